@@ -1,0 +1,86 @@
+"""Every error that leaves this package, in one tree.
+
+CassieqError                       retryable: is the same call worth repeating?
+├── OptionError (ValueError)       unknown, missing, malformed or contradictory option; raised before any I/O
+├── SetupError                     this machine lacks something: a JDK, pyarrow, a free port, a download
+├── SchemaError (TypeError)        the DataFrame does not fit the row of the sink
+├── MessageError (ValueError)      a message the queue does not take: null value, too large
+├── QueueStateError                queue missing, or not the one that a checkpoint belongs to
+├── LeaseLostError                 the lease is gone; someone else holds the messages, or has finished them
+├── StoreError                     Cassandra failed; the driver's error is __cause__
+│   ├── ConnectError               no node answers, or it refuses these credentials
+│   ├── MissingSchemaError         keyspace or table missing
+│   ├── NotAppliedError            certainly not applied                            retryable
+│   ├── OutcomeUnknownError        may have been applied; resolve it, never guess
+│   └── ContentionError            lost a compare-and-set too often                 retryable
+└── InvariantError                 a state that the design rules out; never caught, never retried
+
+Errors cross process borders, so everything beyond the message must have a default.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class CassieqError(Exception):
+    """Base of every error of this package."""
+
+    #: Whether the same call may succeed when repeated a little later, and is safe to repeat.
+    retryable: ClassVar[bool] = False
+
+
+class OptionError(CassieqError, ValueError):
+    """An option is unknown, missing, malformed, or contradicts another one."""
+
+
+class SetupError(CassieqError):
+    """This machine lacks something that is needed; the message says how to get it."""
+
+
+class SchemaError(CassieqError, TypeError):
+    """The DataFrame does not fit the row that the sink takes."""
+
+
+class MessageError(CassieqError, ValueError):
+    """A message that the queue does not take: its value is null, or it is too large."""
+
+
+class QueueStateError(CassieqError):
+    """The queue does not exist, or is another one than asked for."""
+
+
+class LeaseLostError(CassieqError):
+    """A lease ran out and its messages went to someone else."""
+
+
+class StoreError(CassieqError):
+    """Cassandra failed; the driver's own error is the cause."""
+
+
+class ConnectError(StoreError):
+    """No node answers at the contact points, or the cluster refuses these credentials."""
+
+
+class MissingSchemaError(StoreError):
+    """The keyspace or one of its tables does not exist."""
+
+
+class NotAppliedError(StoreError):
+    """The request was certainly not applied."""
+
+    retryable = True
+
+
+class OutcomeUnknownError(StoreError):
+    """The request may have been applied, or may be applied later; a serial read tells."""
+
+
+class ContentionError(StoreError):
+    """A compare-and-set was lost to others again and again."""
+
+    retryable = True
+
+
+class InvariantError(CassieqError):
+    """A state that the design rules out: a bug, or rows changed by hand."""

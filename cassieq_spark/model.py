@@ -1,0 +1,180 @@
+"""The words of the queue as values: ranges, blocks, chunks, queues. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import NewType
+from uuid import UUID
+
+from cassieq_spark.errors import OptionError
+
+#: ``<name>@<version>``; never used twice, also when a queue is deleted and made again.
+QueueId = NewType("QueueId", str)
+
+#: Messages per Cassandra partition of a block.
+DEFAULT_BUCKET_SIZE = 8192
+#: Messages per row of a bucket, at the most.
+DEFAULT_CHUNK_SIZE = 512
+#: How long a lease lasts unless its heartbeat extends it.
+DEFAULT_LEASE = timedelta(seconds=60)
+
+#: Between the epoch of time-based uuids (1582-10-15) and that of Unix, in 100 ns.
+_UUID_EPOCH_OFFSET = 0x01B21DD213814000
+_UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_QUEUE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,199}")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Range:
+    """A half-open run ``[start, stop)`` of monotons, or of offsets within a block.
+
+    >>> Range(3, 7) & Range(5, 9)
+    Range(start=5, stop=7)
+    >>> len(Range(3, 7)), bool(Range(4, 4))
+    (4, False)
+    """
+
+    start: int
+    stop: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.start <= self.stop:
+            raise ValueError(f"a range needs 0 <= start <= stop, not [{self.start}, {self.stop})")
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    def __and__(self, other: Range) -> Range:
+        start = max(self.start, other.start)
+        return Range(start, max(start, min(self.stop, other.stop)))
+
+    def __contains__(self, position: int) -> bool:
+        return self.start <= position < self.stop
+
+    def __str__(self) -> str:
+        return f"[{self.start}, {self.stop})"
+
+    def split_at_multiples(self, size: int) -> Iterator[Range]:
+        """Cut at every multiple of ``size``.
+
+        >>> list(map(str, Range(3, 9).split_at_multiples(4)))
+        ['[3, 4)', '[4, 8)', '[8, 9)']
+        """
+        start = self.start
+        while start < self.stop:
+            stop = min(self.stop, start - start % size + size)
+            yield Range(start, stop)
+            start = stop
+
+
+@dataclass(frozen=True, slots=True)
+class QueueDefinition:
+    """What a queue is; ``version`` grows each time a queue of that name is made anew."""
+
+    name: str
+    version: int
+    bucket_size: int = DEFAULT_BUCKET_SIZE
+    chunk_size: int = DEFAULT_CHUNK_SIZE
+    lease: timedelta = DEFAULT_LEASE
+    created_at: datetime | None = None
+
+    @property
+    def queue_id(self) -> QueueId:
+        """The id under which ledger, chunks and delivery state are kept."""
+        return QueueId(f"{self.name}@{self.version}")
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """One row of a bucket: the messages at offsets ``[start, stop)`` of their block, as an Arrow IPC stream."""
+
+    bucket: int
+    start: int
+    stop: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class BucketSlice:
+    """The chunks of one bucket that start at offsets ``[start, stop)`` of their block."""
+
+    block: UUID
+    bucket: int
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A block that a writer task has written, and that waits for its monotons."""
+
+    block: UUID
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class SinkBatch:
+    """One batch of one sink: published once, and only if no later batch of that sink has been."""
+
+    sink: str
+    batch_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerBlock:
+    """A published block: where its messages are, and since when they are visible."""
+
+    monotons: Range
+    block: UUID
+    published_at: datetime
+
+    def offsets(self, monotons: Range) -> Range:
+        """The offsets within this block of the monotons that it shares with ``monotons``."""
+        shared = self.monotons & monotons
+        return Range(shared.start - self.monotons.start, shared.stop - self.monotons.start)
+
+
+def validate_name(kind: str, name: str) -> str:
+    """Return ``name`` if it can name a queue or a consumer group.
+
+    Args:
+        kind: What is named, for the error: ``queue`` or ``group``.
+        name: 1 to 200 letters, digits, ``.``, ``_``, ``:`` or ``-``, beginning with a letter or digit.
+
+    Raises:
+        OptionError: It is empty, too long, or has another character.
+    """
+    if not _QUEUE_NAME.fullmatch(name):
+        raise OptionError(
+            f"{kind} name {name!r} is not valid: expected 1 to 200 letters, digits, '.', '_', ':' "
+            "or '-', beginning with a letter or digit"
+        )
+    return name
+
+
+def block_time(block: UUID) -> datetime:
+    """When the block was begun, by its writer's clock; in whole milliseconds, as Cassandra keeps instants."""
+    milliseconds = (block.time - _UUID_EPOCH_OFFSET) // 10_000
+    return _UNIX_EPOCH + timedelta(milliseconds=milliseconds)
+
+
+def block_timestamp(block: UUID) -> int:
+    """The write timestamp of everything in the block, in microseconds, so that a retry rewrites the same cells."""
+    return (block.time - _UUID_EPOCH_OFFSET) // 10
+
+
+def to_millis(instant: datetime) -> int:
+    """Milliseconds since 1970.
+
+    >>> to_millis(datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC))
+    1000
+    """
+    return (instant - _UNIX_EPOCH) // timedelta(milliseconds=1)
+
+
+def from_millis(milliseconds: int) -> datetime:
+    """The aware instant so many milliseconds after 1970."""
+    return _UNIX_EPOCH + timedelta(milliseconds=milliseconds)

@@ -1,0 +1,175 @@
+"""The one seam between the queue and where it is kept. Pure.
+
+Everything above a store needs compare-and-set on one partition, reads of one partition, and bulk reads, writes and
+deletes of chunks. `MemoryStore` and `CassandraStore` pass the same conformance suite
+(`cassieq_spark.testing.conformance`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Literal, Protocol
+from uuid import UUID
+
+from cassieq_spark.model import BucketSlice, Chunk, QueueId
+from cassieq_spark.store.tables import Table
+
+Value = str | int | UUID | datetime | None
+#: A row as read: every column of its table except ``data``, keys included; None where nothing is set.
+Row = Mapping[str, Value]
+#: The whole clustering key of a row: ``(kind, position, name)``, ``(kind, ordinal, position)``, or ``()`` in ``queue``.
+RowKey = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """One partition of ``queue``, ``ledger`` or ``delivery``: all that one compare-and-set can reach."""
+
+    table: Table
+    key: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ServerNow:
+    """The coordinator's clock when the request is carried out, in whole milliseconds, plus ``plus``."""
+
+    plus: timedelta = timedelta(0)
+
+
+@dataclass(frozen=True, slots=True)
+class When:
+    """A condition on one column of the row that an operation writes.
+
+    A missing row or column is null: ``= None`` holds for it, every other comparison does not.
+    """
+
+    column: str
+    op: Literal["=", "<", "<=", ">", ">="]
+    value: Value | ServerNow
+
+
+@dataclass(frozen=True, slots=True)
+class Insert:
+    """Write a row; with ``if_absent``, only if there is none."""
+
+    row: RowKey
+    values: Mapping[str, Value | ServerNow]
+    if_absent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """Set columns of a row if all of ``when`` holds. No value may be None: that would leave a tombstone."""
+
+    row: RowKey
+    values: Mapping[str, Value | ServerNow]
+    when: tuple[When, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Delete a row if it exists."""
+
+    row: RowKey
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteBelow:
+    """Delete the rows of ``kind`` whose second key column is below ``stop``; unconditional."""
+
+    kind: str
+    stop: int
+
+
+Op = Insert | Update | Delete | DeleteBelow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slice:
+    """Which rows of a partition to read: those of ``kinds`` (all, if empty), in key order.
+
+    Attributes:
+        kinds: With more than one, no other attribute may be set.
+        start: Lowest value of the second key column, inclusive.
+        stop: Its end, exclusive.
+        limit: Most rows to return.
+        reverse: Highest key first.
+    """
+
+    kinds: tuple[str, ...] = ()
+    start: int | None = None
+    stop: int | None = None
+    limit: int | None = None
+    reverse: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """What a read returned, and the server's time then; None where no row came to carry it."""
+
+    rows: Sequence[Row]
+    now: datetime | None = None
+
+
+EVERYTHING: Slice = Slice()
+
+
+class Store(Protocol):
+    """Where queues are kept. Safe to call from several threads.
+
+    Every method raises `NotAppliedError`, `OutcomeUnknownError`, `ConnectError`, `MissingSchemaError` or plain
+    `StoreError`, and retries by itself, within a budget of time, what is safe to repeat.
+    """
+
+    def cas(self, partition: Partition, ops: Sequence[Op]) -> bool:
+        """Carry out all of ``ops`` on one partition at once if every condition holds. One LWT.
+
+        At least one operation must carry a condition (`Update`, `Delete`, or `Insert` with ``if_absent``), and no two
+        may name the same row.
+
+        Returns:
+            True: all applied. False: a condition did not hold, and nothing was applied.
+
+        Raises:
+            OutcomeUnknownError: It may have been applied. A serial read of the rows tells.
+        """
+
+    def read_rows(self, partition: Partition, which: Slice = EVERYTHING, *, serial: bool = False) -> Rows:
+        """Read rows of one partition at quorum, or serially: then what is in flight is finished or buried first."""
+
+    def write_chunks(self, queue_id: QueueId, block: UUID, chunks: Iterable[Chunk]) -> None:
+        """Write chunks as they come, several at a time, a bounded number of bytes in flight.
+
+        Returns when all are acknowledged at quorum. Repeating it with the same chunks changes nothing.
+        """
+
+    def read_chunks(
+        self, queue_id: QueueId, slices: Iterable[BucketSlice]
+    ) -> Iterator[tuple[BucketSlice, Chunk]]:
+        """Read the chunks of each slice in order, slice after slice, a bounded amount ahead."""
+
+    def delete_buckets(self, queue_id: QueueId, buckets: Iterable[tuple[UUID, int]]) -> None:
+        """Delete whole partitions ``(block, bucket)``, several at a time."""
+
+    def scan(self, table: Table) -> Iterator[Row]:
+        """Read a whole table, partition by partition, without ``data``. For sweeps and lists; never on a hot path."""
+
+    def close(self) -> None:
+        """Let go of connections and threads. No other call may follow."""
+
+
+def partition_of_queue(name: str) -> Partition:
+    """The partition of a queue's definition."""
+    return Partition(Table.QUEUE, (name,))
+
+
+def partition_of_ledger(queue_id: QueueId) -> Partition:
+    """The partition that says which monotons exist, and where they are."""
+    return Partition(Table.LEDGER, (queue_id,))
+
+
+def partition_of_delivery(queue_id: QueueId, group: str) -> Partition:
+    """The partition that says which messages a consumer group has, had, and waits for."""
+    return Partition(Table.DELIVERY, (queue_id, group))

@@ -1,0 +1,89 @@
+"""The tables, as both stores see them: what identifies a row, and what else it has. Pure.
+
+``schema.cql`` makes the same tables in Cassandra; a test compares the two.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Table(StrEnum):
+    """The tables of a keyspace."""
+
+    QUEUE = "queue"
+    LEDGER = "ledger"
+    DELIVERY = "delivery"
+    CHUNK = "chunk"
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Columns of a table: partition key, clustering key, the rest with their CQL types."""
+
+    partition: tuple[str, ...]
+    clustering: tuple[str, ...]
+    columns: dict[str, str]
+
+
+SHAPES = {
+    Table.QUEUE: Shape(
+        partition=("name",),
+        clustering=(),
+        columns={
+            "version": "int",
+            "status": "text",
+            "bucket_size": "int",
+            "chunk_size": "int",
+            "lease_seconds": "int",
+            "created_at": "timestamp",
+        },
+    ),
+    Table.LEDGER: Shape(
+        partition=("queue_id",),
+        clustering=("kind", "position", "name"),
+        columns={
+            # head: the next monoton to assign; the end of what is settled for every group; no older block may be
+            # published; how often a group was registered
+            "next": "bigint",
+            "finalised": "bigint",
+            "fence": "timestamp",
+            "groups_version": "bigint",
+            # block: first monoton in the key
+            "stop": "bigint",
+            "block": "timeuuid",
+            "published_at": "timestamp",
+            # block and sink
+            "sink": "text",
+            "batch_id": "bigint",
+            # sink: id in the key; who published its last batch
+            "attempt": "uuid",
+            # group: name in the key
+            "starts_at": "bigint",
+            "created_at": "timestamp",
+        },
+    ),
+    Table.DELIVERY: Shape(
+        partition=("queue_id", "consumer_group"),
+        clustering=("kind", "ordinal", "position"),
+        columns={
+            # head
+            "pointer": "bigint",
+            "waiting_from": "bigint",
+            "waiting_version": "bigint",
+            # slot (ordinal = its number) and waiting (ordinal = due time in ms, position = first monoton)
+            "start": "bigint",
+            "stop": "bigint",
+            "deliveries": "int",
+            # slot
+            "lease": "uuid",
+            "due_at": "timestamp",
+        },
+    ),
+    Table.CHUNK: Shape(
+        partition=("queue_id", "block", "bucket"),
+        clustering=("start",),
+        columns={"stop": "bigint", "data": "blob"},
+    ),
+}
