@@ -1,12 +1,12 @@
 """Every error that leaves this package, in one tree.
 
 CassieqError                       retryable: is the same call worth repeating?
-├── OptionError (ValueError)       unknown, missing, malformed or contradictory option; raised before any I/O
-├── SetupError                     this machine lacks something: a JDK, pyarrow, a free port, a download
+├── OptionError (ValueError)       an option is unknown, missing, malformed; before any I/O
+├── SetupError                     this machine lacks a JDK, pyarrow, a download
 ├── SchemaError (TypeError)        the DataFrame does not fit the row of the sink
 ├── MessageError (ValueError)      a message the queue does not take: null value, too large
 ├── QueueStateError                queue missing, or not the one that a checkpoint belongs to
-├── LeaseLostError                 the lease is gone; someone else holds the messages, or has finished them
+├── LeaseLostError                 someone else holds the messages, or has finished them
 ├── StoreError                     Cassandra failed; the driver's error is __cause__
 │   ├── ConnectError               no node answers, or it refuses these credentials
 │   ├── MissingSchemaError         keyspace or table missing

@@ -89,7 +89,7 @@ class QueueDefinition:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """One row of a bucket: the messages at offsets ``[start, stop)`` of their block, as an Arrow IPC stream."""
+    """One row of a bucket: messages ``[start, stop)`` of their block as an Arrow IPC stream."""
 
     bucket: int
     start: int
@@ -142,7 +142,7 @@ def validate_name(kind: str, name: str) -> str:
 
     Args:
         kind: What is named, for the error: ``queue`` or ``group``.
-        name: 1 to 200 letters, digits, ``.``, ``_``, ``:`` or ``-``, beginning with a letter or digit.
+        name: 1 to 200 letters, digits, ``.``, ``_``, ``:`` or ``-``; first a letter or digit.
 
     Raises:
         OptionError: It is empty, too long, or has another character.
@@ -156,13 +156,13 @@ def validate_name(kind: str, name: str) -> str:
 
 
 def block_time(block: UUID) -> datetime:
-    """When the block was begun, by its writer's clock; in whole milliseconds, as Cassandra keeps instants."""
+    """When the block was begun, by its writer's clock; whole milliseconds, as Cassandra's are."""
     milliseconds = (block.time - _UUID_EPOCH_OFFSET) // 10_000
     return _UNIX_EPOCH + timedelta(milliseconds=milliseconds)
 
 
 def block_timestamp(block: UUID) -> int:
-    """The write timestamp of everything in the block, in microseconds, so that a retry rewrites the same cells."""
+    """Write timestamp of the whole block, in microseconds: a retry rewrites the same cells."""
     return (block.time - _UUID_EPOCH_OFFSET) // 10
 
 

@@ -1,8 +1,8 @@
 """The one seam between the queue and where it is kept. Pure.
 
-Everything above a store needs compare-and-set on one partition, reads of one partition, and bulk reads, writes and
-deletes of chunks. `MemoryStore` and `CassandraStore` pass the same conformance suite
-(`cassieq_spark.testing.conformance`).
+Everything above a store needs compare-and-set on one partition, reads of one partition, and bulk
+reads, writes and deletes of chunks. `MemoryStore` and `CassandraStore` pass the same conformance
+suite (`cassieq_spark.testing.conformance`).
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ from cassieq_spark.model import BucketSlice, Chunk, QueueId
 from cassieq_spark.store.tables import Table
 
 Value = str | int | UUID | datetime | None
-#: A row as read: every column of its table except ``data``, keys included; None where nothing is set.
+#: A row as read: every column of its table but ``data``, keys included; None where unset.
 Row = Mapping[str, Value]
-#: The whole clustering key of a row: ``(kind, position, name)``, ``(kind, ordinal, position)``, or ``()`` in ``queue``.
+#: The whole clustering key: ``(kind, position, name)`` in ``ledger``,
+#: ``(kind, ordinal, position)`` in ``delivery``, ``()`` in ``queue``.
 RowKey = tuple[str | int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """One partition of ``queue``, ``ledger`` or ``delivery``: all that one compare-and-set can reach."""
+    """A partition of ``queue``, ``ledger`` or ``delivery``: what one compare-and-set can reach."""
 
     table: Table
     key: tuple[str, ...]
@@ -33,9 +34,13 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class ServerNow:
-    """The coordinator's clock when the request is carried out, in whole milliseconds, plus ``plus``."""
+    """The coordinator's clock as the request is carried out, in whole ms, plus ``plus``."""
 
     plus: timedelta = timedelta(0)
+
+
+#: What an operation writes, by column.
+Values = Mapping[str, Value | ServerNow]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,16 +60,16 @@ class Insert:
     """Write a row; with ``if_absent``, only if there is none."""
 
     row: RowKey
-    values: Mapping[str, Value | ServerNow]
+    values: Values
     if_absent: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """Set columns of a row if all of ``when`` holds. No value may be None: that would leave a tombstone."""
+    """Set columns of a row if all of ``when`` holds. Never to None: that leaves a tombstone."""
 
     row: RowKey
-    values: Mapping[str, Value | ServerNow]
+    values: Values
     when: tuple[When, ...]
 
 
@@ -91,6 +96,7 @@ class Slice:
     """Which rows of a partition to read: those of ``kinds`` (all, if empty), in key order.
 
     Attributes:
+        row: Just the row of this key; then no other attribute may be set.
         kinds: With more than one, no other attribute may be set.
         start: Lowest value of the second key column, inclusive.
         stop: Its end, exclusive.
@@ -98,6 +104,7 @@ class Slice:
         reverse: Highest key first.
     """
 
+    row: RowKey | None = None
     kinds: tuple[str, ...] = ()
     start: int | None = None
     stop: int | None = None
@@ -119,15 +126,16 @@ EVERYTHING: Slice = Slice()
 class Store(Protocol):
     """Where queues are kept. Safe to call from several threads.
 
-    Every method raises `NotAppliedError`, `OutcomeUnknownError`, `ConnectError`, `MissingSchemaError` or plain
-    `StoreError`, and retries by itself, within a budget of time, what is safe to repeat.
+    Every method raises `NotAppliedError`, `OutcomeUnknownError`, `ConnectError`,
+    `MissingSchemaError` or plain `StoreError`, and retries by itself, within a budget of time,
+    what is safe to repeat.
     """
 
     def cas(self, partition: Partition, ops: Sequence[Op]) -> bool:
         """Carry out all of ``ops`` on one partition at once if every condition holds. One LWT.
 
-        At least one operation must carry a condition (`Update`, `Delete`, or `Insert` with ``if_absent``), and no two
-        may name the same row.
+        At least one operation must carry a condition (`Update`, `Delete`, or `Insert` with
+        ``if_absent``), and no two may name the same row.
 
         Returns:
             True: all applied. False: a condition did not hold, and nothing was applied.
@@ -136,13 +144,16 @@ class Store(Protocol):
             OutcomeUnknownError: It may have been applied. A serial read of the rows tells.
         """
 
-    def read_rows(self, partition: Partition, which: Slice = EVERYTHING, *, serial: bool = False) -> Rows:
-        """Read rows of one partition at quorum, or serially: then what is in flight is finished or buried first."""
+    def read_rows(
+        self, partition: Partition, which: Slice = EVERYTHING, *, serial: bool = False
+    ) -> Rows:
+        """Read rows of one partition at quorum; serially, what is in flight is decided first."""
 
     def write_chunks(self, queue_id: QueueId, block: UUID, chunks: Iterable[Chunk]) -> None:
         """Write chunks as they come, several at a time, a bounded number of bytes in flight.
 
-        Returns when all are acknowledged at quorum. Repeating it with the same chunks changes nothing.
+        Returns when all are acknowledged at quorum. Repeating it with the same chunks changes
+        nothing.
         """
 
     def read_chunks(
@@ -154,7 +165,7 @@ class Store(Protocol):
         """Delete whole partitions ``(block, bucket)``, several at a time."""
 
     def scan(self, table: Table) -> Iterator[Row]:
-        """Read a whole table, partition by partition, without ``data``. For sweeps and lists; never on a hot path."""
+        """Read a whole table without ``data``. For sweeps and lists; never on a hot path."""
 
     def close(self) -> None:
         """Let go of connections and threads. No other call may follow."""

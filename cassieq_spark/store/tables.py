@@ -44,8 +44,8 @@ SHAPES = {
         partition=("queue_id",),
         clustering=("kind", "position", "name"),
         columns={
-            # head: the next monoton to assign; the end of what is settled for every group; no older block may be
-            # published; how often a group was registered
+            # head: the next monoton to assign; the end of what is settled for every group; no
+            # older block may be published; how often a group was registered
             "next": "bigint",
             "finalised": "bigint",
             "fence": "timestamp",
@@ -72,7 +72,7 @@ SHAPES = {
             "pointer": "bigint",
             "waiting_from": "bigint",
             "waiting_version": "bigint",
-            # slot (ordinal = its number) and waiting (ordinal = due time in ms, position = first monoton)
+            # slot (ordinal = its number), waiting (ordinal = due time in ms, position = start)
             "start": "bigint",
             "stop": "bigint",
             "deliveries": "int",

@@ -1,0 +1,105 @@
+"""``format("cassieq")``: where Spark meets the queue. Names and constructors, no logic."""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+import pyspark
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
+
+from cassieq_spark.errors import OptionError, SetupError
+from cassieq_spark.options import SinkOptions, SourceOptions
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from cassieq_spark.sink.writer import MessageStreamWriter, MessageWriter
+    from cassieq_spark.source.browse import MessageReader
+    from cassieq_spark.source.stream import MessageStreamReader
+
+_OLDEST_SPARK = (4, 2)
+
+
+class CassieqDataSource(DataSource):
+    """A durable work queue on Apache Cassandra.
+
+    Reading a stream leases messages, batch by batch, and acks each batch when the next one begins;
+    reading a batch looks at the messages without leasing them; writing publishes, all or nothing.
+    Options: docs/options.md.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """What goes into ``format(...)``."""
+        return "cassieq"
+
+    def schema(self) -> str:
+        """The columns of a message; see docs/options.md for ``headers``."""
+        _check_platform()
+        from cassieq_spark.chunks import row_ddl
+
+        return row_ddl(include_headers=self._source_options().include_headers)
+
+    def streamReader(self, schema: StructType) -> MessageStreamReader:
+        """Lease, process, ack."""
+        self._check_schema(schema)
+        from cassieq_spark.source.stream import MessageStreamReader
+
+        return MessageStreamReader(self._source_options())
+
+    def reader(self, schema: StructType) -> MessageReader:
+        """Look without leasing."""
+        self._check_schema(schema)
+        from cassieq_spark.source.browse import MessageReader
+
+        return MessageReader(self._source_options())
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> MessageStreamWriter:
+        """Publish every micro-batch once."""
+        _check_platform()
+        from cassieq_spark.sink.writer import MessageStreamWriter
+
+        return MessageStreamWriter(self._sink_options(), schema, overwrite=overwrite)
+
+    def writer(self, schema: StructType, overwrite: bool) -> MessageWriter:
+        """Publish a DataFrame."""
+        _check_platform()
+        from cassieq_spark.sink.writer import MessageWriter
+
+        return MessageWriter(self._sink_options(), schema, overwrite=overwrite)
+
+    def _source_options(self) -> SourceOptions:
+        return SourceOptions.parse(self.options)
+
+    def _sink_options(self) -> SinkOptions:
+        return SinkOptions.parse(self.options)
+
+    def _check_schema(self, schema: StructType) -> None:
+        expected = StructType.fromDDL(self.schema())
+        if schema.simpleString() != expected.simpleString():
+            raise OptionError(
+                f"the rows of a queue are {expected.simpleString()}, not {schema.simpleString()}: "
+                "leave out .schema(...), and select or cast afterwards"
+            )
+
+
+def register(spark: SparkSession) -> None:
+    """Make ``format("cassieq")`` known to a session, where Spark's own discovery does not."""
+    spark.dataSource.register(CassieqDataSource)
+
+
+def _check_platform() -> None:
+    """Name what this Python lacks, before an import fails somewhere deep."""
+    if find_spec("pyarrow") is None:
+        raise SetupError(
+            f"pyarrow is missing in {sys.executable}, the Python that Spark runs: "
+            "pip install 'cassieq-spark[spark]' there, or set PYSPARK_PYTHON to one that has it"
+        )
+    if tuple(map(int, pyspark.__version__.split(".")[:2])) < _OLDEST_SPARK:
+        raise SetupError(
+            f"Spark {pyspark.__version__} is too old: streams in Python have read limits and "
+            "AvailableNow only from Spark 4.2 on; pip install 'pyspark>=4.2,<4.4'"
+        )

@@ -1,0 +1,23 @@
+"""Delivery: who has which messages of a queue, and what each consumer group is still owed.
+
+One partition per queue and group. A range of monotons is offered to a reader as a lease: it sits in
+a slot under the reader's token until ``due_at``. One compare-and-set acks the batch before and
+leases the next. Slots are overwritten, never deleted, so reading the state is one short slice.
+
+    not offered (>= pointer) --lease--> leased (slot) --ack--> settled
+                                           |  due_at passes: whoever takes it next leases it again
+                                           '--a part that does not fit--> waiting --lease--> ...
+
+Invariants (docs/design.md section 8): I5 every monoton below ``next`` is exactly one of not yet
+offered, waiting, leased, settled; I6 one token holds it at most, and settling needs that token;
+I7 ``finalised`` never passes the floor; I8 ``deliveries`` grows by one each time it is handed out.
+
+| event | result |
+|---|---|
+| the reader dies | its ranges are due at ``due_at``; the query restarted takes them at once |
+| two readers lease at once | both condition on pointer or slot token: one is refused |
+| the answer of a lease is lost | a serial read finds our token; each attempt has its own |
+| a lease runs out while its batch runs | others may take it; the ack then finds another token |
+"""
+
+from __future__ import annotations

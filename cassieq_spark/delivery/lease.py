@@ -1,0 +1,203 @@
+"""Leasing: ack and lease in one compare-and-set, extend, release, take again after a crash."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from functools import partial
+from uuid import UUID, uuid4
+
+from cassieq_spark.delivery.plan import Leased, Plan, Wish, plan_batch
+from cassieq_spark.delivery.state import (
+    HEAD,
+    GroupState,
+    Slot,
+    head_of,
+    slot_key,
+    slots_of,
+    waiting_of,
+)
+from cassieq_spark.errors import ContentionError, OutcomeUnknownError, QueueStateError
+from cassieq_spark.model import QueueId
+from cassieq_spark.store.protocol import (
+    Op,
+    Partition,
+    ServerNow,
+    Slice,
+    Store,
+    Update,
+    When,
+    partition_of_delivery,
+)
+from cassieq_spark.store.race import pauses
+
+logger = logging.getLogger(__name__)
+
+#: An answer was lost, and a serial read resolved it.
+LEASE_RESOLVED = "lease.resolved"
+
+#: Waiting rows that a reader looks at; it takes one range a batch.
+_WAITING_READ = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What one compare-and-set acked and leased.
+
+    Attributes:
+        lease: Token that holds ``leased``.
+        leased: Empty if there is nothing to deliver.
+        acked: Messages of the batch before that were still held, and are settled now.
+        pointer: First monoton not offered to the group yet, afterwards.
+    """
+
+    lease: UUID
+    leased: tuple[Leased, ...]
+    acked: int
+    pointer: int
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """The delivery state of one consumer group of one queue; registered by `ensure_group`."""
+
+    store: Store
+    queue_id: QueueId
+    group: str
+
+    def read(self, *, every_waiting: bool = False) -> GroupState:
+        """Read the state. Two reads of one partition.
+
+        Args:
+            every_waiting: Read all waiting rows instead of the first ones.
+
+        Raises:
+            QueueStateError: The group is not registered.
+        """
+        rows = self.store.read_rows(self._partition, Slice(kinds=("head", "slot")))
+        if not rows.rows or rows.now is None or rows.rows[0]["kind"] != HEAD[0]:
+            raise QueueStateError(f"{self} does not exist; a reader of that group makes it")
+        head = head_of(rows.rows[0])
+        limit = None if every_waiting else _WAITING_READ
+        due = Slice(kinds=("waiting",), start=head.waiting_from, limit=limit)
+        waiting = waiting_of(self.store.read_rows(self._partition, due).rows)
+        complete = limit is None or len(waiting) < limit
+        return GroupState(head, slots_of(rows.rows), waiting, rows.now, all_waiting=complete)
+
+    def ack_and_lease(self, wish: Wish) -> Batch:
+        """Ack the batch that the reader has finished, and lease the next. One LWT, two reads.
+
+        No LWT if there is nothing to ack and nothing to deliver. Every attempt has a token of its
+        own, so that one which goes in late, after its answer was lost, leaves a lease that nobody
+        mistakes for theirs and that runs out.
+
+        Raises:
+            ContentionError: Lost to other readers again and again.
+            QueueStateError: The group is not registered.
+        """
+        for attempt in pauses():
+            token = wish.lease if attempt == 0 else uuid4()
+            state = self.read()
+            plan = plan_batch(state, replace(wish, lease=token))
+            if not plan.ops or self._carry_out(plan, token):
+                fresh = [each.monotons.stop for each in plan.leased]
+                return Batch(
+                    lease=token,
+                    leased=plan.leased,
+                    acked=sum(len(slot.monotons) for slot in plan.acked),
+                    pointer=max([state.head.pointer, *fresh]),
+                )
+        raise ContentionError(
+            f"{self}: lost the race for messages again and again; too many readers for such small "
+            "batches? raise maxMessagesPerTrigger or use fewer readers"
+        )
+
+    def extend(self, lease: UUID, slots: Sequence[int], *, by: timedelta) -> bool:
+        """Let a lease run until ``by`` from now on. One LWT; False if the lease is lost.
+
+        An unknown outcome counts as success: whichever it is, the next extension tells.
+        """
+        held = (When("lease", "=", lease),)
+        ops = [Update(slot_key(number), {"due_at": ServerNow(by)}, when=held) for number in slots]
+        try:
+            return not ops or self.store.cas(self._partition, ops)
+        except OutcomeUnknownError:
+            return True
+
+    def release(self, lease: UUID) -> int:
+        """Make what a token holds due at once, for whoever comes. One LWT and two reads.
+
+        The token stays in the slots, so that the same query takes them again if it comes first.
+
+        Returns:
+            Messages released.
+        """
+        ours = self.read().held_by(lease)
+        numbers = [slot.number for slot in ours]
+        released = self.extend(lease, numbers, by=timedelta(0))
+        return sum(len(slot.monotons) for slot in ours) if released else 0
+
+    def take_again(self, lease: UUID, *, length: timedelta) -> tuple[Leased, ...]:
+        """Take up a lease that this process did not make: a batch that Spark replays. One LWT.
+
+        Returns:
+            What the token still holds, handed out once more (I8); not what others took meanwhile.
+
+        Raises:
+            ContentionError: Lost to others again and again.
+        """
+        for _ in pauses():
+            ours = self.read().held_by(lease)
+            again = tuple(Leased(slot.number, slot.monotons, slot.deliveries + 1) for slot in ours)
+            ops = [_handed_out_again(slot, length) for slot in ours]
+            if not ops or self._cas(ops, went_in=partial(_all_handed_out, lease, again)):
+                return again
+        raise ContentionError(f"{self}: could not take up the lease of a batch again")
+
+    def __str__(self) -> str:
+        return f"group {self.group!r} of queue {self.queue_id}"
+
+    @property
+    def _partition(self) -> Partition:
+        return partition_of_delivery(self.queue_id, self.group)
+
+    def _carry_out(self, plan: Plan, token: UUID) -> bool:
+        return self._cas(plan.ops, went_in=partial(_went_in, plan, token))
+
+    def _cas(self, ops: Sequence[Op], *, went_in: Callable[[Sequence[Slot]], bool]) -> bool:
+        """One LWT; if its answer is lost, a serial read of the slots resolves it."""
+        try:
+            return self.store.cas(self._partition, ops)
+        except OutcomeUnknownError:
+            slots = Slice(kinds=("slot",))
+            applied = went_in(
+                slots_of(self.store.read_rows(self._partition, slots, serial=True).rows)
+            )
+            logger.warning(
+                "the answer to a lease was lost; it %s",
+                "went in" if applied else "did not go in",
+                extra={"action": LEASE_RESOLVED, "queue": self.queue_id, "group": self.group},
+            )
+            return applied
+
+
+def _went_in(plan: Plan, token: UUID, slots: Sequence[Slot]) -> bool:
+    if plan.leased:
+        return any(slot.lease == token for slot in slots)
+    emptied = {slot.number for slot in slots if not slot.monotons}
+    return emptied.issuperset(slot.number for slot in plan.acked)
+
+
+def _handed_out_again(slot: Slot, length: timedelta) -> Op:
+    return Update(
+        slot_key(slot.number),
+        {"deliveries": slot.deliveries + 1, "due_at": ServerNow(length)},
+        when=(When("lease", "=", slot.lease), When("deliveries", "=", slot.deliveries)),
+    )
+
+
+def _all_handed_out(lease: UUID, again: Sequence[Leased], slots: Sequence[Slot]) -> bool:
+    held = {slot.number: slot.deliveries for slot in slots if slot.lease == lease}
+    return all(held.get(each.slot) == each.deliveries for each in again)

@@ -1,0 +1,121 @@
+"""The rows of a group's delivery state as values. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from cassieq_spark.model import Range, to_millis
+from cassieq_spark.store.protocol import Row, RowKey
+
+HEAD: RowKey = ("head", 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Where a group stands.
+
+    Attributes:
+        pointer: First monoton it has never been offered.
+        waiting_from: No waiting row has a due time (in ms) below this one.
+        waiting_version: Grows with every change of the waiting rows.
+    """
+
+    pointer: int
+    waiting_from: int
+    waiting_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A place for one lease; free if it holds no monoton."""
+
+    number: int
+    monotons: Range
+    lease: UUID
+    due_at: datetime
+    deliveries: int
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A range that is owed to the group, to be offered again from ``due`` (in ms) on."""
+
+    due: int
+    monotons: Range
+    deliveries: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupState:
+    """What was read of a group, and when by the server's clock.
+
+    ``waiting`` has the lowest due times first; without ``all_waiting``, not all of them.
+    """
+
+    head: Head
+    slots: tuple[Slot, ...]
+    waiting: tuple[Waiting, ...]
+    now: datetime
+    all_waiting: bool = True
+
+    @property
+    def now_ms(self) -> int:
+        """``now`` in milliseconds."""
+        return to_millis(self.now)
+
+    def held_by(self, lease: UUID | None) -> tuple[Slot, ...]:
+        """The slots that hold messages under this token."""
+        return tuple(slot for slot in self.slots if slot.monotons and slot.lease == lease)
+
+    @property
+    def floor(self) -> int:
+        """Lowest monoton still owed to the group; right only if all waiting rows were read."""
+        outstanding = [slot.monotons.start for slot in self.slots if slot.monotons]
+        outstanding += [waiting.monotons.start for waiting in self.waiting]
+        return min([self.head.pointer, *outstanding])
+
+
+def slot_key(number: int) -> RowKey:
+    """The row of a slot."""
+    return ("slot", number, 0)
+
+
+def waiting_key(due: int, first_monoton: int) -> RowKey:
+    """The row of a waiting range."""
+    return ("waiting", due, first_monoton)
+
+
+def head_of(row: Row) -> Head:
+    """Decode a head row."""
+    values: Any = row
+    return Head(values["pointer"], values["waiting_from"], values["waiting_version"])
+
+
+def slots_of(rows: Iterable[Row]) -> tuple[Slot, ...]:
+    """Decode the slots among these rows."""
+    return tuple(_slot_of(row) for row in rows if row["kind"] == "slot")
+
+
+def waiting_of(rows: Iterable[Row]) -> tuple[Waiting, ...]:
+    """Decode the waiting ranges among these rows."""
+    return tuple(_waiting_of(row) for row in rows if row["kind"] == "waiting")
+
+
+def _slot_of(row: Row) -> Slot:
+    values: Any = row
+    return Slot(
+        values["ordinal"],
+        Range(values["start"], values["stop"]),
+        values["lease"],
+        values["due_at"],
+        values["deliveries"],
+    )
+
+
+def _waiting_of(row: Row) -> Waiting:
+    values: Any = row
+    return Waiting(values["ordinal"], Range(values["start"], values["stop"]), values["deliveries"])

@@ -1,0 +1,129 @@
+"""Publishing: the one compare-and-set that makes a write visible."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import uuid4
+
+from cassieq_spark.errors import ContentionError, NotAppliedError, OutcomeUnknownError
+from cassieq_spark.ledger.decide import AlreadyPublished, Fenced, Publication, decide_publish
+from cassieq_spark.ledger.read import read_block_at, read_head, read_sink
+from cassieq_spark.model import Draft, QueueId, Range, SinkBatch
+from cassieq_spark.store.protocol import Store, partition_of_ledger
+from cassieq_spark.store.race import pauses
+
+logger = logging.getLogger(__name__)
+
+#: A batch was found published already.
+ALREADY_PUBLISHED = "publish.already"
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A write that is visible.
+
+    Attributes:
+        monotons: What its messages are numbered; None if an earlier attempt had published the
+            batch, and so this one published nothing.
+    """
+
+    monotons: Range | None
+
+
+def publish(
+    store: Store, queue_id: QueueId, drafts: Sequence[Draft], *, batch: SinkBatch | None = None
+) -> Published:
+    """Give every draft its monotons, all at once, and so make its messages visible.
+
+    One LWT and one or two reads when nobody else publishes at that moment. An unknown outcome is
+    resolved by a serial read (I1, I4).
+
+    Args:
+        store: Where the queue is kept.
+        queue_id: Which queue.
+        drafts: Blocks written and acknowledged, in the order that their messages are to have.
+        batch: Sink and batch id; a batch that the sink has published is not published again.
+
+    Raises:
+        ContentionError: Lost to other publishers again and again.
+        NotAppliedError: The write was slower than the fence; write it again.
+        OutcomeUnknownError: The answer was lost, and so was every trace that could tell.
+    """
+    drafts = [draft for draft in drafts if draft.count]
+    if not drafts:
+        return Published(None)
+    return _Publishing(store, queue_id, drafts, batch).run()
+
+
+class _Publishing:
+    """One call of `publish`; remembers the attempts whose outcome is not known."""
+
+    def __init__(
+        self, store: Store, queue_id: QueueId, drafts: Sequence[Draft], batch: SinkBatch | None
+    ) -> None:
+        self._store = store
+        self._queue_id = queue_id
+        self._drafts = drafts
+        self._batch = batch
+        self._attempt = uuid4()
+        self._doubtful: list[Range] = []
+
+    def run(self) -> Published:
+        for _ in pauses():
+            if (found := self._find_doubtful()) is not None:
+                return Published(found)
+            decision = self._decide()
+            match decision:
+                case AlreadyPublished(last_batch=last_batch):
+                    logger.info(
+                        "%s is published already (last batch %d): nothing to do",
+                        self._batch,
+                        last_batch,
+                        extra={"action": ALREADY_PUBLISHED, "queue": self._queue_id},
+                    )
+                    return Published(None)
+                case Fenced(oldest=oldest, fence=fence):
+                    raise NotAppliedError(
+                        f"queue {self._queue_id}: the write began at {oldest} and the queue's "
+                        f"fence stands at {fence}, so its blocks may have been swept; write it "
+                        "again, in smaller batches or with a longer writeTimeout, and check that "
+                        "the clocks agree"
+                    )
+                case Publication(monotons=monotons) if self._apply(decision):
+                    return Published(monotons)
+        raise ContentionError(
+            f"queue {self._queue_id}: lost the race to publish again and again; too many small "
+            "publishes at once? gather them into larger ones"
+        )
+
+    def _decide(self) -> Publication | AlreadyPublished | Fenced:
+        head = read_head(self._store, self._queue_id)
+        last = None
+        if self._batch is not None:
+            last = read_sink(self._store, self._queue_id, self._batch.sink)
+        return decide_publish(
+            head, self._drafts, batch=self._batch, last=last, attempt=self._attempt
+        )
+
+    def _apply(self, decision: Publication) -> bool:
+        try:
+            return self._store.cas(partition_of_ledger(self._queue_id), decision.ops)
+        except OutcomeUnknownError:
+            self._doubtful.append(decision.monotons)
+            return False
+
+    def _find_doubtful(self) -> Range | None:
+        """Serial read: did an attempt go in whose answer was lost? The block id is proof."""
+        for monotons in self._doubtful:
+            block = read_block_at(self._store, self._queue_id, monotons.start, serial=True)
+            if block is not None and block.block == self._drafts[0].block:
+                return monotons
+            head = read_head(self._store, self._queue_id, serial=True)
+            if block is None and head.finalised > monotons.start and self._batch is None:
+                raise OutcomeUnknownError(
+                    f"queue {self._queue_id}: the answer to a publish at {monotons} was lost, and "
+                    "the sweep has trimmed the ledger there since"
+                )
+        return None

@@ -1,0 +1,106 @@
+"""Reading a ledger: its head, a sink, the groups, and where messages are."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from cassieq_spark.errors import QueueStateError
+from cassieq_spark.ledger.state import (
+    HEAD,
+    Group,
+    LedgerHead,
+    SinkState,
+    block_key,
+    block_of,
+    check_tiling,
+    group_key,
+    group_of,
+    head_of,
+    sink_key,
+    sink_of,
+)
+from cassieq_spark.model import LedgerBlock, QueueId, Range
+from cassieq_spark.store.protocol import (
+    Insert,
+    Row,
+    RowKey,
+    Slice,
+    Store,
+    Values,
+    partition_of_ledger,
+)
+
+_NEVER = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def open_ledger(store: Store, queue_id: QueueId) -> bool:
+    """Make the ledger of a new queue. One LWT; False if there was one."""
+    head: Values = {"next": 0, "finalised": 0, "fence": _NEVER, "groups_version": 0}
+    return store.cas(partition_of_ledger(queue_id), [Insert(HEAD, head, if_absent=True)])
+
+
+def read_head(store: Store, queue_id: QueueId, *, serial: bool = False) -> LedgerHead:
+    """Read the head. One read.
+
+    Raises:
+        QueueStateError: There is no such ledger.
+    """
+    row = _read_row(store, queue_id, HEAD, serial=serial)
+    if row is None:
+        raise QueueStateError(f"there is no queue {queue_id}; create it: cassieq queue create")
+    return head_of(row)
+
+
+def read_sink(store: Store, queue_id: QueueId, sink: str) -> SinkState | None:
+    """Read which batch a sink published last; None if none. One read."""
+    row = _read_row(store, queue_id, sink_key(sink))
+    return sink_of(row) if row else None
+
+
+def read_group(store: Store, queue_id: QueueId, group: str) -> Group | None:
+    """Read a group's registration; None if it is not registered. One read."""
+    row = _read_row(store, queue_id, group_key(group))
+    return group_of(row) if row else None
+
+
+def read_groups(store: Store, queue_id: QueueId) -> list[Group]:
+    """Read the registered groups, by name. One read."""
+    rows = store.read_rows(partition_of_ledger(queue_id), Slice(kinds=("group",)))
+    return [group_of(row) for row in rows.rows]
+
+
+def read_block_at(
+    store: Store, queue_id: QueueId, first_monoton: int, *, serial: bool = False
+) -> LedgerBlock | None:
+    """Read the block that begins at this very monoton. One read."""
+    row = _read_row(store, queue_id, block_key(first_monoton), serial=serial)
+    return block_of(row) if row else None
+
+
+def read_blocks(store: Store, queue_id: QueueId, *, serial: bool = False) -> list[LedgerBlock]:
+    """Read every block of the ledger, in order, also those below ``finalised`` not trimmed yet."""
+    which = Slice(kinds=("block",))
+    rows = store.read_rows(partition_of_ledger(queue_id), which, serial=serial)
+    return [block_of(row) for row in rows.rows]
+
+
+def locate(store: Store, queue_id: QueueId, monotons: Range) -> list[LedgerBlock]:
+    """Find the blocks that hold these messages, in order. Two reads.
+
+    Raises:
+        InvariantError: The ledger has a hole there (I1).
+    """
+    if not monotons:
+        return []
+    partition = partition_of_ledger(queue_id)
+    before = Slice(kinds=("block",), stop=monotons.start + 1, limit=1, reverse=True)
+    after = Slice(kinds=("block",), start=monotons.start + 1, stop=monotons.stop)
+    rows = [*store.read_rows(partition, before).rows, *store.read_rows(partition, after).rows]
+    blocks = [block_of(row) for row in rows]
+    check_tiling(blocks, monotons)
+    return blocks
+
+
+def _read_row(store: Store, queue_id: QueueId, row: RowKey, *, serial: bool = False) -> Row | None:
+    rows = store.read_rows(partition_of_ledger(queue_id), Slice(row=row), serial=serial).rows
+    return rows[0] if rows else None

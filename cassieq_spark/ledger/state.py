@@ -1,0 +1,109 @@
+"""The rows of a ledger as values. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from cassieq_spark.errors import InvariantError
+from cassieq_spark.model import LedgerBlock, Range
+from cassieq_spark.store.protocol import Row, RowKey
+
+HEAD: RowKey = ("head", 0, "")
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerHead:
+    """The row on which every publish, registration and finalisation is conditioned.
+
+    Attributes:
+        next: Monoton that the next published message gets.
+        finalised: Everything below is settled for every group.
+        fence: No block begun at or before this instant may be published any more.
+        groups_version: How often a group was registered or removed.
+    """
+
+    next: int
+    finalised: int
+    fence: datetime
+    groups_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class SinkState:
+    """The last batch that a sink published, and which attempt did."""
+
+    last_batch: int
+    attempt: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A consumer group as the ledger knows it: the first monoton that it is owed."""
+
+    name: str
+    starts_at: int
+
+
+def sink_key(sink: str) -> RowKey:
+    """The row of a sink."""
+    return ("sink", 0, sink)
+
+
+def group_key(group: str) -> RowKey:
+    """The row of a consumer group."""
+    return ("group", 0, group)
+
+
+def block_key(first_monoton: int) -> RowKey:
+    """The row of the block that begins at this monoton."""
+    return ("block", first_monoton, "")
+
+
+def head_of(row: Row) -> LedgerHead:
+    """Decode a head row."""
+    values: Any = row
+    return LedgerHead(
+        values["next"], values["finalised"], values["fence"], values["groups_version"]
+    )
+
+
+def sink_of(row: Row) -> SinkState:
+    """Decode a sink row."""
+    values: Any = row
+    return SinkState(values["batch_id"], values["attempt"])
+
+
+def group_of(row: Row) -> Group:
+    """Decode a group row."""
+    values: Any = row
+    return Group(values["name"], values["starts_at"])
+
+
+def block_of(row: Row) -> LedgerBlock:
+    """Decode a block row."""
+    values: Any = row
+    return LedgerBlock(
+        Range(values["position"], values["stop"]), values["block"], values["published_at"]
+    )
+
+
+def check_tiling(blocks: Sequence[LedgerBlock], monotons: Range) -> None:
+    """Check that ``blocks`` cover ``monotons`` without gap or overlap (I1).
+
+    Raises:
+        InvariantError: They do not.
+    """
+    at = min(monotons.start, blocks[0].monotons.start) if blocks else monotons.start
+    for block in blocks:
+        if block.monotons.start != at:
+            raise InvariantError(
+                f"ledger rows do not tile {monotons}: expected a block at monoton {at}, "
+                f"found one at {block.monotons.start} (I1)"
+            )
+        at = block.monotons.stop
+    if at < monotons.stop:
+        raise InvariantError(f"ledger rows do not tile {monotons}: none covers {at} (I1)")

@@ -1,0 +1,49 @@
+"""The moves of the sweep on a ledger: finalise, trim, fence. One LWT each, safe to repeat."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from cassieq_spark.ledger.state import HEAD, LedgerHead
+from cassieq_spark.model import QueueId
+from cassieq_spark.store.protocol import DeleteBelow, Store, Update, When, partition_of_ledger
+
+
+def finalise(store: Store, queue_id: QueueId, head: LedgerHead, floor: int) -> bool:
+    """Move ``finalised`` up to ``floor``, unless a group was registered since ``head`` was read.
+
+    Args:
+        store: Where the queue is kept.
+        queue_id: Which queue.
+        head: As read before the floors of the groups were (I7).
+        floor: Lowest monoton that any group is still owed.
+
+    Returns:
+        False: another sweep, or a new group, came between; look again at the next run.
+    """
+    unchanged = (
+        When("finalised", "=", head.finalised),
+        When("groups_version", "=", head.groups_version),
+    )
+    return store.cas(
+        partition_of_ledger(queue_id), [Update(HEAD, {"finalised": floor}, when=unchanged)]
+    )
+
+
+def trim(store: Store, queue_id: QueueId, *, finalised: int, below: int) -> bool:
+    """Delete the rows of the blocks that begin below ``below``; their buckets are gone already.
+
+    Args:
+        store: Where the queue is kept.
+        queue_id: Which queue.
+        finalised: As it stands; it only rises, so the condition only fails by another sweep.
+        below: At or below ``finalised``, and the first monoton of a block that stays.
+    """
+    unchanged = Update(HEAD, {"finalised": finalised}, when=(When("finalised", "=", finalised),))
+    return store.cas(partition_of_ledger(queue_id), [unchanged, DeleteBelow("block", below)])
+
+
+def raise_fence(store: Store, queue_id: QueueId, head: LedgerHead, fence: datetime) -> bool:
+    """Forbid the publication of blocks begun at or before ``fence``; it only ever rises (I10)."""
+    older = (When("fence", "=", head.fence),)
+    return store.cas(partition_of_ledger(queue_id), [Update(HEAD, {"fence": fence}, when=older)])

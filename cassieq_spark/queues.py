@@ -1,0 +1,109 @@
+"""Queues: what is defined, by name. Creating one is two LWTs; reading one is one read."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from cassieq_spark.errors import OptionError, OutcomeUnknownError, QueueStateError
+from cassieq_spark.ledger.read import open_ledger
+from cassieq_spark.model import (
+    DEFAULT_BUCKET_SIZE,
+    DEFAULT_CHUNK_SIZE,
+    DEFAULT_LEASE,
+    QueueDefinition,
+    validate_name,
+)
+from cassieq_spark.store.protocol import (
+    Insert,
+    Row,
+    ServerNow,
+    Store,
+    Values,
+    partition_of_queue,
+)
+from cassieq_spark.store.tables import Table
+
+_ACTIVE = "active"
+_FIRST_VERSION = 1
+
+
+def create_queue(
+    store: Store,
+    name: str,
+    *,
+    bucket_size: int = DEFAULT_BUCKET_SIZE,
+    chunk_size: int = DEFAULT_CHUNK_SIZE,
+    lease: timedelta = DEFAULT_LEASE,
+) -> QueueDefinition:
+    """Create a queue. Two LWTs.
+
+    Args:
+        store: Where it is to be kept.
+        name: See `validate_name`.
+        bucket_size: Messages per Cassandra partition; a multiple of ``chunk_size``.
+        chunk_size: Messages per row, at the most.
+        lease: How long a reader holds messages unless it says otherwise; whole seconds.
+
+    Raises:
+        OptionError: A value is out of range.
+        QueueStateError: There is a queue of that name.
+    """
+    validate_name("queue", name)
+    if chunk_size < 1 or bucket_size < 1 or bucket_size % chunk_size:
+        raise OptionError(
+            f"bucket size {bucket_size} must be a positive multiple of chunk size {chunk_size}"
+        )
+    if lease < timedelta(seconds=1):
+        raise OptionError(f"a lease must last at least a second, not {lease}")
+    queue = QueueDefinition(name, _FIRST_VERSION, bucket_size, chunk_size, lease)
+    # The ledger first: whoever sees the queue's row finds its ledger.
+    open_ledger(store, queue.queue_id)
+    values: Values = {
+        "version": queue.version,
+        "status": _ACTIVE,
+        "bucket_size": bucket_size,
+        "chunk_size": chunk_size,
+        "lease_seconds": int(lease.total_seconds()),
+        "created_at": ServerNow(),
+    }
+    try:
+        created = store.cas(partition_of_queue(name), [Insert((), values, if_absent=True)])
+    except OutcomeUnknownError as error:
+        raise QueueStateError(
+            f"it is not known whether queue {name!r} was created: cassieq queue show {name}"
+        ) from error
+    if not created:
+        raise QueueStateError(f"queue {name!r} exists already: cassieq queue show {name}")
+    return read_queue(store, name)
+
+
+def read_queue(store: Store, name: str) -> QueueDefinition:
+    """Read a queue's definition. One read.
+
+    Raises:
+        QueueStateError: There is no queue of that name.
+    """
+    rows = store.read_rows(partition_of_queue(name)).rows
+    if not rows:
+        raise QueueStateError(
+            f"there is no queue {name!r}; create it with: cassieq queue create {name}"
+        )
+    return _definition_of(rows[0])
+
+
+def list_queues(store: Store) -> list[QueueDefinition]:
+    """List all queues by name. Reads the whole table of queues."""
+    return sorted(map(_definition_of, store.scan(Table.QUEUE)), key=lambda queue: queue.name)
+
+
+def _definition_of(row: Row) -> QueueDefinition:
+    values: Any = row
+    return QueueDefinition(
+        name=values["name"],
+        version=values["version"],
+        bucket_size=values["bucket_size"],
+        chunk_size=values["chunk_size"],
+        lease=timedelta(seconds=values["lease_seconds"]),
+        created_at=values["created_at"],
+    )

@@ -1,0 +1,133 @@
+"""Spark's rim of the sink: streams and batch writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from cassieq_spark.errors import InvariantError, OptionError
+from cassieq_spark.ledger.publish import publish
+from cassieq_spark.ledger.read import read_sink
+from cassieq_spark.model import Draft, QueueDefinition, SinkBatch
+from cassieq_spark.options import SinkOptions
+from cassieq_spark.queues import read_queue
+from cassieq_spark.sink.columns import validate_schema
+from cassieq_spark.sink.write import write_block
+from cassieq_spark.store import open_store
+from cassieq_spark.store.protocol import Store
+
+_QUERY_ID = "sql.streaming.queryId"
+_BATCH_ID = "streaming.sql.batchId"
+
+
+@dataclass(frozen=True)
+class TaskDone(WriterCommitMessage):
+    """What a task tells the driver.
+
+    Attributes:
+        batch: The sink and batch that it wrote for; None for a batch write without a name.
+        draft: Its block; None if the batch was published before, so that nothing was written.
+    """
+
+    batch: SinkBatch | None
+    draft: Draft | None
+
+
+class _Writing:
+    """What streams and batch writes share. Everything that can be wrong is found here, first."""
+
+    def __init__(self, options: SinkOptions, schema: StructType, *, overwrite: bool) -> None:
+        if overwrite:
+            raise OptionError(
+                "a queue is only ever appended to: use outputMode('append') or mode('append')"
+            )
+        validate_schema([(field.name, field.dataType.simpleString()) for field in schema.fields])
+        self._options = options
+        self._queue: QueueDefinition = read_queue(self._store(), options.queue)
+
+    def _store(self) -> Store:
+        return open_store(self._options.connection)
+
+    def _write(self, batches: Iterator[pa.RecordBatch], batch: SinkBatch | None) -> TaskDone:
+        store = self._store()
+        if batch is not None:
+            last = read_sink(store, self._queue.queue_id, batch.sink)
+            if last is not None and last.last_batch >= batch.batch_id:
+                return TaskDone(batch, draft=None)
+        return TaskDone(batch, write_block(store, self._queue, batches, self._options))
+
+    def _publish(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        done = [cast("TaskDone", message) for message in messages if message is not None]
+        batches = {each.batch for each in done}
+        if len(batches) > 1:
+            raise InvariantError(f"the tasks of one write named several batches: {batches}")
+        drafts = [each.draft for each in done if each.draft is not None]
+        # A task that found the batch published makes the whole batch published: all or nothing.
+        if len(drafts) == len(done):
+            publish(self._store(), self._queue.queue_id, drafts, batch=next(iter(batches), None))
+
+
+class MessageStreamWriter(_Writing, DataSourceStreamArrowWriter):
+    """Publishes every micro-batch of a query once, whoever replays it how often."""
+
+    def __init__(self, options: SinkOptions, schema: StructType, *, overwrite: bool) -> None:
+        if options.txn_app_id is not None:
+            raise OptionError(
+                "option 'txnAppId' is for batch writes: a streaming query publishes every "
+                "micro-batch once by itself"
+            )
+        super().__init__(options, schema, overwrite=overwrite)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskDone:
+        """On an executor: write one task's messages as a block."""
+        return self._write(iterator, _batch_of_task())
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Make the micro-batch visible. One LWT."""
+        del batchId
+        self._publish(messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Leave the blocks to the sweep."""
+
+
+class MessageWriter(_Writing, DataSourceArrowWriter):
+    """Publishes one DataFrame; once, if ``txnAppId`` and ``txnVersion`` name it."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskDone:
+        """On an executor: write one task's messages as a block."""
+        return self._write(iterator, self._batch())
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Make the write visible. One LWT."""
+        self._publish(messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Leave the blocks to the sweep."""
+
+    def _batch(self) -> SinkBatch | None:
+        app, version = self._options.txn_app_id, self._options.txn_version
+        return None if app is None or version is None else SinkBatch(f"app:{app}", version)
+
+
+def _batch_of_task() -> SinkBatch:
+    """Query and batch, which Spark tells its tasks; both survive restarts and replays."""
+    context = TaskContext.get()
+    query = context.getLocalProperty(_QUERY_ID) if context else None
+    batch = context.getLocalProperty(_BATCH_ID) if context else None
+    if query is None or batch is None:
+        raise InvariantError(
+            f"Spark did not tell this task its query and batch ({_QUERY_ID}, {_BATCH_ID}); write "
+            "from foreachBatch with the options txnAppId and txnVersion instead"
+        )
+    return SinkBatch(f"query:{query}", int(batch))

@@ -1,0 +1,197 @@
+"""One reader: a run of a streaming query, without Spark."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+from cassieq_spark.delivery.groups import StartingPosition, ensure_group
+from cassieq_spark.delivery.lease import Delivery
+from cassieq_spark.delivery.plan import Leased, Wish
+from cassieq_spark.errors import StoreError
+from cassieq_spark.ledger.read import locate, read_head
+from cassieq_spark.model import QueueDefinition
+from cassieq_spark.source.heartbeat import LEASE_LOST, Heartbeat
+from cassieq_spark.source.offsets import Offset, decode, encode
+from cassieq_spark.source.tasks import Task, cut_tasks, pieces_of
+from cassieq_spark.store.protocol import Store
+
+logger = logging.getLogger(__name__)
+
+#: What a stopping query held is due for others.
+RELEASED = "lease.released"
+#: Releasing failed: what the query held is due when its lease runs out.
+RELEASE_FAILED = "lease.release_failed"
+
+#: Spark asks an idle query for news up to a hundred times a second; the queue is asked this often.
+IDLE_PAUSE = timedelta(milliseconds=200)
+
+
+class Reader:
+    """Leases, acks and finds the messages of one consumer group for one run of a query.
+
+    Args:
+        store: Where the queue is kept.
+        queue: Which queue.
+        group: Which group; made if there is none.
+        starting: Where a new group starts.
+        length: How long a lease lasts without a heartbeat.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        queue: QueueDefinition,
+        group: str,
+        *,
+        starting: StartingPosition,
+        length: timedelta,
+    ) -> None:
+        ensure_group(store, queue.queue_id, group, starting=starting)
+        self._store = store
+        self.queue = queue
+        self._delivery = Delivery(store, queue.queue_id, group)
+        self._length = length
+        self._heartbeat = Heartbeat(self._delivery, length)
+        self._held: UUID | None = None
+        self._leased: tuple[Leased, ...] = ()
+        self._target: int | None = None
+        self._idle_since: float | None = None
+        self._stopping = threading.Event()
+
+    def aim(self) -> None:
+        """Deliver what is there now, and then nothing more (AvailableNow). One read."""
+        self._target = read_head(self._store, self.queue.queue_id).next
+
+    def next_batch(self, done: Mapping[str, Any], *, limit: int | None) -> Mapping[str, Any]:
+        """Ack the batch that ended at ``done`` and lease the next. One LWT, three reads.
+
+        No LWT if there is nothing to ack and nothing to deliver.
+
+        Returns:
+            The end of the next batch; ``done`` itself if there is nothing to deliver.
+        """
+        before = self._decode(done)
+        self._pause_if_idle()
+        self._heartbeat.let_go()
+        head = read_head(self._store, self.queue.queue_id)
+        batch = self._delivery.ack_and_lease(
+            Wish(
+                held=before.lease if before else None,
+                lease=uuid4(),
+                length=self._length,
+                limit=limit,
+                stop=head.next if self._target is None else min(head.next, self._target),
+                prefer_fresh=before is not None and before.is_redelivery,
+            )
+        )
+        self._report_lost(before, batch.acked)
+        self._hold(batch.lease if batch.leased else None, batch.leased)
+        if not batch.leased:
+            self._idle_since = time.monotonic()
+            return done
+        self._idle_since = None
+        return encode(
+            Offset(
+                queue_id=self.queue.queue_id,
+                group=self._delivery.group,
+                lease=batch.lease,
+                pointer=batch.pointer,
+                leased=batch.leased,
+            )
+        )
+
+    def tasks(self, end: Mapping[str, Any], *, messages_per_task: int) -> list[Task]:
+        """Find the messages of the batch that ends at ``end``. Two reads for each range.
+
+        A batch that this process has not leased is one that Spark replays: its lease is taken up
+        again, by one more LWT, and what others have taken meanwhile is left out.
+        """
+        offset = self._decode(end)
+        if offset is None:
+            return []
+        if offset.lease != self._held:
+            self._take_again(offset)
+        pieces = [
+            piece
+            for each in self._leased
+            for piece in pieces_of(
+                locate(self._store, self.queue.queue_id, each.monotons),
+                each.monotons,
+                deliveries=each.deliveries,
+            )
+        ]
+        return cut_tasks(pieces, self.queue, messages_per_task)
+
+    def interrupt(self) -> None:
+        """End a pause at once; from a signal handler."""
+        self._stopping.set()
+
+    def stop(self) -> None:
+        """Release what is held, for whoever comes next. Two reads and one LWT; never raises."""
+        self._heartbeat.stop()
+        if self._held is None:
+            return
+        about = {"queue": self.queue.queue_id, "group": self._delivery.group}
+        try:
+            count = self._delivery.release(self._held)
+        except StoreError as error:
+            logger.warning(
+                "could not release the messages of the stopped query, they are due when their "
+                "lease runs out: %s",
+                error,
+                extra={"action": RELEASE_FAILED, **about},
+            )
+        else:
+            logger.info("released %d messages", count, extra={"action": RELEASED, **about})
+        self._held = None
+
+    def _decode(self, offset: Mapping[str, Any]) -> Offset | None:
+        return decode(offset, queue_id=self.queue.queue_id, group=self._delivery.group)
+
+    def _hold(self, lease: UUID | None, leased: tuple[Leased, ...]) -> None:
+        self._held, self._leased = lease, leased
+        if lease is not None:
+            self._heartbeat.hold(lease, [each.slot for each in leased])
+
+    def _take_again(self, offset: Offset) -> None:
+        leased = self._delivery.take_again(offset.lease, length=self._length)
+        self._hold(offset.lease, leased)
+        lost = _count(offset.leased) - _count(leased)
+        if lost:
+            self._warn_lost(lost, "a replayed batch leaves them out")
+
+    def _report_lost(self, before: Offset | None, acked: int) -> None:
+        if before is None or before.lease != self._held:
+            return
+        lost = _count(self._leased) - acked
+        if lost:
+            self._warn_lost(lost, "their batch is done all the same, so they may be duplicates")
+
+    def _warn_lost(self, count: int, consequence: str) -> None:
+        logger.warning(
+            "%s: the lease of %d messages ran out and they went to other readers; %s",
+            self._delivery,
+            count,
+            consequence,
+            extra={
+                "action": LEASE_LOST,
+                "queue": self.queue.queue_id,
+                "group": self._delivery.group,
+                "count": count,
+            },
+        )
+
+    def _pause_if_idle(self) -> None:
+        if self._idle_since is not None:
+            left = self._idle_since + IDLE_PAUSE.total_seconds() - time.monotonic()
+            self._stopping.wait(max(0.0, left))
+
+
+def _count(leased: tuple[Leased, ...]) -> int:
+    return sum(len(each.monotons) for each in leased)

@@ -1,0 +1,115 @@
+"""Spark's rim of the streaming source."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from cassieq_spark.delivery.groups import StartingPosition
+from cassieq_spark.model import QueueDefinition
+from cassieq_spark.options import SourceOptions
+from cassieq_spark.queues import read_queue
+from cassieq_spark.source.fetch import fetch
+from cassieq_spark.source.offsets import initial_offset
+from cassieq_spark.source.reader import Reader
+from cassieq_spark.source.tasks import Task
+from cassieq_spark.store import open_store
+
+
+@dataclass(frozen=True)
+class TaskPartition(InputPartition):
+    """What one Spark task reads, and the queue's sizes that it needs for that."""
+
+    queue: QueueDefinition
+    task: Task
+
+
+class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Leases messages batch by batch; see the folder's docstring for the flow.
+
+    Built twice for every run of a query: beside Spark's driver, where all methods but `read` are
+    called, and once to be pickled to executors. So it opens nothing until it is asked something.
+    """
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._group = options.stream_group()
+        self._reader: Reader | None = None
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """At most ``maxMessagesPerTrigger`` messages a batch."""
+        return ReadMaxRows(self._options.max_messages_per_trigger)
+
+    def initialOffset(self) -> dict[str, Any]:
+        """The offset before the first batch; checks that the queue is there."""
+        self._open()
+        return initial_offset(self._options.queue, self._group)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Deliver what is there now, in as many batches as that takes, then stop."""
+        self._open().aim()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Ack the batch that ended at ``start``; lease the next. One LWT, none when idle."""
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        return cast("dict[str, Any]", self._open().next_batch(start, limit=most))
+
+    def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[InputPartition]:
+        """The tasks of the batch that ends at ``end``; takes its lease again if it is a replay."""
+        del start
+        reader = self._open()
+        tasks = reader.tasks(end, messages_per_task=self._options.messages_per_task)
+        return [TaskPartition(reader.queue, task) for task in tasks]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """On an executor: fetch a task's messages."""
+        task = cast("TaskPartition", partition)
+        return fetch(
+            open_store(self._options.connection),
+            task.queue,
+            task.task,
+            include_headers=self._options.include_headers,
+        )
+
+    def commit(self, end: Mapping[str, Any]) -> None:
+        """Nothing: Spark calls it after a later `latestOffset`, which has acked the batch."""
+
+    def stop(self) -> None:
+        """Release what is held."""
+        if self._reader is not None:
+            self._reader.stop()
+
+    def _open(self) -> Reader:
+        if self._reader is None:
+            store = open_store(self._options.connection)
+            queue = read_queue(store, self._options.queue)
+            self._reader = Reader(
+                store,
+                queue,
+                self._group,
+                starting=cast("StartingPosition", self._options.starting_position),
+                length=self._options.lease or queue.lease,
+            )
+            _survive_termination(self._reader)
+        return self._reader
+
+
+def _survive_termination(reader: Reader) -> None:
+    """Let this process live through SIGTERM, by which Spark stops a query.
+
+    Spark closes its end of the socket as well; the runner then leaves its loop and calls `stop`,
+    which releases what is held. Without a handler it would die before that.
+    """
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, lambda *_: reader.interrupt())

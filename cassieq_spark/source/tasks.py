@@ -1,0 +1,108 @@
+"""Cutting messages into Spark tasks. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from cassieq_spark.model import BucketSlice, LedgerBlock, QueueDefinition, Range
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Consecutive messages of one block.
+
+    Attributes:
+        block: Which block.
+        offsets: Where in the block.
+        first_monoton: Monoton of the first of them.
+        published_at: When the block became visible.
+        deliveries: How often they were handed out, this time included; None when browsing.
+    """
+
+    block: UUID
+    offsets: Range
+    first_monoton: int
+    published_at: datetime
+    deliveries: int | None
+
+
+Task = tuple[Piece, ...]
+
+
+def cut_tasks(
+    pieces: Sequence[Piece], queue: QueueDefinition, messages_per_task: int
+) -> list[Task]:
+    """Cut pieces into tasks of about ``messages_per_task``, in order, as even as can be.
+
+    Tasks begin at bucket borders; where a bucket is more than a task may have, at chunk borders;
+    where even a chunk is, anywhere.
+    """
+    total = sum(len(piece.offsets) for piece in pieces)
+    if not total:
+        return []
+    count = -(-total // messages_per_task)
+    size = -(-total // count)
+    grain = next(
+        (each for each in (queue.bucket_size, queue.chunk_size) if each <= messages_per_task),
+        messages_per_task,
+    )
+    tasks: list[list[Piece]] = [[]]
+    filled = 0
+    for piece in pieces:
+        for part in _split(piece, grain):
+            if filled >= size:
+                tasks.append([])
+                filled = 0
+            filled += len(part.offsets)
+            tasks[-1].append(part)
+    return [_joined(task) for task in tasks]
+
+
+def pieces_of(
+    blocks: Sequence[LedgerBlock], monotons: Range, *, deliveries: int | None
+) -> list[Piece]:
+    """The pieces of these blocks that hold ``monotons``."""
+    shared = [(block, block.offsets(monotons)) for block in blocks]
+    return [
+        Piece(
+            block.block,
+            offsets,
+            block.monotons.start + offsets.start,
+            block.published_at,
+            deliveries,
+        )
+        for block, offsets in shared
+        if offsets
+    ]
+
+
+def bucket_slices(piece: Piece, queue: QueueDefinition) -> Iterator[BucketSlice]:
+    """Where a piece's chunks are; the first may begin before the piece does."""
+    for part in piece.offsets.split_at_multiples(queue.bucket_size):
+        start = part.start - part.start % queue.chunk_size
+        yield BucketSlice(piece.block, part.start // queue.bucket_size, start, part.stop)
+
+
+def _split(piece: Piece, grain: int) -> Iterator[Piece]:
+    for offsets in piece.offsets.split_at_multiples(grain):
+        yield _part(piece, offsets)
+
+
+def _joined(parts: Sequence[Piece]) -> Task:
+    """Put neighbours together again."""
+    joined: list[Piece] = []
+    for part in parts:
+        last = joined[-1] if joined else None
+        if last and (last.block, last.offsets.stop) == (part.block, part.offsets.start):
+            joined[-1] = _part(last, Range(last.offsets.start, part.offsets.stop))
+        else:
+            joined.append(part)
+    return tuple(joined)
+
+
+def _part(piece: Piece, offsets: Range) -> Piece:
+    first = piece.first_monoton + offsets.start - piece.offsets.start
+    return Piece(piece.block, offsets, first, piece.published_at, piece.deliveries)

@@ -1,0 +1,200 @@
+"""A store in this process's memory, with Cassandra's answers: for tests, and for users' tests."""
+
+from __future__ import annotations
+
+import operator
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from uuid import UUID
+
+from cassieq_spark.model import (
+    BucketSlice,
+    Chunk,
+    QueueId,
+    block_timestamp,
+    from_millis,
+    to_millis,
+)
+from cassieq_spark.store.protocol import (
+    EVERYTHING,
+    Delete,
+    DeleteBelow,
+    Insert,
+    Op,
+    Partition,
+    Row,
+    RowKey,
+    Rows,
+    ServerNow,
+    Slice,
+    Update,
+    Value,
+    When,
+)
+from cassieq_spark.store.tables import SHAPES, Table
+
+_COMPARE: dict[str, Callable[..., bool]] = {
+    "=": operator.eq,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+_PartitionRows = dict[RowKey, dict[str, Value]]
+
+
+class MemoryStore:
+    """Implements `Store` with dictionaries and one lock.
+
+    Args:
+        clock: The server's clock; aware. Truncated to milliseconds, as Cassandra's is.
+    """
+
+    def __init__(self, clock: Callable[[], datetime] | None = None) -> None:
+        self._clock = clock or (lambda: datetime.now(UTC))
+        self._lock = threading.RLock()
+        self._rows: dict[Partition, _PartitionRows] = {}
+        self._chunks: dict[tuple[QueueId, UUID, int], dict[int, Chunk]] = {}
+        self._deleted: dict[tuple[QueueId, UUID, int], int] = {}
+
+    def cas(self, partition: Partition, ops: Sequence[Op]) -> bool:
+        """See `Store.cas`."""
+        named = [op.row for op in ops if not isinstance(op, DeleteBelow)]
+        if len(set(named)) < len(named):
+            raise ValueError(f"two operations on one row of {partition}: {named}")
+        if not any(_is_conditional(op) for op in ops):
+            raise ValueError(f"a compare-and-set on {partition} needs a condition")
+        with self._lock:
+            rows = self._rows.get(partition, {})
+            now = self._now()
+            if not all(_holds(op, rows, now) for op in ops):
+                return False
+            rows = dict(rows)
+            # As in one Cassandra batch, deletions are older than what the same batch writes.
+            for op in sorted(ops, key=lambda op: isinstance(op, Insert | Update)):
+                _apply(op, rows, now)
+            self._rows[partition] = rows
+            return True
+
+    def read_rows(
+        self, partition: Partition, which: Slice = EVERYTHING, *, serial: bool = False
+    ) -> Rows:
+        """See `Store.read_rows`; every read is serial here."""
+        del serial
+        with self._lock:
+            rows = self._rows.get(partition, {})
+            keys = sorted((key for key in rows if _is_in(key, which)), reverse=which.reverse)
+            found = [_whole_row(partition, key, rows[key]) for key in keys[: which.limit]]
+            return Rows(found, self._now() if found else None)
+
+    def write_chunks(self, queue_id: QueueId, block: UUID, chunks: Iterable[Chunk]) -> None:
+        """See `Store.write_chunks`."""
+        for chunk in chunks:
+            partition = (queue_id, block, chunk.bucket)
+            with self._lock:
+                if block_timestamp(block) > self._deleted.get(partition, -1):
+                    self._chunks.setdefault(partition, {})[chunk.start] = chunk
+
+    def read_chunks(
+        self, queue_id: QueueId, slices: Iterable[BucketSlice]
+    ) -> Iterator[tuple[BucketSlice, Chunk]]:
+        """See `Store.read_chunks`."""
+        for piece in slices:
+            with self._lock:
+                bucket = self._chunks.get((queue_id, piece.block, piece.bucket), {})
+                found = [bucket[at] for at in sorted(bucket) if piece.start <= at < piece.stop]
+            yield from ((piece, chunk) for chunk in found)
+
+    def delete_buckets(self, queue_id: QueueId, buckets: Iterable[tuple[UUID, int]]) -> None:
+        """See `Store.delete_buckets`."""
+        for block, bucket in buckets:
+            with self._lock:
+                self._chunks.pop((queue_id, block, bucket), None)
+                self._deleted[queue_id, block, bucket] = to_millis(self._now()) * 1000
+
+    def scan(self, table: Table) -> Iterator[Row]:
+        """See `Store.scan`."""
+        with self._lock:
+            found: list[Row]
+            if table is Table.CHUNK:
+                found = [
+                    {
+                        "queue_id": queue,
+                        "block": block,
+                        "bucket": bucket,
+                        "start": chunk.start,
+                        "stop": chunk.stop,
+                    }
+                    for (queue, block, bucket), chunks in self._chunks.items()
+                    for _, chunk in sorted(chunks.items())
+                ]
+            else:
+                found = [
+                    _whole_row(partition, key, rows[key])
+                    for partition, rows in self._rows.items()
+                    if partition.table is table
+                    for key in sorted(rows)
+                ]
+        yield from found
+
+    def close(self) -> None:
+        """See `Store.close`; nothing to let go of."""
+
+    def _now(self) -> datetime:
+        return from_millis(to_millis(self._clock()))
+
+
+def _is_conditional(op: Op) -> bool:
+    return isinstance(op, Update | Delete) or (isinstance(op, Insert) and op.if_absent)
+
+
+def _holds(op: Op, rows: _PartitionRows, now: datetime) -> bool:
+    match op:
+        case Insert(row=row, if_absent=True):
+            return row not in rows
+        case Delete(row=row):
+            return row in rows
+        case Update(row=row, when=when):
+            return all(_compare(rows.get(row, {}).get(each.column), each, now) for each in when)
+        case _:
+            return True
+
+
+def _compare(actual: Value, when: When, now: datetime) -> bool:
+    expected = _at(when.value, now)
+    if actual is None or expected is None:
+        return when.op == "=" and actual is expected
+    return _COMPARE[when.op](actual, expected)
+
+
+def _apply(op: Op, rows: _PartitionRows, now: datetime) -> None:
+    match op:
+        case Insert(row=row, values=values) | Update(row=row, values=values):
+            rows[row] = rows.get(row, {}) | {
+                name: _at(value, now) for name, value in values.items()
+            }
+        case Delete(row=row):
+            del rows[row]
+        case DeleteBelow(kind=kind, stop=stop):
+            for row in [row for row in rows if row[0] == kind and int(row[1]) < stop]:
+                del rows[row]
+
+
+def _at(value: Value | ServerNow, now: datetime) -> Value:
+    return from_millis(to_millis(now + value.plus)) if isinstance(value, ServerNow) else value
+
+
+def _is_in(key: RowKey, which: Slice) -> bool:
+    if which.row is not None:
+        return key == which.row
+    if which.kinds and key[0] not in which.kinds:
+        return False
+    at_least = which.start is None or int(key[1]) >= which.start
+    return at_least and (which.stop is None or int(key[1]) < which.stop)
+
+
+def _whole_row(partition: Partition, key: RowKey, values: dict[str, Value]) -> Row:
+    shape = SHAPES[partition.table]
+    keys = dict(zip(shape.partition + shape.clustering, partition.key + key, strict=True))
+    return keys | dict.fromkeys(shape.columns) | values
