@@ -78,17 +78,22 @@ class CassieqDataSource(DataSource):
         return SinkOptions.parse(self.options)
 
     def _check_schema(self, schema: StructType) -> None:
-        expected = StructType.fromDDL(self.schema())
-        if schema.simpleString() != expected.simpleString():
+        expected = self.schema()
+        given = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in schema)
+        if _plain(given) != _plain(expected):
             raise OptionError(
-                f"the rows of a queue are {expected.simpleString()}, not {schema.simpleString()}: "
-                "leave out .schema(...), and select or cast afterwards"
+                f"the rows of a queue are: {expected}; not: {given}. Leave out .schema(...), and "
+                "select or cast afterwards"
             )
 
 
 def register(spark: SparkSession) -> None:
     """Make ``format("cassieq")`` known to a session, where Spark's own discovery does not."""
     spark.dataSource.register(CassieqDataSource)
+
+
+def _plain(ddl: str) -> str:
+    return ddl.lower().replace(" ", "")
 
 
 def _check_platform() -> None:

@@ -1,0 +1,267 @@
+"""Arrow batches from Spark into chunks, and chunks back into the rows of the source.
+
+A chunk holds the columns ``key``, ``value`` and ``headers``, without those that its DataFrame did
+not have; what the ledger knows (monoton, time of publication) is added on the way out.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from operator import methodcaller
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cassieq_spark.errors import InvariantError, MessageError, OptionError
+from cassieq_spark.model import Chunk, Range
+
+_HEADERS = pa.map_(pa.string(), pa.string())
+_STORED = pa.schema([("key", pa.binary()), ("value", pa.binary()), ("headers", _HEADERS)])
+_ROW = [
+    ("queue", pa.string(), "STRING"),
+    ("monoton", pa.int64(), "BIGINT"),
+    ("key", pa.binary(), "BINARY"),
+    ("value", pa.binary(), "BINARY"),
+    ("headers", _HEADERS, "MAP<STRING, STRING>"),
+    ("published_at", pa.timestamp("us", tz="UTC"), "TIMESTAMP"),
+    ("delivery_count", pa.int32(), "INT"),
+]
+#: Tasks are the unit of parallelism; a pool of threads below each of them only adds to the load.
+_READ_OPTIONS = pa.ipc.IpcReadOptions(use_threads=False)
+
+
+_AS_PY = methodcaller("as_py")
+
+
+def cut(  # noqa: PLR0913 - each is a setting of its own, by name
+    batches: Iterable[pa.RecordBatch],
+    *,
+    chunk_size: int,
+    bucket_size: int,
+    chunk_bytes: int,
+    compression: str,
+    max_message_bytes: int,
+) -> Iterator[Chunk]:
+    """Cut one writer task's messages into the chunks of its block, as they come.
+
+    A chunk starts at a multiple of ``chunk_size`` unless ``chunk_bytes`` cut the one before it
+    short, and never crosses such a multiple. Where it is cut depends on the messages only, not on
+    the batches they come in. Memory: about one incoming batch and one chunk.
+
+    Args:
+        batches: ``value`` (binary or string), and optionally ``key`` (binary or string) and
+            ``headers`` (map of strings, values may be null); all with the same columns.
+            Other columns are passed over.
+        chunk_size: Messages per chunk, at most.
+        bucket_size: Messages per partition; a multiple of ``chunk_size``.
+        chunk_bytes: Bytes per chunk before compression, at most; only a chunk that consists of a
+            single message may be larger.
+        compression: ``lz4``, ``zstd`` or ``none``.
+        max_message_bytes: Largest message, counting key, value and headers.
+
+    Returns:
+        Chunks in order; the last one's ``stop`` is the number of messages.
+
+    Raises:
+        OptionError: Sizes that do not fit each other; at once.
+        MessageError: A null value or too large a message, before anything of its batch is cut
+            that was not begun with a batch before it.
+    """
+    if min(chunk_size, chunk_bytes) < 1 or bucket_size < 1 or bucket_size % chunk_size:
+        raise OptionError(
+            "chunks need sizes above 0 and a bucket size that is a multiple of the chunk size, "
+            f"not {chunk_size=}, {bucket_size=}, {chunk_bytes=}"
+        )
+    options = pa.ipc.IpcWriteOptions(
+        compression=None if compression == "none" else compression, use_threads=False
+    )
+    return _Cutter(chunk_size, bucket_size, chunk_bytes, options).run(batches, max_message_bytes)
+
+
+def decode(chunk: Chunk, offsets: Range) -> pa.RecordBatch:
+    """The messages of ``chunk`` at those ``offsets`` of the block that it has.
+
+    Not a copy, beyond decompression.
+
+    Returns:
+        Columns ``key``, ``value`` and ``headers``; null where the DataFrame did not have them.
+
+    Raises:
+        InvariantError: The chunk is not what its row says.
+    """
+    try:
+        stored = pa.ipc.open_stream(chunk.data, options=_READ_OPTIONS).read_next_batch()
+    except (pa.ArrowException, OSError, StopIteration) as exc:
+        raise InvariantError(f"{_name(chunk)} is not a readable Arrow stream: {exc}") from exc
+    if stored.num_rows != chunk.stop - chunk.start:
+        raise InvariantError(f"{_name(chunk)} has {stored.num_rows} messages")
+    shared = Range(chunk.start, chunk.stop) & offsets
+    part = stored.slice(shared.start - chunk.start, len(shared))
+    present = set(part.schema.names)
+    columns = [
+        part.column(name) if name in present else pa.nulls(len(shared), type_)
+        for name, type_ in zip(_STORED.names, _STORED.types, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=_STORED)
+
+
+def message_rows(  # noqa: PLR0913 - each is a column of its own, by name
+    batch: pa.RecordBatch,
+    *,
+    queue: str,
+    first_monoton: int,
+    published_at: datetime,
+    delivery_count: int | None,
+    include_headers: bool,
+) -> pa.RecordBatch:
+    """The rows that the source hands to Spark for what `decode` returned.
+
+    Args:
+        batch: Consecutive messages of one block.
+        queue: The queue's name, without its version.
+        first_monoton: That of the first message.
+        published_at: An aware instant.
+        delivery_count: Times handed out to this group, now included; None when browsing.
+        include_headers: Whether the rows have a column ``headers``.
+    """
+    count = batch.num_rows
+    schema = row_schema(include_headers=include_headers)
+    ones = pa.repeat(pa.scalar(1, pa.int64()), count)
+    same = {"queue": queue, "published_at": published_at, "delivery_count": delivery_count}
+    columns = {name: batch.column(name) for name in _STORED.names}
+    columns["monoton"] = pc.cumulative_sum(ones, start=first_monoton - 1)
+    for name, value in same.items():
+        columns[name] = pa.repeat(pa.scalar(value, schema.field(name).type), count)
+    return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
+
+
+def row_schema(*, include_headers: bool) -> pa.Schema:
+    """The Arrow schema of the source, exactly as Spark derives it from `row_ddl`."""
+    return pa.schema([(name, type_) for name, type_, _ in _row(include_headers=include_headers)])
+
+
+def row_ddl(*, include_headers: bool) -> str:
+    """The schema of the source for Spark: ``queue STRING, monoton BIGINT, ...``; all nullable."""
+    return ", ".join(f"{name} {ddl}" for name, _, ddl in _row(include_headers=include_headers))
+
+
+def _row(*, include_headers: bool) -> list[tuple[str, Any, str]]:
+    return [column for column in _ROW if include_headers or column[0] != "headers"]
+
+
+def _name(chunk: Chunk) -> str:
+    return f"the chunk of offsets [{chunk.start}, {chunk.stop}) in bucket {chunk.bucket}"
+
+
+@dataclass(slots=True)
+class _Cutter:
+    """Holds the chunk that is being gathered, as pieces of the batches it came in."""
+
+    chunk_size: int
+    bucket_size: int
+    chunk_bytes: int
+    options: Any
+    start: int = 0
+    pieces: list[pa.RecordBatch] = field(default_factory=list)
+    held_count: int = 0
+    held_bytes: int = 0
+
+    def run(self, batches: Iterable[pa.RecordBatch], max_message_bytes: int) -> Iterator[Chunk]:
+        for batch in batches:
+            if batch.num_rows == 0:
+                continue
+            messages = _as_stored(batch)
+            sizes = _sizes(messages)
+            _check(messages, sizes, max_message_bytes, first_row=self.start + self.held_count)
+            yield from self._add(messages, pc.cumulative_sum(sizes))
+            if self.pieces and self.pieces[-1].num_rows < messages.num_rows:
+                # A slice keeps the whole batch alive; what waits for the next batch is a copy.
+                rest = self.pieces[-1]
+                self.pieces[-1] = rest.take(pa.array(range(rest.num_rows)))
+        if self.pieces:
+            yield self._take()
+
+    def _room(self) -> int:
+        """Messages that still fit below the next multiple of the chunk size."""
+        return self.chunk_size - self.start % self.chunk_size - self.held_count
+
+    def _add(self, messages: pa.RecordBatch, ends: pa.Int64Array) -> Iterator[Chunk]:
+        """Add messages, ``ends[i]`` bytes up to and with the i-th; yield each chunk they fill."""
+        row, row_bytes = 0, 0
+        while row < messages.num_rows:
+            most = min(messages.num_rows, row + self._room())
+            limit = row_bytes + self.chunk_bytes - self.held_bytes
+            stop = bisect_right(ends, limit, row, most, key=_AS_PY)
+            if stop == row and not self.pieces:
+                stop = row + 1
+            if stop > row:
+                stop_bytes = ends[stop - 1].as_py()
+                self.pieces.append(messages.slice(row, stop - row))
+                self.held_count += stop - row
+                self.held_bytes += stop_bytes - row_bytes
+                row, row_bytes = stop, stop_bytes
+            if row < messages.num_rows or self._room() == 0:
+                yield self._take()
+
+    def _take(self) -> Chunk:
+        """The chunk gathered so far; the next one begins behind it."""
+        messages = self.pieces[0]
+        if len(self.pieces) > 1:
+            columns = [pa.concat_arrays(arrays) for arrays in zip(*self.pieces, strict=True)]
+            messages = pa.RecordBatch.from_arrays(columns, schema=messages.schema)
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, messages.schema, options=self.options) as stream:
+            stream.write_batch(messages)
+        data = sink.getvalue().to_pybytes()
+        chunk = Chunk(
+            self.start // self.bucket_size, self.start, self.start + self.held_count, data
+        )
+        self.start, self.pieces, self.held_count, self.held_bytes = chunk.stop, [], 0, 0
+        return chunk
+
+
+def _as_stored(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The columns of a chunk that ``batch`` has, in their order and types."""
+    present = set(batch.schema.names)
+    schema = pa.schema([column for column in _STORED if column.name in present])
+    columns = [batch.column(column.name).cast(column.type) for column in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _sizes(messages: pa.RecordBatch) -> pa.Int64Array:
+    """Bytes of each message: key, value and headers."""
+    total = pa.repeat(pa.scalar(0, pa.int64()), messages.num_rows)
+    for name, column in zip(messages.schema.names, messages.columns, strict=True):
+        total = pc.add(total, _header_bytes(column) if name == "headers" else _bytes(column))
+    return total
+
+
+def _bytes(column: pa.Array) -> pa.Int64Array:
+    return pc.fill_null(pc.binary_length(column).cast(pa.int64()), 0)
+
+
+def _header_bytes(headers: pa.MapArray) -> pa.Int64Array:
+    """Bytes of all names and values of each row's headers."""
+    entries = pc.add(_bytes(headers.keys), _bytes(headers.items))
+    ends = pa.concat_arrays([pa.array([0], pa.int64()), pc.cumulative_sum(entries)])
+    return pc.pairwise_diff(ends.take(headers.offsets)).slice(1)
+
+
+def _check(
+    messages: pa.RecordBatch, sizes: pa.Int64Array, max_message_bytes: int, *, first_row: int
+) -> None:
+    where = "of this task, counted from 0,"
+    value = messages.column("value")
+    if value.null_count:
+        row = first_row + pc.index(value.is_null(), value=True).as_py()
+        raise MessageError(f"row {row} {where} has no value: the column 'value' must not be null")
+    if pc.max(sizes).as_py() > max_message_bytes:
+        index = pc.index(pc.greater(sizes, max_message_bytes), value=True).as_py()
+        raise MessageError(
+            f"row {first_row + index} {where} is {sizes[index].as_py()} bytes with its key and "
+            f"headers: the limit is {max_message_bytes} (option 'maxMessageBytes')"
+        )

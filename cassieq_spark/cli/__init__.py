@@ -1,0 +1,39 @@
+"""The ``cassieq`` command: one sub-command per module, and how errors are shown."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+from rich.console import Console
+
+from cassieq_spark.cli import node
+from cassieq_spark.errors import CassieqError
+
+app = typer.Typer(
+    name="cassieq",
+    help="A durable work queue on Apache Cassandra for Spark.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+
+# Every sub-command is a typer app in a module of its own, added here.
+app.add_typer(node.app, name="node")
+
+
+def main() -> None:
+    """Run the command that the arguments name.
+
+    Exit codes: 0 done, 1 one of our errors (a red line, no stack trace), 2 wrong usage,
+    130 Ctrl-C; some commands have others, and say so.
+    """
+    try:
+        app(prog_name="cassieq")
+    except CassieqError as error:
+        # No markup, no wrapping: the message may hold brackets, and be searched for.
+        console = Console(stderr=True, soft_wrap=True)
+        console.print(f"cassieq: {error}", style="red", markup=False, highlight=False)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(130)

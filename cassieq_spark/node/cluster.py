@@ -1,0 +1,228 @@
+"""One or three real Cassandra nodes on this machine's loopback addresses."""
+
+from __future__ import annotations
+
+import signal
+import time
+from contextlib import ExitStack
+from datetime import timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+
+from cassieq_spark.errors import OptionError, SetupError
+from cassieq_spark.node.command import java_command
+from cassieq_spark.node.configure import NodeSettings
+from cassieq_spark.node.data_folder import lock_data, read_storage_port, write_description
+from cassieq_spark.node.java import find_java
+from cassieq_spark.node.node import Node
+from cassieq_spark.node.ports import NATIVE_PORTS, STORAGE_PORTS, PortClaims
+from cassieq_spark.node.process import Supervisor
+from cassieq_spark.node.readiness import has_superuser, peers_up
+from cassieq_spark.node.resolve import resolve_jars
+
+MOST_NODES = 3
+
+_LOOK_SECONDS = 0.05
+_STOP_TIMEOUT = timedelta(seconds=30)
+_KILL_TIMEOUT = timedelta(seconds=10)
+
+
+class Cluster:
+    """Real Cassandra nodes, numbered from 0, running while the ``with`` block does.
+
+    One call at a time. After ``close`` it may be opened again.
+    """
+
+    def __init__(  # noqa: PLR0913 (each may be left out)
+        self,
+        *,
+        nodes: int = 1,
+        port: int | None = None,
+        data_dir: Path | None = None,
+        heap_mb: int = 512,
+        authentication: bool = False,
+        start_timeout: timedelta = timedelta(minutes=2),
+        cache: Path | None = None,
+        console: Console | None = None,
+    ) -> None:
+        """Describe the cluster; nothing is started yet.
+
+        Args:
+            nodes: How many, 1 to 3; the n-th has the address 127.0.0.n.
+            port: Where they serve CQL; unless given 9042, or another one if that is in use.
+            data_dir: Folder for the data, kept afterwards; a temporary one unless given.
+            heap_mb: Java heap of each node, in MiB; a node takes about 300 MiB more than that.
+            authentication: Ask for a name and a password; at first both are ``cassandra``.
+            start_timeout: How long the nodes may take to serve, not counting the download.
+            cache: Where downloads are kept; ``cassieq-spark`` in the user's cache unless given.
+            console: Where a download shows its progress; standard error unless given.
+
+        Raises:
+            OptionError: So many nodes are not on offer.
+        """
+        if not 1 <= nodes <= MOST_NODES:
+            raise OptionError(f"nodes must be 1 to {MOST_NODES}, not {nodes}")
+        self.contact_points = [f"127.0.0.{number}" for number in range(1, nodes + 1)]
+        self.port = port or NATIVE_PORTS[0]
+        self._wanted_port = port
+        self._data_dir = data_dir.absolute() if data_dir else None
+        self._heap_mb = heap_mb
+        self._authentication = authentication
+        self._start_timeout = start_timeout
+        self._cache = cache
+        self._console = console
+        self._nodes: list[Node] = []
+        self._held = ExitStack()
+
+    def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def open(self) -> None:
+        """Start all nodes, and return when each serves CQL and sees all others.
+
+        Takes about 4 s, 10 s for three nodes; two minutes more when Cassandra is downloaded first.
+
+        Raises:
+            SetupError: Java 17, a download, a port or an address is missing, or a node failed;
+                nothing is left running.
+        """
+        java = find_java()
+        jars = resolve_jars(java=java, cache=self._cache, console=self._console)
+        with ExitStack() as held:
+            supervisor, storage_port = self._claim(held)
+            self._nodes = []
+            for address in self.contact_points:
+                settings = NodeSettings(
+                    folder=supervisor.folder / address,
+                    address=address,
+                    members=tuple(self.contact_points),
+                    native_port=self.port,
+                    storage_port=storage_port,
+                    heap_mb=self._heap_mb,
+                    authentication=self._authentication,
+                    synced=self._data_dir is not None,
+                )
+                command = java_command(settings, java=java, jars=jars)
+                self._nodes.append(Node(settings, command=command, supervisor=supervisor))
+            self._launch(self._nodes)
+            self._held = held.pop_all()
+
+    def close(self) -> None:
+        """Stop all nodes and remove temporary data; harmless when repeated."""
+        self._nodes = []
+        self._held.close()
+
+    def start(self, node: int) -> None:
+        """Start a stopped or killed node with its data, and return when it serves and is seen.
+
+        Does nothing if it is running.
+
+        Raises:
+            SetupError: It failed, or took longer than the start timeout.
+        """
+        if not self._node(node).running:
+            self._launch([self._node(node)])
+
+    def stop(self, node: int) -> None:
+        """Stop a node in good order, as an operator would; returns when it has ended.
+
+        Raises:
+            SetupError: It takes longer than half a minute.
+        """
+        stopped = self._node(node)
+        stopped.send(signal.SIGTERM)
+        self.resume(node)
+        self._wait_for_end(stopped, _STOP_TIMEOUT)
+
+    def kill(self, node: int) -> None:
+        """Kill a node at once, as a crash would; returns when it has ended."""
+        self._node(node).send(signal.SIGKILL)
+        self._wait_for_end(self._node(node), _KILL_TIMEOUT)
+
+    def pause(self, node: int) -> None:
+        """Let a node hang: its connections stay open, nothing is answered until ``resume``."""
+        self._node(node).send(signal.SIGSTOP)
+        self._node(node).paused = True
+
+    def resume(self, node: int) -> None:
+        """Let a paused node go on where it stopped."""
+        self._node(node).send(signal.SIGCONT)
+        self._node(node).paused = False
+
+    def is_running(self, node: int) -> bool:
+        """Tell whether the node's process is there, paused or not."""
+        return self._node(node).running
+
+    def describe(self, node: int) -> str:
+        """Tell how a node is, with the last lines of its log."""
+        return self._node(node).describe()
+
+    def _node(self, number: int) -> Node:
+        if not self._nodes:
+            raise SetupError("The cluster is not open: use it in a with block.")
+        return self._nodes[number]
+
+    def _claim(self, held: ExitStack) -> tuple[Supervisor, int]:
+        known = None
+        lock = None
+        if self._data_dir:
+            lock = held.enter_context(lock_data(self._data_dir))
+            known = read_storage_port(self._data_dir, nodes=len(self.contact_points))
+        claims = PortClaims()
+        held.callback(claims.release)
+        native = (self._wanted_port,) if self._wanted_port else NATIVE_PORTS
+        # Nodes remember each other by address and port, so that one may not change.
+        storage = (known,) if known and len(self.contact_points) > 1 else STORAGE_PORTS
+        self.port = claims.claim(self.contact_points, native)
+        storage_port = claims.claim(self.contact_points, storage)
+        if self._data_dir:
+            write_description(
+                self._data_dir, nodes=len(self.contact_points), storage_port=storage_port
+            )
+        supervisor = Supervisor(keep=self._data_dir, lock=lock)
+        held.callback(supervisor.close)
+        return supervisor, storage_port
+
+    def _launch(self, nodes: list[Node]) -> None:
+        marks = {node.address: node.log_size() for node in self._nodes}
+        for node in nodes:
+            node.launch()
+        deadline = time.monotonic() + self._start_timeout.total_seconds()
+        while not (all(node.serving for node in nodes) and self._ready(nodes, marks)):
+            failed = next((node for node in nodes if not node.running), None)
+            if failed:
+                raise SetupError(f"Cassandra did not start: {failed.describe()}")
+            if time.monotonic() > deadline:
+                late = "\n".join(node.describe() for node in nodes)
+                raise SetupError(f"Cassandra took longer than {self._start_timeout}: {late}")
+            time.sleep(_LOOK_SECONDS)
+
+    def _ready(self, started: list[Node], marks: dict[str, int]) -> bool:
+        present = [node for node in self._nodes if node.running and not node.paused]
+        logs = {node.address: node.log_since(marks[node.address]) for node in present}
+        # With new data, one of the nodes makes the first role, a moment after it serves.
+        roleless = self._authentication and not any(marks.values())
+        if roleless and not any(has_superuser(log) for log in logs.values()):
+            return False
+        return all(
+            other.address in peers_up(logs[node.address])
+            for node in present
+            for other in present
+            if node is not other and (node in started or other in started)
+        )
+
+    def _wait_for_end(self, node: Node, timeout: timedelta) -> None:
+        if not node.wait_for_end(timeout):
+            raise SetupError(f"A node did not end within {timeout}: {node.describe()}")

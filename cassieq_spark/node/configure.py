@@ -1,0 +1,108 @@
+"""Write the two files a node reads, from a few settings; pure.
+
+Small on purpose: a node of 512 MB serves tests, the demo and laptops.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+_RING = 2**64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSettings:
+    """What tells one node from another."""
+
+    #: Where everything of this node is: ``conf``, ``storage``, ``node.log``.
+    folder: Path
+    address: str
+    #: The addresses of all nodes of the cluster, this one's included.
+    members: tuple[str, ...]
+    native_port: int
+    storage_port: int
+    cluster_name: str = "cassieq"
+    heap_mb: int = 512
+    #: Ask for a name and a password (at first both ``cassandra``), and check rights.
+    authentication: bool = False
+    #: Whether the log of writes is forced to disk; a node thrown away afterwards can do without.
+    synced: bool = True
+
+    @property
+    def token(self) -> int:
+        """Where on the ring this node begins: the ring is shared out evenly."""
+        return initial_tokens(len(self.members))[self.members.index(self.address)]
+
+
+def initial_tokens(nodes: int) -> tuple[int, ...]:
+    """Cut the ring into equal parts.
+
+    >>> initial_tokens(3)
+    (-9223372036854775808, -3074457345618258603, 3074457345618258602)
+    """
+    return tuple(number * _RING // nodes - _RING // 2 for number in range(nodes))
+
+
+def cassandra_yaml(settings: NodeSettings) -> str:
+    """Write ``cassandra.yaml``; what it leaves out keeps Cassandra's default."""
+    # All are seeds: so they may start in any order, and again while any other is down.
+    seeds = ",".join(f"{member}:{settings.storage_port}" for member in settings.members)
+    seed_provider = {
+        "class_name": "org.apache.cassandra.locator.SimpleSeedProvider",
+        "parameters": [{"seeds": seeds}],
+    }
+    memtable = f"{max(64, settings.heap_mb // 8)}MiB"
+    values: dict[str, object] = {
+        "cluster_name": settings.cluster_name,
+        "num_tokens": 1,
+        "initial_token": str(settings.token),
+        "partitioner": "org.apache.cassandra.dht.Murmur3Partitioner",
+        "endpoint_snitch": "SimpleSnitch",
+        "seed_provider": [seed_provider],
+        "listen_address": settings.address,
+        "rpc_address": settings.address,
+        "storage_port": settings.storage_port,
+        "native_transport_port": settings.native_port,
+        "auto_bootstrap": False,
+        "paxos_variant": "v2",
+        "commitlog_sync": "periodic",
+        "commitlog_sync_period": "10000ms",
+        # Half a segment is the largest mutation: 16 MiB.
+        "commitlog_segment_size": "32MiB",
+        "commitlog_total_space": "256MiB",
+        "memtable_heap_space": memtable,
+        "memtable_offheap_space": memtable,
+        "concurrent_reads": 8,
+        "concurrent_writes": 8,
+        "concurrent_compactors": 1,
+        "memtable_flush_writers": 1,
+        "key_cache_size": "0MiB",
+        "counter_cache_size": "0MiB",
+        "file_cache_enabled": False,
+        "auto_snapshot": False,
+        # The defaults, heap / 10 and heap / 40, would hold up a few large chunks in flight.
+        "native_transport_max_request_data_in_flight": "256MiB",
+        "native_transport_max_request_data_in_flight_per_ip": "128MiB",
+    }
+    if settings.authentication:
+        values |= {"authenticator": "PasswordAuthenticator", "authorizer": "CassandraAuthorizer"}
+    # JSON is YAML: quoting and nesting need no thought.
+    return "".join(f"{key}: {json.dumps(value)}\n" for key, value in values.items())
+
+
+def logback_xml(level: str = "INFO") -> str:
+    """Write ``logback.xml``: one line per event, to standard output.
+
+    Without one, logback would print all of DEBUG and slow the start down.
+    """
+    return f"""\
+<configuration scan="false">
+  <shutdownHook class="ch.qos.logback.core.hook.DefaultShutdownHook"/>
+  <appender name="OUT" class="ch.qos.logback.core.ConsoleAppender">
+    <encoder><pattern>%-5level [%thread] %date{{ISO8601}} %logger{{0}} - %msg%n</pattern></encoder>
+  </appender>
+  <root level="{level}"><appender-ref ref="OUT"/></root>
+</configuration>
+"""

@@ -1,0 +1,126 @@
+"""Kinds of option values: what each is called, and how it is read and written. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from typing import Generic, TypeVar
+
+from cassieq_spark.model import validate_name
+
+T = TypeVar("T")
+
+_UNLIMITED = 2**31 - 1
+_SIZES = {"g": 1 << 30, "m": 1 << 20, "k": 1 << 10, "": 1}
+_MILLISECONDS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class Kind(Generic[T]):
+    """A kind of value; ``parse(show(value)) == value``.
+
+    Attributes:
+        name: Completes "must be ..." in errors, and stands in the docs.
+        parse: Raises ValueError; an OptionError says by itself what was expected.
+        show: As a user would write it.
+    """
+
+    name: str
+    parse: Callable[[str], T]
+    show: Callable[[T], str] = str
+
+
+def whole_number(least: int, most: int = _UNLIMITED) -> Kind[int]:
+    """From ``least`` to ``most``, in digits only."""
+    name = f"a whole number of at least {least}"
+    if most < _UNLIMITED:
+        name = f"a whole number from {least} to {most}"
+    return Kind(name, lambda text: _within(least, int(_groups(r"([0-9]{1,19})", text)[0]), most))
+
+
+def size(most: int) -> Kind[int]:
+    """Bytes, from 1 to ``most``; units are powers of 1024.
+
+    >>> size(1 << 20).parse("64k"), size(1 << 20).show(65536)
+    (65536, '64k')
+    """
+
+    def parse(text: str) -> int:
+        number, unit = _groups(r"([0-9]{1,19})([kmg]?)b?", text.lower())
+        return _within(1, int(number) * _SIZES[unit], most)
+
+    show = partial(_show_largest, _SIZES)
+    return Kind(f"a size such as 64k or 1m, at most {show(most)}", parse, show)
+
+
+def duration(most: timedelta) -> Kind[timedelta]:
+    """Whole milliseconds, from 1 to ``most``.
+
+    >>> kind = duration(timedelta(days=1))
+    >>> kind.parse("90s"), kind.show(timedelta(hours=2))
+    (datetime.timedelta(seconds=90), '2h')
+    """
+
+    def parse(text: str) -> timedelta:
+        number, unit = _groups(r"([0-9]{1,19})(ms|[smhd])", text.lower())
+        milliseconds = int(number) * _MILLISECONDS[unit]
+        return timedelta(milliseconds=_within(1, milliseconds, most // timedelta(milliseconds=1)))
+
+    def show(value: timedelta) -> str:
+        return _show_largest(_MILLISECONDS, value // timedelta(milliseconds=1))
+
+    return Kind(f"a duration such as 500ms, 10s or 5m, at most {show(most)}", parse, show)
+
+
+def choice(*values: str) -> Kind[str]:
+    """One of a few words, in any case of letters."""
+
+    def parse(text: str) -> str:
+        return values[values.index(text.lower())]
+
+    return Kind(f"{', '.join(values[:-1])} or {values[-1]}", parse)
+
+
+def name_of(what: str) -> Kind[str]:
+    """The name of a queue or a consumer group."""
+    return Kind("a name", partial(validate_name, what))
+
+
+def _parse_text(text: str) -> str:
+    if not text.strip():
+        raise ValueError(text)
+    return text
+
+
+def _show_largest(units: dict[str, int], value: int) -> str:
+    """In the largest of the units that needs no fraction."""
+    return next(f"{value // n}{unit}" for unit, n in units.items() if value % n == 0)
+
+
+def _groups(pattern: str, text: str) -> tuple[str, ...]:
+    match = re.fullmatch(pattern, text.strip())
+    if match is None:
+        raise ValueError(text)
+    return match.groups()
+
+
+def _within(least: int, value: int, most: int) -> int:
+    if not least <= value <= most:
+        raise ValueError(value)
+    return value
+
+
+TEXT: Kind[str] = Kind("text", _parse_text)
+BOOLEAN: Kind[bool] = Kind(
+    "true or false",
+    lambda text: choice("false", "true").parse(text) == "true",
+    lambda value: str(value).lower(),
+)
+SECONDS: Kind[timedelta] = Kind(
+    "a whole number of seconds, at least 1",
+    lambda text: timedelta(seconds=whole_number(1).parse(text)),
+    lambda value: str(value // timedelta(seconds=1)),
+)

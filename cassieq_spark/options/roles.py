@@ -1,0 +1,198 @@
+"""The options of writing and of reading. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from difflib import get_close_matches
+from typing import ClassVar, Self
+
+from cassieq_spark.errors import OptionError
+from cassieq_spark.options.cluster import ClusterOptions
+from cassieq_spark.options.declaration import (
+    check_both_or_neither,
+    explain_missing,
+    option,
+    options_by_key,
+    read_values,
+)
+from cassieq_spark.options.kinds import (
+    BOOLEAN,
+    SECONDS,
+    TEXT,
+    choice,
+    duration,
+    name_of,
+    size,
+    whole_number,
+)
+from cassieq_spark.store.connection import ConnectionOptions
+
+#: Set by Spark itself; in lower case, as Spark hands keys over.
+_OF_SPARK = frozenset({"checkpointlocation", "queryname"})
+_LARGEST_MESSAGE = 8 << 20
+_LARGEST_BIGINT = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoleOptions:
+    """What reading and writing have in common."""
+
+    #: What is done with these options, for errors and headings.
+    role: ClassVar[str]
+
+    queue: str = field(metadata=option("queue", name_of("queue"), "The queue, which must exist."))
+    connection: ConnectionOptions = field(default_factory=lambda: ClusterOptions().connection())
+
+    @classmethod
+    def parse(cls, raw: Mapping[str, str]) -> Self:
+        """Read the options that a user gave; keys in any case of letters.
+
+        Raises:
+            OptionError: All that is unknown, missing or malformed, a line each; or, if nothing
+                is, options that contradict each other.
+        """
+        given = {key.lower(): text for key, text in raw.items() if key.lower() not in _OF_SPARK}
+        known = options_by_key(cls) | options_by_key(ClusterOptions)
+        problems = [_explain_unknown(key, cls) for key in given if key not in known]
+        own = read_values(cls, given, problems)
+        cluster = read_values(ClusterOptions, given, problems)
+        if problems:
+            raise OptionError("\n".join(problems))
+        return cls(connection=ClusterOptions(**cluster).connection(), **own)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkOptions(RoleOptions):
+    """Options of ``df.write`` and ``df.writeStream``."""
+
+    role: ClassVar[str] = "writing"
+
+    txn_app_id: str | None = field(
+        default=None,
+        metadata=option(
+            "txnAppId",
+            TEXT,
+            "With `txnVersion`: names the writer, so that a batch write repeated under the same "
+            "version is published once. A streaming query needs neither.",
+        ),
+    )
+    txn_version: int | None = field(
+        default=None,
+        metadata=option(
+            "txnVersion",
+            whole_number(0, _LARGEST_BIGINT),
+            "With `txnAppId`: number of this write, higher than those before it; in "
+            "`foreachBatch`, the batch id.",
+        ),
+    )
+    write_timeout: timedelta = field(
+        default=timedelta(hours=1),
+        metadata=option(
+            "writeTimeout",
+            duration(timedelta(days=30)),
+            "Longest time from a task's first message to publication; what is older may be "
+            "swept, so the batch fails and is written again.",
+        ),
+    )
+    compression: str = field(
+        default="lz4",
+        metadata=option(
+            "compression", choice("lz4", "zstd", "none"), "How messages are compressed."
+        ),
+    )
+    chunk_bytes: int = field(
+        default=256 << 10,
+        metadata=option(
+            "chunkBytes",
+            size(_LARGEST_MESSAGE),
+            "Messages per row of Cassandra, in bytes before compression; a larger message has a "
+            "row to itself.",
+        ),
+    )
+    max_message_bytes: int = field(
+        default=_LARGEST_MESSAGE,
+        metadata=option(
+            "maxMessageBytes",
+            size(_LARGEST_MESSAGE),
+            "Largest message, with its key and headers; a larger one fails the write.",
+        ),
+    )
+
+    def __post_init__(self) -> None:
+        check_both_or_neither({"txnAppId": self.txn_app_id, "txnVersion": self.txn_version})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOptions(RoleOptions):
+    """Options of ``spark.read`` and ``spark.readStream``."""
+
+    role: ClassVar[str] = "reading"
+
+    group: str | None = field(
+        default=None,
+        metadata=option(
+            "group",
+            name_of("group"),
+            "Consumer group; each group gets every message. A stream needs it, a batch read only "
+            "looks.",
+        ),
+    )
+    starting_position: str = field(
+        default="earliest",
+        metadata=option(
+            "startingPosition",
+            choice("earliest", "latest"),
+            "Where a group that the queue does not know yet begins.",
+        ),
+    )
+    max_messages_per_trigger: int = field(
+        default=1_000_000,
+        metadata=option("maxMessagesPerTrigger", whole_number(1), "Messages per micro-batch."),
+    )
+    messages_per_task: int = field(
+        default=100_000,
+        metadata=option("messagesPerTask", whole_number(1), "Messages per Spark task, about."),
+    )
+    lease: timedelta | None = field(
+        default=None,
+        metadata=option(
+            "leaseSeconds",
+            SECONDS,
+            "How long a batch is this reader's without a heartbeat; without it, as long as the "
+            "queue says.",
+        ),
+    )
+    include_headers: bool = field(
+        default=False,
+        metadata=option("includeHeaders", BOOLEAN, "Whether rows have the column `headers`."),
+    )
+
+    def stream_group(self) -> str:
+        """The group, which a stream must have.
+
+        Raises:
+            OptionError: There is none.
+        """
+        if self.group is None:
+            raise OptionError("a stream reads as a consumer group: " + explain_missing("group"))
+        return self.group
+
+
+ROLES: tuple[type[RoleOptions], ...] = (SinkOptions, SourceOptions)
+
+
+def _explain_unknown(key: str, cls: type[RoleOptions]) -> str:
+    if key == "path":
+        return "cassieq reads and writes a queue, not a path: use .option('queue', ...)"
+    for role in ROLES:
+        if key in options_by_key(role):
+            return (
+                f"option {options_by_key(role)[key].key!r} belongs to {role.role}, not {cls.role}"
+            )
+    known = options_by_key(cls) | options_by_key(ClusterOptions)
+    nearest = get_close_matches(key, known, n=1)
+    if nearest:
+        return f"unknown option {key!r}; did you mean {known[nearest[0]].key!r}?"
+    return f"unknown option {key!r}; known: {', '.join(item.key for item in known.values())}"

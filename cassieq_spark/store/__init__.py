@@ -1,0 +1,42 @@
+"""Where queues are kept, behind one small contract.
+
+A store (`protocol.Store`) compares-and-sets within one partition, reads one partition, and writes, reads and deletes
+chunks in bulk. Two keep it: `memory.MemoryStore` for tests and `cassandra.store.CassandraStore`. What exactly a store
+must do is decided by `cassieq_spark.testing.conformance`, which both pass.
+
+What a failure means, and what the store does about it (Cassandra; the budget is ``ConnectionOptions.patience``):
+
+| request                              | failure                                     | repeated | in the end |
+|--------------------------------------|---------------------------------------------|----------|---------------------|
+| read, chunk write, delete of buckets | time-out, failed or lost node, overload     | yes      | NotAppliedError (read), OutcomeUnknownError |
+| compare-and-set                      | too few replicas, or certainly never sent   | yes      | NotAppliedError     |
+| compare-and-set                      | anything else that goes wrong on the way    | no       | OutcomeUnknownError |
+| any                                  | no node left to ask (cas: see above)        | yes      | ConnectError        |
+| any                                  | keyspace or table missing                   | no       | MissingSchemaError  |
+| any                                  | refused: permissions, syntax, guardrails    | no       | StoreError          |
+| the first                            | nobody answers, or refuses the credentials  | no       | ConnectError        |
+
+Importing this package never imports the driver.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import cast
+
+from cassieq_spark.store.connection import ConnectionOptions
+from cassieq_spark.store.protocol import Store
+
+
+def open_store(options: ConnectionOptions) -> Store:
+    """Connect to Cassandra, or join this process's connection for the same options.
+
+    Cheap after the first call in a process, and safe to use on both sides of a fork. Executors need not close it: the
+    connection then serves the next task of the same worker.
+
+    Raises:
+        ConnectError: Nobody answers at the contact points, or the credentials are refused.
+        MissingSchemaError: The keyspace does not exist.
+    """
+    module = import_module("cassieq_spark.store.cassandra.store")
+    return cast("Store", module.CassandraStore(options))

@@ -1,0 +1,200 @@
+"""One session per process and cluster: connected once, shared by threads, made anew after a fork."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from weakref import WeakSet
+
+from cassandra import ConsistencyLevel
+from cassandra.auth import PlainTextAuthProvider
+from cassandra.cluster import (
+    EXEC_PROFILE_DEFAULT,
+    Cluster,
+    ExecutionProfile,
+    Session,
+)
+from cassandra.policies import (
+    DCAwareRoundRobinPolicy,
+    ExponentialReconnectionPolicy,
+    FallthroughRetryPolicy,
+    RetryPolicy,
+    TokenAwarePolicy,
+)
+from cassandra.query import PreparedStatement, tuple_factory
+
+from cassieq_spark.store.cassandra.mapping import (
+    DRIVER_ERRORS,
+    Request,
+    missing_schema,
+    translate,
+)
+from cassieq_spark.store.connection import ConnectionOptions
+
+#: Execution profiles: one per class of call.
+CAS = "cas"
+READ = "read"
+SERIAL_READ = "serial_read"
+BULK = "bulk"
+
+#: The driver's 4 KiB costs a system call per message of a chunk.
+_SOCKET_BUFFER_BYTES = 1 << 18
+_CONNECT_SECONDS = 4.0
+
+
+class Link:
+    """A session of this process, what it has prepared, and the stores that use it."""
+
+    def __init__(self, options: ConnectionOptions, cluster: Cluster, session: Session) -> None:
+        self.pid = os.getpid()
+        self.options = options
+        self.session = session
+        self.users: WeakSet[object] = WeakSet()
+        self._cluster = cluster
+        self._prepared: dict[str, PreparedStatement] = {}
+
+    def prepared(self, text: str) -> PreparedStatement:
+        """Prepare a text, the first time it is met."""
+        statement = self._prepared.get(text)
+        if statement is None:
+            statement = self._prepared[text] = self.session.prepare(text)
+        return statement
+
+    def close(self) -> None:
+        """End the session and its threads."""
+        self._cluster.shutdown()
+
+
+_links: dict[tuple[int, ConnectionOptions], Link] = {}
+_lock = threading.Lock()
+
+
+def _renew_lock() -> None:
+    # Another thread of the parent may have held it. The parent's links stay where they are, untouched: closing them
+    # here would be closing what the parent uses.
+    global _lock  # noqa: PLW0603 - a fork has no other way to replace it
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)
+
+
+def join(options: ConnectionOptions, user: object) -> Link:
+    """This process's link for these options, connected if it is the first call.
+
+    Raises:
+        ConnectError: Nobody answers, or the credentials are refused.
+        MissingSchemaError: The keyspace does not exist.
+    """
+    with _lock:
+        key = (os.getpid(), options)
+        link = _links.get(key)
+        if link is None:
+            link = _links[key] = _link_to_keyspace(options)
+        link.users.add(user)
+        return link
+
+
+def leave(link: Link, user: object) -> None:
+    """Close the link if nobody else of this process uses it."""
+    with _lock:
+        link.users.discard(user)
+        if link.users or link.pid != os.getpid():
+            return
+        _links.pop((link.pid, link.options), None)
+    link.close()
+
+
+def connect(options: ConnectionOptions) -> tuple[Cluster, Session]:
+    """Open a session that belongs to the caller, whether the keyspace exists or not.
+
+    Raises:
+        ConnectError: Nobody answers, or the credentials are refused.
+    """
+    cluster: Cluster | None = None
+    try:
+        cluster = _cluster(options)
+        session = cluster.connect()
+    except DRIVER_ERRORS as error:
+        if cluster is not None:
+            cluster.shutdown()
+        raise translate(error, Request.CONNECT, "connecting", options) from error
+    # Plain writes carry the timestamp of their block, and what is conditional has a ballot.
+    session.use_client_timestamp = False
+    return cluster, session
+
+
+def _link_to_keyspace(options: ConnectionOptions) -> Link:
+    cluster, session = connect(options)
+    try:
+        # The only schema that routing by token needs; reading all of it takes longer than connecting.
+        cluster.refresh_keyspace_metadata(options.keyspace, max_schema_agreement_wait=0)
+    except DRIVER_ERRORS as error:
+        cluster.shutdown()
+        raise translate(error, Request.READ, "reading of the keyspace", options) from error
+    if options.keyspace not in cluster.metadata.keyspaces:
+        cluster.shutdown()
+        raise missing_schema("connecting", options, "there is no such keyspace")
+    return Link(options, cluster, session)
+
+
+def _cluster(options: ConnectionOptions) -> Cluster:
+    credentials = None
+    if options.username is not None:
+        credentials = PlainTextAuthProvider(options.username, options.password or "")
+    seconds = min(_CONNECT_SECONDS, options.request_timeout.total_seconds())
+    return Cluster(
+        contact_points=list(options.endpoints),
+        port=options.port,
+        protocol_version=options.protocol_version,
+        auth_provider=credentials,
+        execution_profiles=_profiles(options),
+        reconnection_policy=ExponentialReconnectionPolicy(0.5, 10.0),
+        connection_class=_connection_class(),
+        # Without it each message above 4 KiB waits for the peer's delayed acknowledgement.
+        sockopts=[(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)],
+        connect_timeout=seconds,
+        control_connection_timeout=seconds,
+        idle_heartbeat_interval=10,
+        idle_heartbeat_timeout=10,
+        schema_metadata_enabled=False,
+        token_metadata_enabled=True,
+        monitor_reporting_enabled=False,
+        application_name="cassieq-spark",
+    )
+
+
+def _connection_class() -> type:
+    buffers = {"in_buffer_size": _SOCKET_BUFFER_BYTES, "out_buffer_size": _SOCKET_BUFFER_BYTES}
+    return type("BufferedConnection", (Cluster.connection_class,), buffers)
+
+
+def _profiles(options: ConnectionOptions) -> dict[object, ExecutionProfile]:
+    quorum, serial = ConsistencyLevel.LOCAL_QUORUM, ConsistencyLevel.LOCAL_SERIAL
+
+    def profile(
+        consistency: int, retries: RetryPolicy, *, shuffle_replicas: bool = False
+    ) -> ExecutionProfile:
+        return ExecutionProfile(
+            load_balancing_policy=TokenAwarePolicy(
+                DCAwareRoundRobinPolicy(options.local_dc or ""), shuffle_replicas=shuffle_replicas
+            ),
+            retry_policy=retries,
+            consistency_level=consistency,
+            serial_consistency_level=serial,
+            request_timeout=options.request_timeout.total_seconds(),
+            row_factory=tuple_factory,
+        )
+
+    read = profile(quorum, RetryPolicy())
+    return {
+        EXEC_PROFILE_DEFAULT: read,
+        READ: read,
+        SERIAL_READ: profile(serial, RetryPolicy()),
+        # The default policy would send a compare-and-set twice, and so hide that the first one won (CASSANDRA-9086).
+        # All of one partition go to the same replica first: they queue there instead of fighting over ballots.
+        CAS: profile(quorum, FallthroughRetryPolicy()),
+        # No such reason here: all replicas share the load.
+        BULK: profile(quorum, RetryPolicy(), shuffle_replicas=True),
+    }

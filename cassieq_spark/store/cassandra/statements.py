@@ -1,0 +1,196 @@
+"""Turns operations of the protocol into CQL and bound values; equal shapes give equal text. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from cassandra.util import Duration
+
+from cassieq_spark.model import to_millis
+from cassieq_spark.store.cassandra.named_texts import named_texts
+from cassieq_spark.store.protocol import (
+    Delete,
+    DeleteBelow,
+    Insert,
+    Op,
+    Partition,
+    RowKey,
+    ServerNow,
+    Slice,
+    Update,
+    Value,
+)
+from cassieq_spark.store.tables import SHAPES, Table
+
+_NANOSECONDS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A text to prepare once, and what to bind to it."""
+
+    text: str
+    values: tuple[Any, ...]
+
+
+def fill_in(name: str, keyspace: str, table: Table, **parts: str) -> str:
+    """The text of a named statement for one table."""
+    template = named_texts("statements.cql")[name]
+    return template.substitute(parts, table=f"{keyspace}.{table}").strip()
+
+
+def columns_of(table: Table) -> tuple[str, ...]:
+    """Every column but the payload, keys first, as rows are read."""
+    shape = SHAPES[table]
+    return (
+        *shape.partition,
+        *shape.clustering,
+        *(column for column in shape.columns if column != "data"),
+    )
+
+
+def statement_of(keyspace: str, partition: Partition, op: Op) -> Statement:
+    """The statement that carries out one operation."""
+    match op:
+        case Insert():
+            return _insert(keyspace, partition, op)
+        case Update():
+            return _update(keyspace, partition, op)
+        case Delete():
+            where, key = _whole_key(partition, op.row)
+            return Statement(fill_in("delete", keyspace, partition.table, key=where), key)
+        case DeleteBelow():
+            text = fill_in(
+                "delete_below",
+                keyspace,
+                partition.table,
+                partition=_equal(SHAPES[partition.table].partition),
+                second=SHAPES[partition.table].clustering[1],
+            )
+            return Statement(text, (*partition.key, op.kind, op.stop))
+
+
+def selection_of(keyspace: str, partition: Partition, which: Slice) -> Statement:
+    """The statement that reads a slice.
+
+    Raises:
+        ValueError: The slice combines what the protocol says cannot be.
+    """
+    _check_slice(which)
+    shape = SHAPES[partition.table]
+    wheres: list[str] = []
+    values: list[Any] = list(partition.key)
+    if which.row is not None:
+        wheres += [f"AND {column} = ?" for column in shape.clustering]
+        values += which.row
+    if which.kinds:
+        wheres.append("AND kind = ?" if len(which.kinds) == 1 else "AND kind IN ?")
+        values.append(which.kinds[0] if len(which.kinds) == 1 else list(which.kinds))
+    for comparison, bound in ((">=", which.start), ("<", which.stop)):
+        if bound is not None:
+            wheres.append(f"AND {shape.clustering[1]} {comparison} ?")
+            values.append(bound)
+    descending = ", ".join(f"{column} DESC" for column in shape.clustering)
+    if which.limit is not None:
+        values.append(which.limit)
+    text = fill_in(
+        "read_rows",
+        keyspace,
+        partition.table,
+        columns=", ".join(columns_of(partition.table)),
+        partition=_equal(shape.partition),
+        which=" ".join(wheres),
+        order=f"ORDER BY {descending}" if which.reverse and descending else "",
+        limit="LIMIT ?" if which.limit is not None else "",
+    )
+    return Statement(text, tuple(values))
+
+
+def _check_slice(which: Slice) -> None:
+    bounded = which.start is not None or which.stop is not None
+    ordered = which.limit is not None or which.reverse
+    if which.row is not None and (which.kinds or bounded or ordered):
+        raise ValueError(f"a slice of one row has nothing else: {which}")
+    if (bounded and len(which.kinds) != 1) or (ordered and len(which.kinds) > 1):
+        raise ValueError(f"a slice with bounds, limit or order needs one kind: {which}")
+
+
+def _insert(keyspace: str, partition: Partition, op: Insert) -> Statement:
+    shape = SHAPES[partition.table]
+    # A null would be a tombstone; a new row has nothing to bury.
+    given = {column: value for column, value in op.values.items() if value is not None}
+    terms = [_term(value) for value in given.values()]
+    key = (*partition.key, *op.row)
+    text = fill_in(
+        "insert",
+        keyspace,
+        partition.table,
+        columns=", ".join((*shape.partition, *shape.clustering, *given)),
+        values=", ".join((*("?" for _ in key), *(text for text, _ in terms))),
+        exists="IF NOT EXISTS" if op.if_absent else "",
+    )
+    return Statement(text, (*key, *(value for _, value in terms)))
+
+
+def _update(keyspace: str, partition: Partition, op: Update) -> Statement:
+    if not op.values or None in op.values.values():
+        raise ValueError(f"an update needs values, and none of them null: {op}")
+    sets = [(column, *_term(value)) for column, value in op.values.items()]
+    conditions = [(when.column, when.op, *_term(when.value)) for when in op.when]
+    where, key = _whole_key(partition, op.row)
+    wanted = " AND ".join(
+        f"{column} {comparison} {text}" for column, comparison, text, _ in conditions
+    )
+    text = fill_in(
+        "update",
+        keyspace,
+        partition.table,
+        sets=", ".join(f"{column} = {text}" for column, text, _ in sets),
+        key=where,
+        conditions=f"IF {wanted}" if wanted else "",
+    )
+    values = (*(value for *_, value in sets), *key, *(value for *_, value in conditions))
+    return Statement(text, values)
+
+
+def _whole_key(partition: Partition, row: RowKey) -> tuple[str, tuple[Any, ...]]:
+    shape = SHAPES[partition.table]
+    return _equal((*shape.partition, *shape.clustering)), (*partition.key, *row)
+
+
+def _equal(columns: Iterable[str]) -> str:
+    return " AND ".join(f"{column} = ?" for column in columns)
+
+
+def _term(value: Value | ServerNow) -> tuple[str, Any]:
+    match value:
+        case ServerNow():
+            # Cassandra refuses durations below a millisecond here; the type must be given.
+            milliseconds = value.plus // timedelta(milliseconds=1)
+            duration = Duration(months=0, days=0, nanoseconds=milliseconds * _NANOSECONDS)
+            return "toTimestamp(now()) + (duration) ?", duration
+        case datetime():
+            return "?", to_millis(value)
+        case _:
+            return "?", value
+
+
+def check_ops(partition: Partition, ops: Sequence[Op]) -> None:
+    """Refuse what would not be one compare-and-set.
+
+    Raises:
+        ValueError: Two operations name one row, or none carries a condition.
+    """
+    rows = [op.row for op in ops if not isinstance(op, DeleteBelow)]
+    if len(set(rows)) < len(rows):
+        raise ValueError(f"two operations on one row of {partition}: {rows}")
+    if not any(
+        isinstance(op, Delete)
+        or (isinstance(op, Update) and op.when)
+        or (isinstance(op, Insert) and op.if_absent)
+        for op in ops
+    ):
+        raise ValueError(f"a compare-and-set on {partition} needs a condition")

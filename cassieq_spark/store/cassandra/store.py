@@ -1,0 +1,166 @@
+"""The store on Apache Cassandra."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from cassandra.query import BatchStatement, BatchType, BoundStatement
+
+from cassieq_spark.model import BucketSlice, Chunk, QueueId, block_timestamp
+from cassieq_spark.store.cassandra.mapping import Request
+from cassieq_spark.store.cassandra.reading import ChunkReader
+from cassieq_spark.store.cassandra.requests import bind, execute
+from cassieq_spark.store.cassandra.session import CAS, READ, SERIAL_READ, Link, join, leave
+from cassieq_spark.store.cassandra.statements import (
+    Statement,
+    check_ops,
+    columns_of,
+    fill_in,
+    selection_of,
+    statement_of,
+)
+from cassieq_spark.store.cassandra.writing import Pipeline
+from cassieq_spark.store.connection import ConnectionOptions
+from cassieq_spark.store.protocol import EVERYTHING, Op, Partition, Row, Rows, Slice
+from cassieq_spark.store.tables import Table
+
+#: A page of small rows; a read of fewer is one request, so one moment.
+_PAGE_ROWS = 10_000
+#: Cassandra reads the payload of a chunk from disk also for those who do not ask for it.
+_CHUNK_PAGE_ROWS = 200
+
+
+class CassandraStore:
+    """Implements `Store` on one keyspace.
+
+    Args:
+        options: Cluster and keyspace. Stores of one process with equal options share a session; after a fork the child
+            makes its own.
+    """
+
+    def __init__(self, options: ConnectionOptions) -> None:
+        self._options = options
+        self._joined: Link | None = None
+        _ = self._link
+
+    def cas(self, partition: Partition, ops: Sequence[Op]) -> bool:
+        """See `Store.cas`."""
+        check_ops(partition, ops)
+        link, doing = self._link, f"compare-and-set on {_place(partition)}"
+        batch = BatchStatement(BatchType.UNLOGGED)
+        for op in ops:
+            batch.add(_bound(link, statement_of(link.options.keyspace, partition, op), doing))
+        result = execute(link, batch, profile=CAS, request=Request.CAS, doing=doing)
+        # Refused batches answer with a row per conditioned row; the first column of each is "[applied]".
+        return bool(result.current_rows[0][0])
+
+    def read_rows(
+        self, partition: Partition, which: Slice = EVERYTHING, *, serial: bool = False
+    ) -> Rows:
+        """See `Store.read_rows`."""
+        link, doing = self._link, f"read of {_place(partition)}"
+        statement = _bound(link, selection_of(link.options.keyspace, partition, which), doing)
+        statement.fetch_size = _PAGE_ROWS
+        profile = SERIAL_READ if serial else READ
+        found = list(_pages(link, statement, profile, doing))
+        columns = columns_of(partition.table)
+        rows = [dict(zip(columns, map(_value, row[:-1]), strict=True)) for row in found]
+        return Rows(rows, _instant(found[0][-1]) if found else None)
+
+    def write_chunks(self, queue_id: QueueId, block: UUID, chunks: Iterable[Chunk]) -> None:
+        """See `Store.write_chunks`."""
+        link, doing = self._link, f"write of chunks of {queue_id}, block {block}"
+        text = fill_in("write_chunk", link.options.keyspace, Table.CHUNK)
+        timestamp = block_timestamp(block)
+        with Pipeline(link, doing) as pipeline:
+            for chunk in chunks:
+                values = (
+                    queue_id,
+                    block,
+                    chunk.bucket,
+                    chunk.start,
+                    chunk.stop,
+                    chunk.data,
+                    timestamp,
+                )
+                pipeline.send(bind(link, text, values, doing), len(chunk.data))
+
+    def read_chunks(
+        self, queue_id: QueueId, slices: Iterable[BucketSlice]
+    ) -> Iterator[tuple[BucketSlice, Chunk]]:
+        """See `Store.read_chunks`; one page of about 2 MB per slice, for three slices at a time."""
+        return ChunkReader(self._link, queue_id).read(slices)
+
+    def delete_buckets(self, queue_id: QueueId, buckets: Iterable[tuple[UUID, int]]) -> None:
+        """See `Store.delete_buckets`."""
+        link, doing = self._link, f"deletion of buckets of {queue_id}"
+        text = fill_in("delete_bucket", link.options.keyspace, Table.CHUNK)
+        with Pipeline(link, doing) as pipeline:
+            for block, bucket in buckets:
+                # Newer than all that the block writes, whatever the clocks of writer and sweep: a late write stays dead.
+                values = (block_timestamp(block) + 1, queue_id, block, bucket)
+                pipeline.send(bind(link, text, values, doing))
+
+    def scan(self, table: Table) -> Iterator[Row]:
+        """See `Store.scan`."""
+        link, doing = self._link, f"scan of {table}"
+        columns = columns_of(table)
+        text = fill_in("scan", link.options.keyspace, table, columns=", ".join(columns))
+        statement = bind(link, text, (), doing)
+        statement.fetch_size = _CHUNK_PAGE_ROWS if table is Table.CHUNK else _PAGE_ROWS
+        for row in _pages(link, statement, READ, doing):
+            yield dict(zip(columns, map(_value, row), strict=True))
+
+    def close(self) -> None:
+        """See `Store.close`; the session ends with the last store of this process that uses it."""
+        if self._joined is not None:
+            leave(self._joined, self)
+            self._joined = None
+
+    @property
+    def _link(self) -> Link:
+        link = self._joined
+        if link is None or link.pid != os.getpid():
+            link = self._joined = join(self._options, self)
+        return link
+
+
+def _bound(link: Link, statement: Statement, doing: str) -> BoundStatement:
+    return bind(link, statement.text, statement.values, doing)
+
+
+def _pages(
+    link: Link, statement: BoundStatement, profile: str, doing: str
+) -> Iterator[tuple[Any, ...]]:
+    page: bytes | None = None
+    while True:
+        result = execute(
+            link,
+            statement,
+            profile=profile,
+            request=Request.READ,
+            doing=doing,
+            paging_state=page,
+        )
+        yield from result.current_rows
+        page = result.paging_state
+        if page is None:
+            return
+
+
+def _place(partition: Partition) -> str:
+    return f"{partition.table} {'/'.join(partition.key)}"
+
+
+def _value(value: Any) -> Any:
+    return _instant(value) if isinstance(value, datetime) else value
+
+
+def _instant(value: datetime) -> datetime:
+    # The driver's instants are naive, in UTC, and made from floats.
+    whole = value.replace(tzinfo=UTC) + timedelta(microseconds=500)
+    return whole.replace(microsecond=whole.microsecond // 1000 * 1000)

@@ -1,0 +1,138 @@
+"""Instants: the server's clock in values and conditions, and milliseconds."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+
+from cassieq_spark.store.protocol import (
+    Partition,
+    RowKey,
+    ServerNow,
+    Store,
+    Update,
+    When,
+)
+from cassieq_spark.testing.conformance.rows import HEAD, fresh_delivery, fresh_ledger, head_of, put
+
+SLOT: RowKey = ("slot", 0, 0)
+HOUR = timedelta(hours=1)
+SOON = timedelta(minutes=5)
+
+
+class ClockContract:
+    """`ServerNow`, `Rows.now`, precision and time zones."""
+
+    def test_a_read_tells_the_servers_time_as_an_aware_instant_in_whole_milliseconds(
+        self, store: Store
+    ) -> None:
+        ledger = fresh_ledger()
+        put(store, ledger, HEAD, fence=ServerNow())
+
+        rows = store.read_rows(ledger)
+
+        fence = rows.rows[0]["fence"]
+        assert isinstance(fence, datetime)
+        assert rows.now is not None
+        assert rows.now.tzinfo is UTC
+        assert rows.now.microsecond % 1000 == 0
+        assert fence.tzinfo is UTC
+        assert fence.microsecond % 1000 == 0
+        assert timedelta(0) <= rows.now - fence < SOON
+
+    def test_the_servers_time_goes_on(self, store: Store) -> None:
+        ledger = fresh_ledger()
+        put(store, ledger, HEAD, next=0)
+
+        first, second = (store.read_rows(ledger).now for _ in range(2))
+
+        assert first is not None
+        assert second is not None
+        assert first <= second
+
+    def test_a_due_time_is_the_servers_time_and_a_duration(self, store: Store) -> None:
+        delivery = fresh_delivery()
+        put(store, delivery, SLOT, due_at=ServerNow(HOUR))
+
+        rows = store.read_rows(delivery)
+
+        due_at = rows.rows[0]["due_at"]
+        assert isinstance(due_at, datetime)
+        assert rows.now is not None
+        assert HOUR - SOON < due_at - rows.now <= HOUR
+
+    def test_a_duration_may_be_negative_and_below_a_millisecond(self, store: Store) -> None:
+        ledger = fresh_ledger()
+        put(store, ledger, HEAD, fence=ServerNow(-HOUR + timedelta(microseconds=1500)))
+
+        rows = store.read_rows(ledger)
+
+        fence = rows.rows[0]["fence"]
+        assert isinstance(fence, datetime)
+        assert rows.now is not None
+        assert fence.microsecond % 1000 == 0
+        assert timedelta(0) <= rows.now - fence - HOUR + timedelta(milliseconds=2) < SOON
+
+    def test_what_was_due_in_the_past_may_be_taken(self, store: Store) -> None:
+        delivery = fresh_delivery()
+        put(store, delivery, SLOT, due_at=ServerNow(-timedelta(milliseconds=50)))
+
+        assert _take(store, delivery)
+
+    def test_what_is_due_in_the_future_may_not_be_taken(self, store: Store) -> None:
+        delivery = fresh_delivery()
+        put(store, delivery, SLOT, due_at=ServerNow(HOUR))
+
+        assert not _take(store, delivery)
+
+    def test_what_has_no_due_time_may_not_be_taken(self, store: Store) -> None:
+        delivery = fresh_delivery()
+        put(store, delivery, SLOT, start=0)
+
+        assert not _take(store, delivery)
+
+    def test_a_condition_may_add_to_the_servers_time(self, store: Store) -> None:
+        ledger = fresh_ledger()
+        put(store, ledger, HEAD, fence=ServerNow(HOUR))
+        long_ahead = When("fence", ">", ServerNow(2 * HOUR))
+        not_that_long = When("fence", "<", ServerNow(2 * HOUR))
+
+        assert not store.cas(ledger, [Update(HEAD, {"next": 1}, (long_ahead,))])
+        assert store.cas(ledger, [Update(HEAD, {"next": 1}, (not_that_long,))])
+
+    def test_an_update_may_write_the_servers_time(self, store: Store) -> None:
+        ledger = fresh_ledger()
+        put(store, ledger, HEAD, fence=ServerNow(-HOUR))
+        still_old = (When("fence", "<", ServerNow(-SOON)),)
+
+        assert store.cas(ledger, [Update(HEAD, {"fence": ServerNow()}, still_old)])
+        assert not store.cas(ledger, [Update(HEAD, {"fence": ServerNow()}, still_old)])
+
+    def test_an_instant_is_kept_in_whole_milliseconds(self, store: Store) -> None:
+        ledger = fresh_ledger()
+        put(store, ledger, HEAD, fence=datetime(2026, 11, 20, 1, 2, 3, 456_999, tzinfo=UTC))
+
+        fence = head_of(store, ledger)["fence"]
+
+        assert fence == datetime(2026, 11, 20, 1, 2, 3, 456_000, tzinfo=UTC)
+
+    def test_a_condition_compares_whole_milliseconds(self, store: Store) -> None:
+        ledger, instant = fresh_ledger(), datetime(2026, 11, 20, 1, 2, 3, 456_999, tzinfo=UTC)
+        put(store, ledger, HEAD, fence=instant)
+
+        assert store.cas(ledger, [Update(HEAD, {"next": 1}, (When("fence", "=", instant),))])
+
+    def test_an_instant_of_another_time_zone_is_the_same_instant(self, store: Store) -> None:
+        ledger = fresh_ledger()
+        there = timezone(timedelta(hours=-7))
+        put(store, ledger, HEAD, fence=datetime(2026, 11, 20, 5, tzinfo=there))
+
+        fence = head_of(store, ledger)["fence"]
+
+        assert isinstance(fence, datetime)
+        assert fence == datetime(2026, 11, 20, 12, tzinfo=UTC)
+        assert fence.tzinfo is UTC
+
+
+def _take(store: Store, delivery: Partition) -> bool:
+    update = Update(SLOT, {"deliveries": 2}, (When("due_at", "<", ServerNow()),))
+    return store.cas(delivery, [update])

@@ -1,0 +1,68 @@
+"""What happens to those who want the same row at the same time."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+from uuid import UUID, uuid4
+
+from cassieq_spark.store.protocol import Insert, Partition, Store, Update, When
+from cassieq_spark.testing.conformance.rows import HEAD, fresh_ledger, head_of, put
+
+RACERS = 2
+ROUNDS = 10
+STEPS = 15
+
+
+class RaceContract:
+    """One winner, and nothing lost."""
+
+    def test_of_two_that_set_the_same_row_one_is_applied(self, store: Store) -> None:
+        ledger = fresh_ledger()
+        put(store, ledger, HEAD, next=0)
+        gate = Barrier(RACERS)
+
+        def race(turn: int, attempt: UUID) -> bool:
+            update = Update(
+                HEAD, {"next": turn + 1, "attempt": attempt}, (When("next", "=", turn),)
+            )
+            gate.wait()
+            return store.cas(ledger, [update])
+
+        with ThreadPoolExecutor(RACERS) as threads:
+            for turn in range(ROUNDS):
+                attempts = [uuid4() for _ in range(RACERS)]
+                outcomes = list(threads.map(race, [turn] * RACERS, attempts))
+                head = head_of(store, ledger)
+
+                assert sorted(outcomes) == [False, True]
+                assert head["next"] == turn + 1
+                assert head["attempt"] == attempts[outcomes.index(True)]
+
+    def test_of_two_that_insert_the_same_row_one_is_applied(self, store: Store) -> None:
+        gate = Barrier(RACERS)
+
+        def race(ledger: Partition) -> bool:
+            gate.wait()
+            return store.cas(ledger, [Insert(HEAD, {"attempt": uuid4()}, if_absent=True)])
+
+        with ThreadPoolExecutor(RACERS) as threads:
+            for _ in range(ROUNDS):
+                assert sorted(threads.map(race, [fresh_ledger()] * RACERS)) == [False, True]
+
+    def test_no_step_of_a_shared_counter_is_lost(self, store: Store) -> None:
+        ledger = fresh_ledger()
+        put(store, ledger, HEAD, next=0)
+
+        def count(_: int) -> None:
+            for _step in range(STEPS):
+                applied = False
+                while not applied:
+                    now = head_of(store, ledger)["next"]
+                    update = Update(HEAD, {"next": int(str(now)) + 1}, (When("next", "=", now),))
+                    applied = store.cas(ledger, [update])
+
+        with ThreadPoolExecutor(RACERS) as threads:
+            list(threads.map(count, range(RACERS)))
+
+        assert head_of(store, ledger)["next"] == RACERS * STEPS

@@ -1,0 +1,63 @@
+"""Rows to compare and set, in partitions that no other test uses."""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+from cassieq_spark.model import QueueId
+from cassieq_spark.store.protocol import (
+    Insert,
+    Partition,
+    Row,
+    RowKey,
+    ServerNow,
+    Store,
+    Value,
+    partition_of_delivery,
+    partition_of_ledger,
+)
+
+HEAD: RowKey = ("head", 0, "")
+
+
+def fresh_queue_id() -> QueueId:
+    """A queue id that nobody has used."""
+    return QueueId(f"conformance-{uuid4()}@1")
+
+
+def fresh_ledger() -> Partition:
+    """A ledger that nobody has used."""
+    return partition_of_ledger(fresh_queue_id())
+
+
+def fresh_delivery() -> Partition:
+    """A delivery state that nobody has used."""
+    return partition_of_delivery(fresh_queue_id(), "group")
+
+
+def sink(name: str) -> RowKey:
+    """The key of a row besides the head."""
+    return ("sink", 0, name)
+
+
+def block(position: int) -> RowKey:
+    """The key of a row that has a position."""
+    return ("block", position, "")
+
+
+def put(store: Store, partition: Partition, row: RowKey, **values: Value | ServerNow) -> None:
+    """Write a row where there is none."""
+    assert store.cas(partition, [Insert(row, values, if_absent=True)])
+
+
+def rows_by_key(store: Store, partition: Partition) -> dict[RowKey, Row]:
+    """All rows of a ledger, by what identifies them."""
+    return {
+        (str(row["kind"]), int(str(row["position"])), str(row["name"])): row
+        for row in store.read_rows(partition).rows
+    }
+
+
+def head_of(store: Store, partition: Partition) -> Row:
+    """The head of a ledger."""
+    return rows_by_key(store, partition)[HEAD]

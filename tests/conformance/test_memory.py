@@ -1,0 +1,13 @@
+from __future__ import annotations
+
+import pytest
+
+from cassieq_spark.store.memory import MemoryStore
+from cassieq_spark.store.protocol import Store
+from cassieq_spark.testing.conformance import StoreContract
+
+
+class TestMemoryStore(StoreContract):
+    @pytest.fixture
+    def store(self) -> Store:
+        return MemoryStore()

@@ -1,0 +1,44 @@
+"""What all tests share: services, Hypothesis profiles, markers from folders."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+from tests.support.cassandra_node import cassandra_node
+
+__all__ = ["cassandra_node"]
+
+settings.register_profile("dev", max_examples=50, deadline=None)
+settings.register_profile("ci", max_examples=200, deadline=None, derandomize=True)
+settings.register_profile("nightly", max_examples=2000, deadline=None)
+settings.load_profile(
+    os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "dev")
+)
+
+_MARKS = {
+    "integration/cassandra": "cassandra",
+    "integration/node": "cassandra",
+    "integration/spark": "spark",
+}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        for folder, mark in _MARKS.items():
+            if item.path.is_relative_to(Path(__file__).parent / folder):
+                item.add_marker(mark)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _same_python_in_spark_workers() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("PYSPARK_PYTHON", sys.executable)
+        environment.setenv("PYSPARK_DRIVER_PYTHON", sys.executable)
+        yield

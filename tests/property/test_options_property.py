@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cassieq_spark.options import SinkOptions, SourceOptions
+from cassieq_spark.options.cluster import HOSTS, KEYSPACE, ClusterOptions
+from cassieq_spark.options.declaration import declared_options, options_by_key
+from cassieq_spark.options.kinds import (
+    BOOLEAN,
+    SECONDS,
+    TEXT,
+    Kind,
+    choice,
+    duration,
+    name_of,
+    size,
+    whole_number,
+)
+
+Role = type[SinkOptions] | type[SourceOptions]
+
+LONGEST = timedelta(days=30)
+NAMES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,199}", fullmatch=True)
+KINDS_AND_VALUES: list[tuple[Kind[Any], st.SearchStrategy[Any]]] = [
+    (BOOLEAN, st.booleans()),
+    (HOSTS, st.lists(st.from_regex(r"[a-z0-9.-]+(:[1-9][0-9]{3})?", fullmatch=True), min_size=1)),
+    (KEYSPACE, st.from_regex(r"[a-z][a-z0-9_]{0,47}", fullmatch=True)),
+    (SECONDS, st.integers(1, 2**31 - 1).map(lambda n: timedelta(seconds=n))),
+    (TEXT, st.text(min_size=1).filter(str.strip)),
+    (choice("lz4", "zstd", "none"), st.sampled_from(["lz4", "zstd", "none"])),
+    (duration(LONGEST), st.integers(1, LONGEST // timedelta(milliseconds=1))),
+    (name_of("queue"), NAMES),
+    (size(8 << 20), st.integers(1, 8 << 20)),
+    (whole_number(0, 2**63 - 1), st.integers(0, 2**63 - 1)),
+    (whole_number(1, 65_535), st.integers(1, 65_535)),
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"), KINDS_AND_VALUES, ids=[kind.name for kind, _ in KINDS_AND_VALUES]
+)
+@given(data=st.data())
+def test_what_a_kind_shows_it_reads(
+    kind: Kind[Any], values: st.SearchStrategy[Any], data: st.DataObject
+):
+    value = data.draw(values)
+    if isinstance(value, list):
+        value = tuple(value)
+    if kind.name.startswith("a duration"):
+        value = timedelta(milliseconds=value)
+
+    assert kind.parse(kind.show(value)) == value
+
+
+@pytest.mark.parametrize("cls", [ClusterOptions, SinkOptions, SourceOptions])
+def test_every_default_is_a_value_of_its_kind(cls: type[Any]):
+    for declared, option in declared_options(cls):
+        if isinstance(declared.default, (str, int, tuple, timedelta)):
+            assert option.kind.parse(option.kind.show(declared.default)) == declared.default
+
+
+@pytest.mark.parametrize("role", [SinkOptions, SourceOptions])
+@given(data=st.data())
+def test_keys_are_known_in_any_case_of_letters(role: Role, data: st.DataObject):
+    known = options_by_key(role) | options_by_key(ClusterOptions)
+    key = data.draw(st.sampled_from(sorted(known)))
+    letters = data.draw(st.lists(st.booleans(), min_size=len(key), max_size=len(key)))
+    mixed = "".join(
+        letter.upper() if upper else letter for letter, upper in zip(key, letters, strict=True)
+    )
+
+    try:
+        role.parse({"queue": "orders", mixed: "1"})
+    except ValueError as exc:
+        assert "unknown" not in str(exc)  # noqa: PT017 - most options do not take 1
+
+
+@given(raw=st.dictionaries(st.text(), st.text()))
+def test_whatever_is_given_is_read_or_refused(raw: dict[str, str]):
+    for role in (SinkOptions, SourceOptions):
+        try:
+            options = role.parse(raw)
+        except ValueError as exc:
+            assert str(exc)  # noqa: PT017 - either outcome is fine, another error is not
+        else:
+            assert options.queue

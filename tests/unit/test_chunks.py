@@ -1,0 +1,301 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from cassieq_spark.chunks import _Cutter, cut, decode, message_rows, row_ddl, row_schema
+from cassieq_spark.errors import InvariantError, MessageError, OptionError
+from cassieq_spark.model import Chunk, Range
+
+HEADERS = pa.map_(pa.string(), pa.string())
+NOON = datetime(2026, 11, 20, 12, 0, 0, 123000, tzinfo=UTC)
+EVERYTHING = Range(0, 1 << 40)
+
+
+def batch(*values: str | bytes | None, **columns: pa.Array) -> pa.RecordBatch:
+    return pa.record_batch({"value": pa.array(values), **columns})
+
+
+def chunks_of(*batches: pa.RecordBatch, **settings: Any) -> list[Chunk]:
+    defaults = {
+        "chunk_size": 4,
+        "bucket_size": 8,
+        "chunk_bytes": 1 << 20,
+        "compression": "none",
+        "max_message_bytes": 1 << 20,
+    }
+    return list(cut(batches, **(defaults | settings)))
+
+
+def borders(chunks: list[Chunk]) -> list[tuple[int, int, int]]:
+    return [(chunk.bucket, chunk.start, chunk.stop) for chunk in chunks]
+
+
+def test_chunks_begin_at_multiples_of_their_size():
+    chunks = chunks_of(batch(*"abcdef"), batch(*"ghijkl"), chunk_size=4)
+
+    assert borders(chunks) == [(0, 0, 4), (0, 4, 8), (1, 8, 12)]
+
+
+def test_what_is_left_over_makes_a_last_chunk():
+    assert borders(chunks_of(batch(*"abcdef"))) == [(0, 0, 4), (0, 4, 6)]
+
+
+def test_no_messages_make_no_chunks():
+    assert chunks_of() == []
+    assert chunks_of(pa.record_batch({"value": pa.array([], pa.string())})) == []
+
+
+def test_bytes_cut_a_chunk_short_and_the_next_ends_at_the_multiple():
+    assert borders(chunks_of(batch(*["xx"] * 6), chunk_bytes=6)) == [
+        (0, 0, 3),
+        (0, 3, 4),
+        (0, 4, 6),
+    ]
+
+
+def test_a_message_larger_than_a_chunk_has_one_to_itself():
+    chunks = chunks_of(batch("a", "x" * 9, "", "b"), chunk_bytes=5)
+
+    assert borders(chunks) == [(0, 0, 1), (0, 1, 2), (0, 2, 4)]
+
+
+def test_key_and_headers_count_towards_the_bytes_of_a_chunk():
+    two = batch(
+        "aa",
+        "bb",
+        key=pa.array(["k", None]),
+        headers=pa.array([[("n", "v")], [("n", None)]], HEADERS),
+    )
+
+    assert borders(chunks_of(two, chunk_bytes=8)) == [(0, 0, 2)]
+    assert borders(chunks_of(two, chunk_bytes=7)) == [(0, 0, 1), (0, 1, 2)]
+
+
+def test_headers_of_a_slice_count_for_themselves():
+    headers = pa.array([[("long", "x" * 100)], None, [("a", "b"), ("c", "d")], []], HEADERS)
+    rows = batch(*"abcd", headers=headers).slice(1)
+
+    assert borders(chunks_of(rows, chunk_bytes=7)) == [(0, 0, 3)]
+    assert borders(chunks_of(rows, chunk_bytes=6)) == [(0, 0, 2), (0, 2, 3)]
+
+
+@pytest.mark.parametrize("compression", ["lz4", "zstd", "none"])
+def test_messages_come_back_as_they_went_in(compression: str):
+    rows = batch(
+        "a",
+        "b",
+        key=pa.array([b"k", None]),
+        headers=pa.array([[("n", "v"), ("m", None)], None], HEADERS),
+    )
+
+    (chunk,) = chunks_of(rows, compression=compression)
+
+    assert decode(chunk, EVERYTHING).to_pylist() == [
+        {"key": b"k", "value": b"a", "headers": [("n", "v"), ("m", None)]},
+        {"key": None, "value": b"b", "headers": None},
+    ]
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        pa.record_batch(
+            {
+                "value": pa.array(["a"], pa.large_string()),
+                "key": pa.array([b"k"], pa.large_binary()),
+                "headers": pa.array([[("n", "v")]], pa.map_(pa.large_string(), pa.large_string())),
+            }
+        ),
+        pa.record_batch(
+            {
+                "headers": pa.array([[("n", "v")]], HEADERS),
+                "key": pa.array(["k"]),
+                "value": pa.array([b"a"]),
+            }
+        ),
+    ],
+    ids=["large types", "another order of columns"],
+)
+def test_types_and_order_are_made_the_same(rows: pa.RecordBatch):
+    (chunk,) = chunks_of(rows)
+
+    assert decode(chunk, EVERYTHING).to_pylist() == [
+        {"key": b"k", "value": b"a", "headers": [("n", "v")]}
+    ]
+
+
+def test_columns_that_the_dataframe_does_not_have_are_not_stored_and_read_as_null():
+    (chunk,) = chunks_of(batch("a"))
+
+    assert pa.ipc.open_stream(chunk.data).schema.names == ["value"]
+    assert decode(chunk, EVERYTHING).to_pylist() == [{"key": None, "value": b"a", "headers": None}]
+
+
+def test_a_chunk_gives_only_the_messages_that_are_asked_for():
+    (_, second) = chunks_of(batch(*"abcdefgh"))
+
+    assert decode(second, Range(5, 7)).column("value").to_pylist() == [b"f", b"g"]
+    assert decode(second, Range(0, 5)).column("value").to_pylist() == [b"e"]
+    assert decode(second, Range(0, 3)).num_rows == 0
+
+
+def test_a_chunk_does_not_carry_the_rest_of_its_batch():
+    headers = pa.array([[("n", "x" * 1000)]] * 1000, HEADERS)
+
+    chunks = chunks_of(batch(*["v" * 1000] * 1000, headers=headers))
+
+    assert max(len(chunk.data) for chunk in chunks) < 4 * 2001 + 1500
+
+
+def test_what_waits_for_the_next_batch_does_not_keep_its_batch_alive():
+    cutter = _Cutter(4, 8, 1 << 20, pa.ipc.IpcWriteOptions())
+    kept_bytes = []
+
+    def arrivals() -> Iterator[pa.RecordBatch]:
+        yield batch(*["v" * 1000] * 1001)
+        kept_bytes.append(cutter.pieces[0].get_total_buffer_size())
+        yield batch("w")
+
+    chunks = list(cutter.run(arrivals(), 1 << 20))
+
+    assert kept_bytes[0] < 1200
+    assert decode(chunks[-1], EVERYTHING).column("value").to_pylist() == [b"v" * 1000, b"w"]
+
+
+def test_a_null_value_is_refused_by_the_row_it_is_in():
+    chunks = cut(
+        [batch(*"abcd"), batch("e", None)],
+        chunk_size=4,
+        bucket_size=4,
+        chunk_bytes=100,
+        compression="none",
+        max_message_bytes=100,
+    )
+    assert next(chunks).stop == 4
+
+    with pytest.raises(MessageError, match=r"^row 5 .* 'value' must not be null$"):
+        next(chunks)
+
+
+def test_a_message_too_large_is_refused_with_its_size_and_the_limit():
+    rows = batch("a", "bb", key=pa.array(["k", "kkk"]))
+
+    assert chunks_of(rows, max_message_bytes=5)
+    with pytest.raises(MessageError, match=r"^row 1 .* is 5 bytes .* is 4 .*maxMessageBytes"):
+        chunks_of(rows, max_message_bytes=4)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"chunk_size": 3}, {"chunk_size": 0}, {"bucket_size": 0}, {"chunk_bytes": 0}]
+)
+def test_sizes_that_do_not_fit_each_other_are_refused_at_once(settings: dict[str, int]):
+    sizes = {"chunk_size": 4, "bucket_size": 8, "chunk_bytes": 1} | settings
+
+    with pytest.raises(OptionError, match="multiple of the chunk size"):
+        cut([], compression="none", max_message_bytes=1, **sizes)
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"nonsense", b"\xff" * 64], ids=["empty", "text", "a negative length"]
+)
+def test_a_chunk_that_is_no_arrow_stream_breaks_an_invariant(data: bytes):
+    with pytest.raises(InvariantError, match=r"offsets \[4, 8\) in bucket 0 is not a readable"):
+        decode(Chunk(0, 4, 8, data), EVERYTHING)
+
+
+def test_a_chunk_without_a_batch_breaks_an_invariant():
+    sink = pa.BufferOutputStream()
+    pa.ipc.new_stream(sink, pa.schema([("value", pa.binary())])).close()
+
+    with pytest.raises(InvariantError, match="not a readable"):
+        decode(Chunk(0, 0, 1, sink.getvalue().to_pybytes()), EVERYTHING)
+
+
+def test_a_chunk_with_another_number_of_messages_breaks_an_invariant():
+    (chunk,) = chunks_of(batch("a"))
+
+    with pytest.raises(InvariantError, match="has 1 messages"):
+        decode(Chunk(0, 0, 2, chunk.data), EVERYTHING)
+
+
+@pytest.mark.parametrize("include_headers", [True, False])
+def test_rows_have_the_schema_of_the_source(include_headers: bool):
+    (chunk,) = chunks_of(batch("a", "b", headers=pa.array([[("n", "v")], None], HEADERS)))
+
+    rows = message_rows(
+        decode(chunk, EVERYTHING),
+        queue="orders",
+        first_monoton=0,
+        published_at=NOON,
+        delivery_count=None,
+        include_headers=include_headers,
+    )
+
+    same = {"queue": "orders", "key": None, "published_at": NOON, "delivery_count": None}
+    expected = [
+        same | {"monoton": 0, "value": b"a"} | {"headers": [("n", "v")]},
+        same | {"monoton": 1, "value": b"b"} | {"headers": None},
+    ]
+    for row in [] if include_headers else expected:
+        del row["headers"]
+    assert rows.schema == row_schema(include_headers=include_headers)
+    assert rows.to_pylist() == expected
+
+
+def test_rows_count_monotons_from_the_first():
+    (chunk,) = chunks_of(batch(*"abc"))
+
+    rows = message_rows(
+        decode(chunk, Range(1, 3)),
+        queue="orders",
+        first_monoton=2**62,
+        published_at=NOON,
+        delivery_count=3,
+        include_headers=False,
+    )
+
+    assert rows.column("monoton").to_pylist() == [2**62, 2**62 + 1]
+    assert rows.column("delivery_count").to_pylist() == [3, 3]
+
+
+def test_no_messages_make_no_rows():
+    (chunk,) = chunks_of(batch("a"))
+
+    rows = message_rows(
+        decode(chunk, Range(1, 1)),
+        queue="orders",
+        first_monoton=7,
+        published_at=NOON,
+        delivery_count=1,
+        include_headers=True,
+    )
+
+    assert rows.num_rows == 0
+    assert rows.schema == row_schema(include_headers=True)
+
+
+@pytest.mark.parametrize("include_headers", [True, False])
+def test_spark_expects_the_same_schema(include_headers: bool):
+    types = pytest.importorskip("pyspark.sql.types")
+    to_arrow_schema = pytest.importorskip("pyspark.sql.pandas.types").to_arrow_schema
+    of_spark = {
+        "STRING": types.StringType(),
+        "BIGINT": types.LongType(),
+        "BINARY": types.BinaryType(),
+        "MAP<STRING, STRING>": types.MapType(types.StringType(), types.StringType()),
+        "TIMESTAMP": types.TimestampType(),
+        "INT": types.IntegerType(),
+    }
+    schema = types.StructType()
+    for column in row_ddl(include_headers=include_headers).replace("G, S", "G,_S").split(", "):
+        name, ddl = column.replace("G,_S", "G, S").split(" ", 1)
+        schema.add(name, of_spark[ddl])
+
+    expected = to_arrow_schema(schema, timezone="UTC")
+
+    assert row_schema(include_headers=include_headers) == expected
