@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from cassieq_spark.delivery.lease import Delivery
+from cassieq_spark.delivery.groups import read_group_states
 from cassieq_spark.delivery.state import GroupState
-from cassieq_spark.ledger.read import locate, read_groups, read_head
-from cassieq_spark.model import QueueId, Range
+from cassieq_spark.ledger.read import read_block_of, read_head
+from cassieq_spark.model import QueueId
 from cassieq_spark.store.protocol import Store
 
 
@@ -48,7 +48,7 @@ class QueueStats:
 
 
 def queue_stats(store: Store, queue_id: QueueId) -> QueueStats:
-    """Compute the figures of a queue. Two reads, and four more for each group.
+    """Compute the figures of a queue. Two reads, and four more for each group, two of them serial.
 
     Groups are read after the ledger's head, so a busy queue's figures may include messages
     published a moment later; each group's figures agree with each other.
@@ -56,11 +56,7 @@ def queue_stats(store: Store, queue_id: QueueId) -> QueueStats:
     Raises:
         QueueStateError: There is no such queue.
     """
-    groups = read_groups(store, queue_id)
-    states = {
-        group.name: Delivery(store, queue_id, group.name).read(every_waiting=True)
-        for group in groups
-    }
+    states = read_group_states(store, queue_id)
     head = read_head(store, queue_id)
     figures = tuple(
         _group_stats(store, queue_id, name, state, head.next) for name, state in states.items()
@@ -91,5 +87,6 @@ def _group_stats(
 def _age(store: Store, queue_id: QueueId, floor: int, end: int, now: datetime) -> timedelta | None:
     if floor >= end:
         return None
-    (block,) = locate(store, queue_id, Range(floor, floor + 1))
-    return max(timedelta(0), now - block.published_at)
+    block = read_block_of(store, queue_id, floor)
+    # None: settled since by its reader, and deleted by the sweep.
+    return max(timedelta(0), now - block.published_at) if block else None

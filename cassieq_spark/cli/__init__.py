@@ -7,7 +7,7 @@ import sys
 import typer
 from rich.console import Console
 
-from cassieq_spark.cli import node
+from cassieq_spark.cli import node, queue, schema
 from cassieq_spark.errors import CassieqError
 
 app = typer.Typer(
@@ -20,6 +20,8 @@ app = typer.Typer(
 
 # Every sub-command is a typer app in a module of its own, added here.
 app.add_typer(node.app, name="node")
+app.add_typer(queue.app, name="queue")
+app.add_typer(schema.app, name="schema")
 
 
 def main() -> None:

@@ -18,8 +18,9 @@ _PANEL = "Cassandra"
 def with_connection(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options of reaching Cassandra.
 
-    The command has a keyword parameter ``connection: ConnectionOptions``; in its place the user sees
-    ``--contact-points``, ``--port``, ``--local-dc``, ``--username``, ``--password`` and ``--keyspace``.
+    The command has a keyword parameter ``connection: ConnectionOptions``; in its place the user
+    sees ``--contact-points``, ``--port``, ``--local-dc``, ``--username``, ``--password`` and
+    ``--keyspace``.
     """
     shared = inspect.signature(_connection, eval_str=True).parameters
     own = inspect.signature(command, eval_str=True).parameters

@@ -69,9 +69,7 @@ def up(  # noqa: PLR0913 (one per option)
         running = _running(cluster, data_dir)
         if kept:
             background.announce(running)
-        _show(running)
-        typer.echo("Ctrl-C stops it.")
-        _watch(cluster)
+        _watch(cluster, running)
     typer.echo("Stopped.")
 
 
@@ -116,8 +114,10 @@ def _detach(
     typer.echo("cassieq node down stops it.")
 
 
-def _watch(cluster: Cluster) -> None:
+def _watch(cluster: Cluster, running: Running) -> None:
     try:
+        _show(running)
+        typer.echo("Ctrl-C stops it.")
         while True:
             for number in range(len(cluster.contact_points)):
                 if not cluster.is_running(number):

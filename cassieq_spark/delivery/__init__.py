@@ -1,7 +1,7 @@
 """Delivery: who has which messages of a queue, and what each consumer group is still owed.
 
-One partition per queue and group. A range of monotons is offered to a reader as a lease: it sits in
-a slot under the reader's token until ``due_at``. One compare-and-set acks the batch before and
+One partition per queue and group. A range of monotons is offered to a reader as a lease: it sits
+in a slot under the reader's token until ``due_at``. One compare-and-set acks the batch before and
 leases the next. Slots are overwritten, never deleted, so reading the state is one short slice.
 
     not offered (>= pointer) --lease--> leased (slot) --ack--> settled

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from cassieq_spark.delivery.state import HEAD
-from cassieq_spark.errors import ContentionError, OutcomeUnknownError
+from cassieq_spark.delivery.lease import Delivery
+from cassieq_spark.delivery.state import HEAD, GroupState, Head
+from cassieq_spark.errors import ContentionError, OutcomeUnknownError, QueueStateError
 from cassieq_spark.ledger import state as ledger_state
 from cassieq_spark.ledger.read import read_group, read_head
 from cassieq_spark.model import QueueId
@@ -59,6 +60,25 @@ def ensure_group(
         if store.read_rows(delivery, Slice(row=HEAD), serial=True).rows:
             return
     raise ContentionError(f"queue {queue_id}: could not register group {group!r}; try again")
+
+
+def read_group_states(store: Store, queue_id: QueueId) -> dict[str, GroupState]:
+    """Read what every registered group is owed, all of it, by name. One read, and three for each.
+
+    A group that is registered and has no delivery state yet is owed everything from its start.
+    """
+    which = Slice(kinds=("group",))
+    registered = store.read_rows(partition_of_ledger(queue_id), which)
+    if registered.now is None:
+        return {}
+    states = {}
+    for group in map(ledger_state.group_of, registered.rows):
+        try:
+            state = Delivery(store, queue_id, group.name).read(every_waiting=True)
+        except QueueStateError:
+            state = GroupState(Head(group.starts_at, 0, 0), (), (), registered.now)
+        states[group.name] = state
+    return states
 
 
 def _registration(

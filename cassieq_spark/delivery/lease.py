@@ -9,7 +9,7 @@ from datetime import timedelta
 from functools import partial
 from uuid import UUID, uuid4
 
-from cassieq_spark.delivery.plan import Leased, Plan, Wish, plan_batch
+from cassieq_spark.delivery.plan import Leased, Wish, plan_batch
 from cassieq_spark.delivery.state import (
     HEAD,
     GroupState,
@@ -70,21 +70,25 @@ class Delivery:
     def read(self, *, every_waiting: bool = False) -> GroupState:
         """Read the state. Two reads of one partition.
 
+        They are not of one moment, which only those who go on to a compare-and-set can bear. With
+        ``every_waiting`` they are, by serial reads, and a third that tells whether to try again.
+
         Args:
             every_waiting: Read all waiting rows instead of the first ones.
 
         Raises:
             QueueStateError: The group is not registered.
+            ContentionError: Waiting ranges came and went again and again.
         """
-        rows = self.store.read_rows(self._partition, Slice(kinds=("head", "slot")))
-        if not rows.rows or rows.now is None or rows.rows[0]["kind"] != HEAD[0]:
-            raise QueueStateError(f"{self} does not exist; a reader of that group makes it")
-        head = head_of(rows.rows[0])
-        limit = None if every_waiting else _WAITING_READ
-        due = Slice(kinds=("waiting",), start=head.waiting_from, limit=limit)
-        waiting = waiting_of(self.store.read_rows(self._partition, due).rows)
-        complete = limit is None or len(waiting) < limit
-        return GroupState(head, slots_of(rows.rows), waiting, rows.now, all_waiting=complete)
+        if not every_waiting:
+            return self._read(limit=_WAITING_READ)
+        for _ in pauses():
+            state = self._read(limit=None, serial=True)
+            # I7: a range that went from waiting to a slot between the reads would be in neither.
+            (head,) = self.store.read_rows(self._partition, Slice(row=HEAD), serial=True).rows
+            if head_of(head).waiting_version == state.head.waiting_version:
+                return state
+        raise ContentionError(f"{self}: its waiting messages change too fast to be counted")
 
     def ack_and_lease(self, wish: Wish) -> Batch:
         """Ack the batch that the reader has finished, and lease the next. One LWT, two reads.
@@ -101,7 +105,7 @@ class Delivery:
             token = wish.lease if attempt == 0 else uuid4()
             state = self.read()
             plan = plan_batch(state, replace(wish, lease=token))
-            if not plan.ops or self._carry_out(plan, token):
+            if not plan.ops or self._cas(plan.ops, went_in=partial(_has_token, token)):
                 fresh = [each.monotons.stop for each in plan.leased]
                 return Batch(
                     lease=token,
@@ -163,8 +167,16 @@ class Delivery:
     def _partition(self) -> Partition:
         return partition_of_delivery(self.queue_id, self.group)
 
-    def _carry_out(self, plan: Plan, token: UUID) -> bool:
-        return self._cas(plan.ops, went_in=partial(_went_in, plan, token))
+    def _read(self, *, limit: int | None, serial: bool = False) -> GroupState:
+        which = Slice(kinds=("head", "slot"))
+        rows = self.store.read_rows(self._partition, which, serial=serial)
+        if not rows.rows or rows.now is None or rows.rows[0]["kind"] != HEAD[0]:
+            raise QueueStateError(f"{self} does not exist; a reader of that group makes it")
+        head = head_of(rows.rows[0])
+        due = Slice(kinds=("waiting",), start=head.waiting_from, limit=limit)
+        waiting = waiting_of(self.store.read_rows(self._partition, due).rows)
+        complete = limit is None or len(waiting) < limit
+        return GroupState(head, slots_of(rows.rows), waiting, rows.now, all_waiting=complete)
 
     def _cas(self, ops: Sequence[Op], *, went_in: Callable[[Sequence[Slot]], bool]) -> bool:
         """One LWT; if its answer is lost, a serial read of the slots resolves it."""
@@ -183,11 +195,8 @@ class Delivery:
             return applied
 
 
-def _went_in(plan: Plan, token: UUID, slots: Sequence[Slot]) -> bool:
-    if plan.leased:
-        return any(slot.lease == token for slot in slots)
-    emptied = {slot.number for slot in slots if not slot.monotons}
-    return emptied.issuperset(slot.number for slot in plan.acked)
+def _has_token(token: UUID, slots: Sequence[Slot]) -> bool:
+    return any(slot.lease == token for slot in slots)
 
 
 def _handed_out_again(slot: Slot, length: timedelta) -> Op:

@@ -83,9 +83,9 @@ def plan_batch(state: GroupState, wish: Wish) -> Plan:
     draft = _Draft()
     acked = state.held_by(wish.held)
     for slot in acked:
-        draft.slots[slot.number] = Update(
-            slot_key(slot.number), {"start": 0, "stop": 0}, when=_under(slot)
-        )
+        # I5: under a fresh token, or whoever saw the lease run out could still take it over.
+        emptied: dict[str, Value | ServerNow] = {"start": 0, "stop": 0, "lease": wish.lease}
+        draft.slots[slot.number] = Update(slot_key(slot.number), emptied, when=_under(slot))
     fresh = _fresh(state, wish)
     again = _due_again(state, wish)
     if fresh and (wish.prefer_fresh or again is None):

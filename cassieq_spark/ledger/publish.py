@@ -7,7 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import uuid4
 
-from cassieq_spark.errors import ContentionError, NotAppliedError, OutcomeUnknownError
+from cassieq_spark.errors import (
+    ContentionError,
+    NotAppliedError,
+    OutcomeUnknownError,
+    StoreError,
+)
 from cassieq_spark.ledger.decide import AlreadyPublished, Fenced, Publication, decide_publish
 from cassieq_spark.ledger.read import read_block_at, read_head, read_sink
 from cassieq_spark.model import Draft, QueueId, Range, SinkBatch
@@ -71,10 +76,22 @@ class _Publishing:
         self._doubtful: list[Range] = []
 
     def run(self) -> Published:
+        try:
+            return self._try_again_and_again()
+        except StoreError as error:
+            if error.retryable and self._doubtful and self._batch is None:
+                raise OutcomeUnknownError(
+                    f"queue {self._queue_id}: the answer to a publish at {self._doubtful[0]} was "
+                    f"lost, so it may be visible, now or later; then: {error}"
+                ) from error
+            raise
+
+    def _try_again_and_again(self) -> Published:
         for _ in pauses():
+            # I1: what goes in late, after this, moves `next` and so refuses this attempt.
+            decision = self._decide()
             if (found := self._find_doubtful()) is not None:
                 return Published(found)
-            decision = self._decide()
             match decision:
                 case AlreadyPublished(last_batch=last_batch):
                     logger.info(
@@ -85,6 +102,7 @@ class _Publishing:
                     )
                     return Published(None)
                 case Fenced(oldest=oldest, fence=fence):
+                    self._doubtful.clear()  # fenced as well
                     raise NotAppliedError(
                         f"queue {self._queue_id}: the write began at {oldest} and the queue's "
                         f"fence stands at {fence}, so its blocks may have been swept; write it "

@@ -77,6 +77,13 @@ def read_block_at(
     return block_of(row) if row else None
 
 
+def read_block_of(store: Store, queue_id: QueueId, monoton: int) -> LedgerBlock | None:
+    """Read the block that holds this message; None if the ledger has none. One read."""
+    which = Slice(kinds=("block",), stop=monoton + 1, limit=1, reverse=True)
+    blocks = map(block_of, store.read_rows(partition_of_ledger(queue_id), which).rows)
+    return next((block for block in blocks if monoton in block.monotons), None)
+
+
 def read_blocks(store: Store, queue_id: QueueId, *, serial: bool = False) -> list[LedgerBlock]:
     """Read every block of the ledger, in order, also those below ``finalised`` not trimmed yet."""
     which = Slice(kinds=("block",))

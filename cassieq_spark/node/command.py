@@ -97,4 +97,9 @@ def _properties(settings: NodeSettings) -> dict[str, str]:
         "java.net.preferIPv4Stack": "true",
         "jdk.attach.allowAttachSelf": "true",
     }
-    return properties if settings.synced else properties | {"cassandra.skip_sync": "true"}
+    if len(settings.members) == 1:
+        # There is nobody to tell, and to wait for, when it stops.
+        properties["cassandra.shutdown_announce_in_ms"] = "0"
+    if not settings.synced:
+        properties["cassandra.skip_sync"] = "true"
+    return properties

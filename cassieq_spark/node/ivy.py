@@ -74,7 +74,7 @@ def telling_lines(output: Sequence[str]) -> list[str]:
     >>> telling_lines(["found a#b;1 in public", "Server access error: connection refused", ""])
     ['Server access error: connection refused']
     """
-    stripped = [line.strip(":\t ") for line in output]
+    stripped = [line.strip(":\t\n ") for line in output]
     telling = [line for line in stripped if any(word in line.lower() for word in _TELLING)]
     return list(dict.fromkeys(telling or [line for line in stripped if line]))[-_TOLD_LINES:]
 
@@ -114,13 +114,15 @@ def _bar(lines: Iterator[str], name: str, console: Console) -> Iterator[str]:
 
 
 def _plain(lines: Iterator[str], name: str, console: Console) -> Iterator[str]:
-    console.print(f"Getting {name} from Maven Central: 62 MB, once, about two minutes.")
+    console.print(
+        f"Getting {name} from Maven Central: 62 MB, once, about two minutes.", highlight=False
+    )
     jars = 0
     for line in lines:
         if _is_jar(line):
             jars += 1
             if jars % _PLAIN_EVERY == 0:
-                console.print(f"{jars} of about {_EXPECTED_JARS} jars are here.")
+                console.print(f"{jars} of about {_EXPECTED_JARS} jars are here.", highlight=False)
         yield line
 
 

@@ -14,6 +14,7 @@ from cassieq_spark.node.readiness import answers_cql
 
 _LOOK_SECONDS = 0.05
 _TOLD_LINES = 15
+_TOLD_WIDTH = 200
 
 
 class Node:
@@ -28,13 +29,13 @@ class Node:
         self._settings = settings
         self._command = command
         self._supervisor = supervisor
-        self._launched = False
+        self.pid = 0
         self._log = settings.folder / "node.log"
 
     @property
     def running(self) -> bool:
         """Whether its process is there, paused or not."""
-        return self._launched and self._supervisor.exit_code(self.address) is None
+        return self.pid != 0 and self._supervisor.exit_code(self.address) is None
 
     @property
     def serving(self) -> bool:
@@ -55,12 +56,11 @@ class Node:
         except OSError as exc:
             raise SetupError(f"Cannot write {configuration} ({exc.strerror}).") from exc
         self.paused = False
-        self._supervisor.launch(self.address, self._command, log=self._log)
-        self._launched = True
+        self.pid = self._supervisor.launch(self.address, self._command, log=self._log)
 
     def send(self, number: signal.Signals) -> None:
         """Send the process a signal; nothing if it is not running."""
-        if self._launched:
+        if self.pid:
             self._supervisor.send(self.address, number)
 
     def wait_for_end(self, timeout: timedelta) -> bool:
@@ -88,5 +88,5 @@ class Node:
         lines: deque[str] = deque(maxlen=_TOLD_LINES)
         if self._log.exists():
             with self._log.open(errors="replace") as log:
-                lines.extend(line.rstrip() for line in log if line.strip())
+                lines.extend(line.rstrip()[:_TOLD_WIDTH] for line in log if line.strip())
         return f"node {self.address} {state}; its log ends with:\n  " + "\n  ".join(lines)

@@ -69,7 +69,8 @@ def _tell(damage: list[str], folder: Path, console: Console) -> None:
     if folder.exists():
         more = f" and {len(damage) - _NAMED} more" if len(damage) > _NAMED else ""
         reason = "; ".join(damage[:_NAMED]) + more
-        console.print(f"The download in {folder} is incomplete ({reason}): getting it again.")
+        text = f"The download in {folder} is incomplete ({reason}): getting it again."
+        console.print(text, markup=False, highlight=False)
 
 
 def _download(folder: Path, *, java: Path, console: Console) -> None:

@@ -33,7 +33,8 @@ class MessageReader(DataSourceReader):
         blocks = locate(store, queue.queue_id, visible)
         pieces = pieces_of(blocks, visible, deliveries=None)
         tasks = cut_tasks(pieces, queue, self._options.messages_per_task)
-        return [TaskPartition(queue, task) for task in tasks]
+        # Of no partitions at all, Spark makes one of its own, which `read` could not understand.
+        return [TaskPartition(queue, task) for task in tasks or [()]]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """On an executor: fetch a task's messages."""

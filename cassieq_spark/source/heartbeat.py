@@ -42,8 +42,9 @@ class Heartbeat:
 
     def stop(self) -> None:
         """End the thread; does not wait for an extension under way."""
-        self._stopped = True
-        self._set(None)
+        with self._changed:
+            self._stopped = True
+            self._changed.notify()
 
     def _set(self, held: tuple[UUID, tuple[int, ...]] | None) -> None:
         with self._changed:
@@ -51,8 +52,10 @@ class Heartbeat:
             self._changed.notify()
 
     def _run(self) -> None:
-        while not self._stopped:
+        while True:
             with self._changed:
+                if self._stopped:
+                    return
                 before = self._held
                 pause = None if before is None else (self._length / 3).total_seconds()
                 if self._changed.wait(pause):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Mapping
 from datetime import timedelta
@@ -62,7 +61,6 @@ class Reader:
         self._leased: tuple[Leased, ...] = ()
         self._target: int | None = None
         self._idle_since: float | None = None
-        self._stopping = threading.Event()
 
     def aim(self) -> None:
         """Deliver what is there now, and then nothing more (AvailableNow). One read."""
@@ -128,10 +126,6 @@ class Reader:
         ]
         return cut_tasks(pieces, self.queue, messages_per_task)
 
-    def interrupt(self) -> None:
-        """End a pause at once; from a signal handler."""
-        self._stopping.set()
-
     def stop(self) -> None:
         """Release what is held, for whoever comes next. Two reads and one LWT; never raises."""
         self._heartbeat.stop()
@@ -190,7 +184,7 @@ class Reader:
     def _pause_if_idle(self) -> None:
         if self._idle_since is not None:
             left = self._idle_since + IDLE_PAUSE.total_seconds() - time.monotonic()
-            self._stopping.wait(max(0.0, left))
+            time.sleep(max(0.0, left))
 
 
 def _count(leased: tuple[Leased, ...]) -> int:

@@ -101,15 +101,17 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 starting=cast("StartingPosition", self._options.starting_position),
                 length=self._options.lease or queue.lease,
             )
-            _survive_termination(self._reader)
+            _survive_termination()
         return self._reader
 
 
-def _survive_termination(reader: Reader) -> None:
+def _survive_termination() -> None:
     """Let this process live through SIGTERM, by which Spark stops a query.
 
     Spark closes its end of the socket as well; the runner then leaves its loop and calls `stop`,
-    which releases what is held. Without a handler it would die before that.
+    which releases what is held. Without a handler it would die before that. The handler does
+    nothing at all: Spark may send the signal twice, and one that takes a lock would then wait for
+    itself.
     """
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, lambda *_: reader.interrupt())
+        signal.signal(signal.SIGTERM, lambda *_: None)

@@ -96,11 +96,15 @@ def _joined(parts: Sequence[Piece]) -> Task:
     joined: list[Piece] = []
     for part in parts:
         last = joined[-1] if joined else None
-        if last and (last.block, last.offsets.stop) == (part.block, part.offsets.start):
+        if last and _ends_where(last) == (part.block, part.offsets.start, part.deliveries):
             joined[-1] = _part(last, Range(last.offsets.start, part.offsets.stop))
         else:
             joined.append(part)
     return tuple(joined)
+
+
+def _ends_where(piece: Piece) -> tuple[UUID, int, int | None]:
+    return piece.block, piece.offsets.stop, piece.deliveries
 
 
 def _part(piece: Piece, offsets: Range) -> Piece:

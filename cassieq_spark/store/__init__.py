@@ -1,20 +1,23 @@
 """Where queues are kept, behind one small contract.
 
-A store (`protocol.Store`) compares-and-sets within one partition, reads one partition, and writes, reads and deletes
-chunks in bulk. Two keep it: `memory.MemoryStore` for tests and `cassandra.store.CassandraStore`. What exactly a store
-must do is decided by `cassieq_spark.testing.conformance`, which both pass.
+A store (`protocol.Store`) compares-and-sets within one partition, reads one partition, and
+writes, reads and deletes chunks in bulk. Two keep it: `memory.MemoryStore` for tests and
+`cassandra.store.CassandraStore`. What exactly a store must do is decided by
+`cassieq_spark.testing.conformance`, which both pass.
 
-What a failure means, and what the store does about it (Cassandra; the budget is ``ConnectionOptions.patience``):
+What a failure means, and what the store does about it (Cassandra; the budget is
+``ConnectionOptions.patience``):
 
-| request                              | failure                                     | repeated | in the end |
-|--------------------------------------|---------------------------------------------|----------|---------------------|
-| read, chunk write, delete of buckets | time-out, failed or lost node, overload     | yes      | NotAppliedError (read), OutcomeUnknownError |
-| compare-and-set                      | too few replicas, or certainly never sent   | yes      | NotAppliedError     |
-| compare-and-set                      | anything else that goes wrong on the way    | no       | OutcomeUnknownError |
-| any                                  | no node left to ask (cas: see above)        | yes      | ConnectError        |
-| any                                  | keyspace or table missing                   | no       | MissingSchemaError  |
-| any                                  | refused: permissions, syntax, guardrails    | no       | StoreError          |
-| the first                            | nobody answers, or refuses the credentials  | no       | ConnectError        |
+| request         | failure                                   | repeated | in the end          |
+|-----------------|-------------------------------------------|----------|---------------------|
+| read            | time-out, failed node, overload           | yes      | NotAppliedError     |
+| chunks, deletes | time-out, failed node, overload           | yes      | OutcomeUnknownError |
+| either          | no node left to ask                       | yes      | ConnectError        |
+| compare-and-set | too few replicas, or certainly never sent | yes      | NotAppliedError     |
+| compare-and-set | anything else that goes wrong on the way  | no       | OutcomeUnknownError |
+| any             | keyspace or table missing                 | no       | MissingSchemaError  |
+| any             | refused: permissions, guardrails          | no       | StoreError          |
+| the first       | nobody answers, or refuses the login      | no       | ConnectError        |
 
 Importing this package never imports the driver.
 """
@@ -31,8 +34,8 @@ from cassieq_spark.store.protocol import Store
 def open_store(options: ConnectionOptions) -> Store:
     """Connect to Cassandra, or join this process's connection for the same options.
 
-    Cheap after the first call in a process, and safe to use on both sides of a fork. Executors need not close it: the
-    connection then serves the next task of the same worker.
+    Cheap after the first call in a process, and safe to use on both sides of a fork. Executors
+    need not close it: the connection then serves the next task of the same worker.
 
     Raises:
         ConnectError: Nobody answers at the contact points, or the credentials are refused.

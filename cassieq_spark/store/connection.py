@@ -21,15 +21,18 @@ class ConnectionOptions:
     """Where the cluster is, who asks, and how long to wait.
 
     Attributes:
-        contact_points: Nodes to begin with, each ``host``, ``host:port``, ``[ipv6]`` or ``[ipv6]:port``.
+        contact_points: Nodes to begin with, each ``host``, ``host:port``, ``[ipv6]`` or
+            ``[ipv6]:port``.
         port: Port of the contact points that name none, and of every node found through them.
         local_dc: Data centre whose nodes are asked; that of the contact points, if None.
         username: Role to log in as; None where the cluster asks for none.
         password: Its password; never shown.
         keyspace: Where the tables are: lower-case letters, digits and ``_``.
-        protocol_version: Of Cassandra's native protocol. 4 reads large rows faster, 5 adds checksums.
+        protocol_version: Of Cassandra's native protocol. 4 reads large rows faster, 5 adds
+            checksums.
         request_timeout: How long the client waits for one answer.
-        patience: How long one call goes on repeating what is safe to repeat, from its first failure on.
+        patience: How long one call goes on repeating what is safe to repeat, from its first
+            failure on.
     """
 
     contact_points: tuple[str, ...] = ("127.0.0.1",)
@@ -47,8 +50,8 @@ class ConnectionOptions:
             raise OptionError("no contact points: name at least one node of the cluster")
         if not _KEYSPACE.fullmatch(self.keyspace):
             raise OptionError(
-                f"keyspace {self.keyspace!r} is not valid: expected at most 48 lower-case letters, "
-                "digits or '_', beginning with a letter"
+                f"keyspace {self.keyspace!r} is not valid: expected at most 48 lower-case "
+                "letters, digits or '_', beginning with a letter"
             )
         if self.password is not None and self.username is None:
             raise OptionError("a password without a user name: give both, or neither")

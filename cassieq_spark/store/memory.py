@@ -12,7 +12,6 @@ from cassieq_spark.model import (
     BucketSlice,
     Chunk,
     QueueId,
-    block_timestamp,
     from_millis,
     to_millis,
 )
@@ -56,7 +55,7 @@ class MemoryStore:
         self._lock = threading.RLock()
         self._rows: dict[Partition, _PartitionRows] = {}
         self._chunks: dict[tuple[QueueId, UUID, int], dict[int, Chunk]] = {}
-        self._deleted: dict[tuple[QueueId, UUID, int], int] = {}
+        self._deleted: set[tuple[QueueId, UUID, int]] = set()
 
     def cas(self, partition: Partition, ops: Sequence[Op]) -> bool:
         """See `Store.cas`."""
@@ -93,7 +92,8 @@ class MemoryStore:
         for chunk in chunks:
             partition = (queue_id, block, chunk.bucket)
             with self._lock:
-                if block_timestamp(block) > self._deleted.get(partition, -1):
+                # A deletion is newer than all that its block ever writes.
+                if partition not in self._deleted:
                     self._chunks.setdefault(partition, {})[chunk.start] = chunk
 
     def read_chunks(
@@ -111,7 +111,7 @@ class MemoryStore:
         for block, bucket in buckets:
             with self._lock:
                 self._chunks.pop((queue_id, block, bucket), None)
-                self._deleted[queue_id, block, bucket] = to_millis(self._now()) * 1000
+                self._deleted.add((queue_id, block, bucket))
 
     def scan(self, table: Table) -> Iterator[Row]:
         """See `Store.scan`."""
@@ -146,7 +146,11 @@ class MemoryStore:
 
 
 def _is_conditional(op: Op) -> bool:
-    return isinstance(op, Update | Delete) or (isinstance(op, Insert) and op.if_absent)
+    match op:
+        case Insert(if_absent=conditional) | Update(when=conditional):
+            return bool(conditional)
+        case _:
+            return isinstance(op, Delete)
 
 
 def _holds(op: Op, rows: _PartitionRows, now: datetime) -> bool:
@@ -171,9 +175,8 @@ def _compare(actual: Value, when: When, now: datetime) -> bool:
 def _apply(op: Op, rows: _PartitionRows, now: datetime) -> None:
     match op:
         case Insert(row=row, values=values) | Update(row=row, values=values):
-            rows[row] = rows.get(row, {}) | {
-                name: _at(value, now) for name, value in values.items()
-            }
+            given = {name: _at(value, now) for name, value in values.items() if value is not None}
+            rows[row] = rows.get(row, {}) | given
         case Delete(row=row):
             del rows[row]
         case DeleteBelow(kind=kind, stop=stop):
@@ -182,7 +185,8 @@ def _apply(op: Op, rows: _PartitionRows, now: datetime) -> None:
 
 
 def _at(value: Value | ServerNow, now: datetime) -> Value:
-    return from_millis(to_millis(now + value.plus)) if isinstance(value, ServerNow) else value
+    instant = now + value.plus if isinstance(value, ServerNow) else value
+    return from_millis(to_millis(instant)) if isinstance(instant, datetime) else instant
 
 
 def _is_in(key: RowKey, which: Slice) -> bool:

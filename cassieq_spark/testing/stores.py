@@ -102,11 +102,11 @@ class FaultyStore(WrappedStore):
         self.lost_answers = 0
 
     def lose_request(self, count: int = 1) -> None:
-        """Let the next ``count`` compare-and-sets fail with unknown outcome, without applying them."""
+        """Let the next ``count`` compare-and-sets fail before they are applied."""
         self.lost_requests += count
 
     def lose_answer(self, count: int = 1) -> None:
-        """Let the next ``count`` compare-and-sets fail with unknown outcome, after carrying them out."""
+        """Let the next ``count`` compare-and-sets fail after they were carried out."""
         self.lost_answers += count
 
     def cas(self, partition: Partition, ops: Sequence[Op]) -> bool:

@@ -82,8 +82,8 @@ FATES: dict[type[BaseException], Fate] = {
     connection.ProtocolError: Fate.UNKNOWN,
     connection.CrcMismatchException: Fate.UNKNOWN,
     segment.CrcException: Fate.UNKNOWN,
-    # cassandra.protocol; as the server words them. Bare: codes that the driver does not know, CAS_WRITE_UNKNOWN (0x1700)
-    # among them.
+    # cassandra.protocol; as the server words them. Bare: codes that the driver does not know,
+    # CAS_WRITE_UNKNOWN (0x1700) among them.
     protocol.ErrorMessage: Fate.UNKNOWN,
     protocol.ErrorMessageSub: Fate.UNKNOWN,
     protocol.NotSupportedError: Fate.UNKNOWN,
@@ -128,15 +128,16 @@ def fate_of(error: BaseException, request: Request) -> Fate:
     if isinstance(error, cluster.NoHostAvailable):
         return _fate_of_all(error, request)
     if isinstance(error, cassandra.Unavailable) and request is Request.CAS:
-        # The consensus phase comes first and is what most replicas are counted for; a commit that finds too few of
-        # them (at a plain consistency level) leaves an update behind that others may finish.
+        # The consensus phase comes first and is what most replicas are counted for; a commit that
+        # finds too few of them (at a plain consistency level) leaves an update behind that others
+        # may finish.
         serial = cassandra.ConsistencyLevel.is_serial(error.consistency)
         return Fate.NOT_CARRIED_OUT if serial else Fate.UNKNOWN
     return next(FATES[base] for base in type(error).__mro__ if base in FATES)
 
 
 def is_repeatable(error: BaseException, request: Request) -> bool:
-    """Whether the request may be sent again: it certainly was not carried out, or twice is as good as once."""
+    """Whether to send it again: it was not carried out, or twice is as good as once."""
     fate = fate_of(error, request)
     return fate is Fate.NOT_CARRIED_OUT or (
         fate is Fate.UNKNOWN and request in (Request.READ, Request.WRITE)
@@ -182,8 +183,8 @@ def missing_schema(doing: str, options: ConnectionOptions, reason: str) -> Missi
 
 
 def _transient(error: BaseException, request: Request, message: str) -> StoreError:
-    if isinstance(error, cluster.NoHostAvailable) and request is not Request.CAS:
-        return ConnectError(f"{message}; no node of the cluster can be asked")
+    if request is not Request.CAS and _found_nobody(error):
+        return ConnectError(f"{message}; no node of the cluster can be reached")
     if fate_of(error, request) is Fate.NOT_CARRIED_OUT or request is Request.READ:
         return NotAppliedError(f"{message}; not carried out: try again later")
     if request is Request.CAS:
@@ -192,17 +193,25 @@ def _transient(error: BaseException, request: Request, message: str) -> StoreErr
 
 
 def _fate_of_all(error: cluster.NoHostAvailable, request: Request) -> Fate:
-    inner = error.errors
-    errors = list(inner.values()) if isinstance(inner, dict) else []
+    inner = error.errors.values() if isinstance(error.errors, dict) else ()
     fates = {
-        Fate.NOT_CARRIED_OUT if _was_never_sent(one) else fate_of(one, request)
-        for one in errors
+        Fate.NOT_CARRIED_OUT
+        if _was_never_sent(one)
+        else fate_of(one, request)
         if isinstance(one, DRIVER_ERRORS)
+        else Fate.UNKNOWN
+        for one in inner
     }
     if Fate.FORBIDDEN_ENTRY in fates:
         return Fate.FORBIDDEN_ENTRY
-    certain = len(errors) > 0 and all(_was_never_sent(one) for one in errors)
-    return Fate.NOT_CARRIED_OUT if certain else Fate.UNKNOWN
+    return Fate.NOT_CARRIED_OUT if fates == {Fate.NOT_CARRIED_OUT} else Fate.UNKNOWN
+
+
+def _found_nobody(error: BaseException) -> bool:
+    if not isinstance(error, cluster.NoHostAvailable):
+        return False
+    inner = error.errors.values() if isinstance(error.errors, dict) else ()
+    return all(isinstance(one, (connection.ConnectionException, OSError)) for one in inner)
 
 
 def _was_never_sent(error: BaseException) -> bool:

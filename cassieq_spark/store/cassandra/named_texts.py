@@ -21,9 +21,9 @@ def named_texts(filename: str) -> dict[str, Template]:
 
 
 def parse_named_texts(text: str) -> dict[str, Template]:
-    """Split at the lines ``-- name --`` and drop what else is commented.
+    r"""Split at the lines ``-- name --`` and drop what else is commented.
 
-    >>> parse_named_texts("-- all --\\n-- Every row.\\nSELECT * FROM $table\\n")["all"].template
+    >>> parse_named_texts("-- all --\n-- Every row.\nSELECT * FROM $table\n")["all"].template
     'SELECT * FROM $table'
 
     Raises:

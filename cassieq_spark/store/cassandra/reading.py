@@ -44,7 +44,7 @@ class ChunkReader:
         self.page_rows = FIRST_PAGE_ROWS
 
     def read(self, slices: Iterable[BucketSlice]) -> Iterator[tuple[BucketSlice, Chunk]]:
-        """The chunks of each slice, slice after slice; ends what is under way when it is closed early."""
+        """The chunks of each slice, in order; may be closed early."""
         wanted = (piece for piece in slices if piece.start < piece.stop)
         ahead: deque[_SliceReader] = deque()
         try:
@@ -87,10 +87,9 @@ class _SliceReader:
             self._reader.learn(page)
             if page:
                 self._next_start = page[-1].start + 1
-            if self._future.has_more_pages:
-                self._future.start_fetching_next_page()
-            else:
-                self._future = None
+            # A request of its own per page: the answer that lost a race against a speculative one
+            # may still come, and must not be taken for the next page.
+            self._future = self._ask() if self._future.has_more_pages else None
             yield from page
 
     def abandon(self) -> None:

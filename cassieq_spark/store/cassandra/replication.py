@@ -1,4 +1,4 @@
-"""How often each data centre keeps every row: from what an operator writes to what Cassandra takes. Pure."""
+"""How many replicas each data centre keeps: as written, and as Cassandra takes it. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def parse_replication(text: str) -> int | dict[str, int]:
     (3, {'dc1': 3, 'dc2': 2})
 
     Returns:
-        Replicas in the data centre connected to, or replicas per data centre; or ``{"SimpleStrategy": n}``.
+        Replicas in the data centre connected to, or per data centre; or ``{"SimpleStrategy": n}``.
 
     Raises:
         OptionError: It is neither, or a number is not above zero.
@@ -43,8 +43,8 @@ def resolve_replication(
     """The replication map of ``CREATE KEYSPACE``.
 
     Args:
-        asked: As `parse_replication` takes it, or what it returns; None for the default: the local data centre, as
-            many replicas as it has nodes, at the most 3.
+        asked: As `parse_replication` takes it, or what it returns; None for the default: the
+            local data centre, as many replicas as it has nodes, at the most 3.
         nodes: Number of nodes per data centre of the cluster.
         local_dc: The data centre connected to.
 

@@ -66,7 +66,10 @@ def insist(link: Link, request: Request, doing: str, call: Callable[[], _T]) -> 
 
 def bind(link: Link, text: str, values: tuple[Any, ...], doing: str) -> BoundStatement:
     """Prepare a text if it is new, and bind values to it."""
-    return insist(link, Request.READ, doing, lambda: link.prepared(text)).bind(values)
+    statement = insist(link, Request.READ, doing, lambda: link.prepared(text)).bind(values)
+    # True of all that is sent alone; what rides in a conditional batch is not judged by this.
+    statement.is_idempotent = True
+    return statement
 
 
 def execute(  # noqa: PLR0913 - what, how, and how to speak of it

@@ -15,8 +15,8 @@ from cassieq_spark.store.cassandra.replication import resolve_replication
 from cassieq_spark.store.cassandra.session import connect
 from cassieq_spark.store.connection import ConnectionOptions
 
-#: The first release with UnifiedCompactionStrategy.
-_UNIFIED_COMPACTION = (5, 0)
+#: The first major release with UnifiedCompactionStrategy.
+_UNIFIED_COMPACTION = 5
 #: Creating a table waits until all nodes agree on it.
 _TIMEOUT_SECONDS = 60.0
 
@@ -47,7 +47,7 @@ def plan_schema(options: ConnectionOptions, replication: Replication = None) -> 
 
     Args:
         options: Cluster and keyspace.
-        replication: ``3`` (replicas in the data centre connected to), ``dc1=3,dc2=3``, or a mapping.
+        replication: See `resolve_replication`.
 
     Raises:
         OptionError: Replication that this cluster cannot keep.
@@ -114,8 +114,8 @@ def _connected(options: ConnectionOptions) -> Iterator[tuple[Cluster, Session]]:
 
 
 def _compaction(server_version: str) -> str:
-    major, minor = (int(part) for part in server_version.split(".")[:2])
-    unified = (major, minor) >= _UNIFIED_COMPACTION
+    major = int(server_version.partition(".")[0])
+    unified = major >= _UNIFIED_COMPACTION
     return "UnifiedCompactionStrategy" if unified else "SizeTieredCompactionStrategy"
 
 

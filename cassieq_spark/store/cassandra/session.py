@@ -1,4 +1,4 @@
-"""One session per process and cluster: connected once, shared by threads, made anew after a fork."""
+"""One session per process and cluster, shared by threads, made anew after a fork."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from cassandra.cluster import (
     Session,
 )
 from cassandra.policies import (
+    ConstantSpeculativeExecutionPolicy,
     DCAwareRoundRobinPolicy,
     ExponentialReconnectionPolicy,
     FallthroughRetryPolicy,
@@ -71,8 +72,8 @@ _lock = threading.Lock()
 
 
 def _renew_lock() -> None:
-    # Another thread of the parent may have held it. The parent's links stay where they are, untouched: closing them
-    # here would be closing what the parent uses.
+    # Another thread of the parent may have held it. The parent's links stay where they are,
+    # untouched: closing them here would be closing what the parent uses.
     global _lock  # noqa: PLW0603 - a fork has no other way to replace it
     _lock = threading.Lock()
 
@@ -128,7 +129,8 @@ def connect(options: ConnectionOptions) -> tuple[Cluster, Session]:
 def _link_to_keyspace(options: ConnectionOptions) -> Link:
     cluster, session = connect(options)
     try:
-        # The only schema that routing by token needs; reading all of it takes longer than connecting.
+        # The only schema that routing by token needs; reading all of it takes longer than
+        # connecting.
         cluster.refresh_keyspace_metadata(options.keyspace, max_schema_agreement_wait=0)
     except DRIVER_ERRORS as error:
         cluster.shutdown()
@@ -156,8 +158,10 @@ def _cluster(options: ConnectionOptions) -> Cluster:
         sockopts=[(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)],
         connect_timeout=seconds,
         control_connection_timeout=seconds,
-        idle_heartbeat_interval=10,
-        idle_heartbeat_timeout=10,
+        idle_heartbeat_interval=5,
+        idle_heartbeat_timeout=5,
+        # A node learns a statement when it first meets it, so one that hangs delays nobody.
+        prepare_on_all_hosts=False,
         schema_metadata_enabled=False,
         token_metadata_enabled=True,
         monitor_reporting_enabled=False,
@@ -172,29 +176,33 @@ def _connection_class() -> type:
 
 def _profiles(options: ConnectionOptions) -> dict[object, ExecutionProfile]:
     quorum, serial = ConsistencyLevel.LOCAL_QUORUM, ConsistencyLevel.LOCAL_SERIAL
+    seconds = options.request_timeout.total_seconds()
 
     def profile(
-        consistency: int, retries: RetryPolicy, *, shuffle_replicas: bool = False
+        consistency: int, *, idempotent: bool = True, shuffle_replicas: bool = False
     ) -> ExecutionProfile:
+        # What is idempotent is also sent to another node if the first one hangs.
+        speculation = ConstantSpeculativeExecutionPolicy(seconds / 4, max_attempts=2)
         return ExecutionProfile(
             load_balancing_policy=TokenAwarePolicy(
                 DCAwareRoundRobinPolicy(options.local_dc or ""), shuffle_replicas=shuffle_replicas
             ),
-            retry_policy=retries,
+            retry_policy=RetryPolicy() if idempotent else FallthroughRetryPolicy(),
+            speculative_execution_policy=speculation if idempotent else None,
             consistency_level=consistency,
             serial_consistency_level=serial,
-            request_timeout=options.request_timeout.total_seconds(),
+            request_timeout=seconds,
             row_factory=tuple_factory,
         )
 
-    read = profile(quorum, RetryPolicy())
+    read = profile(quorum)
     return {
         EXEC_PROFILE_DEFAULT: read,
         READ: read,
-        SERIAL_READ: profile(serial, RetryPolicy()),
-        # The default policy would send a compare-and-set twice, and so hide that the first one won (CASSANDRA-9086).
-        # All of one partition go to the same replica first: they queue there instead of fighting over ballots.
-        CAS: profile(quorum, FallthroughRetryPolicy()),
+        SERIAL_READ: profile(serial),
+        # Sent twice, the second would hide that the first one won (CASSANDRA-9086). All of one
+        # partition go to the same replica first, to queue there instead of fighting over ballots.
+        CAS: profile(quorum, idempotent=False),
         # No such reason here: all replicas share the load.
-        BULK: profile(quorum, RetryPolicy(), shuffle_replicas=True),
+        BULK: profile(quorum, shuffle_replicas=True),
     }

@@ -1,4 +1,4 @@
-"""Turns operations of the protocol into CQL and bound values; equal shapes give equal text. Pure."""
+"""Turns operations of the protocol into CQL and values; equal shapes give equal text."""
 
 from __future__ import annotations
 

@@ -38,8 +38,8 @@ class CassandraStore:
     """Implements `Store` on one keyspace.
 
     Args:
-        options: Cluster and keyspace. Stores of one process with equal options share a session; after a fork the child
-            makes its own.
+        options: Cluster and keyspace. Stores of one process with equal options share a session;
+            after a fork the child makes its own.
     """
 
     def __init__(self, options: ConnectionOptions) -> None:
@@ -55,7 +55,8 @@ class CassandraStore:
         for op in ops:
             batch.add(_bound(link, statement_of(link.options.keyspace, partition, op), doing))
         result = execute(link, batch, profile=CAS, request=Request.CAS, doing=doing)
-        # Refused batches answer with a row per conditioned row; the first column of each is "[applied]".
+        # Refused batches answer with a row per conditioned row; the first column of each is
+        # "[applied]".
         return bool(result.current_rows[0][0])
 
     def read_rows(
@@ -92,7 +93,7 @@ class CassandraStore:
     def read_chunks(
         self, queue_id: QueueId, slices: Iterable[BucketSlice]
     ) -> Iterator[tuple[BucketSlice, Chunk]]:
-        """See `Store.read_chunks`; one page of about 2 MB per slice, for three slices at a time."""
+        """See `Store.read_chunks`; about 2 MB of each of three slices are under way."""
         return ChunkReader(self._link, queue_id).read(slices)
 
     def delete_buckets(self, queue_id: QueueId, buckets: Iterable[tuple[UUID, int]]) -> None:
@@ -101,7 +102,8 @@ class CassandraStore:
         text = fill_in("delete_bucket", link.options.keyspace, Table.CHUNK)
         with Pipeline(link, doing) as pipeline:
             for block, bucket in buckets:
-                # Newer than all that the block writes, whatever the clocks of writer and sweep: a late write stays dead.
+                # Newer than all that the block writes, whatever the clocks of writer and sweep: a
+                # late write stays dead.
                 values = (block_timestamp(block) + 1, queue_id, block, bucket)
                 pipeline.send(bind(link, text, values, doing))
 

@@ -1,8 +1,9 @@
-"""Plain, idempotent requests in a pipeline: several under way, a bounded number of bytes in flight."""
+"""Plain, idempotent requests in a pipeline, a bounded number of bytes in flight."""
 
 from __future__ import annotations
 
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -29,7 +30,8 @@ class _InFlight:
 class Pipeline:
     """Sends statements and waits for the oldest when too much is in flight.
 
-    As a context manager it returns when all are acknowledged; after an error, when none is under way any more.
+    As a context manager it returns when all are acknowledged; after an error, when none is under
+    way any more.
 
     Args:
         link: Where to send them.
@@ -92,12 +94,5 @@ class Pipeline:
     def _abandon(self) -> None:
         # The driver cannot call a request back; each ends within the request timeout.
         while self._in_flight:
-            _wait(self._in_flight.popleft().future)
-
-
-def _wait(future: ResponseFuture) -> BaseException | None:
-    try:
-        future.result()
-    except DRIVER_ERRORS as error:
-        return error
-    return None
+            with suppress(*DRIVER_ERRORS):
+                self._in_flight.popleft().future.result()

@@ -1,12 +1,13 @@
-"""Decides what a store is: subclass `StoreContract`, give it a fixture ``store``, and pytest runs the rest.
+"""Decides what a store is: subclass `StoreContract` and give it a fixture ``store``.
 
     class TestMyStore(StoreContract):
         @pytest.fixture
         def store(self):
             return MyStore()
 
-Every test uses queue ids of its own, so one store serves all of them, also one that others use at the same time. For
-readable failures call ``pytest.register_assert_rewrite("cassieq_spark.testing.conformance")`` in ``conftest.py``.
+Every test uses queue ids of its own, so one store serves all of them, also one that others use at
+the same time. For readable failures call
+``pytest.register_assert_rewrite("cassieq_spark.testing.conformance")`` in ``conftest.py``.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from cassieq_spark.store.protocol import (
     Insert,
     Store,
     Update,
+    Value,
     When,
     partition_of_queue,
 )
@@ -153,7 +154,7 @@ class OperationContract:
 
     def test_every_type_of_value_comes_back_as_it_was(self, store: Store) -> None:
         ledger = fresh_ledger()
-        values = {
+        values: dict[str, Value] = {
             "next": 2**62,
             "sink": "Größe ✓",
             "attempt": uuid4(),

@@ -27,7 +27,7 @@ SETTINGS = NodeSettings(
 JARS = [Path("/lib/cassandra-all-5.0.8.jar"), Path("/lib/jamm-0.4.0.jar")]
 
 
-def values_of(settings):
+def values_of(settings: NodeSettings):
     return {
         key: json.loads(value)
         for key, _, value in (
@@ -55,7 +55,7 @@ def test_a_name_with_quotes_is_still_one_value():
 
 
 @pytest.mark.parametrize("nodes", [1, 2, 3])
-def test_the_ring_is_cut_into_equal_parts(nodes):
+def test_the_ring_is_cut_into_equal_parts(nodes: int):
     tokens = initial_tokens(nodes)
 
     assert tokens[0] == -(2**63)
@@ -79,6 +79,13 @@ def test_with_authentication_passwords_and_rights_are_checked():
 
     assert values["authenticator"] == "PasswordAuthenticator"
     assert values["authorizer"] == "CassandraAuthorizer"
+
+
+@pytest.mark.parametrize(("write_through", "mode"), [(False, "periodic"), (True, "batch")])
+def test_writes_are_logged_before_they_are_acknowledged_if_wanted(write_through: bool, mode: str):
+    settings = replace(SETTINGS, write_through=write_through)
+
+    assert values_of(settings)["commitlog_sync"] == mode
 
 
 def test_the_log_configuration_is_well_formed():

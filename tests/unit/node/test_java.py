@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from cassieq_spark.errors import SetupError
 from cassieq_spark.node.java import find_java, major_version
 
 
-def make_java(folder, banner):
+def make_java(folder: Path, banner: str):
     java = folder / "bin" / "java"
     java.parent.mkdir(parents=True)
     java.write_text(f"#!/bin/sh\necho '{banner}' >&2\n")
@@ -25,11 +27,11 @@ def make_java(folder, banner):
         ("bash: java: command not found", None),
     ],
 )
-def test_the_major_version_is_read_from_the_banner(banner, major):
+def test_the_major_version_is_read_from_the_banner(banner: str, major: int | None):
     assert major_version(banner) == major
 
 
-def test_java_home_comes_before_the_path(tmp_path):
+def test_java_home_comes_before_the_path(tmp_path: Path):
     at_home = make_java(tmp_path / "home", 'openjdk version "17.0.1"')
     on_path = make_java(tmp_path / "path", 'openjdk version "17.0.2"')
 
@@ -38,7 +40,7 @@ def test_java_home_comes_before_the_path(tmp_path):
     assert found == at_home
 
 
-def test_a_java_home_of_another_version_is_passed_over(tmp_path):
+def test_a_java_home_of_another_version_is_passed_over(tmp_path: Path):
     make_java(tmp_path / "home", 'openjdk version "21.0.1"')
     on_path = make_java(tmp_path / "path", 'openjdk version "17.0.2"')
 
@@ -47,7 +49,7 @@ def test_a_java_home_of_another_version_is_passed_over(tmp_path):
     assert found == on_path
 
 
-def test_other_versions_are_named_in_the_error_with_what_to_do(tmp_path):
+def test_other_versions_are_named_in_the_error_with_what_to_do(tmp_path: Path):
     java = make_java(tmp_path, 'openjdk version "21.0.1"')
 
     with pytest.raises(SetupError) as raised:

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
@@ -10,29 +13,40 @@ from cassieq_spark.node.ports import PortClaims, is_free
 ADDRESSES = ["127.0.0.1", "127.0.0.2"]
 
 
-def claims_with(folder, *, used=()):
-    return PortClaims(folder, free=lambda address, port: (address, port) not in used)
+ClaimsWith = Callable[..., PortClaims]
 
 
-def test_the_first_choice_is_taken_if_it_is_free(tmp_path):
-    assert claims_with(tmp_path).claim(ADDRESSES, [9042, 19042]) == 9042
+@pytest.fixture
+def claims_with(tmp_path: Path) -> Iterator[ClaimsWith]:
+    with ExitStack() as held:
+
+        def make(*, used: Collection[tuple[str, int]] = ()) -> PortClaims:
+            claims = PortClaims(tmp_path, free=lambda *place: place not in used)
+            held.callback(claims.release)
+            return claims
+
+        yield make
 
 
-def test_a_port_in_use_on_any_address_is_passed_over(tmp_path):
-    claims = claims_with(tmp_path, used=[("127.0.0.2", 9042)])
+def test_the_first_choice_is_taken_if_it_is_free(claims_with: ClaimsWith):
+    assert claims_with().claim(ADDRESSES, [9042, 19042]) == 9042
+
+
+def test_a_port_in_use_on_any_address_is_passed_over(claims_with: ClaimsWith):
+    claims = claims_with(used=[("127.0.0.2", 9042)])
 
     assert claims.claim(ADDRESSES, [9042, 19042]) == 19042
 
 
-def test_two_clusters_never_get_the_same_port(tmp_path):
-    first, second = claims_with(tmp_path), claims_with(tmp_path)
+def test_two_clusters_never_get_the_same_port(claims_with: ClaimsWith):
+    first, second = claims_with(), claims_with()
 
     assert first.claim(ADDRESSES, [1, 2]) == 1
     assert second.claim(ADDRESSES, [1, 2]) == 2
 
 
-def test_a_released_port_can_be_had_again(tmp_path):
-    first, second = claims_with(tmp_path), claims_with(tmp_path)
+def test_a_released_port_can_be_had_again(claims_with: ClaimsWith):
+    first, second = claims_with(), claims_with()
     first.claim(ADDRESSES, [1])
     first.release()
     first.release()
@@ -40,8 +54,8 @@ def test_a_released_port_can_be_had_again(tmp_path):
     assert second.claim(ADDRESSES, [1]) == 1
 
 
-def test_the_error_names_the_ports_and_the_addresses(tmp_path):
-    claims = claims_with(tmp_path, used=[("127.0.0.1", 9042)])
+def test_the_error_names_the_ports_and_the_addresses(claims_with: ClaimsWith):
+    claims = claims_with(used=[("127.0.0.1", 9042)])
 
     with pytest.raises(SetupError, match=r"Port 9042 is in use on 127\.0\.0\.1, 127\.0\.0\.2"):
         claims.claim(ADDRESSES, [9042])

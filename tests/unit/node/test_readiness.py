@@ -13,11 +13,11 @@ ERROR = bytes([0x84, 0, 0, 0, 0x00, 0, 0, 0, 0])
 
 
 @contextmanager
-def server_that_says(*pieces):
+def server_that_says(*pieces: bytes):
     with socket.create_server(("127.0.0.1", 0)) as server:
         asked = []
 
-        def serve():
+        def serve() -> None:
             connection, _ = server.accept()
             with connection:
                 asked.append(connection.recv(100))
@@ -43,7 +43,7 @@ def test_an_answer_in_pieces_is_put_together():
 
 
 @pytest.mark.parametrize("answer", [b"", SUPPORTED[:4], ERROR, b"HTTP/1.1 400 Bad Request"])
-def test_anything_else_does_not_serve(answer):
+def test_anything_else_does_not_serve(answer: bytes):
     with server_that_says(answer) as (port, _):
         assert not answers_cql("127.0.0.1", port)
 

@@ -3,6 +3,8 @@ from __future__ import annotations
 import io
 import multiprocessing
 import os
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -12,6 +14,8 @@ from cassieq_spark.node import resolve
 from cassieq_spark.node.ivy import telling_lines
 from cassieq_spark.node.manifest import find_damage, read_jars, write_manifest
 from cassieq_spark.node.resolve import default_cache, download_folder, resolve_jars
+
+MakeIvy = Callable[..., Path]
 
 #: Stands for Java: writes what Ivy would, and a line per call into ``calls``.
 FAKE_IVY = """\
@@ -28,13 +32,13 @@ done
 
 
 @pytest.fixture
-def cache(tmp_path):
+def cache(tmp_path: Path):
     return tmp_path / "cache"
 
 
 @pytest.fixture
-def make_ivy(tmp_path):
-    def make(failure=""):
+def make_ivy(tmp_path: Path):
+    def make(failure: str = "") -> Path:
         java = tmp_path / "java"
         java.write_text(FAKE_IVY.format(calls=tmp_path / "calls", failure=failure))
         java.chmod(0o755)
@@ -44,8 +48,8 @@ def make_ivy(tmp_path):
 
 
 @pytest.fixture
-def calls(tmp_path):
-    def count():
+def calls(tmp_path: Path):
+    def count() -> int:
         path = tmp_path / "calls"
         return len(path.read_text().splitlines()) if path.exists() else 0
 
@@ -53,11 +57,13 @@ def calls(tmp_path):
 
 
 @pytest.fixture(params=[True, False], ids=["terminal", "file"])
-def console(request):
+def console(request: pytest.FixtureRequest):
     return Console(file=io.StringIO(), force_terminal=request.param, width=300)
 
 
-def test_what_is_missing_is_downloaded_once(cache, make_ivy, calls, console):
+def test_what_is_missing_is_downloaded_once(
+    cache: Path, make_ivy: MakeIvy, calls: Callable[[], int], console: Console
+):
     first = resolve_jars(java=make_ivy(), cache=cache, console=console)
     second = resolve_jars(java=make_ivy(), cache=cache, console=console)
 
@@ -67,13 +73,17 @@ def test_what_is_missing_is_downloaded_once(cache, make_ivy, calls, console):
     assert calls() == 1
 
 
-def test_a_download_leaves_nothing_but_the_jars_and_its_lock(cache, make_ivy, console):
+def test_a_download_leaves_nothing_but_the_jars_and_its_lock(
+    cache: Path, make_ivy: MakeIvy, console: Console
+):
     resolve_jars(java=make_ivy(), cache=cache, console=console)
 
     assert sorted(path.name for path in cache.iterdir()) == ["cassandra-5.0.8", "download.lock"]
 
 
-def test_a_jar_of_another_size_is_told_and_downloaded_again(cache, make_ivy, calls, console):
+def test_a_jar_of_another_size_is_told_and_downloaded_again(
+    cache: Path, make_ivy: MakeIvy, calls: Callable[[], int], console: Console
+):
     jar = resolve_jars(java=make_ivy(), cache=cache, console=console)[0]
     jar.write_text("cut")
 
@@ -84,7 +94,9 @@ def test_a_jar_of_another_size_is_told_and_downloaded_again(cache, make_ivy, cal
     assert calls() == 2
 
 
-def test_a_missing_jar_is_told_and_downloaded_again(cache, make_ivy, calls, console):
+def test_a_missing_jar_is_told_and_downloaded_again(
+    cache: Path, make_ivy: MakeIvy, calls: Callable[[], int], console: Console
+):
     jar = resolve_jars(java=make_ivy(), cache=cache, console=console)[0]
     jar.unlink()
 
@@ -94,7 +106,9 @@ def test_a_missing_jar_is_told_and_downloaded_again(cache, make_ivy, calls, cons
     assert jar.exists()
 
 
-def test_a_failure_tells_why_and_leaves_no_half_download(cache, make_ivy, calls, console):
+def test_a_failure_tells_why_and_leaves_no_half_download(
+    cache: Path, make_ivy: MakeIvy, calls: Callable[[], int], console: Console
+):
     with pytest.raises(SetupError, match="Server access error: refused") as raised:
         resolve_jars(
             java=make_ivy(failure="Server access error: refused"), cache=cache, console=console
@@ -105,7 +119,9 @@ def test_a_failure_tells_why_and_leaves_no_half_download(cache, make_ivy, calls,
     assert [jar.name for jar in resolve_jars(java=make_ivy(), cache=cache, console=console)]
 
 
-def test_processes_that_download_at_once_do_it_once(cache, make_ivy, calls):
+def test_processes_that_download_at_once_do_it_once(
+    cache: Path, make_ivy: MakeIvy, calls: Callable[[], int]
+):
     java = make_ivy()
     context = multiprocessing.get_context("spawn")
 
@@ -116,12 +132,14 @@ def test_processes_that_download_at_once_do_it_once(cache, make_ivy, calls):
     assert calls() == 1
 
 
-def resolve_with(arguments):
+def resolve_with(arguments: tuple[Path, Path]):
     java, cache = arguments
     return resolve_jars(java=java, cache=cache, console=Console(file=io.StringIO()))
 
 
-def test_without_pyspark_the_error_says_how_to_install_it(cache, make_ivy, console, monkeypatch):
+def test_without_pyspark_the_error_says_how_to_install_it(
+    cache: Path, make_ivy: MakeIvy, console: Console, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(resolve.importlib.util, "find_spec", lambda name: None)
 
     with pytest.raises(SetupError, match=r"cassieq-spark\[spark\]"):
@@ -129,28 +147,32 @@ def test_without_pyspark_the_error_says_how_to_install_it(cache, make_ivy, conso
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_cache_that_cannot_be_written_is_named(tmp_path, make_ivy, console):
+def test_a_cache_that_cannot_be_written_is_named(
+    tmp_path: Path, make_ivy: MakeIvy, console: Console
+):
     tmp_path.chmod(0o500)
 
     with pytest.raises(SetupError, match="cannot be written"):
         resolve_jars(java=make_ivy(), cache=tmp_path / "cache", console=console)
 
 
-def test_a_cache_that_is_a_file_is_named(tmp_path, make_ivy, console):
+def test_a_cache_that_is_a_file_is_named(tmp_path: Path, make_ivy: MakeIvy, console: Console):
     (tmp_path / "cache").write_text("")
 
     with pytest.raises(SetupError, match="cannot be written"):
         resolve_jars(java=make_ivy(), cache=tmp_path / "cache", console=console)
 
 
-def test_the_cache_is_in_the_folder_that_the_user_set(monkeypatch, tmp_path):
+def test_the_cache_is_in_the_folder_that_the_user_set(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
     assert default_cache() == tmp_path / "cassieq-spark"
 
 
 @pytest.fixture
-def download(tmp_path):
+def download(tmp_path: Path):
     (tmp_path / "lib").mkdir()
     for name in ("a.jar", "b.jar"):
         (tmp_path / "lib" / name).write_text(name)
@@ -158,11 +180,11 @@ def download(tmp_path):
     return tmp_path
 
 
-def test_a_complete_download_has_no_damage(download):
+def test_a_complete_download_has_no_damage(download: Path):
     assert find_damage(download, contents=True) == []
 
 
-def test_other_contents_of_the_same_size_are_found_when_asked(download):
+def test_other_contents_of_the_same_size_are_found_when_asked(download: Path):
     (download / "lib" / "a.jar").write_text("x.jar")
 
     assert find_damage(download) == []
@@ -170,13 +192,13 @@ def test_other_contents_of_the_same_size_are_found_when_asked(download):
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"jars": {"a.jar": {}}}', '{"jars": 1}'])
-def test_a_manifest_that_makes_no_sense_is_damage(download, text):
+def test_a_manifest_that_makes_no_sense_is_damage(download: Path, text: str):
     (download / "manifest.json").write_text(text)
 
     assert find_damage(download) == ["manifest.json is not readable"]
 
 
-def test_files_that_the_manifest_does_not_name_are_left_out(download):
+def test_files_that_the_manifest_does_not_name_are_left_out(download: Path):
     (download / "lib" / "c.jar").write_text("stray")
 
     assert [jar.name for jar in read_jars(download)] == ["a.jar", "b.jar"]

@@ -1,0 +1,107 @@
+# Needs make, git, Python 3.11 or later with venv, and Java 17; everything else goes into .venv.
+
+PYTHON_BASE ?= python3
+JAVA_MAJOR := 17
+VENV := .venv
+BIN := $(VENV)/bin
+PYTHON := $(BIN)/python
+STAMP := $(VENV)/.complete
+JAVA := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
+
+PYTEST_ARGS ?=
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+##@ Set-up
+
+.PHONY: help
+help: ## List what can be made
+	@awk 'BEGIN {FS = ":.*## "} \
+	  /^##@ / {printf "\n%s\n", substr($$0, 5)} \
+	  /^[a-z][a-z-]*:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: setup
+setup: $(STAMP) ## Make .venv with everything that development needs
+
+$(STAMP): pyproject.toml constraints.txt | need-python
+	test -x $(PYTHON) || $(PYTHON_BASE) -m venv $(VENV)
+	$(PYTHON) -m pip install --quiet --upgrade pip
+	$(PYTHON) -m pip install --quiet --constraint constraints.txt --editable '.[spark,demo]' \
+	  --group test --group lint
+	@touch $@
+
+.PHONY: need-python
+need-python:
+	@command -v $(PYTHON_BASE) >/dev/null || { \
+	  echo "python3 is missing: apt install python3 python3-venv" >&2; exit 1; }
+	@$(PYTHON_BASE) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "$(PYTHON_BASE) is $$($(PYTHON_BASE) -V); 3.11 or later is needed:" \
+	    "install one and name it, as in: make setup PYTHON_BASE=python3.12" >&2; exit 1; }
+	@$(PYTHON_BASE) -c 'import ensurepip, venv' 2>/dev/null || { \
+	  echo "$(PYTHON_BASE) lacks venv: apt install python3-venv" >&2; exit 1; }
+
+.PHONY: need-java
+need-java:
+	@"$(JAVA)" -version 2>&1 | grep -q 'version "$(JAVA_MAJOR)[."]' || { \
+	  echo "$(JAVA) is not Java $(JAVA_MAJOR), which Spark and Cassandra need:" \
+	    "apt install openjdk-$(JAVA_MAJOR)-jre-headless, or set JAVA_HOME" >&2; exit 1; }
+
+##@ Checks
+
+.PHONY: format
+format: $(STAMP) ## Format the code, and mend what ruff can
+	$(BIN)/ruff format
+	$(BIN)/ruff check --fix
+
+.PHONY: lint
+lint: $(STAMP) ## Format, style, layers, spelling, project file
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	PATH="$(CURDIR)/$(BIN):$$PATH" lint-imports
+	$(BIN)/codespell
+	$(BIN)/validate-pyproject pyproject.toml
+
+.PHONY: types
+types: $(STAMP) ## Types, strictly
+	$(BIN)/mypy
+
+.PHONY: check
+check: lint types ## All that needs no test to run
+
+##@ Tests
+
+.PHONY: test-unit
+test-unit: $(STAMP) ## Tests without services, and the examples in docstrings
+	$(BIN)/pytest -q -m 'not cassandra and not spark' --doctest-modules \
+	  cassieq_spark tests/unit tests/property tests/conformance $(PYTEST_ARGS)
+
+.PHONY: test
+test: $(STAMP) need-java ## Everything, with a real Cassandra and a local Spark
+	CI=true $(BIN)/pytest -q --doctest-modules cassieq_spark tests $(PYTEST_ARGS)
+
+##@ Running
+
+.PHONY: demo
+demo: $(STAMP) need-java ## Watch the queue work (CONTACT_POINTS=host[:port],... for your own Cassandra)
+	$(PYTHON) jobs/demo.py $(if $(CONTACT_POINTS),--contact-points $(CONTACT_POINTS))
+
+.PHONY: node-up
+node-up: $(STAMP) need-java ## Start Cassandra in the background (NODES=3 for three nodes)
+	$(BIN)/cassieq node up --detach $(if $(NODES),--nodes $(NODES))
+
+.PHONY: node-down
+node-down: $(STAMP) ## Stop it
+	$(BIN)/cassieq node down
+
+##@ Release
+
+.PHONY: build
+build: $(STAMP) ## Build the wheel into dist
+	$(PYTHON) -m pip wheel --quiet --no-deps --wheel-dir dist .
+
+.PHONY: clean
+clean: ## Remove what was made, .venv included
+	rm -rf $(VENV) dist spark-warehouse metastore_db derby.log .coverage \
+	  .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find cassieq_spark pyspark_cassieq tests -name __pycache__ -type d -prune -exec rm -rf {} +

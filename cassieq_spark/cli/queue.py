@@ -1,0 +1,155 @@
+"""``cassieq queue``: create queues, and see what is in them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from cassieq_spark.cli.connection import with_connection
+from cassieq_spark.model import (
+    DEFAULT_BUCKET_SIZE,
+    DEFAULT_CHUNK_SIZE,
+    DEFAULT_LEASE,
+    QueueDefinition,
+)
+from cassieq_spark.queues import create_queue, list_queues, read_queue
+from cassieq_spark.stats import GroupStats, QueueStats, queue_stats
+from cassieq_spark.store import open_store
+from cassieq_spark.store.connection import ConnectionOptions
+from cassieq_spark.store.protocol import Store
+
+app = typer.Typer(help="Create queues, and see what is in them.", no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(help="Name of the queue.", show_default=False)]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+
+
+@app.command()
+@with_connection
+def create(
+    name: Name,
+    *,
+    connection: ConnectionOptions,
+    bucket_size: Annotated[
+        int, typer.Option(help="Messages per Cassandra partition; a multiple of --chunk-size.")
+    ] = DEFAULT_BUCKET_SIZE,
+    chunk_size: Annotated[
+        int, typer.Option(help="Messages per row, at the most.")
+    ] = DEFAULT_CHUNK_SIZE,
+    lease_seconds: Annotated[
+        int, typer.Option(help="How long a reader that died keeps its messages from others.")
+    ] = int(DEFAULT_LEASE.total_seconds()),
+) -> None:
+    """Create a queue."""
+    with _store(connection) as store:
+        queue = create_queue(
+            store,
+            name,
+            bucket_size=bucket_size,
+            chunk_size=chunk_size,
+            lease=timedelta(seconds=lease_seconds),
+        )
+    typer.echo(f"Queue {queue.name} is ready ({queue.queue_id}).")
+
+
+@app.command("list")
+@with_connection
+def list_(*, connection: ConnectionOptions, as_json: AsJson = False) -> None:
+    """List all queues."""
+    with _store(connection) as store:
+        queues = list_queues(store)
+    if as_json:
+        _print_json([_definition(queue) for queue in queues])
+        return
+    table = Table("queue", "version", "bucket size", "chunk size", "lease", "created")
+    for queue in queues:
+        table.add_row(*(str(value) for value in _definition(queue).values()))
+    Console().print(table if queues else "There are no queues: cassieq queue create NAME")
+
+
+@app.command()
+@with_connection
+def show(name: Name, *, connection: ConnectionOptions, as_json: AsJson = False) -> None:
+    """Show how a queue is defined."""
+    with _store(connection) as store:
+        definition = _definition(read_queue(store, name))
+    if as_json:
+        _print_json(definition)
+        return
+    table = Table(show_header=False)
+    for key, value in definition.items():
+        table.add_row(key, str(value))
+    Console().print(table)
+
+
+@app.command()
+@with_connection
+def stats(name: Name, *, connection: ConnectionOptions, as_json: AsJson = False) -> None:
+    """Show what a queue holds, and what each consumer group is owed: exact, from its state."""
+    with _store(connection) as store:
+        figures = queue_stats(store, read_queue(store, name).queue_id)
+    if as_json:
+        _print_json(_figures(figures))
+        return
+    console = Console()
+    console.print(
+        f"{figures.queue_id}: {figures.next:,} messages published, "
+        f"{figures.next - figures.finalised:,} of them still stored"
+    )
+    table = Table("group", "depth", "leased", "due again", "waiting", "oldest age")
+    for group in figures.groups:
+        counts = (group.depth, group.leased, group.due, group.waiting)
+        age = "-" if group.oldest_age is None else str(group.oldest_age)
+        table.add_row(group.group, *(f"{count:,}" for count in counts), age)
+    console.print(table if figures.groups else "No group has read from it yet.")
+
+
+@contextmanager
+def _store(connection: ConnectionOptions) -> Iterator[Store]:
+    store = open_store(connection)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def _definition(queue: QueueDefinition) -> dict[str, Any]:
+    return {
+        "queue": queue.name,
+        "version": queue.version,
+        "bucket_size": queue.bucket_size,
+        "chunk_size": queue.chunk_size,
+        "lease_seconds": int(queue.lease.total_seconds()),
+        "created_at": _instant(queue.created_at),
+    }
+
+
+def _figures(stats: QueueStats) -> dict[str, Any]:
+    return {
+        "queue_id": stats.queue_id,
+        "finalised": stats.finalised,
+        "next": stats.next,
+        "groups": [_group(group) for group in stats.groups],
+    }
+
+
+def _group(group: GroupStats) -> dict[str, Any]:
+    figures = asdict(group)
+    age = figures.pop("oldest_age")
+    return figures | {"oldest_age_seconds": None if age is None else age.total_seconds()}
+
+
+def _instant(instant: datetime | None) -> str | None:
+    return instant.astimezone(UTC).isoformat(timespec="seconds") if instant else None
+
+
+def _print_json(values: Any) -> None:
+    typer.echo(json.dumps(values))

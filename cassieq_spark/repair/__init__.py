@@ -1,0 +1,23 @@
+"""The sweep: deletes what is settled or was never published, and audits what is left.
+
+Run now and then by `jobs/repair.py`; several at once are safe, as every decision is carried out by
+a compare-and-set or repeats nothing but deletions.
+
+    finalise   head -> floors of all groups -> `finalised` up (I7) -> buckets -> ledger rows
+    fence      `fence` up to now - write timeout: no block begun before is published any more (I10)
+    clean      scan, then fence, then ledger: a block before the fence and in no row is garbage
+    audit      ledger, then scan: each message from `finalised` on is in exactly one chunk (I3)
+
+The first two are cheap; the others read the whole table `chunk`, without its payload, through
+Spark or through the driver.
+
+| event | result |
+|---|---|
+| a crash after `finalised` went up | ledger rows below it tell the next run what to delete |
+| a crash amid the buckets of a block | the same, once all of the block is settled |
+| a group is registered meanwhile | `finalised` stays; the next run looks again |
+| a waiting range moves while floors are read | its group's version shows it: read again |
+| chunks go while the scan runs | what looks missing is read again, then `finalised` is |
+"""
+
+from __future__ import annotations

@@ -1,0 +1,78 @@
+"""Carrying out what was planned, in order, and counting it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from cassieq_spark.errors import OutcomeUnknownError
+from cassieq_spark.ledger.sweep import finalise, raise_fence, trim
+from cassieq_spark.repair.plan import (
+    Action,
+    DeleteGarbage,
+    DeleteSettled,
+    Finalise,
+    RaiseFence,
+    Trim,
+)
+from cassieq_spark.repair.report import Counts
+from cassieq_spark.store.protocol import Store
+
+logger = logging.getLogger(__name__)
+
+#: Another sweep or a new group came between, or an answer was lost; the next run goes on.
+POSTPONED = "sweep.postponed"
+
+
+def apply(store: Store, actions: Iterable[Action]) -> Counts:
+    """Carry out actions on one queue until one is refused; those that follow depend on it."""
+    counts = Counts()
+    for action in actions:
+        done = _apply_one(store, action)
+        if done is None:
+            logger.info(
+                "queue %s: left to the next run: %s",
+                action.queue_id,
+                action,
+                extra={"action": POSTPONED, "queue": action.queue_id},
+            )
+            return counts + Counts(postponed=1)
+        counts += done
+    return counts
+
+
+def _apply_one(store: Store, action: Action) -> Counts | None:
+    """None if it was refused, or may have been. If it is applied late: it is safe at any time."""
+    try:
+        return _counts(action) if _carry_out(store, action) else None
+    except OutcomeUnknownError:
+        return None
+
+
+def _carry_out(store: Store, action: Action) -> bool:
+    match action:
+        case Finalise(queue_id=queue_id, head=head, floor=floor):
+            return finalise(store, queue_id, head, floor)
+        case RaiseFence(queue_id=queue_id, head=head, fence=fence):
+            return raise_fence(store, queue_id, head, fence)
+        case Trim(queue_id=queue_id, finalised=finalised, below=below):
+            return trim(store, queue_id, finalised=finalised, below=below)
+        case DeleteSettled(queue_id=queue_id, buckets=buckets):
+            store.delete_buckets(queue_id, buckets)
+        case DeleteGarbage(queue_id=queue_id, block=block, buckets=numbers):
+            store.delete_buckets(queue_id, [(block, bucket) for bucket in numbers])
+    return True
+
+
+def _counts(action: Action) -> Counts:
+    match action:
+        case Finalise(head=head, floor=floor):
+            return Counts(finalised=floor - head.finalised)
+        case DeleteSettled(buckets=buckets):
+            return Counts(settled_buckets=len(buckets))
+        case Trim(count=count):
+            return Counts(trimmed_blocks=count)
+        case RaiseFence():
+            return Counts(fences_raised=1)
+        case DeleteGarbage(buckets=numbers):
+            return Counts(garbage_blocks=1, garbage_buckets=len(numbers))

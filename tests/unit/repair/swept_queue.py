@@ -1,0 +1,118 @@
+"""A queue on a store in memory, for tests of the sweep: buckets of 4 messages, chunks of 2."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+from cassieq_spark.delivery.groups import ensure_group
+from cassieq_spark.delivery.lease import Batch, Delivery
+from cassieq_spark.delivery.plan import Wish
+from cassieq_spark.ledger.publish import publish
+from cassieq_spark.ledger.read import read_blocks, read_head
+from cassieq_spark.model import Chunk, Draft
+from cassieq_spark.queues import create_queue
+from cassieq_spark.repair.report import Report
+from cassieq_spark.repair.scan import DriverScan
+from cassieq_spark.repair.sweep import Step, run_once
+from cassieq_spark.store.memory import MemoryStore
+from cassieq_spark.store.protocol import Store
+from cassieq_spark.store.tables import Table
+from tests.support.faults import FakeClock, make_block_id
+
+BUCKET_SIZE = 4
+CHUNK_SIZE = 2
+WRITE_TIMEOUT = timedelta(hours=1)
+LEASE = timedelta(seconds=60)
+
+
+class SweptQueue:
+    """The queue, and what tests do with it."""
+
+    def __init__(self, name: str = "orders") -> None:
+        self.clock = FakeClock()
+        self.store = MemoryStore(self.clock)
+        self.definition = create_queue(
+            self.store, name, bucket_size=BUCKET_SIZE, chunk_size=CHUNK_SIZE, lease=LEASE
+        )
+        self.queue_id = self.definition.queue_id
+        self.batches: dict[str, Batch] = {}
+
+    def write(self, count: int) -> UUID:
+        """Write a block without publishing it."""
+        self.clock.advance(timedelta(milliseconds=1))
+        block = make_block_id(self.clock())
+        self.store.write_chunks(self.queue_id, block, chunks_of(count))
+        return block
+
+    def publish(self, *counts: int) -> list[UUID]:
+        """Publish blocks with so many messages, all at once."""
+        blocks = [self.write(count) for count in counts]
+        drafts = [Draft(*each) for each in zip(blocks, counts, strict=True)]
+        publish(self.store, self.queue_id, drafts)
+        return blocks
+
+    def register(self, group: str) -> None:
+        ensure_group(self.store, self.queue_id, group, starting="earliest")
+
+    def consume(self, group: str, limit: int | None = None, *, ack: bool = True) -> Batch:
+        """Ack the group's batch before, if ``ack``, and lease the next; of 0, none at all."""
+        self.register(group)
+        held = self.batches.get(group) if ack else None
+        wish = Wish(
+            held=held.lease if held else None,
+            lease=uuid4(),
+            length=LEASE,
+            limit=limit,
+            stop=0 if limit == 0 else read_head(self.store, self.queue_id).next,
+        )
+        delivery = Delivery(self.store, self.queue_id, group)
+        self.batches[group] = delivery.ack_and_lease(wish)
+        return self.batches[group]
+
+    def settle(self, group: str, count: int) -> None:
+        """Lease so many messages and ack them; nothing is leased afterwards."""
+        self.consume(group, count)
+        self.consume(group, 0)
+
+    def sweep(self, *steps: Step, store: Store | None = None, **options: Any) -> Report:
+        store = store or self.store
+        return run_once(
+            store,
+            scan=options.pop("scan", DriverScan(store)),
+            steps=steps or tuple(Step),
+            write_timeout=WRITE_TIMEOUT,
+            **options,
+        )
+
+    def buckets(self) -> set[tuple[UUID, int]]:
+        """The buckets that there are."""
+        rows: Iterable[Any] = self.store.scan(Table.CHUNK)
+        return {(row["block"], row["bucket"]) for row in rows}
+
+    def ledger_blocks(self) -> list[UUID]:
+        return [block.block for block in read_blocks(self.store, self.queue_id)]
+
+    @property
+    def finalised(self) -> int:
+        return read_head(self.store, self.queue_id).finalised
+
+    def damage(self, block: UUID, keep: Callable[[Chunk], bool]) -> None:
+        """Remove chunks of a block behind everybody's back."""
+        for (_, owner, _), chunks in self.store._chunks.items():
+            if owner == block:
+                for start in [start for start, chunk in chunks.items() if not keep(chunk)]:
+                    del chunks[start]
+
+
+def chunks_of(count: int) -> list[Chunk]:
+    starts = range(0, count, CHUNK_SIZE)
+    return [
+        Chunk(start // BUCKET_SIZE, start, min(count, start + CHUNK_SIZE), b"") for start in starts
+    ]
+
+
+def buckets_of(blocks: Sequence[UUID], *numbers: int) -> set[tuple[UUID, int]]:
+    return {(block, number) for block in blocks for number in numbers}

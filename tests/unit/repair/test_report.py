@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import io
+import json
+from uuid import UUID
+
+from rich.console import Console
+
+from cassieq_spark.model import QueueId, Range
+from cassieq_spark.repair.audit import Finding, Problem
+from cassieq_spark.repair.report import Counts, QueueReport, Report
+
+BLOCK = UUID("1e30f3c4-e4e9-11f1-acde-02fc00000001")
+
+
+def make_report(*findings: Finding) -> Report:
+    orders = QueueReport(QueueId("orders@1"), Counts(finalised=1200, garbage_blocks=2))
+    orders.findings = list(findings)
+    queues = {"orders": orders, "bills": QueueReport(QueueId("bills@1"), Counts(finalised=34))}
+    return Report(("finalise", "clean"), dry_run=False, queues=queues, foreign={"old@1": 3})
+
+
+def shown(report: Report) -> str:
+    console = Console(file=io.StringIO(), width=80)
+    report.show(console)
+    text: str = console.file.getvalue()  # type: ignore[attr-defined]
+    return text
+
+
+def test_totals_are_those_of_all_queues():
+    assert make_report().totals == Counts(finalised=1234, garbage_blocks=2)
+
+
+def test_a_report_with_a_finding_is_not_whole():
+    assert make_report().is_whole
+    assert not make_report(Finding(Problem.OVERLAPPING, Range(3, 5), BLOCK)).is_whole
+
+
+def test_json_is_one_line_with_everything():
+    text = make_report(Finding(Problem.MISSING, Range(3, 5), None)).to_json()
+
+    assert "\n" not in text
+    report = json.loads(text)
+    assert report["whole"] is False
+    assert report["steps"] == ["finalise", "clean"]
+    assert report["totals"]["finalised"] == 1234
+    assert report["queues"]["bills"]["finalised"] == 34
+    assert report["queues"]["orders"]["findings"] == [
+        {"problem": "missing", "start": 3, "stop": 5, "block": None}
+    ]
+    assert report["foreign_blocks"] == {"old@1": 3}
+
+
+def test_people_see_figures_and_findings_unwrapped():
+    text = shown(make_report(Finding(Problem.MISPLACED, Range(3, 5), BLOCK)))
+
+    assert "1,200" in text
+    assert f"orders: messages [3, 5) are misplaced (block {BLOCK})" in text.splitlines()
+    assert "old@1: no such queue; 3 block(s) left alone" in text.splitlines()
+
+
+def test_people_see_what_a_dry_run_would_do_and_by_which_fence():
+    report = make_report()
+    report.dry_run = True
+    report.queues["orders"].planned = ["finalise monotons [0, 6)"]
+
+    lines = shown(report).splitlines()
+
+    assert "orders: would finalise monotons [0, 6)" in lines
+    assert "clean went by the fences as they stand" in lines
+
+
+def test_people_see_what_was_postponed():
+    report = make_report()
+    report.queues["bills"].counts += Counts(postponed=1)
+
+    assert "bills: another sweep or a new group came between; the next run goes on" in (
+        shown(report).splitlines()
+    )

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+from uuid import UUID
+
+from cassieq_spark.model import QueueId, Range
+from cassieq_spark.repair.scan import Run, runs_of
+
+QUEUE = QueueId("orders@1")
+A, B = UUID(int=1), UUID(int=2)
+
+#: start, stop, bucket
+Stored = tuple[int, int, int]
+
+
+def runs(*stored: Stored, bucket_size: int | None = 4) -> list[Run]:
+    rows = [
+        {"queue_id": QUEUE, "block": A, "bucket": bucket, "start": start, "stop": stop}
+        for start, stop, bucket in stored
+    ]
+    return runs_of(rows, {QUEUE: bucket_size} if bucket_size else {})
+
+
+def test_chunks_that_touch_are_one_run_in_whatever_order_they_come():
+    assert runs((4, 6, 1), (0, 2, 0), (2, 4, 0)) == [Run(QUEUE, A, Range(0, 6))]
+
+
+def test_a_gap_begins_another_run():
+    assert runs((0, 2, 0), (4, 6, 1)) == [Run(QUEUE, A, Range(0, 2)), Run(QUEUE, A, Range(4, 6))]
+
+
+def test_what_is_stored_twice_overlaps():
+    assert runs((0, 4, 0), (2, 3, 0), (3, 4, 0), (4, 6, 1)) == [
+        Run(QUEUE, A, Range(0, 6), overlaps=(Range(2, 3), Range(3, 4)))
+    ]
+
+
+def test_a_chunk_in_another_bucket_is_misplaced():
+    assert runs((0, 2, 0), (2, 4, 5)) == [
+        Run(QUEUE, A, Range(0, 4), misplaced=(Range(2, 4),), stray_buckets=(5,))
+    ]
+
+
+def test_a_chunk_beyond_the_end_of_its_bucket_is_misplaced():
+    assert runs((2, 5, 0)) == [
+        Run(QUEUE, A, Range(2, 5), misplaced=(Range(2, 5),), stray_buckets=(0,))
+    ]
+
+
+def test_nothing_is_misplaced_in_a_queue_that_does_not_exist():
+    assert runs((2, 5, 9), bucket_size=None) == [Run(QUEUE, A, Range(2, 5))]
+
+
+def test_each_block_has_runs_of_its_own():
+    rows = [
+        {"queue_id": QUEUE, "block": block, "bucket": 0, "start": start, "stop": start + 2}
+        for block, start in ((A, 0), (B, 2))
+    ]
+
+    assert runs_of(rows, {QUEUE: 4}) == [Run(QUEUE, A, Range(0, 2)), Run(QUEUE, B, Range(2, 4))]

@@ -1,0 +1,420 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
+from itertools import count
+
+import pytest
+
+from cassieq_spark.errors import ContentionError, QueueStateError
+from cassieq_spark.ledger.publish import publish
+from cassieq_spark.ledger.read import read_head
+from cassieq_spark.ledger.sweep import finalise
+from cassieq_spark.model import Chunk, Draft, QueueId, Range
+from cassieq_spark.queues import create_queue
+from cassieq_spark.repair import read
+from cassieq_spark.repair.audit import Finding, Problem
+from cassieq_spark.repair.scan import DriverScan, Run
+from cassieq_spark.repair.sweep import Step
+from cassieq_spark.store.protocol import Partition, partition_of_ledger
+from cassieq_spark.testing.stores import WrappedStore
+from tests.support.faults import Fault, TroubledStore, make_block_id
+from tests.unit.repair.swept_queue import (
+    WRITE_TIMEOUT,
+    SweptQueue,
+    buckets_of,
+    chunks_of,
+)
+
+
+@pytest.fixture
+def queue() -> SweptQueue:
+    return SweptQueue()
+
+
+def test_settled_buckets_and_blocks_go_and_nothing_else(queue: SweptQueue):
+    first, second = queue.publish(6, 10)
+    queue.settle("billing", 12)
+
+    report = queue.sweep(Step.FINALISE)
+
+    assert queue.finalised == 12
+    assert queue.buckets() == buckets_of([second], 1, 2)
+    assert queue.ledger_blocks() == [second]
+    assert first not in queue.ledger_blocks()
+    totals = report.totals
+    assert (totals.finalised, totals.settled_buckets, totals.trimmed_blocks) == (12, 3, 1)
+
+
+def test_the_slowest_group_decides(queue: SweptQueue):
+    queue.publish(20)
+    queue.settle("billing", 20)
+    queue.settle("shipping", 5)
+
+    queue.sweep(Step.FINALISE)
+
+    assert queue.finalised == 5
+
+
+def test_leased_messages_stay(queue: SweptQueue):
+    queue.publish(20)
+    queue.consume("billing", 5)
+    queue.consume("billing", 5, ack=False)
+
+    queue.sweep(Step.FINALISE)
+
+    assert queue.finalised == 0
+
+
+def test_waiting_messages_stay(queue: SweptQueue):
+    queue.publish(20)
+    queue.consume("billing", 10)
+    queue.clock.advance(timedelta(minutes=2))
+    # Takes over [0, 4), and lets [4, 10) wait.
+    queue.consume("billing", 4, ack=False)
+    queue.consume("billing", 0)
+
+    queue.sweep(Step.FINALISE)
+
+    assert queue.finalised == 4
+
+
+def test_a_group_that_is_registered_but_has_not_begun_is_owed_all_that_it_starts_at(
+    queue: SweptQueue,
+):
+    queue.publish(20)
+    queue.settle("billing", 20)
+    queue.register("late")
+    del queue.store._rows[Partition("delivery", (queue.queue_id, "late"))]  # type: ignore[arg-type]
+
+    queue.sweep(Step.FINALISE)
+
+    assert queue.finalised == 0
+
+
+def test_without_groups_everything_stays(queue: SweptQueue):
+    queue.publish(20)
+
+    queue.sweep()
+
+    assert queue.finalised == 0
+    assert len(queue.buckets()) == 5
+
+
+def test_a_second_sweep_finds_nothing_to_do(queue: SweptQueue):
+    queue.publish(20)
+    queue.settle("billing", 10)
+    queue.sweep(Step.FINALISE)
+
+    assert queue.sweep(Step.FINALISE).totals == type(queue.sweep().totals)()
+
+
+def test_a_group_that_is_registered_while_floors_are_read_stops_finalise(queue: SweptQueue):
+    queue.publish(20)
+    queue.settle("billing", 20)
+    troubled = TroubledStore(queue.store)
+    troubled.interrupt(lambda: queue.register("late"), after=3)
+
+    report = queue.sweep(Step.FINALISE, store=troubled)
+
+    assert (troubled.troubles, report.totals.postponed) == (1, 1)
+    assert queue.finalised == 0
+
+
+@pytest.mark.parametrize("after", range(12))
+def test_a_waiting_range_that_moves_while_floors_are_read_is_not_lost(
+    queue: SweptQueue, after: int
+):
+    queue.publish(20)
+    queue.consume("billing", 10)
+    queue.clock.advance(timedelta(minutes=2))
+    queue.consume("billing", 4, ack=False)
+    queue.consume("billing", 0)
+    troubled = TroubledStore(queue.store)
+    # From waiting into a slot.
+    troubled.interrupt(lambda: queue.consume("billing", 20), after=after)
+
+    queue.sweep(Step.FINALISE, store=troubled)
+
+    assert queue.finalised <= 4
+
+
+def test_a_group_whose_waiting_messages_never_stand_still_ends_the_sweep(
+    queue: SweptQueue, monkeypatch: pytest.MonkeyPatch
+):
+    queue.publish(20)
+    queue.settle("billing", 5)
+    versions = count()
+    monkeypatch.setattr(read, "_waiting_version", lambda *_: next(versions))
+    monkeypatch.setattr(read, "pauses", lambda: range(3))
+
+    with pytest.raises(ContentionError, match="group 'billing' kept moving waiting messages"):
+        queue.sweep(Step.FINALISE)
+
+    assert queue.finalised == 0
+
+
+def test_a_queue_without_its_ledger_ends_the_sweep(queue: SweptQueue):
+    del queue.store._rows[partition_of_ledger(queue.queue_id)]
+
+    with pytest.raises(QueueStateError, match="queue orders@1 has no ledger"):
+        queue.sweep(Step.FINALISE)
+
+
+@pytest.mark.parametrize("fault", Fault)
+def test_a_lost_answer_postpones_the_rest_to_the_next_run(queue: SweptQueue, fault: Fault):
+    queue.publish(6, 10)
+    queue.settle("billing", 6)
+    troubled = TroubledStore(queue.store)
+    troubled.fault = fault
+
+    assert queue.sweep(Step.FINALISE, store=troubled).totals.postponed == 1
+    troubled.arrive()
+    queue.sweep(Step.FINALISE)
+
+    assert queue.finalised == 6
+    assert len(queue.buckets()) == 3
+    assert len(queue.ledger_blocks()) == 1
+
+
+def test_what_a_crash_after_the_move_of_finalised_left_is_finished_later(queue: SweptQueue):
+    queue.publish(6, 10)
+    queue.settle("billing", 6)
+    assert finalise(queue.store, queue.queue_id, read_head(queue.store, queue.queue_id), 6)
+    assert len(queue.buckets()) == 5
+
+    report = queue.sweep(Step.FINALISE)
+
+    assert len(queue.buckets()) == 3
+    assert (report.totals.finalised, report.totals.trimmed_blocks) == (0, 1)
+
+
+def test_the_fence_forbids_older_blocks(queue: SweptQueue):
+    queue.clock.advance(timedelta(days=1))
+
+    report = queue.sweep(Step.FENCE)
+
+    assert report.totals.fences_raised == 1
+    assert read_head(queue.store, queue.queue_id).fence == queue.clock() - WRITE_TIMEOUT
+
+
+def test_unpublished_blocks_go_once_the_fence_has_passed_them(queue: SweptQueue):
+    (published,) = queue.publish(5)
+    garbage = queue.write(6)
+    queue.clock.advance(WRITE_TIMEOUT)
+    fresh = queue.write(3)
+
+    report = queue.sweep(Step.FENCE, Step.CLEAN)
+
+    assert queue.buckets() == buckets_of([published], 0, 1) | buckets_of([fresh], 0)
+    assert garbage not in {block for block, _ in queue.buckets()}
+    assert (report.totals.garbage_blocks, report.totals.garbage_buckets) == (1, 2)
+
+
+def test_without_the_fence_step_clean_goes_by_the_fence_as_it_stands(queue: SweptQueue):
+    queue.write(6)
+    queue.clock.advance(timedelta(days=1))
+
+    assert queue.sweep(Step.CLEAN).totals.garbage_blocks == 0
+
+
+def test_a_block_that_is_published_after_the_scan_stays(queue: SweptQueue):
+    block = queue.write(6)
+    queue.clock.advance(WRITE_TIMEOUT - timedelta(seconds=1))
+
+    def scan(bucket_sizes: Mapping[QueueId, int]) -> Iterable[Run]:
+        runs = list(DriverScan(queue.store)(bucket_sizes))
+        publish(queue.store, queue.queue_id, [Draft(block, 6)])
+        queue.clock.advance(timedelta(seconds=1))
+        return runs
+
+    queue.sweep(scan=scan)
+    queue.sweep()
+
+    assert queue.buckets() == buckets_of([block], 0, 1)
+
+
+def test_blocks_of_queues_that_do_not_exist_are_reported_and_left_alone(queue: SweptQueue):
+    stranger = make_block_id(queue.clock() - timedelta(days=9))
+    queue.store.write_chunks(QueueId("gone@3"), stranger, chunks_of(6))
+
+    report = queue.sweep()
+
+    assert report.foreign == {"gone@3": 1}
+    assert queue.buckets() == buckets_of([stranger], 0, 1)
+
+
+def test_a_chunk_that_is_gone_is_found(queue: SweptQueue):
+    queue.publish(5)
+    (block,) = queue.publish(10)
+    queue.damage(block, lambda chunk: chunk.start != 4)
+
+    report = queue.sweep()
+
+    assert not report.is_whole
+    assert report.queues["orders"].findings == [Finding(Problem.MISSING, Range(9, 11), block)]
+
+
+def test_a_bucket_that_is_gone_is_found(queue: SweptQueue):
+    (block,) = queue.publish(10)
+    queue.damage(block, lambda chunk: chunk.bucket != 1)
+
+    findings = queue.sweep(Step.AUDIT).queues["orders"].findings
+
+    assert findings == [Finding(Problem.MISSING, Range(4, 8), block)]
+
+
+def test_a_ledger_row_that_is_gone_is_found(queue: SweptQueue):
+    queue.publish(5, 10)
+    del queue.store._rows[partition_of_ledger(queue.queue_id)]["block", 5, ""]
+
+    findings = queue.sweep(Step.AUDIT).queues["orders"].findings
+
+    assert findings == [Finding(Problem.MISSING, Range(5, 15), None)]
+
+
+@pytest.mark.parametrize(
+    ("chunk", "findings"),
+    [
+        (Chunk(1, 5, 6, b""), [(Problem.OVERLAPPING, Range(5, 6))]),
+        (
+            Chunk(9, 4, 6, b""),
+            [(Problem.OVERLAPPING, Range(4, 6)), (Problem.MISPLACED, Range(4, 6))],
+        ),
+    ],
+)
+def test_a_chunk_too_many_is_found(
+    queue: SweptQueue, chunk: Chunk, findings: list[tuple[Problem, Range]]
+):
+    (block,) = queue.publish(10)
+    queue.store.write_chunks(queue.queue_id, block, [chunk])
+
+    assert queue.sweep(Step.AUDIT).queues["orders"].findings == [
+        Finding(problem, monotons, block) for problem, monotons in findings
+    ]
+
+
+class _DuringScan:
+    """A scan that something happens in: it sees what was there before, or after."""
+
+    def __init__(self, queue: SweptQueue, action: Callable[[], object], *, first: bool) -> None:
+        self.queue, self.action, self.first = queue, action, first
+
+    def __call__(self, bucket_sizes: Mapping[QueueId, int]) -> Iterable[Run]:
+        if self.first:
+            self.action()
+        runs = list(DriverScan(self.queue.store)(bucket_sizes))
+        if not self.first:
+            self.action()
+        return runs
+
+
+def _settle_and_sweep(queue: SweptQueue) -> None:
+    queue.settle("billing", 10)
+    queue.sweep(Step.FINALISE)
+
+
+def _publish_more(queue: SweptQueue) -> None:
+    queue.publish(7)
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("action", [_settle_and_sweep, _publish_more])
+def test_what_others_do_during_the_scan_is_no_loss(
+    queue: SweptQueue, action: Callable[[SweptQueue], None], *, first: bool
+):
+    queue.publish(6, 10)
+
+    report = queue.sweep(scan=_DuringScan(queue, lambda: action(queue), first=first))
+
+    assert report.is_whole
+
+
+@pytest.mark.parametrize("after", range(5))
+def test_what_goes_while_a_suspicion_is_looked_at_is_no_loss(queue: SweptQueue, after: int):
+    queue.publish(6, 10)
+    troubled = TroubledStore(queue.store)
+
+    def scan(_: Mapping[QueueId, int]) -> Iterable[Run]:
+        # Sees nothing, so that all is suspicious.
+        troubled.interrupt(lambda: _settle_and_sweep(queue), after=after)
+        return []
+
+    report = queue.sweep(Step.AUDIT, store=troubled, scan=scan)
+
+    assert report.is_whole
+
+
+def test_a_dry_run_changes_nothing_and_tells_what_it_would_do(queue: SweptQueue):
+    queue.publish(6, 10)
+    queue.settle("billing", 6)
+    garbage = queue.write(3)
+    queue.clock.advance(WRITE_TIMEOUT)
+    queue.sweep(Step.FENCE)
+    queue.clock.advance(WRITE_TIMEOUT)
+    before = (dict(queue.store._rows), queue.buckets())
+
+    report = queue.sweep(dry_run=True, store=_ReadOnlyStore(queue.store))
+
+    assert (dict(queue.store._rows), queue.buckets()) == before
+    finalise_, delete, trim, fence, clean = report.queues["orders"].planned
+    assert finalise_ == "finalise monotons [0, 6)"
+    assert delete == "delete 2 settled bucket(s) of 1 block(s)"
+    assert trim == "trim 1 block(s) below monoton 6 from the ledger"
+    assert fence == f"raise the fence to {(queue.clock() - WRITE_TIMEOUT).isoformat()}"
+    assert clean.startswith(f"delete 1 bucket(s) of unpublished block {garbage}, begun 2026-11-20")
+
+
+class _ReadOnlyStore(WrappedStore):
+    def cas(self, *_: object) -> bool:
+        raise AssertionError("a write")
+
+    def delete_buckets(self, *_: object) -> None:
+        raise AssertionError("a write")
+
+
+def test_only_the_named_queues_are_swept(queue: SweptQueue):
+    create_queue(queue.store, "others")
+    queue.publish(5)
+
+    assert list(queue.sweep(queues=["others"]).queues) == ["others"]
+
+
+def test_a_queue_that_does_not_exist_is_refused(queue: SweptQueue):
+    with pytest.raises(QueueStateError, match="there is no queue 'order'; there are: orders"):
+        queue.sweep(queues=["order"])
+
+
+def test_the_scan_is_left_out_where_no_step_needs_it(queue: SweptQueue):
+    def scan(_: Mapping[QueueId, int]) -> Iterable[Run]:
+        raise AssertionError("scanned")
+
+    queue.sweep(Step.FINALISE, Step.FENCE, scan=scan)
+
+
+def test_progress_is_told_part_by_part(queue: SweptQueue):
+    told: list[tuple[str, int, int]] = []
+
+    queue.sweep(watch=lambda *part: told.append(part))
+
+    assert told == [
+        ("finalise orders", 0, 5),
+        ("fence orders", 1, 5),
+        ("scan", 2, 5),
+        ("clean orders", 3, 5),
+        ("audit orders", 4, 5),
+    ]
+
+
+def test_the_report_as_json_names_the_lost_monotons(queue: SweptQueue):
+    (block,) = queue.publish(10)
+    queue.damage(block, lambda chunk: chunk.start != 4)
+
+    report = json.loads(queue.sweep(Step.AUDIT).to_json())
+
+    assert report["whole"] is False
+    assert report["totals"]["audited_messages"] == 10
+    assert report["queues"]["orders"]["findings"] == [
+        {"problem": "missing", "start": 4, "stop": 6, "block": str(block)}
+    ]
