@@ -6,11 +6,10 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from uuid import UUID
 
-from cassieq_spark.delivery import state as delivery_state
-from cassieq_spark.delivery.lease import Delivery
-from cassieq_spark.errors import ContentionError, QueueStateError
-from cassieq_spark.ledger.read import read_blocks, read_groups, read_head
-from cassieq_spark.ledger.state import HEAD, Group, LedgerHead, block_of, head_of
+from cassieq_spark.delivery.groups import read_group_states
+from cassieq_spark.errors import QueueStateError
+from cassieq_spark.ledger.read import read_blocks, read_head
+from cassieq_spark.ledger.state import HEAD, LedgerHead, block_of, head_of
 from cassieq_spark.model import BucketSlice, LedgerBlock, QueueDefinition, QueueId, Range
 from cassieq_spark.repair.audit import Finding, audit, merged
 from cassieq_spark.repair.plan import buckets_of
@@ -19,10 +18,8 @@ from cassieq_spark.store.protocol import (
     Row,
     Slice,
     Store,
-    partition_of_delivery,
     partition_of_ledger,
 )
-from cassieq_spark.store.race import pauses
 
 _NO_END = 2**63 - 1
 
@@ -43,13 +40,13 @@ def read_head_and_time(store: Store, queue_id: QueueId) -> tuple[LedgerHead, dat
 
 
 def read_floor(store: Store, queue_id: QueueId) -> int | None:
-    """Lowest monoton that any group is owed; None without groups. Five reads for each group.
+    """Lowest monoton that any group is owed; None without groups. Three reads for each group.
 
     Raises:
         ContentionError: A group's readers were faster than the sweep again and again.
     """
-    floors = [_floor_of(store, queue_id, group) for group in read_groups(store, queue_id)]
-    return min(floors, default=None)
+    states = read_group_states(store, queue_id)
+    return min((state.floor for state in states.values()), default=None)
 
 
 def read_blocks_below(store: Store, queue_id: QueueId, stop: int) -> list[LedgerBlock]:
@@ -81,31 +78,6 @@ def confirm(
     alive = Range(finalised, max(finalised, end))
     seen = runs_of(rows, {queue.queue_id: queue.bucket_size})
     return [finding for each in ranges for finding in audit(blocks, seen, each & alive)]
-
-
-def _floor_of(store: Store, queue_id: QueueId, group: Group) -> int:
-    """A range may move between the reads of the slots and of the waiting rows, and be in neither.
-
-    Every such move changes ``waiting_version``: what was read while it stood still is whole.
-    """
-    for _ in pauses():
-        version = _waiting_version(store, queue_id, group)
-        if version is None:
-            return group.starts_at
-        state = Delivery(store, queue_id, group.name).read(every_waiting=True)
-        if _waiting_version(store, queue_id, group) == version:
-            return state.floor
-    raise ContentionError(
-        f"queue {queue_id}: the readers of group {group.name!r} kept moving waiting messages "
-        "while the sweep looked for its floor; run it again"
-    )
-
-
-def _waiting_version(store: Store, queue_id: QueueId, group: Group) -> int | None:
-    """Serial, so that no move is half way; None while the group is being registered."""
-    partition = partition_of_delivery(queue_id, group.name)
-    rows = store.read_rows(partition, Slice(row=delivery_state.HEAD), serial=True).rows
-    return delivery_state.head_of(rows[0]).waiting_version if rows else None
 
 
 def _buckets_to_see(

@@ -72,6 +72,31 @@ class QueueMachine(RuleBasedStateMachine):
     def publish(self, counts: Sequence[int], batch: SinkBatch | None) -> None:
         self._publish(self._write(counts), batch)
 
+    @rule(
+        counts=COUNTS,
+        batch=BATCHES,
+        fault=st.none() | st.sampled_from(Fault),
+        after=st.integers(0, 6),
+        meanwhile=st.sampled_from(["publish", "sweep", "arrive"]),
+    )
+    def publish_in_trouble(
+        self,
+        counts: Sequence[int],
+        batch: SinkBatch | None,
+        fault: Fault | None,
+        after: int,
+        meanwhile: str,
+    ) -> None:
+        actions: dict[str, Callable[[], None]] = {
+            "publish": lambda: self._publish(self._write([1, 5]), batch),
+            "sweep": self.sweep,
+            "arrive": self.store.arrive,
+        }
+        drafts = self._write(counts)
+        self.store.fault = fault
+        self.store.interrupt(actions[meanwhile], after=after)
+        self._publish(drafts, batch)
+
     @rule(counts=COUNTS)
     def abandon_a_write(self, counts: Sequence[int]) -> None:
         self.abandoned.append(self._write(counts))
@@ -130,13 +155,27 @@ class QueueMachine(RuleBasedStateMachine):
             number, lambda reader: self._lease(reader, limit, prefer_fresh=prefer_fresh)
         )
 
-    @rule(numbers=PAIRS, limit=LIMITS, after=st.integers(1, 4), pause=PAUSES)
+    @rule(
+        numbers=PAIRS,
+        limit=LIMITS,
+        pause=PAUSES,
+        after=st.integers(1, 4),
+        meanwhile=st.sampled_from(["lease", "replay", "extend", "release"]),
+    )
     def two_readers_at_once(
-        self, numbers: Sequence[int], limit: int | None, after: int, pause: timedelta
+        self,
+        numbers: Sequence[int],
+        limit: int | None,
+        pause: timedelta,
+        after: int,
+        meanwhile: str,
     ) -> None:
         one, other = numbers
         self.clock.advance(pause)
-        self.store.interrupt(lambda: self._lease_now(other, None), after=after)
+        if meanwhile == "lease":
+            self.store.interrupt(lambda: self._lease_now(other, None), after=after)
+        else:
+            self.store.interrupt(lambda: self._something_else(other, meanwhile), after=after)
         self._lease_now(one, limit)
 
     def _lease_now(self, number: int, limit: int | None) -> None:
@@ -144,6 +183,9 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule(number=READERS, what=st.sampled_from(["crash", "replay", "extend", "release"]))
     def something_else_happens_to_a_reader(self, number: int, what: str) -> None:
+        self._something_else(number, what)
+
+    def _something_else(self, number: int, what: str) -> None:
         happens = {
             "crash": self._forget,
             "replay": self._replay,
@@ -238,6 +280,26 @@ class QueueMachine(RuleBasedStateMachine):
         except OutcomeUnknownError:
             return  # the next sweep goes on
 
+    @rule(
+        number=READERS,
+        limit=LIMITS,
+        pause=PAUSES,
+        after=st.integers(0, 8),
+        meanwhile=st.sampled_from(["lease", "group", "publish", "sweep"]),
+    )
+    def sweep_in_trouble(
+        self, number: int, limit: int | None, pause: timedelta, after: int, meanwhile: str
+    ) -> None:
+        actions: dict[str, Callable[[], None]] = {
+            "lease": lambda: self._lease_now(number, limit),
+            "group": lambda: self.make_a_group("two", "earliest"),
+            "publish": lambda: self._publish(self._write([5, 1]), None),
+            "sweep": self.sweep,
+        }
+        self.clock.advance(pause)
+        self.store.interrupt(actions[meanwhile], after=after)
+        self.sweep()
+
     def _delete_below(self, finalised: int) -> None:
         blocks = read_blocks(self.store, self.queue_id)
         for block in blocks:
@@ -264,25 +326,6 @@ class QueueMachine(RuleBasedStateMachine):
     @rule()
     def a_late_request_arrives(self) -> None:
         self.store.arrive()
-
-    @rule(
-        after=st.integers(0, 6),
-        what=st.sampled_from(
-            ["sweep", "publish", "lease", "replay", "release", "arrive", "group"]
-        ),
-        number=READERS,
-    )
-    def arm_an_interruption(self, after: int, what: str, number: int) -> None:
-        actions: dict[str, Callable[[], None]] = {
-            "sweep": self.sweep,
-            "publish": lambda: self.publish([1, 5], SinkBatch("left", number)),
-            "lease": lambda: self._lease_now(number, 3),
-            "replay": lambda: self.something_else_happens_to_a_reader(number, "replay"),
-            "release": lambda: self.something_else_happens_to_a_reader(number, "release"),
-            "arrive": self.store.arrive,
-            "group": lambda: self.make_a_group("two", "earliest"),
-        }
-        self.store.interrupt(actions[what], after=after)
 
     # -- what always holds --------------------------------------------------------------------
 

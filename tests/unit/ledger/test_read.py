@@ -49,7 +49,8 @@ def test_a_hole_in_the_ledger_is_never_passed_over(monotons: Range):
 
 
 @pytest.mark.parametrize(
-    ("monoton", "block"), [(0, Range(0, 3)), (2, Range(0, 3)), (3, None), (4, Range(4, 9)), (9, None)]
+    ("monoton", "block"),
+    [(0, Range(0, 3)), (2, Range(0, 3)), (3, None), (4, Range(4, 9)), (9, None)],
 )
 def test_the_block_of_a_message_is_found_unless_trimmed(monoton: int, block: Range | None):
     store = MemoryStore()

@@ -3,17 +3,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
-from itertools import count
 
 import pytest
 
-from cassieq_spark.errors import ContentionError, QueueStateError
+from cassieq_spark.errors import QueueStateError
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_head
 from cassieq_spark.ledger.sweep import finalise
 from cassieq_spark.model import Chunk, Draft, QueueId, Range
 from cassieq_spark.queues import create_queue
-from cassieq_spark.repair import read
 from cassieq_spark.repair.audit import Finding, Problem
 from cassieq_spark.repair.scan import DriverScan, Run
 from cassieq_spark.repair.sweep import Step
@@ -138,21 +136,6 @@ def test_a_waiting_range_that_moves_while_floors_are_read_is_not_lost(
     queue.sweep(Step.FINALISE, store=troubled)
 
     assert queue.finalised <= 4
-
-
-def test_a_group_whose_waiting_messages_never_stand_still_ends_the_sweep(
-    queue: SweptQueue, monkeypatch: pytest.MonkeyPatch
-):
-    queue.publish(20)
-    queue.settle("billing", 5)
-    versions = count()
-    monkeypatch.setattr(read, "_waiting_version", lambda *_: next(versions))
-    monkeypatch.setattr(read, "pauses", lambda: range(3))
-
-    with pytest.raises(ContentionError, match="group 'billing' kept moving waiting messages"):
-        queue.sweep(Step.FINALISE)
-
-    assert queue.finalised == 0
 
 
 def test_a_queue_without_its_ledger_ends_the_sweep(queue: SweptQueue):
