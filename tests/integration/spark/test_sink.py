@@ -36,7 +36,7 @@ def test_key_value_and_headers_come_back_as_they_were(queue: QueueOnSpark):
     found = queue.browse(includeHeaders="true").orderBy("monoton")
 
     assert_df_equality(
-        found.selectExpr("string(key) as key", "string(value) as value", "headers"), F.col("headers")),
+        found.selectExpr("string(key) as key", "string(value) as value", "headers"),
         queue.spark.createDataFrame(messages, schema),
         ignore_nullable=True,
     )
