@@ -1,5 +1,30 @@
-"""A durable work queue on Apache Cassandra for Spark."""
+"""A durable work queue on Apache Cassandra for Spark.
+
+``spark.readStream.format("cassieq")`` and ``df.writeStream.format("cassieq")`` need no import;
+`register` makes the format known where Spark's own discovery does not. Importing this package
+imports neither Spark nor the driver.
+"""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from cassieq_spark.errors import CassieqError
+from cassieq_spark.options import options_from_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["CassieqError", "options_from_session", "register"]
+
 __version__ = "0.1.0"
+
+
+def register(spark: SparkSession) -> None:
+    """Make ``format("cassieq")`` known to a session, where Spark's own discovery does not.
+
+    Discovery fails, for example, when any other module named ``pyspark_...`` can't be imported.
+    """
+    from cassieq_spark.datasource import CassieqDataSource  # noqa: PLC0415 (needs Spark)
+
+    spark.dataSource.register(CassieqDataSource)

@@ -14,8 +14,6 @@ from cassieq_spark.errors import OptionError, SetupError
 from cassieq_spark.options import SinkOptions, SourceOptions
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from cassieq_spark.sink.writer import MessageStreamWriter, MessageWriter
     from cassieq_spark.source.browse import MessageReader
     from cassieq_spark.source.stream import MessageStreamReader
@@ -85,11 +83,6 @@ class CassieqDataSource(DataSource):
                 f"the rows of a queue are: {expected}; not: {given}. Leave out .schema(...), and "
                 "select or cast afterwards"
             )
-
-
-def register(spark: SparkSession) -> None:
-    """Make ``format("cassieq")`` known to a session, where Spark's own discovery does not."""
-    spark.dataSource.register(CassieqDataSource)
 
 
 def _plain(ddl: str) -> str:

@@ -54,8 +54,8 @@ def create_queue(
         raise OptionError(
             f"bucket size {bucket_size} must be a positive multiple of chunk size {chunk_size}"
         )
-    if lease < timedelta(seconds=1):
-        raise OptionError(f"a lease must last at least a second, not {lease}")
+    if lease < timedelta(seconds=1) or lease % timedelta(seconds=1):
+        raise OptionError(f"a lease must last whole seconds, at least a second, not {lease}")
     queue = QueueDefinition(name, _FIRST_VERSION, bucket_size, chunk_size, lease)
     # The ledger first: whoever sees the queue's row finds its ledger.
     open_ledger(store, queue.queue_id)

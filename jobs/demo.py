@@ -88,12 +88,12 @@ def _run(given: argparse.Namespace, folder: Path, screen: Screen) -> tuple[dict[
     started = time.monotonic()
     data = find_data()
     files = folder / "flights"
-    with screen.step("source files") as step:
-        flights = write_files(data, files, files=_FILES)
-        megabytes = sum(file.stat().st_size for file in files.iterdir()) / 1e6
-        step.tell(f"{flights:,} flights, {megabytes:.0f} MB of JSON in {_FILES} files")
     with _cluster(given, screen) as connection:
         place = _prepare(folder, connection, screen)
+        with screen.step("source files") as step:
+            flights = write_files(data, files, files=_FILES)
+            megabytes = sum(file.stat().st_size for file in files.iterdir()) / 1e6
+            step.tell(f"{flights:,} flights, {megabytes:.0f} MB of JSON in {_FILES} files")
         with _spark(folder, screen) as spark:
             with screen.step("publish") as step:
                 publish_seconds = publish(place, spark, files, step)

@@ -41,7 +41,13 @@ class Step:
     def show(self, console: Console) -> Progress:
         """Show it as it goes on, with its time, on a terminal."""
         columns = (SpinnerColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
-        self._progress = Progress(*columns, console=console, transient=True)
+        self._progress = Progress(
+            *columns,
+            console=console,
+            transient=True,
+            redirect_stdout=False,  # they are in the log
+            redirect_stderr=False,
+        )
         self._progress.add_task(self._text)
         return self._progress
 

@@ -58,7 +58,7 @@ class Heartbeat:
                     return
                 before = self._held
                 pause = None if before is None else (self._length / 3).total_seconds()
-                if self._changed.wait(pause):
+                if self._changed.wait(pause) or self._stopped:
                     continue
             if before is not None:
                 self._extend(*before)

@@ -12,7 +12,7 @@ from uuid import UUID, uuid4
 from cassieq_spark.delivery.groups import StartingPosition, ensure_group
 from cassieq_spark.delivery.lease import Delivery
 from cassieq_spark.delivery.plan import Leased, Wish
-from cassieq_spark.errors import StoreError
+from cassieq_spark.errors import QueueStateError, StoreError
 from cassieq_spark.ledger.read import locate, read_head
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.source.heartbeat import LEASE_LOST, Heartbeat
@@ -134,7 +134,7 @@ class Reader:
         about = {"queue": self.queue.queue_id, "group": self._delivery.group}
         try:
             count = self._delivery.release(self._held)
-        except StoreError as error:
+        except (StoreError, QueueStateError) as error:
             logger.warning(
                 "could not release the messages of the stopped query, they are due when their "
                 "lease runs out: %s",

@@ -158,9 +158,9 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(
         numbers=PAIRS,
         limit=LIMITS,
-        pause=PAUSES,
-        after=st.integers(1, 4),
-        meanwhile=st.sampled_from(["lease", "replay", "extend", "release"]),
+        pause=st.sampled_from([timedelta(0), 2 * LEASE]),
+        after=st.integers(2, 4),
+        meanwhile=st.sampled_from(["lease", "lease one", "replay", "extend", "release"]),
     )
     def two_readers_at_once(
         self,
@@ -172,8 +172,9 @@ class QueueMachine(RuleBasedStateMachine):
     ) -> None:
         one, other = numbers
         self.clock.advance(pause)
-        if meanwhile == "lease":
-            self.store.interrupt(lambda: self._lease_now(other, None), after=after)
+        if meanwhile in ("lease", "lease one"):
+            most = None if meanwhile == "lease" else 1
+            self.store.interrupt(lambda: self._lease_now(other, most), after=after)
         else:
             self.store.interrupt(lambda: self._something_else(other, meanwhile), after=after)
         self._lease_now(one, limit)
@@ -211,6 +212,7 @@ class QueueMachine(RuleBasedStateMachine):
         if done is not None:
             self.model.finished.add(done)
         troubles, held = self.store.troubles, len(group.held_by(done))
+        before = group.tokens
         due = {
             at for at in group.due(self.model.now) if group.places[at].token != done or not done
         }
@@ -226,6 +228,8 @@ class QueueMachine(RuleBasedStateMachine):
             offered = [min(due)] if again else fresh[:1]
             assert [each.monotons.start for each in batch.leased] == [*offered]
         assert limit is None or sum(len(each.monotons) for each in batch.leased) <= limit
+        known = {batch.lease, *(each.token for each in self.readers)}
+        assert self.store.delayed or group.tokens <= before | known, "a lease nobody knows of"
         if batch.leased:
             reader.token, reader.slots = batch.lease, [each.slot for each in batch.leased]
 

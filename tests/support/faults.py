@@ -56,6 +56,7 @@ class TroubledStore(WrappedStore):
         fault: Strikes the next compare-and-set.
         late: Requests under way; `arrive` carries out the first.
         troubles: How many faults and interruptions have struck.
+        delayed: How many requests were late.
     """
 
     def __init__(self, store: Store, watch: Callable[[Partition], None] = lambda _: None) -> None:
@@ -66,6 +67,7 @@ class TroubledStore(WrappedStore):
         self.fault: Fault | None = None
         self.late: list[tuple[Partition, Sequence[Op]]] = []
         self.troubles = 0
+        self.delayed = 0
 
     def interrupt(self, action: Callable[[], None], *, after: int) -> None:
         """Let ``action`` happen just before the next call but ``after``."""
@@ -86,6 +88,7 @@ class TroubledStore(WrappedStore):
         if fault is not None:
             self.troubles += 1
         if fault is Fault.REQUEST_LATE:
+            self.delayed += 1
             self.late.append((partition, ops))
         if fault in (Fault.REQUEST_LATE, Fault.REQUEST_LOST):
             raise OutcomeUnknownError(f"{fault} on {partition}")

@@ -56,6 +56,11 @@ class GroupModel:
         return {at: place for at, place in self.places.items() if place.token == token is not None}
 
     @property
+    def tokens(self) -> set[UUID | None]:
+        """Who has messages now; None if some wait."""
+        return {None} | {place.token for place in self.places.values()}
+
+    @property
     def everything_done(self) -> bool:
         """Whether all that was offered is settled, and had been handed out before that."""
         offered = range(self.starts_at, self.pointer)

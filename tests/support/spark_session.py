@@ -18,11 +18,11 @@ from cassieq_spark.stats import GroupStats, QueueStats, queue_stats
 from cassieq_spark.store.connection import ConnectionOptions
 from cassieq_spark.store.protocol import Store
 
+_RECOMMENDED = Path(__file__).parents[2] / "conf" / "spark-defaults.conf"
 _SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.streaming.stopTimeout": "60s",
-    "spark.python.unix.domain.socket.enabled": "true",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
 }
@@ -32,13 +32,19 @@ _SETTINGS = {
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Two cores, and one more attempt for a task that fails."""
     builder = SparkSession.builder.master("local[2, 2]").appName("cassieq-spark tests")
-    for key, value in _SETTINGS.items():
+    for key, value in (_SETTINGS | recommended_settings()).items():
         builder = builder.config(key, value)
     warehouse = tmp_path_factory.mktemp("warehouse")
     session = builder.config("spark.sql.warehouse.dir", str(warehouse)).getOrCreate()
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()
+
+
+def recommended_settings() -> dict[str, str]:
+    """What conf/spark-defaults.conf says."""
+    lines = [line.split("#")[0].split() for line in _RECOMMENDED.read_text().splitlines()]
+    return dict(line for line in lines if line)
 
 
 @dataclass(frozen=True)

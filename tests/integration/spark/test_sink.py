@@ -125,12 +125,15 @@ def test_what_a_failed_job_wrote_is_never_visible(queue: QueueOnSpark):
 
 
 def test_what_a_killed_driver_wrote_is_never_visible(queue: QueueOnSpark):
+    reached = queue.folder / "reached"
+    os.mkfifo(reached)
     program = subprocess.Popen(
-        [sys.executable, str(PROGRAMS / "write_and_hang.py"), json.dumps(queue.options)],
+        [sys.executable, str(PROGRAMS / "write_and_hang.py"), json.dumps(queue.options), reached],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
+    reached.read_bytes()
     while not _chunk_rows(queue):
         assert program.poll() is None, "the writer ended before it had written anything"
     os.killpg(program.pid, signal.SIGKILL)

@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import timedelta
+from uuid import uuid4
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from cassieq_spark.cli import app
+from cassieq_spark.delivery.groups import ensure_group
+from cassieq_spark.delivery.lease import Delivery
+from cassieq_spark.delivery.plan import Wish
+from cassieq_spark.errors import OptionError, QueueStateError
+from cassieq_spark.ledger.publish import publish
+from cassieq_spark.model import Draft, QueueId
+from cassieq_spark.sink.write import new_block_id
+from cassieq_spark.store.connection import ConnectionOptions
+from cassieq_spark.store.protocol import Store
+
+Command = Callable[..., Result]
+
+
+@pytest.fixture
+def queue_command(connection: ConnectionOptions) -> Command:
+    reach = ["--contact-points", ",".join(connection.contact_points)]
+    reach += ["--port", str(connection.port), "--keyspace", connection.keyspace]
+
+    def run(*arguments: str) -> Result:
+        result = CliRunner().invoke(app, ["queue", *arguments, *reach])
+        if result.exception and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return result
+
+    return run
+
+
+@pytest.fixture
+def name() -> str:
+    return f"cli-{uuid4().hex[:10]}"
+
+
+def test_a_queue_is_created_shown_and_listed(queue_command: Command, name: str):
+    created = queue_command("create", name, "--lease-seconds", "5", "--bucket-size", "1024")
+    assert f"{name}@1" in created.stdout
+
+    shown = json.loads(queue_command("show", name, "--json").stdout)
+    assert (shown["queue"], shown["lease_seconds"], shown["bucket_size"]) == (name, 5, 1024)
+    assert name in queue_command("show", name).stdout
+    assert name in queue_command("list").stdout
+    assert shown in json.loads(queue_command("list", "--json").stdout)
+
+
+def test_creating_a_queue_twice_changes_nothing_and_says_so(queue_command: Command, name: str):
+    queue_command("create", name)
+
+    with pytest.raises(QueueStateError, match="exists already"):
+        queue_command("create", name, "--lease-seconds", "5")
+    assert json.loads(queue_command("show", name, "--json").stdout)["lease_seconds"] == 60
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["no spaces"], "not valid"),
+        (["sizes", "--bucket-size", "1000"], "multiple of chunk size"),
+        (["short", "--lease-seconds", "0"], "at least a second"),
+    ],
+)
+def test_bad_definitions_are_refused_before_anything_is_made(
+    queue_command: Command, arguments: list[str], complaint: str
+):
+    with pytest.raises(OptionError, match=complaint):
+        queue_command("create", *arguments)
+    listed = json.loads(queue_command("list", "--json").stdout)
+    assert arguments[0] not in [queue["queue"] for queue in listed]
+
+
+def test_a_queue_that_does_not_exist_is_named(queue_command: Command):
+    for command in ("show", "stats"):
+        with pytest.raises(QueueStateError, match="there is no queue 'nobody'"):
+            queue_command(command, "nobody")
+
+
+def test_figures_are_exact(queue_command: Command, name: str, cassandra_store: Store):
+    queue_command("create", name)
+    assert "No group" in queue_command("stats", name).stdout
+    queue_id = QueueId(f"{name}@1")
+    ensure_group(cassandra_store, queue_id, "g", starting="earliest")
+    publish(cassandra_store, queue_id, [Draft(new_block_id(), 1_000)])
+    wish = Wish(held=None, lease=uuid4(), length=timedelta(minutes=5), limit=300, stop=1_000)
+    Delivery(cassandra_store, queue_id, "g").ack_and_lease(wish)
+
+    figures = json.loads(queue_command("stats", name, "--json").stdout)
+
+    (group,) = figures.pop("groups")
+    assert figures == {"queue_id": queue_id, "finalised": 0, "next": 1_000}
+    assert group.pop("oldest_age_seconds") >= 0
+    assert group == {
+        "group": "g",
+        "depth": 1_000,
+        "leased": 300,
+        "due": 0,
+        "waiting": 0,
+        "pointer": 300,
+        "floor": 0,
+    }
+    assert "1,000 messages published" in queue_command("stats", name).stdout

@@ -1,0 +1,98 @@
+"""What a micro-batch costs, counted on real Cassandra; the rim is called as Spark calls it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.streaming.datasource import ReadMaxRows
+from pyspark.sql.types import StringType, StructType
+
+from cassieq_spark.model import QueueDefinition
+from cassieq_spark.options import SinkOptions, SourceOptions
+from cassieq_spark.queues import create_queue
+from cassieq_spark.sink import writer
+from cassieq_spark.source import reader, stream
+from cassieq_spark.store.connection import ConnectionOptions
+from cassieq_spark.store.protocol import Store
+from cassieq_spark.testing.stores import CountingStore
+
+MESSAGES = StructType().add("value", StringType())
+TASKS = 8
+
+
+@pytest.fixture
+def counted(cassandra_store: Store, monkeypatch: pytest.MonkeyPatch) -> CountingStore:
+    store = CountingStore(cassandra_store)
+    for module in (writer, stream):
+        monkeypatch.setattr(module, "open_store", lambda _: store)
+    return store
+
+
+@pytest.fixture
+def definition(counted: CountingStore, request: pytest.FixtureRequest) -> QueueDefinition:
+    return create_queue(counted, request.node.name)
+
+
+def test_publishing_a_micro_batch_costs_one_lwt_however_many_tasks(
+    counted: CountingStore, definition: QueueDefinition, connection: ConnectionOptions
+):
+    _publish(definition, connection, version=0)
+    counted.reset()
+
+    _publish(definition, connection, version=1)
+
+    assert counted.cas_count == 1
+    # The definition once, the sink's row once a task, the ledger's head and the sink's row once.
+    assert counted.read_count == 1 + TASKS + 2
+    assert counted.serial_read_count == 0
+
+
+def test_consuming_a_micro_batch_costs_one_lwt_and_an_idle_trigger_none(
+    counted: CountingStore,
+    definition: QueueDefinition,
+    connection: ConnectionOptions,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(reader.time, "sleep", lambda _: None)
+    for version in range(3):
+        _publish(definition, connection, version=version)
+    options = SourceOptions(queue=definition.name, group="g", connection=connection)
+    source = stream.MessageStreamReader(options)
+    end = source.initialOffset()
+    end = source.latestOffset(end, ReadMaxRows(2_000))
+    assert len(list(_read(source, end))) == 2_000
+    counted.reset()
+
+    end = source.latestOffset(end, ReadMaxRows(2_000))
+    rows = list(_read(source, end))
+
+    assert len(rows) == 2_000
+    assert counted.cas_count == 1, "it acks the batch before and leases this one"
+    assert counted.read_count <= 5
+
+    while (last := source.latestOffset(end, ReadMaxRows(2_000))) != end:
+        end = last
+    counted.reset()
+    for _ in range(10):
+        assert source.latestOffset(end, ReadMaxRows(2_000)) is end
+    source.commit(end)
+    source.stop()
+    assert counted.cas_count == 0
+    assert counted.read_count <= 10 * 3
+
+
+def _publish(definition: QueueDefinition, connection: ConnectionOptions, *, version: int) -> None:
+    options = SinkOptions(
+        queue=definition.name, txn_app_id="cost", txn_version=version, connection=connection
+    )
+    sink = writer.MessageWriter(options, MESSAGES, overwrite=False)
+    batch = pa.record_batch({"value": ["x"] * 1_000})
+    sink.commit([sink.write(iter([batch])) for _ in range(TASKS)])
+
+
+def _read(source: stream.MessageStreamReader, end: dict[str, object]) -> Iterator[int]:
+    for partition in source.partitions({}, end):
+        for batch in source.read(partition):
+            yield from batch.column("monoton").to_pylist()

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from uuid import UUID, uuid1
+
+import pytest
+
+from cassieq_spark.errors import OptionError
+from cassieq_spark.model import (
+    LedgerBlock,
+    QueueDefinition,
+    Range,
+    block_time,
+    block_timestamp,
+    from_millis,
+    to_millis,
+    validate_name,
+)
+
+NOW = datetime(2026, 11, 20, 12, 0, 0, 123000, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(("start", "stop"), [(-1, 3), (4, 3)])
+def test_a_range_runs_forward_from_zero_or_more(start: int, stop: int):
+    with pytest.raises(ValueError, match="start <= stop"):
+        Range(start, stop)
+
+
+def test_a_range_knows_its_length_members_and_text():
+    assert (len(Range(3, 7)), bool(Range(3, 7)), bool(Range(3, 3))) == (4, True, False)
+    assert [at for at in range(10) if at in Range(3, 7)] == [3, 4, 5, 6]
+    assert str(Range(3, 7)) == "[3, 7)"
+
+
+@pytest.mark.parametrize("other", [Range(0, 2), Range(0, 3), Range(7, 9), Range(8, 9)])
+def test_ranges_that_do_not_meet_share_nothing(other: Range):
+    assert not Range(3, 7) & other
+    assert not other & Range(3, 7)
+
+
+def test_ranges_share_where_they_overlap():
+    assert Range(3, 7) & Range(5, 9) == Range(5, 9) & Range(3, 7) == Range(5, 7)
+    assert Range(3, 7) & Range(4, 5) == Range(4, 5)
+
+
+@pytest.mark.parametrize(
+    ("whole", "parts"),
+    [
+        (Range(3, 9), [Range(3, 4), Range(4, 8), Range(8, 9)]),
+        (Range(4, 8), [Range(4, 8)]),
+        (Range(5, 6), [Range(5, 6)]),
+        (Range(5, 5), []),
+    ],
+)
+def test_a_range_is_cut_at_multiples(whole: Range, parts: list[Range]):
+    assert list(whole.split_at_multiples(4)) == parts
+
+
+@pytest.mark.parametrize(
+    ("monotons", "offsets"),
+    [
+        (Range(10, 20), Range(0, 10)),
+        (Range(12, 15), Range(2, 5)),
+        (Range(0, 12), Range(0, 2)),
+        (Range(18, 30), Range(8, 10)),
+    ],
+)
+def test_offsets_count_from_the_first_monoton_of_the_block(monotons: Range, offsets: Range):
+    assert LedgerBlock(Range(10, 20), UUID(int=1), NOW).offsets(monotons) == offsets
+
+
+@pytest.mark.parametrize("monotons", [Range(0, 5), Range(30, 40)])
+def test_a_block_has_no_offsets_of_messages_elsewhere(monotons: Range):
+    assert not LedgerBlock(Range(10, 20), UUID(int=1), NOW).offsets(monotons)
+
+
+def test_the_id_of_a_queue_has_its_version():
+    assert QueueDefinition("flights", 3).queue_id == "flights@3"
+
+
+@pytest.mark.parametrize("name", ["a", "9", "A.b_c:d-e", "x" * 200])
+def test_names_are_letters_digits_and_a_few_marks(name: str):
+    assert validate_name("queue", name) == name
+
+
+@pytest.mark.parametrize("name", ["", ".a", "-a", "a b", "a@1", "a/b", "é", "a\n", "x" * 201])
+def test_other_names_are_refused_with_the_rule(name: str):
+    with pytest.raises(OptionError, match=r"group name .* 1 to 200 letters"):
+        validate_name("group", name)
+
+
+def test_milliseconds_and_instants_are_the_same():
+    assert from_millis(to_millis(NOW)) == NOW
+    assert to_millis(NOW + timedelta(microseconds=999)) == to_millis(NOW)
+
+
+def test_the_time_of_a_block_is_that_of_its_id():
+    before = datetime.now(UTC) - timedelta(seconds=1)
+    block = uuid1()
+
+    assert before < block_time(block) < datetime.now(UTC) + timedelta(seconds=1)
+    assert block_time(block).microsecond % 1000 == 0
+    assert block_timestamp(block) // 1000 == to_millis(block_time(block))

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from cassieq_spark.errors import OptionError, QueueStateError
+from cassieq_spark.ledger.read import open_ledger, read_head
+from cassieq_spark.model import QueueId
+from cassieq_spark.queues import create_queue, list_queues, read_queue
+from cassieq_spark.store.memory import MemoryStore
+from cassieq_spark.testing.stores import CountingStore
+from tests.support.builders import make_clocked_store
+from tests.support.faults import Fault, TroubledStore
+
+
+def test_a_queue_is_read_as_it_was_created():
+    store, clock = make_clocked_store()
+
+    created = create_queue(store, "q", bucket_size=40, chunk_size=8, lease=timedelta(seconds=7))
+
+    assert read_queue(store, "q") == created
+    assert (created.version, created.bucket_size, created.chunk_size) == (1, 40, 8)
+    assert (created.lease, created.created_at) == (timedelta(seconds=7), clock.now)
+    assert read_head(store, created.queue_id).next == 0
+
+
+def test_creating_costs_two_lwts_and_reading_one_read():
+    store = CountingStore(MemoryStore())
+
+    create_queue(store, "q")
+    assert store.cas_count == 2
+    store.reset()
+    read_queue(store, "q")
+
+    assert (store.cas_count, store.read_count) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"name": "no spaces"}, "queue name"),
+        ({"bucket_size": 10, "chunk_size": 4}, "multiple"),
+        ({"bucket_size": 0, "chunk_size": 4}, "multiple"),
+        ({"chunk_size": 0}, "multiple"),
+        ({"lease": timedelta(milliseconds=999)}, "at least a second"),
+        ({"lease": timedelta(seconds=1.5)}, "whole seconds"),
+    ],
+)
+def test_values_out_of_range_are_refused_before_anything_is_written(
+    changes: dict[str, object], problem: str
+):
+    store = CountingStore(MemoryStore())
+
+    with pytest.raises(OptionError, match=problem):
+        create_queue(store, **({"name": "q"} | changes))  # type: ignore[arg-type]
+    assert store.cas_count == 0
+
+
+def test_a_queue_is_created_once():
+    store = MemoryStore()
+    first = create_queue(store, "q")
+
+    with pytest.raises(QueueStateError, match="exists already"):
+        create_queue(store, "q", bucket_size=512)
+    assert read_queue(store, "q") == first
+
+
+def test_a_creation_broken_off_half_way_can_be_repeated():
+    store = MemoryStore()
+    open_ledger(store, QueueId("q@1"))
+
+    assert create_queue(store, "q").queue_id == "q@1"
+
+
+def test_an_unknown_outcome_says_where_to_look():
+    store = TroubledStore(MemoryStore())
+    store.interrupt(lambda: setattr(store, "fault", Fault.ANSWER_LOST), after=1)
+
+    with pytest.raises(QueueStateError, match="cassieq queue show q"):
+        create_queue(store, "q")
+
+
+def test_a_queue_that_is_not_there_says_how_to_make_it():
+    with pytest.raises(QueueStateError, match="cassieq queue create q"):
+        read_queue(MemoryStore(), "q")
+
+
+def test_queues_are_listed_by_name():
+    store = MemoryStore()
+    for name in ("b", "c", "a"):
+        create_queue(store, name)
+
+    assert [queue.name for queue in list_queues(store)] == ["a", "b", "c"]

@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from cassieq_spark.delivery import groups
+from cassieq_spark.errors import QueueStateError
+from cassieq_spark.ledger.publish import publish
+from cassieq_spark.ledger.read import read_head
+from cassieq_spark.ledger.sweep import finalise, trim
+from cassieq_spark.model import QueueId
+from cassieq_spark.stats import GroupStats, queue_stats
+from cassieq_spark.store.memory import MemoryStore
+from cassieq_spark.store.protocol import partition_of_ledger
+from tests.support.builders import (
+    LEASE,
+    make_clocked_store,
+    make_drafts,
+    make_group,
+    make_queue,
+    make_wish,
+)
+from tests.support.faults import TroubledStore
+
+SECOND = timedelta(seconds=1)
+
+
+def test_a_queue_without_groups_has_only_its_ends():
+    store = MemoryStore()
+    queue_id = make_queue(store, [5, 4]).queue_id
+    finalise(store, queue_id, read_head(store, queue_id), 2)
+
+    stats = queue_stats(store, queue_id)
+
+    assert (stats.queue_id, stats.finalised, stats.next, stats.groups) == (queue_id, 2, 9, ())
+
+
+def test_every_message_owed_is_counted_once_where_it_is():
+    store, clock = make_clocked_store()
+    queue_id = make_queue(store, [10]).queue_id
+    clock.advance(SECOND)
+    publish(store, queue_id, make_drafts([90]))
+    delivery = make_group(store, queue_id)
+    done = delivery.ack_and_lease(make_wish(stop=100, limit=3)).lease
+    delivery.ack_and_lease(make_wish(held=done, stop=100, limit=12))  # [3, 15)
+    clock.advance(LEASE + SECOND)
+    delivery.ack_and_lease(make_wish(stop=100, limit=5))  # [3, 8), rest waits
+    delivery.ack_and_lease(make_wish(stop=100, limit=4, prefer_fresh=True))  # [15, 19)
+
+    (group,) = queue_stats(store, queue_id).groups
+
+    assert group == GroupStats(
+        group="g",
+        depth=97,
+        leased=9,
+        due=7,
+        waiting=0,
+        oldest_age=LEASE + 2 * SECOND,
+        pointer=19,
+        floor=3,
+    )
+
+
+def test_a_lease_that_ran_out_is_due():
+    store, clock = make_clocked_store()
+    queue_id = make_queue(store, [10]).queue_id
+    make_group(store, queue_id).ack_and_lease(make_wish(stop=10))
+
+    clock.advance(LEASE)
+    assert queue_stats(store, queue_id).groups[0].leased == 10
+    clock.advance(timedelta(milliseconds=1))
+    assert queue_stats(store, queue_id).groups[0].due == 10
+
+
+def test_a_group_that_has_everything_done_owes_nothing():
+    store = MemoryStore()
+    queue_id = make_queue(store, [10]).queue_id
+    delivery = make_group(store, queue_id)
+    done = delivery.ack_and_lease(make_wish(stop=10)).lease
+    delivery.ack_and_lease(make_wish(held=done, stop=10))
+
+    (group,) = queue_stats(store, queue_id).groups
+
+    assert (group.depth, group.oldest_age, group.floor) == (0, None, 10)
+
+
+def test_a_group_registered_only_half_is_owed_everything_from_its_start():
+    store, clock = make_clocked_store()
+    queue_id = make_queue(store, [10]).queue_id
+    registration = groups._registration(store, queue_id, "half", "earliest")
+    store.cas(partition_of_ledger(queue_id), registration)
+    clock.advance(SECOND)
+
+    (group,) = queue_stats(store, queue_id).groups
+
+    assert (group.group, group.depth, group.pointer, group.oldest_age) == ("half", 10, 0, SECOND)
+
+
+def test_a_sweep_that_deletes_meanwhile_what_was_owed_does_no_harm():
+    memory, _ = make_clocked_store()
+    store = TroubledStore(memory)
+    queue_id = make_queue(store, [10]).queue_id
+    make_group(store, queue_id)
+
+    def settle_and_sweep() -> None:
+        finalise(memory, queue_id, read_head(memory, queue_id), 10)
+        trim(memory, queue_id, finalised=10, below=10)
+
+    store.interrupt(settle_and_sweep, after=5)
+
+    (group,) = queue_stats(store, queue_id).groups
+
+    assert (group.depth, group.oldest_age) == (10, None)
+
+
+def test_a_queue_that_is_not_there_is_said_so():
+    with pytest.raises(QueueStateError, match="cassieq queue create"):
+        queue_stats(MemoryStore(), QueueId("q@1"))
