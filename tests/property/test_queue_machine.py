@@ -77,7 +77,7 @@ class QueueMachine(RuleBasedStateMachine):
         batch=BATCHES,
         fault=st.none() | st.sampled_from(Fault),
         after=st.integers(0, 6),
-        meanwhile=st.sampled_from(["publish", "sweep", "arrive"]),
+        meanwhile=st.sampled_from(["publish", "sweep", "arrive", "fence"]),
     )
     def publish_in_trouble(
         self,
@@ -91,6 +91,7 @@ class QueueMachine(RuleBasedStateMachine):
             "publish": lambda: self._publish(self._write([1, 5]), batch),
             "sweep": self.sweep,
             "arrive": self.store.arrive,
+            "fence": lambda: self.raise_fence(timedelta(0)),
         }
         drafts = self._write(counts)
         self.store.fault = fault
