@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from cassieq_spark.errors import OptionError, OutcomeUnknownError, QueueStateError
+from cassieq_spark.errors import (
+    ContentionError,
+    OptionError,
+    OutcomeUnknownError,
+    QueueStateError,
+)
 from cassieq_spark.ledger.read import open_ledger
 from cassieq_spark.model import (
     DEFAULT_BUCKET_SIZE,
@@ -22,6 +28,7 @@ from cassieq_spark.store.protocol import (
     Values,
     partition_of_queue,
 )
+from cassieq_spark.store.race import pauses
 from cassieq_spark.store.tables import Table
 
 _ACTIVE = "active"
@@ -48,6 +55,7 @@ def create_queue(
     Raises:
         OptionError: A value is out of range.
         QueueStateError: There is a queue of that name.
+        ContentionError: No answer, again and again.
     """
     validate_name("queue", name)
     if chunk_size < 1 or bucket_size < 1 or bucket_size % chunk_size:
@@ -57,8 +65,6 @@ def create_queue(
     if lease < timedelta(seconds=1) or lease % timedelta(seconds=1):
         raise OptionError(f"a lease must last whole seconds, at least a second, not {lease}")
     queue = QueueDefinition(name, _FIRST_VERSION, bucket_size, chunk_size, lease)
-    # The ledger first: whoever sees the queue's row finds its ledger.
-    open_ledger(store, queue.queue_id)
     values: Values = {
         "version": queue.version,
         "status": _ACTIVE,
@@ -67,27 +73,37 @@ def create_queue(
         "lease_seconds": int(lease.total_seconds()),
         "created_at": ServerNow(),
     }
-    try:
-        created = store.cas(partition_of_queue(name), [Insert((), values, if_absent=True)])
-    except OutcomeUnknownError as error:
-        raise QueueStateError(
-            f"it is not known whether queue {name!r} was created: cassieq queue show {name}"
-        ) from error
-    if not created:
+    in_doubt = False
+    for _ in pauses():
+        try:
+            # The ledger first: whoever sees the queue's row finds its ledger.
+            open_ledger(store, queue.queue_id)
+            created = store.cas(partition_of_queue(name), [Insert((), values, if_absent=True)])
+        except OutcomeUnknownError:
+            in_doubt = True
+            continue
+        found = read_queue(store, name)
+        # After a lost answer, a queue that is defined as asked is the one that was asked for.
+        if created or (in_doubt and replace(found, created_at=None) == queue):
+            return found
         raise QueueStateError(f"queue {name!r} exists already: cassieq queue show {name}")
-    return read_queue(store, name)
+    raise ContentionError(f"Cassandra gave no answer about creating queue {name!r}; try again")
 
 
 def read_queue(store: Store, name: str) -> QueueDefinition:
     """Read a queue's definition. One read.
 
     Raises:
-        QueueStateError: There is no queue of that name.
+        QueueStateError: There is no active queue of that name.
     """
     rows = store.read_rows(partition_of_queue(name)).rows
     if not rows:
         raise QueueStateError(
             f"there is no queue {name!r}; create it with: cassieq queue create {name}"
+        )
+    if rows[0]["status"] != _ACTIVE:
+        raise QueueStateError(
+            f"queue {name!r} is {rows[0]['status']}, which this release can't work with"
         )
     return _definition_of(rows[0])
 

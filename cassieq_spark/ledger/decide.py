@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from uuid import UUID
 
-from cassieq_spark.ledger.state import HEAD, LedgerHead, SinkState, block_key, sink_key
+from cassieq_spark.ledger.state import HEAD, LedgerHead, block_key, sink_key
 from cassieq_spark.model import Draft, Range, SinkBatch, block_time
 from cassieq_spark.store.protocol import Insert, Op, ServerNow, Update, Values, When
 
@@ -40,8 +39,7 @@ def decide_publish(
     drafts: Sequence[Draft],
     *,
     batch: SinkBatch | None,
-    last: SinkState | None,
-    attempt: UUID,
+    last: int | None,
 ) -> Publication | AlreadyPublished | Fenced:
     """Decide how to give every draft its monotons, all at once.
 
@@ -50,10 +48,9 @@ def decide_publish(
         drafts: In the order that their messages are to have; at least one, none empty.
         batch: Sink and batch id; None for a write that nobody will repeat.
         last: What the sink's row shows; None if there is none.
-        attempt: Names this attempt in the sink's row, so that an unknown outcome can be resolved.
     """
-    if batch is not None and last is not None and last.last_batch >= batch.batch_id:
-        return AlreadyPublished(last.last_batch)
+    if batch is not None and last is not None and last >= batch.batch_id:
+        return AlreadyPublished(last)
     oldest = min(block_time(draft.block) for draft in drafts)
     if oldest <= head.fence:
         return Fenced(oldest, head.fence)
@@ -62,15 +59,15 @@ def decide_publish(
     advance = Update(
         HEAD, {"next": stop}, when=(When("next", "=", head.next), When("fence", "<", oldest))
     )
-    claim = [] if batch is None else [_claim(batch, last, attempt)]
+    claim = [] if batch is None else [_claim(batch, last)]
     return Publication(Range(head.next, stop), (advance, *claim, *blocks))
 
 
-def _claim(batch: SinkBatch, last: SinkState | None, attempt: UUID) -> Op:
-    values: Values = {"batch_id": batch.batch_id, "attempt": attempt}
+def _claim(batch: SinkBatch, last: int | None) -> Op:
+    values: Values = {"batch_id": batch.batch_id}
     if last is None:
         return Insert(sink_key(batch.sink), values, if_absent=True)
-    return Update(sink_key(batch.sink), values, when=(When("batch_id", "=", last.last_batch),))
+    return Update(sink_key(batch.sink), values, when=(When("batch_id", "=", last),))
 
 
 def _block_rows(first: int, drafts: Sequence[Draft]) -> list[Op]:

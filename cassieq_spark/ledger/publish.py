@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from uuid import uuid4
 
 from cassieq_spark.errors import (
     ContentionError,
@@ -14,7 +13,7 @@ from cassieq_spark.errors import (
     StoreError,
 )
 from cassieq_spark.ledger.decide import AlreadyPublished, Fenced, Publication, decide_publish
-from cassieq_spark.ledger.read import read_block_at, read_head, read_sink
+from cassieq_spark.ledger.read import read_block_at, read_head, read_last_batch
 from cassieq_spark.model import Draft, QueueId, Range, SinkBatch
 from cassieq_spark.store.protocol import Store, partition_of_ledger
 from cassieq_spark.store.race import pauses
@@ -72,7 +71,6 @@ class _Publishing:
         self._queue_id = queue_id
         self._drafts = drafts
         self._batch = batch
-        self._attempt = uuid4()
         self._doubtful: list[Range] = []
 
     def run(self) -> Published:
@@ -106,8 +104,8 @@ class _Publishing:
                     raise NotAppliedError(
                         f"queue {self._queue_id}: the write began at {oldest} and the queue's "
                         f"fence stands at {fence}, so its blocks may have been swept; write it "
-                        "again, in smaller batches or with a longer writeTimeout, and check that "
-                        "the clocks agree"
+                        "again, in smaller batches, or sweep with a longer --write-timeout; and "
+                        "check that the clocks agree"
                     )
                 case Publication(monotons=monotons) if self._apply(decision):
                     return Published(monotons)
@@ -117,13 +115,12 @@ class _Publishing:
         )
 
     def _decide(self) -> Publication | AlreadyPublished | Fenced:
+        # I4: the head before the sink; whoever publishes in between moves `next` as well.
         head = read_head(self._store, self._queue_id)
         last = None
         if self._batch is not None:
-            last = read_sink(self._store, self._queue_id, self._batch.sink)
-        return decide_publish(
-            head, self._drafts, batch=self._batch, last=last, attempt=self._attempt
-        )
+            last = read_last_batch(self._store, self._queue_id, self._batch.sink)
+        return decide_publish(head, self._drafts, batch=self._batch, last=last)
 
     def _apply(self, decision: Publication) -> bool:
         try:

@@ -9,15 +9,14 @@ from cassieq_spark.ledger.state import (
     HEAD,
     Group,
     LedgerHead,
-    SinkState,
     block_key,
     block_of,
     check_tiling,
     group_key,
     group_of,
     head_of,
+    last_batch_of,
     sink_key,
-    sink_of,
 )
 from cassieq_spark.model import LedgerBlock, QueueId, Range
 from cassieq_spark.store.protocol import (
@@ -51,10 +50,10 @@ def read_head(store: Store, queue_id: QueueId, *, serial: bool = False) -> Ledge
     return head_of(row)
 
 
-def read_sink(store: Store, queue_id: QueueId, sink: str) -> SinkState | None:
+def read_last_batch(store: Store, queue_id: QueueId, sink: str) -> int | None:
     """Read which batch a sink published last; None if none. One read."""
     row = _read_row(store, queue_id, sink_key(sink))
-    return sink_of(row) if row else None
+    return last_batch_of(row) if row else None
 
 
 def read_group(store: Store, queue_id: QueueId, group: str) -> Group | None:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
-from uuid import UUID
 
 from cassieq_spark.errors import InvariantError
 from cassieq_spark.model import LedgerBlock, Range
@@ -30,14 +29,6 @@ class LedgerHead:
     finalised: int
     fence: datetime
     groups_version: int
-
-
-@dataclass(frozen=True, slots=True)
-class SinkState:
-    """The last batch that a sink published, and which attempt did."""
-
-    last_batch: int
-    attempt: UUID
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +62,11 @@ def head_of(row: Row) -> LedgerHead:
     )
 
 
-def sink_of(row: Row) -> SinkState:
-    """Decode a sink row."""
+def last_batch_of(row: Row) -> int:
+    """Decode a sink row: the last batch that the sink has published."""
     values: Any = row
-    return SinkState(values["batch_id"], values["attempt"])
+    batch_id: int = values["batch_id"]
+    return batch_id
 
 
 def group_of(row: Row) -> Group:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from cassieq_spark.errors import InvariantError
 from cassieq_spark.ledger.state import HEAD, LedgerHead
 from cassieq_spark.model import QueueId
 from cassieq_spark.store.protocol import DeleteBelow, Store, Update, When, partition_of_ledger
@@ -21,6 +22,8 @@ def finalise(store: Store, queue_id: QueueId, head: LedgerHead, floor: int) -> b
     Returns:
         False: another sweep, or a new group, came between; look again at the next run.
     """
+    if floor < head.finalised:
+        raise InvariantError(f"queue {queue_id}: {floor} is below finalised {head.finalised} (I7)")
     unchanged = (
         When("finalised", "=", head.finalised),
         When("groups_version", "=", head.groups_version),
@@ -45,5 +48,7 @@ def trim(store: Store, queue_id: QueueId, *, finalised: int, below: int) -> bool
 
 def raise_fence(store: Store, queue_id: QueueId, head: LedgerHead, fence: datetime) -> bool:
     """Forbid the publication of blocks begun at or before ``fence``; it only ever rises (I10)."""
+    if fence < head.fence:
+        raise InvariantError(f"queue {queue_id}: {fence} is before the fence {head.fence} (I10)")
     older = (When("fence", "=", head.fence),)
     return store.cas(partition_of_ledger(queue_id), [Update(HEAD, {"fence": fence}, when=older)])

@@ -22,7 +22,6 @@ from cassieq_spark.options.kinds import (
     SECONDS,
     TEXT,
     choice,
-    duration,
     name_of,
     size,
     whole_number,
@@ -85,15 +84,6 @@ class SinkOptions(RoleOptions):
             whole_number(0, _LARGEST_BIGINT),
             "With `txnAppId`: number of this write, higher than those before it; in "
             "`foreachBatch`, the batch id.",
-        ),
-    )
-    write_timeout: timedelta = field(
-        default=timedelta(hours=1),
-        metadata=option(
-            "writeTimeout",
-            duration(timedelta(days=30)),
-            "Longest time from a task's first message to publication; what is older may be "
-            "swept, so the batch fails and is written again.",
         ),
     )
     compression: str = field(

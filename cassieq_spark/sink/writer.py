@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 
 from cassieq_spark.errors import InvariantError, OptionError
 from cassieq_spark.ledger.publish import publish
-from cassieq_spark.ledger.read import read_sink
+from cassieq_spark.ledger.read import read_last_batch
 from cassieq_spark.model import Draft, QueueDefinition, SinkBatch
 from cassieq_spark.options import SinkOptions
 from cassieq_spark.queues import read_queue
@@ -61,8 +61,8 @@ class _Writing:
     def _write(self, batches: Iterator[pa.RecordBatch], batch: SinkBatch | None) -> TaskDone:
         store = self._store()
         if batch is not None:
-            last = read_sink(store, self._queue.queue_id, batch.sink)
-            if last is not None and last.last_batch >= batch.batch_id:
+            last = read_last_batch(store, self._queue.queue_id, batch.sink)
+            if last is not None and last >= batch.batch_id:
                 return TaskDone(batch, draft=None)
         return TaskDone(batch, write_block(store, self._queue, batches, self._options))
 

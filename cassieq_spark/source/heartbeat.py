@@ -18,6 +18,8 @@ LEASE_LOST = "lease.lost"
 #: An extension failed; it is tried again.
 EXTENSION_FAILED = "lease.extension_failed"
 
+_STOP_SECONDS = 5
+
 
 class Heartbeat:
     """Extends the lease of the running batch at a third of its length, from its own thread."""
@@ -41,10 +43,12 @@ class Heartbeat:
         self._set(None)
 
     def stop(self) -> None:
-        """End the thread; does not wait for an extension under way."""
+        """End the thread; wait a little for an extension under way, lest it undo a release."""
         with self._changed:
             self._stopped = True
             self._changed.notify()
+        if self._thread.ident:
+            self._thread.join(_STOP_SECONDS)
 
     def _set(self, held: tuple[UUID, tuple[int, ...]] | None) -> None:
         with self._changed:

@@ -35,7 +35,7 @@ Task = tuple[Piece, ...]
 def cut_tasks(
     pieces: Sequence[Piece], queue: QueueDefinition, messages_per_task: int
 ) -> list[Task]:
-    """Cut pieces into tasks of about ``messages_per_task``, in order, as even as can be.
+    """Cut pieces into tasks of about ``messages_per_task``, in order, of about one size.
 
     Tasks begin at bucket borders; where a bucket is more than a task may have, at chunk borders;
     where even a chunk is, anywhere.

@@ -54,11 +54,8 @@ SHAPES = {
             "stop": "bigint",
             "block": "timeuuid",
             "published_at": "timestamp",
-            # block and sink
-            "sink": "text",
+            # sink: id in the key; its last batch
             "batch_id": "bigint",
-            # sink: id in the key; who published its last batch
-            "attempt": "uuid",
             # group: name in the key
             "starts_at": "bigint",
             "created_at": "timestamp",

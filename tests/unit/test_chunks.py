@@ -6,6 +6,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import types
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from cassieq_spark.chunks import _Cutter, cut, decode, message_rows, row_ddl, row_schema
 from cassieq_spark.errors import InvariantError, MessageError, OptionError
@@ -281,8 +283,6 @@ def test_no_messages_make_no_rows():
 
 @pytest.mark.parametrize("include_headers", [True, False])
 def test_spark_expects_the_same_schema(include_headers: bool):
-    types = pytest.importorskip("pyspark.sql.types")
-    to_arrow_schema = pytest.importorskip("pyspark.sql.pandas.types").to_arrow_schema
     of_spark = {
         "STRING": types.StringType(),
         "BIGINT": types.LongType(),

@@ -46,7 +46,6 @@ def test_a_sink_reads_all_its_options_in_lower_case_as_spark_hands_them_over():
             "queue": "orders",
             "txnappid": "loader",
             "txnversion": "7",
-            "writetimeout": "90s",
             "compression": "ZSTD",
             "chunkbytes": "64k",
             "maxmessagebytes": "1m",
@@ -57,7 +56,6 @@ def test_a_sink_reads_all_its_options_in_lower_case_as_spark_hands_them_over():
         queue="orders",
         txn_app_id="loader",
         txn_version=7,
-        write_timeout=timedelta(seconds=90),
         compression="zstd",
         chunk_bytes=65_536,
         max_message_bytes=1_048_576,
@@ -168,9 +166,6 @@ def test_an_option_of_the_other_role_is_told_apart_from_an_unknown_one():
         (SinkOptions, "txnAppId", " ", "text"),
         (SinkOptions, "txnVersion", "-1", "a whole number of at least 0"),
         (SinkOptions, "txnVersion", "9223372036854775808", "a whole number of at least 0"),
-        (SinkOptions, "writeTimeout", "soon", "a duration such as 500ms, 10s or 5m, at most 30d"),
-        (SinkOptions, "writeTimeout", "0s", "a duration such as 500ms, 10s or 5m, at most 30d"),
-        (SinkOptions, "writeTimeout", "31d", "a duration such as 500ms, 10s or 5m, at most 30d"),
         (SinkOptions, "compression", "gzip", "lz4, zstd or none"),
         (SinkOptions, "chunkBytes", "0", "a size such as 64k or 1m, at most 8m"),
         (SinkOptions, "maxMessageBytes", "9m", "a size such as 64k or 1m, at most 8m"),
@@ -285,5 +280,4 @@ def test_the_docs_tell_required_defaulted_and_optional_options_apart():
     lines = documentation().splitlines()
 
     assert any(line.startswith("| `queue` | a name | required |") for line in lines)
-    assert any("| `1h` |" in line for line in lines if "`writeTimeout`" in line)
     assert any("| none |" in line for line in lines if "`group`" in line)

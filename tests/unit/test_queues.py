@@ -73,11 +73,24 @@ def test_a_creation_broken_off_half_way_can_be_repeated():
     assert create_queue(store, "q").queue_id == "q@1"
 
 
-def test_an_unknown_outcome_says_where_to_look():
+@pytest.mark.parametrize("after", [0, 1])
+@pytest.mark.parametrize("fault", Fault)
+def test_a_lost_answer_is_resolved(fault: Fault, after: int):
     store = TroubledStore(MemoryStore())
+    store.interrupt(lambda: setattr(store, "fault", fault), after=after)
+
+    created = create_queue(store, "q")
+
+    assert store.troubles == 2, "interrupted, and troubled"
+    assert created == read_queue(store, "q")
+
+
+def test_a_lost_answer_does_not_make_anothers_queue_ours():
+    store = TroubledStore(MemoryStore())
+    create_queue(store, "q", bucket_size=512)
     store.interrupt(lambda: setattr(store, "fault", Fault.ANSWER_LOST), after=1)
 
-    with pytest.raises(QueueStateError, match="cassieq queue show q"):
+    with pytest.raises(QueueStateError, match="exists already"):
         create_queue(store, "q")
 
 

@@ -44,10 +44,10 @@ class OperationContract:
         self, store: Store
     ) -> None:
         ledger = fresh_ledger()
-        put(store, ledger, sink("a"), batch_id=1, attempt=uuid4())
+        put(store, ledger, sink("a"), batch_id=1, block=uuid1())
         before = rows_by_key(store, ledger)[sink("a")]
 
-        insert = Insert(sink("a"), {"batch_id": 2, "attempt": None})
+        insert = Insert(sink("a"), {"batch_id": 2, "block": None})
         assert store.cas(ledger, [insert, Insert(HEAD, {"next": 0}, if_absent=True)])
 
         assert rows_by_key(store, ledger)[sink("a")] == {**before, "batch_id": 2}
@@ -73,13 +73,13 @@ class OperationContract:
 
     def test_a_deleted_row_is_gone_and_its_place_is_free(self, store: Store) -> None:
         ledger = fresh_ledger()
-        put(store, ledger, sink("a"), batch_id=1, attempt=uuid4())
+        put(store, ledger, sink("a"), batch_id=1, block=uuid1())
 
         assert store.cas(ledger, [Delete(sink("a"))])
         assert rows_by_key(store, ledger) == {}
 
         put(store, ledger, sink("a"), batch_id=2)
-        assert rows_by_key(store, ledger)[sink("a")]["attempt"] is None
+        assert rows_by_key(store, ledger)[sink("a")]["block"] is None
 
     def test_deleting_a_row_that_does_not_exist_refuses_everything(self, store: Store) -> None:
         ledger = fresh_ledger()
@@ -156,14 +156,12 @@ class OperationContract:
         ledger = fresh_ledger()
         values: dict[str, Value] = {
             "next": 2**62,
-            "sink": "Größe ✓",
-            "attempt": uuid4(),
             "block": uuid1(),
             "created_at": datetime(2026, 11, 20, 12, 30, 1, 789_000, tzinfo=UTC),
         }
-        put(store, ledger, sink("a"), **values)
+        put(store, ledger, sink("Größe ✓"), **values)
 
-        row = rows_by_key(store, ledger)[sink("a")]
+        row = rows_by_key(store, ledger)[sink("Größe ✓")]
 
         assert {column: row[column] for column in values} == values
 

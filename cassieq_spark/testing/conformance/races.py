@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
-from uuid import UUID, uuid4
+from uuid import UUID, uuid1
 
 from cassieq_spark.store.protocol import Insert, Partition, Store, Update, When
 from cassieq_spark.testing.conformance.rows import HEAD, fresh_ledger, head_of, put
@@ -22,29 +22,27 @@ class RaceContract:
         put(store, ledger, HEAD, next=0)
         gate = Barrier(RACERS)
 
-        def race(turn: int, attempt: UUID) -> bool:
-            update = Update(
-                HEAD, {"next": turn + 1, "attempt": attempt}, (When("next", "=", turn),)
-            )
+        def race(turn: int, block: UUID) -> bool:
+            update = Update(HEAD, {"next": turn + 1, "block": block}, (When("next", "=", turn),))
             gate.wait()
             return store.cas(ledger, [update])
 
         with ThreadPoolExecutor(RACERS) as threads:
             for turn in range(ROUNDS):
-                attempts = [uuid4() for _ in range(RACERS)]
-                outcomes = list(threads.map(race, [turn] * RACERS, attempts))
+                blocks = [uuid1() for _ in range(RACERS)]
+                outcomes = list(threads.map(race, [turn] * RACERS, blocks))
                 head = head_of(store, ledger)
 
                 assert sorted(outcomes) == [False, True]
                 assert head["next"] == turn + 1
-                assert head["attempt"] == attempts[outcomes.index(True)]
+                assert head["block"] == blocks[outcomes.index(True)]
 
     def test_of_two_that_insert_the_same_row_one_is_applied(self, store: Store) -> None:
         gate = Barrier(RACERS)
 
         def race(ledger: Partition) -> bool:
             gate.wait()
-            return store.cas(ledger, [Insert(HEAD, {"attempt": uuid4()}, if_absent=True)])
+            return store.cas(ledger, [Insert(HEAD, {"block": uuid1()}, if_absent=True)])
 
         with ThreadPoolExecutor(RACERS) as threads:
             for _ in range(ROUNDS):

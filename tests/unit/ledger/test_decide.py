@@ -2,10 +2,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from uuid import uuid4
 
 from cassieq_spark.ledger.decide import AlreadyPublished, Fenced, Publication, decide_publish
-from cassieq_spark.ledger.state import HEAD, LedgerHead, SinkState, block_key, sink_key
+from cassieq_spark.ledger.state import HEAD, LedgerHead, block_key, sink_key
 from cassieq_spark.model import Range, SinkBatch
 from cassieq_spark.store.protocol import Insert, ServerNow, Update, When
 from tests.support.builders import BEGUN_AT, make_drafts
@@ -17,7 +16,7 @@ BATCH = SinkBatch("sink", 3)
 def test_blocks_get_consecutive_monotons_in_their_order():
     drafts = make_drafts([2, 5])
 
-    decision = decide_publish(OPEN, drafts, batch=None, last=None, attempt=uuid4())
+    decision = decide_publish(OPEN, drafts, batch=None, last=None)
 
     assert isinstance(decision, Publication)
     assert decision.monotons == Range(7, 14)
@@ -34,32 +33,24 @@ def test_blocks_get_consecutive_monotons_in_their_order():
 
 
 def test_the_first_batch_of_a_sink_claims_a_row_that_must_not_be_there():
-    attempt = uuid4()
-
-    decision = decide_publish(OPEN, make_drafts([1]), batch=BATCH, last=None, attempt=attempt)
+    decision = decide_publish(OPEN, make_drafts([1]), batch=BATCH, last=None)
 
     assert isinstance(decision, Publication)
-    claim = Insert(sink_key("sink"), {"batch_id": 3, "attempt": attempt}, if_absent=True)
+    claim = Insert(sink_key("sink"), {"batch_id": 3}, if_absent=True)
     assert claim in decision.ops
 
 
 def test_a_later_batch_claims_the_row_as_it_was_read():
-    attempt, last = uuid4(), SinkState(2, uuid4())
-
-    decision = decide_publish(OPEN, make_drafts([1]), batch=BATCH, last=last, attempt=attempt)
+    decision = decide_publish(OPEN, make_drafts([1]), batch=BATCH, last=2)
 
     assert isinstance(decision, Publication)
-    claim = Update(
-        sink_key("sink"), {"batch_id": 3, "attempt": attempt}, when=(When("batch_id", "=", 2),)
-    )
+    claim = Update(sink_key("sink"), {"batch_id": 3}, when=(When("batch_id", "=", 2),))
     assert claim in decision.ops
 
 
 def test_a_batch_at_or_below_the_last_one_is_published_already():
     for last in (3, 4):
-        decision = decide_publish(
-            OPEN, make_drafts([1]), batch=BATCH, last=SinkState(last, uuid4()), attempt=uuid4()
-        )
+        decision = decide_publish(OPEN, make_drafts([1]), batch=BATCH, last=last)
 
         assert decision == AlreadyPublished(last)
 
@@ -69,8 +60,8 @@ def test_a_block_as_old_as_the_fence_is_refused_and_one_younger_is_not():
     at_fence = replace(OPEN, fence=BEGUN_AT)
     before_fence = replace(OPEN, fence=BEGUN_AT - timedelta(milliseconds=1))
 
-    refused = decide_publish(at_fence, drafts, batch=None, last=None, attempt=uuid4())
-    accepted = decide_publish(before_fence, drafts, batch=None, last=None, attempt=uuid4())
+    refused = decide_publish(at_fence, drafts, batch=None, last=None)
+    accepted = decide_publish(before_fence, drafts, batch=None, last=None)
 
     assert refused == Fenced(BEGUN_AT, BEGUN_AT)
     assert isinstance(accepted, Publication)
@@ -79,8 +70,6 @@ def test_a_block_as_old_as_the_fence_is_refused_and_one_younger_is_not():
 def test_a_published_batch_is_a_success_also_behind_the_fence():
     fenced = replace(OPEN, fence=BEGUN_AT)
 
-    decision = decide_publish(
-        fenced, make_drafts([1]), batch=BATCH, last=SinkState(3, uuid4()), attempt=uuid4()
-    )
+    decision = decide_publish(fenced, make_drafts([1]), batch=BATCH, last=3)
 
     assert decision == AlreadyPublished(3)

@@ -178,7 +178,7 @@ def test_a_write_slower_than_the_fence_is_refused_with_advice(
     drafts = make_drafts([2])
     raise_fence(store, queue_id, read_head(store, queue_id), BEGUN_AT + timedelta(hours=1))
 
-    with pytest.raises(NotAppliedError, match="longer writeTimeout"):
+    with pytest.raises(NotAppliedError, match="longer --write-timeout"):
         publish(store, queue_id, drafts)
     assert read_head(store, queue_id).next == 0
 

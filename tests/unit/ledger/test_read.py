@@ -9,7 +9,7 @@ from cassieq_spark.ledger.read import (
     read_block_of,
     read_groups,
     read_head,
-    read_sink,
+    read_last_batch,
 )
 from cassieq_spark.model import QueueId, Range
 from cassieq_spark.store.memory import MemoryStore
@@ -69,7 +69,7 @@ def test_a_new_ledger_is_empty_and_opened_once():
     assert open_ledger(store, queue_id)
     assert not open_ledger(store, queue_id)
     assert (read_head(store, queue_id).next, read_head(store, queue_id).finalised) == (0, 0)
-    assert read_sink(store, queue_id, "s") is None
+    assert read_last_batch(store, queue_id, "s") is None
 
 
 def test_reading_a_ledger_that_is_not_there_says_how_to_make_it():

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import io
 import multiprocessing
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -144,16 +143,6 @@ def test_without_pyspark_the_error_says_how_to_install_it(
 
     with pytest.raises(SetupError, match=r"cassieq-spark\[spark\]"):
         resolve_jars(java=make_ivy(), cache=cache, console=console)
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_cache_that_cannot_be_written_is_named(
-    tmp_path: Path, make_ivy: MakeIvy, console: Console
-):
-    tmp_path.chmod(0o500)
-
-    with pytest.raises(SetupError, match="cannot be written"):
-        resolve_jars(java=make_ivy(), cache=tmp_path / "cache", console=console)
 
 
 def test_a_cache_that_is_a_file_is_named(tmp_path: Path, make_ivy: MakeIvy, console: Console):
