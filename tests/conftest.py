@@ -11,8 +11,11 @@ import pytest
 from hypothesis import settings
 
 from tests.support.cassandra_node import cassandra_node
+from tests.support.cassandra_store import cassandra_store, connection
 
-__all__ = ["cassandra_node"]
+__all__ = ["cassandra_node", "cassandra_store", "connection"]
+
+pytest.register_assert_rewrite("cassieq_spark.testing.conformance")
 
 settings.register_profile("dev", max_examples=50, deadline=None)
 settings.register_profile("ci", max_examples=200, deadline=None, derandomize=True)

@@ -7,10 +7,7 @@ from datetime import timedelta
 import pytest
 
 from cassieq_spark.store.connection import ConnectionOptions
-from tests.support.cassandra_store import cassandra_store, connection
 from tests.support.proxy import Proxy
-
-__all__ = ["cassandra_store", "connection"]
 
 
 @pytest.fixture
