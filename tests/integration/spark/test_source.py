@@ -103,8 +103,8 @@ def test_what_a_stopped_query_held_goes_to_the_next_reader_at_once(queue: QueueO
         assert query.isActive
     query.stop()
     # Spark does not wait for the reader's process to end.
-    while queue.group_stats("g").due < 50:
-        assert queue.group_stats("g").leased == 50
+    while (stats := queue.group_stats("g")).due < 50:
+        assert stats.leased == 50
 
     (rows,) = queue.drain("g", checkpoint="second")
 
