@@ -78,6 +78,7 @@ test-unit: $(STAMP) ## Tests without services, and the examples in docstrings
 
 .PHONY: test
 test: $(STAMP) need-java ## Everything, with a real Cassandra and a local Spark
+	$(BIN)/cassieq node download
 	$(BIN)/pytest -q --doctest-modules cassieq_spark tests $(PYTEST_ARGS)
 
 ##@ Running

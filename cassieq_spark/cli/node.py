@@ -97,6 +97,13 @@ def status(
         raise typer.Exit(NOT_RUNNING)
 
 
+@app.command()
+def download() -> None:
+    """Download Cassandra, as `up` does the first time; nothing to do if it is there."""
+    jars = resolve_jars(java=find_java())
+    typer.echo(f"Cassandra is here: {len(jars)} jars.")
+
+
 def _detach(
     background: Background, *, nodes: int, port: int | None, data_dir: Path | None, heap_mb: int
 ) -> None:
