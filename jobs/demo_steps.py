@@ -21,6 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.queues import create_queue, list_queues
+from cassieq_spark.repair.spark_scan import CONNECTOR
 from cassieq_spark.stats import queue_stats
 from cassieq_spark.store.connection import ConnectionOptions
 from cassieq_spark.store.protocol import Store
@@ -166,7 +167,7 @@ def repair(place: Place) -> dict[str, Any]:
     connection = place.connection
     settings = spark_settings(place.folder / "spark-repair")
     command = [str(submit), "--master", MASTER]
-    command += ["--packages", "com.datastax.spark:spark-cassandra-connector_2.13:3.5.1"]
+    command += ["--packages", CONNECTOR]
     command += [part for item in settings.items() for part in ("--conf", "{}={}".format(*item))]
     command += [str(_JOBS / "repair.py"), "--queue", place.queue.name, "--json", str(report)]
     command += ["--contact-points", ",".join(connection.contact_points)]

@@ -1,12 +1,20 @@
 from __future__ import annotations
 
+import json
+import os
+import signal
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row
 
 from tests.support.spark_session import QueueOnSpark, numbers_of
+
+PROGRAMS = Path(__file__).parent / "programs"
 
 
 def test_available_now_drains_a_backlog_in_many_batches_and_stops(queue: QueueOnSpark):
@@ -76,6 +84,34 @@ def test_a_failed_batch_comes_again_as_the_same_rows(queue: QueueOnSpark):
     assert {row.delivery_count for row in failed} == {1}
     assert {row.delivery_count for row in again} == {2}
     assert sorted(row.monoton for row in rest) == list(range(2000, 3500))
+    assert queue.group_stats("g").depth == 0
+
+
+def test_the_batch_of_a_killed_consumer_comes_again_at_once_as_the_same_rows(
+    queue: QueueOnSpark,
+):
+    queue.publish(queue.numbers(3_000))
+    limited = {"maxMessagesPerTrigger": "1000", "leaseSeconds": "3600"}
+    options = json.dumps(queue.options | {"group": "g"} | limited)
+    checkpoint, reached = str(queue.folder / "checkpoint"), queue.folder / "reached"
+    os.mkfifo(reached)
+    program = subprocess.Popen(
+        [sys.executable, str(PROGRAMS / "consume_and_hang.py"), options, checkpoint, reached],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    had = json.loads(reached.read_text())
+    os.killpg(program.pid, signal.SIGKILL)
+    program.wait()
+    assert queue.group_stats("g").leased == 1_000, "nobody released anything"
+
+    again, rest = queue.drain("g", **limited)
+
+    assert had == list(range(1000, 2000))
+    assert sorted(row.monoton for row in again) == had
+    assert {row.delivery_count for row in again} == {2}
+    assert sorted(row.monoton for row in rest) == list(range(2000, 3000))
     assert queue.group_stats("g").depth == 0
 
 
