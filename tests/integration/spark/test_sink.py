@@ -5,6 +5,8 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -107,15 +109,26 @@ def test_what_a_failed_task_wrote_is_never_visible_and_its_retry_is(queue: Queue
 
     assert marker.exists()
     assert numbers_of(queue.browse().orderBy("monoton").collect()) == list(range(60_000))
-    blocks = {row["block"] for row in _chunk_rows(queue)}
-    assert len(blocks) == 3, "two tasks published; the failed attempt left a block behind"
 
 
 def test_what_a_failed_job_wrote_is_never_visible(queue: QueueOnSpark):
-    messages = queue.numbers(60_000, partitions=2).mapInArrow(_fail_at_end, "value STRING")
+    gate = queue.folder / "gate"
+    os.mkfifo(gate)
+    failing = _fail_at_end_when(str(gate))
+    messages = queue.numbers(60_000, partitions=1).mapInArrow(failing, "value STRING")
+    failed = threading.Event()
 
-    with pytest.raises(PySparkException, match="the data is bad"):
-        queue.publish(messages)
+    def open_when_something_is_written() -> int:
+        while not _chunk_rows(queue) and not failed.is_set():
+            pass
+        return os.open(gate, os.O_RDWR)
+
+    with ThreadPoolExecutor(1) as threads:
+        opening = threads.submit(open_when_something_is_written)
+        with pytest.raises(PySparkException, match="the data is bad"):
+            queue.publish(messages)
+        failed.set()
+        os.close(opening.result())
 
     assert _chunk_rows(queue)
     assert queue.stats().next == 0
@@ -183,6 +196,12 @@ def _fail_at_end_of_partition_once(marker: str):
     return pass_on
 
 
-def _fail_at_end(batches):
-    yield from batches
-    raise RuntimeError("the data is bad")
+def _fail_at_end_when(gate: str):
+    """Fail once the other end of a named pipe is opened."""
+
+    def pass_on(batches):
+        yield from batches
+        os.close(os.open(gate, os.O_RDONLY))
+        raise RuntimeError("the data is bad")
+
+    return pass_on
