@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 
 from cassieq_spark.errors import CassieqError
 from cassieq_spark.options import options_from_session
+from cassieq_spark.progress import Progress, progress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["CassieqError", "options_from_session", "register"]
+__all__ = ["CassieqError", "Progress", "options_from_session", "progress", "register"]
 
 __version__ = "0.1.0"
 

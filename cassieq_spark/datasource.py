@@ -11,12 +11,15 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from cassieq_spark.errors import OptionError, SetupError
-from cassieq_spark.options import SinkOptions, SourceOptions
+from cassieq_spark.options import MESSAGES, SinkOptions, SourceOptions
+from cassieq_spark.options.roles import PUBLISH
 
 if TYPE_CHECKING:
+    from cassieq_spark.sink.settle import ReceiptWriter
     from cassieq_spark.sink.writer import MessageStreamWriter, MessageWriter
     from cassieq_spark.source.browse import MessageReader
     from cassieq_spark.source.stream import MessageStreamReader
+    from cassieq_spark.source.view_reader import ViewReader
 
 _OLDEST_SPARK = (4, 2)
 
@@ -25,8 +28,8 @@ class CassieqDataSource(DataSource):
     """A durable work queue on Apache Cassandra.
 
     Reading a stream leases messages, batch by batch, and acks each batch when the next one begins;
-    reading a batch looks at the messages without leasing them; writing publishes, all or nothing.
-    Options: docs/options.md.
+    reading a batch looks at the messages, or at the queue's state, without leasing anything;
+    writing publishes, all or nothing. Options: docs/options.md; columns: docs/views.md.
     """
 
     @classmethod
@@ -35,11 +38,18 @@ class CassieqDataSource(DataSource):
         return "cassieq"
 
     def schema(self) -> str:
-        """The columns of a message; see docs/options.md for ``headers``."""
+        """The columns of a message, or of another view; see docs/views.md."""
         _check_platform()
+        options = self._source_options()
+        if options.view != MESSAGES:
+            from cassieq_spark.source.views import VIEWS
+
+            return VIEWS[options.view].ddl
         from cassieq_spark.chunks import row_ddl
 
-        return row_ddl(include_headers=self._source_options().include_headers)
+        return row_ddl(
+            include_headers=options.include_headers, include_receipts=options.include_receipts
+        )
 
     def streamReader(self, schema: StructType) -> MessageStreamReader:
         """Lease, process, ack."""
@@ -48,12 +58,22 @@ class CassieqDataSource(DataSource):
 
         return MessageStreamReader(self._source_options())
 
-    def reader(self, schema: StructType) -> MessageReader:
+    def reader(self, schema: StructType) -> MessageReader | ViewReader:
         """Look without leasing."""
         self._check_schema(schema)
+        options = self._source_options()
+        if options.view != MESSAGES:
+            from cassieq_spark.source.view_reader import ViewReader
+
+            return ViewReader(options)
+        if options.include_receipts:
+            raise OptionError(
+                "option 'includeReceipts' is for streams: a batch read leases nothing, so there "
+                "is nothing to settle"
+            )
         from cassieq_spark.source.browse import MessageReader
 
-        return MessageReader(self._source_options())
+        return MessageReader(options)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> MessageStreamWriter:
         """Publish every micro-batch once."""
@@ -62,12 +82,15 @@ class CassieqDataSource(DataSource):
 
         return MessageStreamWriter(self._sink_options(), schema, overwrite=overwrite)
 
-    def writer(self, schema: StructType, overwrite: bool) -> MessageWriter:
-        """Publish a DataFrame."""
+    def writer(self, schema: StructType, overwrite: bool) -> MessageWriter | ReceiptWriter:
+        """Publish a DataFrame, or settle the messages whose receipts it has."""
         _check_platform()
+        from cassieq_spark.sink.settle import ReceiptWriter
         from cassieq_spark.sink.writer import MessageWriter
 
-        return MessageWriter(self._sink_options(), schema, overwrite=overwrite)
+        options = self._sink_options()
+        writer = MessageWriter if options.operation == PUBLISH else ReceiptWriter
+        return writer(options, schema, overwrite=overwrite)
 
     def _source_options(self) -> SourceOptions:
         return SourceOptions.parse(self.options)
@@ -80,7 +103,7 @@ class CassieqDataSource(DataSource):
         given = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in schema)
         if _plain(given) != _plain(expected):
             raise OptionError(
-                f"the rows of a queue are: {expected}; not: {given}. Leave out .schema(...), and "
+                f"the rows are: {expected}; not: {given}. Leave out .schema(...), and "
                 "select or cast afterwards"
             )
 

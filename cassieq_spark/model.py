@@ -71,14 +71,125 @@ class Range:
 
 
 @dataclass(frozen=True, slots=True)
+class Ranges:
+    """Monotons as disjoint ranges in order, neighbours joined; made by `of`.
+
+    >>> Ranges.of(Range(5, 7), Range(0, 3), Range(7, 9))
+    Ranges(parts=(Range(start=0, stop=3), Range(start=5, stop=9)))
+    """
+
+    parts: tuple[Range, ...] = ()
+
+    @classmethod
+    def of(cls, *ranges: Range) -> Ranges:
+        """Put ranges in order and join those that touch or overlap; empty ones vanish."""
+        joined: list[Range] = []
+        for each in sorted(filter(None, ranges)):
+            if joined and each.start <= joined[-1].stop:
+                joined[-1] = Range(joined[-1].start, max(joined[-1].stop, each.stop))
+            else:
+                joined.append(each)
+        return cls(tuple(joined))
+
+    @classmethod
+    def parse(cls, text: str) -> Ranges:
+        """Read what `str` writes.
+
+        >>> str(Ranges.parse("0-3,5-9"))
+        '0-3,5-9'
+        """
+        pairs = (part.split("-") for part in text.split(",") if part)
+        return cls.of(*(Range(int(start), int(stop)) for start, stop in pairs))
+
+    @property
+    def count(self) -> int:
+        """How many monotons."""
+        return sum(len(part) for part in self.parts)
+
+    @property
+    def start(self) -> int:
+        """The lowest monoton; there must be one."""
+        return self.parts[0].start
+
+    @property
+    def hull(self) -> Range:
+        """From the lowest monoton to beyond the highest; there must be one."""
+        return Range(self.parts[0].start, self.parts[-1].stop)
+
+    def split(self, count: int | None) -> tuple[Ranges, Ranges]:
+        """The lowest ``count`` monotons (None: all), and the rest.
+
+        >>> [str(part) for part in Ranges.parse("0-3,5-9").split(4)]
+        ['0-3,5-6', '6-9']
+        """
+        if count is None or count >= self.count:
+            return self, Ranges()
+        taken: list[Range] = []
+        for part in self.parts:
+            taken.append(Range(part.start, min(part.stop, part.start + count)))
+            count -= len(taken[-1])
+            if not count:
+                break
+        low = Ranges.of(*taken)
+        return low, self - low
+
+    def __iter__(self) -> Iterator[Range]:
+        return iter(self.parts)
+
+    def __bool__(self) -> bool:
+        return bool(self.parts)
+
+    def __contains__(self, monoton: int) -> bool:
+        return any(monoton in part for part in self.parts)
+
+    def __and__(self, other: Ranges) -> Ranges:
+        return self - (self - other)
+
+    def __sub__(self, other: Ranges) -> Ranges:
+        left: list[Range] = []
+        cuts = iter(other.parts)
+        cut = next(cuts, None)
+        for part in self.parts:
+            start = part.start
+            while cut is not None and cut.stop <= start:
+                cut = next(cuts, None)
+            while cut is not None and cut.start < part.stop:
+                if start < cut.start:
+                    left.append(Range(start, cut.start))
+                start = min(part.stop, cut.stop)
+                if cut.stop > part.stop:
+                    break
+                cut = next(cuts, None)
+            if start < part.stop:
+                left.append(Range(start, part.stop))
+        return Ranges(tuple(left))
+
+    def __str__(self) -> str:
+        return ",".join(f"{part.start}-{part.stop}" for part in self.parts)
+
+
+@dataclass(frozen=True, slots=True)
 class QueueDefinition:
-    """What a queue is; ``version`` grows each time a queue of that name is made anew."""
+    """What a queue is.
+
+    Attributes:
+        name: See `validate_name`.
+        version: Grows each time a queue of that name is made anew.
+        bucket_size: Messages per Cassandra partition of a block.
+        chunk_size: Messages per row of it, at the most.
+        lease: How long a lease lasts without a heartbeat.
+        max_deliveries: After so many, a message is dead; 0 for never.
+        dead_letter_queue: Where dead messages go; None: they are dropped.
+        created_at: By the coordinator's clock.
+    """
 
     name: str
     version: int
     bucket_size: int = DEFAULT_BUCKET_SIZE
     chunk_size: int = DEFAULT_CHUNK_SIZE
     lease: timedelta = DEFAULT_LEASE
+    max_deliveries: int = 0
+    dead_letter_queue: str | None = None
     created_at: datetime | None = None
 
     @property

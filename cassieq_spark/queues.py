@@ -35,13 +35,15 @@ _ACTIVE = "active"
 _FIRST_VERSION = 1
 
 
-def create_queue(
+def create_queue(  # noqa: PLR0913 (each is a setting of its own, by name)
     store: Store,
     name: str,
     *,
     bucket_size: int = DEFAULT_BUCKET_SIZE,
     chunk_size: int = DEFAULT_CHUNK_SIZE,
     lease: timedelta = DEFAULT_LEASE,
+    max_deliveries: int = 0,
+    dead_letter_queue: str | None = None,
 ) -> QueueDefinition:
     """Create a queue. Two LWTs.
 
@@ -51,6 +53,8 @@ def create_queue(
         bucket_size: Messages per Cassandra partition; a multiple of ``chunk_size``.
         chunk_size: Messages per row, at the most.
         lease: How long a reader holds messages unless it says otherwise; whole seconds.
+        max_deliveries: After so many, a message is dead; 0 for never.
+        dead_letter_queue: Where dead messages go, an existing queue; None: they are dropped.
 
     Raises:
         OptionError: A value is out of range.
@@ -64,13 +68,21 @@ def create_queue(
         )
     if lease < timedelta(seconds=1) or lease % timedelta(seconds=1):
         raise OptionError(f"a lease must last whole seconds, at least a second, not {lease}")
-    queue = QueueDefinition(name, _FIRST_VERSION, bucket_size, chunk_size, lease)
+    if max_deliveries < 0:
+        raise OptionError(f"max deliveries must be 0 (no limit) or more, not {max_deliveries}")
+    if dead_letter_queue is not None:
+        _check_dead_letter_queue(store, name, dead_letter_queue, max_deliveries)
+    queue = QueueDefinition(
+        name, _FIRST_VERSION, bucket_size, chunk_size, lease, max_deliveries, dead_letter_queue
+    )
     values: Values = {
         "version": queue.version,
         "status": _ACTIVE,
         "bucket_size": bucket_size,
         "chunk_size": chunk_size,
         "lease_seconds": int(lease.total_seconds()),
+        "max_deliveries": max_deliveries,
+        "dead_letter_queue": dead_letter_queue or "",
         "created_at": ServerNow(),
     }
     in_doubt = False
@@ -88,6 +100,16 @@ def create_queue(
             return found
         raise QueueStateError(f"queue {name!r} exists already: cassieq queue show {name}")
     raise ContentionError(f"Cassandra gave no answer about creating queue {name!r}; try again")
+
+
+def _check_dead_letter_queue(store: Store, name: str, other: str, max_deliveries: int) -> None:
+    if not max_deliveries:
+        raise OptionError(
+            f"a dead-letter queue needs a limit: give max deliveries, or leave out {other!r}"
+        )
+    if other == name:
+        raise OptionError(f"queue {name!r} can't be its own dead-letter queue")
+    read_queue(store, other)
 
 
 def read_queue(store: Store, name: str) -> QueueDefinition:
@@ -121,5 +143,7 @@ def _definition_of(row: Row) -> QueueDefinition:
         bucket_size=values["bucket_size"],
         chunk_size=values["chunk_size"],
         lease=timedelta(seconds=values["lease_seconds"]),
+        max_deliveries=values["max_deliveries"],
+        dead_letter_queue=values["dead_letter_queue"] or None,
         created_at=values["created_at"],
     )

@@ -48,10 +48,10 @@ class QueueStats:
 
 
 def queue_stats(store: Store, queue_id: QueueId) -> QueueStats:
-    """Compute the figures of a queue. Two reads, and four more for each group, two of them serial.
+    """Compute the figures of a queue. Two reads, and five more for each group.
 
-    Groups are read after the ledger's head, so a busy queue's figures may include messages
-    published a moment later; each group's figures agree with each other.
+    Each group's figures agree with each other. Groups are read one after the other and before the
+    ledger's head, so those of a busy queue are not all of one moment.
 
     Raises:
         QueueStateError: There is no such queue.
@@ -68,10 +68,10 @@ def _group_stats(
     store: Store, queue_id: QueueId, name: str, state: GroupState, end: int
 ) -> GroupStats:
     held = [slot for slot in state.slots if slot.monotons]
-    leased = sum(len(slot.monotons) for slot in held if slot.due_at >= state.now)
-    outstanding = sum(len(slot.monotons) for slot in held)
-    due = sum(len(each.monotons) for each in state.waiting if each.due <= state.now_ms)
-    waiting = sum(len(each.monotons) for each in state.waiting) - due
+    leased = sum(slot.monotons.count for slot in held if slot.due_at >= state.now)
+    outstanding = sum(slot.monotons.count for slot in held)
+    due = sum(each.monotons.count for each in state.waiting if each.due <= state.now_ms)
+    waiting = sum(each.monotons.count for each in state.waiting) - due
     return GroupStats(
         group=name,
         depth=end - state.head.pointer + outstanding + due + waiting,

@@ -14,11 +14,13 @@ from rich.console import Console
 from rich.table import Table
 
 from cassieq_spark.cli.connection import with_connection
+from cassieq_spark.errors import OptionError
 from cassieq_spark.model import (
     DEFAULT_BUCKET_SIZE,
     DEFAULT_CHUNK_SIZE,
     DEFAULT_LEASE,
     QueueDefinition,
+    validate_name,
 )
 from cassieq_spark.queues import create_queue, list_queues, read_queue
 from cassieq_spark.stats import GroupStats, QueueStats, queue_stats
@@ -34,7 +36,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs."
 
 @app.command()
 @with_connection
-def create(
+def create(  # noqa: PLR0913 (one per option)
     name: Name,
     *,
     connection: ConnectionOptions,
@@ -47,17 +49,41 @@ def create(
     lease_seconds: Annotated[
         int, typer.Option(help="How long a reader that died keeps its messages from others.")
     ] = int(DEFAULT_LEASE.total_seconds()),
+    max_deliveries: Annotated[
+        int, typer.Option(help="After so many deliveries a message is dead; 0: never.", min=0)
+    ] = 5,
+    dead_letter_queue: Annotated[
+        str | None,
+        typer.Option(
+            help="Where dead messages go; made if it does not exist.", show_default="NAME.dead"
+        ),
+    ] = None,
+    drop_dead: Annotated[
+        bool, typer.Option("--drop-dead", help="Have no dead-letter queue: drop dead messages.")
+    ] = False,
 ) -> None:
-    """Create a queue."""
+    """Create a queue, and its dead-letter queue."""
+    if dead_letter_queue and (drop_dead or not max_deliveries):
+        raise OptionError(
+            "--dead-letter-queue goes neither with --drop-dead nor with --max-deliveries 0"
+        )
+    target = None if drop_dead or not max_deliveries else dead_letter_queue or f"{name}.dead"
+    validate_name("queue", name)
     with _store(connection) as store:
+        if target and target not in {queue.name for queue in list_queues(store)}:
+            create_queue(store, target)
         queue = create_queue(
             store,
             name,
             bucket_size=bucket_size,
             chunk_size=chunk_size,
             lease=timedelta(seconds=lease_seconds),
+            max_deliveries=max_deliveries,
+            dead_letter_queue=target,
         )
     typer.echo(f"Queue {queue.name} is ready ({queue.queue_id}).")
+    if target:
+        typer.echo(f"What fails {max_deliveries} times goes to queue {target}.")
 
 
 @app.command("list")
@@ -69,9 +95,13 @@ def list_(*, connection: ConnectionOptions, as_json: AsJson = False) -> None:
     if as_json:
         _print_json([_definition(queue) for queue in queues])
         return
-    table = Table("queue", "version", "bucket size", "chunk size", "lease", "created")
+    shown = ("queue", "lease_seconds", "max_deliveries", "dead_letter_queue")
+    table = Table()
+    for column in shown:
+        table.add_column(column.replace("_", " "), overflow="fold")
     for queue in queues:
-        table.add_row(*(str(value) for value in _definition(queue).values()))
+        definition = _definition(queue)
+        table.add_row(*(_cell(definition[name]) for name in shown))
     Console().print(table if queues else "There are no queues: cassieq queue create NAME")
 
 
@@ -86,7 +116,7 @@ def show(name: Name, *, connection: ConnectionOptions, as_json: AsJson = False) 
         return
     table = Table(show_header=False)
     for key, value in definition.items():
-        table.add_row(key, str(value))
+        table.add_row(key, _cell(value))
     Console().print(table)
 
 
@@ -128,6 +158,8 @@ def _definition(queue: QueueDefinition) -> dict[str, Any]:
         "bucket_size": queue.bucket_size,
         "chunk_size": queue.chunk_size,
         "lease_seconds": int(queue.lease.total_seconds()),
+        "max_deliveries": queue.max_deliveries,
+        "dead_letter_queue": queue.dead_letter_queue,
         "created_at": _instant(queue.created_at),
     }
 
@@ -145,6 +177,10 @@ def _group(group: GroupStats) -> dict[str, Any]:
     figures = asdict(group)
     age = figures.pop("oldest_age")
     return figures | {"oldest_age_seconds": None if age is None else age.total_seconds()}
+
+
+def _cell(value: object) -> str:
+    return "-" if value is None else str(value)
 
 
 def _instant(instant: datetime | None) -> str | None:

@@ -9,11 +9,20 @@ from datetime import timedelta
 from functools import partial
 from uuid import UUID, uuid4
 
-from cassieq_spark.delivery.plan import Leased, Wish, plan_batch
+from cassieq_spark.delivery.plan import (
+    Leased,
+    Plan,
+    Wish,
+    plan_batch,
+    plan_burial,
+    plan_replay,
+    spare_token,
+)
 from cassieq_spark.delivery.state import (
     HEAD,
     GroupState,
     Slot,
+    Waiting,
     head_of,
     slot_key,
     slots_of,
@@ -50,13 +59,19 @@ class Batch:
         lease: Token that holds ``leased``.
         leased: Empty if there is nothing to deliver.
         acked: Messages of the batch before that were still held, and are settled now.
+        acked_slots: The slots that the batch before still had; another one is lost.
         pointer: First monoton not offered to the group yet, afterwards.
+        dead: What was handed out too often, to be dead-lettered and buried.
+        state: The group as it was before.
     """
 
     lease: UUID
     leased: tuple[Leased, ...]
     acked: int
+    acked_slots: frozenset[int]
     pointer: int
+    dead: tuple[Slot | Waiting, ...]
+    state: GroupState
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +100,10 @@ class Delivery:
         for _ in pauses():
             state = self._read(limit=None, serial=True)
             # I7: a range that went from waiting to a slot between the reads would be in neither.
-            (head,) = self.store.read_rows(self._partition, Slice(row=HEAD), serial=True).rows
-            if head_of(head).waiting_version == state.head.waiting_version:
+            heads = self.store.read_rows(self._partition, Slice(row=HEAD), serial=True).rows
+            if not heads:
+                raise QueueStateError(f"{self} was deleted")
+            if head_of(heads[0]).waiting_version == state.head.waiting_version:
                 return state
         raise ContentionError(f"{self}: its waiting messages change too fast to be counted")
 
@@ -105,13 +122,16 @@ class Delivery:
             token = wish.lease if attempt == 0 else uuid4()
             state = self.read()
             plan = plan_batch(state, replace(wish, lease=token))
-            if not plan.ops or self._cas(plan.ops, went_in=partial(_has_token, token)):
-                fresh = [each.monotons.stop for each in plan.leased]
+            if not plan.ops or self.carry_out(plan.ops, went_in=partial(_has_token, token)):
+                fresh = [each.monotons.hull.stop for each in plan.leased]
                 return Batch(
                     lease=token,
                     leased=plan.leased,
-                    acked=sum(len(slot.monotons) for slot in plan.acked),
+                    acked=sum(slot.monotons.count for slot in plan.acked),
+                    acked_slots=frozenset(slot.number for slot in plan.acked),
                     pointer=max([state.head.pointer, *fresh]),
+                    dead=plan.dead,
+                    state=state,
                 )
         raise ContentionError(
             f"{self}: lost the race for messages again and again; too many readers for such small "
@@ -141,24 +161,36 @@ class Delivery:
         ours = self.read().held_by(lease)
         numbers = [slot.number for slot in ours]
         released = self.extend(lease, numbers, by=timedelta(0))
-        return sum(len(slot.monotons) for slot in ours) if released else 0
+        return sum(slot.monotons.count for slot in ours) if released else 0
 
-    def take_again(self, lease: UUID, *, length: timedelta) -> tuple[Leased, ...]:
+    def take_again(self, wish: Wish) -> tuple[Leased, ...]:
         """Take up a lease that this process did not make: a batch that Spark replays. One LWT.
 
+        Args:
+            wish: Its ``held`` is the token of the lease; see `plan_replay`.
+
         Returns:
-            What the token still holds, handed out once more (I8); not what others took meanwhile.
+            What the token holds, handed out once more (I8); not what others took meanwhile.
 
         Raises:
             ContentionError: Lost to others again and again.
         """
         for _ in pauses():
-            ours = self.read().held_by(lease)
-            again = tuple(Leased(slot.number, slot.monotons, slot.deliveries + 1) for slot in ours)
-            ops = [_handed_out_again(slot, length) for slot in ours]
-            if not ops or self._cas(ops, went_in=partial(_all_handed_out, lease, again)):
-                return again
+            token = uuid4()
+            plan = plan_replay(self.read(), replace(wish, lease=token))
+            went_in = partial(_is_taken_again, plan, wish.held, token)
+            if not plan.ops or self.carry_out(plan.ops, went_in=went_in):
+                return plan.leased
         raise ContentionError(f"{self}: could not take up the lease of a batch again")
+
+    def bury(self, dead: Slot | Waiting) -> bool:
+        """Let go of messages that were handed out too often. One LWT; False if someone else did.
+
+        Their copies must be visible in the dead-letter queue before (I9).
+        """
+        lease = uuid4()
+        ops = plan_burial(self.read(), dead, lease)
+        return self.carry_out(ops, went_in=partial(_has_token, lease))
 
     def __str__(self) -> str:
         return f"group {self.group!r} of queue {self.queue_id}"
@@ -178,8 +210,13 @@ class Delivery:
         complete = limit is None or len(waiting) < limit
         return GroupState(head, slots_of(rows.rows), waiting, rows.now, all_waiting=complete)
 
-    def _cas(self, ops: Sequence[Op], *, went_in: Callable[[Sequence[Slot]], bool]) -> bool:
-        """One LWT; if its answer is lost, a serial read of the slots resolves it."""
+    def carry_out(self, ops: Sequence[Op], *, went_in: Callable[[Sequence[Slot]], bool]) -> bool:
+        """Change the state by one LWT; False if it has changed meanwhile.
+
+        Args:
+            ops: What to change.
+            went_in: Tells from the slots whether it did; for a serial read, if the answer is lost.
+        """
         try:
             return self.store.cas(self._partition, ops)
         except OutcomeUnknownError:
@@ -196,17 +233,10 @@ class Delivery:
 
 
 def _has_token(token: UUID, slots: Sequence[Slot]) -> bool:
-    return any(slot.lease == token for slot in slots)
+    return any(slot.lease in (token, spare_token(token)) for slot in slots)
 
 
-def _handed_out_again(slot: Slot, length: timedelta) -> Op:
-    return Update(
-        slot_key(slot.number),
-        {"deliveries": slot.deliveries + 1, "due_at": ServerNow(length)},
-        when=(When("lease", "=", slot.lease), When("deliveries", "=", slot.deliveries)),
-    )
-
-
-def _all_handed_out(lease: UUID, again: Sequence[Leased], slots: Sequence[Slot]) -> bool:
-    held = {slot.number: slot.deliveries for slot in slots if slot.lease == lease}
-    return all(held.get(each.slot) == each.deliveries for each in again)
+def _is_taken_again(plan: Plan, held: UUID | None, token: UUID, slots: Sequence[Slot]) -> bool:
+    deliveries = {slot.number: slot.deliveries for slot in slots if slot.lease == held}
+    taken = all(deliveries.get(each.slot) == each.deliveries for each in plan.leased)
+    return taken and (bool(plan.leased) or _has_token(token, slots))

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from cassieq_spark.model import Range, to_millis
+from cassieq_spark.model import Ranges, to_millis
 from cassieq_spark.store.protocol import Row, RowKey
 
 HEAD: RowKey = ("head", 0, 0)
@@ -31,21 +31,25 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A place for one lease; free if it holds no monoton."""
+    """A place for one lease; free if it holds no monoton and is due."""
 
     number: int
-    monotons: Range
+    monotons: Ranges
     lease: UUID
     due_at: datetime
     deliveries: int
 
+    def is_free(self, now: datetime) -> bool:
+        """Whether another lease may be put here."""
+        return not self.monotons and self.due_at <= now
+
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A range that is owed to the group, to be offered again from ``due`` (in ms) on."""
+    """Monotons that are owed to the group, to be offered again from ``due`` (in ms) on."""
 
     due: int
-    monotons: Range
+    monotons: Ranges
     deliveries: int
 
 
@@ -68,8 +72,8 @@ class GroupState:
         return to_millis(self.now)
 
     def held_by(self, lease: UUID | None) -> tuple[Slot, ...]:
-        """The slots that hold messages under this token."""
-        return tuple(slot for slot in self.slots if slot.monotons and slot.lease == lease)
+        """The slots under this token; empty ones too, whose messages were settled one by one."""
+        return tuple(slot for slot in self.slots if slot.lease == lease)
 
     @property
     def floor(self) -> int:
@@ -109,7 +113,7 @@ def _slot_of(row: Row) -> Slot:
     values: Any = row
     return Slot(
         values["ordinal"],
-        Range(values["start"], values["stop"]),
+        Ranges.parse(values["ranges"]),
         values["lease"],
         values["due_at"],
         values["deliveries"],
@@ -118,4 +122,4 @@ def _slot_of(row: Row) -> Slot:
 
 def _waiting_of(row: Row) -> Waiting:
     values: Any = row
-    return Waiting(values["ordinal"], Range(values["start"], values["stop"]), values["deliveries"])
+    return Waiting(values["ordinal"], Ranges.parse(values["ranges"]), values["deliveries"])

@@ -1,14 +1,23 @@
-"""What publishing a batch comes to, given what the ledger shows. Pure."""
+"""What a publish, or a change of the groups, comes to, given what the ledger shows. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from cassieq_spark.ledger.state import HEAD, LedgerHead, block_key, sink_key
+from cassieq_spark.ledger.state import (
+    HEAD,
+    Group,
+    Hold,
+    LedgerHead,
+    block_key,
+    group_key,
+    hold_key,
+    sink_key,
+)
 from cassieq_spark.model import Draft, Range, SinkBatch, block_time
-from cassieq_spark.store.protocol import Insert, Op, ServerNow, Update, Values, When
+from cassieq_spark.store.protocol import Delete, Insert, Op, ServerNow, Update, Values, When
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +70,47 @@ def decide_publish(
     )
     claim = [] if batch is None else [_claim(batch, last)]
     return Publication(Range(head.next, stop), (advance, *claim, *blocks))
+
+
+def register_group(head: LedgerHead, group: str, starts_at: int) -> tuple[Op, ...]:
+    """Register a group that is owed everything from ``starts_at`` on.
+
+    I7: on the same ``finalised`` and groups version as ``head``, so that no sweep that does not
+    know of the group moves ``finalised``.
+    """
+    number = head.groups_version + 1
+    values: Values = {
+        "starts_at": starts_at,
+        "groups_version": number,
+        "created_at": ServerNow(),
+    }
+    return (Insert(group_key(group), values, if_absent=True), _next_groups_version(head))
+
+
+def remove_group(head: LedgerHead, group: Group, holds: Iterable[Hold]) -> tuple[Op, ...]:
+    """Remove a registration and its holds, all as read after ``head``."""
+    gone = [Delete(hold_key(hold.number, hold.group)) for hold in holds]
+    return (Delete(group_key(group.name)), *gone, _next_groups_version(head))
+
+
+def place_hold(head: LedgerHead, group: Group, position: int) -> tuple[Op, ...]:
+    """Keep ``finalised`` at or below ``position``, which it has not passed in ``head``."""
+    number = head.groups_version + 1
+    registered = Update(
+        group_key(group.name),
+        {"groups_version": group.registered_as},
+        when=(When("groups_version", "=", group.registered_as),),
+    )
+    held = Insert(hold_key(number, group.name), {"starts_at": position}, if_absent=True)
+    return (registered, held, _next_groups_version(head))
+
+
+def _next_groups_version(head: LedgerHead) -> Op:
+    unchanged = (
+        When("groups_version", "=", head.groups_version),
+        When("finalised", "=", head.finalised),
+    )
+    return Update(HEAD, {"groups_version": head.groups_version + 1}, when=unchanged)
 
 
 def _claim(batch: SinkBatch, last: int | None) -> Op:

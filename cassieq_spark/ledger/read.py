@@ -8,6 +8,7 @@ from cassieq_spark.errors import QueueStateError
 from cassieq_spark.ledger.state import (
     HEAD,
     Group,
+    Hold,
     LedgerHead,
     block_key,
     block_of,
@@ -15,10 +16,12 @@ from cassieq_spark.ledger.state import (
     group_key,
     group_of,
     head_of,
+    hold_of,
     last_batch_of,
     sink_key,
 )
 from cassieq_spark.model import LedgerBlock, QueueId, Range
+from cassieq_spark.options.position import StartingPosition
 from cassieq_spark.store.protocol import (
     Insert,
     Row,
@@ -56,9 +59,11 @@ def read_last_batch(store: Store, queue_id: QueueId, sink: str) -> int | None:
     return last_batch_of(row) if row else None
 
 
-def read_group(store: Store, queue_id: QueueId, group: str) -> Group | None:
+def read_group(
+    store: Store, queue_id: QueueId, group: str, *, serial: bool = False
+) -> Group | None:
     """Read a group's registration; None if it is not registered. One read."""
-    row = _read_row(store, queue_id, group_key(group))
+    row = _read_row(store, queue_id, group_key(group), serial=serial)
     return group_of(row) if row else None
 
 
@@ -66,6 +71,43 @@ def read_groups(store: Store, queue_id: QueueId) -> list[Group]:
     """Read the registered groups, by name. One read."""
     rows = store.read_rows(partition_of_ledger(queue_id), Slice(kinds=("group",)))
     return [group_of(row) for row in rows.rows]
+
+
+def read_holds(store: Store, queue_id: QueueId, group: str) -> list[Hold]:
+    """Read what holds ``finalised`` for a group that is being sought. One serial read."""
+    rows = store.read_rows(partition_of_ledger(queue_id), Slice(kinds=("hold",)), serial=True)
+    return [hold for hold in map(hold_of, rows.rows) if hold.group == group]
+
+
+def find_position(
+    store: Store, queue_id: QueueId, head: LedgerHead, position: StartingPosition
+) -> int:
+    """The monoton that a position stands for, which may be finalised. No read but for an instant.
+
+    An instant stands for the first block, in the order of monotons, that was published then or
+    later, by the coordinators' clocks; reads all the blocks. Blocks that are trimmed already
+    can't be found: what is there instead is what still exists.
+
+    Raises:
+        QueueStateError: No message has that monoton yet.
+    """
+    match position:
+        case "earliest":
+            return head.finalised
+        case "latest":
+            return head.next
+        case datetime():
+            found = (
+                each for each in read_blocks(store, queue_id) if each.published_at >= position
+            )
+            return next((min(each.monotons.start, head.next) for each in found), head.next)
+    if position > head.next:
+        raise QueueStateError(
+            f"queue {queue_id} has no monoton {position} yet: it holds "
+            f"{Range(head.finalised, head.next)}; begin at {head.next}, or at latest, for what "
+            "comes next"
+        )
+    return position
 
 
 def read_block_at(

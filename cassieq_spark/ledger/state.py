@@ -22,7 +22,7 @@ class LedgerHead:
         next: Monoton that the next published message gets.
         finalised: Everything below is settled for every group.
         fence: No block begun at or before this instant may be published any more.
-        groups_version: How often a group was registered or removed.
+        groups_version: How often a group was registered, removed, or about to be sought.
     """
 
     next: int
@@ -33,10 +33,32 @@ class LedgerHead:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A consumer group as the ledger knows it: the first monoton that it is owed."""
+    """A consumer group as the ledger knows it.
+
+    Attributes:
+        name: Its name.
+        starts_at: First monoton that it is owed.
+        registered_as: The groups version that its registration made; never used twice.
+    """
 
     name: str
     starts_at: int
+    registered_as: int
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Keeps ``finalised`` at or below a monoton to which a group is being sought.
+
+    Attributes:
+        number: The groups version that it made; never used twice.
+        group: Name of the group.
+        position: Where the group is to stand.
+    """
+
+    number: int
+    group: str
+    position: int
 
 
 def sink_key(sink: str) -> RowKey:
@@ -47,6 +69,11 @@ def sink_key(sink: str) -> RowKey:
 def group_key(group: str) -> RowKey:
     """The row of a consumer group."""
     return ("group", 0, group)
+
+
+def hold_key(number: int, group: str) -> RowKey:
+    """The row of a hold."""
+    return ("hold", number, group)
 
 
 def block_key(first_monoton: int) -> RowKey:
@@ -72,7 +99,13 @@ def last_batch_of(row: Row) -> int:
 def group_of(row: Row) -> Group:
     """Decode a group row."""
     values: Any = row
-    return Group(values["name"], values["starts_at"])
+    return Group(values["name"], values["starts_at"], values["groups_version"])
+
+
+def hold_of(row: Row) -> Hold:
+    """Decode a hold row."""
+    values: Any = row
+    return Hold(values["position"], values["name"], values["starts_at"])
 
 
 def block_of(row: Row) -> LedgerBlock:

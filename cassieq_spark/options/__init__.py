@@ -7,7 +7,13 @@ Pure. `kinds` says what sorts of values there are, `declaration` how a field bec
 from __future__ import annotations
 
 from cassieq_spark.options.cluster import options_from_session
-from cassieq_spark.options.roles import SinkOptions, SourceOptions
+from cassieq_spark.options.roles import MESSAGES, SinkOptions, SourceOptions
 from cassieq_spark.options.table import documentation
 
-__all__ = ["SinkOptions", "SourceOptions", "documentation", "options_from_session"]
+__all__ = [
+    "MESSAGES",
+    "SinkOptions",
+    "SourceOptions",
+    "documentation",
+    "options_from_session",
+]

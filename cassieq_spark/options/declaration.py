@@ -12,17 +12,34 @@ from cassieq_spark.options.kinds import Kind
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """What a user knows of an option; ``key`` in the case of letters that the docs show."""
+    """What a user knows of an option.
+
+    Attributes:
+        key: In the case of letters that the docs show.
+        kind: What sort of value it takes.
+        meaning: What it does.
+        secret: Whether it is kept out of errors and reprs.
+        unless: Another option, and the value of it with which this one, required otherwise, may
+            be left out.
+    """
 
     key: str
     kind: Kind[Any]
     meaning: str
     secret: bool = False
+    unless: tuple[str, str] | None = None
 
 
-def option(key: str, kind: Kind[Any], meaning: str, *, secret: bool = False) -> dict[str, Option]:
-    """Metadata that makes a dataclass field an option; a ``secret`` is in no error and no repr."""
-    return {"option": Option(key, kind, meaning, secret)}
+def option(
+    key: str,
+    kind: Kind[Any],
+    meaning: str,
+    *,
+    secret: bool = False,
+    unless: tuple[str, str] | None = None,
+) -> dict[str, Option]:
+    """Metadata that makes a dataclass field an option; see `Option`."""
+    return {"option": Option(key, kind, meaning, secret, unless)}
 
 
 def declared_options(cls: type[Any]) -> Iterator[tuple[Field[Any], Option]]:
@@ -41,8 +58,8 @@ def read_values(cls: type[Any], given: Mapping[str, str], problems: list[str]) -
     for declared, item in declared_options(cls):
         text = given.get(item.key.lower())
         if text is None:
-            if declared.default is MISSING:
-                problems.append(explain_missing(item.key))
+            if declared.default is MISSING and not _may_be_left_out(item, given):
+                problems.append(explain_missing(item.key, unless=item.unless))
             continue
         try:
             values[declared.name] = item.kind.parse(text)
@@ -54,9 +71,10 @@ def read_values(cls: type[Any], given: Mapping[str, str], problems: list[str]) -
     return values
 
 
-def explain_missing(key: str) -> str:
-    """How to give an option that has no default."""
-    return f"option {key!r} is missing: give it with .option({key!r}, ...)"
+def explain_missing(key: str, *, unless: tuple[str, str] | None = None) -> str:
+    """How to give an option that has no default, or what to give to do without."""
+    exception = f"; only .option({unless[0]!r}, {unless[1]!r}) does without" if unless else ""
+    return f"option {key!r} is missing: give it with .option({key!r}, ...){exception}"
 
 
 def check_both_or_neither(pair: Mapping[str, object]) -> None:
@@ -66,3 +84,10 @@ def check_both_or_neither(pair: Mapping[str, object]) -> None:
         raise OptionError(
             f"option {given!r} needs {missing!r}: give both or neither with .option(..., ...)"
         )
+
+
+def _may_be_left_out(item: Option, given: Mapping[str, str]) -> bool:
+    if item.unless is None:
+        return False
+    other, value = item.unless
+    return given.get(other.lower(), "").lower() == value

@@ -56,8 +56,8 @@ def size(most: int) -> Kind[int]:
     return Kind(f"a size such as 64k or 1m, at most {show(most)}", parse, show)
 
 
-def duration(most: timedelta) -> Kind[timedelta]:
-    """Whole milliseconds, from 1 to ``most``.
+def duration(most: timedelta, *, zero: bool = False) -> Kind[timedelta]:
+    """Whole milliseconds, from 1 (or, with ``zero``, from 0) to ``most``.
 
     >>> kind = duration(timedelta(days=1))
     >>> kind.parse("90s"), kind.show(timedelta(hours=2))
@@ -67,9 +67,12 @@ def duration(most: timedelta) -> Kind[timedelta]:
     def parse(text: str) -> timedelta:
         number, unit = _groups(r"([0-9]{1,19})(ms|[smhd])", text.lower())
         milliseconds = int(number) * _MILLISECONDS[unit]
-        return timedelta(milliseconds=_within(1, milliseconds, most // timedelta(milliseconds=1)))
+        limit = most // timedelta(milliseconds=1)
+        return timedelta(milliseconds=_within(0 if zero else 1, milliseconds, limit))
 
     def show(value: timedelta) -> str:
+        if not value:
+            return "0s"
         return _show_largest(_MILLISECONDS, value // timedelta(milliseconds=1))
 
     return Kind(f"a duration such as 500ms, 10s or 5m, at most {show(most)}", parse, show)

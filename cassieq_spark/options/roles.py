@@ -22,16 +22,26 @@ from cassieq_spark.options.kinds import (
     SECONDS,
     TEXT,
     choice,
+    duration,
     name_of,
     size,
     whole_number,
 )
+from cassieq_spark.options.position import POSITION, StartingPosition
 from cassieq_spark.store.connection import ConnectionOptions
 
 #: Set by Spark itself; in lower case, as Spark hands keys over.
 _OF_SPARK = frozenset({"checkpointlocation", "queryname"})
 _LARGEST_MESSAGE = 8 << 20
 _LARGEST_BIGINT = 2**63 - 1
+
+#: What a write does.
+PUBLISH, ACK, RELEASE = "publish", "ack", "release"
+
+#: The view that a stream reads, and a batch read by default.
+MESSAGES = "messages"
+#: The view that is not of one queue.
+QUEUES = "queues"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +96,24 @@ class SinkOptions(RoleOptions):
             "`foreachBatch`, the batch id.",
         ),
     )
+    operation: str = field(
+        default=PUBLISH,
+        metadata=option(
+            "operation",
+            choice(PUBLISH, ACK, RELEASE),
+            "What a batch write does: publish its rows, or settle the messages that its column "
+            "`receipt` names: they are done (ack), or to be delivered again (release).",
+        ),
+    )
+    delay: timedelta = field(
+        default=timedelta(0),
+        metadata=option(
+            "delay",
+            duration(timedelta(days=365), zero=True),
+            "With `operation` = release: how much later the messages are delivered again, at the "
+            "earliest.",
+        ),
+    )
     compression: str = field(
         default="lz4",
         metadata=option(
@@ -120,6 +148,21 @@ class SourceOptions(RoleOptions):
 
     role: ClassVar[str] = "reading"
 
+    # A factory, not a default: what may be left out for one view is no default of the others.
+    queue: str = field(
+        default_factory=str,
+        metadata=option(
+            "queue", name_of("queue"), "The queue, which must exist.", unless=("view", QUEUES)
+        ),
+    )
+    view: str = field(
+        default=MESSAGES,
+        metadata=option(
+            "view",
+            choice(MESSAGES, "blocks", "leases", "groups", QUEUES, "stats"),
+            "What a batch read shows: [views.md](views.md). A stream reads messages.",
+        ),
+    )
     group: str | None = field(
         default=None,
         metadata=option(
@@ -129,12 +172,22 @@ class SourceOptions(RoleOptions):
             "looks.",
         ),
     )
-    starting_position: str = field(
+    starting_position: StartingPosition = field(
         default="earliest",
         metadata=option(
             "startingPosition",
-            choice("earliest", "latest"),
-            "Where a group that the queue does not know yet begins.",
+            POSITION,
+            "Where a group that the queue does not know yet begins: with what still exists, with "
+            "what comes, at a monoton, or with what was published at an instant or later.",
+        ),
+    )
+    fail_on_data_loss: bool = field(
+        default=True,
+        metadata=option(
+            "failOnDataLoss",
+            BOOLEAN,
+            "Whether a new group whose `startingPosition` is deleted already is refused; "
+            "otherwise it begins with what still exists.",
         ),
     )
     max_messages_per_trigger: int = field(
@@ -159,12 +212,27 @@ class SourceOptions(RoleOptions):
         metadata=option("includeHeaders", BOOLEAN, "Whether rows have the column `headers`."),
     )
 
+    include_receipts: bool = field(
+        default=False,
+        metadata=option(
+            "includeReceipts",
+            BOOLEAN,
+            "Whether rows of a stream have the column `receipt`, by which a write with "
+            "`operation` settles a message.",
+        ),
+    )
+
     def stream_group(self) -> str:
-        """The group, which a stream must have.
+        """The group, which a stream must have, and it must be one of messages.
 
         Raises:
-            OptionError: There is none.
+            OptionError: There is no group, or another view is asked for.
         """
+        if self.view != MESSAGES:
+            raise OptionError(
+                f"a stream reads messages: option 'view' is {self.view!r}, which is for "
+                "spark.read; leave it out"
+            )
         if self.group is None:
             raise OptionError("a stream reads as a consumer group: " + explain_missing("group"))
         return self.group

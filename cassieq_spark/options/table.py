@@ -32,6 +32,8 @@ def documentation() -> str:
 def _table_row(declared: Field[Any], item: Option) -> str:
     if declared.default is MISSING:
         default = "required"
+        if item.unless:
+            default += " unless `{}` is `{}`".format(*item.unless)
     elif declared.default is None:
         default = "none"
     else:

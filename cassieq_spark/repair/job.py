@@ -43,7 +43,7 @@ LOSS = 1
 USAGE = 2
 FAILED = 3
 
-_WRITE_TIMEOUT: Kind[timedelta] = duration(timedelta(days=30))
+_WRITE_TIMEOUT: Kind[timedelta] = duration(timedelta(days=30), zero=True)
 _BY_THE_CALLER = (OptionError, SetupError, ConnectError, MissingSchemaError, QueueStateError)
 
 
@@ -179,8 +179,6 @@ def _steps(text: str) -> tuple[Step, ...]:
 
 
 def _duration(text: str) -> timedelta:
-    if text.rstrip("dhms") == "0":
-        return timedelta(0)
     try:
         return _WRITE_TIMEOUT.parse(text)
     except ValueError as error:

@@ -15,14 +15,15 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from cassieq_spark.blocks import write_block
 from cassieq_spark.errors import InvariantError, OptionError
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_last_batch
 from cassieq_spark.model import Draft, QueueDefinition, SinkBatch
 from cassieq_spark.options import SinkOptions
+from cassieq_spark.options.roles import PUBLISH
 from cassieq_spark.queues import read_queue
 from cassieq_spark.sink.columns import validate_schema
-from cassieq_spark.sink.write import write_block
 from cassieq_spark.store import open_store
 from cassieq_spark.store.protocol import Store
 
@@ -81,6 +82,11 @@ class MessageStreamWriter(_Writing, DataSourceStreamArrowWriter):
     """Publishes every micro-batch of a query once, whoever replays it how often."""
 
     def __init__(self, options: SinkOptions, schema: StructType, *, overwrite: bool) -> None:
+        if options.operation != PUBLISH:
+            raise OptionError(
+                "option 'operation' is for batch writes: settle inside foreachBatch, with "
+                "batch.select('receipt').write"
+            )
         if options.txn_app_id is not None:
             raise OptionError(
                 "option 'txnAppId' is for batch writes: a streaming query publishes every "

@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from cassieq_spark.ledger.read import locate, read_head
-from cassieq_spark.model import Range
+from cassieq_spark.model import Range, Ranges
 from cassieq_spark.options import SourceOptions
 from cassieq_spark.queues import read_queue
 from cassieq_spark.source.fetch import fetch
@@ -31,7 +31,7 @@ class MessageReader(DataSourceReader):
         head = read_head(store, queue.queue_id)
         visible = Range(head.finalised, head.next)
         blocks = locate(store, queue.queue_id, visible)
-        pieces = pieces_of(blocks, visible, deliveries=None)
+        pieces = pieces_of(blocks, Ranges.of(visible), deliveries=None)
         tasks = cut_tasks(pieces, queue, self._options.messages_per_task)
         # Of no partitions at all, Spark makes one of its own, which `read` could not understand.
         return [TaskPartition(queue, task) for task in tasks or [()]]

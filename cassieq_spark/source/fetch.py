@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 
 import pyarrow as pa
 
@@ -17,23 +18,40 @@ _SMALL = 512
 
 
 def fetch(
-    store: Store, queue: QueueDefinition, task: Task, *, include_headers: bool
+    store: Store,
+    queue: QueueDefinition,
+    task: Task,
+    *,
+    include_headers: bool,
+    receipt_prefix: str | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Read the messages of a task in order. One read for each bucket; no side effect.
+
+    Args:
+        store: Where the queue is kept.
+        queue: Which queue.
+        task: Which messages.
+        include_headers: Whether the rows have a column ``headers``.
+        receipt_prefix: What their receipts begin with; None for rows without receipts.
 
     Raises:
         LeaseLostError: Messages are not there any more.
     """
-    batches = (
-        batch
-        for piece in task
-        for batch in _fetch_piece(store, queue, piece, include_headers=include_headers)
+    as_rows = partial(
+        message_rows,
+        queue=queue.name,
+        include_headers=include_headers,
+        receipt_prefix=receipt_prefix,
     )
+    batches = (batch for piece in task for batch in _fetch_piece(store, queue, piece, as_rows))
     return _put_together(batches)
 
 
 def _fetch_piece(
-    store: Store, queue: QueueDefinition, piece: Piece, *, include_headers: bool
+    store: Store,
+    queue: QueueDefinition,
+    piece: Piece,
+    as_rows: Callable[..., pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
     at = piece.offsets.start
     for _, chunk in store.read_chunks(queue.queue_id, bucket_slices(piece, queue)):
@@ -42,13 +60,11 @@ def _fetch_piece(
         if chunk.start > at:
             break
         messages = decode(chunk, piece.offsets)
-        yield message_rows(
+        yield as_rows(
             messages,
-            queue=queue.name,
             first_monoton=piece.first_monoton + at - piece.offsets.start,
             published_at=piece.published_at,
             delivery_count=piece.deliveries,
-            include_headers=include_headers,
         )
         at += messages.num_rows
     if at < piece.offsets.stop:

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from cassieq_spark.delivery.plan import Leased
 from cassieq_spark.errors import QueueStateError
-from cassieq_spark.model import QueueId, Range
+from cassieq_spark.model import QueueId, Ranges
 
 _VERSION = 1
 _ADVICE = "use the checkpoint location of the query that wrote it, or a new one"
@@ -55,10 +55,7 @@ def encode(offset: Offset) -> dict[str, Any]:
         "lease": str(offset.lease),
         "pointer": offset.pointer,
         "queue_id": offset.queue_id,
-        "ranges": [
-            [each.slot, each.monotons.start, each.monotons.stop, each.deliveries]
-            for each in offset.leased
-        ],
+        "ranges": [[each.slot, str(each.monotons), each.deliveries] for each in offset.leased],
         "v": _VERSION,
     }
 
@@ -97,7 +94,7 @@ def decode(values: Mapping[str, Any], *, queue_id: QueueId, group: str) -> Offse
         lease=UUID(values["lease"]),
         pointer=values["pointer"],
         leased=tuple(
-            Leased(slot, Range(start, stop), deliveries)
-            for slot, start, stop, deliveries in values["ranges"]
+            Leased(slot, Ranges.parse(ranges), deliveries)
+            for slot, ranges, deliveries in values["ranges"]
         ),
     )

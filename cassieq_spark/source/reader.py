@@ -15,6 +15,9 @@ from cassieq_spark.delivery.plan import Leased, Wish
 from cassieq_spark.errors import QueueStateError, StoreError
 from cassieq_spark.ledger.read import locate, read_head
 from cassieq_spark.model import QueueDefinition
+from cassieq_spark.receipts import receipt_prefix
+from cassieq_spark.source.dead_letters import bury
+from cassieq_spark.source.figures import Gauge, Seen
 from cassieq_spark.source.heartbeat import LEASE_LOST, Heartbeat
 from cassieq_spark.source.offsets import Offset, decode, encode
 from cassieq_spark.source.tasks import Task, cut_tasks, pieces_of
@@ -22,6 +25,8 @@ from cassieq_spark.store.protocol import Store
 
 logger = logging.getLogger(__name__)
 
+#: A replayed batch has fewer messages than before.
+LEFT_OUT = "replay.left_out"
 #: What a stopping query held is due for others.
 RELEASED = "lease.released"
 #: Releasing failed: what the query held is due when its lease runs out.
@@ -40,9 +45,10 @@ class Reader:
         group: Which group; made if there is none.
         starting: Where a new group starts.
         length: How long a lease lasts without a heartbeat.
+        fail_on_data_loss: Whether a new group may not start where messages are deleted already.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (each is a choice of its own, by name)
         self,
         store: Store,
         queue: QueueDefinition,
@@ -50,8 +56,15 @@ class Reader:
         *,
         starting: StartingPosition,
         length: timedelta,
+        fail_on_data_loss: bool = True,
     ) -> None:
-        ensure_group(store, queue.queue_id, group, starting=starting)
+        ensure_group(
+            store,
+            queue.queue_id,
+            group,
+            starting=starting,
+            fail_on_data_loss=fail_on_data_loss,
+        )
         self._store = store
         self.queue = queue
         self._delivery = Delivery(store, queue.queue_id, group)
@@ -61,6 +74,7 @@ class Reader:
         self._leased: tuple[Leased, ...] = ()
         self._target: int | None = None
         self._idle_since: float | None = None
+        self.gauge = Gauge(store, queue.queue_id)
 
     def aim(self) -> None:
         """Deliver what is there now, and then nothing more (AvailableNow). One read."""
@@ -85,11 +99,14 @@ class Reader:
                 length=self._length,
                 limit=limit,
                 stop=head.next if self._target is None else min(head.next, self._target),
+                max_deliveries=self.queue.max_deliveries,
                 prefer_fresh=before is not None and before.is_redelivery,
             )
         )
-        self._report_lost(before, batch.acked)
+        self._report_lost(before, batch.acked_slots)
+        self.gauge.see(Seen(batch, before.lease if before else None, head.next))
         self._hold(batch.lease if batch.leased else None, batch.leased)
+        bury(self._store, self.queue, self._delivery, batch.dead)
         if not batch.leased:
             self._idle_since = time.monotonic()
             return done
@@ -104,7 +121,9 @@ class Reader:
             )
         )
 
-    def tasks(self, end: Mapping[str, Any], *, messages_per_task: int) -> list[Task]:
+    def tasks(
+        self, end: Mapping[str, Any], *, messages_per_task: int, limit: int | None = None
+    ) -> list[Task]:
         """Find the messages of the batch that ends at ``end``. Two reads for each range.
 
         A batch that this process has not leased is one that Spark replays: its lease is taken up
@@ -114,17 +133,25 @@ class Reader:
         if offset is None:
             return []
         if offset.lease != self._held:
-            self._take_again(offset)
+            self._take_again(offset, limit)
         pieces = [
             piece
             for each in self._leased
+            if each.monotons
             for piece in pieces_of(
-                locate(self._store, self.queue.queue_id, each.monotons),
+                locate(self._store, self.queue.queue_id, each.monotons.hull),
                 each.monotons,
                 deliveries=each.deliveries,
             )
         ]
         return cut_tasks(pieces, self.queue, messages_per_task)
+
+    @property
+    def receipt_prefix(self) -> str:
+        """What the receipts of the batch in hand begin with; empty if there is none."""
+        if self._held is None:
+            return ""
+        return receipt_prefix(self.queue.queue_id, self._delivery.group, self._held)
 
     def stop(self) -> None:
         """Release what is held, for whoever comes next. Two reads and one LWT; never raises."""
@@ -153,21 +180,41 @@ class Reader:
         if lease is not None:
             self._heartbeat.hold(lease, [each.slot for each in leased])
 
-    def _take_again(self, offset: Offset) -> None:
-        leased = self._delivery.take_again(offset.lease, length=self._length)
+    def _take_again(self, offset: Offset, limit: int | None) -> None:
+        wish = Wish(
+            held=offset.lease,
+            lease=uuid4(),
+            length=self._length,
+            limit=limit,
+            stop=offset.pointer,
+            max_deliveries=self.queue.max_deliveries,
+        )
+        leased = self._delivery.take_again(wish)
         self._hold(offset.lease, leased)
-        lost = _count(offset.leased) - _count(leased)
-        if lost:
-            self._warn_lost(lost, "a replayed batch leaves them out")
+        left_out = _count(offset.leased) - _count(leased)
+        if left_out:
+            logger.warning(
+                "%s: a replayed batch leaves out %d messages: others have them, or they were "
+                "settled, or the batch has failed too often to be handed out whole",
+                self._delivery,
+                left_out,
+                extra={
+                    "action": LEFT_OUT,
+                    "queue": self.queue.queue_id,
+                    "group": self._delivery.group,
+                    "count": left_out,
+                },
+            )
 
-    def _report_lost(self, before: Offset | None, acked: int) -> None:
+    def _report_lost(self, before: Offset | None, acked_slots: frozenset[int]) -> None:
         if before is None or before.lease != self._held:
             return
-        lost = _count(self._leased) - acked
+        lost = sum(each.monotons.count for each in self._leased if each.slot not in acked_slots)
         if lost:
             self._warn_lost(lost, "their batch is done all the same, so they may be duplicates")
 
     def _warn_lost(self, count: int, consequence: str) -> None:
+        self.gauge.lose(count)
         logger.warning(
             "%s: the lease of %d messages ran out and they went to other readers; %s",
             self._delivery,
@@ -188,4 +235,4 @@ class Reader:
 
 
 def _count(leased: tuple[Leased, ...]) -> int:
-    return sum(len(each.monotons) for each in leased)
+    return sum(each.monotons.count for each in leased)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import threading
 from collections.abc import Iterator, Mapping
@@ -16,7 +17,6 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from cassieq_spark.delivery.groups import StartingPosition
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.options import SourceOptions
 from cassieq_spark.queues import read_queue
@@ -26,6 +26,11 @@ from cassieq_spark.source.reader import Reader
 from cassieq_spark.source.tasks import Task
 from cassieq_spark.store import open_store
 
+logger = logging.getLogger(__name__)
+
+#: The progress of a batch comes without figures.
+REPORT_FAILED = "progress.report_failed"
+
 
 @dataclass(frozen=True)
 class TaskPartition(InputPartition):
@@ -33,6 +38,7 @@ class TaskPartition(InputPartition):
 
     queue: QueueDefinition
     task: Task
+    receipt_prefix: str = ""
 
 
 class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -65,12 +71,33 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         return cast("dict[str, Any]", self._open().next_batch(start, limit=most))
 
+    def reportLatestOffset(self) -> dict[str, int] | None:
+        """Figures for the query's progress, see `cassieq_spark.progress`; never raises."""
+        try:
+            return self._reader.gauge.report() if self._reader else None
+        except Exception as error:  # noqa: BLE001 - whatever it is, no figure is worth a query
+            logger.warning(
+                "could not tell the figures of the query: %s",
+                error,
+                extra={
+                    "action": REPORT_FAILED,
+                    "queue": self._options.queue,
+                    "group": self._group,
+                },
+            )
+            return None
+
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[InputPartition]:
         """The tasks of the batch that ends at ``end``; takes its lease again if it is a replay."""
         del start
         reader = self._open()
-        tasks = reader.tasks(end, messages_per_task=self._options.messages_per_task)
-        return [TaskPartition(reader.queue, task) for task in tasks]
+        tasks = reader.tasks(
+            end,
+            messages_per_task=self._options.messages_per_task,
+            limit=self._options.max_messages_per_trigger,
+        )
+        prefix = reader.receipt_prefix
+        return [TaskPartition(reader.queue, task, prefix) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """On an executor: fetch a task's messages."""
@@ -80,6 +107,7 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             task.queue,
             task.task,
             include_headers=self._options.include_headers,
+            receipt_prefix=task.receipt_prefix if self._options.include_receipts else None,
         )
 
     def commit(self, end: Mapping[str, Any]) -> None:
@@ -98,8 +126,9 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 store,
                 queue,
                 self._group,
-                starting=cast("StartingPosition", self._options.starting_position),
+                starting=self._options.starting_position,
                 length=self._options.lease or queue.lease,
+                fail_on_data_loss=self._options.fail_on_data_loss,
             )
             _survive_termination()
         return self._reader

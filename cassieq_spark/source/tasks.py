@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 from uuid import UUID
 
-from cassieq_spark.model import BucketSlice, LedgerBlock, QueueDefinition, Range
+from cassieq_spark.model import BucketSlice, LedgerBlock, QueueDefinition, Range, Ranges
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,21 +63,21 @@ def cut_tasks(
 
 
 def pieces_of(
-    blocks: Sequence[LedgerBlock], monotons: Range, *, deliveries: int | None
+    blocks: Sequence[LedgerBlock], monotons: Ranges, *, deliveries: int | None
 ) -> list[Piece]:
-    """The pieces of these blocks that hold ``monotons``."""
-    shared = [(block, block.offsets(monotons)) for block in blocks]
-    return [
-        Piece(
-            block.block,
-            offsets,
-            block.monotons.start + offsets.start,
-            block.published_at,
-            deliveries,
-        )
-        for block, offsets in shared
-        if offsets
-    ]
+    """The pieces of these blocks, which are in order, that hold ``monotons``."""
+    pieces: list[Piece] = []
+    parts, begin = monotons.parts, 0
+    for block in blocks:
+        while begin < len(parts) and parts[begin].stop <= block.monotons.start:
+            begin += 1
+        for part in islice(parts, begin, None):
+            offsets = block.offsets(part)
+            if not offsets:
+                break
+            first = block.monotons.start + offsets.start
+            pieces.append(Piece(block.block, offsets, first, block.published_at, deliveries))
+    return pieces
 
 
 def bucket_slices(piece: Piece, queue: QueueDefinition) -> Iterator[BucketSlice]:

@@ -37,6 +37,8 @@ SHAPES = {
             "bucket_size": "int",
             "chunk_size": "int",
             "lease_seconds": "int",
+            "max_deliveries": "int",
+            "dead_letter_queue": "text",
             "created_at": "timestamp",
         },
     ),
@@ -56,7 +58,8 @@ SHAPES = {
             "published_at": "timestamp",
             # sink: id in the key; its last batch
             "batch_id": "bigint",
-            # group: name in the key
+            # group (name in the key; its groups_version is that of its registration) and hold
+            # (position = groups version that it made, name = group): first monoton owed
             "starts_at": "bigint",
             "created_at": "timestamp",
         },
@@ -69,11 +72,11 @@ SHAPES = {
             "pointer": "bigint",
             "waiting_from": "bigint",
             "waiting_version": "bigint",
-            # slot (ordinal = its number), waiting (ordinal = due time in ms, position = start)
-            "start": "bigint",
-            "stop": "bigint",
+            # slot (ordinal = its number), waiting (ordinal = due time in ms, position = first
+            # monoton): which monotons, as "0-3,5-9"; none in a free slot
+            "ranges": "text",
             "deliveries": "int",
-            # slot
+            # slot; registration (ordinal = groups version that it made): a token of its state
             "lease": "uuid",
             "due_at": "timestamp",
         },

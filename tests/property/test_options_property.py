@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import timedelta, timezone
 from typing import Any
 
 import pytest
@@ -21,13 +21,25 @@ from cassieq_spark.options.kinds import (
     size,
     whole_number,
 )
+from cassieq_spark.options.position import POSITION
 
 Role = type[SinkOptions] | type[SourceOptions]
+
+
+def minutes_from_utc(minutes: int) -> timezone:
+    return timezone(timedelta(minutes=minutes))
+
 
 LONGEST = timedelta(days=30)
 NAMES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,199}", fullmatch=True)
 KINDS_AND_VALUES: list[tuple[Kind[Any], st.SearchStrategy[Any]]] = [
     (BOOLEAN, st.booleans()),
+    (
+        POSITION,
+        st.sampled_from(["earliest", "latest"])
+        | st.integers(0, 2**63 - 1)
+        | st.datetimes(timezones=st.integers(-1439, 1439).map(minutes_from_utc)),
+    ),
     (HOSTS, st.lists(st.from_regex(r"[a-z0-9.-]+(:[1-9][0-9]{3})?", fullmatch=True), min_size=1)),
     (KEYSPACE, st.from_regex(r"[a-z][a-z0-9_]{0,47}", fullmatch=True)),
     (SECONDS, st.integers(1, 2**31 - 1).map(lambda n: timedelta(seconds=n))),

@@ -16,20 +16,28 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from cassieq_spark.delivery.groups import StartingPosition, ensure_group, read_group_states
-from cassieq_spark.delivery.lease import Batch, Delivery
-from cassieq_spark.delivery.plan import Wish
-from cassieq_spark.errors import NotAppliedError, OutcomeUnknownError
+from cassieq_spark.delivery.groups import (
+    StartingPosition,
+    delete_group,
+    ensure_group,
+    read_group_states,
+    seek_group,
+)
+from cassieq_spark.delivery.lease import Delivery
+from cassieq_spark.delivery.plan import Leased, Wish
+from cassieq_spark.delivery.state import slot_key
+from cassieq_spark.errors import NotAppliedError, OutcomeUnknownError, QueueStateError
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_blocks, read_head
 from cassieq_spark.ledger.sweep import finalise, raise_fence, trim
-from cassieq_spark.model import Chunk, Draft, LedgerBlock, SinkBatch, block_time
+from cassieq_spark.model import Chunk, Draft, LedgerBlock, Range, Ranges, SinkBatch, block_time
 from cassieq_spark.queues import create_queue
 from cassieq_spark.stats import queue_stats
 from cassieq_spark.store import race
 from cassieq_spark.store.memory import MemoryStore
+from cassieq_spark.store.protocol import Update, When, partition_of_delivery
 from tests.support.faults import FakeClock, Fault, TroubledStore, make_block_id
-from tests.support.queue_model import QueueModel
+from tests.support.queue_model import QueueModel, members
 
 LEASE = timedelta(seconds=3)
 BUCKET = 4
@@ -40,7 +48,8 @@ PAIRS = st.permutations(range(3)).map(lambda numbers: numbers[:2])
 LIMITS = st.none() | st.integers(1, 7)
 COUNTS = st.lists(st.integers(1, 6), min_size=1, max_size=3)
 BATCHES = st.none() | st.builds(SinkBatch, st.sampled_from(["left", "right"]), st.integers(0, 3))
-STARTING = st.sampled_from(["earliest", "latest"])
+POSITIONS = st.sampled_from(["earliest", "latest"]) | st.integers(0, 40)
+GROUPS = st.sampled_from(["one", "two"])
 PAUSES = st.sampled_from([timedelta(0), timedelta(milliseconds=1), LEASE, 2 * LEASE])
 
 
@@ -142,9 +151,11 @@ class QueueMachine(RuleBasedStateMachine):
 
     # -- readers ------------------------------------------------------------------------------
 
-    @rule(group=st.sampled_from(["one", "two"]), starting=STARTING)
+    @rule(group=GROUPS, starting=POSITIONS)
     def make_a_group(self, group: str, starting: StartingPosition) -> None:
-        ensure_group(self.store, self.queue_id, group, starting=starting)
+        if isinstance(starting, int):
+            starting = min(starting, self.model.head.next)
+        ensure_group(self.store, self.queue_id, group, starting=starting, fail_on_data_loss=False)
         assert self.model.groups[group].head is not None
 
     @rule(number=READERS, limit=LIMITS, prefer_fresh=st.booleans(), pause=PAUSES)
@@ -161,7 +172,7 @@ class QueueMachine(RuleBasedStateMachine):
         limit=LIMITS,
         pause=st.sampled_from([timedelta(0), 2 * LEASE]),
         after=st.integers(2, 4),
-        meanwhile=st.sampled_from(["lease", "lease one", "replay", "extend", "release"]),
+        meanwhile=st.sampled_from(["lease", "lease one", "replay", "extend", "release", "settle"]),
     )
     def two_readers_at_once(
         self,
@@ -183,7 +194,7 @@ class QueueMachine(RuleBasedStateMachine):
     def _lease_now(self, number: int, limit: int | None) -> None:
         self._as_reader(number, lambda reader: self._lease(reader, limit, prefer_fresh=False))
 
-    @rule(number=READERS, what=st.sampled_from(["crash", "replay", "extend", "release"]))
+    @rule(number=READERS, what=st.sampled_from(["crash", "replay", "extend", "release", "settle"]))
     def something_else_happens_to_a_reader(self, number: int, what: str) -> None:
         self._something_else(number, what)
 
@@ -193,6 +204,7 @@ class QueueMachine(RuleBasedStateMachine):
             "replay": self._replay,
             "extend": self._extend,
             "release": self._release,
+            "settle": self._settle_every_second,
         }
         self._as_reader(number, happens[what])
 
@@ -220,27 +232,23 @@ class QueueMachine(RuleBasedStateMachine):
         fresh = range(group.pointer, self.model.head.next)
         stop = read_head(self.store, self.queue_id).next
         batch = self._delivery(reader).ack_and_lease(
-            Wish(done, uuid4(), LEASE, limit, stop, prefer_fresh)
+            Wish(done, uuid4(), LEASE, limit, stop, prefer_fresh=prefer_fresh)
         )
-        self._check_batch(reader, batch)
+        self._check_batch(reader, batch.lease, batch.leased)
         if troubles == self.store.troubles:
             assert batch.acked == held
             again = bool(due) and not (prefer_fresh and fresh)
             offered = [min(due)] if again else fresh[:1]
             assert [each.monotons.start for each in batch.leased] == [*offered]
-        assert limit is None or sum(len(each.monotons) for each in batch.leased) <= limit
+        assert limit is None or sum(each.monotons.count for each in batch.leased) <= limit
         known = {batch.lease, *(each.token for each in self.readers)}
         assert self.store.delayed or group.tokens <= before | known, "a lease nobody knows of"
         if batch.leased:
             reader.token, reader.slots = batch.lease, [each.slot for each in batch.leased]
 
-    def _check_batch(self, reader: ReaderModel, batch: Batch) -> None:
-        held = self.model.groups[reader.group].held_by(batch.lease)
-        leased = {
-            at: each.deliveries
-            for each in batch.leased
-            for at in range(each.monotons.start, each.monotons.stop)
-        }
+    def _check_batch(self, reader: ReaderModel, lease: UUID, batch: Sequence[Leased]) -> None:
+        held = self.model.groups[reader.group].held_by(lease)
+        leased = {at: each.deliveries for each in batch for at in members(each.monotons)}
         assert leased == {at: place.deliveries for at, place in held.items()}
 
     def _forget(self, reader: ReaderModel) -> None:
@@ -250,8 +258,9 @@ class QueueMachine(RuleBasedStateMachine):
         if reader.token is None:
             return
         self.model.retaken.add(reader.token)
-        again = self._delivery(reader).take_again(reader.token, length=LEASE)
-        self._check_batch(reader, Batch(reader.token, again, 0, 0))
+        # What was handed out more than once is cut to the limit; the rest waits.
+        again = self._delivery(reader).take_again(Wish(reader.token, uuid4(), LEASE, 3, 0))
+        self._check_batch(reader, reader.token, again)
         reader.slots = [each.slot for each in again]
 
     def _extend(self, reader: ReaderModel) -> None:
@@ -272,6 +281,118 @@ class QueueMachine(RuleBasedStateMachine):
             assert released == len(held)
             assert all(place.due == self.model.now for place in held.values())
         self._forget(reader)
+
+    def _settle_every_second(self, reader: ReaderModel) -> None:
+        """What is left has gaps."""
+        if reader.token is None:
+            return
+        partition = partition_of_delivery(self.queue_id, reader.group)
+        for slot in self.model.groups[reader.group].slots:
+            if slot.lease == reader.token and slot.monotons:
+                done = members(slot.monotons)[::2]
+                self.model.settled |= {(reader.token, at) for at in done}
+                left = slot.monotons - Ranges.of(*(Range(at, at + 1) for at in done))
+                still = (
+                    When("lease", "=", reader.token),
+                    When("ranges", "=", str(slot.monotons)),
+                )
+                op = Update(slot_key(slot.number), {"ranges": str(left)}, when=still)
+                assert self.memory.cas(partition, [op])
+                self.model.watch(partition)
+
+    # -- groups that move ---------------------------------------------------------------------
+
+    @rule(group=GROUPS, position=POSITIONS, force=st.booleans(), pause=PAUSES)
+    def seek(
+        self, group: str, position: StartingPosition, *, force: bool, pause: timedelta
+    ) -> None:
+        self.clock.advance(pause)
+        self._seek(group, position, force=force)
+
+    def _seek(self, name: str, position: StartingPosition, *, force: bool) -> None:
+        troubles, group = self.store.troubles, self.model.groups.get(name)
+        now, head = self.model.now, self.model.head
+        refused = group is None or (
+            isinstance(position, int) and not head.finalised <= position <= head.next
+        )
+        if group is not None and not force:
+            due = group.due(now)
+            refused |= any(each.token and at not in due for at, each in group.places.items())
+        try:
+            target = seek_group(self.store, self.queue_id, name, position, force=force)
+        except QueueStateError:
+            assert refused or self.store.troubles > troubles
+            return
+        if troubles == self.store.troubles:
+            assert not refused
+            assert self.model.groups[name].pointer == target
+            assert name not in {hold.group for hold in self.model.holds.values()}
+
+    @rule(group=GROUPS, force=st.booleans())
+    def delete(self, group: str, *, force: bool) -> None:
+        self._delete(group, force=force)
+
+    def _delete(self, name: str, *, force: bool) -> None:
+        troubles, known = self.store.troubles, name in self.model.groups
+        try:
+            found = delete_group(self.store, self.queue_id, name, force=force)
+        except QueueStateError:
+            assert not force or self.store.troubles > troubles
+            return
+        if troubles == self.store.troubles:
+            assert found or not known
+            assert name not in self.model.groups
+            assert not self.memory.read_rows(partition_of_delivery(self.queue_id, name)).rows
+
+    @rule(
+        what=st.sampled_from(["seek", "delete", "sweep", "make"]),
+        group=GROUPS,
+        positions=st.tuples(POSITIONS, POSITIONS),
+        force=st.booleans(),
+        pause=PAUSES,
+        fault=st.none() | st.sampled_from(Fault),
+        after=st.integers(0, 14),
+        meanwhile=st.sampled_from(
+            ["seek", "delete", "sweep", "make", "lease", "publish", "arrive", "fault"]
+        ),
+    )
+    def groups_change_in_trouble(  # noqa: PLR0913 (what, to whom, and in which trouble)
+        self,
+        *,
+        what: str,
+        group: str,
+        positions: tuple[StartingPosition, StartingPosition],
+        force: bool,
+        pause: timedelta,
+        fault: Fault | None,
+        after: int,
+        meanwhile: str,
+    ) -> None:
+        one, other = positions
+        actions: dict[str, Callable[[], None]] = {
+            "seek": lambda: self._seek(group, other, force=True),
+            "delete": lambda: self._delete(group, force=True),
+            "sweep": self.sweep,
+            "make": lambda: ensure_group(
+                self.store, self.queue_id, group, starting="earliest", fail_on_data_loss=False
+            ),
+            "lease": lambda: self._lease_now(0 if group == "one" else 3, 3),
+            "publish": lambda: self._publish(self._write([5, 1]), None),
+            "arrive": self.store.arrive,
+            "fault": lambda: setattr(self.store, "fault", fault),
+        }
+        self.clock.advance(pause)
+        self.store.calm()
+        if meanwhile != "fault":
+            self.store.fault = fault
+        self.store.interrupt(actions[meanwhile], after=after)
+        if what == "seek":
+            self._seek(group, one, force=force)
+        elif what == "delete":
+            self._delete(group, force=force)
+        else:
+            actions[what]()
+        self.store.calm()
 
     # -- the sweep ----------------------------------------------------------------------------
 
@@ -352,6 +473,10 @@ class QueueMachine(RuleBasedStateMachine):
         while self.store.late:
             self.store.arrive()
         self.clock.advance(2 * LEASE)
+        # What a seek left that broke off, another one clears away.
+        for name in {hold.group for hold in self.model.holds.values()}:
+            seek_group(self.store, self.queue_id, name, "earliest", force=True)
+        assert not self.model.holds
         for name, group in self.model.groups.items():
             reader = ReaderModel(name)
             ensure_group(self.store, self.queue_id, name, starting="earliest")

@@ -6,7 +6,7 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cassieq_spark.model import LedgerBlock, QueueDefinition, Range
+from cassieq_spark.model import LedgerBlock, QueueDefinition, Range, Ranges
 from cassieq_spark.source.tasks import Piece, bucket_slices, cut_tasks, pieces_of
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
@@ -19,7 +19,7 @@ QUEUES = st.builds(
 
 
 @st.composite
-def located(draw: st.DrawFn) -> tuple[list[LedgerBlock], Range]:
+def located(draw: st.DrawFn) -> tuple[list[LedgerBlock], Ranges]:
     """Blocks that tile a stretch of monotons, and messages in it."""
     counts = draw(st.lists(st.integers(1, 60), min_size=1, max_size=6))
     at = first = draw(st.integers(0, 1000))
@@ -27,8 +27,9 @@ def located(draw: st.DrawFn) -> tuple[list[LedgerBlock], Range]:
     for number, count in enumerate(counts):
         blocks.append(LedgerBlock(Range(at, at + count), UUID(int=number), NOW))
         at += count
-    start, stop = sorted(draw(st.tuples(st.integers(first, at), st.integers(first, at))))
-    return blocks, Range(start, stop)
+    ends = st.tuples(st.integers(first, at), st.integers(first, at)).map(sorted)
+    parts = draw(st.lists(ends, max_size=5))
+    return blocks, Ranges.of(*(Range(start, stop) for start, stop in parts))
 
 
 def monotons_in(piece: Piece) -> list[int]:
@@ -37,7 +38,7 @@ def monotons_in(piece: Piece) -> list[int]:
 
 @given(located(), QUEUES, st.integers(1, 100))
 def test_tasks_have_every_message_once_in_order(
-    blocks_and_monotons: tuple[list[LedgerBlock], Range], queue: QueueDefinition, most: int
+    blocks_and_monotons: tuple[list[LedgerBlock], Ranges], queue: QueueDefinition, most: int
 ):
     blocks, monotons = blocks_and_monotons
 
@@ -46,7 +47,7 @@ def test_tasks_have_every_message_once_in_order(
     pieces = [piece for task in tasks for piece in task]
     assert all(tasks)
     assert [at for piece in pieces for at in monotons_in(piece)] == [
-        *range(monotons.start, monotons.stop)
+        at for part in monotons for at in range(part.start, part.stop)
     ]
     for piece in pieces:
         (block,) = (each for each in blocks if each.block == piece.block)
@@ -56,20 +57,20 @@ def test_tasks_have_every_message_once_in_order(
 
 @given(located(), QUEUES, st.integers(1, 100))
 def test_tasks_are_about_as_large_as_asked_and_not_more_than_needed(
-    blocks_and_monotons: tuple[list[LedgerBlock], Range], queue: QueueDefinition, most: int
+    blocks_and_monotons: tuple[list[LedgerBlock], Ranges], queue: QueueDefinition, most: int
 ):
     blocks, monotons = blocks_and_monotons
 
     tasks = cut_tasks(pieces_of(blocks, monotons, deliveries=1), queue, most)
 
     sizes = [sum(len(piece.offsets) for piece in task) for task in tasks]
-    assert len(tasks) <= -(-len(monotons) // most)
+    assert len(tasks) <= -(-monotons.count // most)
     assert all(size < 2 * most for size in sizes)
 
 
 @given(located(), QUEUES, st.integers(1, 100))
 def test_tasks_begin_at_the_widest_borders_that_fit(
-    blocks_and_monotons: tuple[list[LedgerBlock], Range], queue: QueueDefinition, most: int
+    blocks_and_monotons: tuple[list[LedgerBlock], Ranges], queue: QueueDefinition, most: int
 ):
     blocks, monotons = blocks_and_monotons
     grains = (queue.bucket_size, queue.chunk_size, most)
@@ -86,7 +87,7 @@ def test_tasks_begin_at_the_widest_borders_that_fit(
 
 @given(located(), QUEUES)
 def test_slices_reach_every_chunk_of_a_piece_and_stay_in_their_bucket(
-    blocks_and_monotons: tuple[list[LedgerBlock], Range], queue: QueueDefinition
+    blocks_and_monotons: tuple[list[LedgerBlock], Ranges], queue: QueueDefinition
 ):
     blocks, monotons = blocks_and_monotons
 

@@ -10,7 +10,7 @@ from cassieq_spark.delivery.groups import ensure_group
 from cassieq_spark.delivery.lease import Delivery
 from cassieq_spark.delivery.plan import Wish
 from cassieq_spark.ledger.publish import publish
-from cassieq_spark.model import Draft, QueueDefinition, QueueId, Range
+from cassieq_spark.model import Draft, QueueDefinition, QueueId, Ranges
 from cassieq_spark.queues import create_queue
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import Store
@@ -50,6 +50,6 @@ def make_clocked_store() -> tuple[MemoryStore, FakeClock]:
     return MemoryStore(clock), clock
 
 
-def monotons_of(leased: Sequence[object]) -> list[Range]:
+def monotons_of(leased: Sequence[object]) -> list[Ranges]:
     """What was leased, without the rest."""
     return [each.monotons for each in leased]  # type: ignore[attr-defined]

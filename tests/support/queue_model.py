@@ -13,11 +13,20 @@ from uuid import UUID
 
 from cassieq_spark.delivery import state as delivery
 from cassieq_spark.ledger import state as ledger
-from cassieq_spark.model import Draft, LedgerBlock, QueueId, SinkBatch, block_time, to_millis
+from cassieq_spark.model import (
+    Draft,
+    LedgerBlock,
+    QueueId,
+    Ranges,
+    SinkBatch,
+    block_time,
+    to_millis,
+)
 from cassieq_spark.stats import GroupStats
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import (
     Partition,
+    Row,
     partition_of_delivery,
     partition_of_ledger,
 )
@@ -39,6 +48,8 @@ class GroupModel:
     """What a group has been given."""
 
     starts_at: int
+    registered_as: int
+    token: UUID | None = None
     head: delivery.Head | None = None
     slots: tuple[delivery.Slot, ...] = ()
     places: dict[int, Place] = field(default_factory=dict)
@@ -76,7 +87,8 @@ class QueueModel:
     Attributes:
         publishing: Drafts that a publisher tries to publish now, with their batch.
         finished: Tokens whose batch its reader has declared done.
-        retaken: Tokens that a replaying reader takes up again.
+        settled: Single messages that the reader with a token has declared done.
+        retaken: Tokens that a replaying reader takes up again, or gives back in part.
     """
 
     def __init__(
@@ -87,10 +99,12 @@ class QueueModel:
         self._clock = clock
         self._lease = lease
         self.groups: dict[str, GroupModel] = {}
+        self.holds: dict[int, ledger.Hold] = {}
         self.publishing: list[tuple[Sequence[Draft], SinkBatch | None]] = []
         self.published: dict[UUID, LedgerBlock] = {}
         self.sinks: dict[str, int] = {}
         self.finished: set[UUID] = set()
+        self.settled: set[tuple[UUID | None, int]] = set()
         self.retaken: set[UUID] = set()
         self._tokens: set[UUID] = set()
         self.head, self._blocks = self._read_ledger()
@@ -112,16 +126,20 @@ class QueueModel:
         due = group.due(now)
         leased = [at for at, place in group.places.items() if place.token and at not in due]
         depth = self.head.next - group.pointer + len(group.places)
-        oldest = [each for each in self._blocks if group.floor in each.monotons]
+        held = [each.position for each in self.holds.values() if each.group == name]
+        floor = min([group.floor, *held])
+        oldest = [each for each in self._blocks if floor in each.monotons]
         return GroupStats(
             group=name,
             depth=depth,
             leased=len(leased),
             due=len(due),
             waiting=len(group.places) - len(due) - len(leased),
-            oldest_age=self._clock.now - oldest[0].published_at if depth else None,
+            oldest_age=self._clock.now - oldest[0].published_at
+            if floor < self.head.next
+            else None,
             pointer=group.pointer,
-            floor=group.floor,
+            floor=floor,
         )
 
     def check_chunks(self) -> None:
@@ -160,6 +178,8 @@ class QueueModel:
         assert head.finalised <= min(
             (group.floor for group in self.groups.values()), default=head.next
         ), "I7"
+        for hold in self.holds.values():
+            assert head.finalised <= hold.position, (hold, "I7")
 
     def _check_tiling(self) -> None:
         at = self._blocks[0].monotons.start if self._blocks else self.head.finalised
@@ -198,17 +218,35 @@ class QueueModel:
     def _watch_groups(self, old: ledger.LedgerHead) -> None:
         rows = self._store.read_rows(partition_of_ledger(self._queue_id)).rows
         found = [ledger.group_of(row) for row in rows if row["kind"] == "group"]
+        holds = [ledger.hold_of(row) for row in rows if row["kind"] == "hold"]
         new = [each for each in found if each.name not in self.groups]
-        assert self.head.groups_version == old.groups_version + len(new), "I7"
+        removed = self.groups.keys() - {each.name for each in found}
+        placed = [each for each in holds if each.number not in self.holds]
+        changes = len(new) + len(removed) + len(placed)
+        assert self.head.groups_version == old.groups_version + changes, "I7"
+        assert changes <= 1
+        for name in removed:
+            del self.groups[name]
         for group in new:
             assert old.finalised <= group.starts_at <= old.next, (group, "I7")
-            self.groups[group.name] = GroupModel(group.starts_at)
+            assert group.registered_as == self.head.groups_version
+            self.groups[group.name] = GroupModel(group.starts_at, group.registered_as)
+        for hold in placed:
+            assert old.finalised <= hold.position <= old.next, (hold, "I7")
+        self.holds = {hold.number: hold for hold in holds}
+        assert {hold.group for hold in holds} <= self.groups.keys()
 
     # -- delivery -----------------------------------------------------------------------------
 
     def _watch_group(self, name: str) -> None:
-        group = self.groups[name]
         rows = self._store.read_rows(partition_of_delivery(self._queue_id, name)).rows
+        found = [row for row in rows if row["kind"] == "registration"]
+        assert len(found) == (1 if rows else 0), "one registration, or nothing is left"
+        group = self.groups.get(name)
+        if group is None or not found or found[0]["ordinal"] != group.registered_as:
+            return  # left by a group that is removed
+        sought = group.token not in (None, found[0]["lease"])
+        group.token = found[0]["lease"]  # type: ignore[assignment]
         old_head, old_slots, old_places = group.head, group.slots, group.places
         old_pointer = group.pointer
         group.head, group.slots = delivery.head_of(rows[0]), delivery.slots_of(rows)
@@ -216,6 +254,9 @@ class QueueModel:
         if old_head is None:
             assert group.pointer == group.starts_at
             assert not group.places
+            return
+        if sought:
+            self._check_seek(name, group, old_head, old_slots)
             return
         assert old_pointer <= group.pointer <= self.head.next, "I5"
         assert all(at < group.pointer for at in group.places), "I5: offered, and not"
@@ -227,6 +268,27 @@ class QueueModel:
         self._check_rows(group, old_head, old_slots, rows)
         self._tokens |= {slot.lease for slot in group.slots}
 
+    def _check_seek(
+        self,
+        name: str,
+        group: GroupModel,
+        old_head: delivery.Head,
+        old_slots: Sequence[delivery.Slot],
+    ) -> None:
+        """A group begins anew elsewhere."""
+        assert group.head is not None
+        assert self.head.finalised <= group.pointer <= self.head.next, "I7"
+        held = [each.position for each in self.holds.values() if each.group == name]
+        assert min(held) <= group.pointer, "I7: a sweep could pass it"
+        assert not group.places, "I5"
+        assert group.head.waiting_version > old_head.waiting_version, "I5"
+        assert group.head.waiting_from >= old_head.waiting_from
+        for old, new in zip(old_slots, group.slots, strict=True):
+            assert not old.monotons or new.lease not in self._tokens, (old, new, "I6")
+        self._tokens |= {slot.lease for slot in group.slots}
+        group.starts_at = group.pointer
+        group.handed.clear()
+
     def _check_move(
         self, at: int, was: Place | None, now: Place | None, group: GroupModel, *, fresh: bool
     ) -> None:
@@ -234,10 +296,13 @@ class QueueModel:
         lasts_until = self.now + self._lease // timedelta(milliseconds=1)
         if now is None:
             assert was is not None, (move, "I5: stepped over")
-            assert was.token in self.finished, (move, "I6: settled without its token")
+            done = was.token in self.finished or (was.token, at) in self.settled
+            assert done, (move, "I6: settled without its token")
         elif now.token is None:
             assert was is not None, (move, "I5: a settled or fresh message waits")
-            assert _is_due(was, self.now), (move, "I6: taken too early")
+            theirs = was.token in self.retaken
+            assert theirs or _is_due(was, self.now), (move, "I6: taken too early")
+            assert now.deliveries == was.deliveries, (move, "I8")
         elif was is not None and was.token == now.token:
             again = now.deliveries - was.deliveries
             assert again == 0 or (again == 1 and now.token in self.retaken), (move, "I8")
@@ -255,18 +320,25 @@ class QueueModel:
         group: GroupModel,
         old_head: delivery.Head,
         old_slots: Sequence[delivery.Slot],
-        rows: Sequence[object],
+        rows: Sequence[Row],
     ) -> None:
         assert group.head is not None
+        for row in rows:
+            if row["kind"] in ("slot", "waiting"):
+                assert str(Ranges.parse(row["ranges"])) == row["ranges"]  # type: ignore[arg-type]
+            if row["kind"] == "waiting":
+                assert str(row["ranges"]).startswith(f"{row['position']}-"), "not where it is"
         assert group.head.waiting_from >= old_head.waiting_from
-        waiting = delivery.waiting_of(rows)  # type: ignore[arg-type]
+        waiting = delivery.waiting_of(rows)
         assert all(each.due >= group.head.waiting_from for each in waiting), "out of sight"
         assert [slot.number for slot in group.slots] == list(range(len(group.slots)))
         if len(group.slots) > len(old_slots):
-            assert all(slot.monotons for slot in group.slots), "a slot was free"
+            now = self._clock.now
+            taken = [bool(slot.monotons) or slot.due_at > now for slot in group.slots]
+            assert all(taken), "a slot was free"
         fresh = {slot.lease for slot in group.slots if slot.monotons} - self._tokens
         leased = [slot for slot in group.slots if slot.lease in fresh and slot.monotons]
-        assert len(leased) <= 1, "a batch is one range"
+        assert len(leased) <= 1, "a batch is one row"
 
 
 def _places(
@@ -279,10 +351,15 @@ def _places(
     owed += [(each.monotons, Place(None, each.due, each.deliveries)) for each in waiting]
     places: dict[int, Place] = {}
     for monotons, place in owed:
-        for at in range(monotons.start, monotons.stop):
+        for at in members(monotons):
             assert at not in places, (at, place, places[at], "I5, I6: in two places")
             places[at] = place
     return places
+
+
+def members(monotons: Ranges) -> list[int]:
+    """Message by message."""
+    return [at for part in monotons for at in range(part.start, part.stop)]
 
 
 def _is_due(place: Place, now: int) -> bool:

@@ -10,6 +10,7 @@ from cassieq_spark.model import (
     LedgerBlock,
     QueueDefinition,
     Range,
+    Ranges,
     block_time,
     block_timestamp,
     from_millis,
@@ -54,6 +55,81 @@ def test_ranges_share_where_they_overlap():
 )
 def test_a_range_is_cut_at_multiples(whole: Range, parts: list[Range]):
     assert list(whole.split_at_multiples(4)) == parts
+
+
+@pytest.mark.parametrize(
+    ("ranges", "text"),
+    [
+        ([], ""),
+        ([Range(4, 4)], ""),
+        ([Range(5, 9), Range(0, 3)], "0-3,5-9"),
+        ([Range(3, 5), Range(0, 3)], "0-5"),
+        ([Range(0, 5), Range(3, 9)], "0-9"),
+        ([Range(0, 9), Range(3, 5), Range(9, 10)], "0-10"),
+        ([Range(0, 3), Range(3, 3), Range(4, 4), Range(5, 9)], "0-3,5-9"),
+    ],
+)
+def test_ranges_are_kept_in_order_and_joined(ranges: list[Range], text: str):
+    assert str(Ranges.of(*ranges)) == text
+    assert Ranges.parse(text) == Ranges.of(*ranges)
+
+
+def test_text_that_is_not_in_order_is_read_in_order():
+    assert Ranges.parse("5-9,0-3,3-4") == Ranges.parse("0-4,5-9")
+
+
+@pytest.mark.parametrize("text", ["5", "a-b", "3-1", "1-2-3"])
+def test_text_that_names_no_ranges_is_refused(text: str):
+    with pytest.raises(ValueError):  # noqa: PT011 - that it is refused, not how
+        Ranges.parse(text)
+
+
+def test_ranges_know_their_count_members_and_ends():
+    ranges = Ranges.parse("0-3,5-9")
+
+    assert (ranges.count, ranges.start, ranges.hull) == (7, 0, Range(0, 9))
+    assert [at for at in range(10) if at in ranges] == [0, 1, 2, 5, 6, 7, 8]
+    assert list(ranges) == [Range(0, 3), Range(5, 9)]
+    assert ranges
+    assert not Ranges()
+    assert Ranges().count == 0
+
+
+@pytest.mark.parametrize(
+    ("count", "low", "rest"),
+    [
+        (0, "", "0-3,5-9"),
+        (2, "0-2", "2-3,5-9"),
+        (3, "0-3", "5-9"),
+        (4, "0-3,5-6", "6-9"),
+        (7, "0-3,5-9", ""),
+        (99, "0-3,5-9", ""),
+        (None, "0-3,5-9", ""),
+    ],
+)
+def test_ranges_are_split_by_count(count: int | None, low: str, rest: str):
+    parts = Ranges.parse("0-3,5-9").split(count)
+
+    assert parts == (Ranges.parse(low), Ranges.parse(rest))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "left", "shared"),
+    [
+        ("0-9", "", "0-9", ""),
+        ("", "0-9", "", ""),
+        ("0-9", "3-5", "0-3,5-9", "3-5"),
+        ("0-3,5-9", "2-6", "0-2,6-9", "2-3,5-6"),
+        ("0-3,5-9", "3-5", "0-3,5-9", ""),
+        ("0-3,5-9", "0-9", "", "0-3,5-9"),
+        ("0-3,5-9,11-12", "1-2,6-7,8-20", "0-1,2-3,5-6,7-8", "1-2,6-7,8-9,11-12"),
+        ("4-6", "0-1,2-3,8-9", "4-6", ""),
+    ],
+)
+def test_ranges_are_subtracted_and_shared(one: str, other: str, left: str, shared: str):
+    assert str(Ranges.parse(one) - Ranges.parse(other)) == left
+    assert str(Ranges.parse(one) & Ranges.parse(other)) == shared
+    assert str(Ranges.parse(other) & Ranges.parse(one)) == shared
 
 
 @pytest.mark.parametrize(

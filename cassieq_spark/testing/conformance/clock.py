@@ -86,7 +86,7 @@ class ClockContract:
 
     def test_what_has_no_due_time_may_not_be_taken(self, store: Store) -> None:
         delivery = fresh_delivery()
-        put(store, delivery, SLOT, start=0)
+        put(store, delivery, SLOT, ranges="")
 
         assert not _take(store, delivery)
 

@@ -179,13 +179,13 @@ class OperationContract:
 
     def test_delivery_rows_have_kind_ordinal_and_position(self, store: Store) -> None:
         delivery, lease = fresh_delivery(), uuid4()
-        put(store, delivery, ("slot", 3, 0), start=5, stop=9, lease=lease, deliveries=1)
+        put(store, delivery, ("slot", 3, 0), ranges="5-9", lease=lease, deliveries=1)
 
         assert store.cas(
-            delivery, [Update(("slot", 3, 0), {"stop": 5}, (When("lease", "=", lease),))]
+            delivery, [Update(("slot", 3, 0), {"ranges": ""}, (When("lease", "=", lease),))]
         )
 
         (row,) = store.read_rows(delivery).rows
         assert (row["kind"], row["ordinal"], row["position"]) == ("slot", 3, 0)
-        assert (row["start"], row["stop"], row["deliveries"]) == (5, 5, 1)
+        assert (row["ranges"], row["deliveries"]) == ("", 1)
         assert (row["queue_id"], row["consumer_group"]) == delivery.key

@@ -9,6 +9,7 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
+from cassieq_spark.blocks import new_block_id
 from cassieq_spark.cli import app
 from cassieq_spark.delivery.groups import ensure_group
 from cassieq_spark.delivery.lease import Delivery
@@ -16,7 +17,6 @@ from cassieq_spark.delivery.plan import Wish
 from cassieq_spark.errors import OptionError, QueueStateError
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import Draft, QueueId
-from cassieq_spark.sink.write import new_block_id
 from cassieq_spark.store.connection import ConnectionOptions
 from cassieq_spark.store.protocol import Store
 
@@ -51,6 +51,27 @@ def test_a_queue_is_created_shown_and_listed(queue_command: Command, name: str):
     assert name in queue_command("show", name).stdout
     assert name in queue_command("list").stdout
     assert shown in json.loads(queue_command("list", "--json").stdout)
+
+
+def test_a_queue_comes_with_a_dead_letter_queue_unless_told_otherwise(
+    queue_command: Command, name: str
+):
+    def shown(queue: str) -> tuple[int, str | None]:
+        definition = json.loads(queue_command("show", queue, "--json").stdout)
+        return definition["max_deliveries"], definition["dead_letter_queue"]
+
+    assert f"{name}.dead" in queue_command("create", name).stdout
+    assert shown(name) == (5, f"{name}.dead")
+    assert shown(f"{name}.dead") == (0, None)
+
+    queue_command("create", f"{name}-b", "--dead-letter-queue", f"{name}.dead")
+    assert shown(f"{name}-b") == (5, f"{name}.dead")
+    queue_command("create", f"{name}-c", "--max-deliveries", "3", "--drop-dead")
+    assert shown(f"{name}-c") == (3, None)
+    queue_command("create", f"{name}-d", "--max-deliveries", "0")
+    assert shown(f"{name}-d") == (0, None)
+    with pytest.raises(OptionError, match="goes neither with"):
+        queue_command("create", f"{name}-e", "--drop-dead", "--dead-letter-queue", "x")
 
 
 def test_creating_a_queue_twice_changes_nothing_and_says_so(queue_command: Command, name: str):

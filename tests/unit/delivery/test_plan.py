@@ -3,7 +3,9 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
 
-from cassieq_spark.delivery.plan import Leased, Plan, plan_batch
+import pytest
+
+from cassieq_spark.delivery.plan import Leased, Plan, plan_batch, spare_token
 from cassieq_spark.delivery.state import (
     HEAD,
     GroupState,
@@ -13,7 +15,7 @@ from cassieq_spark.delivery.state import (
     slot_key,
     waiting_key,
 )
-from cassieq_spark.model import Range
+from cassieq_spark.model import Ranges
 from cassieq_spark.store.protocol import Delete, Insert, ServerNow, Update, When
 from tests.support.builders import LEASE, make_wish
 
@@ -33,10 +35,8 @@ def make_state(
     return GroupState(Head(pointer, waiting_from, 3), slots, waiting, NOW, all_waiting)
 
 
-def make_slot(
-    number: int, start: int, stop: int, lease: UUID = THEIRS, due_at: datetime = FUTURE
-) -> Slot:
-    return Slot(number, Range(start, stop), lease, due_at, deliveries=2)
+def make_slot(number: int, monotons: str, lease: UUID = THEIRS, due_at: datetime = FUTURE) -> Slot:
+    return Slot(number, Ranges.parse(monotons), lease, due_at, deliveries=2)
 
 
 def op_on(plan: Plan, row: tuple[str | int, ...]) -> Update | Insert:
@@ -54,13 +54,12 @@ def test_fresh_messages_move_the_pointer_and_fill_a_new_slot():
 
     plan = plan_batch(make_state(), wish)
 
-    assert plan.leased == (Leased(0, Range(100, 107), 1),)
+    assert plan.leased == (Leased(0, Ranges.parse("100-107"), 1),)
     assert op_on(plan, HEAD) == Update(HEAD, {"pointer": 107}, (When("pointer", "=", 100),))
     assert op_on(plan, slot_key(0)) == Insert(
         slot_key(0),
         {
-            "start": 100,
-            "stop": 107,
+            "ranges": "100-107",
             "lease": wish.lease,
             "due_at": ServerNow(LEASE),
             "deliveries": 1,
@@ -72,7 +71,7 @@ def test_fresh_messages_move_the_pointer_and_fill_a_new_slot():
 def test_without_a_limit_everything_fresh_is_leased_but_not_beyond_the_stop():
     (leased,) = plan_batch(make_state(), make_wish(stop=250)).leased
 
-    assert leased.monotons == Range(100, 250)
+    assert leased.monotons == Ranges.parse("100-250")
 
 
 def test_a_stop_below_the_pointer_offers_nothing():
@@ -80,7 +79,7 @@ def test_a_stop_below_the_pointer_offers_nothing():
 
 
 def test_an_ack_empties_the_slot_under_a_fresh_token():
-    slot, wish = make_slot(0, 3, 9, OURS), make_wish(held=OURS, stop=100)
+    slot, wish = make_slot(0, "3-9", OURS), make_wish(held=OURS, stop=100)
 
     plan = plan_batch(make_state(slot), wish)
 
@@ -89,58 +88,79 @@ def test_an_ack_empties_the_slot_under_a_fresh_token():
     assert plan.ops == (
         Update(
             slot_key(0),
-            {"start": 0, "stop": 0, "lease": wish.lease},
+            {"ranges": "", "lease": spare_token(wish.lease), "due_at": ServerNow()},
             when=(When("lease", "=", OURS),),
         ),
     )
 
 
 def test_the_slot_just_acked_takes_the_next_batch():
-    state = make_state(make_slot(0, 1, 2), make_slot(1, 3, 9, OURS), make_slot(2, 0, 0))
+    state = make_state(
+        make_slot(0, "1-2"), make_slot(1, "3-9", OURS), make_slot(2, "", due_at=PAST)
+    )
 
     plan = plan_batch(state, make_wish(held=OURS))
 
     assert [each.slot for each in plan.leased] == [1]
-    assert op_on(plan, slot_key(1)).values["start"] == 100
+    assert op_on(plan, slot_key(1)).values["ranges"] == "100-1000"
     assert len(plan.ops) == 2
 
 
 def test_a_free_slot_is_used_before_a_new_one_is_made():
-    state = make_state(make_slot(0, 1, 2), make_slot(1, 0, 0))
+    state = make_state(make_slot(0, "1-2"), make_slot(1, "", due_at=PAST))
 
     plan = plan_batch(state, make_wish())
 
-    assert op_on(plan, slot_key(1)).when == (When("lease", "=", THEIRS),)  # type: ignore[union-attr]
+    still_free = (When("lease", "=", THEIRS), When("due_at", "<=", ServerNow()))
+    assert op_on(plan, slot_key(1)).when == still_free  # type: ignore[union-attr]
+
+
+def test_a_slot_emptied_message_by_message_stays_its_readers_until_it_is_due():
+    empty = make_slot(0, "", due_at=FUTURE)
+
+    assert [each.slot for each in plan_batch(make_state(empty), make_wish()).leased] == [1]
+    assert plan_batch(make_state(empty), make_wish(held=THEIRS)).acked == (empty,)
+
+
+def test_an_empty_slot_that_is_due_is_not_taken_over():
+    state = make_state(make_slot(0, "", due_at=PAST))
+
+    assert plan_batch(state, make_wish(stop=100)) == Plan((), (), ())
 
 
 def test_of_several_slots_acked_one_is_filled_and_the_others_emptied():
-    state = make_state(make_slot(0, 1, 2, OURS), make_slot(1, 3, 9, OURS))
+    state = make_state(make_slot(0, "1-2", OURS), make_slot(1, "3-9", OURS))
 
     plan = plan_batch(state, make_wish(held=OURS))
 
-    assert op_on(plan, slot_key(0)).values["start"] == 100
-    assert op_on(plan, slot_key(1)).values["stop"] == 0
+    assert op_on(plan, slot_key(0)).values["ranges"] == "100-1000"
+    assert op_on(plan, slot_key(1)).values["ranges"] == ""
 
 
 def test_a_lease_that_ran_out_is_taken_over_in_its_slot_if_it_is_still_run_out_then():
-    state = make_state(make_slot(0, 3, 9, due_at=PAST))
+    state = make_state(make_slot(0, "3-9", due_at=PAST))
 
     plan = plan_batch(state, make_wish())
 
-    assert plan.leased == (Leased(0, Range(3, 9), 3),)
+    assert plan.leased == (Leased(0, Ranges.parse("3-9"), 3),)
     (op,) = plan.ops
     assert isinstance(op, Update)
-    assert op.when == (When("lease", "=", THEIRS), When("due_at", "<", ServerNow()))
+    assert op.when == (
+        When("lease", "=", THEIRS),
+        When("due_at", "<", ServerNow()),
+        When("ranges", "=", "3-9"),
+        When("deliveries", "=", 2),
+    )
 
 
 def test_a_lease_due_this_very_moment_still_runs():
-    state = make_state(make_slot(0, 3, 9, due_at=NOW))
+    state = make_state(make_slot(0, "3-9", due_at=NOW))
 
     assert plan_batch(state, make_wish(stop=100)).leased == ()
 
 
 def test_what_the_reader_has_finished_is_acked_even_if_its_lease_ran_out():
-    state = make_state(make_slot(0, 3, 9, OURS, due_at=PAST))
+    state = make_state(make_slot(0, "3-9", OURS, due_at=PAST))
 
     plan = plan_batch(state, make_wish(held=OURS, stop=100))
 
@@ -148,12 +168,12 @@ def test_what_the_reader_has_finished_is_acked_even_if_its_lease_ran_out():
 
 
 def test_what_does_not_fit_of_a_lease_that_ran_out_waits_with_its_count():
-    state = make_state(make_slot(0, 3, 9, due_at=PAST))
+    state = make_state(make_slot(0, "3-9", due_at=PAST))
 
     plan = plan_batch(state, make_wish(limit=2))
 
-    assert plan.leased == (Leased(0, Range(3, 5), 3),)
-    assert op_on(plan, waiting_key(NOW_MS, 5)).values == {"start": 5, "stop": 9, "deliveries": 2}
+    assert plan.leased == (Leased(0, Ranges.parse("3-5"), 3),)
+    assert op_on(plan, waiting_key(NOW_MS, 5)).values == {"ranges": "5-9", "deliveries": 2}
     assert op_on(plan, HEAD) == Update(
         HEAD,
         {"waiting_version": 4},
@@ -161,9 +181,34 @@ def test_what_does_not_fit_of_a_lease_that_ran_out_waits_with_its_count():
     )
 
 
+def test_a_lease_of_several_ranges_that_ran_out_is_taken_over_whole():
+    state = make_state(make_slot(0, "0-3,5-9", due_at=PAST))
+
+    plan = plan_batch(state, make_wish(limit=7))
+
+    assert plan.leased == (Leased(0, Ranges.parse("0-3,5-9"), 3),)
+    assert op_on(plan, slot_key(0)).values["ranges"] == "0-3,5-9"
+    assert len(plan.ops) == 1
+
+
+@pytest.mark.parametrize(
+    ("limit", "taken", "rest"),
+    [(2, "0-2", "2-3,5-9"), (3, "0-3", "5-9"), (5, "0-3,5-7", "7-9")],
+)
+def test_a_takeover_of_several_ranges_is_cut_by_messages(limit: int, taken: str, rest: str):
+    state = make_state(make_slot(0, "0-3,5-9", due_at=PAST))
+
+    plan = plan_batch(state, make_wish(limit=limit))
+
+    assert plan.leased == (Leased(0, Ranges.parse(taken), 3),)
+    assert op_on(plan, slot_key(0)).values["ranges"] == taken
+    waits = waiting_key(NOW_MS, Ranges.parse(rest).start)
+    assert op_on(plan, waits).values == {"ranges": rest, "deliveries": 2}
+
+
 def test_no_range_waits_below_where_waiting_is_looked_for():
     # A coordinator whose clock is behind the one that raised waiting_from.
-    state = make_state(make_slot(0, 3, 9, due_at=PAST), waiting_from=NOW_MS + 50)
+    state = make_state(make_slot(0, "3-9", due_at=PAST), waiting_from=NOW_MS + 50)
 
     plan = plan_batch(state, make_wish(limit=2))
 
@@ -171,28 +216,44 @@ def test_no_range_waits_below_where_waiting_is_looked_for():
 
 
 def test_a_waiting_range_is_leased_and_its_row_deleted():
-    state = make_state(waiting=(Waiting(10, Range(3, 9), 2),))
+    state = make_state(waiting=(Waiting(10, Ranges.parse("3-9"), 2),))
 
     plan = plan_batch(state, make_wish())
 
-    assert plan.leased == (Leased(0, Range(3, 9), 3),)
+    assert plan.leased == (Leased(0, Ranges.parse("3-9"), 3),)
     assert Delete(waiting_key(10, 3)) in plan.ops
     assert op_on(plan, HEAD).values == {"waiting_version": 4, "waiting_from": NOW_MS}
 
 
 def test_what_does_not_fit_of_a_waiting_range_waits_on_at_the_same_time():
-    state = make_state(waiting=(Waiting(10, Range(3, 9), 2),))
+    state = make_state(waiting=(Waiting(10, Ranges.parse("3-9"), 2),))
 
     plan = plan_batch(state, make_wish(limit=4))
 
-    assert plan.leased == (Leased(0, Range(3, 7), 3),)
+    assert plan.leased == (Leased(0, Ranges.parse("3-7"), 3),)
     assert Delete(waiting_key(10, 3)) in plan.ops
-    assert op_on(plan, waiting_key(10, 7)).values == {"start": 7, "stop": 9, "deliveries": 2}
+    assert op_on(plan, waiting_key(10, 7)).values == {"ranges": "7-9", "deliveries": 2}
     assert op_on(plan, HEAD).values["waiting_from"] == 10
 
 
+@pytest.mark.parametrize(
+    ("limit", "taken", "rest"),
+    [(2, "0-2", "2-3,5-9"), (3, "0-3", "5-9"), (5, "0-3,5-7", "7-9")],
+)
+def test_several_ranges_that_wait_are_cut_by_messages(limit: int, taken: str, rest: str):
+    state = make_state(waiting=(Waiting(10, Ranges.parse("0-3,5-9"), 2),))
+
+    plan = plan_batch(state, make_wish(limit=limit))
+
+    assert plan.leased == (Leased(0, Ranges.parse(taken), 3),)
+    assert op_on(plan, slot_key(0)).values["ranges"] == taken
+    assert Delete(waiting_key(10, 0)) in plan.ops
+    waits = waiting_key(10, Ranges.parse(rest).start)
+    assert op_on(plan, waits).values == {"ranges": rest, "deliveries": 2}
+
+
 def test_waiting_from_rises_to_the_lowest_that_is_left_and_never_falls():
-    waiting = (Waiting(10, Range(3, 4), 2), Waiting(20, Range(7, 8), 2))
+    waiting = (Waiting(10, Ranges.parse("3-4"), 2), Waiting(20, Ranges.parse("7-8"), 2))
 
     plan = plan_batch(make_state(waiting=waiting), make_wish())
     behind = plan_batch(make_state(waiting=waiting[:1], waiting_from=NOW_MS + 9), make_wish())
@@ -202,7 +263,7 @@ def test_waiting_from_rises_to_the_lowest_that_is_left_and_never_falls():
 
 
 def test_waiting_from_does_not_pass_rows_that_were_not_read():
-    waiting = (Waiting(10, Range(3, 4), 2),)
+    waiting = (Waiting(10, Ranges.parse("3-4"), 2),)
 
     plan = plan_batch(make_state(waiting=waiting, all_waiting=False), make_wish())
 
@@ -210,45 +271,45 @@ def test_waiting_from_does_not_pass_rows_that_were_not_read():
 
 
 def test_a_range_that_waits_for_later_is_not_offered():
-    state = make_state(waiting=(Waiting(NOW_MS + 1, Range(3, 9), 2),))
+    state = make_state(waiting=(Waiting(NOW_MS + 1, Ranges.parse("3-9"), 2),))
 
     assert plan_batch(state, make_wish(stop=100)).leased == ()
 
 
 def test_of_what_is_due_again_the_lowest_comes_first():
     state = make_state(
-        make_slot(0, 30, 40, due_at=PAST),
-        make_slot(1, 10, 20, due_at=PAST),
-        waiting=(Waiting(10, Range(20, 25), 2), Waiting(10, Range(25, 30), 2)),
+        make_slot(0, "30-40", due_at=PAST),
+        make_slot(1, "10-20", due_at=PAST),
+        waiting=(Waiting(10, Ranges.parse("20-25"), 2), Waiting(10, Ranges.parse("25-30"), 2)),
     )
 
     (leased,) = plan_batch(state, make_wish()).leased
 
-    assert leased.monotons == Range(10, 20)
+    assert leased.monotons == Ranges.parse("10-20")
 
 
 def test_what_is_due_again_beyond_the_stop_is_not_offered():
-    state = make_state(make_slot(0, 30, 40, due_at=PAST))
+    state = make_state(make_slot(0, "30-40", due_at=PAST))
 
     assert plan_batch(state, make_wish(stop=30)).leased == ()
 
 
 def test_fresh_messages_and_those_due_again_take_turns_and_never_share_a_batch():
-    state = make_state(make_slot(0, 30, 40, due_at=PAST))
+    state = make_state(make_slot(0, "30-40", due_at=PAST))
 
     again = plan_batch(state, make_wish(prefer_fresh=False)).leased
     fresh = plan_batch(state, make_wish(prefer_fresh=True)).leased
     nothing_fresh = plan_batch(state, make_wish(prefer_fresh=True, stop=100)).leased
 
-    assert [each.monotons for each in again] == [Range(30, 40)]
-    assert [each.monotons for each in fresh] == [Range(100, 1000)]
+    assert [each.monotons for each in again] == [Ranges.parse("30-40")]
+    assert [each.monotons for each in fresh] == [Ranges.parse("100-1000")]
     assert nothing_fresh == again
 
 
 def test_an_ack_goes_with_a_takeover():
-    state = make_state(make_slot(0, 1, 3, OURS), make_slot(1, 30, 40, due_at=PAST))
+    state = make_state(make_slot(0, "1-3", OURS), make_slot(1, "30-40", due_at=PAST))
 
     plan = plan_batch(state, make_wish(held=OURS, lease=uuid4()))
 
-    assert op_on(plan, slot_key(0)).values["stop"] == 0
-    assert op_on(plan, slot_key(1)).values["start"] == 30
+    assert op_on(plan, slot_key(0)).values["ranges"] == ""
+    assert op_on(plan, slot_key(1)).values["ranges"] == "30-40"

@@ -7,7 +7,7 @@ import pytest
 
 from cassieq_spark.delivery.plan import Leased
 from cassieq_spark.errors import QueueStateError
-from cassieq_spark.model import QueueId, Range
+from cassieq_spark.model import QueueId, Ranges
 from cassieq_spark.source.offsets import Offset, decode, encode, initial_offset
 
 OFFSET = Offset(
@@ -15,7 +15,7 @@ OFFSET = Offset(
     "delays",
     UUID(int=7),
     pointer=12,
-    leased=(Leased(0, Range(3, 9), 1), Leased(4, Range(9, 12), 2)),
+    leased=(Leased(0, Ranges.parse("3-5,7-9"), 1), Leased(4, Ranges.parse("9-12"), 2)),
 )
 
 
@@ -28,7 +28,7 @@ def test_an_offset_survives_sparks_log():
 def test_offsets_are_text_with_keys_in_order():
     assert json.dumps(encode(OFFSET)) == (
         '{"group": "delays", "lease": "00000000-0000-0000-0000-000000000007", "pointer": 12, '
-        '"queue_id": "flights@2", "ranges": [[0, 3, 9, 1], [4, 9, 12, 2]], "v": 1}'
+        '"queue_id": "flights@2", "ranges": [[0, "3-5,7-9", 1], [4, "9-12", 2]], "v": 1}'
     )
     for values in (encode(OFFSET), initial_offset("flights", "delays")):
         assert json.dumps(values) == json.dumps(values, sort_keys=True)

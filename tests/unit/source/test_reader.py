@@ -15,7 +15,7 @@ from cassieq_spark.model import QueueDefinition, Range
 from cassieq_spark.source import reader as reader_module
 from cassieq_spark.source.heartbeat import LEASE_LOST
 from cassieq_spark.source.offsets import initial_offset
-from cassieq_spark.source.reader import RELEASE_FAILED, RELEASED, Reader
+from cassieq_spark.source.reader import LEFT_OUT, RELEASE_FAILED, RELEASED, Reader
 from cassieq_spark.stats import GroupStats, queue_stats
 from cassieq_spark.store import race
 from cassieq_spark.testing.stores import CountingStore
@@ -166,7 +166,7 @@ def test_a_replay_leaves_out_and_tells_what_others_took(
 
     assert monotons_of(restarted, end) == []
     (record,) = caplog.records
-    assert (record.action, record.count) == (LEASE_LOST, 6)  # type: ignore[attr-defined]
+    assert (record.action, record.count) == (LEFT_OUT, 6)  # type: ignore[attr-defined]
     assert monotons_of(restarted, restarted.next_batch(end, limit=9)) == [*range(2, 6)]
 
 

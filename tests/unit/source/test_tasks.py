@@ -3,7 +3,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from uuid import UUID
 
-from cassieq_spark.model import BucketSlice, LedgerBlock, QueueDefinition, Range
+from cassieq_spark.model import BucketSlice, LedgerBlock, QueueDefinition, Range, Ranges
 from cassieq_spark.source.tasks import Piece, bucket_slices, cut_tasks, pieces_of
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
@@ -67,9 +67,37 @@ def test_pieces_are_what_the_blocks_have_of_the_messages():
         LedgerBlock(Range(20, 25), UUID(int=3), NOW),
     ]
 
-    assert pieces_of(blocks, Range(12, 20), deliveries=4) == [
+    assert pieces_of(blocks, Ranges.parse("12-20"), deliveries=4) == [
         make_piece(2, 5, first=12, deliveries=4),
         make_piece(0, 5, block=TWO, first=15, deliveries=4),
+    ]
+
+
+def test_pieces_leave_out_what_is_between_the_ranges():
+    blocks = [
+        LedgerBlock(Range(10, 15), ONE, NOW),
+        LedgerBlock(Range(15, 20), TWO, NOW),
+        LedgerBlock(Range(20, 25), UUID(int=3), NOW),
+        LedgerBlock(Range(25, 30), UUID(int=4), NOW),
+    ]
+
+    assert pieces_of(blocks, Ranges.parse("10-11,13-17,18-20,27-28"), deliveries=4) == [
+        make_piece(0, 1, first=10, deliveries=4),
+        make_piece(3, 5, first=13, deliveries=4),
+        make_piece(0, 2, block=TWO, first=15, deliveries=4),
+        make_piece(3, 5, block=TWO, first=18, deliveries=4),
+        make_piece(2, 3, block=UUID(int=4), first=27, deliveries=4),
+    ]
+
+
+def test_the_pieces_of_one_block_stay_apart_in_a_task():
+    block = LedgerBlock(Range(10, 15), ONE, NOW)
+
+    (task,) = cut_tasks(pieces_of([block], Ranges.parse("10-11,12-13"), deliveries=1), QUEUE, 8)
+
+    assert [(str(each.offsets), each.first_monoton) for each in task] == [
+        ("[0, 1)", 10),
+        ("[2, 3)", 12),
     ]
 
 

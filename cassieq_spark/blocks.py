@@ -1,4 +1,4 @@
-"""What a writer task does: Arrow batches into one block of chunks. On executors."""
+"""Writing a block: Arrow batches into chunks under an id of its own."""
 
 from __future__ import annotations
 

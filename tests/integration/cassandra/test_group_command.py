@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from uuid import uuid4
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from cassieq_spark.blocks import new_block_id
+from cassieq_spark.cli import app
+from cassieq_spark.cli import group as group_module
+from cassieq_spark.delivery.lease import Delivery
+from cassieq_spark.delivery.plan import Wish
+from cassieq_spark.errors import OptionError, QueueStateError
+from cassieq_spark.ledger.publish import publish
+from cassieq_spark.ledger.read import read_head
+from cassieq_spark.ledger.sweep import finalise
+from cassieq_spark.model import Draft, QueueDefinition
+from cassieq_spark.queues import create_queue
+from cassieq_spark.store.connection import ConnectionOptions
+from cassieq_spark.store.protocol import Slice, Store, partition_of_delivery, partition_of_ledger
+
+Command = Callable[..., Result]
+
+
+@pytest.fixture
+def group_command(connection: ConnectionOptions) -> Command:
+    reach = ["--contact-points", ",".join(connection.contact_points)]
+    reach += ["--port", str(connection.port), "--keyspace", connection.keyspace]
+
+    def run(*arguments: str, said: str | None = None) -> Result:
+        result = CliRunner().invoke(app, ["group", *arguments, *reach], input=said)
+        if result.exception and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return result
+
+    return run
+
+
+@pytest.fixture
+def queue(cassandra_store: Store) -> QueueDefinition:
+    """A thousand messages."""
+    queue = create_queue(cassandra_store, f"cli-{uuid4().hex[:10]}")
+    publish(cassandra_store, queue.queue_id, [Draft(new_block_id(), 1_000)])
+    return queue
+
+
+def lease(store: Store, queue: QueueDefinition, group: str, limit: int) -> Delivery:
+    delivery = Delivery(store, queue.queue_id, group)
+    delivery.ack_and_lease(
+        Wish(held=None, lease=uuid4(), length=timedelta(minutes=5), limit=limit, stop=1_000)
+    )
+    return delivery
+
+
+def pointers(group_command: Command, queue: QueueDefinition) -> dict[str, int]:
+    listed = json.loads(group_command("list", queue.name, "--json").stdout)
+    return {each["group"]: each["pointer"] for each in listed}
+
+
+def test_groups_are_created_where_they_are_to_begin_and_listed(
+    group_command: Command, queue: QueueDefinition
+):
+    assert "has no groups" in group_command("list", queue.name).stdout
+    soon = (datetime.now(UTC) + timedelta(days=1)).isoformat()
+    positions = {"a": "earliest", "b": "latest", "c": "250", "d": "2020-01-01T00:00:00Z"}
+    for group, start in (positions | {"e": soon}).items():
+        created = group_command("create", queue.name, group, "--from", start)
+        assert f"({start})" in created.stdout
+
+    expected = {"a": 0, "b": 1_000, "c": 250, "d": 0, "e": 1_000}
+    assert pointers(group_command, queue) == expected
+    table = group_command("list", queue.name).stdout
+    assert "250" in table
+    assert "1,000" in table
+    with pytest.raises(QueueStateError, match="exists already"):
+        group_command("create", queue.name, "a")
+
+
+@pytest.mark.parametrize("start", ["yesterday", "-1", "2026-11-20", "2026-11-20T12:00:00", "1001"])
+def test_positions_that_are_none_are_refused(
+    group_command: Command, queue: QueueDefinition, start: str
+):
+    with pytest.raises((OptionError, QueueStateError), match=r"--from|no monoton 1001 yet"):
+        group_command("create", queue.name, "g", f"--from={start}")
+    assert pointers(group_command, queue) == {}
+
+
+def test_a_group_is_moved_to_where_it_can_go(
+    group_command: Command, queue: QueueDefinition, cassandra_store: Store
+):
+    group_command("create", queue.name, "g", "--from", "300")
+    finalise(cassandra_store, queue.queue_id, read_head(cassandra_store, queue.queue_id), 200)
+    lease(cassandra_store, queue, "g", 100)
+
+    with pytest.raises(QueueStateError, match="hold 300-400"):
+        group_command("seek", queue.name, "g", "--to", "250")
+    assert "250" in group_command("seek", queue.name, "g", "--to", "250", "--force").stdout
+    assert pointers(group_command, queue) == {"g": 250}
+    for to, monoton in (("latest", 1_000), ("earliest", 200), ("700", 700)):
+        group_command("seek", queue.name, "g", "--to", to)
+        assert pointers(group_command, queue) == {"g": monoton}
+    with pytest.raises(QueueStateError, match="deleted"):
+        group_command("seek", queue.name, "g", "--to", "199")
+    ledger = partition_of_ledger(queue.queue_id)
+    assert not cassandra_store.read_rows(ledger, Slice(kinds=("hold",))).rows
+    again = lease(cassandra_store, queue, "g", 100).read()
+    assert [str(slot.monotons) for slot in again.slots if slot.monotons] == ["700-800"]
+
+
+def test_a_group_is_deleted_after_a_question_or_with_yes(
+    group_command: Command,
+    queue: QueueDefinition,
+    cassandra_store: Store,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    for group in ("asked", "held", "kept"):
+        group_command("create", queue.name, group)
+    lease(cassandra_store, queue, "held", 100)
+
+    with pytest.raises(OptionError, match=r"no terminal.* --yes"):
+        group_command("delete", queue.name, "asked")
+    monkeypatch.setattr(group_module, "is_interactive", lambda: True)
+    assert group_command("delete", queue.name, "kept", said="n\n").exit_code == 1
+    asked = group_command("delete", queue.name, "asked", said="y\n")
+    assert "owed 1,000 message(s)?" in asked.stdout
+    with pytest.raises(QueueStateError, match="hold 0-100"):
+        group_command("delete", queue.name, "held", "--yes")
+    group_command("delete", queue.name, "held", "--yes", "--force")
+
+    assert pointers(group_command, queue) == {"kept": 0}
+    assert not cassandra_store.read_rows(partition_of_delivery(queue.queue_id, "held")).rows
+    with pytest.raises(QueueStateError, match="has no group 'held'"):
+        group_command("delete", queue.name, "held", "--yes")
+    group_command("create", queue.name, "held", "--from", "10")
+    assert pointers(group_command, queue) == {"held": 10, "kept": 0}

@@ -1,0 +1,399 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from uuid import UUID, uuid4
+
+import pytest
+
+from cassieq_spark.delivery import settle as settle_module
+from cassieq_spark.delivery.lease import Delivery
+from cassieq_spark.delivery.plan import Leased
+from cassieq_spark.delivery.settle import Settled, plan_settlement, settle
+from cassieq_spark.delivery.state import HEAD, GroupState, Head, Slot, slot_key, waiting_key
+from cassieq_spark.errors import ContentionError, QueueStateError
+from cassieq_spark.model import Ranges, to_millis
+from cassieq_spark.store import race
+from cassieq_spark.store.protocol import Insert, Update, When, partition_of_delivery
+from cassieq_spark.testing.stores import CountingStore
+from tests.support.builders import (
+    LEASE,
+    make_clocked_store,
+    make_group,
+    make_queue,
+    make_wish,
+    monotons_of,
+)
+from tests.support.faults import FakeClock, Fault, TroubledStore
+
+MOMENT = timedelta(milliseconds=1)
+NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
+OURS, THEIRS = UUID(int=2), UUID(int=4)
+NOTHING = Ranges()
+AT_ONCE = timedelta(0)
+
+
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(race, "_LONGEST_PAUSE", 0.0)
+
+
+class Scene:
+    """Ten messages, all of them leased by one reader."""
+
+    def __init__(self) -> None:
+        memory, self.clock = make_clocked_store()
+        self.trouble = TroubledStore(memory)
+        self.store = CountingStore(self.trouble)
+        self.delivery = make_group(self.store, make_queue(self.store, [10]).queue_id)
+        self.lease = self.delivery.ack_and_lease(make_wish(stop=10)).lease
+
+    def ack(self, monotons: str, lease: UUID | None = None) -> Settled:
+        acked = Ranges.parse(monotons)
+        return settle(self.delivery, lease or self.lease, acked=acked, released={})
+
+    def release(self, monotons: str, delay: timedelta = AT_ONCE) -> Settled:
+        released = {delay: Ranges.parse(monotons)}
+        return settle(self.delivery, self.lease, acked=NOTHING, released=released)
+
+    def take(self, **changes: object) -> list[Leased]:
+        wish = {"stop": 10} | changes
+        return list(self.delivery.ack_and_lease(make_wish(**wish)).leased)
+
+    @property
+    def state(self) -> GroupState:
+        return self.delivery.read(every_waiting=True)
+
+    @property
+    def held(self) -> str:
+        return ",".join(str(slot.monotons) for slot in self.state.held_by(self.lease))
+
+    @property
+    def waiting(self) -> list[tuple[int, str, int]]:
+        """How much later than now, what, and how often it was handed out."""
+        now = to_millis(self.clock.now)
+        return [
+            (each.due - now, str(each.monotons), each.deliveries) for each in self.state.waiting
+        ]
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+@pytest.fixture
+def clock(scene: Scene) -> FakeClock:
+    return scene.clock
+
+
+def make_state(*slots: Slot, waiting_from: int = 5) -> GroupState:
+    return GroupState(Head(100, waiting_from, 3), slots, (), NOW)
+
+
+def make_slot(number: int, monotons: str, lease: UUID = OURS, deliveries: int = 2) -> Slot:
+    return Slot(number, Ranges.parse(monotons), lease, NOW, deliveries)
+
+
+# -- the plan ---------------------------------------------------------------------------------
+
+
+def test_what_is_acked_leaves_its_slot_if_nothing_else_has_left_it_meanwhile():
+    settled = Ranges.parse("2-4")
+
+    ops = plan_settlement(
+        make_state(make_slot(0, "0-6")), OURS, settled=settled, acked=settled, released={}
+    )
+
+    still = (When("lease", "=", OURS), When("ranges", "=", "0-6"))
+    assert ops == [Update(slot_key(0), {"ranges": "0-2,4-6"}, when=still)]
+
+
+def test_what_is_released_waits_with_its_count_and_the_waiting_rows_have_a_new_version():
+    settled = Ranges.parse("2-4")
+    delay = timedelta(seconds=7)
+
+    slot, head, waits = plan_settlement(
+        make_state(make_slot(0, "0-6", deliveries=3)),
+        OURS,
+        settled=settled,
+        acked=NOTHING,
+        released={delay: settled},
+    )
+
+    assert isinstance(slot, Update)
+    assert slot.values == {"ranges": "0-2,4-6"}
+    unchanged = (When("waiting_version", "=", 3), When("waiting_from", "=", 5))
+    assert head == Update(HEAD, {"waiting_version": 4}, when=unchanged)
+    key = waiting_key(to_millis(NOW + delay), 2)
+    assert waits == Insert(key, {"ranges": "2-4", "deliveries": 3})
+
+
+def test_slots_under_other_tokens_and_those_that_hold_none_of_it_are_left_alone():
+    state = make_state(make_slot(0, "0-6", THEIRS), make_slot(1, "6-8"), make_slot(2, "8-10"))
+    settled = Ranges.parse("8-9")
+
+    (op,) = plan_settlement(state, OURS, settled=settled, acked=settled, released={})
+
+    assert isinstance(op, Update)
+    assert op.row == slot_key(2)
+
+
+def test_nothing_waits_below_where_waiting_is_looked_for():
+    # A coordinator whose clock is behind the one that raised waiting_from.
+    begin = to_millis(NOW) + 50
+    state = make_state(make_slot(0, "0-6"), make_slot(1, "6-8"), waiting_from=begin)
+    released = {AT_ONCE: Ranges.parse("1-2,6-7"), MOMENT: Ranges.parse("3-4")}
+
+    ops = plan_settlement(
+        state, OURS, settled=Ranges.parse("1-2,3-4,6-7"), acked=NOTHING, released=released
+    )
+
+    rows = [op.row for op in ops if isinstance(op, Insert)]
+    assert rows == [waiting_key(begin, 1), waiting_key(begin, 3), waiting_key(begin, 6)]
+
+
+def test_a_message_released_under_two_delays_waits_once_for_the_shorter():
+    released = {timedelta(seconds=9): Ranges.parse("0-3"), MOMENT: Ranges.parse("2-6")}
+
+    ops = plan_settlement(
+        make_state(make_slot(0, "0-6")),
+        OURS,
+        settled=Ranges.parse("0-6"),
+        acked=NOTHING,
+        released=released,
+    )
+
+    waits = {op.row[1]: op.values["ranges"] for op in ops if isinstance(op, Insert)}
+    now = to_millis(NOW)
+    assert waits == {now + 1: "2-6", now + 9000: "0-2"}
+
+
+# -- settling ---------------------------------------------------------------------------------
+
+
+def test_settling_costs_one_lwt_and_two_reads(scene: Scene):
+    scene.store.reset()
+
+    settle(
+        scene.delivery,
+        scene.lease,
+        acked=Ranges.parse("0-2,5-6"),
+        released={AT_ONCE: Ranges.parse("3-4"), LEASE: Ranges.parse("7-8")},
+    )
+
+    counts = (scene.store.cas_count, scene.store.read_count, scene.store.serial_read_count)
+    assert counts == (1, 2, 0)
+
+
+def test_acked_messages_are_settled_and_the_rest_stays_leased(scene: Scene):
+    assert scene.ack("0-2,5-6") == Settled(3, 0)
+
+    assert scene.held == "2-5,6-10"
+    assert scene.state.floor == 2
+    assert scene.waiting == []
+    assert scene.take() == []
+
+
+def test_what_is_released_without_a_delay_is_offered_again_at_once(scene: Scene):
+    assert scene.release("3-5") == Settled(2, 0)
+
+    assert (scene.held, scene.waiting) == ("0-3,5-10", [(0, "3-5", 1)])
+    assert scene.take() == [Leased(1, Ranges.parse("3-5"), 2)]
+
+
+def test_what_is_released_with_a_delay_is_offered_when_that_is_over(
+    scene: Scene, clock: FakeClock
+):
+    delay = timedelta(seconds=9)
+    scene.release("3-5", delay)
+
+    assert scene.waiting == [(9000, "3-5", 1)]
+    clock.advance(delay - MOMENT)
+    assert scene.take() == []
+    clock.advance(MOMENT)
+    assert scene.take() == [Leased(1, Ranges.parse("3-5"), 2)]
+
+
+def test_what_is_acked_as_well_as_released_is_acked(scene: Scene):
+    settled = settle(
+        scene.delivery,
+        scene.lease,
+        acked=Ranges.parse("0-5"),
+        released={AT_ONCE: Ranges.parse("3-7")},
+    )
+
+    assert settled == Settled(7, 0)
+    assert (scene.held, scene.waiting) == ("7-10", [(0, "5-7", 1)])
+
+
+def test_a_lease_that_ran_out_can_be_settled_until_someone_takes_it(
+    scene: Scene, clock: FakeClock
+):
+    clock.advance(LEASE + MOMENT)
+
+    assert scene.ack("0-9") == Settled(9, 0)
+    assert scene.take() == [Leased(0, Ranges.parse("9-10"), 2)]
+    assert scene.ack("9-10") == Settled(0, 1)
+
+
+def test_messages_of_several_slots_are_settled_at_once(scene: Scene):
+    # Only leases of other releases have several slots under one token.
+    ops = [
+        Insert(
+            slot_key(1),
+            {"ranges": "20-25", "lease": scene.lease, "due_at": NOW + LEASE, "deliveries": 4},
+            if_absent=True,
+        )
+    ]
+    assert scene.store.cas(partition_of_delivery(scene.delivery.queue_id, "g"), ops)
+    scene.store.reset()
+
+    assert scene.ack("8-22") == Settled(4, 10)
+    assert scene.release("0-1,24-25") == Settled(2, 0)
+
+    assert scene.store.cas_count == 2
+    assert scene.held == "1-8,22-24"
+    assert scene.waiting == [(0, "0-1", 1), (0, "24-25", 4)]
+
+
+def test_messages_that_the_lease_does_not_hold_are_stale_and_cost_no_lwt(scene: Scene):
+    scene.store.reset()
+
+    assert scene.ack("0-3", uuid4()) == Settled(0, 3)
+    assert scene.ack("10-14") == Settled(0, 4)
+    assert scene.ack("") == Settled(0, 0)
+    assert scene.store.cas_count == 0
+    assert scene.held == "0-10"
+
+
+@pytest.mark.parametrize("again", ["ack", "release"])
+def test_what_is_settled_twice_is_stale_the_second_time(scene: Scene, again: str):
+    scene.ack("0-3")
+
+    second: Callable[[str], Settled] = getattr(scene, again)
+    assert second("0-4") == Settled(1, 3)
+    assert scene.ack("0-4") == Settled(0, 4)
+    assert scene.held == "4-10"
+
+
+def test_messages_of_one_slot_settled_by_others_meanwhile_are_not_brought_back(scene: Scene):
+    # I6: the slot's ranges are written whole, so both must not start from the same ones.
+    scene.trouble.interrupt(lambda: scene.ack("5-7") and None, after=2)
+
+    assert scene.ack("0-3") == Settled(3, 0)
+
+    assert scene.trouble.troubles == 1
+    assert scene.held == "3-5,7-10"
+
+
+def test_the_same_message_acked_by_others_meanwhile_is_not_released(scene: Scene):
+    scene.trouble.interrupt(lambda: scene.ack("0-2") and None, after=2)
+
+    assert scene.release("0-3") == Settled(1, 2)
+    assert (scene.held, scene.waiting) == ("3-10", [(0, "2-3", 1)])
+
+
+def test_releases_of_others_meanwhile_do_not_hide_ours(scene: Scene):
+    scene.trouble.interrupt(lambda: scene.release("5-7") and None, after=2)
+
+    assert scene.release("0-3") == Settled(3, 0)
+    assert scene.waiting == [(0, "0-3", 1), (0, "5-7", 1)]
+    assert scene.state.head.waiting_version == 2
+
+
+def test_a_takeover_in_between_makes_it_all_stale(scene: Scene, clock: FakeClock):
+    clock.advance(LEASE + MOMENT)
+    scene.trouble.interrupt(lambda: scene.take() and None, after=2)
+
+    assert scene.ack("0-3") == Settled(0, 3)
+    assert [str(slot.monotons) for slot in scene.state.slots] == ["0-10"]
+
+
+def test_a_takeover_that_looked_before_brings_back_nothing_that_is_settled(
+    scene: Scene, clock: FakeClock
+):
+    # I5: the takeover's ranges would have what was acked after it had read them.
+    clock.advance(LEASE + MOMENT)
+    scene.trouble.interrupt(lambda: scene.ack("0-3") and None, after=2)
+
+    assert scene.take() == [Leased(0, Ranges.parse("3-10"), 2)]
+
+
+def test_an_extension_goes_with_settling(scene: Scene, clock: FakeClock):
+    scene.trouble.interrupt(
+        lambda: scene.delivery.extend(scene.lease, [0], by=2 * LEASE) and None, after=2
+    )
+
+    assert scene.ack("0-3") == Settled(3, 0)
+    clock.advance(LEASE + MOMENT)
+    assert scene.take() == []
+
+
+@pytest.mark.parametrize("fault", Fault)
+@pytest.mark.parametrize("released", [False, True])
+def test_a_lost_answer_settles_once(scene: Scene, fault: Fault, released: bool):
+    scene.trouble.fault = fault
+
+    settled = scene.release("0-3") if released else scene.ack("0-3")
+    scene.trouble.arrive()
+
+    assert settled == Settled(3, 0)
+    assert scene.held == "3-10"
+    assert scene.waiting == ([(0, "0-3", 1)] if released else [])
+
+
+def test_a_lost_answer_and_a_takeover_before_anyone_could_look(scene: Scene, clock: FakeClock):
+    clock.advance(LEASE + MOMENT)
+    scene.trouble.fault = Fault.REQUEST_LOST
+    scene.trouble.interrupt(
+        lambda: scene.trouble.interrupt(lambda: scene.take() and None, after=0), after=2
+    )
+
+    assert scene.ack("0-3") == Settled(0, 3)
+    assert [slot.monotons.count for slot in scene.state.slots] == [10]
+
+
+def test_a_slot_emptied_message_by_message_is_not_lost_to_its_readers_ack(scene: Scene):
+    scene.ack("0-4")
+    scene.release("4-10", LEASE)
+    assert scene.held == ""
+
+    batch = scene.delivery.ack_and_lease(make_wish(held=scene.lease, stop=10))
+
+    assert (batch.acked, batch.acked_slots) == (0, frozenset({0}))
+    assert batch.leased == ()
+    assert scene.waiting == [(60_000, "4-10", 1)]
+
+
+def test_the_ack_of_a_batch_settles_what_is_left_and_not_what_was_released(scene: Scene):
+    scene.release("4-6")
+
+    batch = scene.delivery.ack_and_lease(make_wish(held=scene.lease, stop=10))
+
+    assert (batch.acked, batch.acked_slots) == (8, frozenset({0}))
+    assert monotons_of(batch.leased) == [Ranges.parse("4-6")]
+    assert scene.ack("0-10") == Settled(0, 10), "the lease is over"
+
+
+def test_released_once_too_often_is_dead(scene: Scene):
+    scene.release("4-6")
+
+    batch = scene.delivery.ack_and_lease(make_wish(stop=10, max_deliveries=1))
+
+    assert (monotons_of(batch.leased), monotons_of(batch.dead)) == ([], [Ranges.parse("4-6")])
+
+
+def test_losing_every_race_is_said_so(scene: Scene, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(settle_module, "pauses", lambda: range(2))
+    monkeypatch.setattr(scene.trouble, "cas", lambda *_: False)
+
+    with pytest.raises(ContentionError, match="lost the race to settle"):
+        scene.ack("0-3")
+
+
+def test_settling_for_a_group_that_does_not_exist_is_refused(scene: Scene):
+    delivery = Delivery(scene.store, scene.delivery.queue_id, "none")
+
+    with pytest.raises(QueueStateError, match="group 'none'"):
+        settle(delivery, scene.lease, acked=Ranges.parse("0-3"), released={})

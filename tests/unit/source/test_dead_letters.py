@@ -1,0 +1,403 @@
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import pyarrow as pa
+import pytest
+
+from cassieq_spark.blocks import write_block
+from cassieq_spark.chunks import decode
+from cassieq_spark.delivery.groups import seek_group
+from cassieq_spark.delivery.lease import Delivery
+from cassieq_spark.delivery.settle import settle
+from cassieq_spark.delivery.state import Slot, Waiting
+from cassieq_spark.errors import InvariantError, NotAppliedError
+from cassieq_spark.ledger.publish import publish
+from cassieq_spark.ledger.read import read_blocks, read_head
+from cassieq_spark.model import Range, Ranges
+from cassieq_spark.options import SinkOptions
+from cassieq_spark.queues import create_queue
+from cassieq_spark.source import dead_letters
+from cassieq_spark.source.dead_letters import DEAD_LETTERED, DROPPED, bury
+from cassieq_spark.source.offsets import initial_offset
+from cassieq_spark.source.reader import Reader
+from cassieq_spark.source.tasks import Piece, bucket_slices
+from cassieq_spark.store import race
+from cassieq_spark.store.memory import MemoryStore
+from tests.support.builders import LEASE, make_clocked_store, make_group, make_wish
+from tests.support.faults import Fault, TroubledStore
+
+HEADERS = pa.map_(pa.string(), pa.string())
+MOMENT = timedelta(milliseconds=1)
+Dead = Slot | Waiting
+
+
+class Scene:
+    """Twelve messages in three blocks, handed out for the last time and never settled."""
+
+    def __init__(self, *, dropping: bool = False, count: int = 6) -> None:
+        self.memory, self.clock = make_clocked_store()
+        self.store = TroubledStore(self.memory)
+        self.target = create_queue(self.memory, "q.dead", bucket_size=8, chunk_size=4)
+        self.queue = create_queue(
+            self.memory,
+            "q",
+            bucket_size=8,
+            chunk_size=4,
+            lease=LEASE,
+            max_deliveries=1,
+            dead_letter_queue=None if dropping else "q.dead",
+        )
+        self.published_at: list[str] = []
+        for block in range(3):
+            self.publish([str(number) for number in range(4 * block, 4 * block + 4)])
+        self.delivery = make_group(self.store, self.queue.queue_id)
+        self.hand_out(count)
+
+    def publish(self, values: list[str]) -> UUID:
+        batch = pa.record_batch(
+            {
+                "key": pa.array([f"k{each}" for each in values]),
+                "value": pa.array(values),
+                "headers": pa.array([[("own", f"h{each}")] for each in values], HEADERS),
+            }
+        )
+        draft = write_block(self.memory, self.queue, [batch], SinkOptions(queue="q"))
+        publish(self.memory, self.queue.queue_id, [draft])
+        self.published_at.append(self.clock.now.isoformat(timespec="milliseconds"))
+        self.clock.advance(timedelta(seconds=1))
+        return draft.block
+
+    def hand_out(self, limit: int) -> UUID:
+        """Let the next messages be leased by a reader that dies of them."""
+        lease = self.delivery.ack_and_lease(self.wish(limit=limit)).lease
+        self.clock.advance(LEASE + MOMENT)
+        return lease
+
+    def wish(self, **changes: object) -> Any:
+        return make_wish(**({"stop": 12, "max_deliveries": 1} | changes))
+
+    def dead(self) -> tuple[Dead, ...]:
+        """What another reader finds."""
+        return self.delivery.ack_and_lease(self.wish(stop=1)).dead
+
+    def bury(self, dead: tuple[Dead, ...] | None = None) -> None:
+        bury(self.store, self.queue, self.delivery, self.dead() if dead is None else dead)
+
+    def copies(self) -> list[dict[str, Any]]:
+        """All of the dead-letter queue."""
+        found: list[dict[str, Any]] = []
+        for block in read_blocks(self.memory, self.target.queue_id):
+            offsets = block.offsets(block.monotons)
+            piece = Piece(block.block, offsets, block.monotons.start, block.published_at, None)
+            slices = bucket_slices(piece, self.target)
+            for _, chunk in self.memory.read_chunks(self.target.queue_id, slices):
+                found += decode(chunk, Range(0, 100)).to_pylist()
+        return found
+
+    def values(self) -> list[str]:
+        return [copy["value"].decode() for copy in self.copies()]
+
+    def outstanding(self) -> list[str]:
+        state = self.delivery.read(every_waiting=True)
+        return [str(each.monotons) for each in (*state.slots, *state.waiting) if each.monotons]
+
+
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(race, "_LONGEST_PAUSE", 0.0)
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+def told(caplog: pytest.LogCaptureFixture) -> list[tuple[int, str, int]]:
+    """Level, action and count of what was told about dead messages."""
+    return [
+        (record.levelno, record.action, record.count)  # type: ignore[attr-defined]
+        for record in caplog.records
+        if record.name == dead_letters.__name__
+    ]
+
+
+def numbers(count: int) -> list[str]:
+    return [str(number) for number in range(count)]
+
+
+def test_dead_messages_are_copied_and_let_go_of(scene: Scene, caplog: pytest.LogCaptureFixture):
+    scene.bury()
+
+    assert scene.values() == numbers(6)
+    assert scene.outstanding() == []
+    assert scene.delivery.read().floor == 6
+    assert told(caplog) == [(logging.WARNING, DEAD_LETTERED, 6)]
+    assert "moved to queue 'q.dead'" in caplog.text
+
+
+def test_a_dead_letter_is_the_message_with_headers_that_say_where_it_comes_from(scene: Scene):
+    scene.bury()
+
+    copy = scene.copies()[5]
+    headers = dict(copy["headers"])
+    assert (copy["key"], copy["value"]) == (b"k5", b"5")
+    assert headers.pop("cassieq.dead-lettered-at")
+    assert headers == {
+        "own": "h5",
+        "cassieq.origin-queue": "q",
+        "cassieq.origin-group": "g",
+        "cassieq.origin-monoton": "5",
+        "cassieq.deliveries": "1",
+        "cassieq.reason": "handed out 1 times without being settled",
+        "cassieq.published-at": scene.published_at[1],
+    }
+
+
+def test_a_dead_letter_without_key_and_headers_has_those_of_its_origin_only():
+    scene = Scene(count=12)
+    draft = write_block(
+        scene.memory,
+        scene.queue,
+        [pa.record_batch({"value": pa.array(["bare"])})],
+        SinkOptions(queue="q"),
+    )
+    publish(scene.memory, scene.queue.queue_id, [draft])
+    scene.bury()
+    scene.delivery.ack_and_lease(scene.wish(stop=13))
+    scene.clock.advance(LEASE + MOMENT)
+
+    scene.bury(scene.delivery.ack_and_lease(scene.wish(stop=13)).dead)
+
+    copy = scene.copies()[-1]
+    assert (copy["key"], copy["value"]) == (None, b"bare")
+    assert all(name.startswith("cassieq.") for name, _ in copy["headers"])
+
+
+def test_only_what_is_dead_is_copied_of_ranges_with_gaps():
+    scene = Scene(count=0)
+    lease = scene.hand_out(12)
+    settle(scene.delivery, lease, acked=Ranges.parse("1-3,5-9"), released={})
+
+    scene.bury()
+
+    assert scene.values() == ["0", "3", "4", "9", "10", "11"]
+    monotons = [dict(copy["headers"])["cassieq.origin-monoton"] for copy in scene.copies()]
+    assert monotons == scene.values()
+
+
+def test_dead_messages_that_wait_are_copied_and_let_go_of():
+    scene = Scene(count=0)
+    lease = scene.hand_out(12)
+    released = {timedelta(0): Ranges.parse("2-4")}
+    settle(scene.delivery, lease, acked=Ranges.parse("0-2,4-12"), released=released)
+    (dead,) = scene.delivery.ack_and_lease(scene.wish()).dead
+    assert isinstance(dead, Waiting)
+
+    scene.bury((dead,))
+
+    assert scene.values() == ["2", "3"]
+    assert scene.outstanding() == []
+
+
+def test_several_that_are_dead_are_each_copied():
+    scene = Scene(count=2)
+    scene.hand_out(3)
+
+    dead = scene.delivery.ack_and_lease(scene.wish(stop=6)).dead
+    scene.bury(dead)
+
+    assert len(dead) == 2
+    assert scene.values() == numbers(5)
+    assert scene.outstanding() == []
+
+
+def test_two_readers_that_race_make_one_copy(scene: Scene, caplog: pytest.LogCaptureFixture):
+    # I9
+    dead = scene.dead()
+    for after in range(9):
+        fresh = Scene()
+        dead = fresh.dead()
+        fresh.store.interrupt(
+            lambda fresh=fresh, dead=dead: bury(  # type: ignore[misc]
+                fresh.memory, fresh.queue, Delivery(fresh.memory, "q@1", "g"), dead
+            ),
+            after=after,
+        )
+        caplog.clear()
+
+        fresh.bury(dead)
+
+        assert fresh.values() == numbers(6), after
+        assert fresh.outstanding() == []
+        assert told(caplog) == [(logging.WARNING, DEAD_LETTERED, 6)], "one of them tells"
+
+
+@pytest.mark.parametrize("call", range(9))
+def test_a_crash_anywhere_is_made_good_by_the_next_reader_without_a_second_copy(call: int):
+    # I9
+    scene = Scene()
+    dead = scene.dead()
+
+    def crash() -> None:
+        raise NotAppliedError("no quorum")
+
+    scene.store.interrupt(crash, after=call)
+    try:
+        scene.bury(dead)
+    except NotAppliedError:
+        assert scene.outstanding() == ["0-6"]
+    scene.store.calm()
+    scene.bury()
+
+    assert scene.values() == numbers(6)
+    assert scene.outstanding() == []
+
+
+@pytest.mark.parametrize("fault", Fault)
+@pytest.mark.parametrize("publishing", [True, False])
+def test_a_lost_answer_makes_no_second_copy(scene: Scene, fault: Fault, publishing: bool):
+    dead = scene.dead()
+    if publishing:
+        scene.store.fault = fault
+    else:
+        strike = lambda: setattr(scene.store, "fault", fault)  # noqa: E731
+        monitor = scene.delivery.read
+        object.__setattr__  # noqa: B018
+        scene.store.interrupt(strike, after=_calls_before_the_last_cas())
+        assert monitor
+    scene.bury(dead)
+    scene.store.arrive()
+    scene.bury()
+
+    assert scene.values() == numbers(6)
+    assert scene.outstanding() == []
+
+
+def _calls_before_the_last_cas() -> int:
+    """Reads and compare-and-sets of a burial that goes well, up to letting go."""
+    scene = Scene()
+    dead = scene.dead()
+    calls = 0
+
+    def count() -> None:
+        nonlocal calls
+        calls += 1
+        scene.store.interrupt(count, after=0)
+
+    scene.store.interrupt(count, after=0)
+    scene.bury(dead)
+    return calls - 1
+
+
+def test_what_its_reader_settles_after_all_is_not_let_go_of_twice(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+):
+    dead = scene.dead()
+    (slot,) = dead
+    assert isinstance(slot, Slot)
+    settle(scene.delivery, slot.lease, acked=Ranges.parse("0-1"), released={})
+
+    scene.bury(dead)
+
+    assert scene.outstanding() == ["1-6"]
+    assert told(caplog) == []
+
+
+def test_without_a_dead_letter_queue_messages_are_dropped_with_an_error(
+    caplog: pytest.LogCaptureFixture,
+):
+    scene = Scene(dropping=True)
+
+    scene.bury()
+
+    assert scene.values() == []
+    assert scene.outstanding() == []
+    assert told(caplog) == [(logging.ERROR, DROPPED, 6)]
+    assert "messages 0-6 were handed out 1 times" in caplog.text
+    assert "dropped, as the queue has no dead-letter queue" in caplog.text
+
+
+def test_missing_messages_break_an_invariant_and_nothing_is_let_go_of(scene: Scene):
+    first = read_blocks(scene.memory, scene.queue.queue_id)[0]
+    scene.memory.delete_buckets(scene.queue.queue_id, [(first.block, 0)])
+
+    with pytest.raises(InvariantError, match=r"of the dead messages 0-6 only 2 are in the store"):
+        scene.bury()
+
+    assert scene.values() == []
+    assert scene.outstanding() == ["0-6"]
+
+
+def test_messages_that_go_missing_as_another_reader_buries_them_are_nothing_to_worry_about(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+):
+    dead = scene.dead()
+    delivery = Delivery(scene.memory, scene.queue.queue_id, "g")
+    read_chunks = MemoryStore.read_chunks
+
+    def swept(store: MemoryStore, queue_id: Any, slices: Any) -> Any:
+        monkeypatch.setattr(MemoryStore, "read_chunks", read_chunks)
+        bury(scene.memory, scene.queue, delivery, dead)
+        for block in read_blocks(store, queue_id):
+            store.delete_buckets(queue_id, [(block.block, 0)])
+        return read_chunks(store, queue_id, slices)
+
+    monkeypatch.setattr(MemoryStore, "read_chunks", swept)
+    scene.bury(dead)
+
+    assert scene.values() == numbers(6)
+    assert scene.outstanding() == []
+
+
+def test_a_message_as_large_as_any_may_be_has_room_for_its_headers(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+):
+    largest = SinkOptions(queue="q").max_message_bytes
+    draft = write_block(
+        scene.memory,
+        scene.queue,
+        [pa.record_batch({"value": pa.array(["x" * largest])})],
+        SinkOptions(queue="q"),
+    )
+    publish(scene.memory, scene.queue.queue_id, [draft])
+    scene.delivery.ack_and_lease(scene.wish(limit=6))
+    scene.delivery.ack_and_lease(scene.wish(stop=13))
+    scene.clock.advance(LEASE + MOMENT)
+
+    scene.bury(scene.delivery.ack_and_lease(scene.wish(stop=13)).dead)
+
+    assert scene.outstanding() == []
+    assert max(len(copy["value"]) for copy in scene.copies()) == largest
+
+
+def test_what_dies_again_after_a_seek_is_not_lost_for_the_copy_of_a_smaller_range():
+    scene = Scene(count=1)
+    scene.bury()
+    assert scene.values() == ["0"]
+    seek_group(scene.store, scene.queue.queue_id, "g", 0)
+    scene.hand_out(3)
+
+    scene.bury()
+
+    assert set(scene.values()) == {"0", "1", "2"}
+    assert scene.outstanding() == []
+
+
+def test_a_reader_buries_what_it_finds_and_goes_on_with_what_is_alive(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+):
+    reader = Reader(scene.store, scene.queue, "g", starting="earliest", length=LEASE)
+    try:
+        end = reader.next_batch(initial_offset("q", "g"), limit=2)
+        (task,) = reader.tasks(end, messages_per_task=100)
+    finally:
+        reader.stop()
+
+    assert [piece.first_monoton for piece in task] == [6]
+    assert scene.values() == numbers(6)
+    assert read_head(scene.memory, scene.target.queue_id).next == 6
+    assert told(caplog) == [(logging.WARNING, DEAD_LETTERED, 6)]
