@@ -28,13 +28,11 @@ class Receipt:
         try:
             queue_id, group, lease, monoton = text.split("/")
             receipt = cls(QueueId(queue_id), group, UUID(lease), int(monoton))
-            if str(receipt) != text or receipt.monoton < 0:
-                raise ValueError(text)  # a sign, a space: nothing that we wrote
         except ValueError as error:
-            raise MessageError(
-                f"{text[:100]!r} is not a receipt; take the column 'receipt' of a stream that is "
-                "read with includeReceipts"
-            ) from error
+            raise _refusal(text) from error
+        # What Python reads as a number is not all that we write: a sign, a space.
+        if str(receipt) != text or receipt.monoton < 0:
+            raise _refusal(text)
         return receipt
 
     def __str__(self) -> str:
@@ -44,3 +42,10 @@ class Receipt:
 def receipt_prefix(queue_id: QueueId, group: str, lease: UUID) -> str:
     """What all receipts of a lease begin with; the monoton follows."""
     return f"{queue_id}/{group}/{lease}/"
+
+
+def _refusal(text: str) -> MessageError:
+    return MessageError(
+        f"{text[:100]!r} is not a receipt; take the column 'receipt' of a stream that is "
+        "read with includeReceipts"
+    )

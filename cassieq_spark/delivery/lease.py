@@ -26,6 +26,7 @@ from cassieq_spark.delivery.state import (
     head_of,
     slot_key,
     slots_of,
+    waiting_key,
     waiting_of,
 )
 from cassieq_spark.errors import ContentionError, OutcomeUnknownError, QueueStateError
@@ -190,7 +191,10 @@ class Delivery:
         """
         lease = uuid4()
         ops = plan_burial(self.read(), dead, lease)
-        return self.carry_out(ops, went_in=partial(_has_token, lease))
+        went_in = partial(_has_token, lease)
+        if isinstance(dead, Waiting):
+            went_in = partial(self._is_gone, dead)
+        return self.carry_out(ops, went_in=went_in)
 
     def __str__(self) -> str:
         return f"group {self.group!r} of queue {self.queue_id}"
@@ -209,6 +213,11 @@ class Delivery:
         waiting = waiting_of(self.store.read_rows(self._partition, due).rows)
         complete = limit is None or len(waiting) < limit
         return GroupState(head, slots_of(rows.rows), waiting, rows.now, all_waiting=complete)
+
+    def _is_gone(self, waiting: Waiting, _: Sequence[Slot]) -> bool:
+        # No row has our token. Two that tell of the same burial are better than none.
+        row = Slice(row=waiting_key(waiting.due, waiting.monotons.start))
+        return not self.store.read_rows(self._partition, row, serial=True).rows
 
     def carry_out(self, ops: Sequence[Op], *, went_in: Callable[[Sequence[Slot]], bool]) -> bool:
         """Change the state by one LWT; False if it has changed meanwhile.

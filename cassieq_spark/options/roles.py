@@ -140,6 +140,10 @@ class SinkOptions(RoleOptions):
 
     def __post_init__(self) -> None:
         check_both_or_neither({"txnAppId": self.txn_app_id, "txnVersion": self.txn_version})
+        if self.delay and self.operation != RELEASE:
+            raise OptionError(
+                f"option 'delay' is for 'operation' = {RELEASE!r}, not {self.operation!r}"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -52,6 +52,7 @@ VIEWS: Mapping[str, View] = MappingProxyType(
                     Column("headers", "MAP<STRING, STRING>", "Only with `includeHeaders`."),
                     Column("published_at", "TIMESTAMP", "When it became visible."),
                     Column("delivery_count", "INT", "In a stream, from 1; else null."),
+                    Column("receipt", "STRING", "In a stream, only with `includeReceipts`."),
                 ),
             ),
             View(

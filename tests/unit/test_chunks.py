@@ -265,7 +265,39 @@ def test_rows_count_monotons_from_the_first():
     assert rows.column("delivery_count").to_pylist() == [3, 3]
 
 
-def test_no_messages_make_no_rows():
+@pytest.mark.parametrize("include_headers", [True, False])
+def test_with_a_prefix_rows_have_receipts_of_their_monotons(include_headers: bool):
+    (chunk,) = chunks_of(batch(*"abc"))
+
+    rows = message_rows(
+        decode(chunk, Range(1, 3)),
+        queue="orders",
+        first_monoton=2**62 - 1,
+        published_at=NOON,
+        delivery_count=3,
+        include_headers=include_headers,
+        receipt_prefix="orders@1/g/token/",
+    )
+
+    assert rows.schema == row_schema(include_headers=include_headers, include_receipts=True)
+    assert rows.column("monoton").to_pylist() == [2**62 - 1, 2**62]
+    assert rows.column("receipt").to_pylist() == [
+        f"orders@1/g/token/{2**62 - 1}",
+        f"orders@1/g/token/{2**62}",
+    ]
+
+
+def test_the_receipt_is_the_last_column_and_there_only_if_asked_for():
+    with_receipts = row_schema(include_headers=True, include_receipts=True).names
+
+    assert with_receipts == [*row_schema(include_headers=True).names, "receipt"]
+    assert row_ddl(include_headers=False, include_receipts=True) == (
+        row_ddl(include_headers=False) + ", receipt STRING"
+    )
+
+
+@pytest.mark.parametrize("receipt_prefix", [None, "orders@1/g/token/"])
+def test_no_messages_make_no_rows(receipt_prefix: str | None):
     (chunk,) = chunks_of(batch("a"))
 
     rows = message_rows(
@@ -275,14 +307,17 @@ def test_no_messages_make_no_rows():
         published_at=NOON,
         delivery_count=1,
         include_headers=True,
+        receipt_prefix=receipt_prefix,
     )
 
+    include_receipts = receipt_prefix is not None
     assert rows.num_rows == 0
-    assert rows.schema == row_schema(include_headers=True)
+    assert rows.schema == row_schema(include_headers=True, include_receipts=include_receipts)
 
 
+@pytest.mark.parametrize("include_receipts", [True, False])
 @pytest.mark.parametrize("include_headers", [True, False])
-def test_spark_expects_the_same_schema(include_headers: bool):
+def test_spark_expects_the_same_schema(include_headers: bool, include_receipts: bool):
     of_spark = {
         "STRING": types.StringType(),
         "BIGINT": types.LongType(),
@@ -292,10 +327,12 @@ def test_spark_expects_the_same_schema(include_headers: bool):
         "INT": types.IntegerType(),
     }
     schema = types.StructType()
-    for column in row_ddl(include_headers=include_headers).replace("G, S", "G,_S").split(", "):
+    ddl_of_row = row_ddl(include_headers=include_headers, include_receipts=include_receipts)
+    for column in ddl_of_row.replace("G, S", "G,_S").split(", "):
         name, ddl = column.replace("G,_S", "G, S").split(" ", 1)
         schema.add(name, of_spark[ddl])
 
     expected = to_arrow_schema(schema, timezone="UTC")
 
-    assert row_schema(include_headers=include_headers) == expected
+    given = row_schema(include_headers=include_headers, include_receipts=include_receipts)
+    assert given == expected

@@ -49,6 +49,8 @@ def test_a_sink_reads_all_its_options_in_lower_case_as_spark_hands_them_over():
             "compression": "ZSTD",
             "chunkbytes": "64k",
             "maxmessagebytes": "1m",
+            "operation": "Release",
+            "delay": "90s",
         }
     )
 
@@ -59,6 +61,8 @@ def test_a_sink_reads_all_its_options_in_lower_case_as_spark_hands_them_over():
         compression="zstd",
         chunk_bytes=65_536,
         max_message_bytes=1_048_576,
+        operation="release",
+        delay=timedelta(seconds=90),
     )
 
 
@@ -72,6 +76,7 @@ def test_a_source_reads_all_its_options_in_the_case_that_the_docs_show():
             "messagesPerTask": "5",
             "leaseSeconds": "30",
             "includeHeaders": "True",
+            "includeReceipts": "TRUE",
         }
     )
 
@@ -83,6 +88,39 @@ def test_a_source_reads_all_its_options_in_the_case_that_the_docs_show():
         messages_per_task=5,
         lease=timedelta(seconds=30),
         include_headers=True,
+        include_receipts=True,
+    )
+
+
+def test_a_write_publishes_unless_it_is_to_settle():
+    options = SinkOptions.parse({"queue": "orders"})
+
+    assert (options.operation, options.delay) == ("publish", timedelta(0))
+    assert not SourceOptions.parse({"queue": "orders"}).include_receipts
+
+
+@pytest.mark.parametrize(
+    ("given", "delay"),
+    [
+        ("0s", timedelta(0)),
+        ("0ms", timedelta(0)),
+        ("1ms", timedelta(milliseconds=1)),
+        ("2H", timedelta(hours=2)),
+        ("365d", timedelta(days=365)),
+    ],
+)
+def test_a_delay_may_be_nothing_at_all_or_a_year(given: str, delay: timedelta):
+    raw = {"queue": "orders", "operation": "release", "delay": given}
+
+    assert SinkOptions.parse(raw).delay == delay
+
+
+def test_settling_belongs_to_writing_and_receipts_to_reading():
+    assert refusal(SourceOptions, queue="orders", delay="1s") == (
+        "option 'delay' belongs to writing, not reading"
+    )
+    assert refusal(SinkOptions, queue="orders", includereceipts="true") == (
+        "option 'includeReceipts' belongs to reading, not writing"
     )
 
 
@@ -169,6 +207,10 @@ def test_an_option_of_the_other_role_is_told_apart_from_an_unknown_one():
         (SinkOptions, "compression", "gzip", "lz4, zstd or none"),
         (SinkOptions, "chunkBytes", "0", "a size such as 64k or 1m, at most 8m"),
         (SinkOptions, "maxMessageBytes", "9m", "a size such as 64k or 1m, at most 8m"),
+        (SinkOptions, "operation", "settle", "publish, ack or release"),
+        (SinkOptions, "delay", "0", "a duration such as 500ms, 10s or 5m, at most 365d"),
+        (SinkOptions, "delay", "-1s", "a duration such as 500ms, 10s or 5m, at most 365d"),
+        (SinkOptions, "delay", "366d", "a duration such as 500ms, 10s or 5m, at most 365d"),
         (
             SourceOptions,
             "startingPosition",
@@ -180,6 +222,7 @@ def test_an_option_of_the_other_role_is_told_apart_from_an_unknown_one():
         (SourceOptions, "messagesPerTask", "0", "a whole number of at least 1"),
         (SourceOptions, "leaseSeconds", "1.5", "a whole number of seconds, at least 1"),
         (SourceOptions, "includeHeaders", "yes", "true or false"),
+        (SourceOptions, "includeReceipts", "1", "true or false"),
         (
             SourceOptions,
             "spark.cassandra.connection.port",

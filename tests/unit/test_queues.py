@@ -45,6 +45,9 @@ def test_creating_costs_two_lwts_and_reading_one_read():
         ({"chunk_size": 0}, "multiple"),
         ({"lease": timedelta(milliseconds=999)}, "at least a second"),
         ({"lease": timedelta(seconds=1.5)}, "whole seconds"),
+        ({"max_deliveries": -1}, "or more, not -1"),
+        ({"max_deliveries": 5, "dead_letter_queue": "q"}, "its own dead-letter queue"),
+        ({"dead_letter_queue": "d"}, "a dead-letter queue needs a limit"),
     ],
 )
 def test_values_out_of_range_are_refused_before_anything_is_written(
@@ -55,6 +58,40 @@ def test_values_out_of_range_are_refused_before_anything_is_written(
     with pytest.raises(OptionError, match=problem):
         create_queue(store, **({"name": "q"} | changes))  # type: ignore[arg-type]
     assert store.cas_count == 0
+
+
+def test_a_queue_has_no_limit_of_deliveries_unless_it_is_given_one():
+    created = create_queue(MemoryStore(), "q")
+
+    assert (created.max_deliveries, created.dead_letter_queue) == (0, None)
+
+
+@pytest.mark.parametrize("dead_letter_queue", [None, "d"])
+def test_a_limit_of_deliveries_is_read_as_it_was_created(dead_letter_queue: str | None):
+    store = MemoryStore()
+    create_queue(store, "d")
+
+    created = create_queue(store, "q", max_deliveries=5, dead_letter_queue=dead_letter_queue)
+
+    assert read_queue(store, "q") == created
+    assert (created.max_deliveries, created.dead_letter_queue) == (5, dead_letter_queue)
+
+
+def test_a_dead_letter_queue_must_exist_before():
+    store = CountingStore(MemoryStore())
+
+    with pytest.raises(QueueStateError, match="cassieq queue create d"):
+        create_queue(store, "q", max_deliveries=5, dead_letter_queue="d")
+    assert store.cas_count == 0
+
+
+def test_a_lost_answer_does_not_make_a_queue_with_another_limit_ours():
+    store = TroubledStore(MemoryStore())
+    create_queue(store, "q", max_deliveries=4)
+    store.interrupt(lambda: setattr(store, "fault", Fault.ANSWER_LOST), after=1)
+
+    with pytest.raises(QueueStateError, match="exists already"):
+        create_queue(store, "q", max_deliveries=5)
 
 
 def test_a_queue_is_created_once():

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from uuid import uuid4
+
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row
@@ -84,7 +86,7 @@ def test_stale_receipts_harm_nobody(queue: QueueOnSpark):
     [
         ("'nonsense' as receipt", "'nonsense' is not a receipt"),
         ("string(null) as receipt", "is not a receipt"),
-        (f"'other@1/g/{'0' * 32}/3' as receipt", "is of queue other@1"),
+        (f"'other@1/g/{uuid4()}/3' as receipt", "is of queue other@1"),
         ("id", "takes one column, receipt string"),
         ("1 as receipt", "takes one column, receipt string"),
     ],

@@ -191,6 +191,7 @@ def test_a_lost_answer_hands_out_once_and_counts_once(scene: Scene, fault: Fault
     assert [(slot.monotons, slot.deliveries) for slot in scene.slots] == [
         (slot.monotons, slot.deliveries) for slot in other.slots
     ]
+    assert [slot.lease == scene.held for slot in scene.slots] == [bool(again)]
     assert scene.waiting == other.waiting
 
 
@@ -216,6 +217,13 @@ def test_an_emptied_slot_is_taken_up_so_that_it_is_not_lost(scene: Scene):
     assert scene.replay() == [("", 2)]
     batch = scene.delivery.ack_and_lease(make_wish(held=scene.held, stop=100))
     assert batch.acked_slots == {0}
+
+
+def test_two_drivers_that_replay_one_batch_count_twice(scene: Scene):
+    # I8
+    scene.trouble.interrupt(lambda: scene.replay(max_deliveries=0) and None, after=2)
+
+    assert scene.replay(max_deliveries=0) == [("0-100", 3)]
 
 
 def test_what_others_take_between_look_and_replay_is_left_out(scene: Scene, clock: FakeClock):
