@@ -159,7 +159,7 @@ def test_every_option_of_the_cluster_is_a_setting_of_its_connection():
 
 
 def test_options_that_spark_adds_are_passed_over():
-    raw = {"queue": "orders", "checkpointlocation": "/tmp/c", "queryName": "copy"}
+    raw = {"queue": "orders", "checkpointlocation": "checkpoints/c", "queryName": "copy"}
 
     assert SinkOptions.parse(raw) == SinkOptions(queue="orders")
 
