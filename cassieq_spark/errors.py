@@ -9,7 +9,7 @@ CassieqError                       retryable: is the same call worth repeating?
 ├── LeaseLostError                 someone else holds the messages, or has finished them
 ├── StoreError                     Cassandra failed; the driver's error is __cause__
 │   ├── ConnectError               no node answers, or it refuses these credentials
-│   ├── MissingSchemaError         keyspace or table missing
+│   ├── MissingSchemaError         keyspace or table missing, or of another release
 │   ├── NotAppliedError            certainly not applied                            retryable
 │   ├── OutcomeUnknownError        may have been applied; resolve it, never guess
 │   └── ContentionError            lost a compare-and-set too often                 retryable
@@ -63,7 +63,7 @@ class ConnectError(StoreError):
 
 
 class MissingSchemaError(StoreError):
-    """The keyspace or one of its tables does not exist."""
+    """The keyspace or one of its tables does not exist, or is of another release."""
 
 
 class NotAppliedError(StoreError):

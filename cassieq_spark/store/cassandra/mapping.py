@@ -119,6 +119,7 @@ _MISSING = re.compile(
     r"unconfigured table|(keyspace|table) \S+ does not exist|unknown (keyspace|table)",
     re.IGNORECASE,
 )
+_OTHER_COLUMNS = re.compile(r"undefined column name|unknown identifier", re.IGNORECASE)
 _REASON_LENGTH = 300
 _NEVER_SENT = ("Host has been marked down or removed", "Pool is shutdown")
 
@@ -170,6 +171,11 @@ def translate(
     if fate is Fate.REFUSED:
         if _MISSING.search(str(error)):
             return missing_schema(doing, options, reason)
+        if _OTHER_COLUMNS.search(str(error)):
+            return MissingSchemaError(
+                f"{doing}: the tables of keyspace {options.keyspace!r} were made by another "
+                f"release of cassieq-spark: {reason}; use that release, or another keyspace"
+            )
         return StoreError(f"{doing}: Cassandra refuses it: {reason}")
     return _transient(error, request, f"{doing}: {reason}")
 

@@ -186,6 +186,15 @@ def test_missing_tables_and_keyspaces_name_the_command_that_makes_them(message: 
     assert "cassieq schema apply --keyspace cassieq" in str(error)
 
 
+def test_tables_with_other_columns_are_told_to_be_of_another_release():
+    refusal = cassandra.InvalidRequest("Undefined column name max_deliveries in table q.queue")
+
+    error = translate(refusal, Request.READ, "read", OPTIONS)
+
+    assert isinstance(error, MissingSchemaError)
+    assert "made by another release" in str(error)
+
+
 def test_an_error_that_a_new_driver_derives_from_a_known_one_has_its_fate():
     class NewTimeout(cassandra.WriteTimeout):
         pass
