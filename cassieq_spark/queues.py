@@ -54,7 +54,8 @@ def create_queue(  # noqa: PLR0913 (each is a setting of its own, by name)
         chunk_size: Messages per row, at the most.
         lease: How long a reader holds messages unless it says otherwise; whole seconds.
         max_deliveries: After so many, a message is dead; 0 for never.
-        dead_letter_queue: Where dead messages go, an existing queue; None: they are dropped.
+        dead_letter_queue: Where dead messages go; made, without a limit, if it does not exist.
+            None: they are dropped.
 
     Raises:
         OptionError: A value is out of range.
@@ -71,7 +72,8 @@ def create_queue(  # noqa: PLR0913 (each is a setting of its own, by name)
     if max_deliveries < 0:
         raise OptionError(f"max deliveries must be 0 (no limit) or more, not {max_deliveries}")
     if dead_letter_queue is not None:
-        _check_dead_letter_queue(store, name, dead_letter_queue, max_deliveries)
+        _check_dead_letter_queue(name, dead_letter_queue, max_deliveries)
+        _make_dead_letter_queue(store, name, dead_letter_queue)
     queue = QueueDefinition(
         name, _FIRST_VERSION, bucket_size, chunk_size, lease, max_deliveries, dead_letter_queue
     )
@@ -98,18 +100,30 @@ def create_queue(  # noqa: PLR0913 (each is a setting of its own, by name)
         # After a lost answer, a queue that is defined as asked is the one that was asked for.
         if created or (in_doubt and replace(found, created_at=None) == queue):
             return found
-        raise QueueStateError(f"queue {name!r} exists already: cassieq queue show {name}")
+        raise _exists(name)
     raise ContentionError(f"Cassandra gave no answer about creating queue {name!r}; try again")
 
 
-def _check_dead_letter_queue(store: Store, name: str, other: str, max_deliveries: int) -> None:
+def _check_dead_letter_queue(name: str, other: str, max_deliveries: int) -> None:
+    validate_name("queue", other)
     if not max_deliveries:
         raise OptionError(
             f"a dead-letter queue needs a limit: give max deliveries, or leave out {other!r}"
         )
     if other == name:
         raise OptionError(f"queue {name!r} can't be its own dead-letter queue")
-    read_queue(store, other)
+
+
+def _make_dead_letter_queue(store: Store, name: str, other: str) -> None:
+    """Make it if there is none; but not for a queue that can't be made."""
+    if store.read_rows(partition_of_queue(name)).rows:
+        raise _exists(name)
+    if not store.read_rows(partition_of_queue(other)).rows:
+        create_queue(store, other)
+
+
+def _exists(name: str) -> QueueStateError:
+    return QueueStateError(f"queue {name!r} exists already: cassieq queue show {name}")
 
 
 def read_queue(store: Store, name: str) -> QueueDefinition:

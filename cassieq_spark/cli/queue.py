@@ -20,7 +20,6 @@ from cassieq_spark.model import (
     DEFAULT_CHUNK_SIZE,
     DEFAULT_LEASE,
     QueueDefinition,
-    validate_name,
 )
 from cassieq_spark.queues import create_queue, list_queues, read_queue
 from cassieq_spark.stats import GroupStats, QueueStats, queue_stats
@@ -68,10 +67,7 @@ def create(  # noqa: PLR0913 (one per option)
             "--dead-letter-queue goes neither with --drop-dead nor with --max-deliveries 0"
         )
     target = None if drop_dead or not max_deliveries else dead_letter_queue or f"{name}.dead"
-    validate_name("queue", name)
     with _store(connection) as store:
-        if target and target not in {queue.name for queue in list_queues(store)}:
-            create_queue(store, target)
         queue = create_queue(
             store,
             name,

@@ -77,12 +77,19 @@ def test_a_limit_of_deliveries_is_read_as_it_was_created(dead_letter_queue: str 
     assert (created.max_deliveries, created.dead_letter_queue) == (5, dead_letter_queue)
 
 
-def test_a_dead_letter_queue_must_exist_before():
-    store = CountingStore(MemoryStore())
+def test_a_dead_letter_queue_is_made_with_its_queue_and_only_then():
+    store = MemoryStore()
+    for _ in range(2):
+        with pytest.raises(OptionError):
+            create_queue(store, "q", bucket_size=1, max_deliveries=5, dead_letter_queue="d")
+    assert list_queues(store) == []
 
-    with pytest.raises(QueueStateError, match="cassieq queue create d"):
-        create_queue(store, "q", max_deliveries=5, dead_letter_queue="d")
-    assert store.cas_count == 0
+    create_queue(store, "q", max_deliveries=5, dead_letter_queue="d")
+    assert read_queue(store, "d").max_deliveries == 0
+
+    with pytest.raises(QueueStateError, match="'q' exists already"):
+        create_queue(store, "q", max_deliveries=5, dead_letter_queue="e")
+    assert [queue.name for queue in list_queues(store)] == ["d", "q"]
 
 
 def test_a_lost_answer_does_not_make_a_queue_with_another_limit_ours():
