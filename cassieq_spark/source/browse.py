@@ -8,13 +8,14 @@ from typing import cast
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from cassieq_spark.fetch.messages import fetch
+from cassieq_spark.fetch.pieces import pieces_of
 from cassieq_spark.ledger.read import locate, read_head
 from cassieq_spark.model import Range, Ranges
 from cassieq_spark.options import SourceOptions
 from cassieq_spark.queues import read_queue
-from cassieq_spark.source.fetch import fetch
 from cassieq_spark.source.stream import TaskPartition
-from cassieq_spark.source.tasks import cut_tasks, pieces_of
+from cassieq_spark.source.tasks import cut_tasks
 from cassieq_spark.store import open_store
 
 

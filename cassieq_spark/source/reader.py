@@ -9,18 +9,19 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
+from cassieq_spark.dead_letters.burial import bury
 from cassieq_spark.delivery.groups import StartingPosition, ensure_group
 from cassieq_spark.delivery.lease import Delivery
 from cassieq_spark.delivery.plan import Leased, Wish
 from cassieq_spark.errors import QueueStateError, StoreError
+from cassieq_spark.fetch.pieces import pieces_of
 from cassieq_spark.ledger.read import locate, read_head
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.receipts import receipt_prefix
-from cassieq_spark.source.dead_letters import bury
 from cassieq_spark.source.figures import Gauge, Seen
 from cassieq_spark.source.heartbeat import LEASE_LOST, Heartbeat
 from cassieq_spark.source.offsets import Offset, decode, encode
-from cassieq_spark.source.tasks import Task, cut_tasks, pieces_of
+from cassieq_spark.source.tasks import Task, cut_tasks
 from cassieq_spark.store.protocol import Store
 
 logger = logging.getLogger(__name__)

@@ -17,10 +17,10 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from cassieq_spark.fetch.messages import fetch
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.options import SourceOptions
 from cassieq_spark.queues import read_queue
-from cassieq_spark.source.fetch import fetch
 from cassieq_spark.source.offsets import initial_offset
 from cassieq_spark.source.reader import Reader
 from cassieq_spark.source.tasks import Task

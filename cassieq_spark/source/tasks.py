@@ -3,32 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from datetime import datetime
-from itertools import islice
 from uuid import UUID
 
-from cassieq_spark.model import BucketSlice, LedgerBlock, QueueDefinition, Range, Ranges
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """Consecutive messages of one block.
-
-    Attributes:
-        block: Which block.
-        offsets: Where in the block.
-        first_monoton: Monoton of the first of them.
-        published_at: When the block became visible.
-        deliveries: How often they were handed out, this time included; None when browsing.
-    """
-
-    block: UUID
-    offsets: Range
-    first_monoton: int
-    published_at: datetime
-    deliveries: int | None
-
+from cassieq_spark.fetch.pieces import Piece
+from cassieq_spark.model import QueueDefinition, Range
 
 Task = tuple[Piece, ...]
 
@@ -62,34 +40,9 @@ def cut_tasks(
     return [_joined(task) for task in tasks]
 
 
-def pieces_of(
-    blocks: Sequence[LedgerBlock], monotons: Ranges, *, deliveries: int | None
-) -> list[Piece]:
-    """The pieces of these blocks, which are in order, that hold ``monotons``."""
-    pieces: list[Piece] = []
-    parts, begin = monotons.parts, 0
-    for block in blocks:
-        while begin < len(parts) and parts[begin].stop <= block.monotons.start:
-            begin += 1
-        for part in islice(parts, begin, None):
-            offsets = block.offsets(part)
-            if not offsets:
-                break
-            first = block.monotons.start + offsets.start
-            pieces.append(Piece(block.block, offsets, first, block.published_at, deliveries))
-    return pieces
-
-
-def bucket_slices(piece: Piece, queue: QueueDefinition) -> Iterator[BucketSlice]:
-    """Where a piece's chunks are; the first may begin before the piece does."""
-    for part in piece.offsets.split_at_multiples(queue.bucket_size):
-        start = part.start - part.start % queue.chunk_size
-        yield BucketSlice(piece.block, part.start // queue.bucket_size, start, part.stop)
-
-
 def _split(piece: Piece, grain: int) -> Iterator[Piece]:
     for offsets in piece.offsets.split_at_multiples(grain):
-        yield _part(piece, offsets)
+        yield piece.part(offsets)
 
 
 def _joined(parts: Sequence[Piece]) -> Task:
@@ -98,7 +51,7 @@ def _joined(parts: Sequence[Piece]) -> Task:
     for part in parts:
         last = joined[-1] if joined else None
         if last and _ends_where(last) == (part.block, part.offsets.start, part.deliveries):
-            joined[-1] = _part(last, Range(last.offsets.start, part.offsets.stop))
+            joined[-1] = last.part(Range(last.offsets.start, part.offsets.stop))
         else:
             joined.append(part)
     return tuple(joined)
@@ -106,8 +59,3 @@ def _joined(parts: Sequence[Piece]) -> Task:
 
 def _ends_where(piece: Piece) -> tuple[UUID, int, int | None]:
     return piece.block, piece.offsets.stop, piece.deliveries
-
-
-def _part(piece: Piece, offsets: Range) -> Piece:
-    first = piece.first_monoton + offsets.start - piece.offsets.start
-    return Piece(piece.block, offsets, first, piece.published_at, piece.deliveries)

@@ -3,8 +3,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from uuid import UUID
 
+from cassieq_spark.fetch.pieces import Piece, bucket_slices, pieces_of
 from cassieq_spark.model import BucketSlice, LedgerBlock, QueueDefinition, Range, Ranges
-from cassieq_spark.source.tasks import Piece, bucket_slices, cut_tasks, pieces_of
+from cassieq_spark.source.tasks import cut_tasks
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 QUEUE = QueueDefinition("q", 1, bucket_size=8, chunk_size=4)

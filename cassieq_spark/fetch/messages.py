@@ -1,4 +1,4 @@
-"""Fetching the messages of a task: chunks to Arrow batches. On executors."""
+"""Reading messages: chunks to Arrow batches."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from cassieq_spark.chunks import decode, message_rows
 from cassieq_spark.errors import LeaseLostError
+from cassieq_spark.fetch.pieces import Piece, bucket_slices
 from cassieq_spark.model import QueueDefinition
-from cassieq_spark.source.tasks import Piece, Task, bucket_slices
 from cassieq_spark.store.protocol import Store
 
 #: Smaller batches are put together before Spark gets them; each costs it some 0.1 ms.
@@ -20,17 +20,17 @@ _SMALL = 512
 def fetch(
     store: Store,
     queue: QueueDefinition,
-    task: Task,
+    pieces: Iterable[Piece],
     *,
     include_headers: bool,
     receipt_prefix: str | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Read the messages of a task in order. One read for each bucket; no side effect.
+    """Read messages, piece after piece. One read for each bucket; no side effect.
 
     Args:
         store: Where the queue is kept.
         queue: Which queue.
-        task: Which messages.
+        pieces: Which messages.
         include_headers: Whether the rows have a column ``headers``.
         receipt_prefix: What their receipts begin with; None for rows without receipts.
 
@@ -43,7 +43,7 @@ def fetch(
         include_headers=include_headers,
         receipt_prefix=receipt_prefix,
     )
-    batches = (batch for piece in task for batch in _fetch_piece(store, queue, piece, as_rows))
+    batches = (batch for piece in pieces for batch in _fetch_piece(store, queue, piece, as_rows))
     return _put_together(batches)
 
 

@@ -10,20 +10,20 @@ import pytest
 
 from cassieq_spark.blocks import write_block
 from cassieq_spark.chunks import decode
+from cassieq_spark.dead_letters import burial
+from cassieq_spark.dead_letters.burial import BURIAL_FAILED, DEAD_LETTERED, DROPPED, bury
 from cassieq_spark.delivery.groups import seek_group
 from cassieq_spark.delivery.lease import Delivery
 from cassieq_spark.delivery.settle import settle
 from cassieq_spark.delivery.state import Slot, Waiting
+from cassieq_spark.fetch.pieces import Piece, bucket_slices
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_blocks, read_head
 from cassieq_spark.model import Range, Ranges
 from cassieq_spark.options import SinkOptions
 from cassieq_spark.queues import create_queue
-from cassieq_spark.source import dead_letters
-from cassieq_spark.source.dead_letters import BURIAL_FAILED, DEAD_LETTERED, DROPPED, bury
 from cassieq_spark.source.offsets import initial_offset
 from cassieq_spark.source.reader import Reader
-from cassieq_spark.source.tasks import Piece, bucket_slices
 from cassieq_spark.store import race
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.tables import Table
@@ -121,7 +121,7 @@ def told(caplog: pytest.LogCaptureFixture) -> list[tuple[int, str, int]]:
     return [
         (record.levelno, record.action, record.count)  # type: ignore[attr-defined]
         for record in caplog.records
-        if record.name == dead_letters.__name__
+        if record.name == burial.__name__
     ]
 
 

@@ -19,12 +19,12 @@ from cassieq_spark.chunks import decode
 from cassieq_spark.delivery.lease import Delivery
 from cassieq_spark.delivery.state import Slot, Waiting
 from cassieq_spark.errors import CassieqError, InvariantError
+from cassieq_spark.fetch.pieces import Piece, bucket_slices, pieces_of
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import locate, read_last_batch
 from cassieq_spark.model import QueueDefinition, SinkBatch
 from cassieq_spark.options import SinkOptions
 from cassieq_spark.queues import read_queue
-from cassieq_spark.source.tasks import Piece, bucket_slices, pieces_of
 from cassieq_spark.store.protocol import Store
 
 logger = logging.getLogger(__name__)
