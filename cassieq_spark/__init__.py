@@ -1,8 +1,9 @@
 """A durable work queue on Apache Cassandra for Spark.
 
 ``spark.readStream.format("cassieq")`` and ``df.writeStream.format("cassieq")`` need no import;
-`register` makes the format known where Spark's own discovery does not. Importing this package
-imports neither Spark nor the driver.
+`register` makes the format known where Spark's own discovery does not. `Client` and `AsyncClient`
+are the queue for programs without Spark. Importing this package imports neither Spark nor the
+driver nor Arrow.
 """
 
 from __future__ import annotations
@@ -16,7 +17,20 @@ from cassieq_spark.progress import Progress, progress
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["CassieqError", "Progress", "options_from_session", "progress", "register"]
+    from cassieq_spark.client import AsyncClient, Client, Message, NewMessage, Producer
+
+__all__ = [
+    "AsyncClient",
+    "CassieqError",
+    "Client",
+    "Message",
+    "NewMessage",
+    "Producer",
+    "Progress",
+    "options_from_session",
+    "progress",
+    "register",
+]
 
 __version__ = "0.1.0"
 
@@ -29,3 +43,11 @@ def register(spark: SparkSession) -> None:
     from cassieq_spark.datasource import CassieqDataSource  # noqa: PLC0415 (needs Spark)
 
     spark.dataSource.register(CassieqDataSource)
+
+
+def __getattr__(name: str) -> object:
+    if name in {"AsyncClient", "Client", "Message", "NewMessage", "Producer"}:
+        from cassieq_spark import client  # noqa: PLC0415 (needs Arrow, which takes a while)
+
+        return getattr(client, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from datetime import datetime
 from operator import methodcaller
 from typing import Any
@@ -38,25 +37,14 @@ _READ_OPTIONS = pa.ipc.IpcReadOptions(use_threads=False)
 _AS_PY = methodcaller("as_py")
 
 
-def cut(  # noqa: PLR0913 - each is a setting of its own, by name
-    batches: Iterable[pa.RecordBatch],
-    *,
-    chunk_size: int,
-    bucket_size: int,
-    chunk_bytes: int,
-    compression: str,
-    max_message_bytes: int,
-) -> Iterator[Chunk]:
-    """Cut one writer task's messages into the chunks of its block, as they come.
+class Cutter:
+    """Cuts messages into the chunks of one block, as they come.
 
     A chunk starts at a multiple of ``chunk_size`` unless ``chunk_bytes`` cut the one before it
     short, and never crosses such a multiple. Where it is cut depends on the messages only, not on
     the batches they come in. Memory: about one incoming batch and one chunk.
 
     Args:
-        batches: ``value`` (binary or string), and optionally ``key`` (binary or string) and
-            ``headers`` (map of strings, values may be null); all with the same columns.
-            Other columns are passed over.
         chunk_size: Messages per chunk, at most.
         bucket_size: Messages per partition; a multiple of ``chunk_size``.
         chunk_bytes: Bytes per chunk before compression, at most; only a chunk that consists of a
@@ -64,23 +52,111 @@ def cut(  # noqa: PLR0913 - each is a setting of its own, by name
         compression: ``lz4``, ``zstd`` or ``none``.
         max_message_bytes: Largest message, counting key, value and headers.
 
-    Returns:
-        Chunks in order; the last one's ``stop`` is the number of messages.
-
     Raises:
-        OptionError: Sizes that do not fit each other; at once.
-        MessageError: A null value or too large a message, before anything of its batch is cut
-            that was not begun with a batch before it.
+        OptionError: Sizes that do not fit each other.
     """
-    if min(chunk_size, chunk_bytes) < 1 or bucket_size < 1 or bucket_size % chunk_size:
-        raise OptionError(
-            "chunks need sizes above 0 and a bucket size that is a multiple of the chunk size, "
-            f"not {chunk_size=}, {bucket_size=}, {chunk_bytes=}"
+
+    def __init__(
+        self,
+        *,
+        chunk_size: int,
+        bucket_size: int,
+        chunk_bytes: int,
+        compression: str,
+        max_message_bytes: int,
+    ) -> None:
+        if min(chunk_size, chunk_bytes) < 1 or bucket_size < 1 or bucket_size % chunk_size:
+            raise OptionError(
+                "chunks need sizes above 0 and a bucket size that is a multiple of the chunk "
+                f"size, not {chunk_size=}, {bucket_size=}, {chunk_bytes=}"
+            )
+        self._chunk_size = chunk_size
+        self._bucket_size = bucket_size
+        self._chunk_bytes = chunk_bytes
+        self._max_message_bytes = max_message_bytes
+        self._options = pa.ipc.IpcWriteOptions(
+            compression=None if compression == "none" else compression, use_threads=False
         )
-    options = pa.ipc.IpcWriteOptions(
-        compression=None if compression == "none" else compression, use_threads=False
-    )
-    return _Cutter(chunk_size, bucket_size, chunk_bytes, options).run(batches, max_message_bytes)
+        # The chunk that is being gathered, as pieces of the batches it came in.
+        self._start = 0
+        self._pieces: list[pa.RecordBatch] = []
+        self._held_count = 0
+        self._held_bytes = 0
+
+    def feed(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Chunk]:
+        """Take messages in, and yield the chunks that they fill, in order.
+
+        Args:
+            batches: ``value`` (binary or string), and optionally ``key`` (binary or string) and
+                ``headers`` (map of strings, values may be null); all with the same columns.
+                Other columns are passed over.
+
+        Raises:
+            MessageError: A null value or too large a message, before anything of its batch is cut
+                that was not begun with a batch before it.
+        """
+        for batch in batches:
+            if batch.num_rows == 0:
+                continue
+            messages = _as_stored(batch)
+            sizes = _sizes(messages)
+            first_row = self._start + self._held_count
+            _check(messages, sizes, self._max_message_bytes, first_row=first_row)
+            yield from self._add(messages, pc.cumulative_sum(sizes))
+            if self._pieces and self._pieces[-1].num_rows < messages.num_rows:
+                # A slice keeps the whole batch alive; what waits for the next batch is a copy.
+                rest = self._pieces[-1]
+                self._pieces[-1] = rest.take(pa.array(range(rest.num_rows)))
+
+    def finish(self) -> Iterator[Chunk]:
+        """Yield the last chunk, if there is any; its ``stop`` is the number of messages."""
+        if self._pieces:
+            yield self._take()
+
+    def _room(self) -> int:
+        """Messages that still fit below the next multiple of the chunk size."""
+        return self._chunk_size - self._start % self._chunk_size - self._held_count
+
+    def _add(self, messages: pa.RecordBatch, ends: pa.Int64Array) -> Iterator[Chunk]:
+        """Add messages, ``ends[i]`` bytes up to and with the i-th; yield each chunk they fill."""
+        row, row_bytes = 0, 0
+        while row < messages.num_rows:
+            most = min(messages.num_rows, row + self._room())
+            limit = row_bytes + self._chunk_bytes - self._held_bytes
+            stop = bisect_right(ends, limit, row, most, key=_AS_PY)
+            if stop == row and not self._pieces:
+                stop = row + 1
+            if stop > row:
+                stop_bytes = ends[stop - 1].as_py()
+                self._pieces.append(messages.slice(row, stop - row))
+                self._held_count += stop - row
+                self._held_bytes += stop_bytes - row_bytes
+                row, row_bytes = stop, stop_bytes
+            if row < messages.num_rows or self._room() == 0:
+                yield self._take()
+
+    def _take(self) -> Chunk:
+        """The chunk gathered so far; the next one begins behind it."""
+        messages = self._pieces[0]
+        if len(self._pieces) > 1:
+            columns = [pa.concat_arrays(arrays) for arrays in zip(*self._pieces, strict=True)]
+            messages = pa.RecordBatch.from_arrays(columns, schema=messages.schema)
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, messages.schema, options=self._options) as stream:
+            stream.write_batch(messages)
+        data = sink.getvalue().to_pybytes()
+        chunk = Chunk(
+            self._start // self._bucket_size, self._start, self._start + self._held_count, data
+        )
+        self._start, self._pieces = chunk.stop, []
+        self._held_count, self._held_bytes = 0, 0
+        return chunk
+
+
+def cut(batches: Iterable[pa.RecordBatch], cutter: Cutter) -> Iterator[Chunk]:
+    """All the chunks of a block whose messages come as one iterable; see `Cutter`."""
+    yield from cutter.feed(batches)
+    yield from cutter.finish()
 
 
 def decode(chunk: Chunk, offsets: Range) -> pa.RecordBatch:
@@ -168,79 +244,28 @@ def _name(chunk: Chunk) -> str:
     return f"the chunk of offsets [{chunk.start}, {chunk.stop}) in bucket {chunk.bucket}"
 
 
-@dataclass(slots=True)
-class _Cutter:
-    """Holds the chunk that is being gathered, as pieces of the batches it came in."""
-
-    chunk_size: int
-    bucket_size: int
-    chunk_bytes: int
-    options: Any
-    start: int = 0
-    pieces: list[pa.RecordBatch] = field(default_factory=list)
-    held_count: int = 0
-    held_bytes: int = 0
-
-    def run(self, batches: Iterable[pa.RecordBatch], max_message_bytes: int) -> Iterator[Chunk]:
-        for batch in batches:
-            if batch.num_rows == 0:
-                continue
-            messages = _as_stored(batch)
-            sizes = _sizes(messages)
-            _check(messages, sizes, max_message_bytes, first_row=self.start + self.held_count)
-            yield from self._add(messages, pc.cumulative_sum(sizes))
-            if self.pieces and self.pieces[-1].num_rows < messages.num_rows:
-                # A slice keeps the whole batch alive; what waits for the next batch is a copy.
-                rest = self.pieces[-1]
-                self.pieces[-1] = rest.take(pa.array(range(rest.num_rows)))
-        if self.pieces:
-            yield self._take()
-
-    def _room(self) -> int:
-        """Messages that still fit below the next multiple of the chunk size."""
-        return self.chunk_size - self.start % self.chunk_size - self.held_count
-
-    def _add(self, messages: pa.RecordBatch, ends: pa.Int64Array) -> Iterator[Chunk]:
-        """Add messages, ``ends[i]`` bytes up to and with the i-th; yield each chunk they fill."""
-        row, row_bytes = 0, 0
-        while row < messages.num_rows:
-            most = min(messages.num_rows, row + self._room())
-            limit = row_bytes + self.chunk_bytes - self.held_bytes
-            stop = bisect_right(ends, limit, row, most, key=_AS_PY)
-            if stop == row and not self.pieces:
-                stop = row + 1
-            if stop > row:
-                stop_bytes = ends[stop - 1].as_py()
-                self.pieces.append(messages.slice(row, stop - row))
-                self.held_count += stop - row
-                self.held_bytes += stop_bytes - row_bytes
-                row, row_bytes = stop, stop_bytes
-            if row < messages.num_rows or self._room() == 0:
-                yield self._take()
-
-    def _take(self) -> Chunk:
-        """The chunk gathered so far; the next one begins behind it."""
-        messages = self.pieces[0]
-        if len(self.pieces) > 1:
-            columns = [pa.concat_arrays(arrays) for arrays in zip(*self.pieces, strict=True)]
-            messages = pa.RecordBatch.from_arrays(columns, schema=messages.schema)
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, messages.schema, options=self.options) as stream:
-            stream.write_batch(messages)
-        data = sink.getvalue().to_pybytes()
-        chunk = Chunk(
-            self.start // self.bucket_size, self.start, self.start + self.held_count, data
-        )
-        self.start, self.pieces, self.held_count, self.held_bytes = chunk.stop, [], 0, 0
-        return chunk
-
-
 def _as_stored(batch: pa.RecordBatch) -> pa.RecordBatch:
     """The columns of a chunk that ``batch`` has, in their order and types."""
     present = set(batch.schema.names)
     schema = pa.schema([column for column in _STORED if column.name in present])
     columns = [batch.column(column.name).cast(column.type) for column in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def check_messages(batch: pa.RecordBatch, max_message_bytes: int, *, first_row: int) -> None:
+    """Check what is to be fed to a `Cutter`.
+
+    Args:
+        batch: As `Cutter.feed` takes it.
+        max_message_bytes: Largest message, counting key, value and headers.
+        first_row: How to number its first row in an error.
+
+    Raises:
+        MessageError: A null value or too large a message.
+    """
+    if batch.num_rows:
+        messages = _as_stored(batch)
+        _check(messages, _sizes(messages), max_message_bytes, first_row=first_row)
 
 
 def _sizes(messages: pa.RecordBatch) -> pa.Int64Array:

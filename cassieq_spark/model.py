@@ -181,6 +181,8 @@ class QueueDefinition:
         max_deliveries: After so many, a message is dead; 0 for never.
         dead_letter_queue: Where dead messages go; None: they are dropped.
         created_at: By the coordinator's clock.
+        strict_fifo: Whether a group is given no message before the ones below it are settled.
+        retention: How long a message is kept for groups that have not consumed it; None: for ever.
     """
 
     name: str
@@ -191,6 +193,8 @@ class QueueDefinition:
     max_deliveries: int = 0
     dead_letter_queue: str | None = None
     created_at: datetime | None = None
+    strict_fifo: bool = False
+    retention: timedelta | None = None
 
     @property
     def queue_id(self) -> QueueId:
@@ -220,10 +224,20 @@ class BucketSlice:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A block that a writer task has written, and that waits for its monotons."""
+    """A block that a writer task has written, and that waits for its monotons.
+
+    Attributes:
+        block: Its id.
+        count: How many messages it has.
+        size: Bytes that they take in the store.
+        visible: When they are to be delivered: at once (None), at an instant, or so long after
+            they are published.
+    """
 
     block: UUID
     count: int
+    size: int = 0
+    visible: datetime | timedelta | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,11 +250,21 @@ class SinkBatch:
 
 @dataclass(frozen=True, slots=True)
 class LedgerBlock:
-    """A published block: where its messages are, and since when they are visible."""
+    """A published block: where its messages are.
+
+    Attributes:
+        monotons: What its messages are numbered.
+        block: Its id.
+        published_at: By the coordinator's clock.
+        visible_at: When its messages are delivered, at the earliest; None: once published.
+        size: Bytes that they take in the store.
+    """
 
     monotons: Range
     block: UUID
     published_at: datetime
+    visible_at: datetime | None = None
+    size: int = 0
 
     def offsets(self, monotons: Range) -> Range:
         """The offsets within this block of the monotons that it shares with ``monotons``."""

@@ -33,6 +33,8 @@ class Progress:
         pointer: First monoton never offered to the group.
         oldest_age: Age of the oldest message owed, this batch included; also None if unknown.
         lost_leases: Messages whose lease ran out in this run of the query and went to others.
+        dead: Messages that this run of the query dead-lettered, or dropped.
+        skipped: Messages that were too old when their turn came in this run of the query.
     """
 
     queue: str
@@ -46,6 +48,8 @@ class Progress:
     pointer: int | None = None
     oldest_age: timedelta | None = None
     lost_leases: int | None = None
+    dead: int | None = None
+    skipped: int | None = None
 
 
 def progress(query_progress: object) -> list[Progress]:
@@ -74,7 +78,7 @@ def _progress_of(source: object) -> Progress | None:
     batch = _batch_of(offset) if offset else _NO_RANGES
     figures = _json(_get(source, "latestOffset"))
     age = figures.get("oldest_age_ms")
-    names = ("backlog", "leased", "waiting", "next", "pointer", "lost_leases")
+    names = ("backlog", "leased", "waiting", "next", "pointer", "lost_leases", "dead", "skipped")
     return Progress(
         queue=queue_id.rpartition("@")[0],
         group=group,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from cassieq_spark.delivery.groups import read_group_states
 from cassieq_spark.delivery.state import GroupState
-from cassieq_spark.ledger.read import read_block_of, read_head
-from cassieq_spark.model import QueueId
+from cassieq_spark.ledger.read import locate, read_block_of, read_head
+from cassieq_spark.ledger.state import LedgerHead
+from cassieq_spark.model import LedgerBlock, QueueId, Range
 from cassieq_spark.store.protocol import Store
 
 
@@ -18,11 +20,12 @@ class GroupStats:
 
     Attributes:
         group: Its name.
-        depth: Messages owed: not offered yet, leased, or waiting.
+        depth: Messages owed: not offered yet, leased, due, waiting or dead.
         leased: Messages under a lease that runs.
         due: Messages to be offered again now: their lease ran out, or their wait is over.
-        waiting: Messages to be offered again later.
-        oldest_age: Age of the oldest message owed; None if none is.
+        waiting: Messages to be offered later: released with a delay, or published with one.
+        dead: Messages to be dead-lettered by the next reader, or the sweep.
+        oldest_age: How long the oldest message owed has been visible; None if none is.
         pointer: First monoton never offered.
         floor: Lowest monoton owed.
     """
@@ -32,6 +35,7 @@ class GroupStats:
     leased: int
     due: int
     waiting: int
+    dead: int
     oldest_age: timedelta | None
     pointer: int
     floor: int
@@ -50,7 +54,8 @@ class QueueStats:
 def queue_stats(store: Store, queue_id: QueueId) -> QueueStats:
     """Compute the figures of a queue. Two reads, and five more for each group.
 
-    Each group's figures agree with each other. Groups are read one after the other and before the
+    Where messages are delayed that a group has not come to yet, two more, for their blocks. Each
+    group's figures agree with each other. Groups are read one after the other and before the
     ledger's head, so those of a busy queue are not all of one moment.
 
     Raises:
@@ -59,34 +64,74 @@ def queue_stats(store: Store, queue_id: QueueId) -> QueueStats:
     states = read_group_states(store, queue_id)
     head = read_head(store, queue_id)
     figures = tuple(
-        _group_stats(store, queue_id, name, state, head.next) for name, state in states.items()
+        _group_stats(store, queue_id, name, state, head) for name, state in states.items()
     )
     return QueueStats(queue_id, head.finalised, head.next, figures)
 
 
 def _group_stats(
-    store: Store, queue_id: QueueId, name: str, state: GroupState, end: int
+    store: Store, queue_id: QueueId, name: str, state: GroupState, head: LedgerHead
 ) -> GroupStats:
     held = [slot for slot in state.slots if slot.monotons]
     leased = sum(slot.monotons.count for slot in held if slot.due_at >= state.now)
     outstanding = sum(slot.monotons.count for slot in held)
-    due = sum(each.monotons.count for each in state.waiting if each.due <= state.now_ms)
-    waiting = sum(each.monotons.count for each in state.waiting) - due
+    alive = [each for each in state.waiting if each.reason is None]
+    due = sum(each.monotons.count for each in alive if each.due <= state.now_ms)
+    waiting = sum(each.monotons.count for each in alive) - due
+    dead = sum(each.monotons.count for each in state.waiting) - due - waiting
+    not_offered = max(0, head.next - state.head.pointer)
+    ahead = _delayed_blocks(store, queue_id, state, head)
+    delayed = [block for block in ahead if _visible_since(block) > state.now]
     return GroupStats(
         group=name,
-        depth=end - state.head.pointer + outstanding + due + waiting,
+        depth=not_offered + outstanding + due + waiting + dead,
         leased=leased,
         due=outstanding - leased + due,
-        waiting=waiting,
-        oldest_age=_age(store, queue_id, state.floor, end, state.now),
+        waiting=waiting + sum(map(_count_from(state.head.pointer), delayed)),
+        dead=dead,
+        oldest_age=_age(store, queue_id, state, _first_visible(state, head, ahead)),
         pointer=state.head.pointer,
         floor=state.floor,
     )
 
 
-def _age(store: Store, queue_id: QueueId, floor: int, end: int, now: datetime) -> timedelta | None:
-    if floor >= end:
-        return None
-    block = read_block_of(store, queue_id, floor)
+def _delayed_blocks(
+    store: Store, queue_id: QueueId, state: GroupState, head: LedgerHead
+) -> list[LedgerBlock]:
+    """The blocks that were not offered yet, up to the last delayed one."""
+    pointer = state.head.pointer
+    return locate(store, queue_id, Range(pointer, max(pointer, head.delayed_stop)))
+
+
+def _first_visible(
+    state: GroupState, head: LedgerHead, ahead: Sequence[LedgerBlock]
+) -> int | None:
+    """The lowest monoton that is owed and visible by now."""
+    owed = [slot.monotons.start for slot in state.slots if slot.monotons]
+    owed += [each.monotons.start for each in state.waiting if each.deliveries]
+    owed += [each.monotons.start for each in state.waiting if each.due <= state.now_ms]
+    owed += [
+        max(state.head.pointer, block.monotons.start)
+        for block in ahead
+        if _visible_since(block) <= state.now
+    ]
+    rest = max(state.head.pointer, head.delayed_stop)
+    if rest < head.next:
+        owed.append(rest)
+    return min(owed, default=None)
+
+
+def _count_from(pointer: int) -> Callable[[LedgerBlock], int]:
+    return lambda block: block.monotons.stop - max(pointer, block.monotons.start)
+
+
+def _visible_since(block: LedgerBlock) -> datetime:
+    return block.visible_at or block.published_at
+
+
+def _age(
+    store: Store, queue_id: QueueId, state: GroupState, monoton: int | None
+) -> timedelta | None:
+    block = None if monoton is None else read_block_of(store, queue_id, monoton)
     # None: settled since by its reader, and deleted by the sweep.
-    return max(timedelta(0), now - block.published_at) if block else None
+    return max(timedelta(0), state.now - _visible_since(block)) if block else None

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 from tests.support.cassandra_node import cassandra_node
 from tests.support.cassandra_store import cassandra_store, connection
@@ -20,6 +20,15 @@ pytest.register_assert_rewrite("cassieq_spark.testing.conformance")
 settings.register_profile("dev", max_examples=50, deadline=None)
 settings.register_profile("ci", max_examples=200, deadline=None, derandomize=True)
 settings.register_profile("nightly", max_examples=2000, deadline=None)
+# Until it fails: `make mutants` sets the time, and has no use for a smaller example.
+settings.register_profile(
+    "mutants",
+    max_examples=1_000_000,
+    deadline=None,
+    database=None,
+    phases=[Phase.generate],
+    report_multiple_bugs=False,
+)
 settings.load_profile(
     os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "dev")
 )

@@ -7,7 +7,7 @@ import sys
 import typer
 from rich.console import Console
 
-from cassieq_spark.cli import group, node, queue, schema
+from cassieq_spark.cli import dead, group, messages, node, queue, repair, schema
 from cassieq_spark.errors import CassieqError
 
 app = typer.Typer(
@@ -19,9 +19,12 @@ app = typer.Typer(
 )
 
 # Every sub-command is a typer app in a module of its own, added here.
+app.add_typer(dead.app, name="dead")
 app.add_typer(group.app, name="group")
+app.add_typer(messages.app)
 app.add_typer(node.app, name="node")
 app.add_typer(queue.app, name="queue")
+app.add_typer(repair.app, name="repair")
 app.add_typer(schema.app, name="schema")
 
 

@@ -9,7 +9,14 @@ from typing import Annotated, Any
 
 import typer
 
-from cassieq_spark.store.connection import DEFAULT_KEYSPACE, DEFAULT_PORT, ConnectionOptions
+from cassieq_spark.store.connection import (
+    DEFAULT_CONTACT_POINTS,
+    DEFAULT_KEYSPACE,
+    DEFAULT_PORT,
+    ConnectionOptions,
+)
+from cassieq_spark.store.consistency import Consistency, parse_consistency
+from cassieq_spark.store.secret import REFERENCES
 
 _PARAMETER = "connection"
 _PANEL = "Cassandra"
@@ -19,8 +26,7 @@ def with_connection(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options of reaching Cassandra.
 
     The command has a keyword parameter ``connection: ConnectionOptions``; in its place the user
-    sees ``--contact-points``, ``--port``, ``--local-dc``, ``--username``, ``--password`` and
-    ``--keyspace``.
+    sees ``--contact-points``, ``--username``, ``--ssl-ca-file``, ``--keyspace`` and so on.
     """
     shared = inspect.signature(_connection, eval_str=True).parameters
     own = inspect.signature(command, eval_str=True).parameters
@@ -48,7 +54,7 @@ def _connection(  # noqa: PLR0913 (one per option)
             help="Nodes to connect to first: host or host:port, several with commas.",
             rich_help_panel=_PANEL,
         ),
-    ] = "127.0.0.1",
+    ] = ",".join(DEFAULT_CONTACT_POINTS),
     port: Annotated[
         int,
         typer.Option(
@@ -73,11 +79,69 @@ def _connection(  # noqa: PLR0913 (one per option)
     password: Annotated[
         str | None,
         typer.Option(
-            help="Its password; asked for if left out.",
+            help=f"Where its password is: {REFERENCES}. Asked for if left out; given as it is, "
+            "everybody on this machine can read it.",
             show_default=False,
             rich_help_panel=_PANEL,
         ),
     ] = None,
+    ssl: Annotated[
+        bool,
+        typer.Option(
+            "--ssl",
+            help="Encrypt; any of the three files means so, too.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = False,
+    ssl_ca_file: Annotated[
+        str | None,
+        typer.Option(
+            help="PEM file of the CAs that sign the nodes' certificates.",
+            show_default="those that the machine trusts",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None,
+    ssl_cert_file: Annotated[
+        str | None,
+        typer.Option(
+            help="PEM file of the own certificate, where the nodes ask for one.",
+            show_default=False,
+            rich_help_panel=_PANEL,
+        ),
+    ] = None,
+    ssl_key_file: Annotated[
+        str | None,
+        typer.Option(
+            help="PEM file of its private key, without a passphrase.",
+            show_default="in the certificate file",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None,
+    ssl_check_hostname: Annotated[
+        bool,
+        typer.Option(
+            " /--no-ssl-check-hostname",
+            help="Do not check that a node's certificate names its address.",
+            show_default=False,
+            rich_help_panel=_PANEL,
+        ),
+    ] = True,
+    secure_connect_bundle: Annotated[
+        str | None,
+        typer.Option(
+            help="Zip file that says how to reach a hosted cluster.",
+            show_default=False,
+            rich_help_panel=_PANEL,
+        ),
+    ] = None,
+    consistency: Annotated[
+        str,
+        typer.Option(
+            help=f"Which replicas have to agree: {', '.join(Consistency)}; the same for everybody "
+            "who uses the keyspace.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = Consistency.LOCAL_QUORUM.value,
     keyspace: Annotated[
         str, typer.Option(help="Where the tables are.", rich_help_panel=_PANEL)
     ] = DEFAULT_KEYSPACE,
@@ -90,5 +154,12 @@ def _connection(  # noqa: PLR0913 (one per option)
         local_dc=local_dc,
         username=username,
         password=password,
+        ssl=ssl,
+        ssl_ca_file=ssl_ca_file,
+        ssl_cert_file=ssl_cert_file,
+        ssl_key_file=ssl_key_file,
+        ssl_check_hostname=ssl_check_hostname,
+        secure_connect_bundle=secure_connect_bundle,
+        consistency=parse_consistency(consistency),
         keyspace=keyspace,
     )

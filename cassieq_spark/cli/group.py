@@ -72,9 +72,11 @@ def list_(
     if as_json:
         typer.echo(json.dumps([_as_json(each) for each in groups]))
         return
-    table = Table("group", "depth", "leased", "due again", "waiting", "pointer", "floor")
+    columns = ("depth", "leased", "due again", "waiting", "dead", "pointer", "floor")
+    table = Table("group", *columns)
     for each in groups:
-        figures = (each.depth, each.leased, each.due, each.waiting, each.pointer, each.floor)
+        counts = (each.depth, each.leased, each.due, each.waiting, each.dead)
+        figures = (*counts, each.pointer, each.floor)
         table.add_row(each.group, *(f"{figure:,}" for figure in figures))
     nothing = f"Queue {queue} has no groups: cassieq group create {queue} GROUP"
     Console().print(table if groups else nothing)

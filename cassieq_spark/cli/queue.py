@@ -1,4 +1,4 @@
-"""``cassieq queue``: create queues, and see what is in them."""
+"""``cassieq queue``: create queues, and see which there are and what is in them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from cassieq_spark.cli import lifecycle
 from cassieq_spark.cli.connection import with_connection
+from cassieq_spark.cli.lifecycle import RETENTION_HELP, Name, parse_retention
 from cassieq_spark.errors import OptionError
 from cassieq_spark.model import (
     DEFAULT_BUCKET_SIZE,
@@ -21,15 +23,27 @@ from cassieq_spark.model import (
     DEFAULT_LEASE,
     QueueDefinition,
 )
-from cassieq_spark.queues import create_queue, list_queues, read_queue
+from cassieq_spark.queues import (
+    QueueRecord,
+    Status,
+    create_queue,
+    is_paused,
+    known,
+    list_records,
+    read_queue,
+    read_record,
+)
 from cassieq_spark.stats import GroupStats, QueueStats, queue_stats
 from cassieq_spark.store import open_store
 from cassieq_spark.store.connection import ConnectionOptions
 from cassieq_spark.store.protocol import Store
 
-app = typer.Typer(help="Create queues, and see what is in them.", no_args_is_help=True)
+app = typer.Typer(
+    help="Create, alter, pause, purge and delete queues, and see what is in them.",
+    no_args_is_help=True,
+)
+app.add_typer(lifecycle.app)
 
-Name = Annotated[str, typer.Argument(help="Name of the queue.", show_default=False)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 
@@ -60,12 +74,23 @@ def create(  # noqa: PLR0913 (one per option)
     drop_dead: Annotated[
         bool, typer.Option("--drop-dead", help="Have no dead-letter queue: drop dead messages.")
     ] = False,
+    strict_fifo: Annotated[
+        bool,
+        typer.Option(
+            "--strict-fifo",
+            help="Give a group no message before the ones below it are settled.",
+        ),
+    ] = False,
+    retention: Annotated[
+        str | None, typer.Option(help=f"{RETENTION_HELP}.", show_default="for ever")
+    ] = None,
 ) -> None:
     """Create a queue, and its dead-letter queue."""
     if dead_letter_queue and (drop_dead or not max_deliveries):
         raise OptionError(
             "--dead-letter-queue goes neither with --drop-dead nor with --max-deliveries 0"
         )
+    keep = parse_retention(retention) or None
     target = None if drop_dead or not max_deliveries else dead_letter_queue or f"{name}.dead"
     with _store(connection) as store:
         queue = create_queue(
@@ -76,6 +101,8 @@ def create(  # noqa: PLR0913 (one per option)
             lease=timedelta(seconds=lease_seconds),
             max_deliveries=max_deliveries,
             dead_letter_queue=target,
+            strict_fifo=strict_fifo,
+            retention=keep,
         )
     typer.echo(f"Queue {queue.name} is ready ({queue.queue_id}).")
     if target:
@@ -84,29 +111,36 @@ def create(  # noqa: PLR0913 (one per option)
 
 @app.command("list")
 @with_connection
-def list_(*, connection: ConnectionOptions, as_json: AsJson = False) -> None:
+def list_(
+    *,
+    connection: ConnectionOptions,
+    every: Annotated[bool, typer.Option("--all", help="Also those that are deleted.")] = False,
+    as_json: AsJson = False,
+) -> None:
     """List all queues."""
     with _store(connection) as store:
-        queues = list_queues(store)
+        records = list_records(store)
+    queues = [_record(each) for each in records if every or each.status is not Status.DELETED]
     if as_json:
-        _print_json([_definition(queue) for queue in queues])
+        _print_json(queues)
         return
-    shown = ("queue", "lease_seconds", "max_deliveries", "dead_letter_queue")
+    shown = ("queue", "status", "lease_seconds", "max_deliveries", "dead_letter_queue")
     table = Table()
     for column in shown:
         table.add_column(column.replace("_", " "), overflow="fold")
     for queue in queues:
-        definition = _definition(queue)
-        table.add_row(*(_cell(definition[name]) for name in shown))
+        table.add_row(*(_cell(queue[name]) for name in shown))
     Console().print(table if queues else "There are no queues: cassieq queue create NAME")
 
 
 @app.command()
 @with_connection
 def show(name: Name, *, connection: ConnectionOptions, as_json: AsJson = False) -> None:
-    """Show how a queue is defined."""
+    """Show how a queue is defined, and whether its readers pause."""
     with _store(connection) as store:
-        definition = _definition(read_queue(store, name))
+        record = known(name, read_record(store, name))
+        paused = is_paused(store, name) if record.status is Status.ACTIVE else None
+    definition = _record(record) | {"paused": paused}
     if as_json:
         _print_json(definition)
         return
@@ -130,9 +164,9 @@ def stats(name: Name, *, connection: ConnectionOptions, as_json: AsJson = False)
         f"{figures.queue_id}: {figures.next:,} messages published, "
         f"{figures.next - figures.finalised:,} of them still stored"
     )
-    table = Table("group", "depth", "leased", "due again", "waiting", "oldest age")
+    table = Table("group", "depth", "leased", "due again", "waiting", "dead", "oldest age")
     for group in figures.groups:
-        counts = (group.depth, group.leased, group.due, group.waiting)
+        counts = (group.depth, group.leased, group.due, group.waiting, group.dead)
         age = "-" if group.oldest_age is None else str(group.oldest_age)
         table.add_row(group.group, *(f"{count:,}" for count in counts), age)
     console.print(table if figures.groups else "No group has read from it yet.")
@@ -147,15 +181,19 @@ def _store(connection: ConnectionOptions) -> Iterator[Store]:
         store.close()
 
 
-def _definition(queue: QueueDefinition) -> dict[str, Any]:
+def _record(record: QueueRecord) -> dict[str, Any]:
+    queue: QueueDefinition = record.definition
     return {
         "queue": queue.name,
         "version": queue.version,
+        "status": record.status.value,
         "bucket_size": queue.bucket_size,
         "chunk_size": queue.chunk_size,
         "lease_seconds": int(queue.lease.total_seconds()),
         "max_deliveries": queue.max_deliveries,
         "dead_letter_queue": queue.dead_letter_queue,
+        "strict_fifo": queue.strict_fifo,
+        "retention_seconds": _seconds(queue.retention),
         "created_at": _instant(queue.created_at),
     }
 
@@ -173,6 +211,10 @@ def _group(group: GroupStats) -> dict[str, Any]:
     figures = asdict(group)
     age = figures.pop("oldest_age")
     return figures | {"oldest_age_seconds": None if age is None else age.total_seconds()}
+
+
+def _seconds(length: timedelta | None) -> int | None:
+    return None if length is None else int(length.total_seconds())
 
 
 def _cell(value: object) -> str:

@@ -7,14 +7,17 @@ from typing import Annotated
 import typer
 
 from cassieq_spark.cli.connection import with_connection
-from cassieq_spark.store.connection import ConnectionOptions
+from cassieq_spark.store.connection import DEFAULT_KEYSPACE, ConnectionOptions
+from cassieq_spark.store.grants import User, grant_statements
 
-app = typer.Typer(help="Create the keyspace and its tables.", no_args_is_help=True)
+app = typer.Typer(
+    help="Create the keyspace and its tables; say who may use them.", no_args_is_help=True
+)
 
 
 @app.callback()
 def schema() -> None:
-    """Create the keyspace and its tables."""
+    """Create the keyspace and its tables; say who may use them."""
 
 
 @app.command()
@@ -45,3 +48,17 @@ def apply(
         return
     apply_schema(connection, replication)
     typer.echo(f"Keyspace {connection.keyspace} is ready.")
+
+
+@app.command()
+def grants(
+    user: Annotated[User, typer.Argument(help="What the role is to do.", show_default=False)],
+    role: Annotated[
+        str, typer.Argument(help="Its name in Cassandra, where it exists.", show_default=False)
+    ],
+    *,
+    keyspace: Annotated[str, typer.Option(help="Where the tables are.")] = DEFAULT_KEYSPACE,
+) -> None:
+    """Print what lets a role do its part, and no more; connects to nothing."""
+    statements = grant_statements(user, role, ConnectionOptions(keyspace=keyspace).keyspace)
+    typer.echo("".join(f"{text};\n" for text in statements), nl=False)

@@ -1,4 +1,4 @@
-"""Dead letters: what was handed out too often is copied to the dead-letter queue, then let go.
+"""Burial: dead messages are copied to the dead-letter queue, then let go of.
 
 First the copy is published, once, then the original is buried (I9). The sink that publishes it is
 named after queue, group and messages: two readers, or one that died in between, make one copy.
@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 
 import pyarrow as pa
@@ -17,11 +18,13 @@ import pyarrow as pa
 from cassieq_spark.blocks import write_block
 from cassieq_spark.chunks import decode
 from cassieq_spark.delivery.lease import Delivery
-from cassieq_spark.delivery.state import Slot, Waiting
+from cassieq_spark.delivery.plan import too_often
+from cassieq_spark.delivery.state import Waiting
 from cassieq_spark.errors import CassieqError, InvariantError
-from cassieq_spark.fetch.pieces import Piece, bucket_slices, pieces_of
+from cassieq_spark.fetch.find import find_pieces
+from cassieq_spark.fetch.pieces import Piece, bucket_slices
 from cassieq_spark.ledger.publish import publish
-from cassieq_spark.ledger.read import locate, read_last_batch
+from cassieq_spark.ledger.read import read_last_batch
 from cassieq_spark.model import QueueDefinition, SinkBatch
 from cassieq_spark.options import SinkOptions
 from cassieq_spark.queues import read_queue
@@ -37,45 +40,60 @@ DROPPED = "dead.dropped"
 #: Dead messages could not be copied, or let go of; they stay.
 BURIAL_FAILED = "dead.failed"
 
+#: When to try again what could not be buried.
+RETRY_AFTER = timedelta(minutes=1)
+
 #: Header names of a dead letter begin so.
 HEADER = "cassieq."
 _HEADERS = pa.map_(pa.string(), pa.string())
 
 
-def bury(
-    store: Store, queue: QueueDefinition, delivery: Delivery, dead: Sequence[Slot | Waiting]
-) -> None:
-    """Dead-letter what was handed out too often. Two LWTs and a few reads for each.
+def bury(store: Store, queue: QueueDefinition, delivery: Delivery, dead: Sequence[Waiting]) -> int:
+    """Dead-letter what was handed out too often, or rejected. Two LWTs and a few reads for each.
 
-    What can't be copied stays where it is, is told, and is tried again with the next batch: it
-    must not keep the group from its other messages.
+    What can't be copied is told, stays in the queue, and is tried again a minute later: it must
+    not keep the group from its other messages.
 
     Args:
         store: Where the queues are kept.
         queue: The queue of these messages.
         delivery: The group that could not process them.
         dead: As `Delivery.ack_and_lease` found them.
+
+    Returns:
+        How many messages were buried.
     """
+    buried = 0
     for each in dead:
         try:
             if queue.dead_letter_queue is not None:
                 target = read_queue(store, queue.dead_letter_queue)
                 _publish_copies(store, queue, target, delivery, each)
             if delivery.bury(each):
+                buried += each.monotons.count
                 _tell(queue, delivery, each)
         except CassieqError as error:
-            logger.error(  # noqa: TRY400 (the message says it all)
-                "%s: could not dead-letter messages %s, trying again later: %s",
-                delivery,
-                each.monotons,
-                error,
-                extra={
-                    "action": BURIAL_FAILED,
-                    "queue": queue.queue_id,
-                    "group": delivery.group,
-                    "count": each.monotons.count,
-                },
-            )
+            _put_off(queue, delivery, each, error)
+    return buried
+
+
+def _put_off(
+    queue: QueueDefinition, delivery: Delivery, dead: Waiting, error: CassieqError
+) -> None:
+    logger.error(
+        "%s: could not dead-letter messages %s, trying again later: %s",
+        delivery,
+        dead.monotons,
+        error,
+        extra={
+            "action": BURIAL_FAILED,
+            "queue": queue.queue_id,
+            "group": delivery.group,
+            "count": dead.monotons.count,
+        },
+    )
+    with suppress(CassieqError):
+        delivery.postpone(dead, by=RETRY_AFTER)
 
 
 def _publish_copies(
@@ -83,7 +101,7 @@ def _publish_copies(
     queue: QueueDefinition,
     target: QueueDefinition,
     delivery: Delivery,
-    dead: Slot | Waiting,
+    dead: Waiting,
 ) -> None:
     sink = _sink_of(queue, delivery, dead)
     if read_last_batch(store, target.queue_id, sink) is not None:
@@ -101,26 +119,27 @@ def _publish_copies(
         )
 
 
-def _sink_of(queue: QueueDefinition, delivery: Delivery, dead: Slot | Waiting) -> str:
+def _sink_of(queue: QueueDefinition, delivery: Delivery, dead: Waiting) -> str:
     """Of exactly these messages: after a seek, others may die that begin with the same one."""
     digest = sha256(str(dead.monotons).encode()).hexdigest()[:16]
     return f"dead:{queue.queue_id}:{delivery.group}:{dead.monotons.start}:{digest}"
 
 
 def _copies(
-    store: Store, queue: QueueDefinition, delivery: Delivery, dead: Slot | Waiting
+    store: Store, queue: QueueDefinition, delivery: Delivery, dead: Waiting
 ) -> Iterator[pa.RecordBatch]:
     """The messages as they were, with headers that say where they come from, and why."""
     told = {
         "origin-queue": queue.name,
         "origin-group": delivery.group,
         "deliveries": str(dead.deliveries),
-        "reason": f"not settled in {dead.deliveries} deliveries, which is the limit",
-        "dead-lettered-at": datetime.now(UTC).isoformat(timespec="milliseconds"),
+        "reason": _reason(dead),
+        "dead-lettered-at": _show(datetime.now(UTC)),
     }
-    blocks = locate(store, queue.queue_id, dead.monotons.hull)
-    for piece in pieces_of(blocks, dead.monotons, deliveries=dead.deliveries):
-        published = piece.published_at.isoformat(timespec="milliseconds")
+    times = {"first-delivered-at": dead.first_at, "last-delivered-at": dead.last_at}
+    told |= {name: _show(instant) for name, instant in times.items() if instant is not None}
+    for piece in find_pieces(store, queue.queue_id, dead.monotons, deliveries=dead.deliveries):
+        published = _show(piece.published_at)
         for first, batch in _messages(store, queue, piece):
             headers = [
                 dict(given or ())
@@ -143,14 +162,14 @@ def _messages(
             yield piece.first_monoton + start - piece.offsets.start, batch
 
 
-def _tell(queue: QueueDefinition, delivery: Delivery, dead: Slot | Waiting) -> None:
+def _tell(queue: QueueDefinition, delivery: Delivery, dead: Waiting) -> None:
     lost = queue.dead_letter_queue is None
     logger.log(
         logging.ERROR if lost else logging.WARNING,
-        "%s: messages %s were handed out %d times without being settled: %s",
+        "%s: messages %s are dead (%s): %s",
         delivery,
         dead.monotons,
-        dead.deliveries,
+        _reason(dead),
         "dropped, as the queue has no dead-letter queue"
         if lost
         else f"moved to queue {queue.dead_letter_queue!r}",
@@ -161,3 +180,11 @@ def _tell(queue: QueueDefinition, delivery: Delivery, dead: Slot | Waiting) -> N
             "count": dead.monotons.count,
         },
     )
+
+
+def _reason(dead: Waiting) -> str:
+    return dead.reason or too_often(dead.deliveries)
+
+
+def _show(instant: datetime) -> str:
+    return instant.isoformat(timespec="milliseconds")

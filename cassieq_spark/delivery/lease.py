@@ -9,15 +9,9 @@ from datetime import timedelta
 from functools import partial
 from uuid import UUID, uuid4
 
-from cassieq_spark.delivery.plan import (
-    Leased,
-    Plan,
-    Wish,
-    plan_batch,
-    plan_burial,
-    plan_replay,
-    spare_token,
-)
+from cassieq_spark.delivery.dead import plan_burial, plan_postponement
+from cassieq_spark.delivery.plan import Leased, Plan, Wish, plan_batch, spare_token
+from cassieq_spark.delivery.replay import plan_replay
 from cassieq_spark.delivery.state import (
     HEAD,
     GroupState,
@@ -29,8 +23,14 @@ from cassieq_spark.delivery.state import (
     waiting_key,
     waiting_of,
 )
-from cassieq_spark.errors import ContentionError, OutcomeUnknownError, QueueStateError
-from cassieq_spark.model import QueueId
+from cassieq_spark.errors import (
+    ContentionError,
+    InvariantError,
+    OutcomeUnknownError,
+    QueueStateError,
+)
+from cassieq_spark.ledger.read import locate
+from cassieq_spark.model import LedgerBlock, QueueId, Range
 from cassieq_spark.store.protocol import (
     Op,
     Partition,
@@ -50,6 +50,8 @@ LEASE_RESOLVED = "lease.resolved"
 
 #: Waiting rows that a reader looks at; it takes one range a batch.
 _WAITING_READ = 100
+#: Blocks that a reader looks ahead, in a queue that has delayed messages.
+_BLOCKS_READ = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,8 @@ class Batch:
         acked: Messages of the batch before that were still held, and are settled now.
         acked_slots: The slots that the batch before still had; another one is lost.
         pointer: First monoton not offered to the group yet, afterwards.
-        dead: What was handed out too often, to be dead-lettered and buried.
+        skipped: Messages that were too old, and count as settled.
+        dead: What is to be dead-lettered and buried.
         state: The group as it was before.
     """
 
@@ -71,7 +74,8 @@ class Batch:
     acked: int
     acked_slots: frozenset[int]
     pointer: int
-    dead: tuple[Slot | Waiting, ...]
+    skipped: int
+    dead: tuple[Waiting, ...]
     state: GroupState
 
 
@@ -111,26 +115,47 @@ class Delivery:
     def ack_and_lease(self, wish: Wish) -> Batch:
         """Ack the batch that the reader has finished, and lease the next. One LWT, two reads.
 
-        No LWT if there is nothing to ack and nothing to deliver. Every attempt has a token of its
-        own, so that one which goes in late, after its answer was lost, leaves a lease that nobody
-        mistakes for theirs and that runs out.
+        No LWT if there is nothing to ack and nothing to deliver. Where delayed messages come
+        first, two more reads for some hundred blocks of them, and an LWT that steps over them.
+        Every attempt has a token of its own, so that one which goes in late, after its answer was
+        lost, leaves a lease that nobody mistakes for theirs and that runs out.
 
         Raises:
             ContentionError: Lost to other readers again and again.
             QueueStateError: The group is not registered.
         """
+        batch = self._try_to_lease(wish)
+        total = batch
+        while not batch.leased and batch.state.head.pointer < batch.pointer < wish.stop:
+            batch = self._try_to_lease(replace(wish, lease=uuid4()))
+            total = replace(
+                total,
+                lease=batch.lease,
+                leased=batch.leased,
+                pointer=batch.pointer,
+                skipped=total.skipped + batch.skipped,
+                dead=batch.dead,
+                state=batch.state,
+            )
+        return total
+
+    def _try_to_lease(self, wish: Wish) -> Batch:
         for attempt in pauses():
             token = wish.lease if attempt == 0 else uuid4()
-            state = self.read()
-            plan = plan_batch(state, replace(wish, lease=token))
+            # If order is strict, the lowest row counts, not the one that is due first.
+            state = self._read(limit=None if wish.strict else _WAITING_READ)
+            blocks = self._blocks_ahead(state, wish)
+            if blocks is None:
+                continue
+            plan = plan_batch(state, replace(wish, lease=token), blocks)
             if not plan.ops or self.carry_out(plan.ops, went_in=partial(_has_token, token)):
-                fresh = [each.monotons.hull.stop for each in plan.leased]
                 return Batch(
                     lease=token,
                     leased=plan.leased,
                     acked=sum(slot.monotons.count for slot in plan.acked),
                     acked_slots=frozenset(slot.number for slot in plan.acked),
-                    pointer=max([state.head.pointer, *fresh]),
+                    pointer=plan.pointer,
+                    skipped=plan.skipped,
                     dead=plan.dead,
                     state=state,
                 )
@@ -138,6 +163,20 @@ class Delivery:
             f"{self}: lost the race for messages again and again; too many readers for such small "
             "batches? raise maxMessagesPerTrigger or use fewer readers"
         )
+
+    def _blocks_ahead(self, state: GroupState, wish: Wish) -> list[LedgerBlock] | None:
+        """The first blocks from the pointer on, if they matter; None if the state is too old."""
+        pointer = state.head.pointer
+        if not wish.needs_blocks(pointer):
+            return []
+        fresh = Range(pointer, wish.stop)
+        try:
+            return locate(self.store, self.queue_id, fresh, limit=_BLOCKS_READ)
+        except InvariantError:
+            # Settled by others and trimmed since the pointer was read, or really missing.
+            if self.read().head.pointer == pointer:
+                raise
+            return None
 
     def extend(self, lease: UUID, slots: Sequence[int], *, by: timedelta) -> bool:
         """Let a lease run until ``by`` from now on. One LWT; False if the lease is lost.
@@ -184,17 +223,18 @@ class Delivery:
                 return plan.leased
         raise ContentionError(f"{self}: could not take up the lease of a batch again")
 
-    def bury(self, dead: Slot | Waiting) -> bool:
-        """Let go of messages that were handed out too often. One LWT; False if someone else did.
+    def bury(self, dead: Waiting) -> bool:
+        """Let go of dead messages. One LWT and two reads; False if someone else did.
 
         Their copies must be visible in the dead-letter queue before (I9).
         """
-        lease = uuid4()
-        ops = plan_burial(self.read(), dead, lease)
-        went_in = partial(_has_token, lease)
-        if isinstance(dead, Waiting):
-            went_in = partial(self._is_gone, dead)
-        return self.carry_out(ops, went_in=went_in)
+        ops = plan_burial(self.read(), dead)
+        return self.carry_out(ops, went_in=partial(self._is_gone, dead))
+
+    def postpone(self, dead: Waiting, *, by: timedelta) -> bool:
+        """Try to bury dead messages again later. One LWT and two reads; False if it failed."""
+        ops = plan_postponement(self.read(), dead, by)
+        return bool(ops) and self.carry_out(ops, went_in=partial(self._is_gone, dead))
 
     def __str__(self) -> str:
         return f"group {self.group!r} of queue {self.queue_id}"

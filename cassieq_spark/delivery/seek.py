@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from uuid import UUID, uuid4
 
+from cassieq_spark.delivery.changes import emptied
 from cassieq_spark.delivery.lease import Delivery
-from cassieq_spark.delivery.plan import empty_slot
 from cassieq_spark.delivery.registration import (
     attempt,
     open_state,
@@ -14,7 +14,7 @@ from cassieq_spark.delivery.registration import (
     refuse_leases,
     registration_key,
 )
-from cassieq_spark.delivery.state import HEAD, GroupState, Slot
+from cassieq_spark.delivery.state import HEAD, GroupState, Slot, slot_key
 from cassieq_spark.errors import ContentionError, QueueStateError
 from cassieq_spark.ledger.decide import place_hold
 from cassieq_spark.ledger.read import find_position, read_group, read_head, read_holds
@@ -204,7 +204,6 @@ def _moved(state: GroupState, target: int, *, force: bool) -> list[Op]:
 
 def _emptied(slot: Slot, *, force: bool) -> Op:
     """Free a slot; without ``force``, only if its lease has still run out."""
-    op = empty_slot(slot, uuid4())
-    if force or not isinstance(op, Update):
-        return op
-    return Update(op.row, op.values, when=(*op.when, When("due_at", "<", ServerNow())))
+    under = When("lease", "=", slot.lease)
+    ran_out = () if force else (When("due_at", "<", ServerNow()),)
+    return Update(slot_key(slot.number), emptied(uuid4()), when=(under, *ran_out))

@@ -31,13 +31,18 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A place for one lease; free if it holds no monoton and is due."""
+    """A place for one lease; free if it holds no monoton and is due.
+
+    Its messages were handed out ``deliveries`` times, first at ``first_at``, last at ``last_at``.
+    """
 
     number: int
     monotons: Ranges
     lease: UUID
     due_at: datetime
     deliveries: int
+    first_at: datetime | None = None
+    last_at: datetime | None = None
 
     def is_free(self, now: datetime) -> bool:
         """Whether another lease may be put here."""
@@ -46,11 +51,17 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Monotons that are owed to the group, to be offered again from ``due`` (in ms) on."""
+    """Monotons that are owed to the group, to be offered from ``due`` (in ms) on.
+
+    With a ``reason`` they are dead: to be dead-lettered, and never to be offered again.
+    """
 
     due: int
     monotons: Ranges
     deliveries: int
+    first_at: datetime | None = None
+    last_at: datetime | None = None
+    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +128,18 @@ def _slot_of(row: Row) -> Slot:
         values["lease"],
         values["due_at"],
         values["deliveries"],
+        values["first_at"],
+        values["last_at"],
     )
 
 
 def _waiting_of(row: Row) -> Waiting:
     values: Any = row
-    return Waiting(values["ordinal"], Ranges.parse(values["ranges"]), values["deliveries"])
+    return Waiting(
+        values["ordinal"],
+        Ranges.parse(values["ranges"]),
+        values["deliveries"],
+        values["first_at"],
+        values["last_at"],
+        values["reason"],
+    )

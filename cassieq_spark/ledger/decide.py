@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from cassieq_spark.ledger.state import (
     HEAD,
@@ -17,7 +17,7 @@ from cassieq_spark.ledger.state import (
     sink_key,
 )
 from cassieq_spark.model import Draft, Range, SinkBatch, block_time
-from cassieq_spark.store.protocol import Delete, Insert, Op, ServerNow, Update, Values, When
+from cassieq_spark.store.protocol import Delete, Insert, Op, ServerNow, Update, Value, Values, When
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +65,10 @@ def decide_publish(
         return Fenced(oldest, head.fence)
     blocks = _block_rows(head.next, drafts)
     stop = head.next + sum(draft.count for draft in drafts)
-    advance = Update(
-        HEAD, {"next": stop}, when=(When("next", "=", head.next), When("fence", "<", oldest))
-    )
+    values: dict[str, int] = {"next": stop}
+    if any(draft.visible is not None for draft in drafts):
+        values["delayed_stop"] = stop
+    advance = Update(HEAD, values, when=(When("next", "=", head.next), When("fence", "<", oldest)))
     claim = [] if batch is None else [_claim(batch, last)]
     return Publication(Range(head.next, stop), (advance, *claim, *blocks))
 
@@ -124,7 +125,16 @@ def _block_rows(first: int, drafts: Sequence[Draft]) -> list[Op]:
     rows: list[Op] = []
     for draft in drafts:
         stop = first + draft.count
-        values: Values = {"stop": stop, "block": draft.block, "published_at": ServerNow()}
+        values: dict[str, Value | ServerNow] = {
+            "stop": stop,
+            "block": draft.block,
+            "published_at": ServerNow(),
+            "size": draft.size,
+        }
+        if isinstance(draft.visible, timedelta):
+            values["visible_at"] = ServerNow(draft.visible)
+        elif draft.visible is not None:
+            values["visible_at"] = draft.visible
         rows.append(Insert(block_key(first), values))
         first = stop
     return rows

@@ -14,6 +14,7 @@ from cassieq_spark.errors import (
 )
 from cassieq_spark.ledger.decide import AlreadyPublished, Fenced, Publication, decide_publish
 from cassieq_spark.ledger.read import read_block_at, read_head, read_last_batch
+from cassieq_spark.ledger.state import check_open
 from cassieq_spark.model import Draft, QueueId, Range, SinkBatch
 from cassieq_spark.store.protocol import Store, partition_of_ledger
 from cassieq_spark.store.race import pauses
@@ -53,6 +54,7 @@ def publish(
     Raises:
         ContentionError: Lost to other publishers again and again.
         NotAppliedError: The write was slower than the fence; write it again.
+        QueueStateError: There is no such queue, or it was purged or deleted; nothing went in.
         OutcomeUnknownError: The answer was lost, and so was every trace that could tell.
     """
     drafts = [draft for draft in drafts if draft.count]
@@ -101,6 +103,7 @@ class _Publishing:
                     return Published(None)
                 case Fenced(oldest=oldest, fence=fence):
                     self._doubtful.clear()  # fenced as well
+                    check_open(self._queue_id, read_head(self._store, self._queue_id))
                     raise NotAppliedError(
                         f"queue {self._queue_id}: the write began at {oldest} and the queue's "
                         f"fence stands at {fence}, so its blocks may have been swept; write it "

@@ -7,11 +7,13 @@ from datetime import UTC, datetime
 from cassieq_spark.errors import QueueStateError
 from cassieq_spark.ledger.state import (
     HEAD,
+    Gate,
     Group,
     Hold,
     LedgerHead,
     block_key,
     block_of,
+    check_open,
     check_tiling,
     group_key,
     group_of,
@@ -35,9 +37,19 @@ from cassieq_spark.store.protocol import (
 _NEVER = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def open_ledger(store: Store, queue_id: QueueId) -> bool:
+def open_ledger(
+    store: Store, queue_id: QueueId, *, gate: Gate = Gate.OPEN, paused: bool = False
+) -> bool:
     """Make the ledger of a new queue. One LWT; False if there was one."""
-    head: Values = {"next": 0, "finalised": 0, "fence": _NEVER, "groups_version": 0}
+    head: Values = {
+        "next": 0,
+        "finalised": 0,
+        "fence": _NEVER,
+        "groups_version": 0,
+        "delayed_stop": 0,
+        "gate": gate,
+        "paused": paused,
+    }
     return store.cas(partition_of_ledger(queue_id), [Insert(HEAD, head, if_absent=True)])
 
 
@@ -89,8 +101,9 @@ def find_position(
     can't be found: what is there instead is what still exists.
 
     Raises:
-        QueueStateError: No message has that monoton yet.
+        QueueStateError: No message has that monoton yet, or the queue was purged or deleted.
     """
+    check_open(queue_id, head)
     match position:
         case "earliest":
             return head.finalised
@@ -132,8 +145,16 @@ def read_blocks(store: Store, queue_id: QueueId, *, serial: bool = False) -> lis
     return [block_of(row) for row in rows.rows]
 
 
-def locate(store: Store, queue_id: QueueId, monotons: Range) -> list[LedgerBlock]:
+def locate(
+    store: Store, queue_id: QueueId, monotons: Range, *, limit: int | None = None
+) -> list[LedgerBlock]:
     """Find the blocks that hold these messages, in order. Two reads.
+
+    Args:
+        store: Where the queue is kept.
+        queue_id: Which queue.
+        monotons: Which messages.
+        limit: Return the block of the first message and so many more at the most; None for all.
 
     Raises:
         InvariantError: The ledger has a hole there (I1).
@@ -142,9 +163,11 @@ def locate(store: Store, queue_id: QueueId, monotons: Range) -> list[LedgerBlock
         return []
     partition = partition_of_ledger(queue_id)
     before = Slice(kinds=("block",), stop=monotons.start + 1, limit=1, reverse=True)
-    after = Slice(kinds=("block",), start=monotons.start + 1, stop=monotons.stop)
+    after = Slice(kinds=("block",), start=monotons.start + 1, stop=monotons.stop, limit=limit)
     rows = [*store.read_rows(partition, before).rows, *store.read_rows(partition, after).rows]
     blocks = [block_of(row) for row in rows]
+    if limit is not None and blocks:
+        monotons &= Range(0, max(monotons.start, blocks[-1].monotons.stop))
     check_tiling(blocks, monotons)
     return blocks
 

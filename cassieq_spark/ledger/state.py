@@ -5,13 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 from typing import Any
 
-from cassieq_spark.errors import InvariantError
-from cassieq_spark.model import LedgerBlock, Range
+from cassieq_spark.errors import InvariantError, QueueStateError
+from cassieq_spark.model import LedgerBlock, QueueId, Range
 from cassieq_spark.store.protocol import Row, RowKey
 
 HEAD: RowKey = ("head", 0, "")
+
+
+class Gate(StrEnum):
+    """Whether a ledger takes messages and gives them out."""
+
+    #: A purge is carrying groups and sinks over from the version before; nobody uses it yet.
+    PREPARED = "prepared"
+    OPEN = "open"
+    #: Closed for ever: the queue goes on with a later version.
+    PURGED = "purged"
+    #: Closed for ever: the queue was deleted.
+    DELETED = "deleted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +36,30 @@ class LedgerHead:
         finalised: Everything below is settled for every group.
         fence: No block begun at or before this instant may be published any more.
         groups_version: How often a group was registered, removed, or about to be sought.
+        delayed_stop: No message from here on is delayed.
+        gate: Whether messages come in and go out.
+        paused: Whether readers are to lease nothing more.
+        bucket_size: Messages per bucket, once it is closed: its queue may have another by then.
     """
 
     next: int
     finalised: int
     fence: datetime
     groups_version: int
+    delayed_stop: int = 0
+    gate: Gate = Gate.OPEN
+    paused: bool = False
+    bucket_size: int | None = None
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether this version of the queue is over."""
+        return self.gate in {Gate.PURGED, Gate.DELETED}
+
+    @property
+    def offered_stop(self) -> int:
+        """Monoton from which on nothing is offered; while readers pause, nothing is at all."""
+        return 0 if self.paused else self.next
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +116,14 @@ def head_of(row: Row) -> LedgerHead:
     """Decode a head row."""
     values: Any = row
     return LedgerHead(
-        values["next"], values["finalised"], values["fence"], values["groups_version"]
+        values["next"],
+        values["finalised"],
+        values["fence"],
+        values["groups_version"],
+        values["delayed_stop"],
+        Gate(values["gate"]),
+        values["paused"],
+        values["bucket_size"],
     )
 
 
@@ -112,8 +150,27 @@ def block_of(row: Row) -> LedgerBlock:
     """Decode a block row."""
     values: Any = row
     return LedgerBlock(
-        Range(values["position"], values["stop"]), values["block"], values["published_at"]
+        Range(values["position"], values["stop"]),
+        values["block"],
+        values["published_at"],
+        values["visible_at"],
+        values["size"],
     )
+
+
+def check_open(queue_id: QueueId, head: LedgerHead) -> None:
+    """Check that this version of the queue takes messages, and gives them out.
+
+    Raises:
+        QueueStateError: It was purged or deleted.
+    """
+    if head.gate is Gate.PURGED:
+        raise QueueStateError(
+            f"queue {queue_id} was purged, and goes on with a later version: start writers again, "
+            "and readers with a new checkpoint location"
+        )
+    if head.gate is Gate.DELETED:
+        raise QueueStateError(f"queue {queue_id} was deleted; a new one of that name is another")
 
 
 def check_tiling(blocks: Sequence[LedgerBlock], monotons: Range) -> None:

@@ -27,5 +27,6 @@ What holds:
 from __future__ import annotations
 
 from cassieq_spark.node.cluster import Cluster
+from cassieq_spark.node.configure import NodeTls
 
-__all__ = ["Cluster"]
+__all__ = ["Cluster", "NodeTls"]

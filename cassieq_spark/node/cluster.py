@@ -14,7 +14,7 @@ from rich.console import Console
 
 from cassieq_spark.errors import OptionError, SetupError
 from cassieq_spark.node.command import java_command
-from cassieq_spark.node.configure import NodeSettings
+from cassieq_spark.node.configure import NodeSettings, NodeTls
 from cassieq_spark.node.data_folder import lock_data, read_storage_port, write_description
 from cassieq_spark.node.java import find_java
 from cassieq_spark.node.manifest import find_damage
@@ -42,10 +42,12 @@ class Cluster:
         self,
         *,
         nodes: int = 1,
+        data_centres: int = 1,
         port: int | None = None,
         data_dir: Path | None = None,
         heap_mb: int = 512,
         authentication: bool = False,
+        tls: NodeTls | None = None,
         write_through: bool = False,
         start_timeout: timedelta = timedelta(minutes=2),
         cache: Path | None = None,
@@ -55,10 +57,14 @@ class Cluster:
 
         Args:
             nodes: How many, 1 to 3; the n-th has the address 127.0.0.n.
+            data_centres: How many they take turns in; with several, they are called 0, 1 and so
+                on, and that is the second number of an address.
             port: Where they serve CQL; unless given 9042, or another one if that is in use.
             data_dir: Folder for the data, kept afterwards; a temporary one unless given.
             heap_mb: Java heap of each node, in MiB; a node takes about 300 MiB more than that.
-            authentication: Ask for a name and a password; at first both are ``cassandra``.
+            authentication: Ask for a name and a password, at first both ``cassandra``, and check
+                rights.
+            tls: Serve CQL by TLS; in the clear unless given.
             write_through: Log a write before it is acknowledged, so that it outlives ``kill`` on
                 a single node; costs about half the speed of small writes. Without it, a killed
                 node may forget the last 100 ms, as Cassandra's default is (CASSANDRA-13987).
@@ -67,16 +73,21 @@ class Cluster:
             console: Where a download shows its progress; standard error unless given.
 
         Raises:
-            OptionError: So many nodes are not on offer.
+            OptionError: So many nodes or data centres are not on offer.
         """
         if not 1 <= nodes <= MOST_NODES:
             raise OptionError(f"nodes must be 1 to {MOST_NODES}, not {nodes}")
-        self.contact_points = [f"127.0.0.{number}" for number in range(1, nodes + 1)]
+        if not 1 <= data_centres <= nodes:
+            raise OptionError(f"data centres must be 1 to {nodes}, not {data_centres}")
+        self.contact_points = [
+            f"127.{index % data_centres}.0.{index + 1}" for index in range(nodes)
+        ]
         self.port = port or NATIVE_PORTS[0]
         self._wanted_port = port
         self._data_dir = data_dir.absolute() if data_dir else None
         self._heap_mb = heap_mb
         self._authentication = authentication
+        self._tls = tls
         self._write_through = write_through
         self._start_timeout = start_timeout
         self._cache = cache
@@ -128,6 +139,7 @@ class Cluster:
                     storage_port=storage_port,
                     heap_mb=self._heap_mb,
                     authentication=self._authentication,
+                    tls=self._tls,
                     write_through=self._write_through,
                     synced=self._data_dir is not None,
                 )

@@ -13,6 +13,18 @@ _RING = 2**64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodeTls:
+    """How clients reach the nodes by TLS, and only so; the nodes themselves talk in the clear."""
+
+    #: PEM file of a node's private key, its certificate, and those between it and the CA.
+    identity: Path
+    #: PEM file of the CA.
+    ca: Path
+    #: Ask clients for a certificate of the CA.
+    client_certificates: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSettings:
     """What tells one node from another."""
 
@@ -27,6 +39,8 @@ class NodeSettings:
     heap_mb: int = 512
     #: Ask for a name and a password (at first both ``cassandra``), and check rights.
     authentication: bool = False
+    #: Serve CQL in the clear unless given.
+    tls: NodeTls | None = None
     #: Whether the log of writes is forced to disk; a node thrown away afterwards can do without.
     synced: bool = True
     #: Log a write before it is acknowledged; else a kill may lose the last 100 ms of writes.
@@ -56,12 +70,13 @@ def cassandra_yaml(settings: NodeSettings) -> str:
         "parameters": [{"seeds": seeds}],
     }
     memtable = f"{max(64, settings.heap_mb // 8)}MiB"
+    several = len({member.split(".")[1] for member in settings.members}) > 1
     values: dict[str, object] = {
         "cluster_name": settings.cluster_name,
         "num_tokens": 1,
         "initial_token": str(settings.token),
         "partitioner": "org.apache.cassandra.dht.Murmur3Partitioner",
-        "endpoint_snitch": "SimpleSnitch",
+        "endpoint_snitch": "RackInferringSnitch" if several else "SimpleSnitch",
         "seed_provider": [seed_provider],
         "listen_address": settings.address,
         "rpc_address": settings.address,
@@ -92,6 +107,17 @@ def cassandra_yaml(settings: NodeSettings) -> str:
         values |= {"commitlog_sync": "periodic", "commitlog_sync_period": "10000ms"}
     if settings.authentication:
         values |= {"authenticator": "PasswordAuthenticator", "authorizer": "CassandraAuthorizer"}
+    if settings.tls:
+        values["client_encryption_options"] = {
+            "enabled": True,
+            "optional": False,
+            "ssl_context_factory": {
+                "class_name": "org.apache.cassandra.security.PEMBasedSslContextFactory"
+            },
+            "keystore": str(settings.tls.identity.absolute()),
+            "truststore": str(settings.tls.ca.absolute()),
+            "require_client_auth": settings.tls.client_certificates,
+        }
     # JSON is YAML: quoting and nesting need no thought.
     return "".join(f"{key}: {json.dumps(value)}\n" for key, value in values.items())
 

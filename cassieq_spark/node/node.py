@@ -40,7 +40,10 @@ class Node:
     @property
     def serving(self) -> bool:
         """Whether it answers on its CQL port now."""
-        return answers_cql(self.address, self._settings.native_port)
+        tls = self._settings.tls
+        return answers_cql(
+            self.address, self._settings.native_port, identity=tls.identity if tls else None
+        )
 
     def launch(self) -> None:
         """Start the process; what it needs to serve comes later.

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import socket
+import ssl
 import struct
 from contextlib import suppress
+from pathlib import Path
 
 _OPTIONS, _SUPPORTED = 0x05, 0x06
 _REQUEST, _RESPONSE = 0x04, 0x84
@@ -15,12 +17,20 @@ _ANSWER_SECONDS = 2.0
 _UP = re.compile(r"InetAddress /(?P<address>[\d.]+):\d+ is now UP")
 
 
-def answers_cql(address: str, port: int) -> bool:
-    """Ask a node which protocol options it supports, and tell whether it says so."""
+def answers_cql(address: str, port: int, *, identity: Path | None = None) -> bool:
+    """Ask a node which protocol options it supports, and tell whether it says so.
+
+    Args:
+        address: Where the node is.
+        port: Its CQL port.
+        identity: PEM file of a key and certificate to ask with, by TLS; in the clear unless given.
+    """
     try:
         with socket.create_connection((address, port), timeout=_ANSWER_SECONDS) as connection:
-            connection.sendall(_HEADER.pack(_REQUEST, 0, 0, _OPTIONS, 0))
-            return _is_supported(_receive(connection, _HEADER.size))
+            if identity:
+                with _wrapped(connection, identity) as encrypted:
+                    return _says_supported(encrypted)
+            return _says_supported(connection)
     except OSError:
         return False
 
@@ -41,6 +51,20 @@ def has_superuser(log: str) -> bool:
     True
     """
     return "Created default superuser role" in log
+
+
+def _wrapped(connection: socket.socket, identity: Path) -> ssl.SSLSocket:
+    # Whether it answers, not who it is: nothing is told to it.
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    context.load_cert_chain(identity)
+    return context.wrap_socket(connection)
+
+
+def _says_supported(connection: socket.socket) -> bool:
+    connection.sendall(_HEADER.pack(_REQUEST, 0, 0, _OPTIONS, 0))
+    return _is_supported(_receive(connection, _HEADER.size))
 
 
 def _receive(connection: socket.socket, size: int) -> bytes:

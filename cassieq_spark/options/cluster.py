@@ -6,8 +6,15 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from cassieq_spark.options.declaration import check_both_or_neither, option, options_by_key
-from cassieq_spark.options.kinds import TEXT, Kind, whole_number
-from cassieq_spark.store.connection import DEFAULT_KEYSPACE, DEFAULT_PORT, ConnectionOptions
+from cassieq_spark.options.kinds import BOOLEAN, TEXT, Kind, whole_number
+from cassieq_spark.store.connection import (
+    DEFAULT_CONTACT_POINTS,
+    DEFAULT_KEYSPACE,
+    DEFAULT_PORT,
+    ConnectionOptions,
+)
+from cassieq_spark.store.consistency import Consistency, parse_consistency
+from cassieq_spark.store.secret import REFERENCES, check_secret
 
 
 def _parse_hosts(text: str) -> tuple[str, ...]:
@@ -23,12 +30,23 @@ KEYSPACE: Kind[str] = Kind(
 )
 
 
+def _parse_secret(text: str) -> str:
+    check_secret("password", TEXT.parse(text))
+    return text
+
+
+SECRET: Kind[str] = Kind(f"text, {REFERENCES}", _parse_secret)
+CONSISTENCY: Kind[Consistency] = Kind(
+    f"{', '.join(list(Consistency)[:-1])} or {list(Consistency)[-1]}", parse_consistency
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterOptions:
     """How to reach Cassandra; every field is one of `ConnectionOptions`."""
 
     contact_points: tuple[str, ...] = field(
-        default=("127.0.0.1",),
+        default=DEFAULT_CONTACT_POINTS,
         metadata=option(
             "spark.cassandra.connection.host",
             HOSTS,
@@ -59,7 +77,71 @@ class ClusterOptions:
         default=None,
         repr=False,
         metadata=option(
-            "spark.cassandra.auth.password", TEXT, "Needs the user name, too.", secret=True
+            "spark.cassandra.auth.password",
+            SECRET,
+            "Needs the user name, too. By reference, it is read where a process connects, and is "
+            "in no plan or log: [security.md](security.md).",
+            secret=True,
+        ),
+    )
+    ssl: bool = field(
+        default=False,
+        metadata=option(
+            "spark.cassandra.connection.ssl.enabled",
+            BOOLEAN,
+            "Whether to encrypt, with TLS 1.2 or later; any of the files below means so, too.",
+        ),
+    )
+    ssl_ca_file: str | None = field(
+        default=None,
+        metadata=option(
+            "sslCaFile",
+            TEXT,
+            "PEM file of the CAs that sign the nodes' certificates; without it, those that the "
+            "machine trusts. Like the files below, it must be on the driver and the executors.",
+        ),
+    )
+    ssl_cert_file: str | None = field(
+        default=None,
+        metadata=option(
+            "sslCertFile",
+            TEXT,
+            "PEM file of the client's own certificate, where the nodes ask for one.",
+        ),
+    )
+    ssl_key_file: str | None = field(
+        default=None,
+        metadata=option(
+            "sslKeyFile",
+            TEXT,
+            "PEM file of its private key, without a passphrase; without it, the key is in "
+            "`sslCertFile`.",
+        ),
+    )
+    ssl_check_hostname: bool = field(
+        default=True,
+        metadata=option(
+            "sslCheckHostname",
+            BOOLEAN,
+            "Whether a node's certificate must name the address that is connected to.",
+        ),
+    )
+    secure_connect_bundle: str | None = field(
+        default=None,
+        metadata=option(
+            "spark.cassandra.connection.config.cloud.path",
+            TEXT,
+            "Secure connect bundle (zip file) of a hosted cluster, in place of host, port, data "
+            "centre and the options of TLS.",
+        ),
+    )
+    consistency: Consistency = field(
+        default=Consistency.LOCAL_QUORUM,
+        metadata=option(
+            "consistency",
+            CONSISTENCY,
+            "Which replicas have to agree; the same for all who use the keyspace: "
+            "[security.md](security.md#consistency).",
         ),
     )
     keyspace: str = field(

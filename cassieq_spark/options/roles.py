@@ -34,9 +34,13 @@ from cassieq_spark.store.connection import ConnectionOptions
 _OF_SPARK = frozenset({"checkpointlocation", "queryname"})
 _LARGEST_MESSAGE = 8 << 20
 _LARGEST_BIGINT = 2**63 - 1
+_LARGEST_BATCH = 1 << 40
 
 #: What a write does.
-PUBLISH, ACK, RELEASE = "publish", "ack", "release"
+PUBLISH = "publish"
+ACK, RELEASE, EXTEND, REJECT, REPLACE = "ack", "release", "extend", "reject", "replace"
+#: Each row says by itself what to do.
+EACH = "each"
 
 #: The view that a stream reads, and a batch read by default.
 MESSAGES = "messages"
@@ -100,9 +104,12 @@ class SinkOptions(RoleOptions):
         default=PUBLISH,
         metadata=option(
             "operation",
-            choice(PUBLISH, ACK, RELEASE),
+            choice(PUBLISH, ACK, RELEASE, EXTEND, REJECT, REPLACE, EACH),
             "What a batch write does: publish its rows, or settle the messages that its column "
-            "`receipt` names: they are done (ack), or to be delivered again (release).",
+            "`receipt` names: they are done (ack), to be delivered again (release), held on "
+            "beyond their batch (extend), dead (reject), or replaced by the message of the row "
+            "(replace); or what its column `operation` says (each). See "
+            "[settling.md](settling.md).",
         ),
     )
     delay: timedelta = field(
@@ -110,8 +117,26 @@ class SinkOptions(RoleOptions):
         metadata=option(
             "delay",
             duration(timedelta(days=365), zero=True),
-            "With `operation` = release: how much later the messages are delivered again, at the "
-            "earliest.",
+            "With `operation` = release or replace, where there is no column `delay`: how much "
+            "later the messages are delivered, at the earliest.",
+        ),
+    )
+    seconds: timedelta | None = field(
+        default=None,
+        metadata=option(
+            "seconds",
+            SECONDS,
+            "With `operation` = extend, where there is no column `seconds`: how long from now the "
+            "messages are held; without it, as long as a lease of the queue.",
+        ),
+    )
+    reason: str = field(
+        default="rejected",
+        metadata=option(
+            "reason",
+            TEXT,
+            "With `operation` = reject, where there is no column `reason`: why, for the "
+            "dead-letter queue.",
         ),
     )
     compression: str = field(
@@ -140,10 +165,22 @@ class SinkOptions(RoleOptions):
 
     def __post_init__(self) -> None:
         check_both_or_neither({"txnAppId": self.txn_app_id, "txnVersion": self.txn_version})
-        if self.delay and self.operation != RELEASE:
-            raise OptionError(
-                f"option 'delay' is for 'operation' = {RELEASE!r}, not {self.operation!r}"
-            )
+        given = {
+            "delay": (bool(self.delay), (RELEASE, REPLACE, EACH)),
+            "seconds": (self.seconds is not None, (EXTEND, EACH)),
+            "reason": (self.reason != "rejected", (REJECT, EACH)),
+        }
+        for key, (is_given, operations) in given.items():
+            if is_given and self.operation not in operations:
+                raise OptionError(
+                    f"option {key!r} is for 'operation' = {' or '.join(operations)}, not "
+                    f"{self.operation!r}"
+                    + (
+                        f"; to delay what is published, add a column {key!r}"
+                        if key == "delay"
+                        else ""
+                    )
+                )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,6 +234,61 @@ class SourceOptions(RoleOptions):
     max_messages_per_trigger: int = field(
         default=1_000_000,
         metadata=option("maxMessagesPerTrigger", whole_number(1), "Messages per micro-batch."),
+    )
+    max_bytes_per_trigger: int | None = field(
+        default=None,
+        metadata=option(
+            "maxBytesPerTrigger",
+            size(_LARGEST_BATCH),
+            "Bytes per micro-batch as they are stored, about; at least one message. Without it, "
+            "no limit.",
+        ),
+    )
+    min_messages_per_trigger: int = field(
+        default=0,
+        metadata=option(
+            "minMessagesPerTrigger",
+            whole_number(0),
+            "Wait for so many messages before a micro-batch, but not longer than "
+            "`maxTriggerDelay`. `Trigger.AvailableNow` does not wait.",
+        ),
+    )
+    max_trigger_delay: timedelta = field(
+        default=timedelta(minutes=15),
+        metadata=option(
+            "maxTriggerDelay",
+            duration(timedelta(days=365)),
+            "With `minMessagesPerTrigger`: the longest time from one micro-batch to the next, if "
+            "there are any messages.",
+        ),
+    )
+    max_in_flight: int | None = field(
+        default=None,
+        metadata=option(
+            "maxInFlight",
+            whole_number(1),
+            "Messages that all readers of the group hold at a time, if each of them has this "
+            "option; without it, no limit.",
+        ),
+    )
+    skip_older_than: timedelta | None = field(
+        default=None,
+        metadata=option(
+            "skipOlderThan",
+            duration(timedelta(days=36_500)),
+            "Messages that have been visible for longer when their turn comes first are not "
+            "delivered to this group any more, and count as acked. Without it, none are skipped.",
+        ),
+    )
+    retry_backoff: timedelta = field(
+        default=timedelta(0),
+        metadata=option(
+            "retryBackoff",
+            duration(timedelta(days=30), zero=True),
+            "How long messages are left alone after their first delivery failed; twice as long "
+            "after the second, and so on, up to an hour. A query that restarts repeats its last "
+            "batch at once the first time.",
+        ),
     )
     messages_per_task: int = field(
         default=100_000,

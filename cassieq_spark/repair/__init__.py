@@ -1,18 +1,24 @@
 """The sweep: deletes what is settled or was never published, and audits what is left.
 
-Run now and then by `jobs/repair.py`; several at once are safe, as every decision is carried out by
-a compare-and-set or repeats nothing but deletions.
+Run now and then by `jobs/repair.py`, one at a time by a lock; several at once would be safe, as
+every decision is carried out by a compare-and-set or repeats nothing but deletions.
 
     finalise   head -> floors of all groups -> `finalised` up (I7) -> buckets -> ledger rows
     fence      `fence` up to now - write timeout: no block begun before is published any more (I10)
     clean      scan, then fence, then ledger: a block before the fence and in no row is garbage
     audit      ledger, then scan: each message from `finalised` on is in exactly one chunk (I3)
 
-The first two are cheap; the others read the whole table `chunk`, without its payload, through
-Spark or through the driver.
+Finalise reads little of a queue in which nothing happens (`idle`). Clean and audit read the whole
+table `chunk`, without its payload, through Spark or through the driver; then the fence is raised
+only where the scan has found what is in no ledger.
+
+    job        arguments -> alone: lock, history -> sweep: steps -> plan -> apply, asking the guard
 
 | event | result |
 |---|---|
+| another sweep is at work | this one waits a while, and gives up |
+| a sweep is paused, and another one begins | the guard: it does nothing but the action under way |
+| SIGTERM or Ctrl-C | it ends between two actions; so does a wait |
 | a crash after `finalised` went up | ledger rows below it tell the next run what to delete |
 | a crash amid the buckets of a block | the same, once all of the block is settled |
 | a group is registered meanwhile | `finalised` stays; the next run looks again |

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 
 from cassieq_spark.errors import OutcomeUnknownError
 from cassieq_spark.ledger.sweep import finalise, raise_fence, trim
+from cassieq_spark.model import QueueId
+from cassieq_spark.repair.guard import Guard
 from cassieq_spark.repair.plan import (
     Action,
     DeleteGarbage,
@@ -24,21 +26,31 @@ logger = logging.getLogger(__name__)
 POSTPONED = "sweep.postponed"
 
 
-def apply(store: Store, actions: Iterable[Action]) -> Counts:
-    """Carry out actions on one queue until one is refused; those that follow depend on it."""
+def apply(store: Store, actions: Iterable[Action], guard: Guard) -> Counts:
+    """Carry out actions on one queue until one is refused; those that follow depend on it.
+
+    Also until ``guard`` says no; one read more for each action, if it has a lock.
+    """
     counts = Counts()
     for action in actions:
+        if not guard.confirm():
+            break
         done = _apply_one(store, action)
         if done is None:
-            logger.info(
-                "queue %s: left to the next run: %s",
-                action.queue_id,
-                action,
-                extra={"action": POSTPONED, "queue": action.queue_id},
-            )
+            postpone(action.queue_id, str(action))
             return counts + Counts(postponed=1)
         counts += done
     return counts
+
+
+def postpone(queue_id: QueueId, what: str) -> None:
+    """Log that something is left to the next run."""
+    logger.info(
+        "queue %s: left to the next run: %s",
+        queue_id,
+        what,
+        extra={"action": POSTPONED, "queue": queue_id},
+    )
 
 
 def _apply_one(store: Store, action: Action) -> Counts | None:

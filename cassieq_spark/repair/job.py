@@ -1,4 +1,4 @@
-"""The repair job: arguments in, a sweep, a report and an exit status out."""
+"""The repair job: arguments in, sweeps, reports and an exit status out."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import argparse
 import logging
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
@@ -23,81 +22,153 @@ from cassieq_spark.errors import (
     QueueStateError,
     SetupError,
 )
-from cassieq_spark.options.kinds import Kind, duration
+from cassieq_spark.lock.bakery import read_holder
 from cassieq_spark.queues import list_queues
-from cassieq_spark.repair.report import Report
+from cassieq_spark.repair.alone import rounds, sweep_alone
+from cassieq_spark.repair.arguments import parser
+from cassieq_spark.repair.guard import Guard
+from cassieq_spark.repair.history import SWEEP
+from cassieq_spark.repair.report import Outcome, Report
 from cassieq_spark.repair.scan import DriverScan, Scan
+from cassieq_spark.repair.stop import Stop, stopped_by_signals
 from cassieq_spark.repair.sweep import (
-    DEFAULT_WRITE_TIMEOUT,
     SCANNING,
-    Step,
     Watch,
     run_once,
 )
 from cassieq_spark.store import open_store
-from cassieq_spark.store.connection import DEFAULT_KEYSPACE, DEFAULT_PORT, ConnectionOptions
+from cassieq_spark.store.connection import (
+    ConnectionOptions,
+)
+from cassieq_spark.store.consistency import parse_consistency
 from cassieq_spark.store.protocol import Store
 
 WHOLE = 0
 LOSS = 1
 USAGE = 2
 FAILED = 3
+BUSY = 4
 
-_WRITE_TIMEOUT: Kind[timedelta] = duration(timedelta(days=30), zero=True)
 _BY_THE_CALLER = (OptionError, SetupError, ConnectError, MissingSchemaError, QueueStateError)
 
 
 def main(argv: Sequence[str]) -> int:
-    """Sweep once, as the arguments say.
+    """Sweep as the arguments say: once, or again and again until a signal ends it.
 
     Returns:
         0: done. 1: the audit found messages lost or stored wrongly. 2: wrong usage, or no such
-        cluster, schema or queue. 3: the sweep failed half way; running it again goes on.
+        cluster, schema or queue. 3: the sweep ended half way; running it again goes on. 4: another
+        sweep was at work.
     """
-    arguments = _parser().parse_args(argv)
+    arguments = parser().parse_args(argv)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     console = Console(stderr=True)
-    try:
-        report = _sweep(arguments, console)
-    except CassieqError as error:
-        console.print(f"repair: {error}", style="red", markup=False, soft_wrap=True)
-        return USAGE if isinstance(error, _BY_THE_CALLER) else FAILED
-    # Standard output is for the JSON then, and only for it.
-    report.show(console if arguments.json == "-" else Console())
-    if arguments.json == "-":
-        sys.stdout.write(report.to_json() + "\n")
-    elif arguments.json:
-        Path(arguments.json).write_text(report.to_json() + "\n", encoding="utf-8")
-    return WHOLE if report.is_whole else LOSS
+    with stopped_by_signals() as stop:
+        try:
+            return _run(arguments, console, stop)
+        except CassieqError as error:
+            _complain(console, error)
+            return USAGE if isinstance(error, _BY_THE_CALLER) else FAILED
 
 
-def _sweep(arguments: argparse.Namespace, console: Console) -> Report:
+def _run(arguments: argparse.Namespace, console: Console, stop: Stop) -> int:
     connection = ConnectionOptions(
         contact_points=tuple(arguments.contact_points.split(",")),
         port=arguments.port,
         local_dc=arguments.local_dc,
         username=arguments.username,
         password=arguments.password,
+        ssl=arguments.ssl,
+        ssl_ca_file=arguments.ssl_ca_file,
+        ssl_cert_file=arguments.ssl_cert_file,
+        ssl_key_file=arguments.ssl_key_file,
+        ssl_check_hostname=arguments.ssl_check_hostname,
+        secure_connect_bundle=arguments.secure_connect_bundle,
+        consistency=parse_consistency(arguments.consistency),
         keyspace=arguments.keyspace,
     )
     store = open_store(connection)
     try:
+        # Before Spark is started: of a missing table, the connector dies.
+        list_queues(store)
+        by_spark = arguments.scan == "connector" and not SCANNING.isdisjoint(arguments.steps)
+        scanning = _spark_scan(connection, stop) if by_spark else _driver_scan(store)
+        with scanning as scan:
+            sweep = partial(_sweep_and_tell, arguments, console, stop, store, scan)
+            return sweep() if arguments.every is None else _again_and_again(sweep, arguments, stop)
+    finally:
+        store.close()
+
+
+def _again_and_again(sweep: Callable[[], int], arguments: argparse.Namespace, stop: Stop) -> int:
+    """Until told to stop; what the first run finds wrong with the arguments ends it."""
+    worst = WHOLE
+    for number, _ in enumerate(rounds(arguments.every, stop)):
+        try:
+            status = sweep()
+        except CassieqError as error:
+            if number == 0 and isinstance(error, _BY_THE_CALLER):
+                raise
+            _complain(Console(stderr=True), error)
+            continue
+        worst = LOSS if LOSS in (status, worst) else WHOLE
+    return worst
+
+
+def _sweep_and_tell(
+    arguments: argparse.Namespace, console: Console, stop: Stop, store: Store, scan: Scan
+) -> int:
+    with _progress(console) as watch:
         sweep = partial(
             run_once,
             store,
+            scan=scan,
             queues=arguments.queue,
             steps=arguments.steps,
             dry_run=arguments.dry_run,
             write_timeout=arguments.write_timeout,
+            watch=watch,
         )
-        # Before Spark is started: of a missing table, the connector dies.
-        list_queues(store)
-        by_spark = arguments.scan == "spark" and not SCANNING.isdisjoint(arguments.steps)
-        scanning = _spark_scan(connection) if by_spark else _driver_scan(store)
-        with scanning as scan, _progress(console) as watch:
-            return sweep(scan=scan, watch=watch)
-    finally:
-        store.close()
+        if arguments.dry_run:
+            report: Report | None = sweep(guard=Guard(is_wanted=lambda: not stop.is_set()))
+        else:
+            report = sweep_alone(
+                store,
+                lambda guard: sweep(guard=guard),
+                steps=arguments.steps,
+                stop=stop,
+                kept=arguments.keep_history,
+            )
+    if report is None:
+        _tell_who_is_at_work(console, store, stop)
+        return FAILED if stop.is_set() else BUSY
+    _tell(report, arguments.json, console)
+    if not report.is_whole:
+        return LOSS
+    return WHOLE if report.outcome is Outcome.DONE else FAILED
+
+
+def _tell(report: Report, json_file: str | None, console: Console) -> None:
+    # Standard output is for the JSON then, and only for it.
+    report.show(console if json_file == "-" else Console())
+    if json_file == "-":
+        sys.stdout.write(report.to_json() + "\n")
+        sys.stdout.flush()
+    elif json_file:
+        Path(json_file).write_text(report.to_json() + "\n", encoding="utf-8")
+
+
+def _tell_who_is_at_work(console: Console, store: Store, stop: Stop) -> None:
+    if stop.is_set():
+        return
+    holder = read_holder(store, SWEEP)
+    who = "another sweep" if holder is None else f"{holder.owner}, since {holder.entered_at}"
+    text = f"repair: a sweep is at work ({who}); nothing was done"
+    console.print(text, style="yellow", markup=False, soft_wrap=True)
+
+
+def _complain(console: Console, error: CassieqError) -> None:
+    console.print(f"repair: {error}", style="red", markup=False, soft_wrap=True)
 
 
 @contextmanager
@@ -106,7 +177,7 @@ def _driver_scan(store: Store) -> Iterator[Scan]:
 
 
 @contextmanager
-def _spark_scan(connection: ConnectionOptions) -> Iterator[Scan]:
+def _spark_scan(connection: ConnectionOptions, stop: Stop) -> Iterator[Scan]:
     """Spark is started here, so that the steps without a scan do without it."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession  # noqa: PLC0415
@@ -114,6 +185,7 @@ def _spark_scan(connection: ConnectionOptions) -> Iterator[Scan]:
     from cassieq_spark.repair.spark_scan import SparkScan  # noqa: PLC0415
 
     spark = SparkSession.builder.appName("cassieq-repair").getOrCreate()
+    stop.listen()
     try:
         yield SparkScan(spark, connection)
     finally:
@@ -130,57 +202,3 @@ def _progress(console: Console) -> Iterator[Watch]:
             progress.update(bar, description=doing, completed=done, total=total)
 
         yield watch
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="repair.py",
-        description="Delete what is settled or was never published, and audit what is left.",
-        epilog="Exit status: 0 done, 1 messages lost or stored wrongly, 2 wrong usage, 3 failed.",
-    )
-    cluster = parser.add_argument_group("the cluster")
-    cluster.add_argument(
-        "--contact-points", default="127.0.0.1", metavar="HOST[:PORT],...", help="%(default)s"
-    )
-    cluster.add_argument("--port", type=int, default=DEFAULT_PORT, help="%(default)s")
-    cluster.add_argument("--local-dc", metavar="NAME", help="that of the contact points")
-    cluster.add_argument("--username", metavar="NAME")
-    cluster.add_argument("--password", metavar="TEXT")
-    cluster.add_argument("--keyspace", default=DEFAULT_KEYSPACE, help="%(default)s")
-    parser.add_argument(
-        "--queue", action="append", default=[], metavar="NAME", help="may be repeated; all queues"
-    )
-    parser.add_argument(
-        "--steps", type=_steps, default=tuple(Step), metavar="STEP,...", help=", ".join(Step)
-    )
-    parser.add_argument("--dry-run", action="store_true", help="print what would be done")
-    parser.add_argument(
-        "--write-timeout",
-        type=_duration,
-        default=DEFAULT_WRITE_TIMEOUT,
-        metavar="DURATION",
-        help=f"the longest that a write may take; {_WRITE_TIMEOUT.show(DEFAULT_WRITE_TIMEOUT)}",
-    )
-    parser.add_argument(
-        "--scan",
-        choices=("spark", "driver"),
-        default="spark",
-        help="who reads the table of chunks",
-    )
-    parser.add_argument("--json", metavar="FILE", help="write the report there; - for stdout")
-    return parser
-
-
-def _steps(text: str) -> tuple[Step, ...]:
-    try:
-        return tuple(Step(name.strip()) for name in text.split(","))
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{error}; the steps are {', '.join(Step)}") from error
-
-
-def _duration(text: str) -> timedelta:
-    try:
-        return _WRITE_TIMEOUT.parse(text)
-    except ValueError as error:
-        message = f"must be {_WRITE_TIMEOUT.name}, not {text!r}"
-        raise argparse.ArgumentTypeError(message) from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields
+from enum import StrEnum
 from typing import Any
 
 from rich.console import Console
@@ -15,6 +16,21 @@ from cassieq_spark.model import QueueId
 from cassieq_spark.repair.audit import Finding
 
 _HEADINGS = ("finalised", "settled buckets", "garbage blocks", "audited", "findings")
+
+
+class Outcome(StrEnum):
+    """How a run of the sweep ended, or not."""
+
+    RUNNING = "running"
+    DONE = "done"
+    #: Told to, between two actions.
+    STOPPED = "stopped"
+    #: It was paused, or reached no Cassandra, and another one may have begun.
+    LOCK_LOST = "lock lost"
+    #: An error ended it.
+    FAILED = "failed"
+    #: Its process ended without a word.
+    BROKEN_OFF = "broken off"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +78,11 @@ class QueueReport:
     planned: list[str] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
 
+    @property
+    def needed_something(self) -> bool:
+        """Whether anything was done, planned or found."""
+        return bool(self.counts != Counts() or self.planned or self.findings)
+
 
 @dataclass(slots=True)
 class Report:
@@ -73,6 +94,8 @@ class Report:
         queues: By name of the queue.
         foreign: Blocks of queues that do not exist, by queue id; left alone.
         seconds: How long it took.
+        outcome: Whether it came to its end.
+        epoch: That of the lock; None if it ran without one.
     """
 
     steps: tuple[str, ...]
@@ -80,6 +103,8 @@ class Report:
     queues: dict[str, QueueReport] = field(default_factory=dict)
     foreign: dict[str, int] = field(default_factory=dict)
     seconds: float = 0.0
+    outcome: Outcome = Outcome.DONE
+    epoch: int | None = None
 
     @property
     def totals(self) -> Counts:
@@ -92,33 +117,54 @@ class Report:
         return not any(queue.findings for queue in self.queues.values())
 
     def to_json(self) -> str:
-        """One JSON object on one line; monotons are ``start`` and, exclusive, ``stop``."""
+        """One JSON object on one line; monotons are ``start`` and, exclusive, ``stop``.
+
+        Of the queues only those in which there was something to do: there may be thousands.
+        """
         return json.dumps(
             {
                 "whole": self.is_whole,
+                "outcome": self.outcome,
+                "epoch": self.epoch,
                 "steps": self.steps,
                 "dry_run": self.dry_run,
                 "seconds": round(self.seconds, 3),
                 "totals": asdict(self.totals),
-                "queues": {name: _queue_to_json(queue) for name, queue in self.queues.items()},
+                "queue_count": len(self.queues),
+                "queues": {name: _queue_to_json(queue) for name, queue in self._busy()},
                 "foreign_blocks": self.foreign,
             }
         )
 
     def show(self, console: Console) -> None:
-        """Print a row for each queue; below, what was planned, postponed, foreign and found."""
+        """Print a row for each queue that needed something; below, what was planned or found."""
         table = Table(title="Sweep (dry run)" if self.dry_run else "Sweep")
         table.add_column("queue", overflow="fold")
         for heading in _HEADINGS:
             table.add_column(heading, justify="right")
-        for name, queue in self.queues.items():
+        for name, queue in self._busy():
             table.add_row(name, *(f"{count:,}" for count in _figures(queue)))
-        console.print(table)
+        if table.row_count:
+            console.print(table)
         for remark in self._remarks():
             # Not wrapped, so that it can be searched for.
             console.print(remark, soft_wrap=True)
 
+    def problems(self) -> Iterator[str]:
+        """What somebody should know of: blocks of no queue, messages not as they should be."""
+        for queue_id, count in self.foreign.items():
+            yield f"{queue_id}: no such queue; {count} block(s) left alone"
+        for name, queue in self.queues.items():
+            for each in queue.findings:
+                where = f"block {each.block}" if each.block else "no block in the ledger"
+                yield f"{name}: messages {each.monotons} are {each.problem} ({where})"
+
+    def _busy(self) -> list[tuple[str, QueueReport]]:
+        return [(name, queue) for name, queue in self.queues.items() if queue.needed_something]
+
     def _remarks(self) -> Iterator[Text]:
+        if idle := len(self.queues) - len(self._busy()):
+            yield Text(f"{idle:,} queue(s): nothing to do")
         for name, queue in self.queues.items():
             yield from (Text(f"{name}: would {action}") for action in queue.planned)
         if self.dry_run and "clean" in self.steps:
@@ -127,13 +173,10 @@ class Report:
             if queue.counts.postponed:
                 text = f"{name}: another sweep or a new group came between; the next run goes on"
                 yield Text(text, style="yellow")
-        for queue_id, count in self.foreign.items():
-            yield Text(f"{queue_id}: no such queue; {count} block(s) left alone", style="yellow")
-        for name, queue in self.queues.items():
-            for each in queue.findings:
-                where = f"block {each.block}" if each.block else "no block in the ledger"
-                text = f"{name}: messages {each.monotons} are {each.problem} ({where})"
-                yield Text(text, style="bold red")
+        if self.outcome is not Outcome.DONE:
+            yield Text(f"{self.outcome}: the next run goes on", style="yellow")
+        for problem in self.problems():
+            yield Text(problem, style="yellow" if self.is_whole else "bold red")
 
 
 def _figures(queue: QueueReport) -> tuple[int, ...]:

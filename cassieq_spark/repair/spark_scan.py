@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from uuid import UUID
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
@@ -13,6 +14,7 @@ from cassieq_spark.errors import ConnectError, SetupError
 from cassieq_spark.model import QueueId, Range
 from cassieq_spark.repair.scan import Run
 from cassieq_spark.store.connection import ConnectionOptions
+from cassieq_spark.store.secret import reveal
 from cassieq_spark.store.tables import Table
 
 #: What ``spark-submit --packages`` needs for the scan.
@@ -44,19 +46,34 @@ class SparkScan:
 
 
 def connector_options(connection: ConnectionOptions) -> dict[str, str]:
-    """How the connector reaches the same cluster, reads the table of chunks, and how carefully."""
+    """How the connector reaches the same cluster, reads the table of chunks, and how carefully.
+
+    The connector reads no PEM files: its key stores are given to Spark (``spark.cassandra.
+    connection.ssl.trustStore.path`` and so on).
+
+    Raises:
+        SetupError: This machine lacks the password.
+    """
     options = {
         "keyspace": connection.keyspace,
         "table": str(Table.CHUNK),
-        "spark.cassandra.connection.host": ",".join(connection.contact_points),
-        "spark.cassandra.connection.port": str(connection.port),
-        "spark.cassandra.input.consistency.level": "LOCAL_QUORUM",
+        "spark.cassandra.input.consistency.level": connection.consistency.of_reads,
         "spark.cassandra.input.fetch.sizeInRows": str(_PAGE_ROWS),
     }
+    if connection.secure_connect_bundle is not None:
+        bundle = Path(connection.secure_connect_bundle).absolute().as_uri()
+        options["spark.cassandra.connection.config.cloud.path"] = bundle
+    else:
+        options |= {
+            "spark.cassandra.connection.host": ",".join(connection.contact_points),
+            "spark.cassandra.connection.port": str(connection.port),
+            "spark.cassandra.connection.ssl.enabled": str(connection.encrypted).lower(),
+        }
+    password = connection.password
     optional = {
         "spark.cassandra.connection.localDC": connection.local_dc,
         "spark.cassandra.auth.username": connection.username,
-        "spark.cassandra.auth.password": connection.password,
+        "spark.cassandra.auth.password": password and reveal("password", password),
     }
     return options | {key: value for key, value in optional.items() if value is not None}
 
@@ -120,7 +137,10 @@ def _load(spark: SparkSession, connection: ConnectionOptions) -> DataFrame:
             ) from error
         if "Failed to open native connection" in str(error):
             nodes = ", ".join(connection.contact_points)
-            raise ConnectError(f"the Spark Cassandra Connector cannot reach {nodes}") from error
+            raise ConnectError(
+                f"the Spark Cassandra Connector cannot reach {nodes}"
+                + ("; it needs a trust store: docs/security.md" if connection.encrypted else "")
+            ) from error
         raise
 
 

@@ -1,26 +1,24 @@
-"""Spark's rim of settling: a DataFrame of receipts says what is done, or is to come again."""
+"""Spark's rim of settling: a DataFrame of receipts says what is to become of their messages."""
 
 from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import cast
-from uuid import UUID
+from datetime import timedelta
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from cassieq_spark.delivery.lease import Delivery
-from cassieq_spark.delivery.settle import Settled, settle
-from cassieq_spark.errors import MessageError, OptionError, SchemaError
-from cassieq_spark.model import QueueDefinition, Range, Ranges
+from cassieq_spark.errors import OptionError
+from cassieq_spark.model import QueueDefinition
 from cassieq_spark.options import SinkOptions
-from cassieq_spark.options.roles import ACK
 from cassieq_spark.queues import read_queue
-from cassieq_spark.receipts import Receipt
+from cassieq_spark.settling import replace, settle
+from cassieq_spark.sink.columns import validate_settled
+from cassieq_spark.sink.receipts import Defaults, LeaseKey, Outcomes, read_outcomes
 from cassieq_spark.store import open_store
 
 logger = logging.getLogger(__name__)
@@ -28,21 +26,16 @@ logger = logging.getLogger(__name__)
 #: Messages were settled; ``count`` and ``stale`` say how many were, and were not.
 SETTLED = "settle.done"
 
-_COLUMN = "receipt"
-
-#: Consumer group and token of a lease.
-LeaseKey = tuple[str, UUID]
-
 
 @dataclass(frozen=True)
 class TaskReceipts(WriterCommitMessage):
-    """The messages that one task's receipts name, by lease."""
+    """What the receipts of one task ask for, by lease."""
 
-    leases: dict[LeaseKey, Ranges]
+    outcomes: dict[LeaseKey, Outcomes]
 
 
 class ReceiptWriter(DataSourceArrowWriter):
-    """Acks or releases the messages whose receipts it is given. One LWT for each lease.
+    """Settles the messages whose receipts it is given. One LWT for each lease.
 
     A receipt whose lease does not hold its message any more is counted and reported, and harms
     nobody.
@@ -50,12 +43,7 @@ class ReceiptWriter(DataSourceArrowWriter):
 
     def __init__(self, options: SinkOptions, schema: StructType, *, overwrite: bool) -> None:
         columns = [(field.name, field.dataType.simpleString()) for field in schema.fields]
-        if columns != [(_COLUMN, "string")]:
-            given = ", ".join(f"{name} {type_}" for name, type_ in columns)
-            raise SchemaError(
-                f"option 'operation' = {options.operation!r} takes one column, receipt string, "
-                f'not: {given}; select it: df.select("receipt")'
-            )
+        validate_settled(columns, options.operation)
         if overwrite:
             raise OptionError("receipts are only ever appended: use mode('append')")
         if options.txn_app_id is not None:
@@ -65,49 +53,52 @@ class ReceiptWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReceipts:
         """On an executor: read receipts; nothing is settled yet."""
-        monotons: defaultdict[LeaseKey, list[int]] = defaultdict(list)
-        for batch in iterator:
-            for text in batch.column(_COLUMN).to_pylist():
-                receipt = Receipt.parse(text or "")
-                if receipt.queue_id != self._queue.queue_id:
-                    raise MessageError(
-                        f"receipt {text!r} is of queue {receipt.queue_id}, not of "
-                        f"{self._queue.queue_id}, which option 'queue' names"
-                    )
-                monotons[receipt.group, receipt.lease].append(receipt.monoton)
-        return TaskReceipts({key: _ranges(each) for key, each in monotons.items()})
+        defaults = Defaults(
+            queue_id=self._queue.queue_id,
+            operation=self._options.operation,
+            delay=self._options.delay,
+            seconds=self._options.seconds or self._queue.lease,
+            reason=self._options.reason,
+            max_message_bytes=self._options.max_message_bytes,
+        )
+        return TaskReceipts(read_outcomes(iterator, defaults))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Settle. One LWT and two reads for each lease."""
-        named: defaultdict[LeaseKey, list[Range]] = defaultdict(list)
+        """Settle. One LWT and two reads for each lease, and three LWTs more to replace."""
+        named: defaultdict[LeaseKey, Outcomes] = defaultdict(Outcomes)
         for message in messages:
-            for key, ranges in cast("TaskReceipts", message).leases.items():
-                named[key] += ranges
+            if isinstance(message, TaskReceipts):
+                for key, outcomes in message.outcomes.items():
+                    named[key].add(outcomes)
         count = stale = 0
-        for key, parts in named.items():
-            done = self._settle(key, Ranges.of(*parts))
-            count += done.count
-            stale += done.stale
+        for key, outcomes in named.items():
+            for settled, missed in self._settle(key, outcomes):
+                count += settled
+                stale += missed
         logger.log(
             logging.WARNING if stale else logging.INFO,
-            "queue %s: %s of %d messages; %d receipts were stale",
+            "queue %s: settled %d messages (operation %s); %d receipts were stale",
             self._queue.queue_id,
-            self._options.operation,
             count,
+            self._options.operation,
             stale,
-            extra={"action": SETTLED, "queue": self._queue.queue_id, "stale": stale},
+            extra={
+                "action": SETTLED,
+                "queue": self._queue.queue_id,
+                "count": count,
+                "stale": stale,
+            },
         )
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Nothing was settled."""
 
-    def _settle(self, key: LeaseKey, ranges: Ranges) -> Settled:
+    def _settle(self, key: LeaseKey, outcomes: Outcomes) -> Iterator[tuple[int, int]]:
         group, lease = key
-        delivery = Delivery(open_store(self._options.connection), self._queue.queue_id, group)
-        if self._options.operation == ACK:
-            return settle(delivery, lease, acked=ranges, released={})
-        return settle(delivery, lease, acked=Ranges(), released={self._options.delay: ranges})
-
-
-def _ranges(monotons: Sequence[int]) -> Ranges:
-    return Ranges.of(*(Range(each, each + 1) for each in monotons))
+        store = open_store(self._options.connection)
+        if settlement := outcomes.settlement():
+            done = settle(store, self._queue, group, lease, settlement)
+            yield done.count, done.stale.count
+        for delay, new in outcomes.replacements():
+            done = replace(store, self._queue, group, lease, new, delay=delay or timedelta(0))
+            yield done.count, done.stale.count

@@ -15,7 +15,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from cassieq_spark.blocks import write_block
+from cassieq_spark.blocks import write_blocks
 from cassieq_spark.errors import InvariantError, OptionError
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_last_batch
@@ -23,7 +23,7 @@ from cassieq_spark.model import Draft, QueueDefinition, SinkBatch
 from cassieq_spark.options import SinkOptions
 from cassieq_spark.options.roles import PUBLISH
 from cassieq_spark.queues import read_queue
-from cassieq_spark.sink.columns import validate_schema
+from cassieq_spark.sink.columns import validate_published
 from cassieq_spark.store import open_store
 from cassieq_spark.store.protocol import Store
 
@@ -37,11 +37,11 @@ class TaskDone(WriterCommitMessage):
 
     Attributes:
         batch: The sink and batch that it wrote for; None for a batch write without a name.
-        draft: Its block; None if the batch was published before, so that nothing was written.
+        drafts: Its blocks; None if the batch was published before, so that nothing was written.
     """
 
     batch: SinkBatch | None
-    draft: Draft | None
+    drafts: tuple[Draft, ...] | None
 
 
 class _Writing:
@@ -52,9 +52,11 @@ class _Writing:
             raise OptionError(
                 "a queue is only ever appended to: use outputMode('append') or mode('append')"
             )
-        validate_schema([(field.name, field.dataType.simpleString()) for field in schema.fields])
+        columns = [(field.name, field.dataType.simpleString()) for field in schema.fields]
+        validate_published(columns)
         self._options = options
         self._queue: QueueDefinition = read_queue(self._store(), options.queue)
+        validate_published(columns, strict_fifo=self._queue.strict_fifo)
 
     def _store(self) -> Store:
         return open_store(self._options.connection)
@@ -64,17 +66,18 @@ class _Writing:
         if batch is not None:
             last = read_last_batch(store, self._queue.queue_id, batch.sink)
             if last is not None and last >= batch.batch_id:
-                return TaskDone(batch, draft=None)
-        return TaskDone(batch, write_block(store, self._queue, batches, self._options))
+                return TaskDone(batch, drafts=None)
+        drafts = write_blocks(store, self._queue, batches, self._options)
+        return TaskDone(batch, tuple(drafts))
 
     def _publish(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         done = [cast("TaskDone", message) for message in messages if message is not None]
         batches = {each.batch for each in done}
         if len(batches) > 1:
             raise InvariantError(f"the tasks of one write named several batches: {batches}")
-        drafts = [each.draft for each in done if each.draft is not None]
         # A task that found the batch published makes the whole batch published: all or nothing.
-        if len(drafts) == len(done):
+        if all(each.drafts is not None for each in done):
+            drafts = [draft for each in done for draft in each.drafts or ()]
             publish(self._store(), self._queue.queue_id, drafts, batch=next(iter(batches), None))
 
 

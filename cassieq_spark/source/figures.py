@@ -84,6 +84,8 @@ class Gauge:
         self._queue_id = queue_id
         self._seen: Seen | None = None
         self._lost = 0
+        self._dead = 0
+        self._skipped = 0
         self._oldest: LedgerBlock | None = None
         self._asked_at = -math.inf
 
@@ -95,6 +97,14 @@ class Gauge:
         """Take note of messages that other readers got although this run had them."""
         self._lost += count
 
+    def bury(self, count: int) -> None:
+        """Take note of messages that this run has dead-lettered, or dropped."""
+        self._dead += count
+
+    def skip(self, count: int) -> None:
+        """Take note of messages that were too old to be delivered."""
+        self._skipped += count
+
     def report(self) -> dict[str, int] | None:
         """The figures, keys in order; None before the first call.
 
@@ -104,7 +114,12 @@ class Gauge:
         """
         if self._seen is None:
             return None
-        figures = count_figures(self._seen) | {"lost_leases": self._lost, "v": _VERSION}
+        figures = count_figures(self._seen) | {
+            "dead": self._dead,
+            "lost_leases": self._lost,
+            "skipped": self._skipped,
+            "v": _VERSION,
+        }
         since = self._oldest_since(self._seen)
         if since is not None:
             age = max(timedelta(0), self._seen.batch.state.now - since)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
@@ -14,20 +16,24 @@ from cassieq_spark.delivery.groups import StartingPosition, ensure_group
 from cassieq_spark.delivery.lease import Delivery
 from cassieq_spark.delivery.plan import Leased, Wish
 from cassieq_spark.errors import QueueStateError, StoreError
-from cassieq_spark.fetch.pieces import pieces_of
-from cassieq_spark.ledger.read import locate, read_head
+from cassieq_spark.fetch.find import find_pieces
+from cassieq_spark.ledger.read import read_head
+from cassieq_spark.ledger.state import check_open
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.receipts import receipt_prefix
 from cassieq_spark.source.figures import Gauge, Seen
 from cassieq_spark.source.heartbeat import LEASE_LOST, Heartbeat
 from cassieq_spark.source.offsets import Offset, decode, encode
 from cassieq_spark.source.tasks import Task, cut_tasks
+from cassieq_spark.source.terms import Terms
 from cassieq_spark.store.protocol import Store
 
 logger = logging.getLogger(__name__)
 
 #: A replayed batch has fewer messages than before.
 LEFT_OUT = "replay.left_out"
+#: Messages were too old to be delivered.
+SKIPPED = "read.skipped"
 #: What a stopping query held is due for others.
 RELEASED = "lease.released"
 #: Releasing failed: what the query held is due when its lease runs out.
@@ -47,6 +53,7 @@ class Reader:
         starting: Where a new group starts.
         length: How long a lease lasts without a heartbeat.
         fail_on_data_loss: Whether a new group may not start where messages are deleted already.
+        terms: How much it takes at a time; by default, all there is.
     """
 
     def __init__(  # noqa: PLR0913 (each is a choice of its own, by name)
@@ -58,6 +65,7 @@ class Reader:
         starting: StartingPosition,
         length: timedelta,
         fail_on_data_loss: bool = True,
+        terms: Terms | None = None,
     ) -> None:
         ensure_group(
             store,
@@ -70,11 +78,13 @@ class Reader:
         self.queue = queue
         self._delivery = Delivery(store, queue.queue_id, group)
         self._length = length
+        self._terms = terms or Terms()
         self._heartbeat = Heartbeat(self._delivery, length)
         self._held: UUID | None = None
         self._leased: tuple[Leased, ...] = ()
         self._target: int | None = None
         self._idle_since: float | None = None
+        self._leased_at = -math.inf
         self.gauge = Gauge(store, queue.queue_id)
 
     def aim(self) -> None:
@@ -93,25 +103,27 @@ class Reader:
         self._pause_if_idle()
         self._heartbeat.let_go()
         head = read_head(self._store, self.queue.queue_id)
+        check_open(self.queue.queue_id, head)
+        stop = head.offered_stop
         batch = self._delivery.ack_and_lease(
-            Wish(
-                held=before.lease if before else None,
-                lease=uuid4(),
-                length=self._length,
-                limit=limit,
-                stop=head.next if self._target is None else min(head.next, self._target),
-                max_deliveries=self.queue.max_deliveries,
+            replace(
+                self._wish(before.lease if before else None, limit),
+                stop=stop if self._target is None else min(stop, self._target),
+                delayed_stop=head.delayed_stop,
+                least=self._least(),
                 prefer_fresh=before is not None and before.is_redelivery,
             )
         )
         self._report_lost(before, batch.acked_slots)
         self.gauge.see(Seen(batch, before.lease if before else None, head.next))
         self._hold(batch.lease if batch.leased else None, batch.leased)
-        bury(self._store, self.queue, self._delivery, batch.dead)
+        self.gauge.bury(bury(self._store, self.queue, self._delivery, batch.dead))
+        self._report_skipped(batch.skipped)
         if not batch.leased:
             self._idle_since = time.monotonic()
             return done
         self._idle_since = None
+        self._leased_at = time.monotonic()
         return encode(
             Offset(
                 queue_id=self.queue.queue_id,
@@ -138,9 +150,9 @@ class Reader:
         pieces = [
             piece
             for each in self._leased
-            if each.monotons
-            for piece in pieces_of(
-                locate(self._store, self.queue.queue_id, each.monotons.hull),
+            for piece in find_pieces(
+                self._store,
+                self.queue.queue_id,
                 each.monotons,
                 deliveries=each.deliveries,
             )
@@ -173,6 +185,27 @@ class Reader:
             logger.info("released %d messages", count, extra={"action": RELEASED, **about})
         self._held = None
 
+    def _wish(self, held: UUID | None, limit: int | None) -> Wish:
+        return Wish(
+            held=held,
+            lease=uuid4(),
+            length=self._length,
+            limit=limit,
+            stop=0,
+            max_deliveries=self.queue.max_deliveries,
+            max_bytes=self._terms.max_bytes,
+            max_in_flight=self._terms.max_in_flight,
+            skip_older=self._terms.skip_older_than,
+            retry_backoff=self._terms.retry_backoff,
+            strict=self.queue.strict_fifo,
+        )
+
+    def _least(self) -> int:
+        """How many messages there must be for a batch."""
+        since = time.monotonic() - self._leased_at
+        overdue = since >= self._terms.max_trigger_delay.total_seconds()
+        return 0 if overdue or self._target is not None else self._terms.min_messages
+
     def _decode(self, offset: Mapping[str, Any]) -> Offset | None:
         return decode(offset, queue_id=self.queue.queue_id, group=self._delivery.group)
 
@@ -182,15 +215,7 @@ class Reader:
             self._heartbeat.hold(lease, [each.slot for each in leased])
 
     def _take_again(self, offset: Offset, limit: int | None) -> None:
-        wish = Wish(
-            held=offset.lease,
-            lease=uuid4(),
-            length=self._length,
-            limit=limit,
-            stop=offset.pointer,
-            max_deliveries=self.queue.max_deliveries,
-        )
-        leased = self._delivery.take_again(wish)
+        leased = self._delivery.take_again(self._wish(offset.lease, limit))
         self._hold(offset.lease, leased)
         left_out = _count(offset.leased) - _count(leased)
         if left_out:
@@ -213,6 +238,22 @@ class Reader:
         lost = sum(each.monotons.count for each in self._leased if each.slot not in acked_slots)
         if lost:
             self._warn_lost(lost, "their batch is done all the same, so they may be duplicates")
+
+    def _report_skipped(self, count: int) -> None:
+        if not count:
+            return
+        self.gauge.skip(count)
+        logger.warning(
+            "%s: skipped %d messages that were too old (option skipOlderThan)",
+            self._delivery,
+            count,
+            extra={
+                "action": SKIPPED,
+                "queue": self.queue.queue_id,
+                "group": self._delivery.group,
+                "count": count,
+            },
+        )
 
     def _warn_lost(self, count: int, consequence: str) -> None:
         self.gauge.lose(count)

@@ -24,6 +24,7 @@ from cassieq_spark.queues import read_queue
 from cassieq_spark.source.offsets import initial_offset
 from cassieq_spark.source.reader import Reader
 from cassieq_spark.source.tasks import Task
+from cassieq_spark.source.terms import Terms
 from cassieq_spark.store import open_store
 
 logger = logging.getLogger(__name__)
@@ -129,9 +130,21 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 starting=self._options.starting_position,
                 length=self._options.lease or queue.lease,
                 fail_on_data_loss=self._options.fail_on_data_loss,
+                terms=_terms(self._options),
             )
             _survive_termination()
         return self._reader
+
+
+def _terms(options: SourceOptions) -> Terms:
+    return Terms(
+        min_messages=options.min_messages_per_trigger,
+        max_trigger_delay=options.max_trigger_delay,
+        max_bytes=options.max_bytes_per_trigger,
+        max_in_flight=options.max_in_flight,
+        skip_older_than=options.skip_older_than,
+        retry_backoff=options.retry_backoff,
+    )
 
 
 def _survive_termination() -> None:

@@ -12,7 +12,7 @@ from cassieq_spark.errors import QueueStateError
 from cassieq_spark.ledger.read import read_blocks, read_groups, read_head
 from cassieq_spark.model import QueueId, from_millis
 from cassieq_spark.options import SourceOptions
-from cassieq_spark.queues import list_queues, read_queue
+from cassieq_spark.queues import list_records, read_queue
 from cassieq_spark.stats import queue_stats
 from cassieq_spark.store.protocol import Store
 
@@ -72,6 +72,8 @@ def _lease_of_slot(slot: Slot, state: GroupState) -> ViewRow:
 
 def _no_lease(waiting: Waiting, state: GroupState) -> ViewRow:
     standing = "due" if waiting.due <= state.now_ms else "waiting"
+    if waiting.reason is not None:
+        standing = "dead"
     return standing, None, None, from_millis(waiting.due)
 
 
@@ -84,11 +86,14 @@ def _groups(store: Store, options: SourceOptions) -> Iterator[ViewRow]:
 
 
 def _queues(store: Store, options: SourceOptions) -> Iterator[ViewRow]:
-    for it in list_queues(store):
+    for record in list_records(store):
+        it = record.definition
         if options.queue in {"", it.name}:
             sizes = (it.bucket_size, it.chunk_size, int(it.lease.total_seconds()))
             dead = (it.max_deliveries, it.dead_letter_queue)
-            yield it.name, it.version, *sizes, *dead, it.created_at
+            kept = int(it.retention.total_seconds()) if it.retention else None
+            settings = (*sizes, *dead, it.strict_fifo, kept)
+            yield it.name, it.version, record.status.value, *settings, it.created_at
 
 
 def _stats(store: Store, options: SourceOptions) -> Iterator[ViewRow]:
@@ -96,10 +101,11 @@ def _stats(store: Store, options: SourceOptions) -> Iterator[ViewRow]:
     ends = (stats.finalised, stats.next)
     for it in stats.groups:
         age = it.oldest_age.total_seconds() if it.oldest_age is not None else None
-        figures = (it.depth, it.leased, it.due, it.waiting, age, it.pointer, it.floor)
+        counts = (it.depth, it.leased, it.due, it.waiting, it.dead)
+        figures = (*counts, age, it.pointer, it.floor)
         yield options.queue, it.group, *ends, *figures
     if not stats.groups:
-        yield options.queue, None, *ends, *[None] * 7
+        yield options.queue, None, *ends, *[None] * 8
 
 
 def _queue_id(store: Store, options: SourceOptions) -> QueueId:

@@ -34,7 +34,7 @@ _QUEUE = Column("queue", "STRING", "Name of the queue.")
 _GROUP = Column("consumer_group", "STRING", "Name of the consumer group.")
 _POINTER = Column("pointer", "BIGINT", "First monoton never offered to the group.")
 _FLOOR = Column("floor", "BIGINT", "Lowest monoton still owed to the group.")
-_DEPTH = Column("depth", "BIGINT", "Messages owed: not offered yet, leased, due or waiting.")
+_DEPTH = Column("depth", "BIGINT", "Messages owed: not offered yet, leased, due, waiting or dead.")
 
 #: The views, by name.
 VIEWS: Mapping[str, View] = MappingProxyType(
@@ -78,7 +78,7 @@ VIEWS: Mapping[str, View] = MappingProxyType(
                         "state",
                         "STRING",
                         "`leased`: a lease runs; `due`: it ran out, or the wait is over; "
-                        "`waiting`: to be offered again later.",
+                        "`waiting`: to be offered later; `dead`: to be dead-lettered.",
                     ),
                     Column("slot", "INT", "Which slot has it; null if it waits or waited."),
                     Column("start_monoton", "BIGINT", "First monoton."),
@@ -107,10 +107,16 @@ VIEWS: Mapping[str, View] = MappingProxyType(
             ),
             View(
                 "queues",
-                "queue of the keyspace (only option `queue`'s, if given), by name",
+                "queue of the keyspace that is or was (only option `queue`'s, if given), by name",
                 (
                     _QUEUE,
-                    Column("version", "INT", "Grows each time a queue of that name is made anew."),
+                    Column("version", "INT", "Grows each time the queue is purged or made anew."),
+                    Column(
+                        "status",
+                        "STRING",
+                        "`active`; `purging`: about to have that version; `deleting`: gone, and "
+                        "the sweep has some of it to delete; `deleted`.",
+                    ),
                     Column("bucket_size", "INT", "Messages per Cassandra partition."),
                     Column("chunk_size", "INT", "Messages per row, at the most."),
                     Column("lease_seconds", "INT", "How long a lease lasts unless extended."),
@@ -119,6 +125,17 @@ VIEWS: Mapping[str, View] = MappingProxyType(
                         "dead_letter_queue",
                         "STRING",
                         "Where dead messages go; null: they are dropped.",
+                    ),
+                    Column(
+                        "strict_fifo",
+                        "BOOLEAN",
+                        "Whether a group gets no message before the ones below it are settled.",
+                    ),
+                    Column(
+                        "retention_seconds",
+                        "INT",
+                        "How long messages are kept for groups that do not consume them; null: "
+                        "for ever.",
                     ),
                     Column("created_at", "TIMESTAMP", "When it was created."),
                 ),
@@ -135,11 +152,12 @@ VIEWS: Mapping[str, View] = MappingProxyType(
                     _DEPTH,
                     Column("leased", "BIGINT", "Messages under a lease that runs."),
                     Column("due", "BIGINT", "Messages to be offered again now."),
-                    Column("waiting", "BIGINT", "Messages to be offered again later."),
+                    Column("waiting", "BIGINT", "Messages to be offered later."),
+                    Column("dead", "BIGINT", "Messages to be dead-lettered."),
                     Column(
                         "oldest_age_seconds",
                         "DOUBLE",
-                        "Age of the oldest message owed; null if none is.",
+                        "How long the oldest message owed has been visible; null if none is.",
                     ),
                     _POINTER,
                     _FLOOR,

@@ -18,6 +18,8 @@ What a failure means, and what the store does about it (Cassandra; the budget is
 | any             | keyspace or table missing                 | no       | MissingSchemaError  |
 | any             | refused: permissions, guardrails          | no       | StoreError          |
 | the first       | nobody answers, or refuses the login      | no       | ConnectError        |
+| the first       | a secret or file of TLS is not here       | no       | SetupError          |
+| the first       | the keyspace can't keep the consistency   | no       | OptionError         |
 
 Importing this package never imports the driver.
 """
@@ -40,6 +42,8 @@ def open_store(options: ConnectionOptions) -> Store:
     Raises:
         ConnectError: Nobody answers at the contact points, or the credentials are refused.
         MissingSchemaError: The keyspace does not exist.
+        OptionError: The keyspace cannot keep the consistency.
+        SetupError: This machine lacks a secret or a file of TLS.
     """
     module = import_module("cassieq_spark.store.cassandra.store")
     return cast("Store", module.CassandraStore(options))

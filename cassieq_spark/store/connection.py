@@ -7,7 +7,10 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from cassieq_spark.errors import OptionError
+from cassieq_spark.store.consistency import Consistency
+from cassieq_spark.store.secret import check_secret
 
+DEFAULT_CONTACT_POINTS = ("127.0.0.1",)
 DEFAULT_PORT = 9042
 DEFAULT_KEYSPACE = "cassieq"
 
@@ -18,7 +21,9 @@ _HIGHEST_PORT = 65_535
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionOptions:
-    """Where the cluster is, who asks, and how long to wait.
+    """Where the cluster is, who asks, how safely, and how long to wait.
+
+    Files are read on every machine that connects.
 
     Attributes:
         contact_points: Nodes to begin with, each ``host``, ``host:port``, ``[ipv6]`` or
@@ -26,7 +31,17 @@ class ConnectionOptions:
         port: Port of the contact points that name none, and of every node found through them.
         local_dc: Data centre whose nodes are asked; that of the contact points, if None.
         username: Role to log in as; None where the cluster asks for none.
-        password: Its password; never shown.
+        password: Its password, or where that is (`secret.REFERENCES`); never shown.
+        ssl: Whether to encrypt; any of the three files means so, too. At least TLS 1.2.
+        ssl_ca_file: PEM file of the CAs that may have signed the nodes' certificates; those that
+            the machine trusts, if None.
+        ssl_cert_file: PEM file of the client's own certificate, and those between it and the CA,
+            for nodes that ask for one; may hold the key as well.
+        ssl_key_file: PEM file of its private key, without a passphrase.
+        ssl_check_hostname: Whether a node's certificate must name the address connected to.
+        secure_connect_bundle: Zip file with address, CA, certificate and key of a hosted cluster;
+            then contact points, port, data centre and the settings above are not given.
+        consistency: See `Consistency`; the same for everybody who uses the keyspace.
         keyspace: Where the tables are: lower-case letters, digits and ``_``.
         protocol_version: Of Cassandra's native protocol. 4 reads large rows faster, 5 adds
             checksums.
@@ -35,11 +50,18 @@ class ConnectionOptions:
             failure on.
     """
 
-    contact_points: tuple[str, ...] = ("127.0.0.1",)
+    contact_points: tuple[str, ...] = DEFAULT_CONTACT_POINTS
     port: int = DEFAULT_PORT
     local_dc: str | None = None
     username: str | None = None
     password: str | None = field(default=None, repr=False)
+    ssl: bool = False
+    ssl_ca_file: str | None = None
+    ssl_cert_file: str | None = None
+    ssl_key_file: str | None = None
+    ssl_check_hostname: bool = True
+    secure_connect_bundle: str | None = None
+    consistency: Consistency = Consistency.LOCAL_QUORUM
     keyspace: str = DEFAULT_KEYSPACE
     protocol_version: int = 4
     request_timeout: timedelta = timedelta(seconds=10)
@@ -55,7 +77,16 @@ class ConnectionOptions:
             )
         if self.password is not None and self.username is None:
             raise OptionError("a password without a user name: give both, or neither")
+        if self.password is not None:
+            check_secret("password", self.password)
+        self._check_encryption()
         _ = self.endpoints
+
+    @property
+    def encrypted(self) -> bool:
+        """Whether the connections are encrypted."""
+        files = (self.ssl_ca_file, self.ssl_cert_file, self.secure_connect_bundle)
+        return self.ssl or any(file is not None for file in files)
 
     @property
     def endpoints(self) -> tuple[tuple[str, int], ...]:
@@ -65,6 +96,33 @@ class ConnectionOptions:
             OptionError: One of them is malformed.
         """
         return tuple(_endpoint(point.strip(), self.port) for point in self.contact_points)
+
+    def _check_encryption(self) -> None:
+        if self.ssl_key_file is not None and self.ssl_cert_file is None:
+            raise OptionError(
+                f"the private key {self.ssl_key_file!r} comes without its certificate: name the "
+                "certificate file as well"
+            )
+        if not (self.ssl_check_hostname or self.encrypted):
+            raise OptionError(
+                "host names are checked, or not, only where the connection is encrypted: switch "
+                "that on, too"
+            )
+        if self.secure_connect_bundle is None:
+            return
+        others = {
+            "contact points": self.contact_points != DEFAULT_CONTACT_POINTS,
+            "a port": self.port != DEFAULT_PORT,
+            "a local data centre": self.local_dc is not None,
+            "a CA file": self.ssl_ca_file is not None,
+            "a certificate file": self.ssl_cert_file is not None,
+            "no check of host names": not self.ssl_check_hostname,
+        }
+        if given := [name for name, is_given in others.items() if is_given]:
+            raise OptionError(
+                f"a secure connect bundle says all about the way to the cluster; leave out: "
+                f"{', '.join(given)}"
+            )
 
 
 def _endpoint(point: str, default_port: int) -> tuple[str, int]:

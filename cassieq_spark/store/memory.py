@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import operator
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 from cassieq_spark.model import (
@@ -30,6 +31,7 @@ from cassieq_spark.store.protocol import (
     Update,
     Value,
     When,
+    check_timed_row,
 )
 from cassieq_spark.store.tables import SHAPES, Table
 
@@ -43,6 +45,14 @@ _COMPARE: dict[str, Callable[..., bool]] = {
 _PartitionRows = dict[RowKey, dict[str, Value]]
 
 
+@dataclass(frozen=True, slots=True)
+class _Timed:
+    """When a row was written for a time, and when it vanishes; kept to outlive what is late."""
+
+    timestamp: int
+    until: datetime
+
+
 class MemoryStore:
     """Implements `Store` with dictionaries and one lock.
 
@@ -54,6 +64,7 @@ class MemoryStore:
         self._clock = clock or (lambda: datetime.now(UTC))
         self._lock = threading.RLock()
         self._rows: dict[Partition, _PartitionRows] = {}
+        self._timed: dict[Partition, dict[RowKey, _Timed]] = {}
         self._chunks: dict[tuple[QueueId, UUID, int], dict[int, Chunk]] = {}
         self._deleted: set[tuple[QueueId, UUID, int]] = set()
 
@@ -65,7 +76,7 @@ class MemoryStore:
         if not any(_is_conditional(op) for op in ops):
             raise ValueError(f"a compare-and-set on {partition} needs a condition")
         with self._lock:
-            rows = self._rows.get(partition, {})
+            rows = self._alive(partition)
             now = self._now()
             if not all(_holds(op, rows, now) for op in ops):
                 return False
@@ -82,10 +93,39 @@ class MemoryStore:
         """See `Store.read_rows`; every read is serial here."""
         del serial
         with self._lock:
-            rows = self._rows.get(partition, {})
+            rows = self._alive(partition)
             keys = sorted((key for key in rows if _is_in(key, which)), reverse=which.reverse)
             found = [_whole_row(partition, key, rows[key]) for key in keys[: which.limit]]
             return Rows(found, self._now() if found else None)
+
+    def write_row(
+        self,
+        partition: Partition,
+        row: RowKey,
+        values: Mapping[str, Value],
+        *,
+        timestamp: int,
+        ttl: timedelta,
+    ) -> None:
+        """See `Store.write_row`; as in Cassandra, time begins at the whole second before."""
+        check_timed_row(values, ttl)
+        with self._lock:
+            now = self._now()
+            self._alive(partition)
+            timed = self._timed.setdefault(partition, {})
+            if row not in timed or timed[row].timestamp <= timestamp:
+                timed[row] = _Timed(timestamp, now.replace(microsecond=0) + ttl)
+                rows = self._rows.setdefault(partition, {})
+                given = {name: _at(value, now) for name, value in values.items()}
+                rows[row] = rows.get(row, {}) | given
+
+    def delete_row(self, partition: Partition, row: RowKey, *, timestamp: int) -> None:
+        """See `Store.delete_row`."""
+        with self._lock:
+            timed = self._timed.setdefault(partition, {})
+            if row not in timed or timed[row].timestamp <= timestamp:
+                timed[row] = _Timed(timestamp + 1, self._now())
+                self._alive(partition)
 
     def write_chunks(self, queue_id: QueueId, block: UUID, chunks: Iterable[Chunk]) -> None:
         """See `Store.write_chunks`."""
@@ -132,14 +172,24 @@ class MemoryStore:
             else:
                 found = [
                     _whole_row(partition, key, rows[key])
-                    for partition, rows in self._rows.items()
+                    for partition in list(self._rows)
                     if partition.table is table
+                    for rows in (self._alive(partition),)
                     for key in sorted(rows)
                 ]
         yield from found
 
     def close(self) -> None:
         """See `Store.close`; nothing to let go of."""
+
+    def _alive(self, partition: Partition) -> _PartitionRows:
+        """The rows of a partition, without those whose time is over."""
+        rows = self._rows.get(partition, {})
+        now = self._now()
+        for row, timed in self._timed.get(partition, {}).items():
+            if timed.until <= now:
+                rows.pop(row, None)
+        return rows
 
     def _now(self) -> datetime:
         return from_millis(to_millis(self._clock()))

@@ -20,13 +20,14 @@ Value = str | int | UUID | datetime | None
 #: A row as read: every column of its table but ``data``, keys included; None where unset.
 Row = Mapping[str, Value]
 #: The whole clustering key: ``(kind, position, name)`` in ``ledger``,
-#: ``(kind, ordinal, position)`` in ``delivery``, ``()`` in ``queue``.
+#: ``(kind, ordinal, position)`` in ``delivery``, ``()`` in ``queue``, ``(kind, ticket)`` in
+#: ``lock``, ``(epoch,)`` in ``sweep``.
 RowKey = tuple[str | int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """A partition of ``queue``, ``ledger`` or ``delivery``: what one compare-and-set can reach."""
+    """A partition of any table but ``chunk``: what one compare-and-set can reach."""
 
     table: Table
     key: tuple[str, ...]
@@ -149,6 +150,35 @@ class Store(Protocol):
     ) -> Rows:
         """Read rows of one partition at quorum; serially, what is in flight is decided first."""
 
+    def write_row(
+        self,
+        partition: Partition,
+        row: RowKey,
+        values: Mapping[str, Value],
+        *,
+        timestamp: int,
+        ttl: timedelta,
+    ) -> None:
+        """Write a row at quorum that vanishes after ``ttl``. No LWT, no condition.
+
+        For rows that one writer has to itself, and that no compare-and-set ever writes. By the
+        clock of the server the row may vanish up to a second early.
+
+        Args:
+            partition: Where.
+            row: Which row.
+            values: None of them null; at least the columns that were given before.
+            timestamp: In microseconds. The highest wins, in whatever order they arrive, so that
+                no clock and no late arrival decides which of two writes counts.
+            ttl: In whole seconds; counts from this write for all of the row.
+
+        Raises:
+            OutcomeUnknownError: It may be written, now or later.
+        """
+
+    def delete_row(self, partition: Partition, row: RowKey, *, timestamp: int) -> None:
+        """Delete what `write_row` wrote up to this timestamp, also if that arrives later."""
+
     def write_chunks(self, queue_id: QueueId, block: UUID, chunks: Iterable[Chunk]) -> None:
         """Write chunks as they come, several at a time, a bounded number of bytes in flight.
 
@@ -171,6 +201,18 @@ class Store(Protocol):
         """Let go of connections and threads. No other call may follow."""
 
 
+def check_timed_row(values: Mapping[str, Value], ttl: timedelta) -> None:
+    """Refuse what no store can write for a time.
+
+    Raises:
+        ValueError: A value is null, or the time is not in whole seconds, one at least.
+    """
+    if None in values.values():
+        raise ValueError(f"a row that is written for a time has no nulls: {dict(values)}")
+    if ttl < timedelta(seconds=1) or ttl % timedelta(seconds=1):
+        raise ValueError(f"a row is written for whole seconds, at least one, not {ttl}")
+
+
 def partition_of_queue(name: str) -> Partition:
     """The partition of a queue's definition."""
     return Partition(Table.QUEUE, (name,))
@@ -184,3 +226,13 @@ def partition_of_ledger(queue_id: QueueId) -> Partition:
 def partition_of_delivery(queue_id: QueueId, group: str) -> Partition:
     """The partition that says which messages a consumer group has, had, and waits for."""
     return Partition(Table.DELIVERY, (queue_id, group))
+
+
+def partition_of_lock(name: str) -> Partition:
+    """The partition of a lock: who waits for it, and who entered last."""
+    return Partition(Table.LOCK, (name,))
+
+
+def partition_of_history(job: str) -> Partition:
+    """The partition that says what each run of a job did."""
+    return Partition(Table.SWEEP, (job,))

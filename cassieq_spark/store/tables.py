@@ -16,6 +16,8 @@ class Table(StrEnum):
     LEDGER = "ledger"
     DELIVERY = "delivery"
     CHUNK = "chunk"
+    LOCK = "lock"
+    SWEEP = "sweep"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +36,18 @@ SHAPES = {
         columns={
             "version": "int",
             "status": "text",
+            # every version up to this one is gone, but for the head of its ledger
+            "retired": "int",
+            # token of the last change of the row
+            "change": "uuid",
             "bucket_size": "int",
             "chunk_size": "int",
             "lease_seconds": "int",
             "max_deliveries": "int",
             "dead_letter_queue": "text",
+            "strict_fifo": "boolean",
+            # 0: for ever
+            "retention_seconds": "int",
             "created_at": "timestamp",
         },
     ),
@@ -52,10 +61,19 @@ SHAPES = {
             "finalised": "bigint",
             "fence": "timestamp",
             "groups_version": "bigint",
-            # block: first monoton in the key
+            # head: the end of the last block that has a visible_at
+            "delayed_stop": "bigint",
+            # head: whether it is open or closed for ever (see Gate), whether readers pause; when
+            # it is closed: messages per bucket
+            "gate": "text",
+            "paused": "boolean",
+            "bucket_size": "int",
+            # block: first monoton in the key; bytes stored; visible_at only if delayed
             "stop": "bigint",
             "block": "timeuuid",
             "published_at": "timestamp",
+            "visible_at": "timestamp",
+            "size": "bigint",
             # sink: id in the key; its last batch
             "batch_id": "bigint",
             # group (name in the key; its groups_version is that of its registration) and hold
@@ -76,6 +94,11 @@ SHAPES = {
             # monoton): which monotons, as "0-3,5-9"; none in a free slot
             "ranges": "text",
             "deliveries": "int",
+            # when they were first and last handed out
+            "first_at": "timestamp",
+            "last_at": "timestamp",
+            # waiting: why they are dead; none, if they are not
+            "reason": "text",
             # slot; registration (ordinal = groups version that it made): a token of its state
             "lease": "uuid",
             "due_at": "timestamp",
@@ -85,5 +108,34 @@ SHAPES = {
         partition=("queue_id", "block", "bucket"),
         clustering=("start",),
         columns={"stop": "bigint", "data": "blob"},
+    ),
+    Table.LOCK: Shape(
+        partition=("name",),
+        clustering=("kind", "ticket"),
+        columns={
+            # ticket (its id in the key): its number, none while it is being chosen
+            "number": "bigint",
+            # entry: how often the lock was taken; by which ticket, and when
+            "epoch": "bigint",
+            "holder": "text",
+            "entered_at": "timestamp",
+            # both: who that is, for people
+            "owner": "text",
+        },
+    ),
+    Table.SWEEP: Shape(
+        partition=("job",),
+        clustering=("epoch",),
+        columns={
+            "runner": "text",
+            "started_at": "timestamp",
+            "duration_ms": "bigint",
+            "outcome": "text",
+            "steps": "text",
+            "queues": "bigint",
+            # JSON
+            "counts": "text",
+            "problems": "text",
+        },
     ),
 }

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
 from uuid import UUID
 
 from cassieq_spark.errors import OutcomeUnknownError
 from cassieq_spark.model import BucketSlice, Chunk, QueueId
-from cassieq_spark.store.protocol import EVERYTHING, Op, Partition, Row, Rows, Slice, Store
+from cassieq_spark.store.protocol import (
+    EVERYTHING,
+    Op,
+    Partition,
+    Row,
+    RowKey,
+    Rows,
+    Slice,
+    Store,
+    Value,
+)
 from cassieq_spark.store.tables import Table
 
 
@@ -30,6 +41,20 @@ class WrappedStore:
         self, partition: Partition, which: Slice = EVERYTHING, *, serial: bool = False
     ) -> Rows:
         return self._store.read_rows(partition, which, serial=serial)
+
+    def write_row(
+        self,
+        partition: Partition,
+        row: RowKey,
+        values: Mapping[str, Value],
+        *,
+        timestamp: int,
+        ttl: timedelta,
+    ) -> None:
+        self._store.write_row(partition, row, values, timestamp=timestamp, ttl=ttl)
+
+    def delete_row(self, partition: Partition, row: RowKey, *, timestamp: int) -> None:
+        self._store.delete_row(partition, row, timestamp=timestamp)
 
     def write_chunks(self, queue_id: QueueId, block: UUID, chunks: Iterable[Chunk]) -> None:
         self._store.write_chunks(queue_id, block, chunks)

@@ -10,7 +10,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cassieq_spark.chunks import cut, decode
+from cassieq_spark.chunks import Cutter, cut, decode
 from cassieq_spark.model import Chunk, Range
 
 HEADERS = pa.map_(pa.string(), pa.string())
@@ -66,7 +66,7 @@ def read(chunks: Sequence[Chunk], offsets: Range) -> list[Message]:
 def test_every_message_comes_back_once_and_in_order(
     messages: list[Message], borders: list[int], layout: dict[str, Any]
 ):
-    chunks = list(cut(batches(messages, borders), **layout))
+    chunks = list(cut(batches(messages, borders), Cutter(**layout)))
 
     assert read(chunks, Range(0, len(messages))) == messages
     assert [chunk.stop for chunk in chunks[:-1]] == [chunk.start for chunk in chunks[1:]]
@@ -78,7 +78,7 @@ def test_chunks_keep_to_multiples_and_to_bytes(
 ):
     size, limit = layout["chunk_size"], layout["chunk_bytes"]
 
-    chunks = list(cut(batches(messages, borders), **layout))
+    chunks = list(cut(batches(messages, borders), Cutter(**layout)))
 
     for chunk in chunks:
         inside = [size_of(message) for message in messages[chunk.start : chunk.stop]]
@@ -93,9 +93,10 @@ def test_chunks_keep_to_multiples_and_to_bytes(
 def test_batches_do_not_matter(
     messages: list[Message], borders: list[int], layout: dict[str, Any]
 ):
-    cut_as_one = [(c.start, c.stop) for c in cut(batches(messages, []), **layout)]
+    cut_as_one = [(c.start, c.stop) for c in cut(batches(messages, []), Cutter(**layout))]
 
-    assert [(c.start, c.stop) for c in cut(batches(messages, borders), **layout)] == cut_as_one
+    cut_apart = cut(batches(messages, borders), Cutter(**layout))
+    assert [(c.start, c.stop) for c in cut_apart] == cut_as_one
 
 
 @given(messages=MESSAGES, layout=LAYOUTS, ends=st.tuples(st.integers(0, 40), st.integers(0, 40)))
@@ -103,7 +104,7 @@ def test_offsets_are_found_in_chunks_that_start_near_them(
     messages: list[Message], layout: dict[str, Any], ends: tuple[int, int]
 ):
     start, stop = sorted(min(end, len(messages)) for end in ends)
-    chunks = list(cut(batches(messages, []), **layout))
+    chunks = list(cut(batches(messages, []), Cutter(**layout)))
 
     near = [c for c in chunks if start - start % layout["chunk_size"] <= c.start < stop]
 

@@ -117,8 +117,8 @@ class Scene:
     def _hand_out(self, leased: Sequence[Leased], lease: UUID) -> None:
         for each in leased:
             size = each.monotons.count
-            most = most_messages(None, delivery=each.deliveries, max_deliveries=self.most)
-            assert most is None or size <= most
+            most = most_messages(self.count, delivery=each.deliveries, max_deliveries=self.most)
+            assert size <= most
             for monoton in members([each]):
                 self.delivered[monoton] += 1
                 assert self.delivered[monoton] == each.deliveries <= self.most, "I8"

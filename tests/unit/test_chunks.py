@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -9,7 +8,7 @@ import pytest
 from pyspark.sql import types
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from cassieq_spark.chunks import _Cutter, cut, decode, message_rows, row_ddl, row_schema
+from cassieq_spark.chunks import Cutter, cut, decode, message_rows, row_ddl, row_schema
 from cassieq_spark.errors import InvariantError, MessageError, OptionError
 from cassieq_spark.model import Chunk, Range
 
@@ -22,7 +21,7 @@ def batch(*values: str | bytes | None, **columns: pa.Array) -> pa.RecordBatch:
     return pa.record_batch({"value": pa.array(values), **columns})
 
 
-def chunks_of(*batches: pa.RecordBatch, **settings: Any) -> list[Chunk]:
+def make_cutter(**settings: Any) -> Cutter:
     defaults = {
         "chunk_size": 4,
         "bucket_size": 8,
@@ -30,7 +29,11 @@ def chunks_of(*batches: pa.RecordBatch, **settings: Any) -> list[Chunk]:
         "compression": "none",
         "max_message_bytes": 1 << 20,
     }
-    return list(cut(batches, **(defaults | settings)))
+    return Cutter(**(defaults | settings))
+
+
+def chunks_of(*batches: pa.RecordBatch, **settings: Any) -> list[Chunk]:
+    return list(cut(batches, make_cutter(**settings)))
 
 
 def borders(chunks: list[Chunk]) -> list[tuple[int, int, int]]:
@@ -155,29 +158,20 @@ def test_a_chunk_does_not_carry_the_rest_of_its_batch():
 
 
 def test_what_waits_for_the_next_batch_does_not_keep_its_batch_alive():
-    cutter = _Cutter(4, 8, 1 << 20, pa.ipc.IpcWriteOptions())
-    kept_bytes = []
+    cutter = make_cutter()
+    before = pa.total_allocated_bytes()
 
-    def arrivals() -> Iterator[pa.RecordBatch]:
-        yield batch(*["v" * 1000] * 1001)
-        kept_bytes.append(cutter.pieces[0].get_total_buffer_size())
-        yield batch("w")
+    chunks = list(cutter.feed([batch(*["v" * 1000] * 1001)]))
+    kept_bytes = pa.total_allocated_bytes() - before
+    chunks += [*cutter.feed([batch("w")]), *cutter.finish()]
 
-    chunks = list(cutter.run(arrivals(), 1 << 20))
-
-    assert kept_bytes[0] < 1200
+    assert kept_bytes < 2400
     assert decode(chunks[-1], EVERYTHING).column("value").to_pylist() == [b"v" * 1000, b"w"]
 
 
 def test_a_null_value_is_refused_by_the_row_it_is_in():
-    chunks = cut(
-        [batch(*"abcd"), batch("e", None)],
-        chunk_size=4,
-        bucket_size=4,
-        chunk_bytes=100,
-        compression="none",
-        max_message_bytes=100,
-    )
+    cutter = make_cutter(chunk_size=4, bucket_size=4)
+    chunks = cut([batch(*"abcd"), batch("e", None)], cutter)
     assert next(chunks).stop == 4
 
     with pytest.raises(MessageError, match=r"^row 5 .* 'value' must not be null$"):
@@ -199,7 +193,7 @@ def test_sizes_that_do_not_fit_each_other_are_refused_at_once(settings: dict[str
     sizes = {"chunk_size": 4, "bucket_size": 8, "chunk_bytes": 1} | settings
 
     with pytest.raises(OptionError, match="multiple of the chunk size"):
-        cut([], compression="none", max_message_bytes=1, **sizes)
+        make_cutter(**sizes)
 
 
 @pytest.mark.parametrize(

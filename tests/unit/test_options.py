@@ -16,6 +16,7 @@ from cassieq_spark.options import (
 )
 from cassieq_spark.options.cluster import ClusterOptions
 from cassieq_spark.store.connection import ConnectionOptions
+from cassieq_spark.store.consistency import Consistency
 
 Role = type[SinkOptions] | type[SourceOptions]
 
@@ -134,6 +135,12 @@ def test_both_roles_say_how_to_reach_cassandra(role: Role):
             "spark.cassandra.connection.localdc": "dc1",
             "spark.cassandra.auth.username": "anna",
             "spark.cassandra.auth.password": "hunter2",
+            "spark.cassandra.connection.ssl.enabled": "true",
+            "sslcafile": "ca.pem",
+            "sslcertfile": "own.pem",
+            "sslkeyfile": "own.key",
+            "sslcheckhostname": "false",
+            "consistency": "each_quorum",
             "keyspace": "queues",
         }
     )
@@ -144,6 +151,12 @@ def test_both_roles_say_how_to_reach_cassandra(role: Role):
         local_dc="dc1",
         username="anna",
         password="hunter2",
+        ssl=True,
+        ssl_ca_file="ca.pem",
+        ssl_cert_file="own.pem",
+        ssl_key_file="own.key",
+        ssl_check_hostname=False,
+        consistency=Consistency.EACH_QUORUM,
         keyspace="queues",
     )
 
@@ -207,7 +220,7 @@ def test_an_option_of_the_other_role_is_told_apart_from_an_unknown_one():
         (SinkOptions, "compression", "gzip", "lz4, zstd or none"),
         (SinkOptions, "chunkBytes", "0", "a size such as 64k or 1m, at most 8m"),
         (SinkOptions, "maxMessageBytes", "9m", "a size such as 64k or 1m, at most 8m"),
-        (SinkOptions, "operation", "settle", "publish, ack or release"),
+        (SinkOptions, "operation", "settle", "publish, ack, release, extend, reject, replace or each"),
         (SinkOptions, "delay", "0", "a duration such as 500ms, 10s or 5m, at most 365d"),
         (SinkOptions, "delay", "-1s", "a duration such as 500ms, 10s or 5m, at most 365d"),
         (SinkOptions, "delay", "366d", "a duration such as 500ms, 10s or 5m, at most 365d"),
@@ -288,7 +301,35 @@ def test_a_password_is_in_no_repr():
 def test_a_password_is_in_no_error():
     message = refusal(SinkOptions, queue="orders", **{"spark.cassandra.auth.password": "   "})
 
-    assert message == "option 'spark.cassandra.auth.password' must be text, not what was given"
+    assert message == (
+        "option 'spark.cassandra.auth.password' must be text, env:NAME or file:PATH, not what was "
+        "given"
+    )
+
+
+def test_a_malformed_reference_to_a_password_is_refused_without_showing_it():
+    raw = {"spark.cassandra.auth.username": "anna", "spark.cassandra.auth.password": "env:hun ter"}
+
+    message = refusal(SinkOptions, queue="orders", **raw)
+
+    assert "'spark.cassandra.auth.password'" in message
+    assert "env:NAME or file:PATH" in message
+    assert "hun ter" not in message
+
+
+def test_a_weak_consistency_is_refused_with_a_reason():
+    message = refusal(SourceOptions, queue="orders", consistency="ONE")
+
+    assert message.startswith("option 'consistency': consistency 'ONE' is not on offer")
+
+
+def test_a_bundle_takes_the_place_of_the_address():
+    bundle = {"spark.cassandra.connection.config.cloud.path": "secure-connect.zip"}
+
+    options = SinkOptions.parse({"queue": "orders"} | bundle)
+    assert options.connection.secure_connect_bundle == "secure-connect.zip"
+    host = {"spark.cassandra.connection.host": "10.0.0.1"}
+    assert "leave out: contact points" in refusal(SinkOptions, queue="orders", **bundle, **host)
 
 
 def test_a_stream_needs_a_group_and_a_batch_read_does_not():
@@ -304,6 +345,7 @@ def test_a_session_hands_over_what_it_knows_of_the_cluster():
         "spark.cassandra.connection.localDC": "dc1",
         "spark.cassandra.auth.username": "anna",
         "spark.cassandra.auth.password": "hunter2",
+        "spark.cassandra.connection.ssl.enabled": "true",
     }
     session = Session(known | {"keyspace": "no", "spark.app.name": "x"})
 

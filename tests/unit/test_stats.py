@@ -56,6 +56,7 @@ def test_every_message_owed_is_counted_once_where_it_is():
         leased=9,
         due=7,
         waiting=0,
+        dead=0,
         oldest_age=LEASE + 2 * SECOND,
         pointer=19,
         floor=3,

@@ -15,6 +15,7 @@ from cassieq_spark.errors import (
     OutcomeUnknownError,
     StoreError,
 )
+from cassieq_spark.store.cassandra.tls import advice
 from cassieq_spark.store.connection import ConnectionOptions
 
 
@@ -120,6 +121,8 @@ _MISSING = re.compile(
     re.IGNORECASE,
 )
 _OTHER_COLUMNS = re.compile(r"undefined column name|unknown identifier", re.IGNORECASE)
+#: The driver makes another error of it, by chance that of missing permissions.
+_OF_TLS = re.compile(r"\[SSL: .*")
 _REASON_LENGTH = 300
 _NEVER_SENT = ("Host has been marked down or removed", "Pool is shutdown")
 
@@ -162,11 +165,12 @@ def translate(
         who = f"user {options.username!r}" if options.username else "a login without user name"
         return ConnectError(f"the cluster refuses {who}: {reason}")
     if request is Request.CONNECT:
-        points = ", ".join(f"{host}:{port}" for host, port in options.endpoints)
+        points = options.secure_connect_bundle or ", ".join(
+            f"{host}:{port}" for host, port in options.endpoints
+        )
         where = f" in data centre {options.local_dc!r}" if options.local_dc else ""
         return ConnectError(
-            f"no node answers at {points}{where}: {reason}; check that Cassandra runs there, and "
-            "that port and data centre are right"
+            f"no node answers at {points}{where}: {reason}; {advice(reason, options)}"
         )
     if fate is Fate.REFUSED:
         if _MISSING.search(str(error)):
@@ -176,6 +180,8 @@ def translate(
                 f"{doing}: the tables of keyspace {options.keyspace!r} were made by another "
                 f"release of cassieq-spark: {reason}; use that release, or another keyspace"
             )
+        if isinstance(error, cassandra.Unauthorized):
+            reason += "; what a role needs is printed by: cassieq schema grants"
         return StoreError(f"{doing}: Cassandra refuses it: {reason}")
     return _transient(error, request, f"{doing}: {reason}")
 
@@ -234,4 +240,6 @@ def _reason(error: BaseException) -> str:
         return "none of the nodes that were found may be used"
     if isinstance(error, cassandra.UnresolvableContactPoints):
         return "these names cannot be resolved"
+    if isinstance(error, OSError) and (of_tls := _OF_TLS.search(str(error))):
+        return of_tls[0][:_REASON_LENGTH]
     return f"{type(error).__name__}: {error}"[:_REASON_LENGTH]

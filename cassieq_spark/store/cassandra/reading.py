@@ -16,7 +16,7 @@ from cassieq_spark.store.cassandra.mapping import (
     translate,
 )
 from cassieq_spark.store.cassandra.requests import Patience, bind, start
-from cassieq_spark.store.cassandra.session import BULK, Link
+from cassieq_spark.store.cassandra.session import BULK_READ, Link
 from cassieq_spark.store.cassandra.statements import fill_in
 from cassieq_spark.store.tables import Table
 
@@ -111,7 +111,7 @@ class _SliceReader:
         )
         statement = bind(link, text, values, self._reader.doing)
         statement.fetch_size = self._reader.page_rows
-        return start(link, statement, profile=BULK)
+        return start(link, statement, profile=BULK_READ)
 
     def _page(self, future: ResponseFuture) -> list[Chunk]:
         patience = Patience(self._reader.link.options.patience)

@@ -15,6 +15,7 @@ from cassandra.cluster import (
     ExecutionProfile,
     Session,
 )
+from cassandra.metadata import NetworkTopologyStrategy, SimpleStrategy
 from cassandra.policies import (
     ConstantSpeculativeExecutionPolicy,
     DCAwareRoundRobinPolicy,
@@ -25,19 +26,26 @@ from cassandra.policies import (
 )
 from cassandra.query import PreparedStatement, tuple_factory
 
+from cassieq_spark.errors import OptionError
 from cassieq_spark.store.cassandra.mapping import (
     DRIVER_ERRORS,
     Request,
     missing_schema,
     translate,
 )
+from cassieq_spark.store.cassandra.replication import SIMPLE_STRATEGY
+from cassieq_spark.store.cassandra.tls import encryption
 from cassieq_spark.store.connection import ConnectionOptions
+from cassieq_spark.store.consistency import check_consistency
+from cassieq_spark.store.secret import reveal
 
 #: Execution profiles: one per class of call.
 CAS = "cas"
 READ = "read"
 SERIAL_READ = "serial_read"
+#: Plain writes.
 BULK = "bulk"
+BULK_READ = "bulk_read"
 
 #: The driver's 4 KiB costs a system call per message of a chunk.
 _SOCKET_BUFFER_BYTES = 1 << 18
@@ -87,6 +95,8 @@ def join(options: ConnectionOptions, user: object) -> Link:
     Raises:
         ConnectError: Nobody answers, or the credentials are refused.
         MissingSchemaError: The keyspace does not exist.
+        OptionError: The keyspace cannot keep the consistency.
+        SetupError: This machine lacks a secret or a file of TLS.
     """
     with _lock:
         key = (os.getpid(), options)
@@ -112,6 +122,7 @@ def connect(options: ConnectionOptions) -> tuple[Cluster, Session]:
 
     Raises:
         ConnectError: Nobody answers, or the credentials are refused.
+        SetupError: This machine lacks a secret or a file of TLS.
     """
     cluster: Cluster | None = None
     try:
@@ -138,17 +149,42 @@ def _link_to_keyspace(options: ConnectionOptions) -> Link:
     if options.keyspace not in cluster.metadata.keyspaces:
         cluster.shutdown()
         raise missing_schema("connecting", options, "there is no such keyspace")
+    try:
+        _check_replication(options, cluster)
+    except OptionError:
+        cluster.shutdown()
+        raise
     return Link(options, cluster, session)
+
+
+def _check_replication(options: ConnectionOptions, cluster: Cluster) -> None:
+    match cluster.metadata.keyspaces[options.keyspace].replication_strategy:
+        case SimpleStrategy() as strategy:
+            replicas = {SIMPLE_STRATEGY: strategy.replication_factor}
+        case NetworkTopologyStrategy() as strategy:
+            replicas = dict(strategy.dc_replication_factors)
+        case _:
+            # One that the operator has written; they know what it does.
+            return
+    check_consistency(
+        options.consistency,
+        keyspace=options.keyspace,
+        replicas=replicas,
+        data_centres={host.datacenter for host in cluster.metadata.all_hosts()},
+        local_dc=options.local_dc or cluster.get_control_connection_host().datacenter,
+        # A secure connect bundle is of one data centre.
+        local_dc_given=bool(options.local_dc or options.secure_connect_bundle),
+    )
 
 
 def _cluster(options: ConnectionOptions) -> Cluster:
     credentials = None
     if options.username is not None:
-        credentials = PlainTextAuthProvider(options.username, options.password or "")
+        password = reveal("password", options.password or "")
+        credentials = PlainTextAuthProvider(options.username, password)
     seconds = min(_CONNECT_SECONDS, options.request_timeout.total_seconds())
     return Cluster(
-        contact_points=list(options.endpoints),
-        port=options.port,
+        **encryption(options),
         protocol_version=options.protocol_version,
         auth_provider=credentials,
         execution_profiles=_profiles(options),
@@ -175,7 +211,9 @@ def _connection_class() -> type:
 
 
 def _profiles(options: ConnectionOptions) -> dict[object, ExecutionProfile]:
-    quorum, serial = ConsistencyLevel.LOCAL_QUORUM, ConsistencyLevel.LOCAL_SERIAL
+    levels, chosen = ConsistencyLevel.name_to_value, options.consistency
+    writes, reads = levels[chosen.value], levels[chosen.of_reads]
+    serial = levels[chosen.of_conditions]
     seconds = options.request_timeout.total_seconds()
 
     def profile(
@@ -195,14 +233,15 @@ def _profiles(options: ConnectionOptions) -> dict[object, ExecutionProfile]:
             row_factory=tuple_factory,
         )
 
-    read = profile(quorum)
+    read = profile(reads)
     return {
         EXEC_PROFILE_DEFAULT: read,
         READ: read,
         SERIAL_READ: profile(serial),
         # Sent twice, the second would hide that the first one won (CASSANDRA-9086). All of one
         # partition go to the same replica first, to queue there instead of fighting over ballots.
-        CAS: profile(quorum, idempotent=False),
+        CAS: profile(writes, idempotent=False),
         # No such reason here: all replicas share the load.
-        BULK: profile(quorum, shuffle_replicas=True),
+        BULK: profile(writes, shuffle_replicas=True),
+        BULK_READ: profile(reads, shuffle_replicas=True),
     }

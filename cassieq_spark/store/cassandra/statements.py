@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -22,6 +22,7 @@ from cassieq_spark.store.protocol import (
     Slice,
     Update,
     Value,
+    check_timed_row,
 )
 from cassieq_spark.store.tables import SHAPES, Table
 
@@ -71,6 +72,44 @@ def statement_of(keyspace: str, partition: Partition, op: Op) -> Statement:
                 second=SHAPES[partition.table].clustering[1],
             )
             return Statement(text, (*partition.key, op.kind, op.stop))
+
+
+def timed_insert_of(  # noqa: PLR0913 (what, where, since when and for how long)
+    keyspace: str,
+    partition: Partition,
+    row: RowKey,
+    values: Mapping[str, Value],
+    *,
+    timestamp: int,
+    ttl: timedelta,
+) -> Statement:
+    """The statement that writes a row for a time.
+
+    Raises:
+        ValueError: A value is null, or the time is not in whole seconds.
+    """
+    check_timed_row(values, ttl)
+    shape = SHAPES[partition.table]
+    terms = [_term(value) for value in values.values()]
+    key = (*partition.key, *row)
+    text = fill_in(
+        "write_row",
+        keyspace,
+        partition.table,
+        columns=", ".join((*shape.partition, *shape.clustering, *values)),
+        values=", ".join("?" for _ in (*key, *terms)),
+    )
+    seconds = ttl // timedelta(seconds=1)
+    return Statement(text, (*key, *(value for _, value in terms), seconds, timestamp))
+
+
+def timed_delete_of(
+    keyspace: str, partition: Partition, row: RowKey, *, timestamp: int
+) -> Statement:
+    """The statement that deletes what `timed_insert_of` wrote before."""
+    where, key = _whole_key(partition, row)
+    text = fill_in("delete_row", keyspace, partition.table, key=where)
+    return Statement(text, (timestamp, *key))
 
 
 def selection_of(keyspace: str, partition: Partition, which: Slice) -> Statement:

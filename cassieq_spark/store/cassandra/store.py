@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -14,7 +14,15 @@ from cassieq_spark.model import BucketSlice, Chunk, QueueId, block_timestamp
 from cassieq_spark.store.cassandra.mapping import Request
 from cassieq_spark.store.cassandra.reading import ChunkReader
 from cassieq_spark.store.cassandra.requests import bind, execute
-from cassieq_spark.store.cassandra.session import CAS, READ, SERIAL_READ, Link, join, leave
+from cassieq_spark.store.cassandra.session import (
+    BULK,
+    CAS,
+    READ,
+    SERIAL_READ,
+    Link,
+    join,
+    leave,
+)
 from cassieq_spark.store.cassandra.statements import (
     Statement,
     check_ops,
@@ -22,10 +30,21 @@ from cassieq_spark.store.cassandra.statements import (
     fill_in,
     selection_of,
     statement_of,
+    timed_delete_of,
+    timed_insert_of,
 )
 from cassieq_spark.store.cassandra.writing import Pipeline
 from cassieq_spark.store.connection import ConnectionOptions
-from cassieq_spark.store.protocol import EVERYTHING, Op, Partition, Row, Rows, Slice
+from cassieq_spark.store.protocol import (
+    EVERYTHING,
+    Op,
+    Partition,
+    Row,
+    RowKey,
+    Rows,
+    Slice,
+    Value,
+)
 from cassieq_spark.store.tables import Table
 
 #: A page of small rows; a read of fewer is one request, so one moment.
@@ -71,6 +90,27 @@ class CassandraStore:
         columns = columns_of(partition.table)
         rows = [dict(zip(columns, map(_value, row[:-1]), strict=True)) for row in found]
         return Rows(rows, _instant(found[0][-1]) if found else None)
+
+    def write_row(
+        self,
+        partition: Partition,
+        row: RowKey,
+        values: Mapping[str, Value],
+        *,
+        timestamp: int,
+        ttl: timedelta,
+    ) -> None:
+        """See `Store.write_row`."""
+        statement = timed_insert_of(
+            self._link.options.keyspace, partition, row, values, timestamp=timestamp, ttl=ttl
+        )
+        self._write(statement, f"write of {_place(partition)}")
+
+    def delete_row(self, partition: Partition, row: RowKey, *, timestamp: int) -> None:
+        """See `Store.delete_row`."""
+        keyspace = self._link.options.keyspace
+        statement = timed_delete_of(keyspace, partition, row, timestamp=timestamp)
+        self._write(statement, f"deletion in {_place(partition)}")
 
     def write_chunks(self, queue_id: QueueId, block: UUID, chunks: Iterable[Chunk]) -> None:
         """See `Store.write_chunks`."""
@@ -122,6 +162,11 @@ class CassandraStore:
         if self._joined is not None:
             leave(self._joined, self)
             self._joined = None
+
+    def _write(self, statement: Statement, doing: str) -> None:
+        link = self._link
+        bound = _bound(link, statement, doing)
+        execute(link, bound, profile=BULK, request=Request.WRITE, doing=doing)
 
     @property
     def _link(self) -> Link:

@@ -18,10 +18,17 @@ from cassieq_spark.testing.conformance.conditions import ConditionContract
 from cassieq_spark.testing.conformance.operations import OperationContract
 from cassieq_spark.testing.conformance.races import RaceContract
 from cassieq_spark.testing.conformance.slices import SliceContract
+from cassieq_spark.testing.conformance.timed_rows import TimedRowContract
 
 
 class StoreContract(
-    ConditionContract, OperationContract, ClockContract, SliceContract, ChunkContract, RaceContract
+    ConditionContract,
+    OperationContract,
+    ClockContract,
+    SliceContract,
+    ChunkContract,
+    RaceContract,
+    TimedRowContract,
 ):
     """All that a `Store` must do."""
 

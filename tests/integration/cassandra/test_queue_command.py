@@ -50,7 +50,15 @@ def test_a_queue_is_created_shown_and_listed(queue_command: Command, name: str):
     assert (shown["queue"], shown["lease_seconds"], shown["bucket_size"]) == (name, 5, 1024)
     assert name in queue_command("show", name).stdout
     assert name in queue_command("list").stdout
+    assert (shown["status"], shown.pop("paused")) == ("active", False)
     assert shown in json.loads(queue_command("list", "--json").stdout)
+
+
+def test_order_and_retention_are_shown_as_created(queue_command: Command, name: str):
+    queue_command("create", name, "--strict-fifo", "--retention", "7d")
+
+    shown = json.loads(queue_command("show", name, "--json").stdout)
+    assert (shown["strict_fifo"], shown["retention_seconds"]) == (True, 7 * 86_400)
 
 
 def test_a_queue_comes_with_a_dead_letter_queue_unless_told_otherwise(
@@ -88,6 +96,8 @@ def test_creating_a_queue_twice_changes_nothing_and_says_so(queue_command: Comma
         (["no spaces"], "not valid"),
         (["sizes", "--bucket-size", "1000"], "multiple of chunk size"),
         (["short", "--lease-seconds", "0"], "at least a second"),
+        (["kept", "--retention", "soon"], "--retention must be a duration such as"),
+        (["kept", "--retention", "500ms"], "a retention must last whole seconds"),
     ],
 )
 def test_bad_definitions_are_refused_before_anything_is_made(
@@ -125,6 +135,7 @@ def test_figures_are_exact(queue_command: Command, name: str, cassandra_store: S
         "leased": 300,
         "due": 0,
         "waiting": 0,
+        "dead": 0,
         "pointer": 300,
         "floor": 0,
     }

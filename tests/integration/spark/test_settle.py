@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from uuid import uuid4
 
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row
 
+from cassieq_spark.queues import create_queue
 from tests.support.spark_session import QueueOnSpark, numbers_of
 
 
@@ -81,14 +83,49 @@ def test_stale_receipts_harm_nobody(queue: QueueOnSpark):
     assert [row.monoton for row in rows] == list(range(10, 15))
 
 
+def test_a_batch_of_mixed_outcomes_is_settled_by_one_write(queue: QueueOnSpark):
+    """The example of docs/settling.md: what does not parse is rejected, and so on."""
+    name = f"{queue.definition.name}-mixed"
+    definition = create_queue(
+        queue.store, name, max_deliveries=5, dead_letter_queue=f"{name}.dead"
+    )
+    mixed = replace(queue, definition=definition)
+    mixed.publish(mixed.numbers(100))
+    batches: list[list[Row]] = []
+
+    def sort_out(batch: DataFrame, _: int) -> None:
+        batches.append(batch.collect())
+        outcomes = batch.selectExpr(
+            "receipt",
+            """CASE WHEN monoton % 10 = 1 THEN 'reject' WHEN monoton % 10 = 2 THEN 'release'
+                    WHEN monoton % 10 = 3 THEN 'extend' WHEN monoton % 10 = 4 THEN 'replace'
+                    ELSE 'ack' END AS operation""",
+            "CASE WHEN monoton % 10 = 2 THEN INTERVAL 1 HOUR END AS delay",
+            "CASE WHEN monoton % 10 = 1 THEN 'ends in one' END AS reason",
+            "3600L AS seconds",
+            "concat('new ', value) AS value",
+        )
+        _settle(mixed, outcomes, "each", select=False)
+
+    mixed.start(mixed.stream("g", includeReceipts="true"), sort_out).awaitTermination()
+
+    stats = mixed.group_stats("g")
+    assert (stats.waiting, stats.leased, stats.dead, stats.depth) == (10, 10, 0, 30)
+    dead = mixed.browse(queue=f"{name}.dead", includeHeaders="true").collect()
+    assert numbers_of(dead) == list(range(1, 100, 10))
+    assert {row.headers["cassieq.reason"] for row in dead} == {"ends in one"}
+    new = mixed.browse().where("monoton >= 100").collect()
+    assert [bytes(row.value).decode() for row in new] == [f"new {n}" for n in range(4, 100, 10)]
+
+
 @pytest.mark.parametrize(
     ("columns", "complaint"),
     [
         ("'nonsense' as receipt", "'nonsense' is not a receipt"),
         ("string(null) as receipt", "is not a receipt"),
         (f"'other@1/g/{uuid4()}/3' as receipt", "is of queue other@1"),
-        ("id", "takes one column, receipt string"),
-        ("1 as receipt", "takes one column, receipt string"),
+        ("id", "a column 'receipt' is missing"),
+        ("1 as receipt", "column 'receipt' is int, expected string"),
     ],
 )
 def test_what_is_no_receipt_is_refused(queue: QueueOnSpark, columns: str, complaint: str):

@@ -115,10 +115,11 @@ def test_queues_need_no_queue(queue: QueueOnSpark):
     mine = queues.where(queues.queue == queue.definition.name)
 
     definition = queue.definition
-    sizes = (definition.version, definition.bucket_size, definition.chunk_size)
+    sizes = (definition.bucket_size, definition.chunk_size)
+    settings = (definition.version, "active", *sizes, 60, 0, None, False, None)
     assert_df_equality(
         mine.drop("created_at"),
-        expected(queue, "queues", (*sizes, 60, 0, None, None)).drop("created_at"),
+        expected(queue, "queues", (*settings, None)).drop("created_at"),
     )
     created = mine.selectExpr("cast(created_at as double) as at").first().at
     assert definition.created_at is not None

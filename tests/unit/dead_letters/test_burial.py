@@ -11,11 +11,17 @@ import pytest
 from cassieq_spark.blocks import write_block
 from cassieq_spark.chunks import decode
 from cassieq_spark.dead_letters import burial
-from cassieq_spark.dead_letters.burial import BURIAL_FAILED, DEAD_LETTERED, DROPPED, bury
+from cassieq_spark.dead_letters.burial import (
+    BURIAL_FAILED,
+    DEAD_LETTERED,
+    DROPPED,
+    RETRY_AFTER,
+    bury,
+)
 from cassieq_spark.delivery.groups import seek_group
 from cassieq_spark.delivery.lease import Delivery
-from cassieq_spark.delivery.settle import settle
-from cassieq_spark.delivery.state import Slot, Waiting
+from cassieq_spark.delivery.settle import Settlement, settle
+from cassieq_spark.delivery.state import Waiting
 from cassieq_spark.fetch.pieces import Piece, bucket_slices
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_blocks, read_head
@@ -32,7 +38,6 @@ from tests.support.faults import Fault, TroubledStore
 
 HEADERS = pa.map_(pa.string(), pa.string())
 MOMENT = timedelta(milliseconds=1)
-Dead = Slot | Waiting
 
 
 class Scene:
@@ -80,11 +85,11 @@ class Scene:
     def wish(self, **changes: object) -> Any:
         return make_wish(**({"stop": 12, "max_deliveries": 1} | changes))
 
-    def dead(self) -> tuple[Dead, ...]:
+    def dead(self) -> tuple[Waiting, ...]:
         """What another reader finds."""
         return self.delivery.ack_and_lease(self.wish(stop=1)).dead
 
-    def bury(self, dead: tuple[Dead, ...] | None = None) -> None:
+    def bury(self, dead: tuple[Waiting, ...] | None = None) -> None:
         bury(self.store, self.queue, self.delivery, self.dead() if dead is None else dead)
 
     def copies(self) -> list[dict[str, Any]]:
@@ -146,6 +151,9 @@ def test_a_dead_letter_is_the_message_with_headers_that_say_where_it_comes_from(
     headers = dict(copy["headers"])
     assert (copy["key"], copy["value"]) == (b"k5", b"5")
     assert headers.pop("cassieq.dead-lettered-at")
+    handed_out = (scene.clock.now - LEASE - MOMENT).isoformat(timespec="milliseconds")
+    assert headers.pop("cassieq.first-delivered-at") == handed_out
+    assert headers.pop("cassieq.last-delivered-at") == handed_out
     assert headers == {
         "own": "h5",
         "cassieq.origin-queue": "q",
@@ -180,7 +188,7 @@ def test_a_dead_letter_without_key_and_headers_has_those_of_its_origin_only():
 def test_only_what_is_dead_is_copied_of_ranges_with_gaps():
     scene = Scene(count=0)
     lease = scene.hand_out(12)
-    settle(scene.delivery, lease, acked=Ranges.parse("1-3,5-9"), released={})
+    settle(scene.delivery, lease, Settlement(acked=Ranges.parse("1-3,5-9")))
 
     scene.bury()
 
@@ -197,7 +205,7 @@ def test_chunks_before_the_first_dead_message_have_none_of_it():
     draft = write_block(scene.memory, scene.queue, [batch], small)
     publish(scene.memory, scene.queue.queue_id, [draft])
     lease = scene.delivery.ack_and_lease(scene.wish(stop=15)).lease
-    settle(scene.delivery, lease, acked=Ranges.parse("12-14"), released={})
+    settle(scene.delivery, lease, Settlement(acked=Ranges.parse("12-14")))
     scene.clock.advance(LEASE + MOMENT)
 
     scene.bury(scene.delivery.ack_and_lease(scene.wish(stop=15)).dead)
@@ -210,7 +218,8 @@ def test_dead_messages_that_wait_are_copied_and_let_go_of():
     scene = Scene(count=0)
     lease = scene.hand_out(12)
     released = {timedelta(0): Ranges.parse("2-4")}
-    settle(scene.delivery, lease, acked=Ranges.parse("0-2,4-12"), released=released)
+    settlement = Settlement(acked=Ranges.parse("0-2,4-12"), released=released)
+    settle(scene.delivery, lease, settlement)
     (dead,) = scene.delivery.ack_and_lease(scene.wish()).dead
     assert isinstance(dead, Waiting)
 
@@ -228,7 +237,7 @@ def test_several_that_are_dead_are_each_copied():
     scene.bury(dead)
 
     assert len(dead) == 2
-    assert scene.values() == numbers(5)
+    assert sorted(scene.values()) == numbers(5)
     assert scene.outstanding() == []
 
 
@@ -294,9 +303,10 @@ def test_a_copy_that_is_visible_is_not_written_again(scene: Scene):
     def crash() -> None:
         raise KeyboardInterrupt
 
+    dead = scene.dead()
     scene.store.interrupt(crash, after=CALLS - 1)
     with pytest.raises(KeyboardInterrupt):
-        scene.bury()
+        scene.bury(dead)
     written = list(scene.memory.scan(Table.CHUNK))
 
     scene.bury()
@@ -321,18 +331,43 @@ def test_a_lost_answer_makes_no_second_copy(scene: Scene, fault: Fault, letting_
     assert scene.outstanding() == []
 
 
-def test_what_its_reader_settles_after_all_is_not_let_go_of_twice(
-    scene: Scene, caplog: pytest.LogCaptureFixture
-):
+def test_what_is_dead_can_not_be_settled_any_more():
+    # I9
+    scene = Scene(count=0)
+    lease = scene.hand_out(6)
     dead = scene.dead()
-    (slot,) = dead
-    assert isinstance(slot, Slot)
-    settle(scene.delivery, slot.lease, acked=Ranges.parse("0-1"), released={})
 
+    settled = settle(scene.delivery, lease, Settlement(acked=Ranges.parse("0-1")))
+
+    assert (settled.count, str(settled.stale)) == (0, "0-1")
     scene.bury(dead)
+    assert scene.values() == numbers(6)
 
-    assert scene.outstanding() == ["1-6"]
-    assert told(caplog) == []
+
+def test_what_is_rejected_is_dead_at_once_with_its_reason():
+    scene = Scene(count=0)
+    lease = scene.hand_out(6)
+    rejected = {"no such customer": Ranges.parse("1-3"), "too late": Ranges.parse("4-5")}
+
+    settled = settle(scene.delivery, lease, Settlement(rejected=rejected))
+    scene.bury(settled.dead)
+
+    assert scene.values() == ["1", "2", "4"]
+    reasons = [dict(copy["headers"])["cassieq.reason"] for copy in scene.copies()]
+    assert reasons == ["no such customer", "no such customer", "too late"]
+    assert scene.outstanding() == ["0-1,3-4,5-6"]
+
+
+def test_what_can_not_be_buried_waits_a_minute_and_hides_nothing(scene: Scene):
+    scene.memory.delete_buckets(
+        scene.queue.queue_id,
+        [(each.block, 0) for each in read_blocks(scene.memory, scene.queue.queue_id)],
+    )
+    scene.bury()
+
+    assert scene.dead() == ()
+    scene.clock.advance(RETRY_AFTER)
+    assert [each.monotons for each in scene.dead()] == [Ranges.parse("0-6")]
 
 
 def test_without_a_dead_letter_queue_messages_are_dropped_with_an_error(
@@ -345,7 +380,7 @@ def test_without_a_dead_letter_queue_messages_are_dropped_with_an_error(
     assert scene.values() == []
     assert scene.outstanding() == []
     assert told(caplog) == [(logging.ERROR, DROPPED, 6)]
-    assert "messages 0-6 were handed out 1 times" in caplog.text
+    assert "messages 0-6 are dead (not settled in 1 deliveries" in caplog.text
     assert "dropped, as the queue has no dead-letter queue" in caplog.text
 
 
@@ -358,7 +393,7 @@ def test_what_is_dropped_is_told_also_if_the_answer_is_lost(
     lease = scene.hand_out(6)
     if waits:
         released = {timedelta(0): Ranges.parse("0-6")}
-        settle(scene.delivery, lease, acked=Ranges(), released=released)
+        settle(scene.delivery, lease, Settlement(released=released))
     scene.store.fault = fault
 
     scene.bury()

@@ -46,7 +46,7 @@ def op_on(plan: Plan, row: tuple[str | int, ...]) -> Update | Insert:
 
 
 def test_nothing_to_ack_and_nothing_to_deliver_is_nothing_to_do():
-    assert plan_batch(make_state(), make_wish(stop=100)) == Plan((), (), ())
+    assert plan_batch(make_state(), make_wish(stop=100)) == Plan((), (), (), 100)
 
 
 def test_fresh_messages_move_the_pointer_and_fill_a_new_slot():
@@ -63,6 +63,8 @@ def test_fresh_messages_move_the_pointer_and_fill_a_new_slot():
             "lease": wish.lease,
             "due_at": ServerNow(LEASE),
             "deliveries": 1,
+            "first_at": ServerNow(),
+            "last_at": ServerNow(),
         },
         if_absent=True,
     )
@@ -125,7 +127,7 @@ def test_a_slot_emptied_message_by_message_stays_its_readers_until_it_is_due():
 def test_an_empty_slot_that_is_due_is_not_taken_over():
     state = make_state(make_slot(0, "", due_at=PAST))
 
-    assert plan_batch(state, make_wish(stop=100)) == Plan((), (), ())
+    assert plan_batch(state, make_wish(stop=100)) == Plan((), (), (), 100)
 
 
 def test_of_several_slots_acked_one_is_filled_and_the_others_emptied():

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
@@ -9,12 +10,12 @@ import pytest
 from cassieq_spark.delivery import settle as settle_module
 from cassieq_spark.delivery.lease import Delivery
 from cassieq_spark.delivery.plan import Leased
-from cassieq_spark.delivery.settle import Settled, plan_settlement, settle
+from cassieq_spark.delivery.settle import Settlement, kept_token, plan_settlement, settle
 from cassieq_spark.delivery.state import HEAD, GroupState, Head, Slot, slot_key, waiting_key
 from cassieq_spark.errors import ContentionError, QueueStateError
 from cassieq_spark.model import Ranges, to_millis
 from cassieq_spark.store import race
-from cassieq_spark.store.protocol import Insert, Update, When, partition_of_delivery
+from cassieq_spark.store.protocol import Insert, Op, Update, When, partition_of_delivery
 from cassieq_spark.testing.stores import CountingStore
 from tests.support.builders import (
     LEASE,
@@ -29,8 +30,8 @@ from tests.support.faults import FakeClock, Fault, TroubledStore
 MOMENT = timedelta(milliseconds=1)
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 OURS, THEIRS = UUID(int=2), UUID(int=4)
-NOTHING = Ranges()
 AT_ONCE = timedelta(0)
+Outcome = tuple[int, int]
 
 
 @pytest.fixture(autouse=True)
@@ -48,13 +49,22 @@ class Scene:
         self.delivery = make_group(self.store, make_queue(self.store, [10]).queue_id)
         self.lease = self.delivery.ack_and_lease(make_wish(stop=10)).lease
 
-    def ack(self, monotons: str, lease: UUID | None = None) -> Settled:
-        acked = Ranges.parse(monotons)
-        return settle(self.delivery, lease or self.lease, acked=acked, released={})
+    def settle(self, lease: UUID | None = None, **what: Any) -> Outcome:
+        """How many were settled, and how many were stale."""
+        settled = settle(self.delivery, lease or self.lease, Settlement(**what))
+        return settled.count, settled.stale.count
 
-    def release(self, monotons: str, delay: timedelta = AT_ONCE) -> Settled:
-        released = {delay: Ranges.parse(monotons)}
-        return settle(self.delivery, self.lease, acked=NOTHING, released=released)
+    def ack(self, monotons: str, lease: UUID | None = None) -> Outcome:
+        return self.settle(lease, acked=Ranges.parse(monotons))
+
+    def release(self, monotons: str, delay: timedelta = AT_ONCE) -> Outcome:
+        return self.settle(released={delay: Ranges.parse(monotons)})
+
+    def extend(self, monotons: str, by: timedelta) -> Outcome:
+        return self.settle(extended={by: Ranges.parse(monotons)})
+
+    def reject(self, monotons: str, reason: str = "bad") -> Outcome:
+        return self.settle(rejected={reason: Ranges.parse(monotons)})
 
     def take(self, **changes: object) -> list[Leased]:
         wish = {"stop": 10} | changes
@@ -95,31 +105,28 @@ def make_slot(number: int, monotons: str, lease: UUID = OURS, deliveries: int = 
     return Slot(number, Ranges.parse(monotons), lease, NOW, deliveries)
 
 
+def ops_of(state: GroupState, **what: Any) -> tuple[Op, ...]:
+    return plan_settlement(state, OURS, Settlement(**what)).ops
+
+
 # -- the plan ---------------------------------------------------------------------------------
 
 
 def test_what_is_acked_leaves_its_slot_if_nothing_else_has_left_it_meanwhile():
     settled = Ranges.parse("2-4")
 
-    ops = plan_settlement(
-        make_state(make_slot(0, "0-6")), OURS, settled=settled, acked=settled, released={}
-    )
+    ops = ops_of(make_state(make_slot(0, "0-6")), acked=settled)
 
     still = (When("lease", "=", OURS), When("ranges", "=", "0-6"))
-    assert ops == [Update(slot_key(0), {"ranges": "0-2,4-6"}, when=still)]
+    assert ops == (Update(slot_key(0), {"ranges": "0-2,4-6"}, when=still),)
 
 
 def test_what_is_released_waits_with_its_count_and_the_waiting_rows_have_a_new_version():
     settled = Ranges.parse("2-4")
     delay = timedelta(seconds=7)
 
-    slot, head, waits = plan_settlement(
-        make_state(make_slot(0, "0-6", deliveries=3)),
-        OURS,
-        settled=settled,
-        acked=NOTHING,
-        released={delay: settled},
-    )
+    state = make_state(make_slot(0, "0-6", deliveries=3))
+    head, slot, waits = ops_of(state, released={delay: settled})
 
     assert isinstance(slot, Update)
     assert slot.values == {"ranges": "0-2,4-6"}
@@ -133,7 +140,7 @@ def test_slots_under_other_tokens_and_those_that_hold_none_of_it_are_left_alone(
     state = make_state(make_slot(0, "0-6", THEIRS), make_slot(1, "6-8"), make_slot(2, "8-10"))
     settled = Ranges.parse("8-9")
 
-    (op,) = plan_settlement(state, OURS, settled=settled, acked=settled, released={})
+    (op,) = ops_of(state, acked=settled)
 
     assert isinstance(op, Update)
     assert op.row == slot_key(2)
@@ -145,9 +152,7 @@ def test_nothing_waits_below_where_waiting_is_looked_for():
     state = make_state(make_slot(0, "0-6"), make_slot(1, "6-8"), waiting_from=begin)
     released = {AT_ONCE: Ranges.parse("1-2,6-7"), MOMENT: Ranges.parse("3-4")}
 
-    ops = plan_settlement(
-        state, OURS, settled=Ranges.parse("1-2,3-4,6-7"), acked=NOTHING, released=released
-    )
+    ops = ops_of(state, released=released)
 
     rows = [op.row for op in ops if isinstance(op, Insert)]
     assert rows == [waiting_key(begin, 1), waiting_key(begin, 3), waiting_key(begin, 6)]
@@ -156,13 +161,7 @@ def test_nothing_waits_below_where_waiting_is_looked_for():
 def test_a_message_released_under_two_delays_waits_once_for_the_shorter():
     released = {timedelta(seconds=9): Ranges.parse("0-3"), MOMENT: Ranges.parse("2-6")}
 
-    ops = plan_settlement(
-        make_state(make_slot(0, "0-6")),
-        OURS,
-        settled=Ranges.parse("0-6"),
-        acked=NOTHING,
-        released=released,
-    )
+    ops = ops_of(make_state(make_slot(0, "0-6")), released=released)
 
     waits = {op.row[1]: op.values["ranges"] for op in ops if isinstance(op, Insert)}
     now = to_millis(NOW)
@@ -175,11 +174,11 @@ def test_a_message_released_under_two_delays_waits_once_for_the_shorter():
 def test_settling_costs_one_lwt_and_two_reads(scene: Scene):
     scene.store.reset()
 
-    settle(
-        scene.delivery,
-        scene.lease,
+    scene.settle(
         acked=Ranges.parse("0-2,5-6"),
         released={AT_ONCE: Ranges.parse("3-4"), LEASE: Ranges.parse("7-8")},
+        rejected={"bad": Ranges.parse("2-3"), "worse": Ranges.parse("9-10")},
+        extended={LEASE: Ranges.parse("6-7")},
     )
 
     counts = (scene.store.cas_count, scene.store.read_count, scene.store.serial_read_count)
@@ -187,7 +186,7 @@ def test_settling_costs_one_lwt_and_two_reads(scene: Scene):
 
 
 def test_acked_messages_are_settled_and_the_rest_stays_leased(scene: Scene):
-    assert scene.ack("0-2,5-6") == Settled(3, 0)
+    assert scene.ack("0-2,5-6") == (3, 0)
 
     assert scene.held == "2-5,6-10"
     assert scene.state.floor == 2
@@ -196,7 +195,7 @@ def test_acked_messages_are_settled_and_the_rest_stays_leased(scene: Scene):
 
 
 def test_what_is_released_without_a_delay_is_offered_again_at_once(scene: Scene):
-    assert scene.release("3-5") == Settled(2, 0)
+    assert scene.release("3-5") == (2, 0)
 
     assert (scene.held, scene.waiting) == ("0-3,5-10", [(0, "3-5", 1)])
     assert scene.take() == [Leased(1, Ranges.parse("3-5"), 2)]
@@ -216,14 +215,9 @@ def test_what_is_released_with_a_delay_is_offered_when_that_is_over(
 
 
 def test_what_is_acked_as_well_as_released_is_acked(scene: Scene):
-    settled = settle(
-        scene.delivery,
-        scene.lease,
-        acked=Ranges.parse("0-5"),
-        released={AT_ONCE: Ranges.parse("3-7")},
-    )
+    settled = scene.settle(acked=Ranges.parse("0-5"), released={AT_ONCE: Ranges.parse("3-7")})
 
-    assert settled == Settled(7, 0)
+    assert settled == (7, 0)
     assert (scene.held, scene.waiting) == ("7-10", [(0, "5-7", 1)])
 
 
@@ -232,9 +226,9 @@ def test_a_lease_that_ran_out_can_be_settled_until_someone_takes_it(
 ):
     clock.advance(LEASE + MOMENT)
 
-    assert scene.ack("0-9") == Settled(9, 0)
+    assert scene.ack("0-9") == (9, 0)
     assert scene.take() == [Leased(0, Ranges.parse("9-10"), 2)]
-    assert scene.ack("9-10") == Settled(0, 1)
+    assert scene.ack("9-10") == (0, 1)
 
 
 def test_messages_of_several_slots_are_settled_at_once(scene: Scene):
@@ -249,8 +243,8 @@ def test_messages_of_several_slots_are_settled_at_once(scene: Scene):
     assert scene.store.cas(partition_of_delivery(scene.delivery.queue_id, "g"), ops)
     scene.store.reset()
 
-    assert scene.ack("8-22") == Settled(4, 10)
-    assert scene.release("0-1,24-25") == Settled(2, 0)
+    assert scene.ack("8-22") == (4, 10)
+    assert scene.release("0-1,24-25") == (2, 0)
 
     assert scene.store.cas_count == 2
     assert scene.held == "1-8,22-24"
@@ -260,9 +254,9 @@ def test_messages_of_several_slots_are_settled_at_once(scene: Scene):
 def test_messages_that_the_lease_does_not_hold_are_stale_and_cost_no_lwt(scene: Scene):
     scene.store.reset()
 
-    assert scene.ack("0-3", uuid4()) == Settled(0, 3)
-    assert scene.ack("10-14") == Settled(0, 4)
-    assert scene.ack("") == Settled(0, 0)
+    assert scene.ack("0-3", uuid4()) == (0, 3)
+    assert scene.ack("10-14") == (0, 4)
+    assert scene.ack("") == (0, 0)
     assert scene.store.cas_count == 0
     assert scene.held == "0-10"
 
@@ -271,9 +265,9 @@ def test_messages_that_the_lease_does_not_hold_are_stale_and_cost_no_lwt(scene: 
 def test_what_is_settled_twice_is_stale_the_second_time(scene: Scene, again: str):
     scene.ack("0-3")
 
-    second: Callable[[str], Settled] = getattr(scene, again)
-    assert second("0-4") == Settled(1, 3)
-    assert scene.ack("0-4") == Settled(0, 4)
+    second: Callable[[str], Outcome] = getattr(scene, again)
+    assert second("0-4") == (1, 3)
+    assert scene.ack("0-4") == (0, 4)
     assert scene.held == "4-10"
 
 
@@ -281,7 +275,7 @@ def test_messages_of_one_slot_settled_by_others_meanwhile_are_not_brought_back(s
     # I6: the slot's ranges are written whole, so both must not start from the same ones.
     scene.trouble.interrupt(lambda: scene.ack("5-7") and None, after=2)
 
-    assert scene.ack("0-3") == Settled(3, 0)
+    assert scene.ack("0-3") == (3, 0)
 
     assert scene.trouble.troubles == 1
     assert scene.held == "3-5,7-10"
@@ -290,14 +284,14 @@ def test_messages_of_one_slot_settled_by_others_meanwhile_are_not_brought_back(s
 def test_the_same_message_acked_by_others_meanwhile_is_not_released(scene: Scene):
     scene.trouble.interrupt(lambda: scene.ack("0-2") and None, after=2)
 
-    assert scene.release("0-3") == Settled(1, 2)
+    assert scene.release("0-3") == (1, 2)
     assert (scene.held, scene.waiting) == ("3-10", [(0, "2-3", 1)])
 
 
 def test_releases_of_others_meanwhile_do_not_hide_ours(scene: Scene):
     scene.trouble.interrupt(lambda: scene.release("5-7") and None, after=2)
 
-    assert scene.release("0-3") == Settled(3, 0)
+    assert scene.release("0-3") == (3, 0)
     assert scene.waiting == [(0, "0-3", 1), (0, "5-7", 1)]
     assert scene.state.head.waiting_version == 2
 
@@ -306,7 +300,7 @@ def test_a_takeover_in_between_makes_it_all_stale(scene: Scene, clock: FakeClock
     clock.advance(LEASE + MOMENT)
     scene.trouble.interrupt(lambda: scene.take() and None, after=2)
 
-    assert scene.ack("0-3") == Settled(0, 3)
+    assert scene.ack("0-3") == (0, 3)
     assert [str(slot.monotons) for slot in scene.state.slots] == ["0-10"]
 
 
@@ -325,7 +319,7 @@ def test_an_extension_goes_with_settling(scene: Scene, clock: FakeClock):
         lambda: scene.delivery.extend(scene.lease, [0], by=2 * LEASE) and None, after=2
     )
 
-    assert scene.ack("0-3") == Settled(3, 0)
+    assert scene.ack("0-3") == (3, 0)
     clock.advance(LEASE + MOMENT)
     assert scene.take() == []
 
@@ -338,7 +332,7 @@ def test_a_lost_answer_settles_once(scene: Scene, fault: Fault, released: bool):
     settled = scene.release("0-3") if released else scene.ack("0-3")
     scene.trouble.arrive()
 
-    assert settled == Settled(3, 0)
+    assert settled == (3, 0)
     assert scene.held == "3-10"
     assert scene.waiting == ([(0, "0-3", 1)] if released else [])
 
@@ -350,7 +344,7 @@ def test_a_lost_answer_and_a_takeover_before_anyone_could_look(scene: Scene, clo
         lambda: scene.trouble.interrupt(lambda: scene.take() and None, after=0), after=2
     )
 
-    assert scene.ack("0-3") == Settled(0, 3)
+    assert scene.ack("0-3") == (0, 3)
     assert [slot.monotons.count for slot in scene.state.slots] == [10]
 
 
@@ -373,7 +367,7 @@ def test_the_ack_of_a_batch_settles_what_is_left_and_not_what_was_released(scene
 
     assert (batch.acked, batch.acked_slots) == (8, frozenset({0}))
     assert monotons_of(batch.leased) == [Ranges.parse("4-6")]
-    assert scene.ack("0-10") == Settled(0, 10), "the lease is over"
+    assert scene.ack("0-10") == (0, 10), "the lease is over"
 
 
 def test_released_once_too_often_is_dead(scene: Scene):
@@ -396,4 +390,121 @@ def test_settling_for_a_group_that_does_not_exist_is_refused(scene: Scene):
     delivery = Delivery(scene.store, scene.delivery.queue_id, "none")
 
     with pytest.raises(QueueStateError, match="group 'none'"):
-        settle(delivery, scene.lease, acked=Ranges.parse("0-3"), released={})
+        settle(delivery, scene.lease, Settlement(acked=Ranges.parse("0-3")))
+
+
+# -- holding on, and rejecting ----------------------------------------------------------------
+
+
+def test_what_is_extended_is_left_alone_by_the_ack_of_its_batch(scene: Scene, clock: FakeClock):
+    assert scene.extend("3-5", 2 * LEASE) == (2, 0)
+
+    assert scene.delivery.ack_and_lease(make_wish(held=scene.lease, stop=10)).acked == 8
+    clock.advance(2 * LEASE)
+    assert scene.take() == []
+    clock.advance(MOMENT)
+    assert [(str(each.monotons), each.deliveries) for each in scene.take()] == [("3-5", 2)]
+
+
+@pytest.mark.parametrize("what", ["ack", "release", "reject"])
+def test_what_is_extended_can_be_settled_by_its_receipt_after_its_batch(scene: Scene, what: str):
+    scene.extend("3-5", 2 * LEASE)
+    scene.delivery.ack_and_lease(make_wish(held=scene.lease, stop=10))
+
+    settle_it: Callable[[str], Outcome] = getattr(scene, what)
+    assert settle_it("3-4") == (1, 0)
+    assert settle_it("3-5") == (1, 1)
+    assert all(not slot.monotons for slot in scene.state.slots)
+
+
+def test_what_is_extended_twice_is_held_from_the_second_time_on(scene: Scene, clock: FakeClock):
+    scene.extend("3-5", LEASE)
+    clock.advance(LEASE)
+    assert scene.extend("3-5", LEASE) == (2, 0)
+    scene.delivery.ack_and_lease(make_wish(held=scene.lease, stop=10))
+    clock.advance(LEASE)
+
+    assert scene.take() == []
+    assert len(scene.state.slots) == 2, "in the same slot"
+
+
+def test_part_of_what_was_extended_is_held_for_longer_than_the_rest(
+    scene: Scene, clock: FakeClock
+):
+    scene.extend("3-7", LEASE)
+    scene.extend("4-5", 3 * LEASE)
+    scene.delivery.ack_and_lease(make_wish(held=scene.lease, stop=10))
+    clock.advance(LEASE + MOMENT)
+
+    assert monotons_of(scene.take()) == [Ranges.parse("3-4,5-7")]
+    clock.advance(2 * LEASE)
+    assert [str(slot.monotons) for slot in scene.state.slots if slot.lease != scene.lease] != []
+
+
+def test_an_extension_of_nothing_that_is_held_is_stale(scene: Scene):
+    scene.ack("0-3")
+
+    assert scene.extend("0-5", LEASE) == (2, 3)
+
+
+@pytest.mark.parametrize("fault", Fault)
+@pytest.mark.parametrize("what", ["extend", "extend again", "reject"])
+def test_a_lost_answer_extends_or_rejects_once(scene: Scene, fault: Fault, what: str):
+    if what == "extend again":
+        scene.extend("0-3", LEASE)
+    scene.trouble.fault = fault
+
+    done = scene.reject("0-3") if what == "reject" else scene.extend("0-3", 2 * LEASE)
+    scene.trouble.arrive()
+
+    assert done == (3, 0)
+    state = scene.delivery.read(every_waiting=True)
+    waiting = [(str(each.monotons), each.reason) for each in state.waiting]
+    assert waiting == ([("0-3", "bad")] if what == "reject" else [])
+    kept = [str(slot.monotons) for slot in state.held_by(kept_token(scene.lease))]
+    assert kept == ([] if what == "reject" else ["0-3"])
+
+
+def test_what_is_rejected_is_dead_whatever_its_count_and_never_offered(scene: Scene):
+    settled = settle(
+        scene.delivery, scene.lease, Settlement(rejected={"bad": Ranges.parse("2-4")})
+    )
+
+    assert [(str(each.monotons), each.reason) for each in settled.dead] == [("2-4", "bad")]
+    batch = scene.delivery.ack_and_lease(make_wish(stop=10))
+    assert (batch.leased, batch.dead) == ((), settled.dead)
+    assert scene.ack("2-4") == (0, 2), "out of reach"
+
+
+def test_each_message_has_one_fate_whatever_is_asked_for(scene: Scene):
+    everything = Ranges.parse("0-10")
+
+    settled = scene.settle(
+        acked=Ranges.parse("0-2"),
+        rejected={"bad": Ranges.parse("0-4"), "worse": Ranges.parse("3-5")},
+        released={AT_ONCE: Ranges.parse("0-7")},
+        extended={LEASE: everything},
+    )
+
+    assert settled == (10, 0)
+    state = scene.delivery.read(every_waiting=True)
+    assert [(str(each.monotons), each.reason) for each in state.waiting] == [
+        ("2-4", "bad"),
+        ("4-5", "worse"),
+        ("5-7", None),
+    ]
+    assert [str(slot.monotons) for slot in state.slots] == ["", "7-10"]
+
+
+def test_a_free_slot_is_used_for_what_is_extended(scene: Scene, clock: FakeClock):
+    other = scene.delivery.ack_and_lease(make_wish(stop=10))
+    scene.release("0-1")
+    (taken,) = scene.delivery.ack_and_lease(make_wish(stop=10)).leased
+    free = scene.delivery.read().slots[taken.slot].lease
+    scene.delivery.ack_and_lease(make_wish(held=free, stop=0))
+    clock.advance(MOMENT)
+    assert not other.leased
+
+    scene.extend("3-5", LEASE)
+
+    assert [str(slot.monotons) for slot in scene.state.slots] == ["1-3,5-10", "3-5"]

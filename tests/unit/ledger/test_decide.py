@@ -25,10 +25,12 @@ def test_blocks_get_consecutive_monotons_in_their_order():
         HEAD, {"next": 14}, when=(When("next", "=", 7), When("fence", "<", BEGUN_AT))
     )
     assert first == Insert(
-        block_key(7), {"stop": 9, "block": drafts[0].block, "published_at": ServerNow()}
+        block_key(7),
+        {"stop": 9, "block": drafts[0].block, "published_at": ServerNow(), "size": 0},
     )
     assert second == Insert(
-        block_key(9), {"stop": 14, "block": drafts[1].block, "published_at": ServerNow()}
+        block_key(9),
+        {"stop": 14, "block": drafts[1].block, "published_at": ServerNow(), "size": 0},
     )
 
 

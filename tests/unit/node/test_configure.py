@@ -7,10 +7,12 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from cassieq_spark.errors import SetupError
+from cassieq_spark.errors import OptionError, SetupError
+from cassieq_spark.node import Cluster
 from cassieq_spark.node.command import java_command
 from cassieq_spark.node.configure import (
     NodeSettings,
+    NodeTls,
     cassandra_yaml,
     initial_tokens,
     logback_xml,
@@ -70,6 +72,24 @@ def test_each_member_has_a_token_of_its_own():
     assert tokens == {str(token) for token in initial_tokens(3)}
 
 
+def test_a_data_centre_is_the_second_number_of_an_address_if_there_are_several():
+    elsewhere = replace(SETTINGS, members=("127.0.0.1", "127.0.0.2", "127.1.0.3"))
+
+    assert values_of(SETTINGS)["endpoint_snitch"] == "SimpleSnitch"
+    assert values_of(elsewhere)["endpoint_snitch"] == "RackInferringSnitch"
+
+
+@pytest.mark.parametrize("data_centres", [0, 3])
+def test_there_is_a_node_for_every_data_centre(data_centres: int):
+    assert Cluster(nodes=3, data_centres=2).contact_points == [
+        "127.0.0.1",
+        "127.1.0.2",
+        "127.0.0.3",
+    ]
+    with pytest.raises(OptionError, match="data centres must be 1 to 2"):
+        Cluster(nodes=2, data_centres=data_centres)
+
+
 def test_nobody_is_asked_for_a_password_unless_authentication_is_wanted():
     assert "authenticator" not in values_of(SETTINGS)
 
@@ -79,6 +99,22 @@ def test_with_authentication_passwords_and_rights_are_checked():
 
     assert values["authenticator"] == "PasswordAuthenticator"
     assert values["authorizer"] == "CassandraAuthorizer"
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_with_tls_nobody_is_served_in_the_clear(asked: bool):
+    tls = NodeTls(
+        identity=Path("/keys/node.pem"), ca=Path("/keys/ca.pem"), client_certificates=asked
+    )
+    encryption = values_of(replace(SETTINGS, tls=tls))["client_encryption_options"]
+
+    assert "client_encryption_options" not in values_of(SETTINGS)
+    assert (encryption["enabled"], encryption["optional"]) == (True, False)
+    assert (encryption["keystore"], encryption["truststore"]) == (
+        "/keys/node.pem",
+        "/keys/ca.pem",
+    )
+    assert encryption["require_client_auth"] == asked
 
 
 @pytest.mark.parametrize(("write_through", "mode"), [(False, "periodic"), (True, "batch")])

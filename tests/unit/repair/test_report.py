@@ -8,7 +8,7 @@ from rich.console import Console
 
 from cassieq_spark.model import QueueId, Range
 from cassieq_spark.repair.audit import Finding, Problem
-from cassieq_spark.repair.report import Counts, QueueReport, Report
+from cassieq_spark.repair.report import Counts, Outcome, QueueReport, Report
 
 BLOCK = UUID("1e30f3c4-e4e9-11f1-acde-02fc00000001")
 
@@ -77,3 +77,23 @@ def test_people_see_what_was_postponed():
     assert "bills: another sweep or a new group came between; the next run goes on" in (
         shown(report).splitlines()
     )
+
+
+def test_queues_that_needed_nothing_are_counted_only():
+    report = make_report()
+    report.queues |= {f"idle-{number}": QueueReport(QueueId("idle@1")) for number in range(1200)}
+
+    lines = shown(report).splitlines()
+
+    assert "1,200 queue(s): nothing to do" in lines
+    assert not [line for line in lines if "idle-" in line]
+    told = json.loads(report.to_json())
+    assert (told["queue_count"], set(told["queues"])) == (1202, {"orders", "bills"})
+
+
+def test_a_sweep_that_broke_off_says_so():
+    report = make_report()
+    report.outcome = Outcome.LOCK_LOST
+
+    assert "lock lost: the next run goes on" in shown(report).splitlines()
+    assert json.loads(report.to_json())["outcome"] == "lock lost"

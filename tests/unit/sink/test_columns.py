@@ -3,12 +3,12 @@ from __future__ import annotations
 import pytest
 
 from cassieq_spark.errors import SchemaError
-from cassieq_spark.sink.columns import validate_schema
+from cassieq_spark.sink.columns import validate_published, validate_settled
 
 
 def refusal(*fields: tuple[str, str]) -> str:
     with pytest.raises(SchemaError) as caught:
-        validate_schema(fields)
+        validate_published(fields)
     return str(caught.value).removeprefix("cannot publish this DataFrame: ")
 
 
@@ -23,7 +23,7 @@ def refusal(*fields: tuple[str, str]) -> str:
     ],
 )
 def test_what_fits_is_accepted(fields: list[tuple[str, str]]):
-    validate_schema(fields)
+    validate_published(fields)
 
 
 def test_a_missing_value_is_asked_for():
@@ -74,3 +74,60 @@ def test_a_column_that_is_there_twice_is_refused():
 
 def test_all_problems_are_told_at_once():
     assert refusal(("vlaue", "string"), ("key", "int")).count("; ") == 3
+
+
+def test_a_column_says_when_a_message_is_delivered_but_not_two():
+    value = ("value", "string")
+    for type_ in ("interval day to second", "interval second", "int", "double"):
+        validate_published([value, ("delay", type_)])
+    validate_published([value, ("visible_at", "timestamp")])
+
+    assert "delay' and 'visible_at': keep one" in refusal(
+        value, ("delay", "int"), ("visible_at", "timestamp")
+    )
+    assert refusal(value, ("delay", "interval month")).startswith(
+        "column 'delay' is interval month, expected a day-time interval, or a number of seconds"
+    )
+    assert "'visible_at' is timestamp_ntz, expected timestamp: cast it" in refusal(
+        value, ("visible_at", "timestamp_ntz")
+    )
+
+
+@pytest.mark.parametrize("column", [("delay", "int"), ("visible_at", "timestamp")])
+def test_a_strictly_ordered_queue_takes_no_delayed_messages(column: tuple[str, str]):
+    with pytest.raises(SchemaError, match="strictly ordered, so that a delayed message would"):
+        validate_published([("value", "string"), column], strict_fifo=True)
+
+
+@pytest.mark.parametrize(
+    ("operation", "columns"),
+    [
+        ("ack", []),
+        ("release", [("delay", "interval second")]),
+        ("extend", [("seconds", "bigint")]),
+        ("reject", [("reason", "string")]),
+        ("replace", [("value", "binary"), ("key", "string")]),
+        ("each", [("operation", "string"), ("delay", "int"), ("reason", "string")]),
+    ],
+)
+def test_settling_takes_the_columns_of_its_operation(
+    operation: str, columns: list[tuple[str, str]]
+):
+    validate_settled([("receipt", "string"), *columns], operation)
+
+
+@pytest.mark.parametrize(
+    ("operation", "columns", "message"),
+    [
+        ("ack", ["id"], "a column 'receipt' is missing"),
+        ("ack", ["receipt", "delay"], "unknown column 'delay'; drop it"),
+        ("release", ["receipt", "delays"], "'delays'; did you mean 'delay'"),
+        ("replace", ["receipt"], "a column 'value' is missing"),
+        ("each", ["receipt", "reason"], "a column 'operation' is missing"),
+        ("reject", ["receipt", "receipt"], "there are 2 columns 'receipt'"),
+        ("extend", ["receipt", "seconds"], "'seconds' is string, expected a whole number"),
+    ],
+)
+def test_settling_by_other_columns_is_refused(operation: str, columns: list[str], message: str):
+    with pytest.raises(SchemaError, match=message):
+        validate_settled([(name, "string") for name in columns], operation)

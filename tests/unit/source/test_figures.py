@@ -86,11 +86,13 @@ def test_figures_are_whole_numbers_with_keys_in_order(scene: Scene):
 
     assert report == {
         "backlog": 15,
+        "dead": 0,
         "leased": 5,
         "lost_leases": 3,
         "next": 20,
         "oldest_age_ms": 1000,
         "pointer": 5,
+        "skipped": 0,
         "v": 1,
         "waiting": 0,
     }
@@ -184,11 +186,13 @@ def test_a_reader_notes_what_it_leases_and_what_it_lost(scene: Scene):
     end = slow.next_batch(first, limit=6)
     assert slow.gauge.report() == {
         "backlog": 14,
+        "dead": 0,
         "leased": 6,
         "lost_leases": 0,
         "next": 20,
         "oldest_age_ms": 1000,
         "pointer": 6,
+        "skipped": 0,
         "v": 1,
         "waiting": 0,
     }

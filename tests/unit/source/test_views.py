@@ -14,7 +14,7 @@ from cassieq_spark.ledger.sweep import finalise
 from cassieq_spark.model import Range, Ranges
 from cassieq_spark.options import MESSAGES, SourceOptions
 from cassieq_spark.options.declaration import options_by_key
-from cassieq_spark.queues import create_queue
+from cassieq_spark.queues import create_queue, delete_queue
 from cassieq_spark.source import view_rows
 from cassieq_spark.source.view_rows import read_view
 from cassieq_spark.source.views import VIEWS, documentation
@@ -174,6 +174,7 @@ def test_stats_are_the_exact_figures_and_agree_with_leases(busy: tuple[Store, Fa
         "leased": 9,
         "due": 7,
         "waiting": 0,
+        "dead": 0,
         "oldest_age_seconds": 62.0,
         "pointer": 19,
         "floor": 3,
@@ -216,13 +217,27 @@ def test_queues_are_all_of_the_keyspace_or_the_one_asked_for():
     assert rows[1] == {
         "queue": "q",
         "version": 1,
+        "status": "active",
         "bucket_size": 8,
         "chunk_size": 4,
         "lease_seconds": 60,
         "max_deliveries": 0,
         "dead_letter_queue": None,
+        "strict_fifo": False,
+        "retention_seconds": None,
         "created_at": created.created_at,
     }
+
+
+def test_queues_that_are_gone_are_shown_with_what_became_of_them():
+    store = MemoryStore()
+    create_queue(store, "q", strict_fifo=True, retention=timedelta(days=7))
+    delete_queue(store, "q")
+
+    (row,) = rows_of(store, "queues", queue="q")
+
+    assert (row["version"], row["status"]) == (1, "deleting")
+    assert (row["strict_fifo"], row["retention_seconds"]) == (True, 604_800)
 
 
 @pytest.mark.parametrize("view", ["blocks", "leases", "groups", "stats"])

@@ -44,3 +44,54 @@ def test_a_password_needs_a_user_name():
 
 def test_the_password_is_never_shown():
     assert "secret" not in repr(ConnectionOptions(username="ann", password="secret"))
+
+
+def test_a_reference_is_kept_as_it_is_until_somebody_connects():
+    options = ConnectionOptions(username="ann", password="env:NOT_SET_ANYWHERE")
+
+    assert options.password == "env:NOT_SET_ANYWHERE"
+
+
+def test_a_malformed_reference_is_refused_at_once():
+    with pytest.raises(OptionError, match="env:NAME or file:PATH"):
+        ConnectionOptions(username="ann", password="env:two words")
+
+
+@pytest.mark.parametrize(
+    "given", [{"ssl": True}, {"ssl_ca_file": "ca.pem"}, {"ssl_cert_file": "own.pem"}]
+)
+def test_any_setting_of_tls_encrypts(given: dict[str, str | bool]):
+    assert ConnectionOptions(**given).encrypted
+    assert not ConnectionOptions().encrypted
+
+
+def test_a_key_needs_its_certificate():
+    with pytest.raises(OptionError, match=r"key 'own\.key' comes without its certificate"):
+        ConnectionOptions(ssl=True, ssl_key_file="own.key")
+
+
+def test_host_names_are_checked_unless_told_otherwise_and_only_with_tls():
+    assert ConnectionOptions(ssl=True).ssl_check_hostname
+
+    with pytest.raises(OptionError, match="only where the connection is encrypted"):
+        ConnectionOptions(ssl_check_hostname=False)
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"contact_points": ("10.0.0.1",)}, "contact points"),
+        ({"port": 9043}, "a port"),
+        ({"local_dc": "dc1"}, "a local data centre"),
+        ({"ssl_ca_file": "ca.pem"}, "a CA file"),
+        ({"ssl_cert_file": "own.pem"}, "a certificate file"),
+        ({"ssl_check_hostname": False}, "no check of host names"),
+    ],
+)
+def test_a_secure_connect_bundle_goes_with_nothing_that_it_says_itself(
+    given: dict[str, object], named: str
+):
+    assert ConnectionOptions(secure_connect_bundle="b.zip", ssl=True).encrypted
+
+    with pytest.raises(OptionError, match=f"leave out: {named}"):
+        ConnectionOptions(secure_connect_bundle="b.zip", **given)

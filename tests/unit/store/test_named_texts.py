@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from cassieq_spark.store.cassandra.named_texts import named_texts, parse_named_texts
+from cassieq_spark.store.tables import Table
 
 
 def test_a_name_leads_to_its_text_without_comments():
@@ -22,13 +23,15 @@ def test_a_name_has_a_text():
 
 
 def test_both_files_load():
-    assert list(named_texts("schema.cql")) == ["keyspace", "queue", "ledger", "delivery", "chunk"]
+    assert list(named_texts("schema.cql")) == ["keyspace", *Table]
     assert set(named_texts("statements.cql")) == {
         "insert",
         "update",
         "delete",
         "delete_below",
         "read_rows",
+        "write_row",
+        "delete_row",
         "write_chunk",
         "read_chunks",
         "delete_bucket",

@@ -1,0 +1,215 @@
+"""``cassieq put``, ``receive`` and ``peek``: single messages, from a shell."""
+
+from __future__ import annotations
+
+import json
+import os
+from base64 import b64encode
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from cassieq_spark.cli.connection import with_connection
+from cassieq_spark.client import Client, Message, NewMessage, StoredMessage
+from cassieq_spark.errors import OptionError
+from cassieq_spark.options.kinds import Kind, duration
+from cassieq_spark.options.position import POSITION
+from cassieq_spark.store import open_store
+from cassieq_spark.store.connection import ConnectionOptions
+
+T = TypeVar("T")
+
+app = typer.Typer()
+
+_DURATION = duration(timedelta(days=365), zero=True)
+
+Queue = Annotated[str, typer.Argument(help="Name of the queue.", show_default=False)]
+AsJson = Annotated[
+    bool,
+    typer.Option(
+        "--json",
+        help="Print a line of JSON for each message; what is not UTF-8 in base64, as "
+        "value_base64 and key_base64.",
+    ),
+]
+
+
+@app.command()
+@with_connection
+def put(  # noqa: PLR0913 (one per option)
+    queue: Queue,
+    values: Annotated[
+        list[str] | None, typer.Argument(help="Messages.", show_default=False)
+    ] = None,
+    *,
+    connection: ConnectionOptions,
+    file: Annotated[
+        typer.FileBinaryRead | None,
+        typer.Option(help="Put each line of a file; - for standard input.", show_default=False),
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option(help="Key of each of them.", show_default=False)
+    ] = None,
+    header: Annotated[
+        list[str] | None,
+        typer.Option(help="A header of each of them: name=value. Repeatable.", show_default=False),
+    ] = None,
+    delay: Annotated[
+        str, typer.Option(help="How much later they are delivered, at the earliest: 10s, 5m.")
+    ] = "0s",
+) -> None:
+    """Put messages; all of them become visible together, or none."""
+    if bool(values) == (file is not None):
+        raise OptionError("give messages to put, or --file with one in each line: one of the two")
+    headers = dict(_header(text) for text in header or ())
+    pause = _parsed("--delay", _DURATION, delay)
+    # As the shell gave them, whatever their encoding.
+    bodies: Iterable[bytes] = map(os.fsencode, values or ())
+    if file is not None:
+        bodies = (line.removesuffix(b"\n") for line in file)
+    name = None if key is None else os.fsencode(key)
+    with _client(connection) as client:
+        monotons = client.put_many(
+            queue, (NewMessage(body, name, headers) for body in bodies), delay=pause
+        )
+    typer.echo(f"Put {len(monotons):,} message(s) into queue {queue}: monotons {monotons}.")
+
+
+@app.command()
+@with_connection
+def receive(  # noqa: PLR0913 (one per option)
+    queue: Queue,
+    *,
+    connection: ConnectionOptions,
+    group: Annotated[
+        str, typer.Option(help="Consumer group; made if there is none.", show_default=False)
+    ],
+    most: Annotated[int, typer.Option("--max", help="Most messages.", min=1)] = 1,
+    wait: Annotated[str, typer.Option(help="How long to wait for the first one: 10s.")] = "0s",
+    ack: Annotated[
+        bool, typer.Option("--ack", help="They are done once they are printed; the default.")
+    ] = False,
+    release: Annotated[
+        bool, typer.Option("--release", help="Give them back: only look what comes next.")
+    ] = False,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Hold them until their lease runs out.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Lease messages and print them, a line for each; nothing, if none comes in time.
+
+    A message is acked after it is printed: if the pipe breaks, or with Ctrl-C, the rest is given
+    back at once.
+    """
+    if ack + release + keep > 1:
+        raise OptionError("--ack, --release and --keep exclude each other: give one of them")
+    patience = _parsed("--wait", _DURATION, wait)
+    with _client(connection) as client:
+        messages = client.receive(queue, group, max=most, wait=patience)
+        printed: list[Message] = []
+        try:
+            for message in messages:
+                _print(message, as_json=as_json)
+                printed.append(message)
+        finally:
+            done = [] if release or keep else printed
+            kept = printed if keep else []
+            _settle(client, done, messages[len(done) + len(kept) :])
+
+
+@app.command()
+@with_connection
+def peek(
+    queue: Queue,
+    *,
+    connection: ConnectionOptions,
+    most: Annotated[int, typer.Option("--max", help="Most messages.", min=1)] = 10,
+    start: Annotated[
+        str, typer.Option("--from", help=f"Where to begin: {POSITION.name}.")
+    ] = "earliest",
+    as_json: AsJson = False,
+) -> None:
+    """Print messages, a line for each, whoever has them or has settled them; leases nothing."""
+    position = _parsed("--from", POSITION, start)
+    with _client(connection) as client:
+        for message in client.peek(queue, max=most, start=position):
+            _print(message, as_json=as_json)
+
+
+@contextmanager
+def _client(connection: ConnectionOptions) -> Iterator[Client]:
+    store = open_store(connection)
+    try:
+        yield Client.from_store(store)
+    finally:
+        store.close()
+
+
+def _settle(client: Client, done: Sequence[Message], back: Sequence[Message]) -> None:
+    try:
+        stale = client.ack(*done)
+    finally:
+        client.release(*back)
+    if stale:
+        typer.echo(
+            f"cassieq: the lease of {len(stale)} message(s) ran out before they were printed: "
+            "others get them as well",
+            err=True,
+        )
+
+
+def _print(message: StoredMessage, *, as_json: bool) -> None:
+    """Write and flush; what comes after that happens only if it went through."""
+    line = json.dumps(_as_json(message)).encode() if as_json else message.value
+    out = typer.get_binary_stream("stdout")
+    left = memoryview(line + b"\n")
+    while left:
+        # With PYTHONUNBUFFERED, a write is done when a part of it is.
+        left = left[out.write(left) :]
+    out.flush()
+
+
+def _as_json(message: StoredMessage) -> dict[str, Any]:
+    values = {
+        "queue": message.queue,
+        "monoton": message.monoton,
+        **_text("key", message.key),
+        **_text("value", message.value),
+        "headers": dict(message.headers),
+        "published_at": message.published_at.isoformat(timespec="milliseconds"),
+    }
+    if isinstance(message, Message):
+        values |= {
+            "group": message.group,
+            "delivery_count": message.delivery_count,
+            "receipt": message.receipt,
+            "lease_until": message.lease_until.isoformat(timespec="milliseconds"),
+        }
+    return values
+
+
+def _text(name: str, data: bytes | None) -> dict[str, str | None]:
+    try:
+        return {name: None if data is None else data.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": b64encode(data or b"").decode()}
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise OptionError(f"--header must be name=value, not {text!r}")
+    return name, value
+
+
+def _parsed(option: str, kind: Kind[T], text: str) -> T:
+    try:
+        return kind.parse(text)
+    except OptionError as error:
+        raise OptionError(f"{option}: {error}") from error
+    except ValueError as error:
+        raise OptionError(f"{option} must be {kind.name}, not {text!r}") from error

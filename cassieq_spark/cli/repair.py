@@ -1,0 +1,85 @@
+"""``cassieq repair``: what the sweep did; it is run by ``jobs/repair.py``."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from cassieq_spark.cli.connection import with_connection
+from cassieq_spark.repair.history import PastRun, read_history
+from cassieq_spark.repair.report import Outcome
+from cassieq_spark.store import open_store
+from cassieq_spark.store.connection import ConnectionOptions
+
+app = typer.Typer(help="See what the sweep did.", no_args_is_help=True)
+
+_GOOD = {Outcome.DONE, Outcome.RUNNING}
+
+
+@app.callback()
+def repair() -> None:
+    """See what the sweep did."""
+
+
+@app.command()
+@with_connection
+def history(
+    *,
+    connection: ConnectionOptions,
+    limit: Annotated[int, typer.Option(help="Most runs to show.", min=1)] = 20,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+) -> None:
+    """Show the last runs of the sweep, the latest first."""
+    store = open_store(connection)
+    try:
+        runs = read_history(store, limit)
+    finally:
+        store.close()
+    if as_json:
+        typer.echo(json.dumps([_to_json(run) for run in runs]))
+        return
+    console = Console()
+    if not runs:
+        console.print("No sweep has run yet, or none that is remembered: jobs/repair.py")
+        return
+    table = Table("run", "started", "by", "outcome", "took", "steps", "queues", "did")
+    for run in runs:
+        table.add_row(*_cells(run), style="" if run.outcome in _GOOD else "yellow")
+    console.print(table)
+    for run in runs:
+        for problem in run.problems:
+            # Not wrapped, so that it can be searched for.
+            console.print(f"run {run.epoch}: {problem}", markup=False, soft_wrap=True)
+
+
+def _cells(run: PastRun) -> tuple[str, ...]:
+    counts = ", ".join(f"{name} {count:,}" for name, count in (run.counts or {}).items())
+    return (
+        str(run.epoch),
+        run.started_at.astimezone(UTC).isoformat(timespec="seconds"),
+        run.runner,
+        run.outcome,
+        "-" if run.duration is None else f"{run.duration.total_seconds():.1f} s",
+        ", ".join(run.steps),
+        f"{run.queues:,}",
+        counts or "-",
+    )
+
+
+def _to_json(run: PastRun) -> dict[str, Any]:
+    return {
+        "epoch": run.epoch,
+        "runner": run.runner,
+        "started_at": run.started_at.astimezone(UTC).isoformat(timespec="milliseconds"),
+        "outcome": run.outcome,
+        "seconds": None if run.duration is None else run.duration.total_seconds(),
+        "steps": run.steps,
+        "queues": run.queues,
+        "counts": run.counts,
+        "problems": run.problems,
+    }

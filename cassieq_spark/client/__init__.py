@@ -1,0 +1,31 @@
+"""The queue for any Python program: put, receive, settle, without Spark.
+
+    put: values -> Arrow batches -> block -> publish (1 LWT for each call, or producer's batch)
+    receive: lease (1 LWT; none if nothing is there) -> find -> fetch -> messages with receipts
+    settle: receipts -> ranges by lease -> settlement (1 LWT for each lease)
+
+| event | result |
+|---|---|
+| the answer to a put is lost | a serial read tells whether it went in; then it is tried again |
+| a producer's publish fails | every future of that batch has the error |
+| the program dies with messages | they are due again when their lease runs out |
+| a receive fails, or is cancelled, after its lease | what was leased is due again at once |
+| a receipt whose lease is over | returned as stale; nothing changes |
+"""
+
+from __future__ import annotations
+
+from cassieq_spark.client.async_client import AsyncClient, AsyncProducer
+from cassieq_spark.client.client import Client
+from cassieq_spark.client.messages import Message, NewMessage, StoredMessage
+from cassieq_spark.client.producer import Producer
+
+__all__ = [
+    "AsyncClient",
+    "AsyncProducer",
+    "Client",
+    "Message",
+    "NewMessage",
+    "Producer",
+    "StoredMessage",
+]

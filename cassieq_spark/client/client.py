@@ -1,0 +1,516 @@
+"""The client: one object for all queues of a keyspace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime, timedelta
+from functools import partial
+from types import TracebackType
+from typing import Any, Self, TypedDict, Unpack, overload
+
+from cassieq_spark.client.calls import Calls
+from cassieq_spark.client.messages import (
+    A_MOMENT,
+    AT_ONCE,
+    Headers,
+    Message,
+    NewMessage,
+    StoredMessage,
+    check_duration,
+    row_of,
+    visible_from,
+)
+from cassieq_spark.client.producer import (
+    DEFAULT_LINGER,
+    DEFAULT_MAX_BATCH,
+    DEFAULT_MAX_BYTES,
+    Producer,
+    Timed,
+)
+from cassieq_spark.client.publishing import batch_named, message_limit, put_rows, put_stream
+from cassieq_spark.client.receiving import (
+    Receiver,
+    Turns,
+    check_receive,
+    pauses_within,
+    peek_messages,
+)
+from cassieq_spark.client.settlement import by_lease, replace_one, settle_each, settle_one
+from cassieq_spark.delivery.settle import Settlement
+from cassieq_spark.errors import OptionError
+from cassieq_spark.model import DEFAULT_LEASE, QueueDefinition, Range, Ranges
+from cassieq_spark.options.position import StartingPosition
+from cassieq_spark.queues import create_queue, read_queue
+from cassieq_spark.stats import QueueStats, queue_stats
+from cassieq_spark.store import open_store
+from cassieq_spark.store.connection import ConnectionOptions
+from cassieq_spark.store.consistency import Consistency
+from cassieq_spark.store.protocol import Store
+
+DEFAULT_MAX_DELIVERIES = 5
+_REASON_LENGTH = 1000
+
+
+class Connection(TypedDict, total=False):
+    """How to reach Cassandra: the attributes of `ConnectionOptions`, which has the defaults."""
+
+    contact_points: str | Sequence[str]
+    port: int
+    local_dc: str | None
+    username: str | None
+    password: str | None
+    ssl: bool
+    ssl_ca_file: str | None
+    ssl_cert_file: str | None
+    ssl_key_file: str | None
+    ssl_check_hostname: bool
+    secure_connect_bundle: str | None
+    consistency: Consistency
+    keyspace: str
+    protocol_version: int
+    request_timeout: timedelta
+    patience: timedelta
+
+
+def connection_options(given: Connection) -> ConnectionOptions:
+    """Read how to reach Cassandra; contact points may be one text, several of them with commas.
+
+    Raises:
+        OptionError: One of them is malformed.
+    """
+    values: dict[str, Any] = {**given}
+    points = values.get("contact_points")
+    if points is not None:
+        points = points.split(",") if isinstance(points, str) else points
+        values["contact_points"] = tuple(point.strip() for point in points)
+    return ConnectionOptions(**values)
+
+
+class Client:
+    """Puts, receives and settles messages. Safe to use from many threads, and across a fork.
+
+    Each call reads the queue's definition anew, so it sees what was altered. Leaving its ``with``
+    closes it.
+
+    Example:
+        >>> from cassieq_spark.store.memory import MemoryStore
+        >>> with Client.from_store(MemoryStore()) as client:
+        ...     _ = client.create_queue("mail")
+        ...     monoton = client.put("mail", "hello")
+        ...     for message in client.receive("mail", "senders", max=10):
+        ...         print(message.monoton == monoton, message.value)
+        ...         _ = client.ack(message)
+        True b'hello'
+
+    Args:
+        connection: How to reach Cassandra; see `ConnectionOptions`.
+
+    Raises:
+        OptionError: The connection is malformed.
+        ConnectError: Nobody answers at the contact points, or the credentials are refused.
+        MissingSchemaError: The keyspace does not exist.
+    """
+
+    def __init__(self, **connection: Unpack[Connection]) -> None:
+        self._begin(open_store(connection_options(connection)), closes_store=True)
+
+    @classmethod
+    def from_store(cls, store: Store) -> Self:
+        """A client of a store that is open, and stays so: `MemoryStore`, in tests."""
+        client = cls.__new__(cls)
+        client._begin(store, closes_store=False)  # noqa: SLF001 (our own)
+        return client
+
+    def _begin(self, store: Store, *, closes_store: bool) -> None:
+        self._store = store
+        self._closes_store = closes_store
+        self._calls = Calls("client")
+        self._turns: Turns = {}
+
+    def create_queue(  # noqa: PLR0913 (each is a setting of its own, by name)
+        self,
+        queue: str,
+        *,
+        lease: timedelta = DEFAULT_LEASE,
+        max_deliveries: int = DEFAULT_MAX_DELIVERIES,
+        dead_letter_queue: str | None = None,
+        drop_dead: bool = False,
+        strict_fifo: bool = False,
+        retention: timedelta | None = None,
+    ) -> QueueDefinition:
+        """Create a queue, and its dead-letter queue. Two LWTs for each.
+
+        Args:
+            queue: Its name.
+            lease: How long a receiver holds messages unless it says otherwise; whole seconds.
+            max_deliveries: After so many, a message is dead; 0 for never.
+            dead_letter_queue: Where dead messages go; None: ``<queue>.dead``.
+            drop_dead: Have no dead-letter queue: drop them.
+            strict_fifo: Whether a group is given no message before the ones below it are settled.
+            retention: How long a message is kept for groups that have not consumed it; whole
+                seconds. None: for ever.
+
+        Raises:
+            OptionError: A value is out of range, or contradicts another one.
+            QueueStateError: There is a queue of that name.
+        """
+        if dead_letter_queue and (drop_dead or not max_deliveries):
+            raise OptionError(
+                f"dead_letter_queue {dead_letter_queue!r} goes neither with drop_dead nor with "
+                "max_deliveries 0: leave it out"
+            )
+        target = dead_letter_queue or f"{queue}.dead"
+        with self._calls:
+            return create_queue(
+                self._store,
+                queue,
+                lease=lease,
+                max_deliveries=max_deliveries,
+                dead_letter_queue=None if drop_dead or not max_deliveries else target,
+                strict_fifo=strict_fifo,
+                retention=retention,
+            )
+
+    def queue(self, queue: str) -> QueueDefinition:
+        """How a queue is defined. One read.
+
+        Raises:
+            QueueStateError: There is no such queue.
+        """
+        with self._calls:
+            return read_queue(self._store, queue)
+
+    def stats(self, queue: str) -> QueueStats:
+        """What a queue holds, and what each group is owed: exact. A few reads for each group.
+
+        Raises:
+            QueueStateError: There is no such queue.
+        """
+        with self._calls:
+            return queue_stats(self._store, read_queue(self._store, queue).queue_id)
+
+    def put(  # noqa: PLR0913 (each is a property of the message, by name)
+        self,
+        queue: str,
+        value: bytes | str,
+        *,
+        key: bytes | str | None = None,
+        headers: Headers | None = None,
+        delay: timedelta | None = None,
+        visible_at: datetime | None = None,
+    ) -> int:
+        """Put one message. One LWT, a write, a few reads; for many messages, use `producer`.
+
+        Args:
+            queue: Name of the queue.
+            value: Its body; text is stored as UTF-8.
+            key: Whatever the program wants to know it by.
+            headers: Names with values.
+            delay: How long after it is published it is delivered, at the earliest.
+            visible_at: When it is delivered, at the earliest; aware.
+
+        Returns:
+            Its monoton: it is visible.
+
+        Raises:
+            MessageError: The queue does not take such a message.
+            OptionError: The delay is out of range, or contradicts the instant.
+            QueueStateError: There is no such queue.
+            OutcomeUnknownError: The answer was lost, and so was every trace that could tell.
+            StoreError: Cassandra failed; if it is retryable, nothing is visible or ever will be.
+        """
+        visible = visible_from(delay, visible_at)
+        row = row_of(NewMessage(value, key, headers), limit=message_limit(queue))
+        return self._put_rows(queue, [(row, visible)])[0]
+
+    @overload
+    def put_many(
+        self,
+        queue: str,
+        messages: Iterable[bytes | str | NewMessage],
+        *,
+        delay: timedelta | None = None,
+        visible_at: datetime | None = None,
+    ) -> Range: ...
+
+    @overload
+    def put_many(
+        self,
+        queue: str,
+        messages: Iterable[bytes | str | NewMessage],
+        *,
+        delay: timedelta | None = None,
+        visible_at: datetime | None = None,
+        txn_app_id: str | None,
+        txn_version: int | None,
+    ) -> Range | None: ...
+
+    def put_many(  # noqa: PLR0913 (what to put, and how, by name)
+        self,
+        queue: str,
+        messages: Iterable[bytes | str | NewMessage],
+        *,
+        delay: timedelta | None = None,
+        visible_at: datetime | None = None,
+        txn_app_id: str | None = None,
+        txn_version: int | None = None,
+    ) -> Range | None:
+        """Put messages that become visible together, or never. One LWT, whatever their number.
+
+        They are written as they come: memory holds a chunk or two of them.
+
+        Args:
+            queue: Name of the queue.
+            messages: Values, or messages with more than that.
+            delay: How long after they are published they are delivered, at the earliest.
+            visible_at: When they are delivered, at the earliest; aware.
+            txn_app_id: With ``txn_version``: names the writer, so that a call that is repeated
+                under the same version publishes once.
+            txn_version: Number of this call, higher than those before it.
+
+        Returns:
+            Their monotons, in order; empty if there were no messages. With ``txn_app_id``, None if
+            this version, or a later one, was published before: nothing was written.
+
+        Raises:
+            MessageError: The queue does not take one of the messages; nothing is visible.
+            OptionError: A delay, or the name of the batch, is not valid.
+            QueueStateError: There is no such queue.
+            NotAppliedError: It took longer than the sweep allows; nothing is visible.
+            OutcomeUnknownError: The answer was lost, and so was every trace that could tell.
+        """
+        batch = batch_named(txn_app_id, txn_version)
+        visible = visible_from(delay, visible_at)
+        with self._calls:
+            return put_stream(
+                self._store,
+                read_queue(self._store, queue),
+                messages,
+                visible=visible,
+                batch=batch,
+            )
+
+    def producer(
+        self,
+        queue: str,
+        *,
+        linger: timedelta = DEFAULT_LINGER,
+        max_batch: int = DEFAULT_MAX_BATCH,
+        max_bytes: int = DEFAULT_MAX_BYTES,
+    ) -> Producer:
+        """Make a producer, which gathers the puts of many threads. One read; see `Producer`.
+
+        Args:
+            queue: Name of the queue.
+            linger: How long the first message of a batch waits for others.
+            max_batch: Most messages of a batch.
+            max_bytes: Most bytes of a batch, unless it is a single message.
+
+        Raises:
+            OptionError: A value is out of range.
+            QueueStateError: There is no such queue.
+        """
+        self.queue(queue)
+        return Producer(
+            partial(self._put_rows, queue),
+            queue,
+            limit=message_limit(queue),
+            linger=linger,
+            max_batch=max_batch,
+            max_bytes=max_bytes,
+        )
+
+    def receive(
+        self,
+        queue: str,
+        group: str,
+        *,
+        max: int = 1,  # noqa: A002 (the word that a user looks for)
+        wait: timedelta = AT_ONCE,
+        lease: timedelta | None = None,
+    ) -> list[Message]:
+        """Lease messages. One LWT, whatever their number, and some reads; no LWT if none is there.
+
+        They are this program's until `Message.lease_until`; what is not settled or extended by
+        then is delivered again. A call returns either fresh messages or some of those that come
+        again. What was delivered too often is dead-lettered.
+
+        Args:
+            queue: Name of the queue.
+            group: Name of the consumer group; made if there is none, from the earliest message on.
+            max: Most messages.
+            wait: How long to wait for the first one: about four reads a second.
+            lease: How long they are held; None: as long as the queue says.
+
+        Returns:
+            Messages in the order of their monotons; none if none came in time, or the client was
+            closed meanwhile.
+
+        Raises:
+            OptionError: A value is out of range.
+            QueueStateError: There is no such queue, or the group was deleted meanwhile.
+            StoreError: Cassandra failed; what was leased is due again, at once if possible.
+        """
+        check_receive(max, wait, lease)
+        pauses = pauses_within(wait)
+        with self._calls:
+            receiver = self.receiver(queue, group, limit=max, lease=lease)
+            while True:
+                messages = receiver.look()
+                pause = None if messages else next(pauses, None)
+                if pause is None or not self._calls.pause(pause):
+                    return messages
+
+    def receiver(self, queue: str, group: str, *, limit: int, lease: timedelta | None) -> Receiver:
+        """What one `receive` is made of, for those who wait in another way. A read or three."""
+        return Receiver(self._store, self._turns, queue, group, limit=limit, lease=lease)
+
+    def ack(self, *messages: Message | str) -> list[str]:
+        """Settle messages: they are done. One LWT for each lease, and a few reads.
+
+        Args:
+            messages: Messages or their receipts, of any leases and queues.
+
+        Returns:
+            The receipts that were stale, of messages that are with others by now, or were settled
+            before; nothing happened to those.
+
+        Raises:
+            MessageError: One of them is no message and no receipt; nothing is settled.
+            QueueStateError: One of their queues or groups does not exist.
+            StoreError: Cassandra failed; it does no harm to repeat the call.
+        """
+        return self._settle(messages, lambda monotons: Settlement(acked=monotons))
+
+    def release(self, *messages: Message | str, delay: timedelta = AT_ONCE) -> list[str]:
+        """Give messages back, to be delivered again. One LWT for each lease; see `ack`.
+
+        Args:
+            messages: Messages or their receipts, of any leases and queues.
+            delay: How much later they are delivered again, at the earliest.
+
+        Raises:
+            OptionError: The delay is out of range.
+        """
+        check_duration("delay", delay)
+        return self._settle(messages, lambda monotons: Settlement(released={delay: monotons}))
+
+    def extend(self, *messages: Message | str, by: timedelta) -> list[str]:
+        """Hold messages longer: until ``by`` from now on. One LWT for each lease; see `ack`.
+
+        Args:
+            messages: Messages or their receipts, of any leases and queues.
+            by: How long from now on.
+
+        Raises:
+            OptionError: ``by`` is out of range.
+        """
+        check_duration("by", by, least=A_MOMENT)
+        return self._settle(messages, lambda monotons: Settlement(extended={by: monotons}))
+
+    def reject(self, *messages: Message | str, reason: str) -> list[str]:
+        """Dead-letter messages, however often they were delivered. Three LWTs for each lease.
+
+        See `ack`. They are dropped if the queue has no dead-letter queue.
+
+        Args:
+            messages: Messages or their receipts, of any leases and queues.
+            reason: What is wrong with them, for whoever looks at the dead letters; its first
+                thousand characters are kept.
+
+        Raises:
+            OptionError: The reason is empty.
+        """
+        if not reason.strip():
+            raise OptionError("a message is rejected for a reason: say what is wrong with it")
+        reason = reason[:_REASON_LENGTH]
+        return self._settle(messages, lambda monotons: Settlement(rejected={reason: monotons}))
+
+    def replace(
+        self,
+        message: Message | str,
+        value: bytes | str,
+        *,
+        key: bytes | str | None = None,
+        headers: Headers | None = None,
+        delay: timedelta = AT_ONCE,
+    ) -> list[str]:
+        """Put another message, at the end of the queue, and ack this one. Three LWTs; see `ack`.
+
+        Nothing is put for a message that is stale. A crash half way leaves both; so may a lease
+        that runs out meanwhile, which is in the log.
+
+        Args:
+            message: The message or its receipt.
+            value: Body of the new one.
+            key: Key of the new one; the old one's is not taken over.
+            headers: Headers of the new one; the old one's are not taken over.
+            delay: How much later it is delivered, at the earliest.
+
+        Raises:
+            MessageError: The queue does not take such a message.
+            OptionError: The delay is out of range.
+        """
+        check_duration("delay", delay)
+        leases = by_lease([message])
+        (queue,) = (lease.queue for lease in leases)
+        row = row_of(NewMessage(value, key, headers), limit=message_limit(queue))
+        with self._calls:
+            return settle_each(
+                self._store, leases, partial(replace_one, self._store, row=row, delay=delay)
+            )
+
+    def peek(
+        self,
+        queue: str,
+        *,
+        max: int = 10,  # noqa: A002 (the word that a user looks for)
+        start: StartingPosition = "earliest",
+    ) -> list[StoredMessage]:
+        """Look at messages, whoever has them or has settled them; leases nothing. A few reads.
+
+        Args:
+            queue: Name of the queue.
+            max: Most messages.
+            start: Where to begin: at what still exists, a monoton, or an instant.
+
+        Returns:
+            Messages in the order of their monotons.
+
+        Raises:
+            OptionError: ``max`` is below 1.
+            QueueStateError: There is no such queue, or no such monoton yet.
+        """
+        with self._calls:
+            return peek_messages(
+                self._store, read_queue(self._store, queue), limit=max, start=start
+            )
+
+    def close(self) -> None:
+        """Refuse new calls, wait for those under way, and disconnect; waiting `receive` end."""
+        if self._calls.close() and self._closes_store:
+            self._store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _put_rows(self, queue: str, rows: Sequence[Timed]) -> Sequence[int]:
+        with self._calls:
+            return put_rows(self._store, queue, rows)
+
+    def _settle(
+        self, messages: Iterable[Message | str], settlement_of: Callable[[Ranges], Settlement]
+    ) -> list[str]:
+        leases = by_lease(messages)
+        with self._calls:
+            return settle_each(
+                self._store, leases, partial(settle_one, self._store, settlement_of)
+            )

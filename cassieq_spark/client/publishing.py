@@ -1,0 +1,100 @@
+"""Putting: rows into blocks, and one publish that makes all of them visible."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from cassieq_spark.blocks import write_block
+from cassieq_spark.client.messages import NewMessage, Row, Visible, batches_of, row_of, schema_of
+from cassieq_spark.errors import InvariantError, OptionError
+from cassieq_spark.ledger.publish import publish
+from cassieq_spark.ledger.read import read_last_batch
+from cassieq_spark.model import Draft, QueueDefinition, Range, SinkBatch
+from cassieq_spark.options import SinkOptions
+from cassieq_spark.queues import read_queue
+from cassieq_spark.store.protocol import Store
+
+
+def message_limit(queue: str) -> int:
+    """Most bytes that a message may have, with its key and headers."""
+    return SinkOptions(queue=queue).max_message_bytes
+
+
+def batch_named(app: str | None, version: int | None) -> SinkBatch | None:
+    """The name under which a batch is published once; None for a batch without one.
+
+    It is the one that Spark's batch write with the same ``txnAppId`` and ``txnVersion`` has.
+
+    Raises:
+        OptionError: One is given without the other, or is out of range.
+    """
+    if app is None and version is None:
+        return None
+    if not app or version is None or version < 0:
+        raise OptionError(
+            "txn_app_id and txn_version name a batch together: give a name that is not empty and "
+            f"a number from 0 on, or neither, not {app!r} and {version!r}"
+        )
+    return SinkBatch(f"app:{app}", version)
+
+
+def put_stream(
+    store: Store,
+    queue: QueueDefinition,
+    messages: Iterable[bytes | str | NewMessage],
+    *,
+    visible: Visible = None,
+    batch: SinkBatch | None = None,
+) -> Range | None:
+    """Write messages as they come, then publish all of them at once. One LWT and a few reads.
+
+    Returns:
+        Their monotons, an empty range if there were no messages; None if the batch was published
+        before, so that nothing was written.
+    """
+    if batch is not None:
+        last = read_last_batch(store, queue.queue_id, batch.sink)
+        if last is not None and last >= batch.batch_id:
+            return None
+    limit = message_limit(queue.name)
+    rows = (
+        row_of(message, limit=limit, what=f"message {number} (counted from 0)")
+        for number, message in enumerate(messages)
+    )
+    draft = _write(store, queue, batches_of(rows), visible)
+    if not draft.count:
+        return Range(0, 0)
+    return publish(store, queue.queue_id, [draft], batch=batch).monotons
+
+
+def put_rows(store: Store, queue: str, rows: Sequence[tuple[Row, Visible]]) -> list[int]:
+    """Publish rows at once, a block for each time of delivery; there must be one. One LWT.
+
+    Returns:
+        The monoton of each row; those of one time of delivery are in their order.
+    """
+    definition = read_queue(store, queue)
+    dealt: defaultdict[Visible, list[int]] = defaultdict(list)
+    for index, (_, visible) in enumerate(rows):
+        dealt[visible].append(index)
+    drafts = []
+    for visible, indices in dealt.items():
+        part = [rows[index][0] for index in indices]
+        drafts.append(_write(store, definition, batches_of(part, schema_of(part)), visible))
+    published = publish(store, definition.queue_id, drafts).monotons
+    if published is None:
+        raise InvariantError(f"queue {definition.queue_id}: a publish without a name came to none")
+    order = [index for indices in dealt.values() for index in indices]
+    monotons = dict(zip(order, range(published.start, published.stop), strict=True))
+    return [monotons[index] for index in range(len(rows))]
+
+
+def _write(
+    store: Store, queue: QueueDefinition, batches: Iterable[pa.RecordBatch], visible: Visible
+) -> Draft:
+    draft = write_block(store, queue, batches, SinkOptions(queue=queue.name))
+    return replace(draft, visible=visible)

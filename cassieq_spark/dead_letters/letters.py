@@ -1,0 +1,169 @@
+"""Dead letters: what their headers say, and which of them are meant. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import islice
+
+from cassieq_spark.dead_letters.burial import HEADER
+from cassieq_spark.model import Range, Ranges
+
+#: Header of a message that was redriven: how often so far.
+REDRIVES = HEADER + "redrives"
+
+#: The headers of a message as Arrow hands them over; None if it has none.
+Headers = Sequence[tuple[str, str | None]] | None
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A message of a dead-letter queue; None is what its headers do not tell, or not legibly.
+
+    Attributes:
+        monoton: In the dead-letter queue.
+        origin_queue: Where it could not be processed; None if it is no dead letter at all.
+        origin_group: By which consumer group.
+        reason: Why it is dead.
+        dead_lettered_at: When it came to the dead-letter queue.
+    """
+
+    monoton: int
+    origin_queue: str | None = None
+    origin_group: str | None = None
+    reason: str | None = None
+    dead_lettered_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter:
+    """Which dead letters are meant: those for which all holds that is not None.
+
+    Attributes:
+        origin: They come from this queue.
+        group: This consumer group could not process them.
+        reason: Their reason has this text in it, in whatever case of letters.
+        since: They were dead-lettered at this instant or later.
+        until: They were dead-lettered before this instant.
+    """
+
+    origin: str | None = None
+    group: str | None = None
+    reason: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+    def takes(self, letter: DeadLetter) -> bool:
+        """Whether this one is meant. What a letter does not tell is never what is asked for."""
+        at = letter.dead_lettered_at
+        return (
+            (self.origin is None or letter.origin_queue == self.origin)
+            and (self.group is None or letter.origin_group == self.group)
+            and (self.reason is None or self.reason.casefold() in (letter.reason or "").casefold())
+            and (self.since is None or (at is not None and self.since <= at))
+            and (self.until is None or (at is not None and at < self.until))
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Pile:
+    """Dead letters of one origin and reason.
+
+    Attributes:
+        origin_queue, origin_group, reason: What they share.
+        monotons: Where they are in the dead-letter queue; at least one.
+        first, last: When the first and the last of them were dead-lettered; None if none tells.
+    """
+
+    origin_queue: str | None
+    origin_group: str | None
+    reason: str | None
+    monotons: Ranges
+    first: datetime | None
+    last: datetime | None
+
+
+def read_letter(monoton: int, headers: Headers) -> DeadLetter:
+    """Read what the headers of a message say.
+
+    >>> read_letter(7, [("cassieq.origin-queue", "orders"), ("own", "x")]).origin_queue
+    'orders'
+    """
+    told = {
+        name.removeprefix(HEADER): value
+        for name, value in headers or ()
+        if name.startswith(HEADER)
+    }
+    return DeadLetter(
+        monoton,
+        told.get("origin-queue"),
+        told.get("origin-group"),
+        told.get("reason"),
+        _instant(told.get("dead-lettered-at")),
+    )
+
+
+def revived(headers: Headers) -> list[tuple[str, str | None]]:
+    """The headers of a dead letter that goes back: its own, and how often it went back so far.
+
+    >>> revived([("own", "x"), ("cassieq.reason", "r"), ("cassieq.redrives", "2")])
+    [('own', 'x'), ('cassieq.redrives', '3')]
+    """
+    own = [(name, value) for name, value in headers or () if not name.startswith(HEADER)]
+    before = dict(headers or ()).get(REDRIVES) or ""
+    count = int(before) if before.isascii() and before.isdecimal() else 0
+    return [*own, (REDRIVES, str(count + 1))]
+
+
+def pile_up(
+    letters: Iterable[DeadLetter], wanted: Filter, *, limit: int | None = None
+) -> tuple[Pile, ...]:
+    """Gather the letters that are meant by origin and reason.
+
+    Args:
+        letters: In the order of their monotons.
+        wanted: Which are meant.
+        limit: Most to gather, the first ones; None for all.
+    """
+    piles: dict[tuple[str | None, str | None, str | None], _Pile] = {}
+    for letter in islice(filter(wanted.takes, letters), limit):
+        key = (letter.origin_queue, letter.origin_group, letter.reason)
+        piles.setdefault(key, _Pile()).add(letter)
+    in_order = sorted(piles.items(), key=lambda pile: [part or "" for part in pile[0]])
+    return tuple(Pile(*key, *pile.done()) for key, pile in in_order)
+
+
+def union(*every: Ranges) -> Ranges:
+    """All the monotons of several ranges."""
+    return Ranges.of(*(part for each in every for part in each))
+
+
+@dataclass(slots=True)
+class _Pile:
+    """A pile in the making; its runs are pairs of start and stop."""
+
+    runs: list[list[int]] = field(default_factory=list)
+    instants: list[datetime] = field(default_factory=list)
+
+    def add(self, letter: DeadLetter) -> None:
+        if self.runs and self.runs[-1][1] == letter.monoton:
+            self.runs[-1][1] += 1
+        else:
+            self.runs.append([letter.monoton, letter.monoton + 1])
+        if letter.dead_lettered_at is not None:
+            instants = [*self.instants, letter.dead_lettered_at]
+            self.instants = [min(instants), max(instants)]
+
+    def done(self) -> tuple[Ranges, datetime | None, datetime | None]:
+        monotons = Ranges(tuple(Range(start, stop) for start, stop in self.runs))
+        first, last = self.instants or (None, None)
+        return monotons, first, last
+
+
+def _instant(text: str | None) -> datetime | None:
+    try:
+        instant = datetime.fromisoformat(text or "")
+    except ValueError:
+        return None
+    return instant if instant.tzinfo else None

@@ -1,0 +1,75 @@
+"""Purging dead letters: they count as settled, and the sweep deletes them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass
+from uuid import uuid4
+
+from cassieq_spark.dead_letters.claims import open_admin_group
+from cassieq_spark.dead_letters.survey import Survey, Wait, Watch, unwatched
+from cassieq_spark.dead_letters.take import WINDOW, batches_of, take
+from cassieq_spark.store.protocol import Store
+
+logger = logging.getLogger(__name__)
+
+#: Dead letters were given up.
+PURGED = "dead.purged"
+
+
+@dataclass(frozen=True, slots=True)
+class PurgeReport:
+    """What a run has purged.
+
+    Attributes:
+        purged: How many messages.
+        missed: How many others had taken meanwhile, or hold.
+        is_stopped: Whether it was stopped before its end.
+    """
+
+    purged: int
+    missed: int
+    is_stopped: bool
+
+
+def purge(
+    store: Store,
+    found: Survey,
+    *,
+    wait: Wait | None = None,
+    watch: Watch = unwatched,
+) -> PurgeReport:
+    """Let go of dead letters for good. One LWT for those of each window of 4096 monotons.
+
+    Args:
+        store: Where the queues are kept.
+        found: Which dead letters, as `survey` found them.
+        wait: Asked before each batch, with 0 seconds, whether to stop.
+        watch: Told how far it is.
+
+    Raises:
+        ContentionError: Lost to others again and again.
+    """
+    queue_id = found.queue.queue_id
+    delivery = open_admin_group(store, queue_id, is_needed=bool(found.piles))
+    if delivery is None:
+        return PurgeReport(0, 0, is_stopped=False)
+    wait = wait or threading.Event().wait
+    total, purged, missed, is_stopped = found.monotons.count, 0, 0, False
+    for wanted in batches_of(found.monotons, WINDOW):
+        watch("purging", purged + missed, total)
+        is_stopped = wait(0)
+        if is_stopped:
+            break
+        taken = take(delivery, wanted, token=uuid4, length=None)
+        count = taken.monotons.count if taken else 0
+        purged, missed = purged + count, missed + wanted.count - count
+        if taken:
+            logger.info(
+                "%s: dead letters %s were purged",
+                delivery,
+                taken.monotons,
+                extra={"action": PURGED, "queue": queue_id, "count": count},
+            )
+    return PurgeReport(purged, missed, is_stopped)

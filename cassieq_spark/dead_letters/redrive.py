@@ -1,0 +1,238 @@
+"""Redriving dead letters: published where they came from, once, and only then let go of."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import pyarrow as pa
+
+from cassieq_spark.blocks import write_block
+from cassieq_spark.dead_letters.claims import (
+    ADMIN_GROUP,
+    ack_claim,
+    batch_of,
+    is_published,
+    open_admin_group,
+    token_for,
+)
+from cassieq_spark.dead_letters.letters import Pile, revived, union
+from cassieq_spark.dead_letters.read import read_messages
+from cassieq_spark.dead_letters.survey import Survey, Wait, Watch, unwatched
+from cassieq_spark.dead_letters.take import Taken, batches_of, take
+from cassieq_spark.delivery.lease import Delivery
+from cassieq_spark.errors import OptionError, QueueStateError
+from cassieq_spark.ledger.publish import publish
+from cassieq_spark.ledger.read import read_groups
+from cassieq_spark.model import QueueDefinition, Ranges
+from cassieq_spark.options import SinkOptions
+from cassieq_spark.queues import read_queue
+from cassieq_spark.store.protocol import Store
+
+logger = logging.getLogger(__name__)
+
+#: Dead letters were published again.
+REDRIVEN = "dead.redriven"
+#: Dead letters that took too long to publish were given back by another run.
+TAKEN_OVER = "dead.taken_over"
+
+#: Messages in one publish, at the most.
+BATCH = 1024
+_HEADERS = pa.map_(pa.string(), pa.string())
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where dead letters are to go."""
+
+    target: QueueDefinition
+    monotons: Ranges
+
+
+@dataclass(frozen=True, slots=True)
+class RedriveReport:
+    """What a run has redriven.
+
+    Attributes:
+        redriven: How many messages, by the queue that they went to.
+        missed: How many others had taken meanwhile, or hold.
+        is_stopped: Whether it was stopped before its end.
+    """
+
+    redriven: dict[str, int]
+    missed: int
+    is_stopped: bool
+
+
+def plan_routes(
+    store: Store, found: Survey, *, to: str | None = None, force: bool = False
+) -> tuple[Route, ...]:
+    """See where dead letters would go. Two reads for each queue; changes nothing.
+
+    Messages without an origin go nowhere, unless ``to`` says where.
+
+    Args:
+        store: Where the queues are kept.
+        found: Which dead letters.
+        to: Name of the queue that all of them are to go to; None: each to where it came from.
+        force: Also where groups would get messages again that they have processed.
+
+    Raises:
+        OptionError: ``to`` is the dead-letter queue itself.
+        QueueStateError: A queue does not exist; or, without ``force``, has other groups.
+    """
+    if to == found.queue.name:
+        raise OptionError(
+            f"dead letters can't be redriven to {to!r}, which is where they are: name another "
+            "queue, or none for the one that each came from"
+        )
+    piles: dict[str, list[Pile]] = {}
+    for pile in found.piles:
+        if (name := to or pile.origin_queue) is not None:
+            piles.setdefault(name, []).append(pile)
+    routes = []
+    for name, each in piles.items():
+        target = _read_target(store, name)
+        if not force:
+            _check_groups(store, target, each)
+        routes.append(Route(target, union(*(pile.monotons for pile in each))))
+    return tuple(routes)
+
+
+def redrive(  # noqa: PLR0913 (each is a choice of its own, by name)
+    store: Store,
+    found: Survey,
+    *,
+    to: str | None = None,
+    rate: float | None = None,
+    force: bool = False,
+    wait: Wait | None = None,
+    clock: Callable[[], float] = time.monotonic,
+    watch: Watch = unwatched,
+) -> RedriveReport:
+    """Publish dead letters again, and let go of them. Three LWTs for each thousand.
+
+    Each is published once, whatever breaks off and whoever does the same at the same time; see
+    `claims`. Nothing is held between two batches.
+
+    Args:
+        store: Where the queues are kept.
+        found: Which dead letters, as `survey` found them.
+        to: Name of the queue that all of them are to go to; None: each to where it came from.
+        rate: Messages per second, at the most; None for no limit.
+        force: Also where groups would get messages again that they have processed.
+        wait: Waits before each batch, or stops the run.
+        clock: Seconds, for the rate.
+        watch: Told how far it is.
+
+    Raises:
+        OptionError, QueueStateError: See `plan_routes`; nothing is changed.
+        OptionError: The rate is not above 0.
+        ContentionError: Lost to others again and again.
+    """
+    if rate is not None and rate <= 0:
+        raise OptionError(f"a rate must be above 0 messages per second, not {rate}")
+    routes = plan_routes(store, found, to=to, force=force)
+    delivery = open_admin_group(store, found.queue.queue_id, is_needed=bool(routes))
+    if delivery is None:
+        return RedriveReport({}, 0, is_stopped=False)
+    run = _Run(store, found.queue, delivery)
+    wait = wait or threading.Event().wait
+    size = BATCH if rate is None else max(1, min(BATCH, int(rate)))
+    total = sum(route.monotons.count for route in routes)
+    redriven = {route.target.name: 0 for route in routes}
+    due, missed, is_stopped = clock(), 0, False
+    for route, wanted in _batches(routes, size):
+        done = sum(redriven.values())
+        watch("redriving", done + missed, total)
+        is_stopped = wait(max(0.0, due - clock()))
+        if is_stopped:
+            break
+        # Counted anew from each batch: time that was lost is not made up for by a rush.
+        begun = clock()
+        count = run.redrive(route.target, wanted)
+        due = begun + count / rate if rate else begun
+        redriven[route.target.name] += count
+        missed += wanted.count - count
+    return RedriveReport(redriven, missed, is_stopped)
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """One call of `redrive`."""
+
+    store: Store
+    queue: QueueDefinition
+    delivery: Delivery
+
+    def redrive(self, target: QueueDefinition, wanted: Ranges) -> int:
+        """Redrive a batch; how many messages, as others may have some of them."""
+        token = partial(token_for, target.queue_id)
+        claim = take(self.delivery, wanted, token=token, length=self.queue.lease)
+        if claim is None:
+            return 0
+        published = self._publish(target, claim)
+        action, count = (REDRIVEN if published else TAKEN_OVER), claim.monotons.count
+        logger.log(
+            logging.INFO if published else logging.WARNING,
+            "%s: dead letters %s %s queue %r",
+            self.delivery,
+            claim.monotons,
+            "went to" if published else "took so long that another run has them, bound for",
+            target.name,
+            extra={"action": action, "queue": self.queue.queue_id, "count": count},
+        )
+        if not published:
+            return 0
+        ack_claim(self.delivery, claim.lease)
+        return count
+
+    def _publish(self, target: QueueDefinition, claim: Taken) -> bool:
+        """Whether they are published; if not, another run has given them back."""
+        batches = read_messages(self.store, self.queue, claim.monotons)
+        # The largest message allowed grows by its new header.
+        options = SinkOptions(queue=target.name, max_message_bytes=sys.maxsize)
+        draft = write_block(self.store, target, _revived(batches), options)
+        batch = batch_of(self.queue.queue_id, claim.lease)
+        done = publish(self.store, target.queue_id, [draft], batch=batch)
+        return done.monotons is not None or is_published(self.store, target.queue_id, batch)
+
+
+def _read_target(store: Store, name: str) -> QueueDefinition:
+    try:
+        return read_queue(store, name)
+    except QueueStateError as error:
+        raise QueueStateError(
+            f"dead letters can't go to queue {name!r}: {error}; or send them to another one (--to)"
+        ) from error
+
+
+def _check_groups(store: Store, target: QueueDefinition, piles: Sequence[Pile]) -> None:
+    """Raise if a group would get messages again that it has processed."""
+    known = {group.name for group in read_groups(store, target.queue_id)} - {ADMIN_GROUP}
+    # What comes from elsewhere is new to all of them.
+    returning = {pile.origin_group for pile in piles if pile.origin_queue == target.name}
+    others = sorted({other for group in returning for other in known - {group}})
+    if others:
+        raise QueueStateError(
+            f"queue {target.name!r} has other consumer groups than the one that the dead letters "
+            f"come from, and they would get them again: {', '.join(others)}; choose a group and "
+            "send its dead letters to a queue of their own (--to), or force it (--force)"
+        )
+
+
+def _batches(routes: Iterable[Route], size: int) -> Iterator[tuple[Route, Ranges]]:
+    return ((route, batch) for route in routes for batch in batches_of(route.monotons, size))
+
+
+def _revived(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Key and value as they were, with the headers of a message that goes back."""
+    for batch in batches:
+        headers = [revived(given) for given in batch.column("headers").to_pylist()]
+        at = batch.schema.get_field_index("headers")
+        yield batch.set_column(at, "headers", pa.array(headers, _HEADERS))

@@ -1,0 +1,182 @@
+"""Looking at dead letters: which there are, without leasing or changing anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from cassieq_spark.dead_letters.claims import ADMIN_GROUP, read_claims
+from cassieq_spark.dead_letters.letters import (
+    DeadLetter,
+    Filter,
+    Headers,
+    Pile,
+    pile_up,
+    read_letter,
+    union,
+)
+from cassieq_spark.dead_letters.read import read_messages
+from cassieq_spark.delivery.groups import read_group_states
+from cassieq_spark.errors import OptionError, QueueStateError
+from cassieq_spark.ledger.read import read_head
+from cassieq_spark.model import QueueDefinition, Range, Ranges
+from cassieq_spark.queues import list_queues, read_queue
+from cassieq_spark.store.protocol import Store
+
+#: What is being done, how many messages are done, and of how many.
+Watch = Callable[[str, int, int], None]
+#: Waits so many seconds; True: stop. An event's own ``wait`` does so once it is set.
+Wait = Callable[[float], bool]
+
+
+def unwatched(doing: str, done: int, total: int) -> None:
+    """Nobody watches."""
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What there is in a dead-letter queue.
+
+    Attributes:
+        queue: The dead-letter queue.
+        piles: The dead letters that are meant, by origin and reason.
+    """
+
+    queue: QueueDefinition
+    piles: tuple[Pile, ...]
+
+    @property
+    def monotons(self) -> Ranges:
+        """Where they are."""
+        return union(*(pile.monotons for pile in self.piles))
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message of a dead-letter queue, all of it.
+
+    Attributes:
+        queue: Name of the dead-letter queue.
+        monoton: Where it is there.
+        published_at: When it came there.
+        headers, key, value: As they are there.
+    """
+
+    queue: str
+    monoton: int
+    published_at: datetime
+    headers: Headers
+    key: bytes | None
+    value: bytes
+
+
+def survey(
+    store: Store,
+    name: str,
+    wanted: Filter | None = None,
+    *,
+    limit: int | None = None,
+    watch: Watch = unwatched,
+) -> Survey:
+    """See which dead letters there are. Reads the dead-letter queue; changes nothing.
+
+    Args:
+        store: Where the queues are kept.
+        name: A queue: the dead letters that come from it. Or a dead-letter queue: all in it.
+        wanted: Which of them; all if left out.
+        limit: Most to gather, the first ones; None for all.
+        watch: Told how far the reading is.
+
+    Raises:
+        OptionError: The limit is below 1.
+        QueueStateError: There is no such queue, or it has no dead letters and nowhere to put any.
+    """
+    if limit is not None and limit < 1:
+        raise OptionError(f"a limit must be 1 or more, not {limit}")
+    queue, origin = find_dead_letter_queue(store, name)
+    wanted = wanted or Filter()
+    if origin is not None:
+        wanted = replace(wanted, origin=origin)
+    letters = _read_letters(store, queue, read_dead(store, queue), watch)
+    return Survey(queue, pile_up(letters, wanted, limit=limit))
+
+
+def read_message(store: Store, name: str, monoton: int) -> Message:
+    """Read one dead letter, all of it. Changes nothing.
+
+    Args:
+        store: Where the queues are kept.
+        name: As for `survey`.
+        monoton: Where it is in the dead-letter queue.
+
+    Raises:
+        QueueStateError: As for `survey`; or it is not there, or not any more.
+    """
+    queue, _ = find_dead_letter_queue(store, name)
+    dead = read_dead(store, queue)
+    if monoton not in dead:
+        raise QueueStateError(
+            f"queue {queue.name!r} has no dead letter {monoton}: it was redriven or purged, or "
+            f"there never was one; see which there are: cassieq dead list {name}"
+        )
+    at = Ranges.of(Range(monoton, monoton + 1))
+    (row,) = (row for batch in read_messages(store, queue, at) for row in batch.to_pylist())
+    return Message(
+        queue.name, monoton, row["published_at"], row["headers"], row["key"], row["value"]
+    )
+
+
+def find_dead_letter_queue(store: Store, name: str) -> tuple[QueueDefinition, str | None]:
+    """Find where the dead letters are that a name stands for. A few reads.
+
+    Returns:
+        The dead-letter queue; and which queue they are to come from, None for any.
+
+    Raises:
+        QueueStateError: See `survey`.
+    """
+    queue = read_queue(store, name)
+    if queue.dead_letter_queue is not None:
+        return read_queue(store, queue.dead_letter_queue), name
+    named = any(other.dead_letter_queue == name for other in list_queues(store))
+    if named or _begins_with_a_dead_letter(store, queue):
+        return queue, None
+    raise QueueStateError(
+        f"queue {name!r} has no dead-letter queue, and is none: no queue sends its dead letters "
+        "there, and its first message is not one; name a queue that has a dead-letter queue, or a "
+        "dead-letter queue itself: cassieq queue list"
+    )
+
+
+def read_dead(store: Store, queue: QueueDefinition) -> Ranges:
+    """Which messages of a dead-letter queue are neither redriven nor purged. Some reads."""
+    state = read_group_states(store, queue.queue_id).get(ADMIN_GROUP)
+    head = read_head(store, queue.queue_id)
+    if state is None:
+        return Ranges.of(Range(head.finalised, head.next))
+    never_taken = Range(state.head.pointer, max(state.head.pointer, head.next))
+    held = [
+        claim.slot.monotons
+        for claim in read_claims(store, queue.queue_id, state)
+        if not claim.is_published
+    ]
+    return union(Ranges.of(never_taken), *(each.monotons for each in state.waiting), *held)
+
+
+def _begins_with_a_dead_letter(store: Store, queue: QueueDefinition) -> bool:
+    head = read_head(store, queue.queue_id)
+    first = Ranges.of(Range(head.finalised, min(head.next, head.finalised + 1)))
+    letters = _read_letters(store, queue, first, unwatched)
+    return any(letter.origin_queue is not None for letter in letters)
+
+
+def _read_letters(
+    store: Store, queue: QueueDefinition, monotons: Ranges, watch: Watch
+) -> Iterator[DeadLetter]:
+    done, total = 0, monotons.count
+    for batch in read_messages(store, queue, monotons):
+        watch("reading", done, total)
+        numbers = batch.column("monoton").to_pylist()
+        yield from map(read_letter, numbers, batch.column("headers").to_pylist())
+        done += batch.num_rows

@@ -1,0 +1,163 @@
+"""Changes of a group's state in the making: the operations that a plan comes to. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from uuid import UUID
+
+from cassieq_spark.delivery.state import HEAD, GroupState, Slot, Waiting, slot_key, waiting_key
+from cassieq_spark.model import Ranges
+from cassieq_spark.store.protocol import (
+    Delete,
+    Insert,
+    Op,
+    ServerNow,
+    Update,
+    Value,
+    Values,
+    When,
+)
+
+
+@dataclass(slots=True)
+class Changes:
+    """Gathers operations on one state: at most one for each row, each on what was read there.
+
+    Args:
+        state: The group as it was read.
+    """
+
+    state: GroupState
+    _head_values: dict[str, Value | ServerNow] = field(default_factory=dict)
+    _head_when: dict[str, When] = field(default_factory=dict)
+    _slots: dict[int, Op] = field(default_factory=dict)
+    _waiting: list[Op] = field(default_factory=list)
+    _gone: list[Waiting] = field(default_factory=list)
+    _come: list[Waiting] = field(default_factory=list)
+
+    def ops(self) -> tuple[Op, ...]:
+        """All of it, the head first."""
+        if self._gone:
+            self._advance("waiting_from", self.state.head.waiting_from, self._low_end())
+        head = Update(HEAD, self._head_values, when=tuple(self._head_when.values()))
+        return (
+            *((head,) if self._head_values else ()),
+            *self._slots.values(),
+            *self._waiting,
+        )
+
+    def move_pointer(self, pointer: int) -> None:
+        """Offer, or step over, all up to ``pointer``."""
+        if pointer != self.state.head.pointer:
+            self._advance("pointer", self.state.head.pointer, pointer)
+
+    def change_slot(self, slot: Slot, values: Values, *when: When) -> None:
+        """Write columns of a slot that is still under the token that was read there."""
+        under = When("lease", "=", slot.lease)
+        self._slots[slot.number] = Update(slot_key(slot.number), values, when=(under, *when))
+
+    def empty_slot(self, slot: Slot, lease: UUID, *when: When) -> None:
+        """Free a slot: it holds nothing, under a token that nobody else knows, and is due."""
+        self.change_slot(slot, emptied(lease), *when)
+
+    def fill_slot(self, values: Values, *, reuse: Iterable[Slot] = ()) -> int:
+        """Put a lease into a slot: one of those to be emptied, else a free one, else a new one.
+
+        Returns:
+            The number of the slot.
+        """
+        for slot in reuse:
+            self.change_slot(slot, values)
+            return slot.number
+        for slot in self.state.slots:
+            if slot.number not in self._slots and slot.is_free(self.state.now):
+                # It may be its reader's again, if that was slow to extend an empty lease.
+                self.change_slot(slot, values, When("due_at", "<=", ServerNow()))
+                return slot.number
+        number = max([-1, *self._slots, *(slot.number for slot in self.state.slots)]) + 1
+        self._slots[number] = Insert(slot_key(number), values, if_absent=True)
+        return number
+
+    def wait(self, waiting: Waiting) -> None:
+        """Add a waiting row; never below the end under which nobody looks."""
+        self._touch_waiting()
+        self._come.append(waiting)
+        values: dict[str, Value | ServerNow] = {
+            "ranges": str(waiting.monotons),
+            "deliveries": waiting.deliveries,
+        }
+        optional = {
+            "first_at": waiting.first_at,
+            "last_at": waiting.last_at,
+            "reason": waiting.reason,
+        }
+        values |= {name: value for name, value in optional.items() if value is not None}
+        self._waiting.append(Insert(self._key(waiting), values))
+
+    def take_waiting(self, waiting: Waiting) -> None:
+        """Remove a waiting row."""
+        self._touch_waiting()
+        self._gone.append(waiting)
+        self._waiting.append(Delete(self._key(waiting)))
+
+    def replace_waiting(self, waiting: Waiting, left: Ranges) -> None:
+        """Remove a waiting row, and let what is ``left`` of it wait on."""
+        self.take_waiting(waiting)
+        if left:
+            self.wait(
+                Waiting(
+                    waiting.due,
+                    left,
+                    waiting.deliveries,
+                    waiting.first_at,
+                    waiting.last_at,
+                    waiting.reason,
+                )
+            )
+
+    def exclude_others(self) -> None:
+        """Refuse, and be refused by, whatever else does so or changes what waits meanwhile."""
+        self._touch_waiting()
+
+    def earliest(self, due: int) -> int:
+        """A due time (in ms) that a new waiting row may have: ``due`` or a little later."""
+        return max(due, self.state.head.waiting_from)
+
+    def _key(self, waiting: Waiting) -> tuple[str | int, ...]:
+        return waiting_key(waiting.due, waiting.monotons.start)
+
+    def _low_end(self) -> int:
+        """Below which due time no waiting row is left: readers skip the rows deleted there."""
+        state = self.state
+        # Rows beyond those read are due no earlier than the last one read.
+        end = state.now_ms if state.all_waiting else state.waiting[-1].due
+        left = [each.due for each in state.waiting if each not in self._gone]
+        left += [each.due for each in self._come]
+        return max(state.head.waiting_from, min([end, *left]))
+
+    def _touch_waiting(self) -> None:
+        """Condition a change of the waiting rows on nobody else having changed them."""
+        head = self.state.head
+        self._advance("waiting_version", head.waiting_version, head.waiting_version + 1)
+        self._head_when["waiting_from"] = When("waiting_from", "=", head.waiting_from)
+
+    def _advance(self, column: str, old: int, new: int) -> None:
+        self._head_values[column] = new
+        self._head_when[column] = When(column, "=", old)
+
+
+def emptied(lease: UUID) -> dict[str, Value | ServerNow]:
+    """The columns of a slot that holds nothing."""
+    return {"ranges": "", "lease": lease, "due_at": ServerNow()}
+
+
+def handed_out(deliveries: int, first_at: datetime | None) -> dict[str, Value | ServerNow]:
+    """The columns of a slot that tell how often, since when and when it was handed out."""
+    values: dict[str, Value | ServerNow] = {"deliveries": deliveries, "last_at": ServerNow()}
+    if deliveries == 1:
+        values["first_at"] = ServerNow()
+    elif first_at is not None:
+        values["first_at"] = first_at
+    return values

@@ -1,0 +1,55 @@
+"""Queues: what is defined, by name, and what becomes of it.
+
+One row per name, also when the queue is deleted: it says which version the queue has, so that an
+id, ``<name>@<version>``, is never used twice (I10). Each version has a ledger of its own.
+
+    create -> active --purge--> purging (version + 1) -> active
+                 '--delete--> deleting --sweep--> deleted --create--> active (version + 1)
+
+The row says what is wanted, then ledger and groups follow, and what comes last makes it true. So
+each command that broke off is finished by repeating it, or by the next one.
+
+| event | result |
+|---|---|
+| a writer that knew the version before | its publish is refused by the fence: QueueStateError |
+| a reader that did | leases nothing; QueueStateError with its next batch |
+| the command dies | the row says purging or deleting; repeat it; the sweep finishes a deletion |
+| two commands at once | each change of the row is conditioned on the one before |
+| the answer of a change is lost | the row has our token, or not: a serial read tells |
+| a request arrives late | refused: the token in the row, or the gate of the ledger, is another |
+"""
+
+from __future__ import annotations
+
+from cassieq_spark.queues.alter import alter_queue
+from cassieq_spark.queues.create import create_queue
+from cassieq_spark.queues.end import close_versions, delete_queue, mark_retired, purge_queue
+from cassieq_spark.queues.pause import is_paused, pause_queue, resume_queue
+from cassieq_spark.queues.record import (
+    QueueRecord,
+    Status,
+    known,
+    list_queues,
+    list_records,
+    read_queue,
+    read_record,
+)
+
+__all__ = [
+    "QueueRecord",
+    "Status",
+    "alter_queue",
+    "close_versions",
+    "create_queue",
+    "delete_queue",
+    "is_paused",
+    "known",
+    "list_queues",
+    "list_records",
+    "mark_retired",
+    "pause_queue",
+    "purge_queue",
+    "read_queue",
+    "read_record",
+    "resume_queue",
+]

@@ -1,0 +1,162 @@
+"""The row of a queue as a value, and reading it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+
+from cassieq_spark.errors import QueueStateError
+from cassieq_spark.model import QueueDefinition, QueueId
+from cassieq_spark.store.protocol import Row, Store, Values, partition_of_queue
+from cassieq_spark.store.tables import Table
+
+
+class Status(StrEnum):
+    """What a queue's row says of it."""
+
+    ACTIVE = "active"
+    #: The version is new and not open yet; the one before may not be closed yet.
+    PURGING = "purging"
+    #: Gone, but for what the sweep still has to delete.
+    DELETING = "deleting"
+    DELETED = "deleted"
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRecord:
+    """A queue that is or was.
+
+    Attributes:
+        definition: What it is, or was last.
+        status: What becomes of it.
+        retired: Nothing is left of any version up to this one, but for the head of its ledger.
+        change: Token of the last change.
+    """
+
+    definition: QueueDefinition
+    status: Status
+    retired: int
+    change: UUID
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.definition.name
+
+    @property
+    def version(self) -> int:
+        """Its version; with ``PURGING``, the one that it is about to have."""
+        return self.definition.version
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether a queue of that name may be created."""
+        return self.status in {Status.DELETING, Status.DELETED}
+
+    @property
+    def obsolete(self) -> int:
+        """The last version that nobody needs any more; 0 if none.
+
+        A purge still reads the version before the one that it makes.
+        """
+        if self.is_gone:
+            return self.version
+        return max(0, self.version - (2 if self.status is Status.PURGING else 1))
+
+    @property
+    def to_retire(self) -> tuple[QueueId, ...]:
+        """The versions of which something may be left to delete, in order; see `mark_retired`."""
+        versions = range(self.retired + 1, self.obsolete + 1)
+        return tuple(id_of(self.name, version) for version in versions)
+
+
+def id_of(name: str, version: int) -> QueueId:
+    """The id of a version of a queue."""
+    return QueueDefinition(name, version).queue_id
+
+
+def read_record(store: Store, name: str, *, serial: bool = False) -> QueueRecord | None:
+    """Read a queue's row, whatever its status; None if there never was one. One read."""
+    rows = store.read_rows(partition_of_queue(name), serial=serial).rows
+    return record_of(rows[0]) if rows else None
+
+
+def read_queue(store: Store, name: str) -> QueueDefinition:
+    """Read a queue's definition. One read.
+
+    Raises:
+        QueueStateError: There is no active queue of that name.
+    """
+    return active(name, read_record(store, name)).definition
+
+
+def list_queues(store: Store) -> list[QueueDefinition]:
+    """List the active queues by name. Reads the whole table of queues."""
+    return [each.definition for each in list_records(store) if each.status is Status.ACTIVE]
+
+
+def list_records(store: Store) -> list[QueueRecord]:
+    """List all queues that are or were, by name. Reads the whole table of queues."""
+    return sorted(map(record_of, store.scan(Table.QUEUE)), key=lambda record: record.name)
+
+
+def known(name: str, record: QueueRecord | None) -> QueueRecord:
+    """The record, if it is that of a queue which is not gone.
+
+    Raises:
+        QueueStateError: It is gone, or never was.
+    """
+    if record is None or record.is_gone:
+        raise QueueStateError(
+            f"there is no queue {name!r}; create it with: cassieq queue create {name}"
+        )
+    return record
+
+
+def active(name: str, record: QueueRecord | None) -> QueueRecord:
+    """The record, if it is that of an active queue.
+
+    Raises:
+        QueueStateError: It is not.
+    """
+    found = known(name, record)
+    if found.status is Status.PURGING:
+        raise QueueStateError(
+            f"queue {name!r} is being purged; try again in a moment, or, if that broke off, "
+            f"finish it: cassieq queue purge {name}"
+        )
+    return found
+
+
+def record_of(row: Row) -> QueueRecord:
+    """Decode a row."""
+    values: Any = row
+    definition = QueueDefinition(
+        name=values["name"],
+        version=values["version"],
+        bucket_size=values["bucket_size"],
+        chunk_size=values["chunk_size"],
+        lease=timedelta(seconds=values["lease_seconds"]),
+        max_deliveries=values["max_deliveries"],
+        dead_letter_queue=values["dead_letter_queue"] or None,
+        created_at=values["created_at"],
+        strict_fifo=values["strict_fifo"],
+        retention=timedelta(seconds=values["retention_seconds"]) or None,
+    )
+    return QueueRecord(definition, Status(values["status"]), values["retired"], values["change"])
+
+
+def settings_of(queue: QueueDefinition) -> Values:
+    """The columns of a definition, but its name, version and time of creation."""
+    return {
+        "bucket_size": queue.bucket_size,
+        "chunk_size": queue.chunk_size,
+        "lease_seconds": int(queue.lease.total_seconds()),
+        "max_deliveries": queue.max_deliveries,
+        "dead_letter_queue": queue.dead_letter_queue or "",
+        "strict_fifo": queue.strict_fifo,
+        "retention_seconds": int(queue.retention.total_seconds()) if queue.retention else 0,
+    }

@@ -1,0 +1,54 @@
+"""What a definition must be like. Pure."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from cassieq_spark.errors import OptionError
+from cassieq_spark.model import QueueDefinition, validate_name
+
+_SECOND = timedelta(seconds=1)
+#: What an ``int`` column holds, and reason enough not to reckon in eras.
+_LONGEST = timedelta(days=20_000)
+
+
+def validate(queue: QueueDefinition) -> QueueDefinition:
+    """Return the definition if a queue can be so.
+
+    Raises:
+        OptionError: A value is out of range, or contradicts another one.
+    """
+    validate_name("queue", queue.name)
+    if queue.chunk_size < 1 or queue.bucket_size < 1 or queue.bucket_size % queue.chunk_size:
+        raise OptionError(
+            f"bucket size {queue.bucket_size} must be a positive multiple of chunk size "
+            f"{queue.chunk_size}"
+        )
+    _validate_duration("a lease", queue.lease)
+    if queue.max_deliveries < 0:
+        raise OptionError(
+            f"max deliveries must be 0 (no limit) or more, not {queue.max_deliveries}"
+        )
+    if queue.dead_letter_queue is not None:
+        _validate_dead_letter_queue(queue, queue.dead_letter_queue)
+    if queue.retention is not None:
+        _validate_duration("a retention", queue.retention)
+    return queue
+
+
+def _validate_duration(kind: str, length: timedelta) -> None:
+    if not _SECOND <= length <= _LONGEST or length % _SECOND:
+        raise OptionError(
+            f"{kind} must last whole seconds, at least a second and at most {_LONGEST.days} days, "
+            f"not {length}"
+        )
+
+
+def _validate_dead_letter_queue(queue: QueueDefinition, other: str) -> None:
+    validate_name("queue", other)
+    if not queue.max_deliveries:
+        raise OptionError(
+            f"a dead-letter queue needs a limit: give max deliveries, or leave out {other!r}"
+        )
+    if other == queue.name:
+        raise OptionError(f"queue {queue.name!r} can't be its own dead-letter queue")

@@ -1,0 +1,104 @@
+"""One sweep at a time in a keyspace, now or again and again, with a history."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import socket
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
+from functools import partial
+
+from cassieq_spark.errors import StoreError
+from cassieq_spark.lock.bakery import DEFAULT_TTL, Bakery
+from cassieq_spark.lock.holding import holding
+from cassieq_spark.repair.guard import Guard
+from cassieq_spark.repair.history import DEFAULT_KEPT, SWEEP, Recorder
+from cassieq_spark.repair.report import Report
+from cassieq_spark.repair.stop import Stop
+from cassieq_spark.store.protocol import Store
+
+logger = logging.getLogger(__name__)
+
+#: What a run did could not be written down.
+HISTORY_FAILED = "sweep.history_failed"
+
+#: As long as a sweep that died may be taken for one that works.
+_PATIENCE = DEFAULT_TTL + timedelta(seconds=5)
+_JITTER = 0.1
+
+
+def sweep_alone(  # noqa: PLR0913 (each is a choice of its own, by name)
+    store: Store,
+    sweep: Callable[[Guard], Report],
+    *,
+    steps: Sequence[str],
+    stop: Stop,
+    kept: timedelta = DEFAULT_KEPT,
+    patience: timedelta = _PATIENCE,
+) -> Report | None:
+    """Take the lock, sweep, and write down what was done.
+
+    Args:
+        store: Where the queues are kept.
+        sweep: Sweeps until the guard says no.
+        steps: What it is to do, for the history.
+        stop: Ends the wait, and the sweep between two actions.
+        kept: How long the history remembers it; in whole seconds.
+        patience: How long to wait for another sweep to end.
+
+    Returns:
+        None: another one was at work all the time, or ``stop`` was set first.
+    """
+    runner = f"{socket.gethostname()}:{os.getpid()}"
+    bakery = Bakery(store, SWEEP, owner=runner)
+
+    def is_wanted() -> bool:
+        return not stop.is_set()
+
+    with holding(bakery, patience, wanted=is_wanted) as held:
+        if held is None:
+            return None
+        recorder = Recorder(store, held, runner=runner, steps=steps, kept=kept)
+        recorder.begin()
+        begun = time.monotonic()
+        try:
+            report = sweep(Guard(held, is_wanted))
+        except Exception as error:
+            took = timedelta(seconds=time.monotonic() - begun)
+            _record(partial(recorder.fail, error, took))
+            raise
+        report.epoch = held.epoch
+        _record(partial(recorder.end, report))
+        return report
+
+
+def rounds(
+    every: timedelta, stop: Stop, clock: Callable[[], float] = time.monotonic
+) -> Iterator[None]:
+    """Pause until the next run is to begin, again and again, until ``stop`` is set.
+
+    Runs begin ``every`` after one another, give or take a tenth, so that several runners do not
+    keep meeting; the first one, within a tenth of it. A run that takes longer delays the next.
+    """
+    pause = every * random.uniform(0, _JITTER)  # noqa: S311 jitter, not a secret
+    while not stop.wait(pause):
+        begun = clock()
+        yield
+        spread = random.uniform(1 - _JITTER, 1 + _JITTER)  # noqa: S311 the same
+        took = timedelta(seconds=clock() - begun)
+        pause = max(timedelta(0), every * spread - took)
+
+
+def _record(write: Callable[[], None]) -> None:
+    try:
+        write()
+    except StoreError as error:
+        # What was done is done; the report tells of it all the same.
+        logger.warning(
+            "could not write down what the sweep did: %s",
+            error,
+            extra={"action": HISTORY_FAILED},
+        )

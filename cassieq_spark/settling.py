@@ -1,0 +1,114 @@
+"""Settling messages by their lease, with all that follows: burials, replacements."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace as changed
+from datetime import timedelta
+from uuid import UUID
+
+import pyarrow as pa
+
+from cassieq_spark.blocks import write_block
+from cassieq_spark.chunks import check_messages
+from cassieq_spark.dead_letters.burial import bury
+from cassieq_spark.delivery.lease import Delivery
+from cassieq_spark.delivery.settle import Settled, Settlement
+from cassieq_spark.delivery.settle import settle as settle_lease
+from cassieq_spark.ledger.publish import publish
+from cassieq_spark.model import QueueDefinition, Range, Ranges
+from cassieq_spark.options import SinkOptions
+from cassieq_spark.store.protocol import Store
+
+logger = logging.getLogger(__name__)
+
+#: A replacement was published, but others have got the message that it replaces.
+REPLACED_TWICE = "replace.lease_lost"
+
+#: How long messages are held at least while their replacements are being published.
+_HOLD = timedelta(seconds=60)
+
+
+def settle(
+    store: Store, queue: QueueDefinition, group: str, lease: UUID, settlement: Settlement
+) -> Settled:
+    """Settle messages of a lease. One LWT and two reads; a few more for what is rejected.
+
+    Args:
+        store: Where the queue is kept.
+        queue: Which queue.
+        group: Which group.
+        lease: The token that holds the messages.
+        settlement: What is to become of which.
+
+    Raises:
+        ContentionError: Lost to others again and again.
+        QueueStateError: There is no such group.
+    """
+    delivery = Delivery(store, queue.queue_id, group)
+    settled = settle_lease(delivery, lease, settlement)
+    bury(store, queue, delivery, settled.dead)
+    return settled
+
+
+def replace(  # noqa: PLR0913 (whose messages, and what for)
+    store: Store,
+    queue: QueueDefinition,
+    group: str,
+    lease: UUID,
+    replacements: pa.RecordBatch,
+    *,
+    delay: timedelta = timedelta(0),
+) -> Settled:
+    """Publish messages instead of others, which are acked. Three LWTs and some reads.
+
+    The new ones are messages like any other: at the end of the queue, for every group, their
+    deliveries counted anew. First the old ones are held on, so that none is replaced that others
+    have got; then the new ones are published; then the old ones are acked. A crash before that
+    leaves both: the old ones are delivered again when their lease runs out.
+
+    Args:
+        store: Where the queue is kept.
+        queue: Which queue.
+        group: Which group.
+        lease: The token that holds the old messages.
+        replacements: Columns ``monoton`` (of the old message) and ``value``; optionally ``key``
+            and ``headers``.
+        delay: How much later the new ones are delivered, at the earliest.
+
+    Returns:
+        How many were replaced, and which are stale.
+
+    Raises:
+        MessageError: A new message that the queue does not take; nothing has changed then.
+        ContentionError: Lost to others again and again.
+        QueueStateError: There is no such group.
+    """
+    new = replacements.drop_columns(["monoton"])
+    options = SinkOptions(queue=queue.name)
+    check_messages(new, options.max_message_bytes, first_row=0)
+    monotons = replacements.column("monoton").to_pylist()
+    delivery = Delivery(store, queue.queue_id, group)
+    hold = {max(_HOLD, queue.lease): Ranges.of(*(Range(at, at + 1) for at in monotons))}
+    held = settle_lease(delivery, lease, Settlement(extended=hold))
+    live = [at not in held.stale for at in monotons]
+    taken = Ranges.of(*(Range(at, at + 1) for at, ok in zip(monotons, live, strict=True) if ok))
+    if not taken:
+        return held
+    draft = write_block(store, queue, [new.filter(pa.array(live))], options)
+    publish(store, queue.queue_id, [changed(draft, visible=delay or None)])
+    acked = settle_lease(delivery, lease, Settlement(acked=taken))
+    if acked.stale:
+        logger.warning(
+            "%s: messages %s are replaced, but their lease ran out before, so others have got "
+            "them as well",
+            delivery,
+            acked.stale,
+            extra={
+                "action": REPLACED_TWICE,
+                "queue": queue.queue_id,
+                "group": group,
+                "count": acked.stale.count,
+            },
+        )
+    return held

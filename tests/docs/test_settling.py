@@ -1,0 +1,59 @@
+"""The worked example of docs/settling.md does what it says."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from cassieq_spark.blocks import write_block
+from cassieq_spark.ledger.publish import publish
+from cassieq_spark.ledger.read import read_head
+from cassieq_spark.options import SinkOptions
+from cassieq_spark.queues import create_queue, read_queue
+from cassieq_spark.stats import queue_stats
+from cassieq_spark.store import open_store
+from cassieq_spark.store.cassandra.schema import apply_schema
+from cassieq_spark.store.connection import ConnectionOptions
+from tests.support.cassandra_node import CassandraNode
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.spark
+def test_the_worked_example_rejects_releases_and_acks(
+    cassandra_node: CassandraNode, tmp_path: Path
+):
+    text = (ROOT / "docs" / "settling.md").read_text()
+    (example,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+    host = f"{cassandra_node.contact_points[0]}:{cassandra_node.port}"
+    here = f'.option("queue", "orders").option("spark.cassandra.connection.host", "{host}")'
+    program = tmp_path / "example.py"
+    program.write_text(example.replace('.option("queue", "orders")', here))
+    connection = ConnectionOptions(contact_points=(host,))
+    apply_schema(connection)
+    store = open_store(connection)
+    queue = create_queue(store, "orders", max_deliveries=5, dead_letter_queue="orders.dead")
+    values = [f'{{"id": {number}, "total": 1.5}}' for number in range(1, 71)] + ["not JSON"] * 3
+    batch = pa.record_batch({"value": pa.array(values)})
+    draft = write_block(store, queue, [batch], SinkOptions(queue="orders"))
+    publish(store, queue.queue_id, [draft])
+
+    done = subprocess.run(
+        [sys.executable, str(program)],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    (billing,) = queue_stats(store, queue.queue_id).groups
+    assert (billing.depth, billing.waiting) == (10, 10), "every seventh of seventy"
+    assert read_head(store, read_queue(store, "orders.dead").queue_id).next == 3

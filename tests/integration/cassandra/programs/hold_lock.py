@@ -1,0 +1,22 @@
+"""Takes a lock and holds it: for each line it reads, says whether it has it still."""
+
+from __future__ import annotations
+
+import sys
+from datetime import timedelta
+
+from cassieq_spark.lock.bakery import Bakery
+from cassieq_spark.lock.holding import holding
+from cassieq_spark.store import open_store
+from cassieq_spark.store.connection import ConnectionOptions
+
+contact_point, port, keyspace, name, seconds = sys.argv[1:]
+store = open_store(
+    ConnectionOptions(contact_points=(contact_point,), port=int(port), keyspace=keyspace)
+)
+bakery = Bakery(store, name, owner="program", ttl=timedelta(seconds=int(seconds)))
+with holding(bakery, timedelta(minutes=1)) as held:
+    assert held is not None
+    print("entered", held.epoch, flush=True)  # noqa: T201 (read by the test)
+    for _ in sys.stdin:
+        print(held.is_held(), held.confirm(), flush=True)  # noqa: T201

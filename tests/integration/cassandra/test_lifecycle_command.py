@@ -1,0 +1,207 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from cassieq_spark.blocks import new_block_id
+from cassieq_spark.cli import app, lifecycle
+from cassieq_spark.delivery.groups import ensure_group
+from cassieq_spark.delivery.lease import Delivery
+from cassieq_spark.delivery.plan import Wish
+from cassieq_spark.errors import OptionError, QueueStateError
+from cassieq_spark.ledger.publish import publish
+from cassieq_spark.ledger.read import open_ledger, read_groups, read_head
+from cassieq_spark.model import Draft, QueueDefinition, Ranges, SinkBatch
+from cassieq_spark.queues import create_queue, read_queue, read_record
+from cassieq_spark.store.connection import ConnectionOptions
+from cassieq_spark.store.protocol import Store
+
+Command = Callable[..., Result]
+
+
+@pytest.fixture
+def queue_command(connection: ConnectionOptions) -> Command:
+    reach = ["--contact-points", ",".join(connection.contact_points)]
+    reach += ["--port", str(connection.port), "--keyspace", connection.keyspace]
+
+    def run(*arguments: str, said: str | None = None) -> Result:
+        result = CliRunner().invoke(app, ["queue", *arguments, *reach], input=said)
+        if result.exception and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return result
+
+    return run
+
+
+@pytest.fixture
+def queue(cassandra_store: Store) -> QueueDefinition:
+    """A thousand messages, all of them owed to group ``g``."""
+    queue = create_queue(cassandra_store, f"life-{uuid4().hex[:10]}")
+    publish(
+        cassandra_store,
+        queue.queue_id,
+        [Draft(new_block_id(), 1_000)],
+        batch=SinkBatch("app:loader", 7),
+    )
+    ensure_group(cassandra_store, queue.queue_id, "g", starting="earliest")
+    return queue
+
+
+def shown(queue_command: Command, name: str) -> dict[str, Any]:
+    values: dict[str, Any] = json.loads(queue_command("show", name, "--json").stdout)
+    return values
+
+
+def status(queue_command: Command, name: str, *arguments: str) -> str | None:
+    listed: Sequence[dict[str, Any]] = json.loads(
+        queue_command("list", "--json", *arguments).stdout
+    )
+    return next((each["status"] for each in listed if each["queue"] == name), None)
+
+
+def lease(store: Store, queue: QueueDefinition, limit: int) -> list[Ranges]:
+    stop = read_head(store, queue.queue_id).offered_stop
+    wish = Wish(held=None, lease=uuid4(), length=timedelta(minutes=5), limit=limit, stop=stop)
+    batch = Delivery(store, queue.queue_id, "g").ack_and_lease(wish)
+    return [each.monotons for each in batch.leased]
+
+
+def test_a_queue_is_altered(queue_command: Command, queue: QueueDefinition):
+    dead = f"{queue.name}.dead"
+    settings = ["--lease-seconds", "5", "--max-deliveries", "3", "--dead-letter-queue", dead]
+    queue_command("alter", queue.name, *settings, "--retention", "2h")
+
+    values = shown(queue_command, queue.name)
+    assert (values["lease_seconds"], values["max_deliveries"]) == (5, 3)
+    assert (values["dead_letter_queue"], values["retention_seconds"]) == (dead, 7200)
+    assert values["bucket_size"] == queue.bucket_size
+    assert status(queue_command, dead) == "active"
+    queue_command("alter", queue.name, "--drop-dead", "--retention", "0s")
+    values = shown(queue_command, queue.name)
+    assert (values["dead_letter_queue"], values["retention_seconds"]) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ([], "nothing to alter"),
+        (["--bucket-size", "1024"], "the keys of all stored messages"),
+        (["--chunk-size", "64"], "create another queue"),
+        (["--strict-fifo"], "strict order can't be altered"),
+        (["--drop-dead", "--dead-letter-queue", "d"], "does not go with"),
+        (["--lease-seconds", "0"], "at least a second"),
+        (["--dead-letter-queue", "d"], "needs a limit"),
+        (["--retention", "soon"], "--retention must be a duration"),
+    ],
+)
+def test_what_cannot_be_altered_is_refused_with_a_reason(
+    queue_command: Command, queue: QueueDefinition, arguments: list[str], complaint: str
+):
+    before = shown(queue_command, queue.name)
+
+    with pytest.raises(OptionError, match=complaint):
+        queue_command("alter", queue.name, *arguments)
+    assert shown(queue_command, queue.name) == before
+
+
+def test_a_paused_queue_gives_nothing_out_until_it_is_resumed(
+    queue_command: Command, queue: QueueDefinition, cassandra_store: Store
+):
+    assert "is paused." in queue_command("pause", queue.name).stdout
+    assert "is paused already" in queue_command("pause", queue.name).stdout
+    assert shown(queue_command, queue.name)["paused"] is True
+    assert lease(cassandra_store, queue, 10) == []
+    publish(cassandra_store, queue.queue_id, [Draft(new_block_id(), 5)])
+
+    assert "goes on" in queue_command("resume", queue.name).stdout
+    assert "was not paused" in queue_command("resume", queue.name).stdout
+    assert shown(queue_command, queue.name)["paused"] is False
+    assert list(map(str, lease(cassandra_store, queue, 10))) == ["0-10"]
+
+
+def test_a_queue_is_purged_under_its_readers_and_writers(
+    queue_command: Command, queue: QueueDefinition, cassandra_store: Store
+):
+    lease(cassandra_store, queue, 10)
+    with pytest.raises(QueueStateError, match=r"readers of group 'g' .* hold 0-10"):
+        queue_command("purge", queue.name, "--yes")
+
+    assert f"{queue.name}@2" in queue_command("purge", queue.name, "--yes", "--force").stdout
+
+    with pytest.raises(QueueStateError, match="was purged"):
+        publish(cassandra_store, queue.queue_id, [Draft(new_block_id(), 5)])
+    with pytest.raises(QueueStateError, match="was purged"):
+        ensure_group(cassandra_store, queue.queue_id, "new", starting="earliest")
+    assert lease(cassandra_store, queue, 10) == []
+    purged = read_queue(cassandra_store, queue.name)
+    assert [group.name for group in read_groups(cassandra_store, purged.queue_id)] == ["g"]
+    again = [Draft(new_block_id(), 1_000)]
+    batch = SinkBatch("app:loader", 7)
+    assert publish(cassandra_store, purged.queue_id, again, batch=batch).monotons is None
+    publish(cassandra_store, purged.queue_id, [Draft(new_block_id(), 5)])
+    ensure_group(cassandra_store, purged.queue_id, "g", starting="latest")
+    assert list(map(str, lease(cassandra_store, purged, 10))) == ["0-5"]
+
+
+def test_a_deleted_queue_is_listed_until_nothing_is_left_and_can_be_made_anew(
+    queue_command: Command, queue: QueueDefinition, cassandra_store: Store
+):
+    assert "is deleted" in queue_command("delete", queue.name, "--yes").stdout
+
+    assert status(queue_command, queue.name) == "deleting"
+    with pytest.raises(QueueStateError, match="was deleted"):
+        publish(cassandra_store, queue.queue_id, [Draft(new_block_id(), 5)])
+    with pytest.raises(QueueStateError, match="there is no queue"):
+        queue_command("show", queue.name)
+    assert f"{queue.name}@2" in queue_command("create", queue.name, "--drop-dead").stdout
+    assert not open_ledger(cassandra_store, queue.queue_id)
+    assert lease(cassandra_store, queue, 10) == []
+    record = read_record(cassandra_store, queue.name)
+    assert record is not None
+    assert record.to_retire == (queue.queue_id,)
+
+
+def test_a_queue_that_others_need_is_deleted_by_force_only(queue_command: Command):
+    name = f"life-{uuid4().hex[:10]}"
+    queue_command("create", name)
+
+    with pytest.raises(QueueStateError, match=f"takes the dead letters of {name}; "):
+        queue_command("delete", f"{name}.dead", "--yes")
+    queue_command("delete", f"{name}.dead", "--yes", "--force")
+
+    assert status(queue_command, f"{name}.dead") == "deleting"
+    assert status(queue_command, name) == "active"
+
+
+@pytest.mark.parametrize("command", ["purge", "delete"])
+def test_nothing_is_thrown_away_unless_somebody_said_so(
+    queue_command: Command,
+    queue: QueueDefinition,
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
+):
+    with pytest.raises(OptionError, match="give --yes"):
+        queue_command(command, queue.name)
+    monkeypatch.setattr(lifecycle, "is_interactive", lambda: True)
+
+    declined = queue_command(command, queue.name, said="n\n")
+
+    assert "which stores 1,000 message(s) for 1 group(s)?" in declined.stdout
+    assert declined.exit_code == 1
+    assert status(queue_command, queue.name) == "active"
+    assert queue_command(command, queue.name, said="y\n").exit_code == 0
+
+
+@pytest.mark.parametrize("command", ["alter", "pause", "resume", "purge", "delete"])
+def test_a_queue_that_does_not_exist_is_named(queue_command: Command, command: str):
+    arguments = {"alter": ["--lease-seconds", "5"], "purge": ["--yes"], "delete": ["--yes"]}
+
+    with pytest.raises(QueueStateError, match="there is no queue 'nobody'"):
+        queue_command(command, "nobody", *arguments.get(command, []))

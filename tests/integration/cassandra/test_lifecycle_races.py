@@ -1,0 +1,124 @@
+"""Queues purged, deleted and made anew under writers and readers, on real nodes."""
+
+from __future__ import annotations
+
+import contextlib
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import timedelta
+from threading import Event, Semaphore
+from uuid import UUID, uuid4
+
+from cassieq_spark.blocks import new_block_id
+from cassieq_spark.delivery.groups import ensure_group
+from cassieq_spark.delivery.lease import Delivery
+from cassieq_spark.delivery.plan import Wish
+from cassieq_spark.errors import ContentionError, QueueStateError
+from cassieq_spark.ledger.publish import publish
+from cassieq_spark.ledger.read import read_blocks, read_groups, read_head
+from cassieq_spark.ledger.state import check_open
+from cassieq_spark.model import Draft, QueueId
+from cassieq_spark.queues import create_queue, delete_queue, purge_queue, read_queue
+from cassieq_spark.store.protocol import Store
+
+USERS = 3
+ROUNDS = 4
+LEASE = timedelta(minutes=5)
+
+
+@dataclass
+class Users:
+    """Threads that publish and lease, and start again when their version is over.
+
+    Attributes:
+        published: The version that each block went into, as its writer was told.
+        refused: How often a writer or reader was told that its version is over.
+        progress: Released with every publish.
+    """
+
+    store: Store
+    name: str
+    enough: Event = field(default_factory=Event)
+    progress: Semaphore = field(default_factory=lambda: Semaphore(0))
+    published: dict[UUID, QueueId] = field(default_factory=dict)
+    refused: int = 0
+
+    def run(self) -> None:
+        while not self.enough.is_set():
+            try:
+                queue_id = read_queue(self.store, self.name).queue_id
+                while not self.enough.is_set():
+                    self._use(queue_id)
+            except QueueStateError:
+                self.refused += 1
+
+    def _use(self, queue_id: QueueId) -> None:
+        block = new_block_id()
+        publish(self.store, queue_id, [Draft(block, 2)])
+        self.published[block] = queue_id
+        self.progress.release()
+        ensure_group(self.store, queue_id, "g", starting="earliest")
+        head = read_head(self.store, queue_id)
+        check_open(queue_id, head)
+        wish = Wish(held=None, lease=uuid4(), length=LEASE, limit=2, stop=head.offered_stop)
+        with contextlib.suppress(ContentionError):
+            Delivery(self.store, queue_id, "g").ack_and_lease(wish)
+
+
+def test_whatever_was_published_is_in_the_version_that_its_writer_knew(cassandra_store: Store):
+    name = f"race-{uuid4().hex[:10]}"
+    create_queue(cassandra_store, name)
+    users = Users(cassandra_store, name)
+    with ThreadPoolExecutor(USERS) as threads:
+        running = [threads.submit(users.run) for _ in range(USERS)]
+        try:
+            for round_ in range(ROUNDS):
+                for _ in range(10):
+                    assert users.progress.acquire(timeout=60), "nobody publishes any more"
+                before = dict(users.published)
+                if round_ % 2:
+                    delete_queue(cassandra_store, name, force=True)
+                    queue = create_queue(cassandra_store, name)
+                else:
+                    queue = purge_queue(cassandra_store, name, force=True)
+                there = {each.block for each in read_blocks(cassandra_store, queue.queue_id)}
+                assert not there & before.keys(), "published before, and there after"
+        finally:
+            users.enough.set()
+        for each in running:
+            each.result()
+
+    found = {
+        block.block: QueueId(f"{name}@{version}")
+        for version in range(1, ROUNDS + 2)
+        for block in read_blocks(cassandra_store, QueueId(f"{name}@{version}"))
+    }
+    assert found == users.published
+    assert users.refused >= ROUNDS
+    for version in range(1, ROUNDS + 1):
+        assert read_head(cassandra_store, QueueId(f"{name}@{version}")).is_closed
+    assert {each.name for each in read_groups(cassandra_store, QueueId(f"{name}@1"))} == {"g"}
+
+
+def test_of_many_commands_at_once_each_does_what_it_says(cassandra_store: Store):
+    name = f"race-{uuid4().hex[:10]}"
+    create_queue(cassandra_store, name)
+
+    def purge(_: int) -> None:
+        purge_queue(cassandra_store, name)
+
+    def replace(_: int) -> None:
+        with contextlib.suppress(QueueStateError):
+            delete_queue(cassandra_store, name)
+        with contextlib.suppress(QueueStateError):
+            create_queue(cassandra_store, name)
+
+    with ThreadPoolExecutor(USERS) as threads:
+        list(threads.map(purge, range(USERS)))
+        list(threads.map(replace, range(USERS)))
+
+    queue = read_queue(cassandra_store, name)
+    assert not read_head(cassandra_store, queue.queue_id).is_closed
+    for version in range(1, queue.version):
+        assert read_head(cassandra_store, QueueId(f"{name}@{version}")).is_closed
+    publish(cassandra_store, queue.queue_id, [Draft(new_block_id(), 1)])

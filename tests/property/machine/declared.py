@@ -1,0 +1,39 @@
+"""What readers have declared: the only reasons for which a message may leave its place."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from uuid import UUID
+
+#: A message under a lease, as a receipt names it.
+Named = tuple[UUID, int]
+
+
+@dataclass(slots=True)
+class Declared:
+    """Grows only: a request that is under way may be carried out at any time.
+
+    Attributes:
+        finished: Leases whose batch is done.
+        retaken: Leases that are taken up again.
+        beaten: Leases that are held on.
+        given_back: Leases that are given back.
+        acked: Messages that are done.
+        rejected: Messages that are dead, by reason.
+        released: Messages to be offered again: since when it is wanted, and after how long, in ms.
+        extended: Messages to be held on, for how many ms.
+        skipped: Messages older than so many ms need not be offered.
+    """
+
+    finished: set[UUID] = field(default_factory=set)
+    retaken: set[UUID] = field(default_factory=set)
+    beaten: set[UUID] = field(default_factory=set)
+    given_back: set[UUID] = field(default_factory=set)
+    acked: set[Named] = field(default_factory=set)
+    rejected: defaultdict[Named, set[str]] = field(default_factory=lambda: defaultdict(set))
+    released: defaultdict[Named, list[tuple[int, int]]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+    extended: defaultdict[Named, set[int]] = field(default_factory=lambda: defaultdict(set))
+    skipped: set[int] = field(default_factory=set)

@@ -1,0 +1,363 @@
+"""A consumer group in plain Python, message by message: checked after every change.
+
+Each message that was offered and is owed has a place: a lease, or the waiting room. A change of a
+place needs a reason: something that a reader has declared, or the time. Invariants are those of
+docs/design.md section 8.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from uuid import UUID
+
+from tests.property.machine.declared import Declared
+from tests.property.machine.ledger import LedgerModel
+from tests.property.machine.rows import AnyRows, Place, millis, of_kind, places_of
+from tests.property.machine.terms import Terms
+
+#: What can't be buried is tried again so much later.
+RETRY_MS = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """What happened to a message."""
+
+    at: int
+    was: Place | None
+    now: Place | None
+
+    @property
+    def is_handed_out(self) -> bool:
+        """Whether somebody gets it who did not have it."""
+        was, now = self.was, self.now
+        if now is None or now.token is None:
+            return False
+        return was is None or was.token != now.token
+
+
+class GroupModel:
+    """What a group has been given, and what became of it.
+
+    Args:
+        name: Its name.
+        starts_at: First monoton that it is owed.
+        registered_as: The groups version that its registration made.
+        ledger: Of its queue.
+        terms: On which its readers agree.
+        declared: What its readers have declared.
+        is_copied: Whether a message of this group is in the dead-letter queue.
+
+    Attributes:
+        places: Where the messages are that were offered and are owed.
+        handed: How often each was handed out.
+        fates: What became of those that are owed no more: acked, skipped, or buried.
+        revived: Tokens whose lease had run out when they were held on.
+        tokens: All that were ever in a slot, of other groups too.
+        arriving: Whether a request that is late is being carried out.
+    """
+
+    def __init__(  # noqa: PLR0913 (each is a part of its world, by name)
+        self,
+        name: str,
+        starts_at: int,
+        registered_as: int,
+        *,
+        ledger: LedgerModel,
+        terms: Terms,
+        declared: Declared,
+        is_copied: Callable[[str, int], bool],
+        tokens: set[UUID],
+    ) -> None:
+        self.name = name
+        self.starts_at = self.starts_at_first = self.pointer = starts_at
+        self.registered_as = registered_as
+        self.terms = terms
+        self.places: dict[int, Place] = {}
+        self.handed: Counter[int] = Counter()
+        self.fates: dict[int, str] = {}
+        self.kept: dict[UUID, UUID] = {}
+        self.ever_dead: set[int] = set()
+        self.tokens = tokens
+        self.revived: set[UUID] = set()
+        self.epoch = 0
+        self.arriving = False
+        self.is_open = False
+        self._ledger = ledger
+        self._declared = declared
+        self._is_copied = is_copied
+        self._token: UUID | None = None
+        self._slots: AnyRows = []
+        self._waiting: AnyRows = []
+        self._waiting_from = self._waiting_version = 0
+
+    # -- what it is owed ----------------------------------------------------------------------
+
+    @property
+    def floor(self) -> int:
+        return min([self.pointer, *self.places])
+
+    def held_by(self, lease: UUID | None) -> dict[int, Place]:
+        """What a lease holds; without what was extended message by message."""
+        return {at: place for at, place in self.places.items() if lease and place.token == lease}
+
+    def reached_by(self, lease: UUID) -> dict[int, Place]:
+        """What receipts of a lease reach."""
+        return {at: p for at, p in self.places.items() if p.token and self.owner(p.token) == lease}
+
+    def owner(self, token: UUID) -> UUID:
+        """The lease whose receipts reach what a token holds."""
+        return self.kept.get(token, token)
+
+    def is_dead(self, place: Place) -> bool:
+        return place.reason is not None or self.terms.is_dead(place.deliveries)
+
+    def is_due(self, place: Place, now: int) -> bool:
+        """Whether it may be taken, whoever has it."""
+        if place.token is None:
+            return place.due <= now
+        return place.due + self.terms.pause(place.deliveries) < now
+
+    # -- a change -----------------------------------------------------------------------------
+
+    def watch(self, rows: AnyRows, now: int) -> None:
+        """Check what a compare-and-set has changed."""
+        (registration,) = of_kind(rows, "registration")
+        sought = self.is_open and self._token != registration["lease"]
+        self._token = registration["lease"]
+        (head,) = of_kind(rows, "head")
+        old_slots, old_waiting = self._slots, self._waiting
+        old_pointer, old_places, old_tokens = self.pointer, self.places, set(self.tokens)
+        old_from, old_version = self._waiting_from, self._waiting_version
+        self.pointer, self.places = head["pointer"], places_of(rows)
+        self._waiting_from, self._waiting_version = head["waiting_from"], head["waiting_version"]
+        self._slots, self._waiting = of_kind(rows, "slot"), of_kind(rows, "waiting")
+        self.tokens |= {row["lease"] for row in self._slots}
+        if not self.is_open:
+            self.is_open = True
+            assert (self.pointer, self.places) == (self.starts_at, {})
+            return
+        self._check_heads(old_from, old_version, old_waiting)
+        if sought:
+            self._begin_anew(old_slots, old_tokens)
+            return
+        assert old_pointer <= self.pointer <= self._ledger.next, "I5"
+        assert all(at < self.pointer for at in self.places), "I5: offered, and not"
+        moves = self._moves(old_places, old_pointer)
+        for move in moves:
+            self._check(move, now, old_pointer, old_tokens)
+        self._check_batch([move for move in moves if move.is_handed_out], now)
+        self._check_slots(old_slots, now)
+
+    def _moves(self, old: dict[int, Place], old_pointer: int) -> list[Move]:
+        touched = sorted({*old, *self.places, *range(old_pointer, self.pointer)})
+        every = [Move(at, old.get(at), self.places.get(at)) for at in touched]
+        return [each for each in every if each.was != each.now or each.at >= old_pointer]
+
+    def _begin_anew(self, old_slots: AnyRows, old_tokens: set[UUID]) -> None:
+        """A seek: below the pointer all is settled, above it nothing was offered."""
+        held = [hold.position for hold in self._ledger.holds.values() if hold.group == self.name]
+        assert self._ledger.finalised <= self.pointer <= self._ledger.next, "I7"
+        assert min(held) <= self.pointer, "I7: a sweep could pass it"
+        assert not self.places, "I5"
+        for old, new in zip(old_slots, self._slots, strict=True):
+            assert not old["ranges"] or new["lease"] not in old_tokens, (old, new, "I6")
+        self.starts_at = self.pointer
+        self.epoch += 1
+        self.handed.clear()
+        self.fates.clear()
+        self.kept.clear()
+
+    # -- one message --------------------------------------------------------------------------
+
+    def _check(self, move: Move, now: int, old_pointer: int, old_tokens: set[UUID]) -> None:
+        fresh = move.at >= old_pointer
+        assert (move.was is None) <= fresh, (move, "I5: settled, and owed again")
+        assert move.at not in self.fates, (move, self.fates[move.at], "I5: settled before")
+        if move.now is None:
+            self.fates[move.at] = self._check_settled(move, now)
+        elif move.now.token is None:
+            self._check_waits(move, move.now, now)
+        elif not move.is_handed_out:
+            self._check_held_on(move, move.now, now)
+        elif move.was is not None and move.was.deliveries == move.now.deliveries:
+            self._check_extended(move, move.was, move.now, now, old_tokens)
+        else:
+            self._check_handed_out(move, move.now, now, old_tokens)
+        if move.now is not None:
+            assert move.now.deliveries == self.handed[move.at], (move, "I8")
+            assert not self.terms.is_dead(move.now.deliveries - 1), (move, "I8: too often")
+
+    def _check_settled(self, move: Move, now: int) -> str:
+        was, declared = move.was, self._declared
+        if was is None:
+            age = now - millis(self._ledger.visible_since(move.at))
+            assert any(age > oldest for oldest in declared.skipped), (move, "I5: stepped over")
+            return "skipped"
+        if was.token is not None:
+            named = (self.owner(was.token), move.at)
+            done = was.token in declared.finished or named in declared.acked
+            assert done, (move, "I6: settled without its token")
+            return "acked"
+        assert self.is_dead(was), (move, "I5: lost while it waited")
+        assert self._is_copied(self.name, move.at), (move, "I9: left without its copy")
+        return "buried"
+
+    def _check_waits(self, move: Move, place: Place, now: int) -> None:
+        was = move.was
+        if was is None:
+            visible_at = self._ledger.delayed_times.get(move.at)
+            assert visible_at is not None, (move, "a message waits that is not delayed")
+            assert place.deliveries == 0, (move, "I8")
+            assert place.reason is None, move
+            self._check_due(move, place, millis(visible_at), millis(visible_at))
+            return
+        assert place.deliveries == was.deliveries, (move, "I8")
+        if was.token is None:
+            assert self.is_dead(was), (move, "moved while it waited")
+            assert place.reason == was.reason, move
+            assert place.due > was.due, (move, "postponed to an earlier time")
+            self._check_due(move, place, was.due, now + RETRY_MS)
+        elif place.reason is not None:
+            self._check_condemned(move, was, place, now)
+        else:
+            self._check_given_back(move, was, place, now)
+
+    def _check_condemned(self, move: Move, was: Place, place: Place, now: int) -> None:
+        assert was.token is not None
+        reasons = self._declared.rejected.get((self.owner(was.token), move.at), set())
+        if place.reason not in reasons:
+            assert self.terms.is_dead(was.deliveries), (move, "dead before its time")
+            theirs = was.token in self._declared.retaken
+            assert theirs or self.is_due(was, now), (move, "I6: condemned too early")
+            assert str(was.deliveries) in str(place.reason), move
+        self._check_due(move, place, 0, now)
+        self.ever_dead.add(move.at)
+
+    def _check_given_back(self, move: Move, was: Place, place: Place, now: int) -> None:
+        assert was.token is not None
+        wanted = self._declared.released.get((self.owner(was.token), move.at), [])
+        if any(
+            since + delay <= place.due <= max(now + delay, self._waiting_from)
+            for since, delay in wanted
+        ):
+            if self.is_dead(place):
+                self.ever_dead.add(move.at)
+            return
+        assert not self.terms.is_dead(was.deliveries), (move, "it should be dead")
+        if was.token in self._declared.retaken:
+            # The whole batch comes again once; after that what is left over has its pause.
+            pause = self.terms.pause(was.deliveries) if was.deliveries > 1 else 0
+            self._check_due(move, place, 0, now + pause)
+        else:
+            assert self.is_due(was, now), (move, "I6: taken too early")
+            self._check_due(move, place, 0, now)
+
+    def _check_due(self, move: Move, place: Place, earliest: int, latest: int) -> None:
+        latest = max(latest, self._waiting_from)
+        assert earliest <= place.due <= latest, (move, earliest, latest)
+
+    def _check_held_on(self, move: Move, place: Place, now: int) -> None:
+        was, token, declared = move.was, place.token, self._declared
+        assert was is not None
+        assert token is not None
+        again = place.deliveries - was.deliveries
+        assert again == 0 or (again == 1 and token in declared.retaken), (move, "I8")
+        self.handed[move.at] += again
+        most = self.terms.most(place.deliveries) if again else None
+        together = [at for at, each in self.places.items() if again and each.row == place.row]
+        assert most is None or len(together) <= most, (move, "not isolated")
+        allowed = set()
+        if token in declared.given_back:
+            allowed.add(now)
+        if token in declared.beaten or again:
+            allowed.add(now + self._lease_ms)
+        if token in self.kept:
+            allowed |= {now + by for by in declared.extended[self.owner(token), move.at]}
+        assert place.due in allowed, (move, allowed, "held on by whom?")
+        if was.due < now:
+            self.revived.add(token)
+
+    def _check_extended(
+        self, move: Move, was: Place, place: Place, now: int, old_tokens: set[UUID]
+    ) -> None:
+        assert place.token is not None
+        assert was.token is not None, (move, "I8: handed out, and not counted")
+        owner = self.owner(was.token)
+        wanted = self._declared.extended.get((owner, move.at), set())
+        assert wanted, (move, "I6, I8: handed out, and not counted")
+        assert place.due in {now + by for by in wanted}, move
+        known = place.token in old_tokens and place.token not in self.kept
+        assert not known, (move, "I6: token used twice")
+        assert self.kept.setdefault(place.token, owner) == owner, (move, "I6: token used twice")
+        if was.due < now:
+            self.revived.add(place.token)
+
+    def _check_handed_out(
+        self, move: Move, place: Place, now: int, old_tokens: set[UUID]
+    ) -> None:
+        was = move.was
+        assert millis(self._ledger.visible_since(move.at)) <= now, (move, "before its time")
+        assert was is None or self.is_due(was, now), (move, "I6: taken too early")
+        assert was is None or was.reason is None, (move, "I9: risen from the dead")
+        assert place.token not in old_tokens, (move, "I6: token used twice")
+        assert place.due == now + self._lease_ms, move
+        self.handed[move.at] += 1
+
+    # -- all of it together -------------------------------------------------------------------
+
+    @property
+    def _lease_ms(self) -> int:
+        return round(self.terms.lease.total_seconds() * 1000)
+
+    def _check_batch(self, moves: Iterable[Move], now: int) -> None:
+        """What is handed out together."""
+        batch = [
+            each
+            for each in moves
+            if each.now and (each.was is None or each.was.deliveries < each.now.deliveries)
+        ]
+        if not batch:
+            return
+        rows = {each.now.row for each in batch if each.now}
+        assert len(rows) == 1, (batch, "a batch is one row")
+        deliveries = {each.now.deliveries for each in batch if each.now}
+        assert len(deliveries) == 1, (batch, "fresh messages with those that failed")
+        (delivery,) = deliveries
+        if delivery > 1:
+            sources = {(each.was.row, each.was.token) for each in batch if each.was}
+            assert len(sources) == 1, (batch, "messages that failed apart are together again")
+            most = self.terms.most(delivery)
+            assert most is None or len(batch) <= most, (batch, "not isolated")
+        highest = max(each.at for each in batch)
+        handed = {each.at for each in batch}
+        below = {at for at in self.places if at < highest} - handed
+        assert not (self.terms.strict and below), (batch, below, "out of order")
+        running = sum(
+            each.token is not None and each.due >= now and each.token not in self.revived
+            for each in self.places.values()
+        )
+        most = self.terms.max_in_flight
+        assert most is None or running <= most, (batch, running, "too many in flight")
+
+    def _check_heads(self, old_from: int, old_version: int, old_waiting: AnyRows) -> None:
+        assert self._waiting_from >= old_from, "waiting rows out of sight"
+        assert all(row["ordinal"] >= self._waiting_from for row in self._waiting), "out of sight"
+        for row in self._waiting:
+            assert row["ranges"].startswith(f"{row['position']}-"), (row, "not where it is")
+        changed = list(self._waiting) != list(old_waiting)
+        step = self._waiting_version - old_version
+        assert step in (0, 1), "I7"
+        assert step or not changed, "I7: a sweep would not notice"
+
+    def _check_slots(self, old_slots: AnyRows, now: int) -> None:
+        assert [row["ordinal"] for row in self._slots] == list(range(len(self._slots)))
+        if len(self._slots) > len(old_slots) and not self.arriving:
+            unused = [
+                old["ordinal"]
+                for old, new in zip(old_slots, self._slots, strict=False)
+                if old == new and not old["ranges"] and millis(old["due_at"]) <= now
+            ]
+            assert not unused, (unused, "a slot was free")

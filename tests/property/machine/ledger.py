@@ -1,0 +1,205 @@
+"""A ledger in plain Python: which message has which monoton, checked after every change.
+
+Invariants are those of docs/design.md section 8.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from cassieq_spark.model import Draft, QueueId, SinkBatch, block_time
+from cassieq_spark.store.memory import MemoryStore
+from cassieq_spark.store.protocol import partition_of_ledger
+from cassieq_spark.store.tables import Table
+from tests.property.machine.rows import AnyRows, of_kind
+from tests.support.faults import FakeClock
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A row of the ledger."""
+
+    start: int
+    stop: int
+    block: UUID
+    published_at: datetime
+    visible_at: datetime | None
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sought:
+    """A hold: what ``finalised`` must not pass, for which group."""
+
+    group: str
+    position: int
+
+
+class LedgerModel:
+    """Looks at the rows of a ledger after each compare-and-set, and asks whether it may be so.
+
+    Attributes:
+        publishing: Drafts that somebody tries to publish now, with their batch.
+        published: The blocks that ever were, by monoton of each message.
+        registered: Groups by name: first monoton owed, and groups version.
+        foreign: Told of blocks that nobody declared, with the sink that published them; None if
+            there must be none.
+    """
+
+    def __init__(self, store: MemoryStore, queue_id: QueueId, clock: FakeClock) -> None:
+        self._store = store
+        self._clock = clock
+        self.queue_id = queue_id
+        self.foreign: Callable[[Sequence[Block], str], None] | None = None
+        self.publishing: list[tuple[Sequence[Draft], SinkBatch | None]] = []
+        self.published: dict[int, Block] = {}
+        self.sinks: dict[str, int] = {}
+        self.registered: dict[str, tuple[int, int]] = {}
+        self.holds: dict[int, Sought] = {}
+        self.blocks: list[Block] = []
+        self._ids: set[UUID] = set()
+        self._take(self._read())
+
+    def watch(self) -> None:
+        """Check what a compare-and-set has changed."""
+        rows = self._read()
+        old_next, old_finalised = self.next, self.finalised
+        old_fence, old_version = self.fence, self.groups_version
+        old_blocks, old_delayed = self.blocks, self.delayed_stop
+        self._take(rows)
+        assert self.next >= old_next, "I1"
+        assert self.finalised >= old_finalised, "I7"
+        assert self.fence >= old_fence, "I10"
+        assert self.delayed_stop >= old_delayed, "a delayed block could be overlooked"
+        self._check_tiling()
+        left = set(self.blocks)
+        for block in old_blocks:
+            assert block in left or block.stop <= self.finalised, (block, "I2: changed or trimmed")
+        self._watch_publication(rows, old_next, old_fence, set(old_blocks))
+        self._watch_groups(rows, old_version, old_finalised, old_next)
+
+    @property
+    def delayed_times(self) -> dict[int, datetime]:
+        """When the messages may be handed out that must not be at once."""
+        return {at: b.visible_at for at, b in self.published.items() if b.visible_at}
+
+    def visible_since(self, at: int) -> datetime:
+        """From when on a message may be handed out."""
+        block = self.published[at]
+        return block.visible_at or block.published_at
+
+    def check_chunks(self, bucket_size: int) -> None:
+        """I3, I7: each message that is not finalised is in one chunk, in the right bucket."""
+        stored = Counter(
+            (row["block"], row["bucket"], offset)
+            for row in self._store.scan(Table.CHUNK)
+            if row["queue_id"] == self.queue_id
+            for offset in range(row["start"], row["stop"])  # type: ignore[arg-type]
+        )
+        for block in self.blocks:
+            for at in range(max(block.start, self.finalised), block.stop):
+                offset = at - block.start
+                count = stored[block.block, offset // bucket_size, offset]
+                assert count == 1, (block, at, count, "I3")
+
+    def _read(self) -> AnyRows:
+        return self._store.read_rows(partition_of_ledger(self.queue_id)).rows
+
+    def _take(self, rows: AnyRows) -> None:
+        (head,) = of_kind(rows, "head")
+        self.next: int = head["next"]
+        self.finalised: int = head["finalised"]
+        self.fence: datetime = head["fence"]
+        self.groups_version: int = head["groups_version"]
+        self.delayed_stop: int = head["delayed_stop"]
+        self.blocks = [
+            Block(
+                row["position"],
+                row["stop"],
+                row["block"],
+                row["published_at"],
+                row["visible_at"],
+                row["size"],
+            )
+            for row in of_kind(rows, "block")
+        ]
+
+    def _check_tiling(self) -> None:
+        at = self.blocks[0].start if self.blocks else self.finalised
+        assert at <= self.finalised, "I1: a hole at the low end"
+        for block in self.blocks:
+            assert block.start == at, (block, "I1")
+            at = block.stop
+        assert at == self.next, "I1"
+
+    def _watch_publication(
+        self, rows: AnyRows, old_next: int, fence: datetime, old_blocks: set[Block]
+    ) -> None:
+        new = [each for each in self.blocks if each not in old_blocks]
+        sinks = {row["name"]: row["batch_id"] for row in of_kind(rows, "sink")}
+        assert self.sinks.keys() <= sinks.keys(), "I4"
+        moved = {name: last for name, last in sinks.items() if self.sinks.get(name) != last}
+        assert all(last > self.sinks.get(name, -1) for name, last in moved.items()), "I4"
+        self.sinks = sinks
+        if not new:
+            assert not moved, "I4: a sink moved without its messages"
+            return
+        assert new[0].start == old_next, "I1"
+        for block in new:
+            assert block.block not in self._ids, (block, "I1: published twice")
+            assert block_time(block.block) > fence, (block, "I10")
+            assert block.published_at == self._clock.now
+            self._ids.add(block.block)
+            self.published |= dict.fromkeys(range(block.start, block.stop), block)
+        late = [block.stop for block in new if block.visible_at is not None]
+        assert max([0, *late]) <= self.delayed_stop, "a delayed block would be overlooked"
+        if self.foreign is not None:
+            (sink,) = moved
+            self.foreign(new, sink)
+            return
+        batches = [batch for drafts, batch in self.publishing if self._are(new, drafts)]
+        assert batches, (new, "nobody publishes this any more")
+        batch = batches[0]
+        assert moved == ({batch.sink: batch.batch_id} if batch else {}), "I4"
+
+    def _are(self, blocks: Sequence[Block], drafts: Sequence[Draft]) -> bool:
+        return [(b.block, b.stop - b.start, b.size, b.visible_at) for b in blocks] == [
+            (draft.block, draft.count, draft.size, self._visible_at(draft)) for draft in drafts
+        ]
+
+    def _visible_at(self, draft: Draft) -> datetime | None:
+        if isinstance(draft.visible, timedelta):
+            return self._clock.now + draft.visible
+        return draft.visible
+
+    def _watch_groups(
+        self, rows: AnyRows, old_version: int, old_finalised: int, old_next: int
+    ) -> None:
+        found = {
+            row["name"]: (row["starts_at"], row["groups_version"])
+            for row in of_kind(rows, "group")
+        }
+        holds = {
+            row["position"]: Sought(row["name"], row["starts_at"])
+            for row in of_kind(rows, "hold")
+        }
+        changed = {name for name in found if found[name] != self.registered.get(name)}
+        removed = self.registered.keys() - found.keys()
+        placed = holds.keys() - self.holds.keys()
+        changes = len(changed) + len(removed) + len(placed)
+        assert changes <= 1
+        assert self.groups_version == old_version + changes, "I7"
+        for name in changed:
+            assert name not in self.registered, (name, "I7: registered over another one")
+            starts_at, number = found[name]
+            assert old_finalised <= starts_at <= old_next, (name, starts_at, "I7")
+            assert number == self.groups_version
+        for number in placed:
+            assert number == self.groups_version
+            assert old_finalised <= holds[number].position <= old_next, (holds[number], "I7")
+        assert {each.group for each in holds.values()} <= found.keys()
+        self.registered, self.holds = found, holds

@@ -1,0 +1,121 @@
+"""Who looks after the queue: makes, moves and removes groups; sweeps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from cassieq_spark.delivery.groups import delete_group, ensure_group, seek_group
+from cassieq_spark.errors import OutcomeUnknownError, QueueStateError
+from cassieq_spark.options.position import StartingPosition
+from cassieq_spark.repair.scan import DriverScan
+from cassieq_spark.repair.sweep import Step, run_once
+from cassieq_spark.store.protocol import partition_of_delivery
+from tests.property.machine.world import World
+
+#: The longest that a write may take, by the sweep.
+WRITE_TIMEOUT = timedelta(seconds=6)
+
+
+@dataclass(frozen=True, slots=True)
+class MakeGroup:
+    """Make a group, if there is none."""
+
+    group: str
+    starting: StartingPosition
+
+
+@dataclass(frozen=True, slots=True)
+class Seek:
+    """Move a group."""
+
+    group: str
+    position: StartingPosition
+    force: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """Remove a group."""
+
+    group: str
+    force: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """Sweep both queues."""
+
+    steps: tuple[Step, ...]
+    write_timeout: timedelta = WRITE_TIMEOUT
+
+
+class Operators:
+    """All who look after the queue."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._model = world.queue
+
+    def make_group(self, action: MakeGroup) -> None:
+        world, starting = self._world, action.starting
+        if isinstance(starting, int):
+            starting = min(starting, self._model.ledger.next)
+        ensure_group(
+            world.store,
+            world.definition.queue_id,
+            action.group,
+            starting=starting,
+            fail_on_data_loss=False,
+        )
+        assert self._model.groups[action.group].is_open
+
+    def seek(self, action: Seek) -> None:
+        world, model, name = self._world, self._model, action.group
+        troubles, group, ledger = world.store.troubles, model.groups.get(name), model.ledger
+        position = action.position
+        refused = group is None or (
+            isinstance(position, int) and not ledger.finalised <= position <= ledger.next
+        )
+        if group is not None and not action.force:
+            places = group.places.values()
+            refused |= any(each.token and each.due >= model.now for each in places)
+        try:
+            target = seek_group(
+                world.store, world.definition.queue_id, name, position, force=action.force
+            )
+        except QueueStateError:
+            assert refused or world.store.troubles > troubles
+            return
+        if troubles == world.store.troubles:
+            assert not refused
+            assert model.groups[name].pointer == target
+            assert name not in {hold.group for hold in ledger.holds.values()}
+
+    def remove(self, action: Remove) -> None:
+        world, name = self._world, action.group
+        queue_id = world.definition.queue_id
+        troubles, known = world.store.troubles, name in self._model.groups
+        try:
+            found = delete_group(world.store, queue_id, name, force=action.force)
+        except QueueStateError:
+            assert not action.force or world.store.troubles > troubles
+            return
+        if troubles == world.store.troubles:
+            assert found or not known
+            assert name not in self._model.groups
+            assert not world.memory.read_rows(partition_of_delivery(queue_id, name)).rows
+
+    def sweep(self, action: Sweep) -> None:
+        store, troubles = self._world.store, self._world.store.troubles
+        try:
+            report = run_once(
+                store,
+                scan=DriverScan(store),
+                steps=action.steps,
+                write_timeout=action.write_timeout,
+            )
+        except OutcomeUnknownError:
+            assert store.troubles > troubles
+            return  # the next sweep goes on
+        assert report.is_whole, "I3"

@@ -1,0 +1,89 @@
+"""Who publishes: writers and sinks, fast and slow, once and again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cassieq_spark.errors import NotAppliedError, OutcomeUnknownError
+from cassieq_spark.ledger.publish import publish
+from cassieq_spark.model import Draft, SinkBatch, block_time
+from tests.property.machine.world import Delay, World
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """Write blocks of so many messages, and publish them."""
+
+    counts: Sequence[int]
+    delays: Sequence[Delay]
+    batch: SinkBatch | None
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOnly:
+    """Write blocks; perhaps they are published later."""
+
+    counts: Sequence[int]
+    delays: Sequence[Delay]
+
+
+@dataclass(frozen=True, slots=True)
+class PublishLate:
+    """Publish what was written longest ago."""
+
+    batch: SinkBatch | None
+
+
+class Producers:
+    """All who publish.
+
+    Args:
+        world: Where.
+        with_delays: Whether messages may be delayed.
+    """
+
+    def __init__(self, world: World, *, with_delays: bool) -> None:
+        self._world = world
+        self._model = world.queue
+        self._with_delays = with_delays
+        self._abandoned: list[Sequence[Draft]] = []
+
+    def publish(self, action: Publish) -> None:
+        self._publish(self._write(action.counts, action.delays), action.batch)
+
+    def write_only(self, action: WriteOnly) -> None:
+        self._abandoned.append(self._write(action.counts, action.delays))
+
+    def publish_late(self, action: PublishLate) -> None:
+        if self._abandoned:
+            self._publish(self._abandoned.pop(0), action.batch)
+
+    def _write(self, counts: Sequence[int], delays: Sequence[Delay]) -> Sequence[Draft]:
+        return self._world.write(counts, delays if self._with_delays else [None])
+
+    def _publish(self, drafts: Sequence[Draft], batch: SinkBatch | None) -> None:
+        ledger, store, trying = self._model.ledger, self._world.store, (drafts, batch)
+        troubles, last = store.troubles, ledger.sinks.copy()
+        blocks = [draft.block for draft in drafts]
+        ledger.publishing.append(trying)
+        try:
+            queue_id = self._world.definition.queue_id
+            monotons = publish(store, queue_id, drafts, batch=batch).monotons
+        except NotAppliedError:
+            assert min(map(block_time, blocks)) <= ledger.fence
+            assert not {each.block for each in ledger.published.values()} & set(blocks)
+        except OutcomeUnknownError:
+            assert troubles < store.troubles
+            return  # it may still arrive
+        else:
+            if monotons is None:
+                assert batch is not None
+                assert ledger.sinks[batch.sink] >= batch.batch_id
+            else:
+                found = [at for at, each in ledger.published.items() if each.block in blocks]
+                assert (min(found), max(found) + 1) == (monotons.start, monotons.stop)
+            if troubles == store.troubles and batch is not None:
+                again = last.get(batch.sink, -1) >= batch.batch_id
+                assert again == (monotons is None)
+        ledger.publishing.remove(trying)

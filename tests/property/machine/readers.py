@@ -1,0 +1,370 @@
+"""Who reads: processes that lease, ack, settle, crash, replay, and bury what is dead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+from cassieq_spark.dead_letters.burial import bury
+from cassieq_spark.delivery.groups import ensure_group
+from cassieq_spark.delivery.lease import Batch, Delivery
+from cassieq_spark.delivery.plan import Leased, Wish
+from cassieq_spark.delivery.settle import Settlement
+from cassieq_spark.errors import OutcomeUnknownError, QueueStateError
+from cassieq_spark.ledger.read import read_head
+from cassieq_spark.model import Ranges
+from cassieq_spark.settling import settle
+from tests.property.machine.group import RETRY_MS, GroupModel
+from tests.property.machine.offers import Offers
+from tests.property.machine.rows import MILLISECOND, members, millis, ranges_of
+from tests.property.machine.world import World
+
+#: What may become of a message that a receipt names; None: nothing, it is not named.
+Fate = tuple[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """Ack the batch before, and lease the next; see `Wish`."""
+
+    reader: int
+    limit: int | None = None
+    prefer_fresh: bool = False
+    least: int = 0
+    max_bytes: int | None = None
+    skip_older: timedelta | None = None
+    paused: bool = False
+    dead_queue_is_gone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """Take up the lease of the batch in hand again."""
+
+    reader: int
+    limit: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HoldOn:
+    """Extend the lease of the batch in hand."""
+
+    reader: int
+
+
+@dataclass(frozen=True, slots=True)
+class GiveBack:
+    """Stop: what the batch in hand has left is due at once."""
+
+    reader: int
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """Crash before the batch in hand was written down."""
+
+    reader: int
+
+
+@dataclass(frozen=True, slots=True)
+class Settle:
+    """Settle messages by receipts.
+
+    Attributes:
+        reader: Whose.
+        lease: Of which of its leases: 0 for the last one, 1 for the one before.
+        fates: What becomes of its messages, in turn.
+    """
+
+    reader: int
+    lease: int
+    fates: Sequence[Fate]
+
+
+class GroupRemovedError(Exception):
+    """Somebody has removed the group since the reader looked for it."""
+
+
+@dataclass(eq=False)
+class Reader:
+    """A process that reads for a group, and what it remembers.
+
+    Attributes:
+        token: The lease of the batch in hand.
+        slots: Where that is.
+        had: The messages of all leases that it ever had, oldest first.
+    """
+
+    group: str
+    token: UUID | None = None
+    slots: Sequence[int] = ()
+    had: dict[UUID, list[int]] = field(default_factory=dict)
+    busy: bool = False
+
+
+class Readers:
+    """All who read.
+
+    Args:
+        world: Where.
+        groups: The group of each of them.
+    """
+
+    def __init__(self, world: World, groups: Sequence[str]) -> None:
+        self._world = world
+        self._model = world.queue
+        self._declared = world.queue.declared
+        self._readers = [Reader(group) for group in groups]
+
+    def lease(self, action: Lease) -> None:
+        with self._as(action.reader) as reader:
+            if reader is not None:
+                self.lease_as(reader, action)
+
+    def replay(self, action: Replay) -> None:
+        with self._as(action.reader) as reader:
+            if reader is None or reader.token is None:
+                return
+            self._declared.retaken.add(reader.token)
+            wish = replace(self._wish(reader.token), limit=action.limit)
+            again = self._delivery(reader).take_again(wish)
+            self._check_batch(reader, reader.token, again)
+            reader.slots = [each.slot for each in again]
+
+    def hold_on(self, action: HoldOn) -> None:
+        with self._as(action.reader) as reader:
+            if reader is None or reader.token is None:
+                return
+            self._declared.beaten.add(reader.token)
+            troubles = self._world.store.troubles
+            held = self._group(reader).held_by(reader.token)
+            kept = self._delivery(reader).extend(
+                reader.token, reader.slots, by=self._model.terms.lease
+            )
+            calm = troubles == self._world.store.troubles
+            assert kept or not held or not calm, "a lease was lost that nobody took"
+            if calm and kept:
+                until = self._model.now + self._model.terms.lease // MILLISECOND
+                assert all(self._group(reader).places[at].due == until for at in held)
+
+    def give_back(self, action: GiveBack) -> None:
+        with self._as(action.reader) as reader:
+            if reader is None or reader.token is None:
+                return
+            self._declared.given_back.add(reader.token)
+            troubles = self._world.store.troubles
+            released = self._delivery(reader).release(reader.token)
+            held = self._group(reader).held_by(reader.token)
+            if troubles == self._world.store.troubles:
+                assert released == len(held)
+                assert all(place.due == self._model.now for place in held.values())
+            self._forget(reader)
+
+    def forget(self, action: Forget) -> None:
+        with self._as(action.reader) as reader:
+            if reader is not None:
+                self._forget(reader)
+
+    def settle(self, action: Settle) -> None:
+        with self._as(action.reader) as reader:
+            leases = list(reversed(reader.had)) if reader is not None else []
+            if reader is not None and action.lease < len(leases):
+                lease = leases[action.lease]
+                self._settle(reader, lease, dict(_deal(reader.had[lease], action.fates)))
+
+    # -- leasing ------------------------------------------------------------------------------
+
+    def lease_as(self, reader: Reader, action: Lease) -> None:
+        """Ack and lease, bury what is dead, and look whether all of that was right."""
+        group, done, store = self._group(reader), reader.token, self._world.store
+        if done is not None:
+            self._declared.finished.add(done)
+        if action.skip_older is not None:
+            self._declared.skipped.add(action.skip_older // MILLISECOND)
+        troubles, held = store.troubles, len(group.held_by(done))
+        before = {place.token for place in group.places.values()}
+        expected = Offers.of(group, self._model, action, done)
+        batch = self._delivery(reader).ack_and_lease(self._wish(done, action))
+        if batch.leased:
+            reader.token, reader.slots = batch.lease, [each.slot for each in batch.leased]
+            reader.had[batch.lease] = _monotons(batch.leased)
+        group = self._group(reader)
+        self._check_batch(reader, batch.lease, batch.leased)
+        assert action.limit is None or len(_monotons(batch.leased)) <= action.limit
+        calm = troubles == store.troubles
+        if calm:
+            assert batch.acked == held
+            expected.check(batch.leased, action)
+        known = {batch.lease, None, *(token for each in self._readers for token in each.had)}
+        known |= set(group.kept)
+        now = {place.token for place in group.places.values()}
+        assert store.delayed or now <= before | known, "a lease nobody knows of"
+        self._bury(reader, batch, action)
+        if calm and troubles == store.troubles and not batch.leased and not batch.dead:
+            self._check_idle(reader, action)
+
+    def _bury(self, reader: Reader, batch: Batch, action: Lease) -> None:
+        queue, store = self._world.definition, self._world.store
+        if action.dead_queue_is_gone and queue.dead_letter_queue:
+            queue = replace(queue, dead_letter_queue="gone")
+        else:
+            action = replace(action, dead_queue_is_gone=False)
+        troubles, now = store.troubles, self._model.now
+        bury(store, queue, self._delivery(reader), batch.dead)
+        if troubles != store.troubles:
+            return
+        places = self._group(reader).places
+        for at in (at for each in batch.dead for at in members(str(each.monotons))):
+            if action.dead_queue_is_gone:
+                assert places[at].due >= now + RETRY_MS, (at, "in the way of others")
+            elif at in places:
+                assert not self._group(reader).is_dead(places[at]), (at, "not buried")
+
+    def _check_idle(self, reader: Reader, action: Lease) -> None:
+        """Who finds nothing finds nothing again, and changes nothing."""
+        self._world.store.calm()
+        self._world.counting.reset()
+        again = self._delivery(reader).ack_and_lease(self._wish(None, action))
+        assert not again.leased
+        assert not again.dead
+        assert self._world.counting.cas_count == 0, "an idle reader costs an LWT"
+
+    def _wish(self, held: UUID | None, action: Lease | None = None) -> Wish:
+        action, terms = action or Lease(0), self._model.terms
+        head = read_head(self._world.store, self._world.definition.queue_id)
+        return Wish(
+            held=held,
+            lease=uuid4(),
+            length=terms.lease,
+            limit=action.limit,
+            stop=0 if action.paused else head.next,
+            prefer_fresh=action.prefer_fresh,
+            max_deliveries=terms.max_deliveries,
+            delayed_stop=head.delayed_stop,
+            least=action.least,
+            max_bytes=action.max_bytes,
+            skip_older=action.skip_older,
+            max_in_flight=terms.max_in_flight,
+            retry_backoff=terms.backoff,
+            strict=terms.strict,
+        )
+
+    def _check_batch(self, reader: Reader, lease: UUID, batch: Sequence[Leased]) -> None:
+        """A reader is told what it holds, no more and no less."""
+        held = self._group(reader).held_by(lease)
+        told = {at: each.deliveries for each in batch for at in members(str(each.monotons))}
+        assert told == {at: place.deliveries for at, place in held.items()}
+
+    # -- settling -----------------------------------------------------------------------------
+
+    def _settle(self, reader: Reader, lease: UUID, fates: dict[int, Fate]) -> None:
+        settlement = self._declare(lease, fates)
+        named = {at for at, fate in fates.items() if fate is not None}
+        reached = named & self._group(reader).reached_by(lease).keys()
+        store = self._world.store
+        troubles, now = store.troubles, self._model.now
+        self._world.counting.reset()
+        queue = self._world.definition
+        found = settle(store, queue, reader.group, lease, settlement)
+        if troubles != store.troubles:
+            return
+        assert found.count == len(reached)
+        assert set(members(str(found.stale))) == named - reached
+        assert self._world.counting.cas_count <= 1 or settlement.dead, "one LWT for all of it"
+        for at in reached:
+            self._check_settled(reader, lease, at, fates[at], now)
+
+    def _declare(self, lease: UUID, fates: dict[int, Fate]) -> Settlement:
+        """Say what is to become of which message; see `Declared`."""
+        declared, now = self._declared, self._model.now
+        acked, rejected, released, extended = [], {}, {}, {}
+        for at, fate in fates.items():
+            match fate:
+                case ("ack" | "ack and release" as what, by):
+                    acked.append(at)
+                    declared.acked.add((lease, at))
+                    if what != "ack":
+                        released.setdefault(by, []).append(at)
+                case ("reject", reason):
+                    rejected.setdefault(reason, []).append(at)
+                    declared.rejected[lease, at].add(reason)
+                case ("release", by):
+                    released.setdefault(by, []).append(at)
+                    declared.released[lease, at].append((now, by // MILLISECOND))
+                case ("extend", by):
+                    extended.setdefault(by, []).append(at)
+                    declared.extended[lease, at].add(by // MILLISECOND)
+        return Settlement(
+            acked=_ranges(acked),
+            rejected={reason: _ranges(every) for reason, every in rejected.items()},
+            released={by: _ranges(every) for by, every in released.items()},
+            extended={by: _ranges(every) for by, every in extended.items()},
+        )
+
+    def _check_settled(
+        self, reader: Reader, lease: UUID, at: int, fate: Fate, now: int
+    ) -> None:
+        group = self._group(reader)
+        place = group.places.get(at)
+        match fate:
+            case ("ack" | "ack and release", _):
+                assert group.fates[at] == "acked"
+            case ("reject", _):
+                assert group.fates[at] == "buried"
+            case ("release", by):
+                assert place is not None
+                assert place.token is None
+                assert place.due >= now + by // MILLISECOND
+            case ("extend", by):
+                assert place is not None
+                assert place.token is not None
+                assert place.token != lease, "an ack of the batch would reach it"
+                assert place.due == now + by // MILLISECOND
+
+    # -- who they are -------------------------------------------------------------------------
+
+    @contextmanager
+    def _as(self, number: int) -> Any:
+        """Act as a reader; None if it is in the middle of something else."""
+        reader = self._readers[number]
+        if reader.busy:
+            yield None
+            return
+        reader.busy = True
+        troubles = self._world.store.troubles
+        try:
+            queue_id = self._world.definition.queue_id
+            ensure_group(self._world.store, queue_id, reader.group, starting="earliest")
+            yield reader
+        except (QueueStateError, OutcomeUnknownError, GroupRemovedError):
+            assert troubles < self._world.store.troubles
+        finally:
+            reader.busy = False
+
+    def _delivery(self, reader: Reader) -> Delivery:
+        return Delivery(self._world.store, self._world.definition.queue_id, reader.group)
+
+    def _group(self, reader: Reader) -> GroupModel:
+        group = self._model.groups.get(reader.group)
+        if group is None:
+            raise GroupRemovedError
+        return group
+
+    def _forget(self, reader: Reader) -> None:
+        reader.token, reader.slots = None, ()
+
+
+def _deal(monotons: Sequence[int], fates: Sequence[Fate]) -> Any:
+    return ((at, fates[number % len(fates)]) for number, at in enumerate(monotons))
+
+
+def _monotons(leased: Sequence[Leased]) -> list[int]:
+    return [at for each in leased for at in members(str(each.monotons))]
+
+
+def _ranges(monotons: Sequence[int]) -> Ranges:
+    return Ranges.parse(ranges_of(monotons))

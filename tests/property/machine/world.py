@@ -1,0 +1,145 @@
+"""The world of the machine: a queue, its dead-letter queue, their models, and trouble."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from itertools import count
+
+import pyarrow as pa
+
+from cassieq_spark.blocks import write_block
+from cassieq_spark.model import Draft, QueueDefinition
+from cassieq_spark.options import SinkOptions
+from cassieq_spark.queues import create_queue
+from cassieq_spark.store.memory import MemoryStore
+from cassieq_spark.store.protocol import Partition
+from cassieq_spark.testing.stores import CountingStore
+from tests.property.machine.letters import Letters
+from tests.property.machine.model import QueueModel
+from tests.property.machine.terms import Terms
+from tests.support.faults import FakeClock, Fault, TroubledStore
+
+BUCKET = 4
+CHUNK = 2
+
+#: When a message is to be visible: after this, or at so much from now; None for at once.
+Delay = tuple[str, timedelta] | None
+
+
+class Crash(BaseException):
+    """The process ends, wherever it is: nothing may catch it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """What happens while something else does.
+
+    Attributes:
+        fault: Strikes its first compare-and-set.
+        after: So many calls of the store later, something comes between.
+        meanwhile: What; None for a crash.
+    """
+
+    fault: Fault | None
+    after: int
+    meanwhile: object | None
+
+
+class World:
+    """Everything that there is; whoever acts uses ``store``, whoever looks ``memory``."""
+
+    def __init__(self, terms: Terms, *, dead_letters: bool) -> None:
+        self.clock = FakeClock()
+        self.memory = MemoryStore(self.clock)
+        dead = create_queue(self.memory, "dead", bucket_size=BUCKET, chunk_size=CHUNK)
+        queue = create_queue(
+            self.memory,
+            "q",
+            bucket_size=BUCKET,
+            chunk_size=CHUNK,
+            lease=terms.lease,
+            max_deliveries=terms.max_deliveries,
+            dead_letter_queue=dead.name if dead_letters else None,
+            strict_fifo=terms.strict,
+        )
+        self.letters = Letters(self.memory)
+        is_copied = self.letters.is_copied if dead_letters else _anything
+        self.queue = QueueModel(self.memory, queue, self.clock, terms, is_copied)
+        self.dead = QueueModel(
+            self.memory, dead, self.clock, Terms(timedelta(seconds=60)), _anything
+        )
+        self.dead.ledger.foreign = lambda blocks, sink: self.letters.look_at(
+            self.queue, self.dead, blocks, sink
+        )
+        self.models = {each.queue.queue_id: each for each in (self.queue, self.dead)}
+        self.counting = CountingStore(self.memory)
+        self.store = TroubledStore(self.counting, self._watch)
+        self._values = count()
+
+    @property
+    def definition(self) -> QueueDefinition:
+        """The queue as its readers know it."""
+        return self.queue.queue
+
+    def write(self, counts: Sequence[int], delays: Sequence[Delay]) -> list[Draft]:
+        """Write blocks of so many messages, to be visible after these delays, in turn."""
+        return [
+            self._write(messages, delays[number % len(delays)])
+            for number, messages in enumerate(counts)
+        ]
+
+    def _write(self, messages: int, delay: Delay) -> Draft:
+        first = next(self._values)
+        values = [str(first), *(str(next(self._values)) for _ in range(messages - 1))]
+        batch = pa.record_batch({"value": pa.array(values)})
+        options = SinkOptions(queue=self.definition.name)
+        draft = write_block(self.store, self.definition, [batch], options)
+        self.queue.first_values[draft.block] = first
+        return replace(draft, visible=self._visible(delay))
+
+    def _visible(self, delay: Delay) -> datetime | timedelta | None:
+        match delay:
+            case ("after", timedelta() as by):
+                return by
+            case ("at", timedelta() as by):
+                return self.clock.now + by
+            case _:
+                return None
+
+    def arrive(self) -> None:
+        """Carry out the oldest request that is late."""
+        for model in self.models.values():
+            model.arriving = True
+        self.store.arrive()
+        for model in self.models.values():
+            model.arriving = False
+
+    @contextmanager
+    def in_trouble(
+        self, trouble: Trouble | None, do: Callable[[object], None]
+    ) -> Iterator[None]:
+        """Let trouble come over what is done within; if it dies of that, so be it."""
+        if trouble is not None:
+            self.store.fault = trouble.fault
+            self.store.interrupt(lambda: self._happen(trouble.meanwhile, do), after=trouble.after)
+        with suppress(Crash):
+            yield
+        self.store.calm()
+
+    @staticmethod
+    def _happen(what: object | None, do: Callable[[object], None]) -> None:
+        if what is None:
+            raise Crash
+        do(what)
+
+    def _watch(self, partition: Partition) -> None:
+        model = next((m for key, m in self.models.items() if key in partition.key), None)
+        if model is not None:
+            model.watch(partition)
+
+
+def _anything(_group: str, _monoton: int) -> bool:
+    return True

@@ -1,0 +1,193 @@
+"""The client against a model: whatever is done in whatever order, no message is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from cassieq_spark import Client, Message
+from cassieq_spark.store import race
+from cassieq_spark.store.memory import MemoryStore
+from tests.support.faults import FakeClock, Fault, TroubledStore
+
+LEASE = timedelta(seconds=3)
+MOMENT = timedelta(milliseconds=1)
+#: Longer than any delay, lease, or pause before a burial is tried again.
+LONG = timedelta(minutes=5)
+
+DURATIONS = st.sampled_from([MOMENT, LEASE, 2 * LEASE])
+DELAYS = st.just(timedelta(0)) | DURATIONS
+SOME = st.lists(st.integers(0, 100), min_size=1, max_size=4)
+FAULTS = st.none() | st.sampled_from(Fault)
+
+
+class ClientMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = FakeClock()
+        self.store = TroubledStore(MemoryStore(self.clock))
+        self.client = Client.from_store(self.store)
+        self.client.create_queue("q", lease=LEASE, max_deliveries=1000)
+        self.client.receive("q", "g")
+        self.values: dict[int, bytes] = {}
+        self.owed: set[int] = set()
+        self.dead: set[int] = set()
+        self.deliveries: dict[int, int] = {}
+        # Which receipt holds a message, and until when nobody else may.
+        self.holder: dict[int, tuple[str, object]] = {}
+        self.received: list[Message] = []
+
+    @rule(count=st.integers(1, 4), delay=DELAYS, fault=FAULTS)
+    def put(self, count: int, delay: timedelta, fault: Fault | None) -> None:
+        first = len(self.values)
+        values = [b"%d" % number for number in range(first, first + count)]
+        self.store.fault = fault
+        monotons = self.client.put_many("q", values, delay=delay)
+        assert (monotons.start, monotons.stop) == (first, first + count)
+        self._is_put(values)
+
+    @rule(count=st.integers(1, 4), fault=FAULTS)
+    def produce(self, count: int, fault: Fault | None) -> None:
+        first = len(self.values)
+        values = [b"%d" % number for number in range(first, first + count)]
+        with self.client.producer("q", linger=LONG) as producer:
+            self.store.fault = fault
+            futures = [producer.put(value) for value in values]
+        assert [each.result(0) for each in futures] == list(range(first, first + count))
+        self._is_put(values)
+
+    @rule(most=st.integers(1, 5), fault=FAULTS)
+    def receive(self, most: int, fault: Fault | None) -> None:
+        self.store.fault = fault
+        messages = self.client.receive("q", "g", max=most)
+        assert len(messages) <= most
+        for message in messages:
+            assert message.monoton in self.owed
+            assert message.value == self.values[message.monoton]
+            assert message.delivery_count > self.deliveries.get(message.monoton, 0)
+            _, until = self.holder.get(message.monoton, ("", self.clock.now - MOMENT))
+            assert until < self.clock.now, "somebody holds it"
+            assert message.lease_until == self.clock.now + LEASE
+            self.deliveries[message.monoton] = message.delivery_count
+            self.holder[message.monoton] = (message.receipt, message.lease_until)
+        self.received += messages
+
+    @precondition(lambda self: self.received)
+    @rule(which=SOME, fault=FAULTS)
+    def ack(self, which: Sequence[int], fault: Fault | None) -> None:
+        chosen, live = self._choose(which)
+        self.store.fault = fault
+        self._check(self.client.ack(*chosen), chosen, live)
+        self.owed -= self._let_go(live)
+
+    @precondition(lambda self: self.received)
+    @rule(which=SOME, delay=DELAYS, fault=FAULTS)
+    def release(self, which: Sequence[int], delay: timedelta, fault: Fault | None) -> None:
+        chosen, live = self._choose(which)
+        self.store.fault = fault
+        self._check(self.client.release(*chosen, delay=delay), chosen, live)
+        self._let_go(live)
+
+    @precondition(lambda self: self.received)
+    @rule(which=SOME, by=DURATIONS, fault=FAULTS)
+    def extend(self, which: Sequence[int], by: timedelta, fault: Fault | None) -> None:
+        chosen, live = self._choose(which)
+        self.store.fault = fault
+        self._check(self.client.extend(*chosen, by=by), chosen, live)
+        for message in live:
+            self.holder[message.monoton] = (message.receipt, self.clock.now + by)
+
+    @precondition(lambda self: self.received)
+    @rule(which=SOME, fault=FAULTS)
+    def reject(self, which: Sequence[int], fault: Fault | None) -> None:
+        chosen, live = self._choose(which)
+        self.store.fault = fault
+        self._check(self.client.reject(*chosen, reason="bad"), chosen, live)
+        gone = self._let_go(live)
+        self.owed -= gone
+        self.dead |= gone
+
+    @precondition(lambda self: self.received)
+    @rule(which=st.integers(0, 100), delay=DELAYS)
+    def replace(self, which: int, delay: timedelta) -> None:
+        chosen, live = self._choose([which])
+        value = b"%d" % len(self.values)
+        self._check(self.client.replace(chosen[0], value, delay=delay), chosen, live)
+        if live:
+            self.owed -= self._let_go(live)
+            self._is_put([value])
+
+    @rule(by=DURATIONS)
+    def time_passes(self, by: timedelta) -> None:
+        self.clock.advance(by)
+
+    @rule()
+    def late_requests_arrive(self) -> None:
+        self.store.arrive()
+
+    @invariant()
+    def nothing_is_lost(self) -> None:
+        (figures,) = self.client.stats("q").groups
+        assert len(self.owed) <= figures.depth <= len(self.owed) + len(self.dead)
+        assert figures.leased <= figures.depth
+
+    def teardown(self) -> None:
+        self.store.calm()
+        while self.owed:
+            self.clock.advance(LONG)
+            self.receive(most=5, fault=None)
+            assert self.received, "what is owed is delivered"
+            held = [each for each in self.received if self._is_live(each)]
+            assert held, "what is owed is delivered"
+            assert self.client.ack(*held) == []
+            self.owed -= self._let_go(held)
+        self.clock.advance(LONG)
+        assert self.client.receive("q", "g", max=100) == []
+        assert self.client.stats("q").groups[0].depth == 0
+        letters = self.client.peek("q.dead", max=1000)
+        assert sorted(int(each.headers["cassieq.origin-monoton"] or -1) for each in letters) == (
+            sorted(self.dead)
+        )
+        self.client.close()
+
+    def _is_put(self, values: Sequence[bytes]) -> None:
+        for value in values:
+            self.owed.add(len(self.values))
+            self.values[len(self.values)] = value
+
+    def _choose(self, which: Sequence[int]) -> tuple[list[Message], list[Message]]:
+        """Some of the messages ever received, and those of them that are held still."""
+        numbers = {number % len(self.received) for number in which}
+        chosen = [self.received[number] for number in sorted(numbers)]
+        return chosen, [message for message in chosen if self._is_live(message)]
+
+    def _is_live(self, message: Message) -> bool:
+        return self.holder.get(message.monoton, ("",))[0] == message.receipt
+
+    def _let_go(self, messages: Sequence[Message]) -> set[int]:
+        for message in messages:
+            del self.holder[message.monoton]
+        return {message.monoton for message in messages}
+
+    def _check(
+        self, stale: Sequence[str], chosen: Sequence[Message], live: Sequence[Message]
+    ) -> None:
+        self.store.fault = None
+        expected = {message.receipt for message in chosen} - {message.receipt for message in live}
+        assert (len(stale), set(stale)) == (len(expected), expected)
+
+
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(race, "_LONGEST_PAUSE", 0.0)
+
+
+ClientMachine.TestCase.settings = settings(
+    stateful_step_count=30, suppress_health_check=[HealthCheck.too_slow]
+)
+TestClient = ClientMachine.TestCase

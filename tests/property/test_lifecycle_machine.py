@@ -1,0 +1,368 @@
+"""A queue's life against a model: made, altered, paused, purged, deleted, retired, in any order.
+
+Every compare-and-set that is applied is checked, also those in the middle of a command; commands
+break off, lose answers, and meet each other, writers and readers of any version at every step.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from datetime import timedelta
+from uuid import UUID
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from cassieq_spark.delivery.groups import ensure_group
+from cassieq_spark.delivery.lease import Delivery
+from cassieq_spark.errors import OutcomeUnknownError, QueueStateError
+from cassieq_spark.ledger.publish import publish
+from cassieq_spark.ledger.read import read_blocks, read_groups, read_head, read_last_batch
+from cassieq_spark.ledger.state import HEAD, Gate, LedgerHead, check_open, head_of
+from cassieq_spark.model import QueueDefinition, QueueId, SinkBatch
+from cassieq_spark.queues import (
+    QueueRecord,
+    Status,
+    alter_queue,
+    create_queue,
+    delete_queue,
+    is_paused,
+    pause_queue,
+    purge_queue,
+    read_queue,
+    read_record,
+    resume_queue,
+)
+from cassieq_spark.store import race
+from cassieq_spark.store.memory import MemoryStore
+from cassieq_spark.store.protocol import Partition, Slice, partition_of_ledger
+from cassieq_spark.store.tables import Table
+from tests.support.builders import make_drafts, make_wish
+from tests.support.faults import FakeClock, Fault, TroubledStore
+from tests.unit.queues.scene import Crash, retire
+
+LEASE = timedelta(seconds=3)
+GROUPS = ("one", "two")
+#: What a gate may become.
+NEXT_GATES = {
+    None: {Gate.OPEN, Gate.PREPARED},
+    Gate.PREPARED: {Gate.OPEN, Gate.PURGED, Gate.DELETED},
+    Gate.OPEN: {Gate.PURGED, Gate.DELETED},
+    Gate.PURGED: set(),
+    Gate.DELETED: set(),
+}
+
+COMMANDS = st.sampled_from(["create", "alter", "pause", "resume", "purge", "delete", "retire"])
+USES = st.sampled_from(["publish", "publish a batch", "lease", "register"])
+
+
+class LifecycleMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = FakeClock()
+        self.memory = MemoryStore(self.clock)
+        self.store = TroubledStore(self.memory, self.watch)
+        self.heads: dict[str, LedgerHead] = {}
+        self.groups: dict[str, set[str]] = {}
+        #: The last version of which some command has said that it is over.
+        self.over = 0
+        self.record: QueueRecord | None = None
+        #: Every queue that somebody has read, and may use for ever.
+        self.known: list[QueueDefinition] = []
+        #: Where each block went in, and into which version its writer wanted it to.
+        self.published: dict[UUID, str] = {}
+        self.intended: dict[UUID, str] = {}
+        #: The last batch of each sink, by the version where its queue was made.
+        self.batches: dict[int, int] = {}
+        self.made_as = 0
+
+    # -- what is applied ----------------------------------------------------------------------
+
+    def watch(self, partition: Partition) -> None:
+        if partition.table is Table.QUEUE:
+            self._watch_queue()
+        elif partition.table is Table.LEDGER:
+            self._watch_ledger(partition.key[0])
+
+    def _watch_queue(self) -> None:
+        old, self.record = self.record, read_record(self.memory, "q")
+        assert self.record is not None
+        if self.record.status is Status.ACTIVE:
+            head = read_head(self.memory, self.record.definition.queue_id)
+            assert head.gate is Gate.OPEN, "nobody sees a half-made queue"
+            for version in range(1, self.record.version):
+                assert read_head(self.memory, QueueId(f"q@{version}")).is_closed, "I10"
+        if old is None:
+            self.made_as = self.record.version
+            return
+        assert self.record.version in (old.version, old.version + 1), "I10"
+        assert self.record.retired in (old.retired, old.retired + 1)
+        assert self.record.retired <= self.record.obsolete
+        if old.is_gone and not self.record.is_gone:
+            assert self.record.version == old.version + 1, "I10: made anew under a used id"
+            self.made_as = self.record.version
+
+    def _watch_ledger(self, queue_id: str) -> None:
+        rows = self.memory.read_rows(partition_of_ledger(QueueId(queue_id)), Slice(row=HEAD)).rows
+        assert rows, "I10: a head is never removed"
+        old, head = self.heads.get(queue_id), head_of(rows[0])
+        groups = {group.name for group in read_groups(self.memory, QueueId(queue_id))}
+        self.heads[queue_id] = head
+        was = old.gate if old else None
+        assert head.gate == was or head.gate in NEXT_GATES[was], (was, head.gate)
+        if old is not None and old.is_closed:
+            assert (head.next, head.fence) == (old.next, old.fence), "closed for ever"
+            assert head.paused == old.paused
+            assert groups <= self.groups[queue_id], "closed for ever"
+        self.groups[queue_id] = groups
+        for block in read_blocks(self.memory, QueueId(queue_id)):
+            assert self.intended[block.block] == queue_id, "landed in another version"
+            assert self.published.setdefault(block.block, queue_id) == queue_id
+
+    # -- commands -----------------------------------------------------------------------------
+
+    @rule(command=COMMANDS, lease=st.integers(1, 3))
+    def command(self, command: str, lease: int) -> None:
+        self._command(command, lease)
+
+    @rule(
+        command=COMMANDS,
+        other=COMMANDS | USES,
+        after=st.integers(0, 24),
+        number=st.integers(0, 9),
+        lease=st.integers(1, 3),
+    )
+    def command_meets_another(
+        self, command: str, other: str, after: int, number: int, lease: int
+    ) -> None:
+        def meanwhile() -> None:
+            if other in ("publish", "publish a batch", "lease", "register"):
+                self._use(other, number)
+            else:
+                self._command(other, lease + 1, alone=False)
+
+        self.store.interrupt(meanwhile, after=after)
+        self._command(command, lease, alone=False)
+        self.store.calm()
+
+    @rule(command=COMMANDS, after=st.integers(0, 24), fault=st.sampled_from(Fault))
+    def command_in_trouble(self, command: str, after: int, fault: Fault) -> None:
+        self.store.interrupt(lambda: setattr(self.store, "fault", fault), after=after)
+        self._command(command, 2)
+        self.store.calm()
+
+    @rule(command=COMMANDS, after=st.integers(0, 24))
+    def command_breaks_off(self, command: str, after: int) -> None:
+        def crash() -> None:
+            raise Crash
+
+        self.store.interrupt(crash, after=after)
+        with contextlib.suppress(Crash):
+            self._command(command, 2, alone=False)
+        self.store.calm()
+
+    @rule()
+    def something_late_arrives(self) -> None:
+        self.store.arrive()
+
+    def _command(self, command: str, lease: int, *, alone: bool = True) -> None:
+        actions: dict[str, Callable[[int], None]] = {
+            "create": self._create,
+            "alter": self._alter,
+            "pause": lambda _: self._pause(paused=True),
+            "resume": lambda _: self._pause(paused=False),
+            "purge": lambda _: self._purge(alone=alone),
+            "delete": lambda _: self._delete(alone=alone),
+            "retire": lambda _: self._retire(),
+        }
+        status = self.record.status if self.record else None
+        gone = status in (None, Status.DELETING, Status.DELETED)
+        possible = {
+            "create": gone,
+            "purge": not gone,
+            "delete": status not in (None, Status.DELETED),
+        }
+        try:
+            actions[command](lease)
+        except QueueStateError:
+            assert not alone or not possible.get(command, status is Status.ACTIVE), command
+
+    def _create(self, lease: int) -> None:
+        made = create_queue(
+            self.store, "q", bucket_size=8, chunk_size=4, lease=timedelta(seconds=lease)
+        )
+        assert made.queue_id not in {queue.queue_id for queue in self.known}, "I10"
+        self.known.append(made)
+        self.over = max(self.over, made.version - 1)
+
+    def _alter(self, lease: int) -> None:
+        altered = alter_queue(self.store, "q", lease=timedelta(seconds=lease))
+        assert altered.lease == timedelta(seconds=lease)
+
+    def _pause(self, *, paused: bool) -> None:
+        (pause_queue if paused else resume_queue)(self.store, "q")
+
+    def _purge(self, *, alone: bool) -> None:
+        before, record = set(self.published), self.record
+        groups = self._groups() if alone else []
+        paused = alone and self._is_paused()
+        queue = purge_queue(self.store, "q", force=True)
+        self.known.append(queue)
+        self.over = max(self.over, queue.version - 1)
+        there = {block.block for block in read_blocks(self.memory, queue.queue_id)}
+        assert not there & before, "what was published before is gone"
+        if alone and record is not None and record.status is Status.ACTIVE:
+            assert queue.version == record.version + 1
+            assert [group.name for group in read_groups(self.memory, queue.queue_id)] == groups
+            assert {group.starts_at for group in read_groups(self.memory, queue.queue_id)} <= {0}
+            assert is_paused(self.memory, "q") is paused
+
+    def _delete(self, *, alone: bool) -> None:
+        version = self.record.version if self.record else 0
+        delete_queue(self.store, "q", force=True)
+        self.over = max(self.over, version)
+        if alone:
+            assert self.record is not None
+            assert self.record.is_gone
+            for version in range(1, self.record.version + 1):
+                assert read_head(self.memory, QueueId(f"q@{version}")).is_closed
+
+    def _retire(self) -> None:
+        # Whatever is not known is left to the next run.
+        with contextlib.suppress(OutcomeUnknownError):
+            retire(self.store)
+
+    def _groups(self) -> list[str]:
+        if self.record is None:
+            return []
+        return [each.name for each in read_groups(self.memory, self.record.definition.queue_id)]
+
+    def _is_paused(self) -> bool:
+        with contextlib.suppress(QueueStateError):
+            return is_paused(self.memory, "q")
+        return False
+
+    # -- writers and readers ------------------------------------------------------------------
+
+    @rule(sinks=st.integers(0, 3))
+    def it_is_in_use(self, sinks: int) -> None:
+        """By all who know it now, whatever it went through."""
+        if self.record is not None and self.record.status is Status.PURGING:
+            self._purge(alone=False)
+        if self.record is None or self.record.is_gone:
+            self._create(2)
+        self.known.append(read_queue(self.store, "q"))
+        resume_queue(self.store, "q")
+        for number in range(sinks):
+            self._publish(self.known[-1], SinkBatch("app:a", number))
+        for group in GROUPS:
+            self._publish(self.known[-1], None)
+            self._lease(self.known[-1], group)
+
+    @precondition(lambda self: self.known)
+    @rule(use=USES, number=st.integers(0, 9))
+    def use(self, use: str, number: int) -> None:
+        self._use(use, number)
+
+    @precondition(lambda self: self.known)
+    @rule(
+        use=USES,
+        command=COMMANDS,
+        number=st.integers(0, 9),
+        after=st.integers(0, 5),
+        fault=st.none() | st.sampled_from(Fault),
+    )
+    def use_meets_a_command(
+        self, use: str, command: str, number: int, after: int, fault: Fault | None
+    ) -> None:
+        self.store.fault = fault
+        self.store.interrupt(lambda: self._command(command, 2, alone=False), after=after)
+        self._use(use, number)
+        self.store.calm()
+
+    def _use(self, use: str, number: int) -> None:
+        if not self.known:
+            return
+        queue = self.known[-1 - number % len(self.known)]
+        over = self.heads[queue.queue_id].is_closed
+        before = set(self.published)
+        try:
+            if use == "publish":
+                self._publish(queue, None)
+            elif use == "publish a batch":
+                self._publish(queue, SinkBatch("app:a", number))
+            elif use == "lease":
+                self._lease(queue, GROUPS[number % 2])
+            else:
+                ensure_group(self.store, queue.queue_id, GROUPS[number % 2], starting="earliest")
+                return
+        except QueueStateError:
+            assert self.heads[queue.queue_id].is_closed
+            return
+        if use != "publish a batch":
+            assert not over, "an old version was used"
+        assert not over or set(self.published) == before
+
+    def _publish(self, queue: QueueDefinition, batch: SinkBatch | None) -> None:
+        drafts = make_drafts([2], self.clock.now)
+        self.intended[drafts[0].block] = queue.queue_id
+        before = read_last_batch(self.memory, queue.queue_id, "app:a")
+        troubles = self.store.troubles
+        try:
+            monotons = publish(self.store, queue.queue_id, drafts, batch=batch).monotons
+        except OutcomeUnknownError:
+            assert self.store.troubles > troubles
+            return
+        except QueueStateError:
+            assert drafts[0].block not in self.published
+            raise
+        if monotons is not None:
+            assert drafts[0].block in self.published
+        elif self.store.troubles == troubles:
+            assert batch is not None
+            assert before is not None
+            assert before >= batch.batch_id
+
+    def _lease(self, queue: QueueDefinition, group: str) -> None:
+        over = queue.version <= self.over
+        ensure_group(self.store, queue.queue_id, group, starting="earliest")
+        head = read_head(self.store, queue.queue_id)
+        troubles = self.store.troubles
+        with contextlib.suppress(QueueStateError):
+            check_open(queue.queue_id, head)
+        wish = make_wish(stop=head.offered_stop, length=LEASE)
+        batch = Delivery(self.store, queue.queue_id, group).ack_and_lease(wish)
+        assert not (over and batch.leased), "nothing comes out of what is over"
+        if head.paused and self.store.troubles == troubles:
+            assert not batch.leased
+        check_open(queue.queue_id, head)
+        self.clock.advance(LEASE)
+
+    # -- what always holds --------------------------------------------------------------------
+
+    @invariant()
+    def batches_are_published_once_over_all_purges(self) -> None:
+        if self.record is None or self.record.is_gone:
+            return
+        last = [
+            read_last_batch(self.memory, QueueId(f"q@{version}"), "app:a")
+            for version in range(max(self.made_as, self.record.retired + 1), self.record.version)
+        ]
+        if self.record.status is Status.ACTIVE and last and last[-1] is not None:
+            now = read_last_batch(self.memory, self.record.definition.queue_id, "app:a")
+            assert now is not None
+            assert now >= last[-1], "I4"
+
+
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(race, "_LONGEST_PAUSE", 0.0)
+
+
+TestLifecycleMachine = LifecycleMachine.TestCase
+TestLifecycleMachine.settings = settings(
+    stateful_step_count=50, suppress_health_check=list(HealthCheck)
+)

@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from cassieq_spark import Client
+from cassieq_spark.store import race
+from cassieq_spark.testing.stores import CountingStore
+from tests.support.builders import make_clocked_store
+from tests.support.faults import FakeClock, TroubledStore
+
+
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(race, "_LONGEST_PAUSE", 0.0)
+
+
+@pytest.fixture
+def trouble_and_clock() -> tuple[TroubledStore, FakeClock]:
+    memory, clock = make_clocked_store()
+    return TroubledStore(memory), clock
+
+
+@pytest.fixture
+def trouble(trouble_and_clock: tuple[TroubledStore, FakeClock]) -> TroubledStore:
+    return trouble_and_clock[0]
+
+
+@pytest.fixture
+def clock(trouble_and_clock: tuple[TroubledStore, FakeClock]) -> FakeClock:
+    return trouble_and_clock[1]
+
+
+@pytest.fixture
+def store(trouble: TroubledStore) -> CountingStore:
+    return CountingStore(trouble)
+
+
+@pytest.fixture
+def client(store: CountingStore) -> Iterator[Client]:
+    """A client, and a queue ``q`` whose messages die after three deliveries."""
+    with Client.from_store(store) as client:
+        client.create_queue("q", max_deliveries=3)
+        store.reset()
+        yield client

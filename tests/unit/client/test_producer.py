@@ -1,0 +1,374 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import timedelta
+from textwrap import dedent
+from uuid import UUID
+
+import pytest
+
+from cassieq_spark import Client, Producer
+from cassieq_spark.errors import (
+    CassieqError,
+    MessageError,
+    NotAppliedError,
+    OptionError,
+    QueueStateError,
+)
+from cassieq_spark.model import QueueId
+from cassieq_spark.store.protocol import Store
+from cassieq_spark.testing.stores import CountingStore, WrappedStore
+from tests.support.faults import FakeClock, Fault, TroubledStore
+
+HOUR = timedelta(hours=1)
+SECOND = timedelta(seconds=1)
+PATIENCE = 60
+
+
+def values(client: Client) -> dict[int, bytes]:
+    return {message.monoton: message.value for message in client.peek("q", max=100_000)}
+
+
+class SlowStore(WrappedStore):
+    """Holds up every write of chunks until it is let go."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.gate = threading.Event()
+        self.gate.set()
+        self.arrived = threading.Semaphore(0)
+
+    def write_chunks(self, queue_id: QueueId, block: UUID, chunks: object) -> None:
+        self.arrived.release()
+        assert self.gate.wait(PATIENCE)
+        super().write_chunks(queue_id, block, chunks)
+
+
+@pytest.fixture
+def slow(trouble: TroubledStore) -> SlowStore:
+    return SlowStore(trouble)
+
+
+@pytest.fixture
+def slow_client(slow: SlowStore) -> Client:
+    client = Client.from_store(slow)
+    client.create_queue("q")
+    return client
+
+
+def test_puts_of_many_threads_are_few_lwts_and_each_learns_its_monoton(
+    client: Client, store: CountingStore
+):
+    def put(thread: int) -> list[tuple[bytes, int]]:
+        texts = [b"%d:%d" % (thread, number) for number in range(250)]
+        futures = [(text, producer.put(text)) for text in texts]
+        return [(text, future.result(PATIENCE)) for text, future in futures]
+
+    with (
+        client.producer("q", linger=50 * timedelta(milliseconds=1)) as producer,
+        ThreadPoolExecutor(16) as threads,
+    ):
+        known = [pair for done in threads.map(put, range(16)) for pair in done]
+
+    assert {monoton: text for text, monoton in known} == values(client)
+    assert len(known) == 4_000
+    assert store.cas_count <= 40
+
+
+def test_one_thread_gets_its_monotons_in_the_order_of_its_puts(client: Client):
+    with client.producer("q", max_batch=7) as producer:
+        futures = [producer.put(str(number)) for number in range(100)]
+
+    assert [future.result(0) for future in futures] == list(range(100))
+
+
+def test_a_put_that_waits_returns_the_monoton(client: Client):
+    with client.producer("q") as producer:
+        assert producer.put_and_wait("a", key="k", headers={"h": "1"}) == 0
+
+    (message,) = client.peek("q")
+    assert (message.value, message.key, message.headers) == (b"a", b"k", {"h": "1"})
+
+
+def test_a_full_batch_does_not_linger(client: Client):
+    with client.producer("q", linger=HOUR, max_batch=3) as producer:
+        futures = [producer.put(text) for text in "abc"]
+        assert [future.result(PATIENCE) for future in futures] == [0, 1, 2]
+    with client.producer("q", linger=HOUR, max_bytes=2) as producer:
+        assert [each.result(PATIENCE) for each in [producer.put("d"), producer.put("e")]] == [3, 4]
+        assert producer.put("larger than a batch").result(PATIENCE) == 5
+
+
+def test_a_message_that_does_not_fit_sends_the_batch_off(client: Client):
+    with client.producer("q", linger=HOUR, max_bytes=10) as producer:
+        first = producer.put("123456")
+        second = producer.put("123456")
+        assert first.result(PATIENCE) == 0
+        assert not second.done()
+    assert second.result(0) == 1
+
+
+def test_flushing_publishes_what_was_put_and_waits_for_it(client: Client, store: CountingStore):
+    with client.producer("q", linger=HOUR) as producer:
+        futures = [producer.put(text) for text in "abc"]
+
+        producer.flush()
+
+        assert [future.result(0) for future in futures] == [0, 1, 2]
+        assert store.cas_count == 1
+        producer.flush()
+        assert store.cas_count == 1
+
+
+def test_closing_publishes_what_is_left_and_takes_no_more(client: Client):
+    producer = client.producer("q", linger=HOUR)
+    future = producer.put("a")
+
+    producer.close()
+    producer.close()
+
+    assert future.result(0) == 0
+    with pytest.raises(CassieqError, match="producer for queue 'q' is closed"):
+        producer.put("b")
+
+
+def test_a_producer_that_is_closed_under_load_loses_nothing_that_it_took(client: Client):
+    producer = client.producer("q", max_batch=5)
+    taken: list[Future[int]] = []
+    begun = threading.Semaphore(0)
+
+    def put_for_ever() -> None:
+        while True:
+            taken.append(producer.put("v"))
+            begun.release()
+
+    def put() -> None:
+        with pytest.raises(CassieqError, match="closed"):
+            put_for_ever()
+
+    with ThreadPoolExecutor(8) as threads:
+        running = [threads.submit(put) for _ in range(8)]
+        for _ in range(50):
+            assert begun.acquire(timeout=PATIENCE)
+        producer.close()
+        for each in running:
+            each.result(PATIENCE)
+
+    assert sorted(future.result(0) for future in taken) == sorted(values(client))
+
+
+def test_puts_wait_while_there_is_no_room(slow_client: Client, slow: SlowStore):
+    producer = slow_client.producer("q", max_batch=10, linger=timedelta(0))
+    slow.gate.clear()
+    first = producer.put("under way")
+    assert slow.arrived.acquire(timeout=PATIENCE)
+    for number in range(10):
+        producer.put(str(number))
+
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(producer.put, "one too many")
+        with pytest.raises(TimeoutError):
+            waiting.result(0.2)
+        assert not first.done()
+        slow.gate.set()
+        waiting.result(PATIENCE)
+    producer.close()
+
+    assert len(values(slow_client)) == 12
+
+
+def test_what_is_cancelled_in_time_is_left_out(slow_client: Client, slow: SlowStore):
+    producer = slow_client.producer("q", linger=timedelta(0))
+    slow.gate.clear()
+    under_way = producer.put("under way")
+    assert slow.arrived.acquire(timeout=PATIENCE)
+    waiting = [producer.put(text) for text in "ab"]
+
+    assert waiting[0].cancel()
+    assert not under_way.cancel()
+    slow.gate.set()
+    producer.close()
+
+    assert values(slow_client) == {0: b"under way", 1: b"b"}
+    assert waiting[1].result(0) == 1
+
+
+def test_a_batch_that_is_cancelled_altogether_is_no_publish(slow_client: Client, slow: SlowStore):
+    producer = slow_client.producer("q", linger=timedelta(0))
+    slow.gate.clear()
+    producer.put("under way")
+    assert slow.arrived.acquire(timeout=PATIENCE)
+    assert producer.put("a").cancel()
+    slow.gate.set()
+
+    producer.close()
+
+    assert values(slow_client) == {0: b"under way"}
+
+
+@pytest.mark.parametrize("fault", Fault)
+def test_a_lost_answer_publishes_once(client: Client, trouble: TroubledStore, fault: Fault):
+    with client.producer("q", linger=HOUR) as producer:
+        futures = [producer.put(text) for text in "ab"]
+        trouble.fault = fault
+    trouble.arrive()
+
+    assert [future.result(0) for future in futures] == [0, 1]
+    assert values(client) == {0: b"a", 1: b"b"}
+
+
+def fail_next(trouble: TroubledStore) -> None:
+    def fail() -> None:
+        raise NotAppliedError("no replicas")
+
+    trouble.interrupt(fail, after=0)
+
+
+def test_an_error_reaches_every_future_of_its_batch_and_the_log(
+    client: Client, trouble: TroubledStore, caplog: pytest.LogCaptureFixture
+):
+    with client.producer("q", linger=HOUR) as producer:
+        futures = [producer.put(text) for text in "ab"]
+        fail_next(trouble)
+        with pytest.raises(NotAppliedError):
+            producer.flush()
+
+        for future in futures:
+            assert isinstance(future.exception(0), NotAppliedError)
+        assert producer.put("c").cancel()
+
+    (record,) = [each for each in caplog.records if hasattr(each, "action")]
+    assert (record.action, record.count) == ("producer.publish_failed", 2)
+
+
+def test_an_error_that_somebody_asked_for_is_not_told_again(
+    client: Client, trouble: TroubledStore
+):
+    with client.producer("q", linger=timedelta(0)) as producer:
+        fail_next(trouble)
+        with pytest.raises(NotAppliedError):
+            producer.put_and_wait("a")
+
+        assert producer.put_and_wait("b") == 0
+        producer.flush()
+
+
+def test_leaving_tells_of_an_error_that_nobody_asked_for(client: Client, trouble: TroubledStore):
+    def put(producer: Producer) -> None:
+        with producer:
+            producer.put("a")
+            fail_next(trouble)
+
+    with pytest.raises(NotAppliedError):
+        put(client.producer("q", linger=HOUR))
+
+
+def test_leaving_with_an_error_keeps_that_error(client: Client, trouble: TroubledStore):
+    def leave(producer: Producer) -> None:
+        producer.put("a")
+        fail_next(trouble)
+        raise LookupError("mine")
+
+    with pytest.raises(LookupError, match="mine"), client.producer("q", linger=HOUR) as producer:
+        leave(producer)
+
+
+def test_a_callback_may_put_even_where_there_is_no_room(client: Client):
+    with client.producer("q", max_batch=1) as producer:
+        follow_ups: list[Future[int]] = []
+        done = threading.Event()
+
+        def follow(_: Future[int]) -> None:
+            follow_ups.extend(producer.put(text) for text in "bc")
+            done.set()
+
+        producer.put("a").add_done_callback(follow)
+        assert done.wait(PATIENCE)
+        producer.flush()
+
+    assert sorted(future.result(0) for future in follow_ups) == [1, 2]
+
+
+def test_each_time_of_delivery_keeps_its_messages_and_their_order(
+    client: Client, store: CountingStore, clock: FakeClock
+):
+    with client.producer("q", linger=HOUR) as producer:
+        futures = [
+            producer.put("now"),
+            producer.put("in 5", delay=4.5 * SECOND),
+            producer.put("now too"),
+            producer.put("in 5 too", delay=5 * SECOND),
+            producer.put("at 7", visible_at=clock.now + 6.001 * SECOND),
+        ]
+    assert store.cas_count == 1
+    assert {future.result(0): text for future, text in zip(futures, "abcde", strict=True)} == {
+        0: "a",
+        1: "c",
+        2: "b",
+        3: "d",
+        4: "e",
+    }
+
+    def received() -> list[bytes]:
+        return [message.value for message in client.receive("q", "g", max=10)]
+
+    assert received() == [b"now", b"now too"]
+    clock.advance(4.999 * SECOND)
+    assert received() == []
+    clock.advance(0.001 * SECOND)
+    assert received() == [b"in 5", b"in 5 too"]
+    clock.advance(2 * SECOND)
+    assert received() == [b"at 7"]
+
+
+def test_many_times_of_delivery_make_batches_of_few_blocks(client: Client, store: CountingStore):
+    with client.producer("q", linger=HOUR) as producer:
+        for number in range(250):
+            producer.put("v", delay=number * SECOND)
+
+    assert store.cas_count == 3
+
+
+def test_bad_messages_are_refused_at_once_and_leave_the_batch_alone(client: Client):
+    with client.producer("q", linger=HOUR) as producer:
+        good = producer.put("good")
+        with pytest.raises(MessageError, match="of type int"):
+            producer.put(7)
+    assert good.result(0) == 0
+
+
+def test_settings_that_make_no_sense_are_refused(client: Client):
+    for bad in ({"linger": -SECOND}, {"max_batch": 0}, {"max_bytes": 0}):
+        with pytest.raises(OptionError, match=next(iter(bad))):
+            client.producer("q", **bad)
+    with pytest.raises(QueueStateError, match="no queue 'nobody'"):
+        client.producer("nobody")
+
+
+def test_a_program_that_ends_without_closing_it_publishes_all_the_same():
+    program = """
+        import atexit
+        from datetime import timedelta
+        from cassieq_spark import Client
+        from cassieq_spark.store.memory import MemoryStore
+
+        client = Client.from_store(MemoryStore())
+        client.create_queue("q")
+        atexit.register(lambda: print(len(client.peek("q", max=100))))
+        producer = client.producer("q", linger=timedelta(milliseconds=300))
+        for number in range(50):
+            producer.put(str(number))
+    """
+
+    done = subprocess.run(
+        [sys.executable, "-c", dedent(program)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "50\n", "")

@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from cassieq_spark.dead_letters.letters import (
+    DeadLetter,
+    Filter,
+    pile_up,
+    read_letter,
+    revived,
+)
+from cassieq_spark.model import Ranges
+from tests.unit.dead_letters.dead_queue import headers_of
+
+NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+LETTER = DeadLetter(7, "orders", "g", "Too often", NOON)
+
+
+def test_a_letter_is_what_its_headers_say():
+    read = read_letter(3, headers_of(3, "orders", reason="it hurts"))
+
+    assert read == DeadLetter(3, "orders", "g", "it hurts", NOON + 3 * HOUR)
+
+
+@pytest.mark.parametrize("headers", [None, [], [("own", "x")], [("xcassieq.origin-queue", "q")]])
+def test_a_message_without_such_headers_is_no_dead_letter(headers: list[tuple[str, str]] | None):
+    assert read_letter(3, headers) == DeadLetter(3)
+
+
+@pytest.mark.parametrize("text", ["soon", "", "2026-11-20T12:00:00", None])
+def test_an_instant_that_is_none_is_not_told(text: str | None):
+    headers = [("cassieq.origin-queue", "orders"), ("cassieq.dead-lettered-at", text)]
+
+    assert read_letter(3, headers) == DeadLetter(3, "orders")
+
+
+def test_what_goes_back_has_its_own_headers_and_a_count():
+    own = [("own", "x"), ("null", None), ("twice", "1"), ("twice", "2")]
+
+    back = revived([*own, *headers_of(3, "orders")[1:]])
+
+    assert back == [*own, ("cassieq.redrives", "1")]
+    assert revived([*back, ("cassieq.reason", "again")]) == [*own, ("cassieq.redrives", "2")]
+
+
+@pytest.mark.parametrize("count", [None, "", "-1", "many", "\u00b2"])
+def test_a_count_that_is_none_begins_anew(count: str | None):
+    assert revived([("cassieq.redrives", count)]) == [("cassieq.redrives", "1")]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "takes"),
+    [
+        (Filter(), True),
+        (Filter(origin="orders", group="g", reason="too OFTEN"), True),
+        (Filter(origin="payments"), False),
+        (Filter(group="h"), False),
+        (Filter(reason="often too"), False),
+        (Filter(since=NOON), True),
+        (Filter(since=NOON + HOUR), False),
+        (Filter(until=NOON), False),
+        (Filter(until=NOON + HOUR), True),
+    ],
+)
+def test_a_filter_takes_what_fits_all_of_it(wanted: Filter, takes: bool):
+    assert wanted.takes(LETTER) is takes
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [Filter(origin="orders"), Filter(group="g"), Filter(reason="x"), Filter(since=NOON)],
+)
+def test_what_a_message_does_not_tell_is_not_what_is_asked_for(wanted: Filter):
+    assert not wanted.takes(DeadLetter(7))
+    assert not Filter(until=NOON).takes(DeadLetter(7))
+
+
+def test_letters_are_piled_up_by_origin_and_reason():
+    letters = [
+        DeadLetter(0, "payments", "g", "b", NOON),
+        DeadLetter(1, "orders", "g", "b", NOON + HOUR),
+        DeadLetter(2, "orders", "g", "b", NOON),
+        DeadLetter(3),
+        DeadLetter(4, "orders", "g", "a"),
+        DeadLetter(5, "orders", "g", "b", NOON + 2 * HOUR),
+    ]
+
+    piles = pile_up(letters, Filter())
+
+    told = [(pile.origin_queue, pile.reason, str(pile.monotons)) for pile in piles]
+    assert told == [
+        (None, None, "3-4"),
+        ("orders", "a", "4-5"),
+        ("orders", "b", "1-3,5-6"),
+        ("payments", "b", "0-1"),
+    ]
+    assert (piles[2].first, piles[2].last) == (NOON, NOON + 2 * HOUR)
+    assert (piles[1].first, piles[1].last) == (None, None)
+
+
+def test_a_limit_takes_the_first_ones_and_reads_no_further():
+    letters = iter([DeadLetter(at, "orders", "g", "ab"[at % 2]) for at in range(10)])
+
+    piles = pile_up(letters, Filter(reason="b"), limit=3)
+
+    assert [pile.monotons for pile in piles] == [Ranges.parse("1-2,3-4,5-6")]
+    assert next(letters).monoton == 6

@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from cassieq_spark.dead_letters import purge as purge_module
+from cassieq_spark.dead_letters import take as take_module
+from cassieq_spark.dead_letters.claims import ADMIN_GROUP
+from cassieq_spark.dead_letters.letters import Filter
+from cassieq_spark.dead_letters.purge import PURGED, PurgeReport, purge
+from cassieq_spark.dead_letters.survey import survey
+from cassieq_spark.delivery.groups import read_group_states
+from cassieq_spark.store import race
+from tests.support.faults import Fault
+from tests.unit.dead_letters.dead_queue import DeadQueue
+
+#: Two windows.
+ORIGINS = ["orders", "payments"] * 6
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _small_and_without_pauses():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(race, "_LONGEST_PAUSE", 0.0)
+        patch.setattr(take_module, "WINDOW", 8)
+        yield
+
+
+def run(queue: DeadQueue, name: str = "dead", wanted: Filter | None = None) -> PurgeReport:
+    return purge(queue.memory, survey(queue.memory, name, wanted))
+
+
+def test_what_is_purged_is_not_dead_any_more_and_went_nowhere(caplog: pytest.LogCaptureFixture):
+    queue = DeadQueue(ORIGINS)
+    caplog.set_level(logging.INFO)
+
+    assert run(queue) == PurgeReport(12, missed=0, is_stopped=False)
+
+    assert queue.left() == queue.arrived("orders") == queue.arrived("payments") == []
+    state = read_group_states(queue.memory, queue.dead.queue_id)[ADMIN_GROUP]
+    assert state.floor == 12
+    purged = [
+        record.count  # type: ignore[attr-defined]
+        for record in caplog.records
+        if record.name == purge_module.__name__ and record.action == PURGED  # type: ignore[attr-defined]
+    ]
+    assert purged == [8, 4]
+
+
+def test_only_what_is_meant_is_purged():
+    queue = DeadQueue([*ORIGINS, None])
+    queue.add(["orders"], reason="other")
+
+    assert run(queue, "orders", Filter(reason="too often")).purged == 6
+    assert queue.left() == [1, 3, 5, 7, 9, 11, 12, 13]
+    assert run(queue, "orders").purged == 1
+    assert run(queue).purged == 7
+
+    assert queue.left() == []
+
+
+def test_nothing_to_purge_makes_no_group():
+    queue = DeadQueue(ORIGINS)
+    before = queue.everything()
+
+    assert run(queue, wanted=Filter(group="none")) == PurgeReport(0, 0, is_stopped=False)
+    assert queue.everything() == before
+
+
+def test_what_others_have_purged_meanwhile_is_missed():
+    queue = DeadQueue(ORIGINS)
+    found = survey(queue.memory, "dead")
+    run(queue, "orders")
+
+    assert purge(queue.memory, found) == PurgeReport(6, missed=6, is_stopped=False)
+    assert purge(queue.memory, found) == PurgeReport(0, missed=12, is_stopped=False)
+
+
+def test_a_purge_stops_between_two_batches():
+    queue = DeadQueue(ORIGINS)
+    answers = iter([False, True])
+    seen: list[tuple[str, int, int]] = []
+
+    report = purge(
+        queue.memory,
+        survey(queue.memory, "dead"),
+        wait=lambda _: next(answers),
+        watch=lambda *told: seen.append(told),
+    )
+
+    assert report == PurgeReport(8, missed=0, is_stopped=True)
+    assert seen == [("purging", 0, 12), ("purging", 8, 12)]
+    assert queue.left() == [8, 9, 10, 11]
+
+
+@pytest.mark.parametrize("fault", Fault)
+@pytest.mark.parametrize("number", range(4))
+def test_a_lost_answer_is_resolved(fault: Fault, number: int):
+    queue = DeadQueue(ORIGINS)
+    cas, left = queue.store.cas, number
+
+    def troubled(*call: Any) -> bool:
+        nonlocal left
+        if left == 0:
+            queue.store.fault = fault
+        left -= 1
+        return cas(*call)
+
+    queue.store.cas = troubled  # type: ignore[method-assign]
+
+    report = purge(queue.store, survey(queue.memory, "orders"))
+    queue.store.arrive()
+
+    assert queue.store.troubles == 1
+    assert report == PurgeReport(6, missed=0, is_stopped=False)
+    assert queue.left() == [1, 3, 5, 7, 9, 11]
+
+
+@pytest.mark.parametrize("after", range(20))
+def test_a_crash_loses_nothing_that_was_not_meant(after: int):
+    queue = DeadQueue(ORIGINS)
+
+    def crash() -> None:
+        raise KeyboardInterrupt
+
+    queue.store.interrupt(crash, after=after)
+    with pytest.raises(KeyboardInterrupt):
+        purge(queue.store, survey(queue.memory, "orders"))
+
+    run(queue, "orders")
+
+    assert queue.left() == [1, 3, 5, 7, 9, 11]

@@ -1,0 +1,199 @@
+from __future__ import annotations
+
+from datetime import timedelta
+from uuid import UUID, uuid4
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cassieq_spark.dead_letters import take as take_module
+from cassieq_spark.dead_letters.letters import union
+from cassieq_spark.dead_letters.take import Taken, batches_of, plan_take, take
+from cassieq_spark.delivery.lease import Delivery
+from cassieq_spark.delivery.state import GroupState, Head, Slot, Waiting
+from cassieq_spark.errors import ContentionError
+from cassieq_spark.model import Range, Ranges
+from cassieq_spark.store import race
+from cassieq_spark.testing.stores import FaultyStore
+from tests.support.builders import (
+    BEGUN_AT,
+    LEASE,
+    make_clocked_store,
+    make_group,
+    make_queue,
+    make_wish,
+)
+from tests.support.faults import Fault, TroubledStore
+from tests.unit.dead_letters.dead_queue import numbers_of
+
+WINDOW = 8
+COUNT = 40
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _small_and_without_pauses():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(race, "_LONGEST_PAUSE", 0.0)
+        patch.setattr(take_module, "WINDOW", WINDOW)
+        yield
+
+
+def make_delivery() -> tuple[Delivery, TroubledStore]:
+    memory, _ = make_clocked_store()
+    store = TroubledStore(memory)
+    return make_group(store, make_queue(memory, [COUNT]).queue_id), store
+
+
+def outstanding(delivery: Delivery) -> list[str]:
+    state = delivery.read(every_waiting=True)
+    return [str(each.monotons) for each in (*state.slots, *state.waiting) if each.monotons]
+
+
+def taken_now(delivery: Delivery, text: str, length: timedelta | None = LEASE) -> str | None:
+    taken = take(delivery, Ranges.parse(text), token=uuid4, length=length)
+    return None if taken is None else str(taken.monotons)
+
+
+def test_what_is_wanted_is_leased_and_the_rest_waits():
+    delivery, _ = make_delivery()
+
+    taken = take(delivery, Ranges.parse("17-19,21-22"), token=uuid4, length=LEASE)
+
+    assert taken is not None
+    state = delivery.read(every_waiting=True)
+    (slot,) = state.held_by(taken.lease)
+    assert (slot.monotons, slot.due_at) == (Ranges.parse("17-19,21-22"), state.now + LEASE)
+    assert state.head.pointer == 22
+    assert [str(each.monotons) for each in state.waiting] == ["0-16", "16-17,19-21"]
+
+
+def test_what_is_settled_at_once_leaves_only_a_token():
+    delivery, _ = make_delivery()
+
+    assert taken_now(delivery, "2-4", None) == "2-4"
+
+    assert outstanding(delivery) == ["0-2"]
+
+
+def test_what_others_have_is_not_to_be_had():
+    delivery, _ = make_delivery()
+    assert taken_now(delivery, "2-4") == "2-4"
+    assert taken_now(delivery, "5-6", None) == "5-6"
+
+    assert taken_now(delivery, "0-8") == "0-2,4-5,6-8"
+    assert taken_now(delivery, "0-8") is None
+
+
+def test_what_a_lease_holds_is_not_to_be_had_even_if_it_ran_out():
+    delivery, _ = make_delivery()
+    lease = delivery.ack_and_lease(make_wish(limit=4, stop=COUNT)).lease
+    delivery.release(lease)
+
+    assert taken_now(delivery, "0-8") == "4-8"
+
+
+def test_a_row_that_comes_has_never_the_key_of_one_that_goes():
+    # The clock stands still, so both are due at the same time unless care is taken.
+    delivery, _ = make_delivery()
+    for monoton in (39, 7, 6, 5, 1):
+        assert taken_now(delivery, f"{monoton}-{monoton + 1}", None) == f"{monoton}-{monoton + 1}"
+
+    assert union(*map(Ranges.parse, outstanding(delivery))) == Ranges.parse("0-1,2-5,8-39")
+
+
+@pytest.mark.parametrize("fault", Fault)
+@pytest.mark.parametrize("length", [LEASE, None])
+def test_a_lost_answer_takes_nothing_twice(fault: Fault, length: timedelta | None):
+    delivery, store = make_delivery()
+    store.fault = fault
+
+    assert taken_now(delivery, "2-4", length) == "2-4"
+    store.arrive()
+
+    assert store.troubles == 1
+    assert sorted(outstanding(delivery)) == sorted(["0-2", *(["2-4"] if length else [])])
+    assert taken_now(delivery, "0-4") == "0-2"
+
+
+def test_a_request_that_arrives_after_it_was_looked_for_is_found():
+    delivery, store = make_delivery()
+    store.fault = Fault.REQUEST_LATE
+    tokens = iter(UUID(int=4 * number) for number in range(9))
+    # Four reads of the state, one that looks for the token; then the state is read again.
+    store.interrupt(store.arrive, after=5)
+
+    taken = take(delivery, Ranges.parse("2-4"), token=lambda: next(tokens), length=None)
+
+    assert store.troubles == 2
+    assert taken == Taken(Ranges.parse("2-4"), UUID(int=0))
+
+
+def test_a_race_that_is_lost_again_and_again_is_given_up():
+    memory, _ = make_clocked_store()
+    store = FaultyStore(memory)
+    delivery = make_group(store, make_queue(memory, [COUNT]).queue_id)
+    store.lose_request(1000)
+
+    with pytest.raises(ContentionError, match="again and again"):
+        taken_now(delivery, "2-4")
+
+
+def test_batches_are_cut_at_windows_and_at_their_size():
+    monotons = Ranges.parse("1-3,6-17,39-40")
+
+    assert [str(each) for each in batches_of(monotons, 100)] == [
+        "1-3,6-8",
+        "8-16",
+        "16-17",
+        "39-40",
+    ]
+    assert [str(each) for each in batches_of(monotons, 3)][:4] == [
+        "1-3,6-7",
+        "7-8",
+        "8-11",
+        "11-14",
+    ]
+
+
+SUBSETS = st.tuples(
+    st.integers(0, COUNT // WINDOW - 1), st.sets(st.integers(0, WINDOW - 1), min_size=1)
+)
+
+
+@given(steps=st.lists(SUBSETS, max_size=30))
+def test_whatever_is_taken_everything_else_stays_owed_and_rows_stay_small(
+    steps: list[tuple[int, set[int]]],
+):
+    # I5
+    delivery, _ = make_delivery()
+    gone: set[int] = set()
+    for window, offsets in steps:
+        wanted = {window * WINDOW + offset for offset in offsets}
+        ranges = Ranges.of(*(Range(each, each + 1) for each in wanted))
+
+        taken = take(delivery, ranges, token=uuid4, length=None)
+
+        assert set(numbers_of(taken.monotons) if taken else ()) == wanted - gone
+        gone |= wanted
+        state = delivery.read(every_waiting=True)
+        waiting = [number for row in state.waiting for number in numbers_of(row.monotons)]
+        owed = [*waiting, *range(state.head.pointer, COUNT)]
+        assert sorted(owed) == sorted(set(range(COUNT)) - gone)
+        for row in state.waiting:
+            windows = {part.start // WINDOW for part in row.monotons}
+            assert len(windows) == 1 or len(row.monotons.parts) == 1
+            assert row.due >= state.head.waiting_from
+
+
+def test_a_plan_reuses_a_slot_that_is_free():
+    free = Slot(0, Ranges(), uuid4(), BEGUN_AT, 1)
+    waiting = (Waiting(0, Ranges.parse("0-4"), 3),)
+    state = GroupState(Head(10, 0, 5), (free,), waiting, BEGUN_AT)
+
+    taken, ops = plan_take(state, Ranges.parse("2-3"), uuid4(), LEASE)
+
+    assert taken == Ranges.parse("2-3")
+    slots = [op for op in ops if op.row[0] == "slot"]  # type: ignore[union-attr]
+    assert [op.row for op in slots] == [("slot", 0, 0)]  # type: ignore[union-attr]
+    assert slots[0].values["deliveries"] == 4  # type: ignore[union-attr]

@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import pytest
+
+from cassieq_spark.errors import OptionError
+from cassieq_spark.store.consistency import Consistency, check_consistency, parse_consistency
+
+LOCAL, QUORUM, EACH = Consistency.LOCAL_QUORUM, Consistency.QUORUM, Consistency.EACH_QUORUM
+BOTH = {"dc1": 3, "dc2": 3}
+
+
+def check(
+    consistency: Consistency,
+    replicas: dict[str, int],
+    *,
+    data_centres: tuple[str, ...] = ("dc1", "dc2"),
+    local_dc: str = "dc1",
+    given: bool = False,
+) -> None:
+    check_consistency(
+        consistency,
+        keyspace="queues",
+        replicas=replicas,
+        data_centres=data_centres,
+        local_dc=local_dc,
+        local_dc_given=given,
+    )
+
+
+def quorum(count: int) -> int:
+    return count // 2 + 1
+
+
+@pytest.mark.parametrize("consistency", Consistency)
+@pytest.mark.parametrize("replicas", [{"dc1": 1}, {"dc1": 3}, {"dc1": 3, "dc2": 2}, BOTH])
+def test_a_read_meets_every_write(consistency: Consistency, replicas: dict[str, int]):
+    """At any of its levels, what a read asks and a write waits for cannot miss each other."""
+    all_replicas = sum(replicas.values())
+    fewest_written_here = {
+        "LOCAL_QUORUM": quorum(replicas["dc1"]),
+        "EACH_QUORUM": quorum(replicas["dc1"]),
+    }
+    if consistency is QUORUM:
+        assert (consistency.of_reads, consistency.value) == ("QUORUM", "QUORUM")
+        assert 2 * quorum(all_replicas) > all_replicas
+    else:
+        assert consistency.of_reads == "LOCAL_QUORUM"
+        written = fewest_written_here[consistency.value]
+        assert written + quorum(replicas["dc1"]) > replicas["dc1"]
+
+
+def test_compare_and_sets_stay_in_the_data_centre_only_if_all_else_does():
+    assert {each: each.of_conditions for each in Consistency} == {
+        LOCAL: "LOCAL_SERIAL",
+        QUORUM: "SERIAL",
+        EACH: "SERIAL",
+    }
+
+
+@pytest.mark.parametrize("text", ["QUORUM", "quorum", " Quorum "])
+def test_a_level_is_read_in_any_case(text: str):
+    assert parse_consistency(text) is QUORUM
+
+
+@pytest.mark.parametrize("text", ["ONE", "any", "LOCAL_ONE", "TWO", "ALL", "SERIAL", "", "strong"])
+def test_weak_and_unknown_levels_are_refused_with_a_reason(text: str):
+    with pytest.raises(OptionError, match=r"expected LOCAL_QUORUM, QUORUM, EACH_QUORUM.*a quorum"):
+        parse_consistency(text)
+
+
+@pytest.mark.parametrize(
+    ("consistency", "replicas", "given"),
+    [
+        (LOCAL, {"dc1": 3}, False),
+        (LOCAL, {"dc1": 1}, True),
+        (LOCAL, {"dc1": 3, "dc2": 0}, False),
+        (LOCAL, BOTH, True),
+        (QUORUM, BOTH, False),
+        (QUORUM, {"dc2": 3}, False),
+        (QUORUM, {"SimpleStrategy": 3}, False),
+        (EACH, BOTH, False),
+        (EACH, {"dc1": 3}, False),
+    ],
+)
+def test_what_a_keyspace_can_keep_is_accepted(
+    consistency: Consistency, replicas: dict[str, int], given: bool
+):
+    check(consistency, replicas, given=given)
+
+
+def test_a_local_quorum_of_a_simple_strategy_needs_a_cluster_of_one_data_centre():
+    check(LOCAL, {"SimpleStrategy": 3}, data_centres=("dc1",))
+
+    with pytest.raises(OptionError, match="replicas belong to no data centre; use QUORUM"):
+        check(LOCAL, {"SimpleStrategy": 3}, given=True)
+
+
+def test_each_quorum_needs_to_know_which_replica_is_where():
+    with pytest.raises(OptionError, match=r"queues' \(SimpleStrategy=1\).*NetworkTopology"):
+        check(EACH, {"SimpleStrategy": 1}, data_centres=("dc1",))
+
+
+@pytest.mark.parametrize("consistency", [LOCAL, EACH])
+def test_a_data_centre_without_replicas_is_named_with_those_that_there_are(
+    consistency: Consistency,
+):
+    with pytest.raises(
+        OptionError, match=r"\(dc1=3, dc2=3\): it has no replica in data centre 'dc3'"
+    ):
+        check(consistency, BOTH, local_dc="dc3", given=True)
+
+
+def test_with_replicas_in_several_data_centres_the_local_one_must_be_named():
+    with pytest.raises(OptionError, match="the local one must be named, and be the same for all"):
+        check(LOCAL, BOTH)
