@@ -81,6 +81,21 @@ test: $(STAMP) need-java ## Everything, with a real Cassandra and a local Spark
 	$(BIN)/cassieq node download
 	$(BIN)/pytest -q --doctest-modules cassieq_spark tests $(PYTEST_ARGS)
 
+##@ Long runs
+
+.PHONY: bench-tools
+bench-tools: $(STAMP) need-java
+	$(PYTHON) -m pip install --quiet --constraint constraints.txt --group bench
+	$(BIN)/cassieq node download
+
+.PHONY: poison
+poison: bench-tools ## One message of 100,000 kills its worker, every time: who else suffers?
+	$(PYTHON) -m benchmarks.poison --figure docs/figures/poison.svg $(POISON_ARGS)
+
+.PHONY: competing
+competing: bench-tools ## Three queries share 1,000,000 messages, and are killed now and then
+	$(PYTHON) -m benchmarks.competing $(COMPETING_ARGS)
+
 ##@ Running
 
 .PHONY: demo

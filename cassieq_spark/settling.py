@@ -18,6 +18,7 @@ from cassieq_spark.delivery.settle import settle as settle_lease
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import QueueDefinition, Range, Ranges
 from cassieq_spark.options import SinkOptions
+from cassieq_spark.queues import check_delayable
 from cassieq_spark.store.protocol import Store
 
 logger = logging.getLogger(__name__)
@@ -81,9 +82,12 @@ def replace(  # noqa: PLR0913 (whose messages, and what for)
 
     Raises:
         MessageError: A new message that the queue does not take; nothing has changed then.
+        OptionError: A delay in a strictly ordered queue; nothing has changed then.
         ContentionError: Lost to others again and again.
         QueueStateError: There is no such group.
     """
+    if delay:
+        check_delayable(queue)
     new = replacements.drop_columns(["monoton"])
     options = SinkOptions(queue=queue.name)
     check_messages(new, options.max_message_bytes, first_row=0)

@@ -15,7 +15,8 @@
 
 from __future__ import annotations
 
-from cassieq_spark.client.async_client import AsyncClient, AsyncProducer
+from cassieq_spark.client.async_client import AsyncClient
+from cassieq_spark.client.async_producer import AsyncProducer
 from cassieq_spark.client.client import Client
 from cassieq_spark.client.messages import Message, NewMessage, StoredMessage
 from cassieq_spark.client.producer import Producer

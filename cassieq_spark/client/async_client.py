@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future
 from datetime import datetime, timedelta
 from functools import partial
 from types import TracebackType
 from typing import Self, Unpack, overload
 
-from cassieq_spark.client.client import DEFAULT_MAX_DELIVERIES, Client, Connection
+from cassieq_spark.client.async_producer import AsyncProducer
+from cassieq_spark.client.client import DEFAULT_MAX_DELIVERIES, Client
+from cassieq_spark.client.connection import Connection
 from cassieq_spark.client.messages import AT_ONCE, Headers, Message, NewMessage, StoredMessage
 from cassieq_spark.client.producer import (
     DEFAULT_LINGER,
     DEFAULT_MAX_BATCH,
     DEFAULT_MAX_BYTES,
-    Producer,
 )
 from cassieq_spark.client.receiving import check_receive, pauses_within
 from cassieq_spark.client.threads import Threads
@@ -272,56 +272,3 @@ class AsyncClient:
                 "this client is not connected: use it inside `async with AsyncClient(...)`"
             )
         return self._connected
-
-
-class AsyncProducer:
-    """`Producer` as coroutines; made by `AsyncClient.producer`, for ``async with``."""
-
-    def __init__(self, threads: Threads, make: Callable[[], Producer]) -> None:
-        self._threads = threads
-        self._make = make
-
-    async def put(
-        self,
-        value: bytes | str,
-        *,
-        key: bytes | str | None = None,
-        headers: Headers | None = None,
-        delay: timedelta | None = None,
-        visible_at: datetime | None = None,
-    ) -> int:
-        """Put a message, and return its monoton once it is published; see `Producer.put`.
-
-        Run many at a time, as tasks: they are gathered. Cancelled before its batch has begun, it
-        is left out.
-        """
-        future = await self._threads.run(
-            partial(
-                self._producer.put,
-                value,
-                key=key,
-                headers=headers,
-                delay=delay,
-                visible_at=visible_at,
-            ),
-            undo=Future.cancel,
-        )
-        return await asyncio.wrap_future(future)
-
-    async def flush(self) -> None:
-        """See `Producer.flush`."""
-        await self._threads.run(self._producer.flush)
-
-    async def __aenter__(self) -> Self:
-        """See `Client.producer`."""
-        self._producer = await self._threads.run(self._make)
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """See `Producer.close`."""
-        await self._threads.run(partial(self._producer.__exit__, kind, error, trace))

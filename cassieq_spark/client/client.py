@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from types import TracebackType
-from typing import Any, Self, TypedDict, Unpack, overload
+from typing import Self, Unpack, overload
 
 from cassieq_spark.client.calls import Calls
+from cassieq_spark.client.connection import Connection, connection_options
+from cassieq_spark.client.gathering import Timed
 from cassieq_spark.client.messages import (
     A_MOMENT,
     AT_ONCE,
@@ -25,7 +27,6 @@ from cassieq_spark.client.producer import (
     DEFAULT_MAX_BATCH,
     DEFAULT_MAX_BYTES,
     Producer,
-    Timed,
 )
 from cassieq_spark.client.publishing import batch_named, message_limit, put_rows, put_stream
 from cassieq_spark.client.receiving import (
@@ -43,47 +44,10 @@ from cassieq_spark.options.position import StartingPosition
 from cassieq_spark.queues import create_queue, read_queue
 from cassieq_spark.stats import QueueStats, queue_stats
 from cassieq_spark.store import open_store
-from cassieq_spark.store.connection import ConnectionOptions
-from cassieq_spark.store.consistency import Consistency
 from cassieq_spark.store.protocol import Store
 
 DEFAULT_MAX_DELIVERIES = 5
 _REASON_LENGTH = 1000
-
-
-class Connection(TypedDict, total=False):
-    """How to reach Cassandra: the attributes of `ConnectionOptions`, which has the defaults."""
-
-    contact_points: str | Sequence[str]
-    port: int
-    local_dc: str | None
-    username: str | None
-    password: str | None
-    ssl: bool
-    ssl_ca_file: str | None
-    ssl_cert_file: str | None
-    ssl_key_file: str | None
-    ssl_check_hostname: bool
-    secure_connect_bundle: str | None
-    consistency: Consistency
-    keyspace: str
-    protocol_version: int
-    request_timeout: timedelta
-    patience: timedelta
-
-
-def connection_options(given: Connection) -> ConnectionOptions:
-    """Read how to reach Cassandra; contact points may be one text, several of them with commas.
-
-    Raises:
-        OptionError: One of them is malformed.
-    """
-    values: dict[str, Any] = {**given}
-    points = values.get("contact_points")
-    if points is not None:
-        points = points.split(",") if isinstance(points, str) else points
-        values["contact_points"] = tuple(point.strip() for point in points)
-    return ConnectionOptions(**values)
 
 
 class Client:
@@ -310,10 +274,9 @@ class Client:
             OptionError: A value is out of range.
             QueueStateError: There is no such queue.
         """
-        self.queue(queue)
         return Producer(
             partial(self._put_rows, queue),
-            queue,
+            self.queue(queue),
             limit=message_limit(queue),
             linger=linger,
             max_batch=max_batch,
@@ -372,8 +335,8 @@ class Client:
             messages: Messages or their receipts, of any leases and queues.
 
         Returns:
-            The receipts that were stale, of messages that are with others by now, or were settled
-            before; nothing happened to those.
+            The receipts that were stale: of messages whose lease ran out and that others have or
+            are to get, or that were settled before. Nothing happened to those.
 
         Raises:
             MessageError: One of them is no message and no receipt; nothing is settled.

@@ -2,62 +2,31 @@
 
 from __future__ import annotations
 
-import logging
 import os
-import threading
-import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import Callable
+from concurrent.futures import Future
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from types import TracebackType
 from typing import Self
 
-from cassieq_spark.blocks import FINEST, MOST_TIMES
+from cassieq_spark.blocks import FINEST
+from cassieq_spark.client.gathering import Gathering, Publish
 from cassieq_spark.client.messages import (
     Headers,
     NewMessage,
-    Row,
     Visible,
     row_of,
     visible_from,
 )
 from cassieq_spark.errors import CassieqError, OptionError
-
-logger = logging.getLogger(__name__)
-
-#: A batch of a producer could not be published; its futures have the error.
-PUBLISH_FAILED = "producer.publish_failed"
+from cassieq_spark.model import QueueDefinition
+from cassieq_spark.queues import check_delayable
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 DEFAULT_LINGER = timedelta(milliseconds=5)
 DEFAULT_MAX_BATCH = 10_000
 DEFAULT_MAX_BYTES = 8 << 20
-
-#: A row, and when it is to be delivered.
-Timed = tuple[Row, Visible]
-#: Gives rows their monotons, all at once or not at all.
-Publish = Callable[[Sequence[Timed]], Sequence[int]]
-
-
-class _Put(Future[int]):
-    """The monoton of a message, once it is published.
-
-    `cancel` takes it back as long as its batch has not been begun.
-    """
-
-    #: Whether anybody asked for the outcome, and so knows of an error.
-    asked = False
-
-    def result(self, timeout: float | None = None) -> int:
-        """See `Future.result`."""
-        self.asked = True
-        return super().result(timeout)
-
-    def exception(self, timeout: float | None = None) -> BaseException | None:
-        """See `Future.exception`."""
-        self.asked = True
-        return super().exception(timeout)
 
 
 class Producer:
@@ -73,7 +42,7 @@ class Producer:
 
     Args:
         publish: Publishes a batch.
-        queue: Name of the queue.
+        queue: Which queue.
         limit: Most bytes of a message.
         linger: How long the first message of a batch waits for others.
         max_batch: Most messages of a batch.
@@ -86,7 +55,7 @@ class Producer:
     def __init__(  # noqa: PLR0913 (each is a setting of its own, by name)
         self,
         publish: Publish,
-        queue: str,
+        queue: QueueDefinition,
         *,
         limit: int,
         linger: timedelta = DEFAULT_LINGER,
@@ -99,12 +68,13 @@ class Producer:
             raise OptionError(
                 f"max_batch and max_bytes must be at least 1, not {max_batch} and {max_bytes}"
             )
-        self.queue = queue
+        self.queue = queue.name
+        self._definition = queue
         self._limit = limit
-        self._new_gathering: Callable[[], _Gathering] = partial(
-            _Gathering, publish, queue, linger, max_batch, max_bytes
+        self._new_gathering: Callable[[], Gathering] = partial(
+            Gathering, publish, queue.name, linger, max_batch, max_bytes
         )
-        self._gatherings: dict[int, _Gathering] = {}
+        self._gatherings: dict[int, Gathering] = {}
 
     def put(
         self,
@@ -133,11 +103,15 @@ class Producer:
 
         Raises:
             MessageError: The queue does not take such a message.
-            OptionError: The delay is out of range, or contradicts the instant.
+            OptionError: The delay is out of range, or contradicts the instant or the queue.
             CassieqError: The producer is closed.
         """
         row = row_of(NewMessage(value, key, headers), limit=self._limit)
-        return self._gathering.add(row, _rounded(visible_from(delay, visible_at)))
+        visible = visible_from(delay, visible_at)
+        if visible is not None:
+            # Here, as it would fail the whole batch.
+            check_delayable(self._definition)
+        return self._gathering.add(row, _rounded(visible))
 
     def put_and_wait(
         self,
@@ -187,139 +161,9 @@ class Producer:
                 raise
 
     @property
-    def _gathering(self) -> _Gathering:
+    def _gathering(self) -> Gathering:
         pid = os.getpid()
         return self._gatherings.get(pid) or self._gatherings.setdefault(pid, self._new_gathering())
-
-
-class _Gathering:
-    """What a producer has gathered in one process, and the thread that publishes it."""
-
-    def __init__(
-        self, publish: Publish, queue: str, linger: timedelta, max_batch: int, max_bytes: int
-    ) -> None:
-        self._publish = publish
-        self._queue = queue
-        self._linger = linger.total_seconds()
-        self._max_batch = max_batch
-        self._max_bytes = max_bytes
-        self._changed = threading.Condition()
-        self._rows: list[tuple[Timed, _Put]] = []
-        self._times: set[Visible] = set()
-        self._bytes = 0
-        self._first_at = 0.0
-        self._under_way: list[_Put] = []
-        self._failed: list[_Put] = []
-        self._hurry = False
-        self._closed = False
-        # Python waits for its tasks before it ends: a producer that nobody closed loses nothing.
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="cassieq-producer")
-        self._running = False
-        self._ident = 0
-
-    def add(self, row: Row, visible: Visible) -> Future[int]:
-        put = _Put()
-        with self._changed:
-            # A callback in our own thread would wait for itself.
-            while not (self._closed or self._has_room(row, visible) or self._is_own_thread):
-                self._hurry = True
-                self._changed.notify_all()
-                self._changed.wait()
-            if self._closed:
-                raise CassieqError(f"this producer for queue {self._queue!r} is closed")
-            if not self._rows:
-                self._first_at = time.monotonic()
-            if not self._running:
-                self._thread.submit(self._run)
-                self._running = True
-            self._rows.append(((row, visible), put))
-            self._times.add(visible)
-            self._bytes += row.size
-            if len(self._rows) == 1 or self._is_full():
-                self._changed.notify_all()
-        return put
-
-    def flush(self) -> None:
-        with self._changed:
-            self._hurry = bool(self._rows)
-            self._changed.notify_all()
-            outstanding = [*self._under_way, *(put for _, put in self._rows)]
-        wait(outstanding)
-        with self._changed:
-            failed, self._failed = self._failed, []
-        for put in failed:
-            if not put.asked and (error := put.exception()) is not None:
-                raise error
-
-    def close(self) -> None:
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
-        self._thread.shutdown()
-        self.flush()
-
-    def _run(self) -> None:
-        """Publish batch after batch until nothing is gathered any more."""
-        self._ident = threading.get_ident()
-        while batch := self._next_batch():
-            rows, puts = zip(*batch, strict=True)
-            try:
-                monotons = self._publish(rows)
-            except BaseException as error:  # noqa: BLE001 (whatever it is, their owners hear it)
-                self._fail(puts, error)
-            else:
-                for put, monoton in zip(puts, monotons, strict=True):
-                    put.set_result(monoton)
-
-    def _next_batch(self) -> list[tuple[Timed, _Put]]:
-        """Wait until a batch is due, and take it; empty if there is none."""
-        with self._changed:
-            self._under_way = []
-            while self._rows:
-                left = self._first_at + self._linger - time.monotonic()
-                if left > 0 and not (self._hurry or self._closed or self._is_full()):
-                    self._changed.wait(left)
-                    continue
-                taken, self._rows, self._bytes = self._rows, [], 0
-                self._times, self._hurry = set(), False
-                batch = [each for each in taken if each[1].set_running_or_notify_cancel()]
-                self._under_way = [put for _, put in batch]
-                self._changed.notify_all()
-                if batch:
-                    return batch
-            self._running = False
-            return []
-
-    def _fail(self, puts: Sequence[_Put], error: BaseException) -> None:
-        logger.error(
-            "queue %s: a producer could not publish %d messages: %s",
-            self._queue,
-            len(puts),
-            error,
-            extra={"action": PUBLISH_FAILED, "queue": self._queue, "count": len(puts)},
-        )
-        with self._changed:
-            unheard = [put for put in self._failed if not put.asked]
-            # The first are those that a flush tells of.
-            self._failed = [*unheard, *puts][: self._max_batch]
-        for put in puts:
-            put.set_exception(error)
-
-    @property
-    def _is_own_thread(self) -> bool:
-        return threading.get_ident() == self._ident
-
-    def _is_full(self) -> bool:
-        return len(self._rows) >= self._max_batch or self._bytes >= self._max_bytes
-
-    def _has_room(self, row: Row, visible: Visible) -> bool:
-        if not self._rows:
-            return True
-        return (
-            len(self._rows) < self._max_batch
-            and self._bytes + row.size <= self._max_bytes
-            and (visible in self._times or len(self._times) < MOST_TIMES)
-        )
 
 
 def _rounded(visible: Visible) -> Visible:

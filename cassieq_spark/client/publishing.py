@@ -15,7 +15,7 @@ from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_last_batch
 from cassieq_spark.model import Draft, QueueDefinition, Range, SinkBatch
 from cassieq_spark.options import SinkOptions
-from cassieq_spark.queues import read_queue
+from cassieq_spark.queues import check_delayable, read_queue
 from cassieq_spark.store.protocol import Store
 
 
@@ -96,5 +96,7 @@ def put_rows(store: Store, queue: str, rows: Sequence[tuple[Row, Visible]]) -> l
 def _write(
     store: Store, queue: QueueDefinition, batches: Iterable[pa.RecordBatch], visible: Visible
 ) -> Draft:
+    if visible is not None:
+        check_delayable(queue)
     draft = write_block(store, queue, batches, SinkOptions(queue=queue.name))
     return replace(draft, visible=visible)

@@ -61,7 +61,7 @@ def settle_each(
     """Settle lease after lease; what fails for one does not keep the others from it.
 
     Returns:
-        The receipts that were stale: settled before, or with others by now.
+        The receipts that were stale: settled before, or not under their lease any more.
 
     Raises:
         QueueStateError: One of the queues does not exist; before anything is settled. Or one of

@@ -34,11 +34,13 @@ from cassieq_spark.queues.record import (
     read_queue,
     read_record,
 )
+from cassieq_spark.queues.validate import check_delayable
 
 __all__ = [
     "QueueRecord",
     "Status",
     "alter_queue",
+    "check_delayable",
     "close_versions",
     "create_queue",
     "delete_queue",

@@ -52,3 +52,12 @@ def _validate_dead_letter_queue(queue: QueueDefinition, other: str) -> None:
         )
     if other == queue.name:
         raise OptionError(f"queue {queue.name!r} can't be its own dead-letter queue")
+
+
+def check_delayable(queue: QueueDefinition) -> None:
+    """Raise `OptionError` if nothing may be delayed in this queue."""
+    if queue.strict_fifo:
+        raise OptionError(
+            f"queue {queue.name!r} is strictly ordered, so that a delayed message would hold up "
+            "all behind it: give no delay, or use another queue"
+        )

@@ -220,7 +220,12 @@ def test_an_option_of_the_other_role_is_told_apart_from_an_unknown_one():
         (SinkOptions, "compression", "gzip", "lz4, zstd or none"),
         (SinkOptions, "chunkBytes", "0", "a size such as 64k or 1m, at most 8m"),
         (SinkOptions, "maxMessageBytes", "9m", "a size such as 64k or 1m, at most 8m"),
-        (SinkOptions, "operation", "settle", "publish, ack, release, extend, reject, replace or each"),
+        (
+            SinkOptions,
+            "operation",
+            "settle",
+            "publish, ack, release, extend, reject, replace or each",
+        ),
         (SinkOptions, "delay", "0", "a duration such as 500ms, 10s or 5m, at most 365d"),
         (SinkOptions, "delay", "-1s", "a duration such as 500ms, 10s or 5m, at most 365d"),
         (SinkOptions, "delay", "366d", "a duration such as 500ms, 10s or 5m, at most 365d"),

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
+from dataclasses import replace as replace_fields
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -11,7 +12,7 @@ import pytest
 
 from cassieq_spark.blocks import write_block
 from cassieq_spark.delivery.settle import Settlement
-from cassieq_spark.errors import MessageError
+from cassieq_spark.errors import MessageError, OptionError
 from cassieq_spark.fetch.find import find_pieces
 from cassieq_spark.fetch.messages import fetch
 from cassieq_spark.ledger.publish import publish
@@ -121,6 +122,14 @@ def test_a_replacement_may_come_later(scene: Scene):
     scene.clock.advance(10 * SECOND)
     again = scene.take(held)
     assert [str(slot.monotons) for slot in scene.delivery.read().held_by(again)] == ["10-11"]
+
+
+def test_nothing_is_delayed_in_a_strictly_ordered_queue(scene: Scene):
+    scene.queue = replace_fields(scene.queue, strict_fifo=True)
+
+    with pytest.raises(OptionError, match="strictly ordered"):
+        scene.replace([3], delay=SECOND)
+    assert scene.replace([3]) == (1, "")
 
 
 def test_what_others_have_got_is_not_replaced(scene: Scene):

@@ -1,4 +1,4 @@
-"""Creates the keyspace and its tables; run by an operator, never by a job."""
+"""Creates the keyspace and its tables, or what they lack; run by an operator, never by a job."""
 
 from __future__ import annotations
 
@@ -7,17 +7,20 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from cassandra.cluster import Cluster, Session
+from cassandra.metadata import TableMetadata
 
-from cassieq_spark.errors import StoreError
+from cassieq_spark.errors import MissingSchemaError, StoreError
 from cassieq_spark.store.cassandra.mapping import DRIVER_ERRORS, Request, translate
 from cassieq_spark.store.cassandra.named_texts import named_texts
 from cassieq_spark.store.cassandra.replication import resolve_replication
 from cassieq_spark.store.cassandra.session import connect
+from cassieq_spark.store.cassandra.upgrade import Difference, compare, upgrade_statements
 from cassieq_spark.store.connection import ConnectionOptions
+from cassieq_spark.store.tables import Shape
 
 #: The first major release with UnifiedCompactionStrategy.
 _UNIFIED_COMPACTION = 5
-#: Creating a table waits until all nodes agree on it.
+#: A change of a table waits until all nodes agree on it.
 _TIMEOUT_SECONDS = 60.0
 
 Replication = str | Mapping[str, int] | None
@@ -43,7 +46,9 @@ def schema_statements(
 
 
 def plan_schema(options: ConnectionOptions, replication: Replication = None) -> list[str]:
-    """The statements for one cluster: its release and its data centres. Connects, changes nothing.
+    """The statements for one cluster: its release, its data centres, and what its tables lack.
+
+    Connects, changes nothing. The statements can be carried out whatever exists by then.
 
     Args:
         options: Cluster and keyspace.
@@ -52,33 +57,66 @@ def plan_schema(options: ConnectionOptions, replication: Replication = None) -> 
     Raises:
         OptionError: Replication that this cluster cannot keep.
         ConnectError: Nobody answers, or the credentials are refused.
+        MissingSchemaError: The tables that exist are such that adding to them does not help.
     """
     with _connected(options) as (cluster, _):
-        return _statements(options, replication, cluster)
+        difference = _difference(cluster, options)
+        _check_addable(difference, options)
+        statements = _statements(options, replication, cluster)
+        return [*statements.values(), *upgrade_statements(options.keyspace, difference)]
 
 
-def apply_schema(options: ConnectionOptions, replication: Replication = None) -> None:
-    """Create what is missing of the keyspace and its tables; what exists is left as it is.
+def check_schema(options: ConnectionOptions) -> Difference:
+    """How the keyspace differs from what this release needs. Connects, changes nothing.
 
-    Returns when all nodes agree. Safe to repeat.
+    Raises:
+        ConnectError: Nobody answers, or the credentials are refused.
+    """
+    with _connected(options) as (cluster, _):
+        return _difference(cluster, options)
+
+
+def apply_schema(options: ConnectionOptions, replication: Replication = None) -> tuple[str, ...]:
+    """Create what is missing of the keyspace, its tables and their columns.
+
+    What exists stays as it is: nothing is ever dropped or changed. Releases that know less of the
+    tables go on meanwhile. Returns when all nodes agree. Safe to repeat.
+
+    Returns:
+        What was missing, in words.
 
     Raises:
         OptionError: Replication that this cluster cannot keep.
         ConnectError: Nobody answers, or the credentials are refused.
+        MissingSchemaError: The tables that exist are such that adding to them does not help.
         StoreError: Cassandra refuses, or the nodes do not agree in time.
     """
     with _connected(options) as (cluster, session):
-        existing = _existing(cluster, options.keyspace)
+        difference = _difference(cluster, options)
+        _check_addable(difference, options)
+        # A role that may not create keyspaces can use one that was made for it.
+        lacking = {*difference.tables, *(("keyspace",) if difference.keyspace else ())}
         statements = _statements(options, replication, cluster)
-        for name, statement in zip(named_texts("schema.cql"), statements, strict=True):
-            # A role that may not create keyspaces can use one that was made for it.
-            if name not in existing:
-                doing = f"creation of {name} ({options.keyspace})"
-                try:
-                    session.execute(statement, timeout=_TIMEOUT_SECONDS)
-                except DRIVER_ERRORS as error:
-                    raise translate(error, Request.DDL, doing, options) from error
-                _await_agreement(cluster, doing)
+        wanted = [
+            *(
+                (f"creation of {name}", text)
+                for name, text in statements.items()
+                if name in lacking
+            ),
+            *zip(
+                (f"change of {table}" for table in difference.columns),
+                upgrade_statements(options.keyspace, difference),
+                strict=True,
+            ),
+        ]
+        for what, statement in wanted:
+            doing = f"{what} ({options.keyspace})"
+            try:
+                session.execute(statement, timeout=_TIMEOUT_SECONDS)
+            except DRIVER_ERRORS as error:
+                raise translate(error, Request.DDL, doing, options) from error
+            _await_agreement(cluster, doing)
+        return difference.missing
 
 
 def _await_agreement(cluster: Cluster, doing: str) -> None:
@@ -87,21 +125,46 @@ def _await_agreement(cluster: Cluster, doing: str) -> None:
         raise StoreError(f"{doing}: the nodes do not agree on the schema yet; repeat it later")
 
 
-def _existing(cluster: Cluster, keyspace: str) -> set[str]:
-    cluster.refresh_schema_metadata(max_schema_agreement_wait=0)
-    found = cluster.metadata.keyspaces.get(keyspace)
-    return {"keyspace", *found.tables} if found else set()
+def _difference(cluster: Cluster, options: ConnectionOptions) -> Difference:
+    try:
+        cluster.refresh_schema_metadata(max_schema_agreement_wait=0)
+    except DRIVER_ERRORS as error:
+        doing = f"reading of the schema ({options.keyspace})"
+        raise translate(error, Request.READ, doing, options) from error
+    found = cluster.metadata.keyspaces.get(options.keyspace)
+    if found is None:
+        return compare(None)
+    return compare({name: _shape(table) for name, table in found.tables.items()})
+
+
+def _shape(table: TableMetadata) -> Shape:
+    partition = tuple(column.name for column in table.partition_key)
+    clustering = tuple(column.name for column in table.clustering_key)
+    columns = {name: column.cql_type for name, column in table.columns.items()}
+    for name in (*partition, *clustering):
+        del columns[name]
+    return Shape(partition, clustering, columns)
+
+
+def _check_addable(difference: Difference, options: ConnectionOptions) -> None:
+    if difference.conflicts:
+        raise MissingSchemaError(
+            f"keyspace {options.keyspace!r} has tables that this release can't use: "
+            f"{'; '.join(difference.conflicts)}; nothing was changed: use another keyspace"
+        )
 
 
 def _statements(
     options: ConnectionOptions, replication: Replication, cluster: Cluster
-) -> list[str]:
+) -> dict[str, str]:
+    """What creates the keyspace and each table, by name."""
     hosts = cluster.metadata.all_hosts()
     nodes = Counter(host.datacenter for host in hosts)
     connected = cluster.get_control_connection_host()
     local_dc = options.local_dc or connected.datacenter
     resolved = resolve_replication(replication, nodes, local_dc)
-    return schema_statements(options.keyspace, resolved, connected.release_version)
+    statements = schema_statements(options.keyspace, resolved, connected.release_version)
+    return dict(zip(named_texts("schema.cql"), statements, strict=True))
 
 
 @contextmanager

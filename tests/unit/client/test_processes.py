@@ -9,7 +9,7 @@ from textwrap import dedent
 import pytest
 
 from cassieq_spark import Client
-from cassieq_spark.client.client import Connection, connection_options
+from cassieq_spark.client.connection import Connection, connection_options
 from cassieq_spark.errors import OptionError
 from cassieq_spark.store.connection import ConnectionOptions
 

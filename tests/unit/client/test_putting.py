@@ -184,6 +184,21 @@ def test_times_that_make_no_sense_are_refused(
     assert store.cas_count == 0
 
 
+def test_nothing_is_delayed_in_a_strictly_ordered_queue(client: Client):
+    client.create_queue("strict", strict_fifo=True)
+
+    with pytest.raises(OptionError, match="strictly ordered"):
+        client.put("strict", "late", delay=SECOND)
+    with pytest.raises(OptionError, match="strictly ordered"):
+        client.put_many("strict", ["late"], delay=SECOND)
+    with client.producer("strict") as producer:
+        good = producer.put("good")
+        with pytest.raises(OptionError, match="strictly ordered"):
+            producer.put("late", delay=SECOND)
+    assert good.result() == 0
+    assert values(client, "strict") == [b"good"]
+
+
 @pytest.mark.parametrize("fault", Fault)
 def test_a_put_whose_answer_is_lost_puts_once(
     client: Client, trouble: TroubledStore, fault: Fault

@@ -1,0 +1,45 @@
+"""How a client reaches Cassandra, as arguments by name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, TypedDict
+
+from cassieq_spark.store.connection import ConnectionOptions
+from cassieq_spark.store.consistency import Consistency
+
+
+class Connection(TypedDict, total=False):
+    """How to reach Cassandra: the attributes of `ConnectionOptions`, which has the defaults."""
+
+    contact_points: str | Sequence[str]
+    port: int
+    local_dc: str | None
+    username: str | None
+    password: str | None
+    ssl: bool
+    ssl_ca_file: str | None
+    ssl_cert_file: str | None
+    ssl_key_file: str | None
+    ssl_check_hostname: bool
+    secure_connect_bundle: str | None
+    consistency: Consistency
+    keyspace: str
+    protocol_version: int
+    request_timeout: timedelta
+    patience: timedelta
+
+
+def connection_options(given: Connection) -> ConnectionOptions:
+    """Read how to reach Cassandra; contact points may be one text, several of them with commas.
+
+    Raises:
+        OptionError: One of them is malformed.
+    """
+    values: dict[str, Any] = {**given}
+    points = values.get("contact_points")
+    if points is not None:
+        points = points.split(",") if isinstance(points, str) else points
+        values["contact_points"] = tuple(point.strip() for point in points)
+    return ConnectionOptions(**values)
