@@ -27,7 +27,7 @@ setup: $(STAMP) ## Make .venv with everything that development needs
 $(STAMP): pyproject.toml constraints.txt | need-python
 	test -x $(PYTHON) || $(PYTHON_BASE) -m venv $(VENV)
 	$(PYTHON) -m pip install --quiet --upgrade pip
-	$(PYTHON) -m pip install --quiet --constraint constraints.txt --editable '.[spark,demo]' \
+	$(PYTHON) -m pip install --quiet --constraint constraints.txt --editable '.[spark,demo,metrics]' \
 	  --group test --group lint
 	@touch $@
 
@@ -83,6 +83,17 @@ test: $(STAMP) need-java ## Everything, with a real Cassandra and a local Spark
 
 ##@ Long runs
 
+.PHONY: fuzz
+fuzz: $(STAMP) ## All property tests for minutes, from a seed of their own (SEED=... repeats one)
+	@seed=$(or $(SEED),$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')); \
+	  echo "to repeat it: make fuzz SEED=$$seed"; \
+	  HYPOTHESIS_PROFILE=nightly $(BIN)/pytest -q -p no:randomly -o timeout=7200 \
+	  --hypothesis-seed=$$seed tests/property $(PYTEST_ARGS)
+
+.PHONY: mutants
+mutants: $(STAMP) ## Bugs on purpose: which test finds which? Fails if one is not found
+	$(PYTHON) -m tests.mutants $(MUTANTS_ARGS)
+
 .PHONY: bench-tools
 bench-tools: $(STAMP) need-java
 	$(PYTHON) -m pip install --quiet --constraint constraints.txt --group bench
@@ -109,6 +120,22 @@ node-up: $(STAMP) need-java ## Start Cassandra in the background (NODES=3 for th
 .PHONY: node-down
 node-down: $(STAMP) ## Stop it
 	$(BIN)/cassieq node down
+
+##@ Documents
+
+.PHONY: docs
+docs: $(STAMP) ## Build the site into dist/site; links are checked
+	$(PYTHON) -m pip install --quiet --constraint constraints.txt --group docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+
+.PHONY: test-docs
+test-docs: $(STAMP) need-java ## Run every program and check every command in the documents
+	$(BIN)/cassieq node download
+	$(BIN)/pytest -q tests/docs $(PYTEST_ARGS)
+
+.PHONY: figures
+figures: $(STAMP) ## Draw the pictures of the documents
+	$(PYTHON) docs/figures/life.py docs/figures/life.svg
 
 ##@ Release
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -62,7 +62,16 @@ def queue_stats(store: Store, queue_id: QueueId) -> QueueStats:
         QueueStateError: There is no such queue.
     """
     states = read_group_states(store, queue_id)
-    head = read_head(store, queue_id)
+    return stats_of(store, queue_id, states, read_head(store, queue_id))
+
+
+def stats_of(
+    store: Store, queue_id: QueueId, states: Mapping[str, GroupState], head: LedgerHead
+) -> QueueStats:
+    """Compute the figures of a queue whose groups, and then its ledger's head, were just read.
+
+    One read for each group, and those for delayed messages; see `queue_stats`.
+    """
     figures = tuple(
         _group_stats(store, queue_id, name, state, head) for name, state in states.items()
     )

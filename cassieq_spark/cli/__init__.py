@@ -3,40 +3,61 @@
 from __future__ import annotations
 
 import sys
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from cassieq_spark.cli import dead, group, messages, node, queue, repair, schema
+from cassieq_spark import __version__
+from cassieq_spark.cli import dead, exporter, group, messages, node, queue, repair, schema, top
 from cassieq_spark.errors import CassieqError
 
 app = typer.Typer(
     name="cassieq",
-    help="A durable work queue on Apache Cassandra for Spark.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    add_completion=False,
 )
 
 # Every sub-command is a typer app in a module of its own, added here.
 app.add_typer(dead.app, name="dead")
+app.add_typer(exporter.app)
 app.add_typer(group.app, name="group")
 app.add_typer(messages.app)
 app.add_typer(node.app, name="node")
 app.add_typer(queue.app, name="queue")
 app.add_typer(repair.app, name="repair")
 app.add_typer(schema.app, name="schema")
+app.add_typer(top.app)
+
+
+def _show_version(is_asked: bool) -> None:
+    if is_asked:
+        typer.echo(f"cassieq {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def cassieq(
+    *,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the version.", is_eager=True, callback=_show_version
+        ),
+    ] = False,
+) -> None:
+    """A durable work queue on Apache Cassandra for Spark."""
 
 
 def main() -> None:
     """Run the command that the arguments name.
 
-    Exit codes: 0 done, 1 one of our errors (a red line, no stack trace), 2 wrong usage,
-    130 Ctrl-C; some commands have others, and say so.
+    Exit codes: 0 done, 1 one of our errors, or the system's (a red line, no stack trace), 2 wrong
+    usage, 130 Ctrl-C; some commands have others, and say so.
     """
     try:
         app(prog_name="cassieq")
-    except CassieqError as error:
+    except (CassieqError, OSError) as error:
         # No markup, no wrapping: the message may hold brackets, and be searched for.
         console = Console(stderr=True, soft_wrap=True)
         console.print(f"cassieq: {error}", style="red", markup=False, highlight=False)

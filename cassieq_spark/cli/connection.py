@@ -19,7 +19,8 @@ from cassieq_spark.store.consistency import Consistency, parse_consistency
 from cassieq_spark.store.secret import REFERENCES
 
 _PARAMETER = "connection"
-_PANEL = "Cassandra"
+#: The options are shown together under this heading.
+PANEL = "Cassandra"
 
 
 def with_connection(command: Callable[..., None]) -> Callable[..., None]:
@@ -52,7 +53,7 @@ def _connection(  # noqa: PLR0913 (one per option)
         str,
         typer.Option(
             help="Nodes to connect to first: host or host:port, several with commas.",
-            rich_help_panel=_PANEL,
+            rich_help_panel=PANEL,
         ),
     ] = ",".join(DEFAULT_CONTACT_POINTS),
     port: Annotated[
@@ -61,7 +62,7 @@ def _connection(  # noqa: PLR0913 (one per option)
             help="Port of every node that does not come with its own.",
             min=1,
             max=65535,
-            rich_help_panel=_PANEL,
+            rich_help_panel=PANEL,
         ),
     ] = DEFAULT_PORT,
     local_dc: Annotated[
@@ -69,12 +70,12 @@ def _connection(  # noqa: PLR0913 (one per option)
         typer.Option(
             help="Data centre whose nodes are asked.",
             show_default="that of the contact points",
-            rich_help_panel=_PANEL,
+            rich_help_panel=PANEL,
         ),
     ] = None,
     username: Annotated[
         str | None,
-        typer.Option(help="Role to log in as.", show_default=False, rich_help_panel=_PANEL),
+        typer.Option(help="Role to log in as.", show_default=False, rich_help_panel=PANEL),
     ] = None,
     password: Annotated[
         str | None,
@@ -82,7 +83,7 @@ def _connection(  # noqa: PLR0913 (one per option)
             help=f"Where its password is: {REFERENCES}. Asked for if left out; given as it is, "
             "everybody on this machine can read it.",
             show_default=False,
-            rich_help_panel=_PANEL,
+            rich_help_panel=PANEL,
         ),
     ] = None,
     ssl: Annotated[
@@ -90,7 +91,7 @@ def _connection(  # noqa: PLR0913 (one per option)
         typer.Option(
             "--ssl",
             help="Encrypt; any of the three files means so, too.",
-            rich_help_panel=_PANEL,
+            rich_help_panel=PANEL,
         ),
     ] = False,
     ssl_ca_file: Annotated[
@@ -98,7 +99,7 @@ def _connection(  # noqa: PLR0913 (one per option)
         typer.Option(
             help="PEM file of the CAs that sign the nodes' certificates.",
             show_default="those that the machine trusts",
-            rich_help_panel=_PANEL,
+            rich_help_panel=PANEL,
         ),
     ] = None,
     ssl_cert_file: Annotated[
@@ -106,7 +107,7 @@ def _connection(  # noqa: PLR0913 (one per option)
         typer.Option(
             help="PEM file of the own certificate, where the nodes ask for one.",
             show_default=False,
-            rich_help_panel=_PANEL,
+            rich_help_panel=PANEL,
         ),
     ] = None,
     ssl_key_file: Annotated[
@@ -114,7 +115,7 @@ def _connection(  # noqa: PLR0913 (one per option)
         typer.Option(
             help="PEM file of its private key, without a passphrase.",
             show_default="in the certificate file",
-            rich_help_panel=_PANEL,
+            rich_help_panel=PANEL,
         ),
     ] = None,
     ssl_check_hostname: Annotated[
@@ -123,7 +124,7 @@ def _connection(  # noqa: PLR0913 (one per option)
             " /--no-ssl-check-hostname",
             help="Do not check that a node's certificate names its address.",
             show_default=False,
-            rich_help_panel=_PANEL,
+            rich_help_panel=PANEL,
         ),
     ] = True,
     secure_connect_bundle: Annotated[
@@ -131,7 +132,7 @@ def _connection(  # noqa: PLR0913 (one per option)
         typer.Option(
             help="Zip file that says how to reach a hosted cluster.",
             show_default=False,
-            rich_help_panel=_PANEL,
+            rich_help_panel=PANEL,
         ),
     ] = None,
     consistency: Annotated[
@@ -139,11 +140,11 @@ def _connection(  # noqa: PLR0913 (one per option)
         typer.Option(
             help=f"Which replicas have to agree: {', '.join(Consistency)}; the same for everybody "
             "who uses the keyspace.",
-            rich_help_panel=_PANEL,
+            rich_help_panel=PANEL,
         ),
     ] = Consistency.LOCAL_QUORUM.value,
     keyspace: Annotated[
-        str, typer.Option(help="Where the tables are.", rich_help_panel=_PANEL)
+        str, typer.Option(help="Where the tables are.", rich_help_panel=PANEL)
     ] = DEFAULT_KEYSPACE,
 ) -> ConnectionOptions:
     if username is not None and password is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from cassieq_spark.cli.connection import with_connection
+from cassieq_spark.cli.output import AsJson, print_json, tell
 from cassieq_spark.delivery.groups import create_group, delete_group, seek_group
 from cassieq_spark.errors import OptionError, QueueStateError
 from cassieq_spark.model import QueueId
@@ -46,15 +46,18 @@ def create(
     start: Annotated[
         str, typer.Option("--from", help=f"Where it begins: {_POSITIONS}.")
     ] = "earliest",
+    as_json: AsJson = False,
 ) -> None:
     """Create a group, before a reader of that name does."""
     position = _position("--from", start)
     with _queue(connection, queue) as (store, queue_id):
         create_group(store, queue_id, group, position)
         (figures,) = _figures(store, queue_id, group)
-    typer.echo(
+    tell(
         f"Group {group} of queue {queue} begins at monoton {figures.floor} ({start}): "
-        f"{figures.depth:,} message(s) to deliver."
+        f"{figures.depth:,} message(s) to deliver.",
+        {"queue": queue, **_as_json(figures)},
+        as_json=as_json,
     )
 
 
@@ -64,13 +67,13 @@ def list_(
     queue: Queue,
     *,
     connection: ConnectionOptions,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """List the groups of a queue, and where they stand."""
     with _queue(connection, queue) as (store, queue_id):
         groups = _figures(store, queue_id)
     if as_json:
-        typer.echo(json.dumps([_as_json(each) for each in groups]))
+        print_json([_as_json(each) for each in groups])
         return
     columns = ("depth", "leased", "due again", "waiting", "dead", "pointer", "floor")
     table = Table("group", *columns)
@@ -84,13 +87,14 @@ def list_(
 
 @app.command()
 @with_connection
-def seek(
+def seek(  # noqa: PLR0913 (one per option)
     queue: Queue,
     group: Group,
     *,
     connection: ConnectionOptions,
     to: Annotated[str, typer.Option(help=f"Where it goes on: {_POSITIONS}.", show_default=False)],
     force: Force = False,
+    as_json: AsJson = False,
 ) -> None:
     """Let a group go on from another position: what is below is done, the rest is delivered.
 
@@ -99,18 +103,23 @@ def seek(
     position = _position("--to", to)
     with _queue(connection, queue) as (store, queue_id):
         monoton = seek_group(store, queue_id, group, position, force=force)
-    typer.echo(f"Group {group} of queue {queue} goes on from monoton {monoton}.")
+    tell(
+        f"Group {group} of queue {queue} goes on from monoton {monoton}.",
+        {"queue": queue, "group": group, "position": monoton},
+        as_json=as_json,
+    )
 
 
 @app.command()
 @with_connection
-def delete(
+def delete(  # noqa: PLR0913 (one per option)
     queue: Queue,
     group: Group,
     *,
     connection: ConnectionOptions,
     force: Force = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Delete a group, and what it is owed; its readers stop, or make it anew when they restart."""
     with _queue(connection, queue) as (store, queue_id):
@@ -118,7 +127,11 @@ def delete(
             _confirm(store, queue_id, group)
         if not delete_group(store, queue_id, group, force=force):
             raise _unknown(queue, group)
-    typer.echo(f"Group {group} of queue {queue} is deleted.")
+    tell(
+        f"Group {group} of queue {queue} is deleted.",
+        {"queue": queue, "group": group, "deleted": True},
+        as_json=as_json,
+    )
 
 
 @contextmanager
@@ -149,7 +162,9 @@ def _confirm(store: Store, queue_id: QueueId, group: str) -> None:
         raise OptionError("there is no terminal to ask on: give --yes to delete the group")
     owed = sum(each.depth for each in _figures(store, queue_id, group))
     typer.confirm(
-        f"Delete group {group} of {queue_id}, which is owed {owed:,} message(s)?", abort=True
+        f"Delete group {group} of {queue_id}, which is owed {owed:,} message(s)?",
+        abort=True,
+        err=True,
     )
 
 

@@ -10,6 +10,7 @@ import typer
 
 from cassieq_spark.cli.connection import with_connection
 from cassieq_spark.cli.group import is_interactive
+from cassieq_spark.cli.output import AsJson, settings_json, tell
 from cassieq_spark.errors import OptionError
 from cassieq_spark.options.kinds import duration
 from cassieq_spark.queues import (
@@ -65,6 +66,7 @@ def alter(  # noqa: PLR0913 (one per option)
     strict_fifo: Annotated[
         bool | None, typer.Option("--strict-fifo/--no-strict-fifo", hidden=True)
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Alter a queue: what is not given stays as it is. Readers and writers see it when they start.
 
@@ -77,7 +79,7 @@ def alter(  # noqa: PLR0913 (one per option)
     if not drop_dead and all(each is None for each in settings):
         raise OptionError("nothing to alter: give a setting, as in --lease-seconds 120")
     with closing(open_store(connection)) as store:
-        alter_queue(
+        altered = alter_queue(
             store,
             name,
             lease=None if lease_seconds is None else timedelta(seconds=lease_seconds),
@@ -85,29 +87,39 @@ def alter(  # noqa: PLR0913 (one per option)
             dead_letter_queue="" if drop_dead else dead_letter_queue,
             retention=parse_retention(retention),
         )
-    typer.echo(
+    tell(
         f"Queue {name} is altered: cassieq queue show {name}. Start its readers again to have "
-        "them go by it."
+        "them go by it.",
+        settings_json(altered),
+        as_json=as_json,
     )
 
 
 @app.command()
 @with_connection
-def pause(name: Name, *, connection: ConnectionOptions) -> None:
+def pause(name: Name, *, connection: ConnectionOptions, as_json: AsJson = False) -> None:
     """Let readers lease nothing more; they ack what they have, and writers go on."""
     with closing(open_store(connection)) as store:
         changed = pause_queue(store, name)
     was = "" if changed else " already"
-    typer.echo(f"Queue {name} is paused{was}. To go on: cassieq queue resume {name}")
+    tell(
+        f"Queue {name} is paused{was}. To go on: cassieq queue resume {name}",
+        {"queue": name, "paused": True, "changed": changed},
+        as_json=as_json,
+    )
 
 
 @app.command()
 @with_connection
-def resume(name: Name, *, connection: ConnectionOptions) -> None:
+def resume(name: Name, *, connection: ConnectionOptions, as_json: AsJson = False) -> None:
     """Let the readers of a paused queue go on."""
     with closing(open_store(connection)) as store:
         changed = resume_queue(store, name)
-    typer.echo(f"Queue {name} goes on." if changed else f"Queue {name} was not paused.")
+    tell(
+        f"Queue {name} goes on." if changed else f"Queue {name} was not paused.",
+        {"queue": name, "paused": False, "changed": changed},
+        as_json=as_json,
+    )
 
 
 @app.command()
@@ -120,6 +132,7 @@ def purge(
         bool, typer.Option("--force", help="Also while readers hold messages: they lose them.")
     ] = False,
     yes: Yes = False,
+    as_json: AsJson = False,
 ) -> None:
     """Throw all messages of a queue away; groups and settings stay.
 
@@ -129,9 +142,11 @@ def purge(
     with closing(open_store(connection)) as store:
         _confirm(store, name, "Purge", yes=yes)
         purged = purge_queue(store, name, force=force)
-    typer.echo(
+    tell(
         f"Queue {name} is empty ({purged.queue_id}). Start its writers again, and its readers "
-        "with a new checkpoint location. What was stored is deleted by the next sweep."
+        "with a new checkpoint location. What was stored is deleted by the next sweep.",
+        {"queue": name, "version": purged.version, "queue_id": purged.queue_id},
+        as_json=as_json,
     )
 
 
@@ -149,6 +164,7 @@ def delete(
         ),
     ] = False,
     yes: Yes = False,
+    as_json: AsJson = False,
 ) -> None:
     """Delete a queue, its groups and its messages; its dead-letter queue stays.
 
@@ -157,7 +173,11 @@ def delete(
     with closing(open_store(connection)) as store:
         _confirm(store, name, "Delete", yes=yes)
         delete_queue(store, name, force=force)
-    typer.echo(f"Queue {name} is deleted. What was stored is deleted by the next sweep.")
+    tell(
+        f"Queue {name} is deleted. What was stored is deleted by the next sweep.",
+        {"queue": name, "deleted": True},
+        as_json=as_json,
+    )
 
 
 def parse_retention(text: str | None) -> timedelta | None:
@@ -202,4 +222,4 @@ def _confirm(store: Store, name: str, what: str, *, yes: bool) -> None:
             f", which stores {figures.next - figures.finalised:,} message(s) for "
             f"{len(figures.groups)} group(s)"
         )
-    typer.confirm(f"{what} queue {name}{holds}?", abort=True)
+    typer.confirm(f"{what} queue {name}{holds}?", abort=True, err=True)

@@ -13,6 +13,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from cassieq_spark.cli.connection import with_connection
+from cassieq_spark.cli.output import tell
 from cassieq_spark.client import Client, Message, NewMessage, StoredMessage
 from cassieq_spark.errors import OptionError
 from cassieq_spark.options.kinds import Kind, duration
@@ -60,6 +61,7 @@ def put(  # noqa: PLR0913 (one per option)
     delay: Annotated[
         str, typer.Option(help="How much later they are delivered, at the earliest: 10s, 5m.")
     ] = "0s",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
 ) -> None:
     """Put messages; all of them become visible together, or none."""
     if bool(values) == (file is not None):
@@ -75,7 +77,11 @@ def put(  # noqa: PLR0913 (one per option)
         monotons = client.put_many(
             queue, (NewMessage(body, name, headers) for body in bodies), delay=pause
         )
-    typer.echo(f"Put {len(monotons):,} message(s) into queue {queue}: monotons {monotons}.")
+    tell(
+        f"Put {len(monotons):,} message(s) into queue {queue}: monotons {monotons}.",
+        {"queue": queue, "start": monotons.start, "stop": monotons.stop},
+        as_json=as_json,
+    )
 
 
 @app.command()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import time
@@ -15,6 +14,7 @@ from typing import Annotated
 import typer
 
 from cassieq_spark.cli.background import ALREADY, Background, Running
+from cassieq_spark.cli.output import AsJson, print_json, tell
 from cassieq_spark.errors import SetupError
 from cassieq_spark.node import Cluster
 from cassieq_spark.node.java import find_java
@@ -53,11 +53,13 @@ def up(  # noqa: PLR0913 (one per option)
         bool, typer.Option("--detach", help="Run in the background, until `cassieq node down`.")
     ] = False,
     kept: Annotated[bool, typer.Option("--kept", hidden=True)] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Start Cassandra, and run it until Ctrl-C."""
     background = Background()
     if detach:
-        _detach(background, nodes=nodes, port=port, data_dir=data_dir, heap_mb=heap_mb)
+        running = _detach(background, nodes=nodes, port=port, data_dir=data_dir, heap_mb=heap_mb)
+        _show(running, "cassieq node down stops it.", as_json=as_json)
         return
     # A polite kill is a Ctrl-C from elsewhere.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -69,44 +71,43 @@ def up(  # noqa: PLR0913 (one per option)
         running = _running(cluster, data_dir)
         if kept:
             background.announce(running)
-        _watch(cluster, running)
-    typer.echo("Stopped.")
+        _watch(cluster, running, as_json=as_json)
+    if not as_json:
+        typer.echo("Stopped.")
 
 
 @app.command()
-def down() -> None:
+def down(*, as_json: AsJson = False) -> None:
     """Stop the Cassandra that runs in the background."""
     stopped = Background().stop(timeout=_STOP_TIMEOUT)
-    typer.echo("Stopped." if stopped else "No node is running in the background.")
+    tell(
+        "Stopped." if stopped else "No node is running in the background.",
+        {"stopped": stopped},
+        as_json=as_json,
+    )
 
 
 @app.command()
-def status(
-    *, as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False
-) -> None:
+def status(*, as_json: AsJson = False) -> None:
     """Tell whether Cassandra runs in the background, and where; exit code 3 if not."""
     running = Background().running()
-    if as_json:
-        known = asdict(running) if running else {}
-        typer.echo(json.dumps({"running": running is not None} | known))
-    elif running:
-        _show(running)
-    else:
-        typer.echo("No node is running in the background.")
-    if not running:
-        raise typer.Exit(NOT_RUNNING)
+    if running:
+        _show(running, as_json=as_json)
+        return
+    tell("No node is running in the background.", {"running": False}, as_json=as_json)
+    raise typer.Exit(NOT_RUNNING)
 
 
 @app.command()
-def download() -> None:
+def download(*, as_json: AsJson = False) -> None:
     """Download Cassandra, as `up` does the first time; nothing to do if it is there."""
     jars = resolve_jars(java=find_java())
-    typer.echo(f"Cassandra is here: {len(jars)} jars.")
+    tell(f"Cassandra is here: {len(jars)} jars.", {"jars": len(jars)}, as_json=as_json)
 
 
 def _detach(
     background: Background, *, nodes: int, port: int | None, data_dir: Path | None, heap_mb: int
-) -> None:
+) -> Running:
     if background.held:
         raise SetupError(ALREADY)
     # Here and not there, so that the download's progress is seen.
@@ -117,21 +118,20 @@ def _detach(
         command += ["--port", str(port)]
     if data_dir:
         command += ["--data-dir", str(data_dir.absolute())]
-    _show(background.launch(command, timeout=_START_TIMEOUT))
-    typer.echo("cassieq node down stops it.")
+    return background.launch(command, timeout=_START_TIMEOUT)
 
 
-def _watch(cluster: Cluster, running: Running) -> None:
+def _watch(cluster: Cluster, running: Running, *, as_json: bool) -> None:
     try:
-        _show(running)
-        typer.echo("Ctrl-C stops it.")
+        _show(running, "Ctrl-C stops it.", as_json=as_json)
         while True:
             for number in range(len(cluster.contact_points)):
                 if not cluster.is_running(number):
                     raise SetupError(f"Cassandra has ended by itself: {cluster.describe(number)}")
             time.sleep(_LOOK_SECONDS)
     except KeyboardInterrupt:
-        typer.echo("Stopping.")
+        if not as_json:
+            typer.echo("Stopping.")
 
 
 def _running(cluster: Cluster, data_dir: Path | None) -> Running:
@@ -143,7 +143,12 @@ def _running(cluster: Cluster, data_dir: Path | None) -> Running:
     )
 
 
-def _show(running: Running) -> None:
+def _show(running: Running, *hints: str, as_json: bool) -> None:
+    if as_json:
+        print_json({"running": True} | asdict(running))
+        return
     points = ",".join(f"{point}:{running.port}" for point in running.contact_points)
     kept = f"data in {running.data_dir}" if running.data_dir else "data are temporary"
     typer.echo(f"Cassandra serves at {points} (process {running.pid}, {kept}).")
+    for hint in hints:
+        typer.echo(hint)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -16,12 +15,12 @@ from rich.table import Table
 from cassieq_spark.cli import lifecycle
 from cassieq_spark.cli.connection import with_connection
 from cassieq_spark.cli.lifecycle import RETENTION_HELP, Name, parse_retention
+from cassieq_spark.cli.output import AsJson, print_json, settings_json
 from cassieq_spark.errors import OptionError
 from cassieq_spark.model import (
     DEFAULT_BUCKET_SIZE,
     DEFAULT_CHUNK_SIZE,
     DEFAULT_LEASE,
-    QueueDefinition,
 )
 from cassieq_spark.queues import (
     QueueRecord,
@@ -43,8 +42,6 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 app.add_typer(lifecycle.app)
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 
 @app.command()
@@ -84,6 +81,7 @@ def create(  # noqa: PLR0913 (one per option)
     retention: Annotated[
         str | None, typer.Option(help=f"{RETENTION_HELP}.", show_default="for ever")
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Create a queue, and its dead-letter queue."""
     if dead_letter_queue and (drop_dead or not max_deliveries):
@@ -104,6 +102,9 @@ def create(  # noqa: PLR0913 (one per option)
             strict_fifo=strict_fifo,
             retention=keep,
         )
+    if as_json:
+        print_json({"queue_id": queue.queue_id, **settings_json(queue)})
+        return
     typer.echo(f"Queue {queue.name} is ready ({queue.queue_id}).")
     if target:
         typer.echo(f"What fails {max_deliveries} times goes to queue {target}.")
@@ -122,7 +123,7 @@ def list_(
         records = list_records(store)
     queues = [_record(each) for each in records if every or each.status is not Status.DELETED]
     if as_json:
-        _print_json(queues)
+        print_json(queues)
         return
     shown = ("queue", "status", "lease_seconds", "max_deliveries", "dead_letter_queue")
     table = Table()
@@ -142,7 +143,7 @@ def show(name: Name, *, connection: ConnectionOptions, as_json: AsJson = False) 
         paused = is_paused(store, name) if record.status is Status.ACTIVE else None
     definition = _record(record) | {"paused": paused}
     if as_json:
-        _print_json(definition)
+        print_json(definition)
         return
     table = Table(show_header=False)
     for key, value in definition.items():
@@ -157,7 +158,7 @@ def stats(name: Name, *, connection: ConnectionOptions, as_json: AsJson = False)
     with _store(connection) as store:
         figures = queue_stats(store, read_queue(store, name).queue_id)
     if as_json:
-        _print_json(_figures(figures))
+        print_json(_figures(figures))
         return
     console = Console()
     console.print(
@@ -182,19 +183,10 @@ def _store(connection: ConnectionOptions) -> Iterator[Store]:
 
 
 def _record(record: QueueRecord) -> dict[str, Any]:
-    queue: QueueDefinition = record.definition
-    return {
-        "queue": queue.name,
-        "version": queue.version,
+    created_at = _instant(record.definition.created_at)
+    return settings_json(record.definition) | {
         "status": record.status.value,
-        "bucket_size": queue.bucket_size,
-        "chunk_size": queue.chunk_size,
-        "lease_seconds": int(queue.lease.total_seconds()),
-        "max_deliveries": queue.max_deliveries,
-        "dead_letter_queue": queue.dead_letter_queue,
-        "strict_fifo": queue.strict_fifo,
-        "retention_seconds": _seconds(queue.retention),
-        "created_at": _instant(queue.created_at),
+        "created_at": created_at,
     }
 
 
@@ -213,17 +205,9 @@ def _group(group: GroupStats) -> dict[str, Any]:
     return figures | {"oldest_age_seconds": None if age is None else age.total_seconds()}
 
 
-def _seconds(length: timedelta | None) -> int | None:
-    return None if length is None else int(length.total_seconds())
-
-
 def _cell(value: object) -> str:
     return "-" if value is None else str(value)
 
 
 def _instant(instant: datetime | None) -> str | None:
     return instant.astimezone(UTC).isoformat(timespec="seconds") if instant else None
-
-
-def _print_json(values: Any) -> None:
-    typer.echo(json.dumps(values))

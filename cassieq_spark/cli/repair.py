@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC
 from typing import Annotated, Any
 
@@ -11,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from cassieq_spark.cli.connection import with_connection
+from cassieq_spark.cli.output import AsJson, print_json
 from cassieq_spark.repair.history import PastRun, read_history
 from cassieq_spark.repair.report import Outcome
 from cassieq_spark.store import open_store
@@ -32,7 +32,7 @@ def history(
     *,
     connection: ConnectionOptions,
     limit: Annotated[int, typer.Option(help="Most runs to show.", min=1)] = 20,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show the last runs of the sweep, the latest first."""
     store = open_store(connection)
@@ -41,7 +41,7 @@ def history(
     finally:
         store.close()
     if as_json:
-        typer.echo(json.dumps([_to_json(run) for run in runs]))
+        print_json([_to_json(run) for run in runs])
         return
     console = Console()
     if not runs:

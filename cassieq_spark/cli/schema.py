@@ -7,17 +7,22 @@ from typing import Annotated
 import typer
 
 from cassieq_spark.cli.connection import with_connection
+from cassieq_spark.cli.output import AsJson, print_json, tell
 from cassieq_spark.store.connection import DEFAULT_KEYSPACE, ConnectionOptions
 from cassieq_spark.store.grants import User, grant_statements
 
 app = typer.Typer(
-    help="Create the keyspace and its tables; say who may use them.", no_args_is_help=True
+    help="Create or upgrade the keyspace and its tables; say who may use them.",
+    no_args_is_help=True,
 )
+
+#: The tables are not those that this release needs.
+DIFFERENT = 1
 
 
 @app.callback()
 def schema() -> None:
-    """Create the keyspace and its tables; say who may use them."""
+    """Create or upgrade the keyspace and its tables; say who may use them."""
 
 
 @app.command()
@@ -36,18 +41,50 @@ def apply(
     only_print: Annotated[
         bool, typer.Option("--print", help="Show the statements for this cluster, change nothing.")
     ] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Create what is missing; what exists stays as it is. Safe to repeat."""
+    """Create what is missing, also in tables of an earlier release; what exists stays as it is.
+
+    Safe to repeat. Nothing is ever dropped or changed, so releases that know less go on meanwhile.
+    """
     # The driver takes a while to import, and `--help` needs none.
     from cassieq_spark.store.cassandra.schema import apply_schema, plan_schema  # noqa: PLC0415
 
     if only_print:
-        typer.echo(
-            "".join(f"{text};\n\n" for text in plan_schema(connection, replication)), nl=False
-        )
+        _print_statements(plan_schema(connection, replication), as_json=as_json)
         return
-    apply_schema(connection, replication)
-    typer.echo(f"Keyspace {connection.keyspace} is ready.")
+    added = apply_schema(connection, replication)
+    tell(
+        f"Keyspace {connection.keyspace} is ready.",
+        {"keyspace": connection.keyspace, "added": added},
+        as_json=as_json,
+    )
+
+
+@app.command()
+@with_connection
+def check(*, connection: ConnectionOptions, as_json: AsJson = False) -> None:
+    """Tell whether the tables are those that this release needs; exit code 1 if not."""
+    from cassieq_spark.store.cassandra.schema import check_schema  # noqa: PLC0415
+
+    difference = check_schema(connection)
+    missing, conflicts = difference.missing, difference.conflicts
+    keyspace = connection.keyspace
+    if as_json:
+        print_json({"keyspace": keyspace, "missing": missing, "conflicts": conflicts})
+    else:
+        for each in missing:
+            typer.echo(f"Missing: {each}")
+        for each in conflicts:
+            typer.echo(f"In the way: {each}")
+        if conflicts:
+            typer.echo("Adding to these tables does not help: use another keyspace.")
+        elif missing:
+            typer.echo(f"To add it: cassieq schema apply --keyspace {keyspace}")
+        else:
+            typer.echo(f"Keyspace {keyspace} is what this release needs.")
+    if missing or conflicts:
+        raise typer.Exit(DIFFERENT)
 
 
 @app.command()
@@ -58,7 +95,18 @@ def grants(
     ],
     *,
     keyspace: Annotated[str, typer.Option(help="Where the tables are.")] = DEFAULT_KEYSPACE,
+    as_json: AsJson = False,
 ) -> None:
     """Print what lets a role do its part, and no more; connects to nothing."""
     statements = grant_statements(user, role, ConnectionOptions(keyspace=keyspace).keyspace)
-    typer.echo("".join(f"{text};\n" for text in statements), nl=False)
+    if as_json:
+        print_json(statements)
+    else:
+        typer.echo("".join(f"{text};\n" for text in statements), nl=False)
+
+
+def _print_statements(statements: list[str], *, as_json: bool) -> None:
+    if as_json:
+        print_json(statements)
+    else:
+        typer.echo("".join(f"{text};\n\n" for text in statements), nl=False)

@@ -224,16 +224,26 @@ class Delivery:
         raise ContentionError(f"{self}: could not take up the lease of a batch again")
 
     def bury(self, dead: Waiting) -> bool:
-        """Let go of dead messages. One LWT and two reads; False if someone else did.
+        """Let go of dead messages. One LWT and three reads; False if someone else did.
 
         Their copies must be visible in the dead-letter queue before (I9).
         """
-        ops = plan_burial(self.read(), dead)
-        return self.carry_out(ops, went_in=partial(self._is_gone, dead))
+        return self._dispose(dead, plan_burial)
 
     def postpone(self, dead: Waiting, *, by: timedelta) -> bool:
-        """Try to bury dead messages again later. One LWT and two reads; False if it failed."""
-        ops = plan_postponement(self.read(), dead, by)
+        """Try to bury dead messages again later. One LWT, three reads; False if it failed."""
+        return self._dispose(dead, partial(plan_postponement, by=by))
+
+    def _dispose(
+        self, dead: Waiting, plan: Callable[[GroupState, Waiting], tuple[Op, ...]]
+    ) -> bool:
+        state = self.read()
+        # After the head, on whose version the change depends: after a seek, the row of that key
+        # may have other messages.
+        row = Slice(row=waiting_key(dead.due, dead.monotons.start))
+        if waiting_of(self.store.read_rows(self._partition, row).rows) != (dead,):
+            return False
+        ops = plan(state, dead)
         return bool(ops) and self.carry_out(ops, went_in=partial(self._is_gone, dead))
 
     def __str__(self) -> str:

@@ -102,7 +102,8 @@ def place_hold(head: LedgerHead, group: Group, position: int) -> tuple[Op, ...]:
         {"groups_version": group.registered_as},
         when=(When("groups_version", "=", group.registered_as),),
     )
-    held = Insert(hold_key(number, group.name), {"starts_at": position}, if_absent=True)
+    values: Values = {"starts_at": position, "created_at": ServerNow()}
+    held = Insert(hold_key(number, group.name), values, if_absent=True)
     return (registered, held, _next_groups_version(head))
 
 

@@ -128,9 +128,12 @@ def set_paused(store: Store, queue_id: QueueId, *, paused: bool) -> bool:
 
 def _change(head: LedgerHead, values: Values) -> Op:
     """Change the head, unless someone has changed it so since it was read."""
-    version = When("groups_version", "=", head.groups_version)
+    when = [When("groups_version", "=", head.groups_version)]
+    if head.gate is not Gate.OPEN:
+        # An open one closes only here, with the version; of an earlier release, it is not stored.
+        when.append(When("gate", "=", head.gate))
     changed = {**values, "groups_version": head.groups_version + 1}
-    return Update(HEAD, changed, when=(version, When("gate", "=", head.gate)))
+    return Update(HEAD, changed, when=tuple(when))
 
 
 def _head_or_none(store: Store, queue_id: QueueId) -> LedgerHead | None:

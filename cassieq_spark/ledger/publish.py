@@ -79,7 +79,8 @@ class _Publishing:
         try:
             return self._try_again_and_again()
         except StoreError as error:
-            if error.retryable and self._doubtful and self._batch is None:
+            told = isinstance(error, OutcomeUnknownError)
+            if self._doubtful and self._batch is None and not told:
                 raise OutcomeUnknownError(
                     f"queue {self._queue_id}: the answer to a publish at {self._doubtful[0]} was "
                     f"lost, so it may be visible, now or later; then: {error}"

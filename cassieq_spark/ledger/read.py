@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 
 from cassieq_spark.errors import QueueStateError
 from cassieq_spark.ledger.state import (
@@ -35,6 +36,10 @@ from cassieq_spark.store.protocol import (
 )
 
 _NEVER = datetime(1970, 1, 1, tzinfo=UTC)
+#: How far apart the clocks of coordinators may be.
+_CLOCKS_APART = timedelta(minutes=1)
+#: Blocks of one read: as rows, with every column of the table, they take 2 MB.
+_BLOCKS_AT_ONCE = 1_000
 
 
 def open_ledger(
@@ -47,6 +52,7 @@ def open_ledger(
         "fence": _NEVER,
         "groups_version": 0,
         "delayed_stop": 0,
+        "trimmed": 0,
         "gate": gate,
         "paused": paused,
     }
@@ -97,8 +103,9 @@ def find_position(
     """The monoton that a position stands for, which may be finalised. No read but for an instant.
 
     An instant stands for the first block, in the order of monotons, that was published then or
-    later, by the coordinators' clocks; reads all the blocks. Blocks that are trimmed already
-    can't be found: what is there instead is what still exists.
+    later, by the coordinators' clocks, if they agree to within a minute. Some twenty reads of one
+    block, and those of the minute before. Blocks that are trimmed already can't be found: what is
+    there instead is what still exists.
 
     Raises:
         QueueStateError: No message has that monoton yet, or the queue was purged or deleted.
@@ -110,10 +117,7 @@ def find_position(
         case "latest":
             return head.next
         case datetime():
-            found = (
-                each for each in read_blocks(store, queue_id) if each.published_at >= position
-            )
-            return next((min(each.monotons.start, head.next) for each in found), head.next)
+            return _find_instant(store, queue_id, head, position)
     if position > head.next:
         raise QueueStateError(
             f"queue {queue_id} has no monoton {position} yet: it holds "
@@ -134,21 +138,53 @@ def read_block_at(
 def read_block_of(store: Store, queue_id: QueueId, monoton: int) -> LedgerBlock | None:
     """Read the block that holds this message; None if the ledger has none. One read."""
     which = Slice(kinds=("block",), stop=monoton + 1, limit=1, reverse=True)
-    blocks = map(block_of, store.read_rows(partition_of_ledger(queue_id), which).rows)
+    blocks = _read_slice(store, queue_id, which)
     return next((block for block in blocks if monoton in block.monotons), None)
 
 
-def read_blocks(store: Store, queue_id: QueueId, *, serial: bool = False) -> list[LedgerBlock]:
-    """Read every block of the ledger, in order, also those below ``finalised`` not trimmed yet."""
-    which = Slice(kinds=("block",))
-    rows = store.read_rows(partition_of_ledger(queue_id), which, serial=serial)
-    return [block_of(row) for row in rows.rows]
+def read_blocks(
+    store: Store,
+    queue_id: QueueId,
+    *,
+    start: int = 0,
+    stop: int | None = None,
+    serial: bool = False,
+) -> list[LedgerBlock]:
+    """Read the blocks that `stream_blocks` reads; a million of them take some 500 MB."""
+    return list(stream_blocks(store, queue_id, start=start, stop=stop, serial=serial))
+
+
+def stream_blocks(
+    store: Store,
+    queue_id: QueueId,
+    *,
+    start: int = 0,
+    stop: int | None = None,
+    serial: bool = False,
+) -> Iterator[LedgerBlock]:
+    """Read blocks in order, also those below ``finalised`` not trimmed yet. A read per thousand.
+
+    Args:
+        store: Where the queue is kept.
+        queue_id: Which queue.
+        start: Lowest first monoton; at or above the head's ``trimmed``, or the read wades through
+            what was trimmed lately.
+        stop: End of the first monotons; None for all.
+        serial: What is in flight is decided first.
+    """
+    while True:
+        which = Slice(kinds=("block",), start=start, stop=stop, limit=_BLOCKS_AT_ONCE)
+        blocks = _read_slice(store, queue_id, which, serial=serial)
+        yield from blocks
+        if len(blocks) < _BLOCKS_AT_ONCE:
+            return
+        start = blocks[-1].monotons.start + 1
 
 
 def locate(
     store: Store, queue_id: QueueId, monotons: Range, *, limit: int | None = None
 ) -> list[LedgerBlock]:
-    """Find the blocks that hold these messages, in order. Two reads.
+    """Find the blocks that hold these messages, in order. Two reads; one more per thousand blocks.
 
     Args:
         store: Where the queue is kept.
@@ -161,15 +197,46 @@ def locate(
     """
     if not monotons:
         return []
-    partition = partition_of_ledger(queue_id)
     before = Slice(kinds=("block",), stop=monotons.start + 1, limit=1, reverse=True)
-    after = Slice(kinds=("block",), start=monotons.start + 1, stop=monotons.stop, limit=limit)
-    rows = [*store.read_rows(partition, before).rows, *store.read_rows(partition, after).rows]
-    blocks = [block_of(row) for row in rows]
+    blocks = _read_slice(store, queue_id, before)
+    start = monotons.start + 1
+    if limit is None:
+        blocks += stream_blocks(store, queue_id, start=start, stop=monotons.stop)
+    else:
+        after = Slice(kinds=("block",), start=start, stop=monotons.stop, limit=limit)
+        blocks += _read_slice(store, queue_id, after)
     if limit is not None and blocks:
         monotons &= Range(0, max(monotons.start, blocks[-1].monotons.stop))
     check_tiling(blocks, monotons)
     return blocks
+
+
+def _find_instant(store: Store, queue_id: QueueId, head: LedgerHead, instant: datetime) -> int:
+    """Where what was published from ``instant`` on begins, of what ``head`` shows.
+
+    Blocks are published in order, but each by the clock of its coordinator. So what is more than
+    `_CLOCKS_APART` too old is passed over by bisection, the rest is looked at one by one.
+    """
+    start, stop = head.trimmed, head.next
+    while start < stop:
+        middle = (start + stop) // 2
+        block = read_block_of(store, queue_id, middle)
+        if block is None:  # trimmed since
+            start = middle + 1
+        elif block.published_at + _CLOCKS_APART < instant:
+            start = block.monotons.stop
+        else:
+            stop = block.monotons.start
+    blocks = stream_blocks(store, queue_id, start=start, stop=head.next)
+    later = (each.monotons.start for each in blocks if each.published_at >= instant)
+    return next(later, head.next)
+
+
+def _read_slice(
+    store: Store, queue_id: QueueId, which: Slice, *, serial: bool = False
+) -> list[LedgerBlock]:
+    rows = store.read_rows(partition_of_ledger(queue_id), which, serial=serial).rows
+    return [block_of(row) for row in rows]
 
 
 def _read_row(store: Store, queue_id: QueueId, row: RowKey, *, serial: bool = False) -> Row | None:

@@ -40,6 +40,8 @@ class LedgerHead:
         gate: Whether messages come in and go out.
         paused: Whether readers are to lease nothing more.
         bucket_size: Messages per bucket, once it is closed: its queue may have another by then.
+        trimmed: No row is left of a block that begins below; whoever reads blocks begins here, as
+            deleted rows are waded through until Cassandra compacts them.
     """
 
     next: int
@@ -50,6 +52,7 @@ class LedgerHead:
     gate: Gate = Gate.OPEN
     paused: bool = False
     bucket_size: int | None = None
+    trimmed: int = 0
 
     @property
     def is_closed(self) -> bool:
@@ -113,17 +116,18 @@ def block_key(first_monoton: int) -> RowKey:
 
 
 def head_of(row: Row) -> LedgerHead:
-    """Decode a head row."""
+    """Decode a head row; one of an earlier release is open, and knows of no delays."""
     values: Any = row
     return LedgerHead(
         values["next"],
         values["finalised"],
         values["fence"],
         values["groups_version"],
-        values["delayed_stop"],
-        Gate(values["gate"]),
-        values["paused"],
+        values["delayed_stop"] or 0,
+        Gate(values["gate"] or Gate.OPEN),
+        bool(values["paused"]),
         values["bucket_size"],
+        values["trimmed"] or 0,
     )
 
 
@@ -147,14 +151,14 @@ def hold_of(row: Row) -> Hold:
 
 
 def block_of(row: Row) -> LedgerBlock:
-    """Decode a block row."""
+    """Decode a block row; of an earlier release, the size is not known."""
     values: Any = row
     return LedgerBlock(
         Range(values["position"], values["stop"]),
         values["block"],
         values["published_at"],
         values["visible_at"],
-        values["size"],
+        values["size"] or 0,
     )
 
 

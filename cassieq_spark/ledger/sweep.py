@@ -9,6 +9,8 @@ from cassieq_spark.ledger.state import HEAD, LedgerHead
 from cassieq_spark.model import QueueId
 from cassieq_spark.store.protocol import DeleteBelow, Store, Update, When, partition_of_ledger
 
+_NO_END = 2**63 - 1
+
 
 def finalise(store: Store, queue_id: QueueId, head: LedgerHead, floor: int) -> bool:
     """Move ``finalised`` up to ``floor``, unless a group was registered since ``head`` was read.
@@ -36,14 +38,17 @@ def finalise(store: Store, queue_id: QueueId, head: LedgerHead, floor: int) -> b
 def trim(store: Store, queue_id: QueueId, *, finalised: int, below: int) -> bool:
     """Delete the rows of the blocks that begin below ``below``; their buckets are gone already.
 
+    The head says so in the same moment, so that no read of blocks begins among deleted rows.
+
     Args:
         store: Where the queue is kept.
         queue_id: Which queue.
         finalised: As it stands; it only rises, so the condition only fails by another sweep.
         below: At or below ``finalised``, and the first monoton of a block that stays.
     """
-    unchanged = Update(HEAD, {"finalised": finalised}, when=(When("finalised", "=", finalised),))
-    return store.cas(partition_of_ledger(queue_id), [unchanged, DeleteBelow("block", below)])
+    unchanged = When("finalised", "=", finalised)
+    trimmed = Update(HEAD, {"trimmed": below}, when=(unchanged,))
+    return store.cas(partition_of_ledger(queue_id), [trimmed, DeleteBelow("block", below)])
 
 
 def raise_fence(store: Store, queue_id: QueueId, head: LedgerHead, fence: datetime) -> bool:
@@ -52,3 +57,16 @@ def raise_fence(store: Store, queue_id: QueueId, head: LedgerHead, fence: dateti
         raise InvariantError(f"queue {queue_id}: {fence} is before the fence {head.fence} (I10)")
     older = (When("fence", "=", head.fence),)
     return store.cas(partition_of_ledger(queue_id), [Update(HEAD, {"fence": fence}, when=older)])
+
+
+def empty(store: Store, queue_id: QueueId, *, end: int) -> bool:
+    """Delete all rows of a closed ledger but its head; the buckets of its blocks are gone already.
+
+    Args:
+        store: Where the queue is kept.
+        queue_id: Which version of which queue; nobody needs it any more.
+        end: Its ``next``, which ``finalised`` has reached.
+    """
+    trimmed = Update(HEAD, {"trimmed": end}, when=(When("finalised", "=", end),))
+    gone = [DeleteBelow(kind, _NO_END) for kind in ("block", "sink", "group", "hold")]
+    return store.cas(partition_of_ledger(queue_id), [trimmed, *gone])

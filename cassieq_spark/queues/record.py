@@ -33,13 +33,13 @@ class QueueRecord:
         definition: What it is, or was last.
         status: What becomes of it.
         retired: Nothing is left of any version up to this one, but for the head of its ledger.
-        change: Token of the last change.
+        change: Token of the last change; None if an earlier release has made it.
     """
 
     definition: QueueDefinition
     status: Status
     retired: int
-    change: UUID
+    change: UUID | None
 
     @property
     def name(self) -> str:
@@ -132,7 +132,7 @@ def active(name: str, record: QueueRecord | None) -> QueueRecord:
 
 
 def record_of(row: Row) -> QueueRecord:
-    """Decode a row."""
+    """Decode a row; what an earlier release did not know is as if it were not set."""
     values: Any = row
     definition = QueueDefinition(
         name=values["name"],
@@ -140,13 +140,14 @@ def record_of(row: Row) -> QueueRecord:
         bucket_size=values["bucket_size"],
         chunk_size=values["chunk_size"],
         lease=timedelta(seconds=values["lease_seconds"]),
-        max_deliveries=values["max_deliveries"],
+        max_deliveries=values["max_deliveries"] or 0,
         dead_letter_queue=values["dead_letter_queue"] or None,
         created_at=values["created_at"],
-        strict_fifo=values["strict_fifo"],
-        retention=timedelta(seconds=values["retention_seconds"]) or None,
+        strict_fifo=bool(values["strict_fifo"]),
+        retention=timedelta(seconds=values["retention_seconds"] or 0) or None,
     )
-    return QueueRecord(definition, Status(values["status"]), values["retired"], values["change"])
+    retired = values["retired"] or 0
+    return QueueRecord(definition, Status(values["status"]), retired, values["change"])
 
 
 def settings_of(queue: QueueDefinition) -> Values:

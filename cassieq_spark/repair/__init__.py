@@ -3,10 +3,13 @@
 Run now and then by `jobs/repair.py`, one at a time by a lock; several at once would be safe, as
 every decision is carried out by a compare-and-set or repeats nothing but deletions.
 
+    redeliver  dead messages that no reader has buried: condemned, copied, let go of (I9)
+    expire     what a group left for longer than the retention counts as settled (I5)
     finalise   head -> floors of all groups -> `finalised` up (I7) -> buckets -> ledger rows
     fence      `fence` up to now - write timeout: no block begun before is published any more (I10)
     clean      scan, then fence, then ledger: a block before the fence and in no row is garbage
     audit      ledger, then scan: each message from `finalised` on is in exactly one chunk (I3)
+    retire     versions that are over: closed, buckets, ledger but its head; sinks nobody needs
 
 Finalise reads little of a queue in which nothing happens (`idle`). Clean and audit read the whole
 table `chunk`, without its payload, through Spark or through the driver; then the fence is raised
@@ -24,6 +27,9 @@ only where the scan has found what is in no ledger.
 | a group is registered meanwhile | `finalised` stays; the next run looks again |
 | a waiting range moves while floors are read | its group's version shows it: read again |
 | chunks go while the scan runs | what looks missing is read again, then `finalised` is |
+| a ledger lacks rows | clean leaves the queue alone: their blocks look unpublished |
+| a reader takes what is to be dead-lettered or to expire | one of the two LWTs is refused |
+| a crash amid a retirement | the queue's row still says so: all of it is done once more |
 """
 
 from __future__ import annotations

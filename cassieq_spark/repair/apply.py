@@ -5,9 +5,22 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
-from cassieq_spark.errors import OutcomeUnknownError
-from cassieq_spark.ledger.sweep import finalise, raise_fence, trim
+from cassieq_spark.errors import ContentionError, OutcomeUnknownError
+from cassieq_spark.ledger.sinks import forget_sinks, stamp_sinks
+from cassieq_spark.ledger.sweep import empty, finalise, raise_fence, trim
 from cassieq_spark.model import QueueId
+from cassieq_spark.queues import close_versions, mark_retired
+from cassieq_spark.repair.actions import (
+    CloseVersions,
+    DeadLetter,
+    EmptyLedger,
+    Expire,
+    ForgetSinks,
+    MarkRetired,
+    StampSinks,
+    Upkeep,
+)
+from cassieq_spark.repair.expire import expire
 from cassieq_spark.repair.guard import Guard
 from cassieq_spark.repair.plan import (
     Action,
@@ -15,8 +28,10 @@ from cassieq_spark.repair.plan import (
     DeleteSettled,
     Finalise,
     RaiseFence,
+    Sweeping,
     Trim,
 )
+from cassieq_spark.repair.redeliver import dead_letter
 from cassieq_spark.repair.report import Counts
 from cassieq_spark.store.protocol import Store
 
@@ -56,12 +71,14 @@ def postpone(queue_id: QueueId, what: str) -> None:
 def _apply_one(store: Store, action: Action) -> Counts | None:
     """None if it was refused, or may have been. If it is applied late: it is safe at any time."""
     try:
+        if isinstance(action, Upkeep):
+            return _keep_up(store, action)
         return _counts(action) if _carry_out(store, action) else None
-    except OutcomeUnknownError:
+    except (OutcomeUnknownError, ContentionError):
         return None
 
 
-def _carry_out(store: Store, action: Action) -> bool:
+def _carry_out(store: Store, action: Sweeping) -> bool:
     match action:
         case Finalise(queue_id=queue_id, head=head, floor=floor):
             return finalise(store, queue_id, head, floor)
@@ -76,7 +93,7 @@ def _carry_out(store: Store, action: Action) -> bool:
     return True
 
 
-def _counts(action: Action) -> Counts:
+def _counts(action: Sweeping) -> Counts:
     match action:
         case Finalise(head=head, floor=floor):
             return Counts(finalised=floor - head.finalised)
@@ -88,3 +105,27 @@ def _counts(action: Action) -> Counts:
             return Counts(fences_raised=1)
         case DeleteGarbage(buckets=numbers):
             return Counts(garbage_blocks=1, garbage_buckets=len(numbers))
+
+
+def _keep_up(store: Store, action: Upkeep) -> Counts | None:
+    counts, done = Counts(), True
+    match action:
+        case DeadLetter(queue=queue, group=group, dead=dead):
+            buried = dead_letter(store, queue, group, dead)
+            left = dead.monotons.count - buried
+            counts = Counts(dead_lettered=buried, not_dead_lettered=left)
+        case Expire(queue=queue, group=registered):
+            counts = Counts(expired=expire(store, queue, registered))
+        case CloseVersions(record=record):
+            close_versions(store, record)
+        case EmptyLedger(queue_id=queue_id, end=end):
+            done = empty(store, queue_id, end=end)
+        case MarkRetired(name=name, version=version):
+            mark_retired(store, name, version)
+            counts = Counts(retired_versions=1)
+        case StampSinks(queue_id=queue_id, sinks=sinks):
+            done = stamp_sinks(store, queue_id, sinks)
+        case ForgetSinks(queue_id=queue_id, sinks=names, fence=fence):
+            done = forget_sinks(store, queue_id, names, fence)
+            counts = Counts(forgotten_sinks=len(names))
+    return counts if done else None

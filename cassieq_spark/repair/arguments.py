@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from datetime import timedelta
 
 from cassieq_spark.options.kinds import Kind, duration
 from cassieq_spark.repair.history import DEFAULT_KEPT
-from cassieq_spark.repair.sweep import DEFAULT_WRITE_TIMEOUT, Step
+from cassieq_spark.repair.sweep import Step
+from cassieq_spark.repair.work import DEFAULT_KEEP_SINKS, DEFAULT_WRITE_TIMEOUT
 from cassieq_spark.store.connection import DEFAULT_CONTACT_POINTS, DEFAULT_KEYSPACE, DEFAULT_PORT
 from cassieq_spark.store.consistency import Consistency
 from cassieq_spark.store.secret import REFERENCES
 
 _WRITE_TIMEOUT: Kind[timedelta] = duration(timedelta(days=30), zero=True)
+_KEEP_SINKS: Kind[timedelta] = duration(timedelta(days=3650), zero=True)
 _EVERY: Kind[timedelta] = duration(timedelta(days=30))
 _KEPT: Kind[timedelta] = duration(timedelta(days=3650))
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """The arguments; wrong ones end the process with exit status 2."""
+    understood = parser()
+    arguments = understood.parse_args(argv)
+    audits = {"--verify data": arguments.verify == "data"}
+    audits["--repair-report"] = arguments.repair_report
+    for option, is_given in audits.items():
+        if is_given and Step.AUDIT not in arguments.steps:
+            understood.error(f"{option} is for the step audit, which --steps leaves out")
+    return arguments
 
 
 def parser() -> argparse.ArgumentParser:
@@ -69,10 +84,30 @@ def parser() -> argparse.ArgumentParser:
         help=f"the longest that a write may take; {_WRITE_TIMEOUT.show(DEFAULT_WRITE_TIMEOUT)}",
     )
     arguments.add_argument(
+        "--keep-sinks",
+        type=_keep_sinks,
+        default=DEFAULT_KEEP_SINKS,
+        metavar="DURATION",
+        help="how long the sinks of dead letters are remembered once nobody needs them, not "
+        f"shorter than a write may take; {_KEEP_SINKS.show(DEFAULT_KEEP_SINKS)}",
+    )
+    arguments.add_argument(
         "--scan",
         choices=("connector", "driver"),
         default="connector",
         help="who reads the table of chunks: Spark with its connector, or this process",
+    )
+    arguments.add_argument(
+        "--verify",
+        choices=("keys", "data"),
+        default="keys",
+        help="what the audit looks at: the keys of the chunks, or all data as well, which pass "
+        "through this process; %(default)s",
+    )
+    arguments.add_argument(
+        "--repair-report",
+        action="store_true",
+        help="say of each finding what happened, who is owed the messages, what can be done",
     )
     arguments.add_argument(
         "--every",
@@ -100,6 +135,10 @@ def _steps(text: str) -> tuple[Step, ...]:
 
 def _duration(text: str) -> timedelta:
     return _parsed(_WRITE_TIMEOUT, text)
+
+
+def _keep_sinks(text: str) -> timedelta:
+    return _parsed(_KEEP_SINKS, text)
 
 
 def _every(text: str) -> timedelta:

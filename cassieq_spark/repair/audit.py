@@ -17,6 +17,8 @@ class Problem(StrEnum):
     MISSING = "missing"
     OVERLAPPING = "overlapping"
     MISPLACED = "misplaced"
+    #: Their chunk is there, and can't be decoded.
+    UNREADABLE = "unreadable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +28,29 @@ class Finding:
     Attributes:
         problem: What is wrong.
         monotons: Which messages of the queue.
-        block: The block that they are in; None if the ledger has none for them (I1).
+        block: The block that they are in; None if the ledger has none for them, or two (I1).
     """
 
     problem: Problem
     monotons: Range
     block: UUID | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Thoroughness:
+    """How far an audit goes.
+
+    Attributes:
+        verify_data: Whether to read and decode every message, not only the keys of the chunks.
+        explain: Whether to find out what the findings mean, and which blocks are in no ledger.
+    """
+
+    verify_data: bool = False
+    explain: bool = False
+
+
+#: Keys only, and no explanations.
+BRIEF = Thoroughness()
 
 
 def audit(blocks: Sequence[LedgerBlock], runs: Iterable[Run], within: Range) -> list[Finding]:
@@ -45,8 +64,9 @@ def audit(blocks: Sequence[LedgerBlock], runs: Iterable[Run], within: Range) -> 
     stored: dict[UUID, list[Run]] = {}
     for run in runs:
         stored.setdefault(run.block, []).append(run)
-    unknown = _holes([block.monotons for block in blocks], within)
-    findings = [Finding(Problem.MISSING, hole, None) for hole in unknown]
+    tiles = [block.monotons for block in blocks]
+    findings = [Finding(Problem.MISSING, hole, None) for hole in holes(tiles, within)]
+    findings += [Finding(Problem.OVERLAPPING, each, None) for each in _doubled(tiles, within)]
     for block in blocks:
         due = block.monotons & within
         if due:
@@ -69,10 +89,26 @@ def merged(ranges: Iterable[Range]) -> list[Range]:
     return result
 
 
+def holes(ranges: Iterable[Range], within: Range) -> Iterator[Range]:
+    """What of ``within`` none of the ranges has.
+
+    >>> [str(each) for each in holes([Range(5, 7), Range(1, 3)], Range(0, 9))]
+    ['[0, 1)', '[3, 5)', '[7, 9)']
+    """
+    at = within.start
+    for each in sorted(ranges):
+        if each.stop > at and each.start < within.stop:
+            if each.start > at:
+                yield Range(at, each.start)
+            at = each.stop
+    if at < within.stop:
+        yield Range(at, within.stop)
+
+
 def _audit_block(block: LedgerBlock, runs: Sequence[Run], due: Range) -> Iterator[Finding]:
     first = block.monotons.start
     found = {
-        Problem.MISSING: _holes([_shifted(run.covered, first) for run in runs], due),
+        Problem.MISSING: holes([_shifted(run.covered, first) for run in runs], due),
         Problem.OVERLAPPING: (
             _shifted(each, first) & due for run in runs for each in run.overlaps
         ),
@@ -83,16 +119,13 @@ def _audit_block(block: LedgerBlock, runs: Sequence[Run], due: Range) -> Iterato
             yield Finding(problem, monotons, block.block)
 
 
-def _holes(ranges: Iterable[Range], within: Range) -> Iterator[Range]:
-    """What of ``within`` none of the ranges has."""
-    at = within.start
+def _doubled(ranges: Iterable[Range], within: Range) -> list[Range]:
+    """What of ``within`` more than one of the ranges has."""
+    reached, doubled = 0, []
     for each in sorted(ranges):
-        if each.stop > at and each.start < within.stop:
-            if each.start > at:
-                yield Range(at, each.start)
-            at = each.stop
-    if at < within.stop:
-        yield Range(at, within.stop)
+        doubled.append(Range(each.start, max(each.start, min(each.stop, reached))) & within)
+        reached = max(reached, each.stop)
+    return merged(filter(None, doubled))
 
 
 def _shifted(offsets: Range, first_monoton: int) -> Range:

@@ -47,6 +47,6 @@ def _is_owed(store: Store, queue_id: QueueId, group: Group, head: LedgerHead) ->
 
 def _is_unfinished(store: Store, queue_id: QueueId, head: LedgerHead) -> bool:
     """Whether a row is left of a block that is settled: its buckets may be left as well."""
-    which = Slice(kinds=("block",), limit=1)
+    which = Slice(kinds=("block",), start=head.trimmed, limit=1)
     rows = store.read_rows(partition_of_ledger(queue_id), which).rows
     return any(block_of(row).monotons.stop <= head.finalised for row in rows)

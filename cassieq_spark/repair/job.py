@@ -25,7 +25,8 @@ from cassieq_spark.errors import (
 from cassieq_spark.lock.bakery import read_holder
 from cassieq_spark.queues import list_queues
 from cassieq_spark.repair.alone import rounds, sweep_alone
-from cassieq_spark.repair.arguments import parser
+from cassieq_spark.repair.arguments import parse
+from cassieq_spark.repair.audit import Thoroughness
 from cassieq_spark.repair.guard import Guard
 from cassieq_spark.repair.history import SWEEP
 from cassieq_spark.repair.report import Outcome, Report
@@ -60,7 +61,7 @@ def main(argv: Sequence[str]) -> int:
         cluster, schema or queue. 3: the sweep ended half way; running it again goes on. 4: another
         sweep was at work.
     """
-    arguments = parser().parse_args(argv)
+    arguments = parse(argv)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     console = Console(stderr=True)
     with stopped_by_signals() as stop:
@@ -127,6 +128,10 @@ def _sweep_and_tell(
             steps=arguments.steps,
             dry_run=arguments.dry_run,
             write_timeout=arguments.write_timeout,
+            thoroughness=Thoroughness(
+                verify_data=arguments.verify == "data", explain=arguments.repair_report
+            ),
+            keep_sinks=arguments.keep_sinks,
             watch=watch,
         )
         if arguments.dry_run:

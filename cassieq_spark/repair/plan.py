@@ -11,6 +11,7 @@ from uuid import UUID
 from cassieq_spark.errors import InvariantError
 from cassieq_spark.ledger.state import LedgerHead, check_tiling
 from cassieq_spark.model import LedgerBlock, QueueDefinition, QueueId, Range, block_time
+from cassieq_spark.repair.actions import Upkeep
 from cassieq_spark.repair.scan import Run
 
 
@@ -77,7 +78,8 @@ class DeleteGarbage:
         return f"delete {count} bucket(s) of unpublished block {self.block}, begun {begun}"
 
 
-Action = Finalise | DeleteSettled | Trim | RaiseFence | DeleteGarbage
+Sweeping = Finalise | DeleteSettled | Trim | RaiseFence | DeleteGarbage
+Action = Sweeping | Upkeep
 
 
 def plan_finalise(

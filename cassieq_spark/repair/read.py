@@ -9,7 +9,7 @@ from uuid import UUID
 from cassieq_spark.delivery.groups import read_group_states
 from cassieq_spark.errors import QueueStateError
 from cassieq_spark.ledger.read import read_blocks, read_head
-from cassieq_spark.ledger.state import HEAD, LedgerHead, block_of, head_of
+from cassieq_spark.ledger.state import HEAD, LedgerHead, head_of
 from cassieq_spark.model import BucketSlice, LedgerBlock, QueueDefinition, QueueId, Range
 from cassieq_spark.repair.audit import Finding, audit, merged
 from cassieq_spark.repair.plan import buckets_of
@@ -49,12 +49,6 @@ def read_floor(store: Store, queue_id: QueueId) -> int | None:
     return min((state.floor for state in states.values()), default=None)
 
 
-def read_blocks_below(store: Store, queue_id: QueueId, stop: int) -> list[LedgerBlock]:
-    """Read the blocks that begin below ``stop``, also those not trimmed yet. One read."""
-    which = Slice(kinds=("block",), stop=stop)
-    return [block_of(row) for row in store.read_rows(partition_of_ledger(queue_id), which).rows]
-
-
 def confirm(
     store: Store, queue: QueueDefinition, suspects: Sequence[Finding], runs: Sequence[Run]
 ) -> list[Finding]:
@@ -68,14 +62,14 @@ def confirm(
     """
     if not suspects:
         return []
-    end = read_head(store, queue.queue_id, serial=True).next
-    blocks = read_blocks(store, queue.queue_id, serial=True)
+    head = read_head(store, queue.queue_id, serial=True)
+    blocks = read_blocks(store, queue.queue_id, start=head.trimmed, serial=True)
     ranges = merged(suspect.monotons for suspect in suspects)
     stray = [(run.block, bucket) for run in runs for bucket in run.stray_buckets]
     rows = list(_stored_rows(store, queue, _buckets_to_see(queue, blocks, ranges, stray)))
     # I7: `finalised` goes up before anything is deleted, so it is read after the buckets.
     finalised = read_head(store, queue.queue_id, serial=True).finalised
-    alive = Range(finalised, max(finalised, end))
+    alive = Range(finalised, max(finalised, head.next))
     seen = runs_of(rows, {queue.queue_id: queue.bucket_size})
     return [finding for each in ranges for finding in audit(blocks, seen, each & alive)]
 

@@ -14,6 +14,16 @@ from rich.text import Text
 
 from cassieq_spark.model import QueueId
 from cassieq_spark.repair.audit import Finding
+from cassieq_spark.repair.diagnosis import Diagnosis, Stray
+from cassieq_spark.repair.explanations import (
+    diagnosis_lines,
+    diagnosis_to_json,
+    stray_line,
+    stray_to_json,
+)
+
+#: Blocks of a ledger that are no trouble: 70 MB, and Cassandra warns of partitions above 100 MiB.
+MOST_BLOCKS = 1_000_000
 
 _HEADINGS = ("finalised", "settled buckets", "garbage blocks", "audited", "findings")
 
@@ -46,6 +56,11 @@ class Counts:
         garbage_buckets: Their buckets.
         audited_messages: Messages that were compared with what is stored.
         postponed: Queues where another sweep or a new group came between; the next run goes on.
+        dead_lettered: Dead messages that no reader had buried, and that are by now.
+        not_dead_lettered: Dead messages that could not be buried, or that a reader was at.
+        expired: Messages that count as settled, as they were kept for as long as their queue says.
+        retired_versions: Versions of queues of which nothing is left but the head of the ledger.
+        forgotten_sinks: Sinks of dead letters whose rows were deleted.
     """
 
     finalised: int = 0
@@ -56,6 +71,11 @@ class Counts:
     garbage_buckets: int = 0
     audited_messages: int = 0
     postponed: int = 0
+    dead_lettered: int = 0
+    not_dead_lettered: int = 0
+    expired: int = 0
+    retired_versions: int = 0
+    forgotten_sinks: int = 0
 
     def __add__(self, other: Counts) -> Counts:
         names = [each.name for each in fields(self)]
@@ -71,17 +91,32 @@ class QueueReport:
         counts: What was done; in a dry run, what was audited.
         planned: What a dry run would have done, in order.
         findings: Messages that are lost, or stored wrongly.
+        diagnoses: What each of them means; if that was asked for.
+        strays: Blocks that are stored, but not published; if that was asked for.
+        block_count: Blocks in its ledger; 0 unless they were read for the steps of a scan.
+        notes: What is stuck, and what to do about it.
     """
 
     queue_id: QueueId
     counts: Counts = field(default_factory=Counts)
     planned: list[str] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
+    diagnoses: list[Diagnosis] = field(default_factory=list)
+    strays: list[Stray] = field(default_factory=list)
+    block_count: int = 0
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def has_large_ledger(self) -> bool:
+        """Whether its ledger has more blocks than is good for Cassandra."""
+        return self.block_count > MOST_BLOCKS
 
     @property
     def needed_something(self) -> bool:
         """Whether anything was done, planned or found."""
-        return bool(self.counts != Counts() or self.planned or self.findings)
+        done = self.counts != Counts()
+        found = self.findings or self.strays or self.notes or self.has_large_ledger
+        return bool(done or self.planned or found)
 
 
 @dataclass(slots=True)
@@ -93,6 +128,7 @@ class Report:
         dry_run: Whether it only planned.
         queues: By name of the queue.
         foreign: Blocks of queues that do not exist, by queue id; left alone.
+        strays: The same, one by one; if that was asked for.
         seconds: How long it took.
         outcome: Whether it came to its end.
         epoch: That of the lock; None if it ran without one.
@@ -102,6 +138,7 @@ class Report:
     dry_run: bool
     queues: dict[str, QueueReport] = field(default_factory=dict)
     foreign: dict[str, int] = field(default_factory=dict)
+    strays: list[Stray] = field(default_factory=list)
     seconds: float = 0.0
     outcome: Outcome = Outcome.DONE
     epoch: int | None = None
@@ -133,6 +170,7 @@ class Report:
                 "queue_count": len(self.queues),
                 "queues": {name: _queue_to_json(queue) for name, queue in self._busy()},
                 "foreign_blocks": self.foreign,
+                "strays": [stray_to_json(stray) for stray in self.strays],
             }
         )
 
@@ -149,15 +187,41 @@ class Report:
         for remark in self._remarks():
             # Not wrapped, so that it can be searched for.
             console.print(remark, soft_wrap=True)
+        for line in self._explanations():
+            console.print(Text(line), soft_wrap=True)
 
     def problems(self) -> Iterator[str]:
-        """What somebody should know of: blocks of no queue, messages not as they should be."""
+        """What somebody should know of: blocks of no queue, or too many; messages amiss."""
         for queue_id, count in self.foreign.items():
             yield f"{queue_id}: no such queue; {count} block(s) left alone"
         for name, queue in self.queues.items():
             for each in queue.findings:
                 where = f"block {each.block}" if each.block else "no block in the ledger"
                 yield f"{name}: messages {each.monotons} are {each.problem} ({where})"
+            yield from (f"{name}: {note}" for note in queue.notes)
+            if queue.counts.expired:
+                yield (
+                    f"{name}: {queue.counts.expired:,} message(s) have expired: a group had not "
+                    "consumed them within the queue's retention; the log says which"
+                )
+            if queue.counts.not_dead_lettered:
+                yield (
+                    f"{name}: {queue.counts.not_dead_lettered:,} dead message(s) are left: they "
+                    "could not be dead-lettered, which the log then says, or a reader was at it"
+                )
+            if queue.has_large_ledger:
+                yield (
+                    f"{name}: its ledger has {queue.block_count:,} blocks, and should have "
+                    f"{MOST_BLOCKS:,} at the most: look for a group that does not read (cassieq "
+                    f"queue stats {name}), and publish larger batches from fewer tasks"
+                )
+
+    def _explanations(self) -> Iterator[str]:
+        yield from map(stray_line, self.strays)
+        for name, queue in self.queues.items():
+            for each in queue.diagnoses:
+                yield from diagnosis_lines(name, each)
+            yield from map(stray_line, queue.strays)
 
     def _busy(self) -> list[tuple[str, QueueReport]]:
         return [(name, queue) for name, queue in self.queues.items() if queue.needed_something]
@@ -169,6 +233,8 @@ class Report:
             yield from (Text(f"{name}: would {action}") for action in queue.planned)
         if self.dry_run and "clean" in self.steps:
             yield Text("clean went by the fences as they stand")
+        for name, queue in self.queues.items():
+            yield from (Text(f"{name}: {text}") for text in _upkeep(queue.counts))
         for name, queue in self.queues.items():
             if queue.counts.postponed:
                 text = f"{name}: another sweep or a new group came between; the next run goes on"
@@ -190,11 +256,25 @@ def _figures(queue: QueueReport) -> tuple[int, ...]:
     )
 
 
+def _upkeep(counts: Counts) -> Iterator[str]:
+    """What most queues never need, in words."""
+    if counts.dead_lettered:
+        yield f"{counts.dead_lettered:,} dead message(s) that no reader had buried are buried"
+    if counts.retired_versions:
+        yield f"{counts.retired_versions:,} version(s) that are over were retired"
+    if counts.forgotten_sinks:
+        yield f"{counts.forgotten_sinks:,} sink(s) of dead letters were forgotten"
+
+
 def _queue_to_json(queue: QueueReport) -> dict[str, Any]:
     return {
         "queue_id": queue.queue_id,
         **asdict(queue.counts),
+        "block_count": queue.block_count,
         "planned": queue.planned,
+        "notes": queue.notes,
+        "diagnoses": [diagnosis_to_json(each) for each in queue.diagnoses],
+        "strays": [stray_to_json(stray) for stray in queue.strays],
         "findings": [
             {
                 "problem": each.problem,

@@ -11,30 +11,36 @@ from datetime import timedelta
 from enum import StrEnum
 from uuid import UUID
 
-from cassieq_spark.errors import ContentionError, QueueStateError
+from cassieq_spark.errors import ContentionError, OptionError, QueueStateError
 from cassieq_spark.ledger.read import read_blocks, read_head
 from cassieq_spark.ledger.state import LedgerHead
-from cassieq_spark.model import LedgerBlock, QueueDefinition, QueueId, Range
-from cassieq_spark.queues import list_queues
+from cassieq_spark.model import LedgerBlock, QueueDefinition, QueueId
+from cassieq_spark.queues import QueueRecord, Status, list_records
 from cassieq_spark.repair.apply import apply, postpone
-from cassieq_spark.repair.audit import audit
+from cassieq_spark.repair.audit import BRIEF, Thoroughness
+from cassieq_spark.repair.diagnosis import strays_of
+from cassieq_spark.repair.examine import lacks_rows, plan_audit
+from cassieq_spark.repair.expire import plan_expire
+from cassieq_spark.repair.finalise import plan_finalising
 from cassieq_spark.repair.guard import Guard
-from cassieq_spark.repair.idle import has_nothing_to_finalise
-from cassieq_spark.repair.plan import Action, plan_clean, plan_fence, plan_finalise
-from cassieq_spark.repair.read import (
-    confirm,
-    read_blocks_below,
-    read_floor,
-    read_head_and_time,
-)
+from cassieq_spark.repair.plan import Action, plan_clean, plan_fence
+from cassieq_spark.repair.read import read_head_and_time
+from cassieq_spark.repair.redeliver import plan_redeliver
 from cassieq_spark.repair.report import Counts, QueueReport, Report
+from cassieq_spark.repair.retire import plan_retire
 from cassieq_spark.repair.scan import Run, Scan
+from cassieq_spark.repair.work import (
+    DEFAULT_KEEP_SINKS,
+    DEFAULT_WRITE_TIMEOUT,
+    PlanStep,
+    Scanned,
+    Work,
+)
 from cassieq_spark.store.protocol import Store
 
 #: What is being done, how many parts are done, and of how many.
 Watch = Callable[[str, int, int], None]
 
-DEFAULT_WRITE_TIMEOUT = timedelta(hours=1)
 #: Queues that are worked on at the same time.
 QUEUES_AT_ONCE = 8
 
@@ -42,10 +48,13 @@ QUEUES_AT_ONCE = 8
 class Step(StrEnum):
     """The steps of a sweep, in the order in which they are taken; what they do is in `STEPS`."""
 
+    REDELIVER = "redeliver"
+    EXPIRE = "expire"
     FINALISE = "finalise"
     FENCE = "fence"
     CLEAN = "clean"
     AUDIT = "audit"
+    RETIRE = "retire"
 
 
 #: The steps that read the whole table of chunks.
@@ -66,13 +75,15 @@ def run_once(  # noqa: PLR0913 (each is a choice of its own, by name)
     steps: Iterable[Step] = tuple(Step),
     dry_run: bool = False,
     write_timeout: timedelta = DEFAULT_WRITE_TIMEOUT,
+    keep_sinks: timedelta = DEFAULT_KEEP_SINKS,
+    thoroughness: Thoroughness = BRIEF,
     watch: Watch = _unwatched,
     guard: Guard | None = None,
 ) -> Report:
     """Sweep once. Three reads for each queue in which nothing happens, a table scan if needed.
 
-    What happened costs: some reads and two LWTs for a queue with something to finalise, one more
-    where something unpublished is found.
+    What happened costs: some reads and two LWTs for each 10,000 blocks with something to finalise,
+    one more where something unpublished is found.
 
     Args:
         store: Where the queues are kept.
@@ -81,10 +92,14 @@ def run_once(  # noqa: PLR0913 (each is a choice of its own, by name)
         steps: What to do; taken in the order of `Step`.
         dry_run: Plan only. `clean` then goes by the fence as it stands.
         write_timeout: The longest that a write may take from its first block to its publication.
+        keep_sinks: How long sinks of dead letters are kept that nobody needs; at least as long as
+            a write may take.
+        thoroughness: How far the audit goes.
         watch: Told before each part of the work.
         guard: Asked before each part, and each action; ends the sweep early. None: never.
 
     Raises:
+        OptionError: ``keep_sinks`` is too short.
         QueueStateError: A queue of ``queues`` does not exist.
         MissingSchemaError: The tables do not exist.
         InvariantError: A ledger contradicts itself, or what its groups are owed.
@@ -93,53 +108,29 @@ def run_once(  # noqa: PLR0913 (each is a choice of its own, by name)
     wanted = set(steps)
     ordered = tuple(step for step in Step if step in wanted)
     report = Report(ordered, dry_run)
-    every = list_queues(store)
-    chosen = _chosen(every, queues)
+    if keep_sinks < write_timeout:
+        raise OptionError(
+            f"keep_sinks must be as long as a write may take, {write_timeout}, not {keep_sinks}"
+        )
+    records = {each.name: each for each in list_records(store)}
+    every = [each.definition for each in records.values() if each.status is Status.ACTIVE]
+    chosen = _chosen(records, queues)
     report.queues = {queue.name: QueueReport(queue.queue_id) for queue in chosen}
-    work = Work(store, report, write_timeout, guard or Guard())
+    work = Work(store, report, write_timeout, guard or Guard(), records, keep_sinks, thoroughness)
     watched = _Watched(watch, ordered, len(chosen))
     scanned: dict[str, Scanned] | None = None
     for step in ordered:
         if scanned is None and step in _AFTER_SCAN and not SCANNING.isdisjoint(ordered):
             scanned = _scan(work, scan, every, chosen, watched)
         _take(work, step, chosen, scanned or {}, watched)
+    report.queues = {
+        name: queue
+        for name, queue in report.queues.items()
+        if queue.needed_something or records[name].status is not Status.DELETED
+    }
     report.outcome = work.guard.outcome
     report.seconds = time.monotonic() - begun
     return report
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """What the steps of one sweep share."""
-
-    store: Store
-    report: Report
-    write_timeout: timedelta
-    guard: Guard
-
-
-@dataclass(frozen=True, slots=True)
-class Scanned:
-    """What the scan found of a queue, and what was in its ledger before: that must be in it."""
-
-    runs: Sequence[Run]
-    head: LedgerHead
-    blocks: Sequence[LedgerBlock]
-
-
-#: Plans a step for one queue, after the scan if there was one. Several queues at the same time.
-PlanStep = Callable[[Work, QueueDefinition, Scanned | None], Iterable[Action]]
-
-
-def _plan_finalise(work: Work, queue: QueueDefinition, _: Scanned | None) -> list[Action]:
-    if has_nothing_to_finalise(work.store, queue.queue_id):
-        return []
-    # I7: the head first; a group registered from here on makes its compare-and-set fail.
-    head, _now = read_head_and_time(work.store, queue.queue_id)
-    floor = read_floor(work.store, queue.queue_id)
-    stop = head.finalised if floor is None else max(floor, head.finalised)
-    blocks = read_blocks_below(work.store, queue.queue_id, min(stop, head.next))
-    return plan_finalise(queue, head, blocks, floor)
 
 
 def _plan_fence(work: Work, queue: QueueDefinition, scanned: Scanned | None) -> list[Action]:
@@ -154,25 +145,20 @@ def _plan_clean(work: Work, queue: QueueDefinition, scanned: Scanned | None) -> 
     if scanned is None or not _unpublished(scanned):
         return []
     head, blocks = _read_ledger(work.store, queue)
+    if lacks_rows(queue, head, blocks):
+        return []
     published = {block.block for block in blocks}
     return plan_clean(queue, scanned.runs, fence=head.fence, published=published)
 
 
-def _audit(work: Work, queue: QueueDefinition, scanned: Scanned | None) -> list[Action]:
-    if scanned is not None:
-        alive = Range(scanned.head.finalised, scanned.head.next)
-        suspects = audit(scanned.blocks, scanned.runs, alive)
-        report = work.report.queues[queue.name]
-        report.findings = confirm(work.store, queue, suspects, scanned.runs)
-        report.counts += Counts(audited_messages=len(alive))
-    return []
-
-
 STEPS: Mapping[Step, PlanStep] = {
-    Step.FINALISE: _plan_finalise,
+    Step.REDELIVER: plan_redeliver,
+    Step.EXPIRE: plan_expire,
+    Step.FINALISE: plan_finalising,
     Step.FENCE: _plan_fence,
     Step.CLEAN: _plan_clean,
-    Step.AUDIT: _audit,
+    Step.AUDIT: plan_audit,
+    Step.RETIRE: plan_retire,
 }
 
 
@@ -212,19 +198,19 @@ def _take(
 
 
 def _take_one(work: Work, step: Step, queue: QueueDefinition, scanned: Scanned | None) -> None:
-    if not work.guard.is_open():
+    active = work.records[queue.name].status is Status.ACTIVE
+    if not work.guard.is_open() or not (active or step is Step.RETIRE):
         return
     report = work.report.queues[queue.name]
     try:
         actions = STEPS[step](work, queue, scanned)
+        if work.report.dry_run:
+            report.planned += map(str, actions)
+        else:
+            report.counts += apply(work.store, actions, work.guard)
     except ContentionError as error:
         postpone(queue.queue_id, f"{step}: {error}")
         report.counts += Counts(postponed=1)
-        return
-    if work.report.dry_run:
-        report.planned += map(str, actions)
-    else:
-        report.counts += apply(work.store, actions, work.guard)
 
 
 def _scan(
@@ -235,21 +221,28 @@ def _scan(
     watched: _Watched,
 ) -> dict[str, Scanned]:
     """Read ledgers, then chunks; some of them, if the guard says no: then no step looks at it."""
+    chosen = [queue for queue in chosen if queue in every]
     with ThreadPoolExecutor(QUEUES_AT_ONCE, thread_name_prefix="cassieq-sweep") as pool:
         ledgers = list(pool.map(lambda queue: _read_ledger(work.store, queue), chosen))
+    for queue, (_, blocks) in zip(chosen, ledgers, strict=True):
+        work.report.queues[queue.name].block_count = len(blocks)
     watched.begin("scan")
     bucket_sizes = {queue.queue_id: queue.bucket_size for queue in every}
     runs: dict[QueueId, list[Run]] = {queue.queue_id: [] for queue in chosen}
     foreign: defaultdict[str, set[UUID]] = defaultdict(set)
+    strange: list[Run] = []
     if work.guard.is_open():
         for run in scan(bucket_sizes):
             if not work.guard.is_open():
                 break
             if run.queue_id in runs:
                 runs[run.queue_id].append(run)
-            elif run.queue_id not in bucket_sizes:
+            elif run.queue_id not in bucket_sizes and not work.keep(run):
                 foreign[run.queue_id].add(run.block)
+                strange.append(run)
     work.report.foreign = {queue_id: len(blocks) for queue_id, blocks in foreign.items()}
+    if work.thoroughness.explain:
+        work.report.strays = strays_of(strange, (), None)
     return {
         queue.name: Scanned(runs[queue.queue_id], *ledger)
         for queue, ledger in zip(chosen, ledgers, strict=True)
@@ -265,13 +258,13 @@ def _unpublished(scanned: Scanned) -> bool:
 def _read_ledger(store: Store, queue: QueueDefinition) -> tuple[LedgerHead, list[LedgerBlock]]:
     """Serially, the head first: every block from below its ``next`` and its fence is there."""
     head = read_head(store, queue.queue_id, serial=True)
-    return head, read_blocks(store, queue.queue_id, serial=True)
+    return head, read_blocks(store, queue.queue_id, start=head.trimmed, serial=True)
 
 
-def _chosen(every: Sequence[QueueDefinition], names: Sequence[str]) -> list[QueueDefinition]:
-    known = {queue.name: queue for queue in every}
+def _chosen(records: Mapping[str, QueueRecord], names: Sequence[str]) -> list[QueueDefinition]:
+    known = [name for name, each in records.items() if each.status is not Status.DELETED]
     if unknown := [name for name in names if name not in known]:
         raise QueueStateError(
             f"there is no queue {unknown[0]!r}; there are: {', '.join(known) or 'none'}"
         )
-    return [known[name] for name in dict.fromkeys(names)] if names else list(every)
+    return [records[name].definition for name in dict.fromkeys(names or records)]

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from cassieq_spark.delivery.groups import read_group_states
 from cassieq_spark.delivery.state import GroupState, Slot, Waiting
 from cassieq_spark.errors import QueueStateError
-from cassieq_spark.ledger.read import read_blocks, read_groups, read_head
+from cassieq_spark.ledger.read import read_groups, read_head, stream_blocks
 from cassieq_spark.model import QueueId, from_millis
 from cassieq_spark.options import SourceOptions
 from cassieq_spark.queues import list_records, read_queue
@@ -33,9 +33,9 @@ def read_view(store: Store, options: SourceOptions) -> Iterator[ViewRow]:
 
 def _blocks(store: Store, options: SourceOptions) -> Iterator[ViewRow]:
     queue_id = _queue_id(store, options)
-    finalised = read_head(store, queue_id).finalised
-    for it in read_blocks(store, queue_id):
-        if it.monotons.stop > finalised:
+    head = read_head(store, queue_id)
+    for it in stream_blocks(store, queue_id, start=head.trimmed):
+        if it.monotons.stop > head.finalised:
             yield (
                 options.queue,
                 it.monotons.start,

@@ -68,14 +68,17 @@ SHAPES = {
             "gate": "text",
             "paused": "boolean",
             "bucket_size": "int",
+            # head: no block row is left that begins below
+            "trimmed": "bigint",
             # block: first monoton in the key; bytes stored; visible_at only if delayed
             "stop": "bigint",
             "block": "timeuuid",
             "published_at": "timestamp",
             "visible_at": "timestamp",
             "size": "bigint",
-            # sink: id in the key; its last batch
+            # sink: id in the key; its last batch; when a sweep first saw it, if it publishes once
             "batch_id": "bigint",
+            "seen_at": "timestamp",
             # group (name in the key; its groups_version is that of its registration) and hold
             # (position = groups version that it made, name = group): first monoton owed
             "starts_at": "bigint",

@@ -178,7 +178,8 @@ def translate(
         if _OTHER_COLUMNS.search(str(error)):
             return MissingSchemaError(
                 f"{doing}: the tables of keyspace {options.keyspace!r} were made by another "
-                f"release of cassieq-spark: {reason}; use that release, or another keyspace"
+                f"release of cassieq-spark: {reason}; to add what they lack, run: "
+                f"cassieq schema apply --keyspace {options.keyspace}"
             )
         if isinstance(error, cassandra.Unauthorized):
             reason += "; what a role needs is printed by: cassieq schema grants"

@@ -193,7 +193,7 @@ def test_nothing_is_thrown_away_unless_somebody_said_so(
 
     declined = queue_command(command, queue.name, said="n\n")
 
-    assert "which stores 1,000 message(s) for 1 group(s)?" in declined.stdout
+    assert "which stores 1,000 message(s) for 1 group(s)?" in declined.stderr
     assert declined.exit_code == 1
     assert status(queue_command, queue.name) == "active"
     assert queue_command(command, queue.name, said="y\n").exit_code == 0

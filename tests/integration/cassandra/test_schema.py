@@ -1,23 +1,49 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 from cassandra.cluster import Session
 from typer.testing import CliRunner
 
 from cassieq_spark.cli.schema import app
+from cassieq_spark.delivery.lease import Delivery
 from cassieq_spark.errors import MissingSchemaError, OptionError
-from cassieq_spark.model import QueueId
+from cassieq_spark.ledger.publish import publish
+from cassieq_spark.ledger.read import read_head
+from cassieq_spark.model import QueueId, Ranges
+from cassieq_spark.queues import create_queue, pause_queue, purge_queue, read_queue
+from cassieq_spark.stats import queue_stats
 from cassieq_spark.store import open_store
-from cassieq_spark.store.cassandra.schema import apply_schema, plan_schema
+from cassieq_spark.store.cassandra.schema import apply_schema, check_schema, plan_schema
 from cassieq_spark.store.cassandra.session import connect
 from cassieq_spark.store.connection import ConnectionOptions
+from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import Insert, partition_of_delivery
-from cassieq_spark.store.tables import SHAPES, Table
+from cassieq_spark.store.tables import SHAPES, Shape, Table
+from tests.support.builders import LEASE, make_drafts, make_group, make_wish, monotons_of
+from tests.support.earlier_release import (
+    EARLIER,
+    NEWER_COLUMNS,
+    NEWER_TABLES,
+    make_earlier,
+    rows_of,
+)
 
+KEY_TYPES = {
+    "queue_id": "text",
+    "name": "text",
+    "consumer_group": "text",
+    "kind": "text",
+    "position": "bigint",
+    "ordinal": "bigint",
+    "block": "timeuuid",
+    "bucket": "int",
+    "start": "bigint",
+}
 DELIVERY = partition_of_delivery(QueueId("q@1"), "group")
 
 
@@ -117,3 +143,110 @@ def test_the_command_prints_or_applies(fresh: ConnectionOptions):
     assert applied.exit_code == 0, applied.output
     assert applied.output == f"Keyspace {fresh.keyspace} is ready.\n"
     open_store(fresh).close()
+
+
+def test_a_schema_of_this_release_lacks_nothing(connection: ConnectionOptions):
+    assert check_schema(connection).missing == ()
+    assert CliRunner().invoke(app, ["check", *_where(connection)]).exit_code == 0
+
+
+def test_tables_of_an_earlier_release_are_upgraded_and_their_rows_go_on(
+    fresh: ConnectionOptions, session: Session
+):
+    _make_earlier_keyspace(session, fresh.keyspace)
+    before = MemoryStore()
+    held = _use(before)
+    make_earlier(before)
+    for table, values in rows_of(before):
+        names = ", ".join(values)
+        places = ", ".join("?" for _ in values)
+        text = f"INSERT INTO {fresh.keyspace}.{table} ({names}) VALUES ({places})"
+        session.execute(session.prepare(text), list(values.values()))
+    run = CliRunner()
+
+    checked = run.invoke(app, ["check", *_where(fresh), "--json"])
+    applied = run.invoke(app, ["apply", *_where(fresh), "--replication", "1", "--json"])
+
+    assert checked.exit_code == 1
+    missing = json.loads(checked.stdout)["missing"]
+    columns = [f"{table}.{name}" for table, names in NEWER_COLUMNS.items() for name in names]
+    assert [line.split()[1] for line in missing] == [*NEWER_TABLES, *columns]
+    assert applied.exit_code == 0, applied.output
+    assert json.loads(applied.stdout) == {"keyspace": fresh.keyspace, "added": missing}
+    assert check_schema(fresh).missing == ()
+    store = open_store(fresh)
+    queue = read_queue(store, "q")
+    assert (queue.strict_fifo, queue.retention) == (False, None)
+    group = Delivery(store, queue.queue_id, "g")
+    batch = group.ack_and_lease(make_wish(held=held, stop=12))
+    assert (batch.acked, monotons_of(batch.leased)) == (4, [Ranges.parse("4-12")])
+    publish(store, queue.queue_id, make_drafts([3]))
+    (figures,) = queue_stats(store, queue.queue_id).groups
+    assert (figures.depth, figures.leased) == (11, 8)
+    assert pause_queue(store, "q")
+    assert read_head(store, queue.queue_id).paused
+    assert purge_queue(store, "q", force=True).version == 2
+    store.close()
+
+
+def test_statements_for_an_earlier_keyspace_can_be_carried_out_whatever_exists(
+    fresh: ConnectionOptions, session: Session
+):
+    _make_earlier_keyspace(session, fresh.keyspace)
+    run = CliRunner()
+    printed = run.invoke(app, ["apply", *_where(fresh), "--replication", "1", "--print"])
+
+    for _ in range(2):
+        for text in printed.stdout.split(";\n")[:-1]:
+            session.execute(text, timeout=60)
+
+    assert check_schema(fresh).missing == ()
+
+
+def test_a_table_that_adding_does_not_mend_is_refused_before_anything_is_changed(
+    fresh: ConnectionOptions, session: Session
+):
+    _make_earlier_keyspace(session, fresh.keyspace)
+    session.execute(f"DROP TABLE {fresh.keyspace}.queue", timeout=60)
+    session.execute(
+        f"CREATE TABLE {fresh.keyspace}.queue (name text PRIMARY KEY, version text)", timeout=60
+    )
+
+    with pytest.raises(MissingSchemaError, match=r"column queue\.version is text instead of int"):
+        apply_schema(fresh, "1")
+
+    difference = check_schema(fresh)
+    assert difference.tables == NEWER_TABLES
+    checked = CliRunner().invoke(app, ["check", *_where(fresh)])
+    assert checked.exit_code == 1
+    assert "In the way: column queue.version is text instead of int" in checked.output
+
+
+def _use(store: MemoryStore) -> UUID:
+    """A queue with twelve messages; the lease of the first four."""
+    queue = create_queue(store, "q", bucket_size=8, chunk_size=4, lease=LEASE)
+    publish(store, queue.queue_id, make_drafts([12]))
+    lease = make_group(store, queue.queue_id).ack_and_lease(make_wish(limit=4, stop=12)).lease
+    assert lease is not None
+    return lease
+
+
+def _make_earlier_keyspace(session: Session, keyspace: str) -> None:
+    replication = "{'class': 'SimpleStrategy', 'replication_factor': 1}"
+    session.execute(f"CREATE KEYSPACE {keyspace} WITH replication = {replication}", timeout=60)
+    for table, shape in EARLIER.items():
+        types = KEY_TYPES | shape.columns
+        columns = [f"{name} {types[name]}" for name in _names(shape)]
+        key = ", ".join((f"({', '.join(shape.partition)})", *shape.clustering))
+        text = f"CREATE TABLE {keyspace}.{table} ({', '.join(columns)}, PRIMARY KEY ({key}))"
+        session.execute(text, timeout=60)
+
+
+def _names(shape: Shape) -> tuple[str, ...]:
+    return (*shape.partition, *shape.clustering, *shape.columns)
+
+
+def _where(connection: ConnectionOptions) -> list[str]:
+    host, port = connection.endpoints[0]
+    where = ["--contact-points", f"{host}:{port}", "--port", str(port)]
+    return [*where, "--keyspace", connection.keyspace]

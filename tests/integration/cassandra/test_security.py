@@ -40,6 +40,7 @@ from cassieq_spark.store.protocol import (
     partition_of_queue,
 )
 from cassieq_spark.store.tables import Table
+from tests.support.command_line import cassieq
 from tests.support.secure_cluster import SecureCluster, secure_cluster
 
 PASSWORDS = {user: f"{user} hunter2 ☂" for user in User}
@@ -167,6 +168,25 @@ def test_a_wrong_password_is_refused_without_showing_it(
 
     assert "cassandra" in caplog.text
     assert "hunter2" not in caplog.text
+
+
+def test_a_wrong_password_at_the_command_line_is_one_line(
+    cluster: SecureCluster, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("OF_A_TEST", "hunter2")
+    options, (host, port) = cluster.superuser, cluster.superuser.endpoints[0]
+
+    ended = cassieq(
+        *("queue", "list", "--contact-points", f"{host}:{port}", "--port", str(port)),
+        *("--keyspace", options.keyspace, "--ssl-ca-file", str(options.ssl_ca_file)),
+        *("--ssl-cert-file", str(options.ssl_cert_file)),
+        *("--ssl-key-file", str(options.ssl_key_file)),
+        *("--username", "cassandra", "--password", "env:OF_A_TEST"),
+    )
+
+    assert (ended.code, ended.out) == (1, "")
+    assert ended.err.startswith("cassieq: the cluster refuses user 'cassandra'")
+    assert ended.err.count("\n") == 1
 
 
 @pytest.mark.parametrize("password", ["env:NOT_SET_ANYWHERE", "file:nowhere"])

@@ -154,13 +154,15 @@ def test_a_bucket_removed_by_hand_is_noticed(queue: SweptQueue):
     _, block = queue.publish(50, 95)
     queue.store.delete_buckets(queue.definition.queue_id, [(block, 1)])
 
-    status, report, said = queue.repair("--steps", "audit")
+    status, report, said = queue.repair("--steps", "audit", "--repair-report")
 
     assert status == 1, said
     assert report["whole"] is False
     assert report["queues"][queue.definition.name]["findings"] == [
         {"problem": "missing", "start": 90, "stop": 130, "block": str(block)}
     ]
+    (diagnosis,) = report["queues"][queue.definition.name]["diagnoses"]
+    assert diagnosis["happened"] == "bucket 1 of the block is gone: deleted too early, or by hand"
     assert "messages [90, 130) are missing" in " ".join(said.split())
 
 
@@ -191,7 +193,7 @@ def test_the_driver_can_scan_as_well(queue: SweptQueue):
     [
         (["--queue", "nosuch"], "there is no queue 'nosuch'"),
         (["--keyspace", "nosuch"], "nosuch"),
-        (["--steps", "sweep"], "the steps are finalise, fence, clean, audit"),
+        (["--steps", "sweep"], "the steps are redeliver, expire, finalise"),
         (["--write-timeout", "soon"], "must be a duration such as"),
     ],
 )

@@ -295,9 +295,7 @@ class GroupModel:
         if was.due < now:
             self.revived.add(place.token)
 
-    def _check_handed_out(
-        self, move: Move, place: Place, now: int, old_tokens: set[UUID]
-    ) -> None:
+    def _check_handed_out(self, move: Move, place: Place, now: int, old_tokens: set[UUID]) -> None:
         was = move.was
         assert millis(self._ledger.visible_since(move.at)) <= now, (move, "before its time")
         assert was is None or self.is_due(was, now), (move, "I6: taken too early")

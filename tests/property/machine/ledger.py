@@ -184,8 +184,7 @@ class LedgerModel:
             for row in of_kind(rows, "group")
         }
         holds = {
-            row["position"]: Sought(row["name"], row["starts_at"])
-            for row in of_kind(rows, "hold")
+            row["position"]: Sought(row["name"], row["starts_at"]) for row in of_kind(rows, "hold")
         }
         changed = {name for name in found if found[name] != self.registered.get(name)}
         removed = self.registered.keys() - found.keys()

@@ -52,9 +52,7 @@ class Letters:
             BucketSlice(block.block, bucket, 0, count) for bucket in range((count - 1) // size + 1)
         ]
         found = self._memory.read_chunks(target.queue.queue_id, slices)
-        letters = [
-            row for _, chunk in found for row in decode(chunk, Range(0, count)).to_pylist()
-        ]
+        letters = [row for _, chunk in found for row in decode(chunk, Range(0, count)).to_pylist()]
         assert len(letters) == count, (block, "I3: letters are missing")
         return letters
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from itertools import count
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from cassieq_spark.store.tables import Table
 from tests.property.machine.operators import MakeGroup, Operators, Remove, Seek, Sweep
 from tests.property.machine.producers import Producers, Publish, PublishLate, WriteOnly
 from tests.property.machine.readers import (
+    CatchUp,
     Forget,
     GiveBack,
     HoldOn,
@@ -31,6 +33,7 @@ from tests.property.machine.readers import (
 )
 from tests.property.machine.terms import Terms
 from tests.property.machine.world import BUCKET, Trouble, World
+from tests.support import faults
 from tests.support.faults import Fault, make_block_id
 
 LEASE = timedelta(seconds=3)
@@ -51,7 +54,7 @@ TERMS = st.builds(
 
 PAUSES = st.sampled_from([NOTHING, NOTHING, MOMENT, SECOND, LEASE, LEASE + MOMENT, LONG])
 READERS = st.integers(0, len(GROUPS) - 1)
-NAMES = st.sampled_from(["one", "two"])
+NAMES = st.sampled_from(["one", "two", "three"])
 POSITIONS = st.sampled_from(["earliest", "latest"]) | st.integers(0, 40)
 LIMITS = st.none() | st.integers(1, 7)
 COUNTS = st.lists(st.integers(1, 6), min_size=1, max_size=3)
@@ -79,7 +82,9 @@ FATES = st.sampled_from(
         ("extend", 2 * LEASE),
     ]
 )
-STEPS = st.sampled_from([(Step.FINALISE,), (Step.FINALISE, Step.FENCE), tuple(Step)])
+STEPS = st.sampled_from(
+    [(Step.FINALISE,), (Step.FINALISE,), (Step.FINALISE, Step.FENCE), tuple(Step)]
+)
 
 PUBLISH = st.builds(Publish, COUNTS, DELAYS, BATCHES)
 WRITE_ONLY = st.builds(WriteOnly, COUNTS, DELAYS)
@@ -106,34 +111,42 @@ SETTLE = st.builds(
 MAKE_GROUP = st.builds(MakeGroup, NAMES, POSITIONS)
 SEEK = st.builds(Seek, NAMES, POSITIONS, force=st.booleans())
 REMOVE = st.builds(Remove, NAMES, force=st.booleans())
-SWEEP = st.builds(Sweep, STEPS)
+SWEEP = st.builds(Sweep, STEPS, queues=st.sampled_from([("q",), ("q",), ()]))
+CATCH_UP = st.builds(CatchUp, NAMES)
 
 
 class Arrive:
     """The oldest request that is late arrives."""
 
 
-MEANWHILE = st.one_of(
-    TAKE,
-    TAKE,
-    TAKE,
-    SETTLE,
-    REPLAY,
-    HOLD_ON,
-    GIVE_BACK,
-    PUBLISH,
-    SEEK,
-    REMOVE,
-    MAKE_GROUP,
-    SWEEP,
-    st.just(Arrive()),
-)
+FAULTS = st.none() | st.sampled_from(Fault)
+READS = st.one_of(TAKE, TAKE, TAKE, SETTLE, SETTLE, REPLAY, HOLD_ON, GIVE_BACK)
+CHANGES = st.one_of(MAKE_GROUP, SEEK, SEEK, REMOVE)
+#: What comes over readers and publishers, over changes of groups, and over sweeps.
 TROUBLES = st.none() | st.builds(
     Trouble,
-    fault=st.none() | st.sampled_from(Fault),
-    after=st.integers(0, 12),
-    meanwhile=st.none() | MEANWHILE,
+    fault=FAULTS,
+    after=st.integers(0, 10),
+    meanwhile=st.one_of(st.none(), READS, READS, PUBLISH, CHANGES, SWEEP, st.just(Arrive())),
 )
+GROUP_TROUBLES = st.none() | st.builds(
+    Trouble,
+    fault=FAULTS,
+    after=st.integers(0, 14),
+    meanwhile=st.one_of(st.none(), SWEEP, SWEEP, READS, PUBLISH, CHANGES, st.just(Arrive())),
+)
+SWEEP_TROUBLES = st.none() | st.builds(
+    Trouble,
+    fault=FAULTS,
+    after=st.integers(0, 14),
+    meanwhile=st.one_of(st.none(), CHANGES, CHANGES, READS, CATCH_UP, PUBLISH, SWEEP),
+)
+
+
+#: How many calls of the store come before the compare-and-set of a lease, or of a settlement.
+JUST_BEFORE = st.sampled_from([5, 5, 4, 7])
+BACK = st.builds(Seek, NAMES, st.just("earliest") | st.integers(0, 20), force=st.just(value=True))
+MADE = st.builds(MakeGroup, NAMES, st.just("earliest"))
 
 
 class QueueMachine(RuleBasedStateMachine):
@@ -144,7 +157,9 @@ class QueueMachine(RuleBasedStateMachine):
         dead_letters = dead_letters and terms.max_deliveries > 0
         self.world = world = World(terms, dead_letters=dead_letters)
         self.patch = pytest.MonkeyPatch()
-        # The clock of those who write dead letters is ours too.
+        # The same ids again, if it is run again.
+        self.patch.setattr(faults, "_numbers", count(1))
+        # The clock of those who write blocks is ours too.
         self.patch.setattr(blocks, "new_block_id", lambda: make_block_id(world.clock.now))
         self.patch.setattr(race, "_LONGEST_PAUSE", 0.0)
         self.readers = Readers(world, GROUPS)
@@ -159,6 +174,7 @@ class QueueMachine(RuleBasedStateMachine):
             HoldOn: self.readers.hold_on,
             GiveBack: self.readers.give_back,
             Forget: self.readers.forget,
+            CatchUp: self.readers.catch_up,
             Settle: self.readers.settle,
             MakeGroup: self.operators.make_group,
             Seek: self.operators.seek,
@@ -196,9 +212,7 @@ class QueueMachine(RuleBasedStateMachine):
         self._run(action, pause)
 
     @rule(action=LEASE_WITH_TERMS, pause=PAUSES, trouble=TROUBLES)
-    def lease_in_trouble(
-        self, action: Lease, pause: timedelta, trouble: Trouble | None
-    ) -> None:
+    def lease_in_trouble(self, action: Lease, pause: timedelta, trouble: Trouble | None) -> None:
         self._run(action, pause, trouble)
 
     @rule(action=SETTLE, pause=PAUSES)
@@ -206,9 +220,7 @@ class QueueMachine(RuleBasedStateMachine):
         self._run(action, pause)
 
     @rule(action=SETTLE, pause=PAUSES, trouble=TROUBLES)
-    def settle_in_trouble(
-        self, action: Settle, pause: timedelta, trouble: Trouble | None
-    ) -> None:
+    def settle_in_trouble(self, action: Settle, pause: timedelta, trouble: Trouble | None) -> None:
         self._run(action, pause, trouble)
 
     @rule(action=st.one_of(REPLAY, HOLD_ON, GIVE_BACK, FORGET), pause=PAUSES, trouble=TROUBLES)
@@ -217,13 +229,58 @@ class QueueMachine(RuleBasedStateMachine):
     ) -> None:
         self._run(action, pause, trouble)
 
-    @rule(action=st.one_of(MAKE_GROUP, SEEK, REMOVE), pause=PAUSES, trouble=TROUBLES)
+    @rule(action=CATCH_UP, pause=PAUSES)
+    def a_group_catches_up(self, action: CatchUp, pause: timedelta) -> None:
+        self._run(action, pause)
+
+    @rule(action=CHANGES, pause=PAUSES, trouble=GROUP_TROUBLES)
     def groups_change(self, action: object, pause: timedelta, trouble: Trouble | None) -> None:
         self._run(action, pause, trouble)
 
-    @rule(action=SWEEP, pause=PAUSES, trouble=TROUBLES)
+    @rule(action=SWEEP, pause=PAUSES, trouble=SWEEP_TROUBLES)
     def sweep(self, action: Sweep, pause: timedelta, trouble: Trouble | None) -> None:
         self._run(action, pause, trouble)
+
+    # -- what is rare, and matters -------------------------------------------------------------
+
+    @rule(
+        action=TAKE | SETTLE,
+        other=READS,
+        pause=st.sampled_from([LEASE + MOMENT, LEASE + MOMENT, NOTHING]),
+        fault=FAULTS,
+        after=JUST_BEFORE,
+    )
+    def two_readers_at_once(
+        self, action: object, other: object, pause: timedelta, fault: Fault | None, after: int
+    ) -> None:
+        self._run(action, pause, Trouble(fault, after, other))
+
+    @rule(name=NAMES, change=st.none() | BACK | BACK | MADE, after=st.integers(1, 14))
+    def a_sweep_has_read_what_changes(self, name: str, change: object, after: int) -> None:
+        self._let_all_catch_up(but=name)
+        self._run(Sweep((Step.FINALISE,), ("q",)), NOTHING, Trouble(None, after, change))
+
+    @rule(name=NAMES, change=BACK | MADE, after=st.integers(1, 12))
+    def a_change_has_read_what_is_swept(self, name: str, change: object, after: int) -> None:
+        self._let_all_catch_up(but=name)
+        sweep = Sweep((Step.FINALISE,), ("q",))
+        self._run(change, NOTHING, Trouble(None, after, sweep))
+
+    @rule(number=READERS, limit=LIMITS, after=st.integers(1, 14))
+    def a_sweep_has_read_what_is_taken(self, number: int, limit: int | None, after: int) -> None:
+        self._run(Lease(number), NOTHING)
+        self._run(Settle(number, 0, [("release", NOTHING)]), NOTHING)
+        self._let_all_catch_up(but=GROUPS[number])
+        take = Lease(number, limit)
+        self._run(Sweep((Step.FINALISE,), ("q",)), NOTHING, Trouble(None, after, take))
+
+    def _let_all_catch_up(self, *, but: str) -> None:
+        """Settle what the groups are owed, so that the sweep has something to do."""
+        for name in list(self.world.queue.groups):
+            if name != but or name == "three":
+                self._run(CatchUp(name), NOTHING)
+
+    # -- what comes late ----------------------------------------------------------------------
 
     @rule(pause=PAUSES)
     def a_late_request_arrives(self, pause: timedelta) -> None:
@@ -233,11 +290,10 @@ class QueueMachine(RuleBasedStateMachine):
 
     @invariant()
     def figures_are_exact(self) -> None:
-        for model in self.world.models.values():
-            stats = queue_stats(self.world.memory, model.queue.queue_id)
-            ledger = model.ledger
-            assert (stats.finalised, stats.next) == (ledger.finalised, ledger.next)
-            assert list(stats.groups) == [model.stats_of(name) for name in sorted(model.groups)]
+        model = self.world.queue
+        stats = queue_stats(self.world.memory, model.queue.queue_id)
+        assert (stats.finalised, stats.next) == (model.ledger.finalised, model.ledger.next)
+        assert list(stats.groups) == [model.stats_of(name) for name in sorted(model.groups)]
 
     @invariant()
     def no_message_owed_is_deleted(self) -> None:
@@ -265,13 +321,12 @@ class QueueMachine(RuleBasedStateMachine):
             self._drain(name)
         world.clock.advance(LONG)
         self.operators.sweep(Sweep(tuple(Step), write_timeout=NOTHING))
-        stored = {row["queue_id"] for row in world.memory.scan(Table.CHUNK)}
-        left = {each.block for each in world.dead.ledger.published.values()}
-        assert left == {row["block"] for row in world.memory.scan(Table.CHUNK)} or model.groups == {}
+        stored = {row["block"] for row in world.memory.scan(Table.CHUNK)}
+        letters = {each.block for each in world.dead.ledger.published.values()}
         if model.groups:
             assert model.ledger.finalised == model.ledger.next
             assert not read_blocks(world.memory, model.queue.queue_id)
-            assert model.queue.queue_id not in stored
+            assert stored == letters, "not deleted, or a letter too many"
 
     def _drain(self, name: str) -> None:
         """Let one reader go on until the group is owed nothing."""

@@ -11,6 +11,7 @@ from cassieq_spark.options.position import StartingPosition
 from cassieq_spark.repair.scan import DriverScan
 from cassieq_spark.repair.sweep import Step, run_once
 from cassieq_spark.store.protocol import partition_of_delivery
+from cassieq_spark.store.tables import Table
 from tests.property.machine.world import World
 
 #: The longest that a write may take, by the sweep.
@@ -44,9 +45,10 @@ class Remove:
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """Sweep both queues."""
+    """Sweep; without names, both queues."""
 
     steps: tuple[Step, ...]
+    queues: tuple[str, ...] = ()
     write_timeout: timedelta = WRITE_TIMEOUT
 
 
@@ -112,6 +114,7 @@ class Operators:
             report = run_once(
                 store,
                 scan=DriverScan(store),
+                queues=action.queues,
                 steps=action.steps,
                 write_timeout=action.write_timeout,
             )
@@ -119,3 +122,15 @@ class Operators:
             assert store.troubles > troubles
             return  # the next sweep goes on
         assert report.is_whole, "I3"
+        if troubles == store.troubles:
+            self._check_deleted()
+
+    def _check_deleted(self) -> None:
+        """Wherever earlier sweeps died, nothing is left of what is settled."""
+        ledger = self._model.ledger
+        assert all(block.stop > ledger.finalised for block in ledger.blocks), "not trimmed"
+        stored = {row["block"] for row in self._world.memory.scan(Table.CHUNK)}
+        settled = {
+            block.block for block in ledger.published.values() if block.stop <= ledger.finalised
+        }
+        assert not stored & settled, "trimmed, and not deleted"

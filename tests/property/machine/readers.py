@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
@@ -20,7 +20,7 @@ from cassieq_spark.model import Ranges
 from cassieq_spark.settling import settle
 from tests.property.machine.group import RETRY_MS, GroupModel
 from tests.property.machine.offers import Offers
-from tests.property.machine.rows import MILLISECOND, members, millis, ranges_of
+from tests.property.machine.rows import MILLISECOND, members, ranges_of
 from tests.property.machine.world import World
 
 #: What may become of a message that a receipt names; None: nothing, it is not named.
@@ -83,6 +83,13 @@ class Settle:
     reader: int
     lease: int
     fates: Sequence[Fate]
+
+
+@dataclass(frozen=True, slots=True)
+class CatchUp:
+    """Another reader takes and acks all there is, twice."""
+
+    group: str
 
 
 class GroupRemovedError(Exception):
@@ -168,6 +175,12 @@ class Readers:
         with self._as(action.reader) as reader:
             if reader is not None:
                 self._forget(reader)
+
+    def catch_up(self, action: CatchUp) -> None:
+        with self._acting(Reader(action.group)) as reader:
+            for _ in range(3):
+                if reader is not None:
+                    self.lease_as(reader, Lease(0))
 
     def settle(self, action: Settle) -> None:
         with self._as(action.reader) as reader:
@@ -305,9 +318,7 @@ class Readers:
             extended={by: _ranges(every) for by, every in extended.items()},
         )
 
-    def _check_settled(
-        self, reader: Reader, lease: UUID, at: int, fate: Fate, now: int
-    ) -> None:
+    def _check_settled(self, reader: Reader, lease: UUID, at: int, fate: Fate, now: int) -> None:
         group = self._group(reader)
         place = group.places.get(at)
         match fate:
@@ -327,10 +338,12 @@ class Readers:
 
     # -- who they are -------------------------------------------------------------------------
 
+    def _as(self, number: int) -> AbstractContextManager[Reader | None]:
+        return self._acting(self._readers[number])
+
     @contextmanager
-    def _as(self, number: int) -> Any:
+    def _acting(self, reader: Reader) -> Iterator[Reader | None]:
         """Act as a reader; None if it is in the middle of something else."""
-        reader = self._readers[number]
         if reader.busy:
             yield None
             return
@@ -358,8 +371,8 @@ class Readers:
         reader.token, reader.slots = None, ()
 
 
-def _deal(monotons: Sequence[int], fates: Sequence[Fate]) -> Any:
-    return ((at, fates[number % len(fates)]) for number, at in enumerate(monotons))
+def _deal(monotons: Sequence[int], fates: Sequence[Fate]) -> Iterator[tuple[int, Fate]]:
+    yield from ((at, fates[number % len(fates)]) for number, at in enumerate(monotons))
 
 
 def _monotons(leased: Sequence[Leased]) -> list[int]:

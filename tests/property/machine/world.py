@@ -118,9 +118,7 @@ class World:
             model.arriving = False
 
     @contextmanager
-    def in_trouble(
-        self, trouble: Trouble | None, do: Callable[[object], None]
-    ) -> Iterator[None]:
+    def in_trouble(self, trouble: Trouble | None, do: Callable[[object], None]) -> Iterator[None]:
         """Let trouble come over what is done within; if it dies of that, so be it."""
         if trouble is not None:
             self.store.fault = trouble.fault

@@ -358,6 +358,21 @@ def test_what_is_rejected_is_dead_at_once_with_its_reason():
     assert scene.outstanding() == ["0-1,3-4,5-6"]
 
 
+def test_a_late_burial_lets_go_of_nothing_that_died_since(scene: Scene):
+    # After a seek, other messages may be dead in the same millisecond, from the same one on.
+    (dead,) = scene.dead()
+    seek_group(scene.memory, scene.queue.queue_id, "g", "earliest", force=True)
+    lease = scene.delivery.ack_and_lease(scene.wish(limit=3)).lease
+    since = {"bad": Ranges.parse("0-3")}
+    (other,) = settle(scene.delivery, lease, Settlement(rejected=since)).dead
+    assert (other.due, other.monotons.start) == (dead.due, dead.monotons.start)
+
+    assert not scene.delivery.bury(dead)
+    assert not scene.delivery.postpone(dead, by=LEASE)
+
+    assert scene.outstanding() == ["0-3"]
+
+
 def test_what_can_not_be_buried_waits_a_minute_and_hides_nothing(scene: Scene):
     scene.memory.delete_buckets(
         scene.queue.queue_id,

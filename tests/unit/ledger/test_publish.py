@@ -7,10 +7,12 @@ from datetime import timedelta
 import pytest
 
 from cassieq_spark.errors import (
+    ConnectError,
     ContentionError,
     NotAppliedError,
     OutcomeUnknownError,
     QueueStateError,
+    StoreError,
 )
 from cassieq_spark.ledger import publish as publish_module
 from cassieq_spark.ledger.publish import ALREADY_PUBLISHED, Published, publish
@@ -144,11 +146,12 @@ def test_trimmed_before_the_answer_could_be_resolved_is_an_unknown_outcome(
         publish(store, queue_id, make_drafts([2]))
 
 
+@pytest.mark.parametrize("error", [NotAppliedError, ConnectError])
 def test_an_error_after_a_lost_answer_does_not_claim_that_nothing_was_applied(
-    queue_id: QueueId, store: TroubledStore
+    queue_id: QueueId, store: TroubledStore, error: type[StoreError]
 ):
     def fail() -> None:
-        raise NotAppliedError("the read timed out")
+        raise error("the read timed out")
 
     store.fault = Fault.ANSWER_LOST
     store.interrupt(fail, after=2)

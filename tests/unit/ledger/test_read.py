@@ -1,21 +1,29 @@
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from cassieq_spark.errors import InvariantError, QueueStateError
+from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import (
+    find_position,
     locate,
     open_ledger,
     read_block_of,
+    read_blocks,
     read_groups,
     read_head,
     read_last_batch,
+    stream_blocks,
 )
 from cassieq_spark.model import QueueId, Range
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import Delete, partition_of_ledger
 from cassieq_spark.testing.stores import CountingStore
-from tests.support.builders import make_group, make_queue
+from tests.support.builders import make_clocked_store, make_drafts, make_group, make_queue
+
+SECOND = timedelta(seconds=1)
 
 
 @pytest.mark.parametrize(
@@ -84,3 +92,73 @@ def test_groups_are_read_by_name():
         make_group(store, queue.queue_id, name)
 
     assert [group.name for group in read_groups(store, queue.queue_id)] == ["a", "b"]
+
+
+@pytest.mark.parametrize(("count", "reads"), [(0, 1), (999, 1), (1000, 2), (2500, 3)])
+def test_blocks_are_read_a_thousand_at_a_time(count: int, reads: int):
+    store = CountingStore(MemoryStore())
+    queue_id = make_queue(store, [2] * count).queue_id
+    store.reset()
+
+    blocks = list(stream_blocks(store, queue_id))
+
+    assert [block.monotons.start for block in blocks] == list(range(0, 2 * count, 2))
+    assert store.read_count == reads
+
+
+def test_blocks_are_read_from_the_first_that_begins_there():
+    store = MemoryStore()
+    queue_id = make_queue(store, [3, 1, 5, 2]).queue_id
+
+    found = read_blocks(store, queue_id, start=1, stop=9, serial=True)
+
+    assert [block.monotons for block in found] == [Range(3, 4), Range(4, 9)]
+
+
+def test_whoever_reads_few_of_many_blocks_pays_for_few():
+    store = CountingStore(MemoryStore())
+    queue_id = make_queue(store, [1] * 3000).queue_id
+    store.reset()
+
+    assert next(stream_blocks(store, queue_id, start=500)).monotons == Range(500, 501)
+    assert store.read_count == 1
+
+
+def test_messages_of_thousands_of_blocks_are_located():
+    store = MemoryStore()
+    queue_id = make_queue(store, [2] * 3000).queue_id
+
+    blocks = locate(store, queue_id, Range(1, 5999))
+
+    assert (len(blocks), blocks[0].monotons.start, blocks[-1].monotons.stop) == (3000, 0, 6000)
+
+
+def test_an_instant_is_found_among_hundreds_of_blocks_by_a_few_reads():
+    memory, clock = make_clocked_store()
+    store = CountingStore(memory)
+    queue_id = make_queue(store).queue_id
+    begun = clock.now
+    for _ in range(700):
+        publish(store, queue_id, make_drafts([2]))
+        clock.advance(SECOND)
+    head = read_head(store, queue_id)
+    store.reset()
+
+    assert find_position(store, queue_id, head, begun + 234 * SECOND) == 468
+    assert store.read_count <= 11
+
+
+@pytest.mark.parametrize("ahead", [0, 59, 60])
+def test_an_instant_is_found_where_one_coordinators_clock_was_ahead(ahead: int):
+    store, clock = make_clocked_store()
+    queue_id = make_queue(store).queue_id
+    begun = clock.now
+    clock.advance(ahead * SECOND)
+    publish(store, queue_id, make_drafts([4]))
+    for _ in range(8):
+        clock.now = begun
+        publish(store, queue_id, make_drafts([4]))
+    head = read_head(store, queue_id)
+
+    assert find_position(store, queue_id, head, begun + ahead * SECOND) == 0
+    assert find_position(store, queue_id, head, begun + (ahead + 1) * SECOND) == head.next

@@ -38,6 +38,7 @@ def test_trimming_deletes_the_rows_of_the_blocks_below():
     assert not trim(store, queue_id, finalised=5, below=5)
     assert trim(store, queue_id, finalised=6, below=5)
     assert [block.monotons for block in read_blocks(store, queue_id)] == [Range(5, 9)]
+    assert read_head(store, queue_id).trimmed == 5
 
 
 def test_the_fence_is_raised_by_one_of_two():

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from datetime import timedelta
+from functools import cache
 from typing import Any
 from uuid import UUID, uuid4
 
+import pyarrow as pa
+
+from cassieq_spark.chunks import Cutter, cut
 from cassieq_spark.delivery.groups import ensure_group
 from cassieq_spark.delivery.lease import Batch, Delivery
 from cassieq_spark.delivery.plan import Wish
@@ -106,12 +112,35 @@ class SweptQueue:
                 for start in [start for start, chunk in chunks.items() if not keep(chunk)]:
                     del chunks[start]
 
+    def overwrite(self, block: UUID, start: int, data: bytes) -> None:
+        """Change the data of the chunk that begins at this offset of a block."""
+        for (_, owner, _), chunks in self.store._chunks.items():
+            if owner == block and start in chunks:
+                chunks[start] = replace(chunks[start], data=data)
+
 
 def chunks_of(count: int) -> list[Chunk]:
     starts = range(0, count, CHUNK_SIZE)
     return [
-        Chunk(start // BUCKET_SIZE, start, min(count, start + CHUNK_SIZE), b"") for start in starts
+        Chunk(start // BUCKET_SIZE, start, stop, data_of(stop - start))
+        for start in starts
+        for stop in (min(count, start + CHUNK_SIZE),)
     ]
+
+
+@cache
+def data_of(count: int) -> bytes:
+    """A chunk's data: so many messages of 400 bytes, compressed."""
+    values = [random.Random(number).randbytes(400) for number in range(count)]
+    cutter = Cutter(
+        chunk_size=count,
+        bucket_size=count,
+        chunk_bytes=1 << 20,
+        compression="lz4",
+        max_message_bytes=1 << 20,
+    )
+    (chunk,) = cut([pa.record_batch({"value": pa.array(values, pa.binary())})], cutter)
+    return chunk.data
 
 
 def buckets_of(blocks: Sequence[UUID], *numbers: int) -> set[tuple[UUID, int]]:

@@ -13,6 +13,7 @@ from cassieq_spark.model import QueueId
 from cassieq_spark.repair.guard import Guard
 from cassieq_spark.repair.report import Outcome, Report
 from cassieq_spark.repair.scan import DriverScan, Run
+from cassieq_spark.repair.sweep import Step
 from cassieq_spark.store.protocol import Op, Partition
 from cassieq_spark.testing.stores import CountingStore, WrappedStore
 from tests.support.faults import TroubledStore
@@ -135,7 +136,8 @@ class Writes(WrappedStore):
 def test_a_sweep_that_is_told_to_stop_ends_between_two_actions(queue: SweptQueue):
     answers = iter([True] * 3)
 
-    report = queue.sweep(guard=Guard(is_wanted=lambda: next(answers, False)))
+    wanted = Guard(is_wanted=lambda: next(answers, False))
+    report = queue.sweep(Step.FINALISE, guard=wanted)
 
     # Asked before the queue and before each action: finalised and deleted, not trimmed.
     assert report.outcome is Outcome.STOPPED

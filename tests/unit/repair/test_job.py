@@ -183,7 +183,7 @@ def test_no_cassandra_is_told_apart(
         (["--every", "soon"], "must be a duration such as"),
         (["--every", "0s"], "must be a duration such as"),
         (["--keep-history", "1500ms"], "must be whole seconds"),
-        (["--steps", "finalise,sweep"], "the steps are finalise, fence, clean, audit"),
+        (["--steps", "finalise,sweep"], "the steps are redeliver, expire, finalise"),
         (["--scan", "spark"], "invalid choice"),
     ],
 )

@@ -12,7 +12,7 @@ from cassieq_spark.ledger.read import read_head
 from cassieq_spark.ledger.sweep import finalise
 from cassieq_spark.model import Chunk, Draft, QueueId, Range
 from cassieq_spark.queues import create_queue
-from cassieq_spark.repair import sweep
+from cassieq_spark.repair import finalise as finalise_module
 from cassieq_spark.repair.audit import Finding, Problem
 from cassieq_spark.repair.scan import DriverScan, Run
 from cassieq_spark.repair.sweep import Step
@@ -383,11 +383,14 @@ def test_progress_is_told_part_by_part(queue: SweptQueue):
     queue.sweep(watch=lambda *part: told.append(part))
 
     assert told == [
-        ("finalise orders", 0, 5),
-        ("scan", 1, 5),
-        ("fence orders", 2, 5),
-        ("clean orders", 3, 5),
-        ("audit orders", 4, 5),
+        ("redeliver orders", 0, 8),
+        ("expire orders", 1, 8),
+        ("finalise orders", 2, 8),
+        ("scan", 3, 8),
+        ("fence orders", 4, 8),
+        ("clean orders", 5, 8),
+        ("audit orders", 6, 8),
+        ("retire orders", 7, 8),
     ]
 
 
@@ -415,7 +418,7 @@ def test_a_group_that_is_faster_than_the_sweep_is_left_to_the_next_run(
         raise ContentionError("faster again and again")
 
     with monkeypatch.context() as patch:
-        patch.setattr(sweep, "read_floor", too_fast)
+        patch.setattr(finalise_module, "read_floor", too_fast)
         report = queue.sweep(Step.FINALISE)
 
     # The floors of a queue without groups are not read.

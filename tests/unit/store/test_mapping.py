@@ -193,6 +193,7 @@ def test_tables_with_other_columns_are_told_to_be_of_another_release():
 
     assert isinstance(error, MissingSchemaError)
     assert "made by another release" in str(error)
+    assert "cassieq schema apply --keyspace cassieq" in str(error)
 
 
 def test_an_error_that_a_new_driver_derives_from_a_known_one_has_its_fate():

@@ -54,7 +54,7 @@ def main(options: dict[str, str], folder: str) -> None:
     fails(lambda: write(messages, options | {"consistency": "ONE"}))
     fails(lambda: write(messages, options | {"spark.cassandra.auth.username": "nobody"}))
     fails(lambda: read(spark, options | {"spark.cassandra.auth.username": "nobody"}).collect())
-    fails(lambda: read(spark, options | {"spark.cassandra.auth.pasword": "x"}).collect())
+    fails(lambda: read(spark, options | {"spark.cassandra.auth.passwords": "x"}).collect())
     spark.stop()
     tell("done")
 

@@ -1,0 +1,261 @@
+"""What a ledger of a million blocks costs: publishes, reads, the sweep's look, before and after.
+
+Makes one ledger of each size on a Cassandra of its own and measures them in turn, round by round,
+so that whatever else the machine does is shared out evenly. Then half of each is trimmed, and all
+is measured again. Prints JSON lines: median and 95th percentile in ms, and the ratio to the
+smallest ledger (median over the rounds); first, what a block takes on disk, uncompressed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+import tempfile
+import time
+import tracemalloc
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from uuid import uuid1
+
+from cassieq_spark.ledger.publish import publish
+from cassieq_spark.ledger.read import (
+    find_position,
+    locate,
+    read_block_of,
+    read_blocks,
+    read_head,
+    stream_blocks,
+)
+from cassieq_spark.ledger.state import HEAD, LedgerHead, block_key
+from cassieq_spark.ledger.sweep import finalise, trim
+from cassieq_spark.model import Draft, QueueId, Range, SinkBatch
+from cassieq_spark.node import Cluster
+from cassieq_spark.queues import create_queue
+from cassieq_spark.repair.idle import has_nothing_to_finalise
+from cassieq_spark.store import open_store
+from cassieq_spark.store.cassandra.schema import apply_schema
+from cassieq_spark.store.cassandra.session import connect
+from cassieq_spark.store.connection import ConnectionOptions
+from cassieq_spark.store.protocol import (
+    Insert,
+    Op,
+    Slice,
+    Store,
+    Update,
+    Values,
+    When,
+    partition_of_ledger,
+)
+
+MESSAGES_PER_BLOCK = 10
+BLOCK_BYTES = 20_000
+#: Blocks that one conditional batch carries while a ledger is filled.
+BLOCKS_AT_ONCE = 5_000
+#: Between one block and the next, so that a million come in three weeks.
+PUBLISHED_EVERY = timedelta(seconds=2)
+#: Blocks that every ledger has at least, so that there is something to find in the smallest.
+MORE_BLOCKS = 40
+#: Messages of one `locate`.
+BATCH = 1_000
+
+Measured = Callable[[Store, QueueId, LedgerHead], object]
+
+
+def main() -> None:
+    """Run it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--blocks", default="0,10000,100000,1000000", help="sizes of the ledgers")
+    parser.add_argument("--rounds", type=int, default=100)
+    parser.add_argument("--single", type=int, default=5_000, help="publishes, to see their size")
+    given = parser.parse_args()
+    show(phase="size", bytes_per_block=round(measure_size(given.single), 1), blocks=given.single)
+    with Cluster(nodes=1) as cluster, opened(cluster) as store:
+        ledgers = {size: fill(store, size) for size in map(int, given.blocks.split(","))}
+        measure(store, ledgers, HOT, given.rounds, phase="full")
+        for size, queue_id in ledgers.items():
+            show(phase="full", op="read_blocks", blocks=size, **read_all(store, queue_id))
+            show(phase="trim", op="trim", blocks=size, ms=trim_half(store, queue_id))
+        measure(store, ledgers, HOT, given.rounds, phase="trimmed")
+        measure(store, ledgers, WADING, max(1, given.rounds // 10), phase="trimmed")
+
+
+def measure_size(count: int) -> float:
+    """Bytes that a block takes in the ledger's file, published alone and by a sink."""
+    with tempfile.TemporaryDirectory(prefix="cassieq-ledger-") as folder:
+        with Cluster(nodes=1, data_dir=Path(folder)) as cluster, opened(cluster) as store:
+            driver, session = connect(connection_to(cluster))
+            session.execute("ALTER TABLE cassieq.ledger WITH compression = {'enabled': 'false'}")
+            driver.shutdown()
+            queue_id = create_queue(store, "single").queue_id
+            for number in range(count):
+                publish(store, queue_id, make_drafts(1), batch=SinkBatch("query:single", number))
+        # A node that is stopped writes everything to its files before.
+        files = Path(folder).glob("**/cassieq/ledger-*/*-Data.db")
+        return sum(file.stat().st_size for file in files) / count
+
+
+def connection_to(cluster: Cluster) -> ConnectionOptions:
+    """How to reach the node."""
+    return ConnectionOptions(contact_points=(f"{cluster.contact_points[0]}:{cluster.port}",))
+
+
+@contextmanager
+def opened(cluster: Cluster) -> Iterator[Store]:
+    """A store with all tables."""
+    connection = connection_to(cluster)
+    apply_schema(connection)
+    store = open_store(connection)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def fill(store: Store, size: int) -> QueueId:
+    """A queue whose ledger has so many blocks, and a few more, as if it had taken weeks."""
+    queue_id = create_queue(store, f"q{size}").queue_id
+    wanted = size + MORE_BLOCKS
+    first = datetime.now(UTC) - wanted * PUBLISHED_EVERY
+    for done in range(0, wanted, BLOCKS_AT_ONCE):
+        numbers = range(done, min(wanted, done + BLOCKS_AT_ONCE))
+        values = {"next": numbers.stop * MESSAGES_PER_BLOCK}
+        unchanged = When("next", "=", numbers.start * MESSAGES_PER_BLOCK)
+        rows = [make_row(number, first + number * PUBLISHED_EVERY) for number in numbers]
+        head = Update(HEAD, values, when=(unchanged,))
+        store.cas(partition_of_ledger(queue_id), [head, *rows])
+    return queue_id
+
+
+def make_row(number: int, published_at: datetime) -> Op:
+    """The row that publishing a block makes, but for the time."""
+    start = number * MESSAGES_PER_BLOCK
+    values: Values = {
+        "stop": start + MESSAGES_PER_BLOCK,
+        "block": uuid1(),
+        "published_at": published_at,
+        "size": BLOCK_BYTES,
+    }
+    return Insert(block_key(start), values)
+
+
+def make_drafts(count: int) -> list[Draft]:
+    """Blocks as writers hand them over."""
+    return [Draft(uuid1(), MESSAGES_PER_BLOCK, BLOCK_BYTES) for _ in range(count)]
+
+
+def publish_one(store: Store, queue_id: QueueId, _: LedgerHead) -> object:
+    """The smallest publish."""
+    return publish(store, queue_id, make_drafts(1))
+
+
+def locate_at(part: float) -> Measured:
+    """Find a batch, so far into what is left."""
+
+    def run(store: Store, queue_id: QueueId, head: LedgerHead) -> object:
+        last = max(head.finalised, head.next - BATCH)
+        start = head.finalised + int((last - head.finalised) * part)
+        return locate(store, queue_id, Range(start, min(head.next, start + BATCH)))
+
+    return run
+
+
+def find_instant(store: Store, queue_id: QueueId, head: LedgerHead) -> object:
+    """Find where what was published since the middle block begins; its time is known."""
+    middle = read_block_of(store, queue_id, (head.finalised + head.next) // 2)
+    return find_position(store, queue_id, head, middle.published_at if middle else "latest")
+
+
+def read_first(store: Store, queue_id: QueueId, *, start: int) -> object:
+    """Read the first block that there is."""
+    which = Slice(kinds=("block",), start=start, limit=1)
+    return store.read_rows(partition_of_ledger(queue_id), which)
+
+
+HOT: Mapping[str, Measured] = {
+    "publish": publish_one,
+    "read_head": lambda store, queue_id, _: read_head(store, queue_id),
+    "read_head_serially": lambda store, queue_id, _: read_head(store, queue_id, serial=True),
+    "locate_first": locate_at(0),
+    "locate_middle": locate_at(0.5),
+    "locate_last": locate_at(1),
+    "find_instant": find_instant,
+    "first_block": lambda store, queue_id, head: read_first(store, queue_id, start=head.trimmed),
+    "sweep_finds_nothing": lambda store, queue_id, _: has_nothing_to_finalise(store, queue_id),
+}
+#: What a read costs that begins among deleted rows; nothing in the package does.
+WADING: Mapping[str, Measured] = {
+    "first_block_from_zero": lambda store, queue_id, _: read_first(store, queue_id, start=0),
+}
+
+
+def measure(
+    store: Store,
+    ledgers: Mapping[int, QueueId],
+    calls: Mapping[str, Measured],
+    rounds: int,
+    *,
+    phase: str,
+) -> None:
+    """Call everything on every ledger in turn, again and again, and show what it took."""
+    took: defaultdict[str, defaultdict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for _ in range(rounds):
+        for name, call in calls.items():
+            # Whoever comes first in a round finds caches cold.
+            for size, queue_id in random.sample(list(ledgers.items()), len(ledgers)):
+                head = read_head(store, queue_id)
+                began = time.perf_counter()
+                call(store, queue_id, head)
+                took[name][size].append((time.perf_counter() - began) * 1000)
+    for name, by_size in took.items():
+        smallest = by_size[min(by_size)]
+        for size, times in sorted(by_size.items()):
+            ratios = [ours / theirs for ours, theirs in zip(times, smallest, strict=True)]
+            show(
+                phase=phase,
+                op=name,
+                blocks=size,
+                p50_ms=round(statistics.median(times), 2),
+                p95_ms=round(sorted(times)[int(0.95 * len(times))], 2),
+                ratio=round(statistics.median(ratios), 2),
+            )
+
+
+def read_all(store: Store, queue_id: QueueId) -> dict[str, float]:
+    """Read a whole ledger: how long it takes, and then once more for the memory that it takes."""
+    began = time.perf_counter()
+    count = sum(1 for _ in stream_blocks(store, queue_id))
+    seconds = time.perf_counter() - began
+    tracemalloc.start()
+    blocks = read_blocks(store, queue_id, stop=BLOCKS_AT_ONCE * MESSAGES_PER_BLOCK)
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return {
+        "read": count,
+        "seconds": round(seconds, 2),
+        "kept_bytes_per_block": round(kept / len(blocks)),
+    }
+
+
+def trim_half(store: Store, queue_id: QueueId) -> float:
+    """Settle and trim the first half of a ledger; ms of the trim."""
+    head = read_head(store, queue_id)
+    middle = read_block_of(store, queue_id, head.next // 2)
+    below = middle.monotons.start if middle else head.finalised
+    finalise(store, queue_id, head, below)
+    began = time.perf_counter()
+    trim(store, queue_id, finalised=below, below=below)
+    return round((time.perf_counter() - began) * 1000, 2)
+
+
+def show(**figures: object) -> None:
+    """Print one line of JSON."""
+    print(json.dumps(figures), flush=True)
+
+
+if __name__ == "__main__":
+    main()

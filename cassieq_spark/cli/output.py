@@ -1,0 +1,42 @@
+"""What commands print: sentences and tables for people, one JSON value for programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+
+from cassieq_spark.model import QueueDefinition
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+
+
+def print_json(value: Any) -> None:
+    """Print a value as JSON, on one line of standard output."""
+    typer.echo(json.dumps(value))
+
+
+def tell(sentence: str, values: Mapping[str, Any], *, as_json: bool) -> None:
+    """Print what was done: a sentence, or the same as an object."""
+    if as_json:
+        print_json(values)
+    else:
+        typer.echo(sentence)
+
+
+def settings_json(queue: QueueDefinition) -> dict[str, Any]:
+    """How a queue is defined; durations in seconds, and null for what it has not."""
+    retention = queue.retention
+    return {
+        "queue": queue.name,
+        "version": queue.version,
+        "bucket_size": queue.bucket_size,
+        "chunk_size": queue.chunk_size,
+        "lease_seconds": int(queue.lease.total_seconds()),
+        "max_deliveries": queue.max_deliveries,
+        "dead_letter_queue": queue.dead_letter_queue,
+        "strict_fifo": queue.strict_fifo,
+        "retention_seconds": None if retention is None else int(retention.total_seconds()),
+    }

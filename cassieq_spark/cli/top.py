@@ -1,0 +1,253 @@
+"""``cassieq top``: queues, groups, rates and readers, as they change."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import termios
+import time
+import tty
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from types import FrameType
+from typing import Annotated
+
+import typer
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from cassieq_spark.cli.connection import with_connection
+from cassieq_spark.cli.exporter import Queues, impatient, parse_every
+from cassieq_spark.errors import CassieqError, OptionError
+from cassieq_spark.monitoring.board import Line, lines
+from cassieq_spark.monitoring.snapshot import Snapshot, read_snapshot
+from cassieq_spark.repair.history import PastRun, read_history
+from cassieq_spark.store import open_store
+from cassieq_spark.store.connection import ConnectionOptions
+from cassieq_spark.store.protocol import Store
+
+app = typer.Typer()
+
+#: The table's head, the line above it, and what says that more is below.
+_AROUND = 6
+_QUIT = b"qQ"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of the table.
+
+    Attributes:
+        title: Its title.
+        least: Characters that the terminal must be wide for it to be shown.
+        cell: What it shows of a line.
+    """
+
+    title: str
+    least: int
+    cell: Callable[[Line], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What is shown at one time.
+
+    Attributes:
+        now: The last reading.
+        before: The one before, for the rates.
+        sweep: The last run of the sweep.
+        error: Why the newest reading failed; then ``now`` is older.
+    """
+
+    now: Snapshot
+    before: Snapshot | None = None
+    sweep: PastRun | None = None
+    error: CassieqError | None = None
+
+
+@app.command()
+@with_connection
+def top(
+    *,
+    connection: ConnectionOptions,
+    every: Annotated[str, typer.Option(help="Pause between two readings.")] = "2s",
+    once: Annotated[
+        bool, typer.Option("--once", help="Print one frame, without rates, and end.")
+    ] = False,
+    queue: Queues = [],  # noqa: B006 (typer copies it)
+) -> None:
+    """Watch queues and their groups: messages in and out per second, what is owed, who reads.
+
+    The key q ends it.
+    """
+    pause = parse_every(every)
+    console = Console()
+    if not (once or console.is_terminal):
+        raise OptionError("there is no terminal to draw on: give --once for one frame")
+    with closing(open_store(impatient(connection))) as store:
+        frame = _first_frame(store, queue)
+        if once:
+            console.print(render(frame, console.width, None))
+            return
+        with _keys() as is_pressed, Live(console=console, screen=True, auto_refresh=False) as live:
+            while True:
+                live.update(render(frame, console.width, console.height), refresh=True)
+                if is_pressed(pause):
+                    return
+                frame = _next_frame(store, queue, frame)
+
+
+def render(frame: Frame, width: int, height: int | None) -> RenderableType:
+    """Draw a frame for a terminal of this size; without a height, all of it."""
+    shown = lines(frame.before, frame.now)
+    room = len(shown) if height is None else max(1, height - _AROUND)
+    parts: list[RenderableType] = [_headline(frame), _table(shown[:room], width)]
+    if frame.error is not None:
+        parts.insert(1, _cut(str(frame.error), "red"))
+    if len(shown) > room:
+        parts.append(Text(f"and {len(shown) - room:,} more: choose with --queue NAME"))
+    return Group(*parts)
+
+
+def show_age(age: timedelta | None) -> str:
+    """In the two largest units.
+
+    >>> show_age(timedelta(seconds=3725)), show_age(timedelta(seconds=5)), show_age(None)
+    ('1h02m', '5s', '-')
+    """
+    if age is None:
+        return "-"
+    seconds = int(age.total_seconds())
+    for unit, length, smaller, part in (("d", 86400, "h", 3600), ("h", 3600, "m", 60)):
+        if seconds >= length:
+            return f"{seconds // length}{unit}{seconds % length // part:02d}{smaller}"
+    return f"{seconds // 60}m{seconds % 60:02d}s" if seconds >= 60 else f"{seconds}s"  # noqa: PLR2004 (a minute)
+
+
+def show_rate(rate: float | None) -> str:
+    """Messages per second.
+
+    >>> show_rate(1234.5), show_rate(0.25), show_rate(0.0), show_rate(None)
+    ('1,234', '0.2', '0', '-')
+    """
+    if rate is None:
+        return "-"
+    return f"{rate:.1f}" if 0 < rate < 10 else f"{rate:,.0f}"  # noqa: PLR2004 (where a digit counts)
+
+
+def _count(name: str) -> Callable[[Line], str]:
+    return lambda line: f"{getattr(line.group, name):,}" if line.group else "-"
+
+
+COLUMNS = (
+    Column("in/s", 0, lambda line: show_rate(line.published)),
+    Column("out/s", 0, lambda line: show_rate(line.settled)),
+    Column("depth", 0, _count("depth")),
+    Column("leased", 72, _count("leased")),
+    Column("due", 88, _count("due")),
+    Column("waiting", 88, _count("waiting")),
+    Column("dead", 88, _count("dead")),
+    Column("oldest", 56, lambda line: show_age(line.group.oldest_age if line.group else None)),
+    Column("readers", 72, lambda line: str(line.readers) if line.group else "-"),
+)
+
+
+def _table(shown: Sequence[Line], width: int) -> Table:
+    columns = [column for column in COLUMNS if column.least <= width]
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("queue")
+    table.add_column("group")
+    for column in columns:
+        # Only columns that might be wrapped give way where it is narrow.
+        table.add_column(column.title, justify="right", no_wrap=True)
+    for line in shown:
+        name = f"{line.queue} (paused)" if line.paused else line.queue
+        if line.error is not None:
+            table.add_row(_cut(name, "red"), _cut(line.error, "red"))
+            continue
+        group = line.group.group if line.group else "-"
+        table.add_row(_cut(name), _cut(group), *(column.cell(line) for column in columns))
+    return table
+
+
+def _cut(text: str, style: str = "") -> Text:
+    """On one line, cut where there is no room."""
+    return Text(text, style=style, no_wrap=True, overflow="ellipsis")
+
+
+def _headline(frame: Frame) -> Text:
+    names = {line.queue for line in lines(None, frame.now)}
+    text = f"{frame.now.begun_at:%H:%M:%S} UTC  {len(names):,} queue(s)  sweep: "
+    return _cut(text + _show_sweep(frame.sweep, frame.now.begun_at))
+
+
+def _show_sweep(run: PastRun | None, now: datetime) -> str:
+    if run is None:
+        return "none yet"
+    ago = show_age(max(timedelta(0), now - run.started_at.astimezone(UTC)))
+    problems = f", {len(run.problems)} problem(s)" if run.problems else ""
+    return f"{run.outcome}{problems}, begun {ago} ago"
+
+
+def _first_frame(store: Store, queues: Sequence[str]) -> Frame:
+    """Raises what is wrong with a queue that was named."""
+    frame = _read_frame(store, queues, None)
+    for error in frame.now.errors.values() if queues else ():
+        raise error
+    return frame
+
+
+def _next_frame(store: Store, queues: Sequence[str], frame: Frame) -> Frame:
+    try:
+        return _read_frame(store, queues, frame.now)
+    except CassieqError as error:
+        return replace(frame, error=error)
+
+
+def _read_frame(store: Store, queues: Sequence[str], before: Snapshot | None) -> Frame:
+    now = read_snapshot(store, queues)
+    return Frame(now, before, next(iter(read_history(store, 1)), None))
+
+
+@contextmanager
+def _keys() -> Iterator[Callable[[timedelta], bool]]:
+    """Keys as they are pressed, and a terminal that is as before in the end.
+
+    Yields:
+        Waits so long for a key that ends it; False: none came.
+    """
+    keyboard = sys.stdin.fileno() if sys.stdin.isatty() else None
+
+    def is_pressed(pause: timedelta) -> bool:
+        until = time.monotonic() + pause.total_seconds()
+        while (left := until - time.monotonic()) > 0:
+            ready, _, _ = select.select([] if keyboard is None else [keyboard], [], [], left)
+            if ready and keyboard is not None:
+                pressed = os.read(keyboard, 64)
+                # Nothing: the terminal is gone.
+                if not pressed or any(key in _QUIT for key in pressed):
+                    return True
+        return False
+
+    before = signal.signal(signal.SIGTERM, _end)
+    settings = None if keyboard is None else termios.tcgetattr(keyboard)
+    try:
+        if keyboard is not None:
+            tty.setcbreak(keyboard)
+        yield is_pressed
+    finally:
+        if keyboard is not None and settings is not None:
+            termios.tcsetattr(keyboard, termios.TCSADRAIN, settings)
+        signal.signal(signal.SIGTERM, before)
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    """End as by the signal, but leave the terminal as it was."""
+    del frame
+    sys.exit(128 + number)

@@ -1,0 +1,194 @@
+"""Exact figures of all queues over HTTP, for Prometheus."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from types import MappingProxyType
+
+from prometheus_client import start_http_server
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector, CollectorRegistry
+
+from cassieq_spark.errors import (
+    CassieqError,
+    ConnectError,
+    MissingSchemaError,
+    OptionError,
+    QueueStateError,
+    SetupError,
+)
+from cassieq_spark.monitoring.metrics import families
+from cassieq_spark.monitoring.snapshot import Snapshot, read_snapshot
+from cassieq_spark.monitoring.sweeps import LastRuns
+from cassieq_spark.repair.history import read_history
+from cassieq_spark.repair.stop import Stop
+from cassieq_spark.store.protocol import Store
+
+logger = logging.getLogger(__name__)
+
+#: The queues, a queue, or the history of the sweep could not be read; the next reading tries.
+READ_FAILED = "exporter.read_failed"
+#: Cassandra was away, and figures are published again.
+READS_AGAIN = "exporter.reads_again"
+
+#: A month of sweeps, one every five minutes.
+_FIRST_RUNS = 10_000
+_LATER_RUNS = 100
+_BY_THE_CALLER = (OptionError, SetupError, MissingSchemaError, QueueStateError)
+#: Errors that are of no queue.
+_NO_QUEUE = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """What is published until the next reading; never changed, only replaced."""
+
+    snapshot: Snapshot | None = None
+    sweeps: LastRuns = field(default_factory=LastRuns)
+    errors: MappingProxyType[str, int] = field(default_factory=lambda: MappingProxyType({}))
+
+
+class Exporter(Collector):
+    """Reads the figures of queues, and publishes what it read last: a scrape never waits.
+
+    Args:
+        connect: Opens the store; called again until it succeeds.
+        queues: Names of the queues; none means all.
+    """
+
+    def __init__(self, connect: Callable[[], Store], queues: Sequence[str] = ()) -> None:
+        self._connect = connect
+        self._queues = queues
+        self._store: Store | None = None
+        self._errors: Counter[str] = Counter()
+        self._sweeps = LastRuns()
+        self._is_away = False
+        self._read = _Read()
+
+    def read(self, *, wanted: Callable[[], bool] = lambda: True) -> Snapshot | None:
+        """Read everything once; see `read_snapshot`. Two reads more, for the sweep. No LWT.
+
+        Args:
+            wanted: Asked before each queue; once false, the reading counts for nothing.
+
+        Returns:
+            None: it was not wanted any more.
+
+        Raises:
+            CassieqError: Cassandra is away, or its tables are; that is published, too.
+        """
+        try:
+            if self._store is None:
+                self._store = self._connect()
+            snapshot = read_snapshot(self._store, self._queues, wanted=wanted)
+            self._read_sweeps(self._store)
+        except CassieqError as error:
+            self._note(_NO_QUEUE, error)
+            self._is_away = True
+            self._publish(None)
+            raise
+        if not wanted():
+            return None
+        for name, found in snapshot.errors.items():
+            self._note(name, found)
+        if self._is_away:
+            logger.warning("figures can be read again", extra={"action": READS_AGAIN})
+        self._is_away = False
+        self._publish(snapshot)
+        return snapshot
+
+    def collect(self) -> Iterator[Metric]:
+        """For the registry: what was read last."""
+        read = self._read
+        return families(read.snapshot, read.sweeps, read.errors)
+
+    def close(self) -> None:
+        """Let go of the store."""
+        if self._store is not None:
+            self._store.close()
+
+    def _read_sweeps(self, store: Store) -> None:
+        limit = _LATER_RUNS if self._sweeps.judged else _FIRST_RUNS
+        try:
+            self._sweeps = self._sweeps.after(read_history(store, limit))
+        except ConnectError:
+            raise
+        except CassieqError as error:
+            self._note(_NO_QUEUE, error)
+
+    def _note(self, queue: str, error: CassieqError) -> None:
+        self._errors[queue] += 1
+        what = f"queue {queue!r}" if queue else "the queues, or the history of the sweep"
+        logger.warning(
+            "could not read %s: %s",
+            what,
+            error,
+            extra={"action": READ_FAILED, "queue": queue},
+        )
+
+    def _publish(self, snapshot: Snapshot | None) -> None:
+        self._read = _Read(snapshot, self._sweeps, MappingProxyType(dict(self._errors)))
+
+
+def export(exporter: Exporter, every: timedelta, stop: Stop) -> None:
+    """Read again and again, with a pause of ``every``, until ``stop`` is set.
+
+    Raises:
+        OptionError, SetupError, MissingSchemaError, QueueStateError: The first reading found that
+            the arguments are wrong. Whatever a later one finds is published and logged.
+    """
+    for number in itertools.count():
+        try:
+            snapshot = exporter.read(wanted=lambda: not stop.is_set())
+        except CassieqError as error:
+            if number == 0 and isinstance(error, _BY_THE_CALLER):
+                raise
+        else:
+            if number == 0 and snapshot is not None:
+                _refuse_unknown(snapshot)
+        if stop.wait(every):
+            return
+
+
+@contextmanager
+def serve(exporter: Exporter, host: str, port: int) -> Iterator[str]:
+    """Answer HTTP requests for as long as the context lasts.
+
+    Args:
+        exporter: What is published.
+        host: Address to listen at.
+        port: And its port; 0: any that is free.
+
+    Yields:
+        The URL of the metrics.
+
+    Raises:
+        OptionError: It can't listen there.
+    """
+    registry = CollectorRegistry()
+    registry.register(exporter)
+    try:
+        server, thread = start_http_server(port, addr=host, registry=registry)
+    except OSError as error:
+        raise OptionError(
+            f"can't listen at {host}, port {port}: {error}; give another address with --listen"
+        ) from error
+    shown = f"[{host}]" if ":" in host else host
+    try:
+        yield f"http://{shown}:{server.server_port}/metrics"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def _refuse_unknown(snapshot: Snapshot) -> None:
+    for error in snapshot.errors.values():
+        if isinstance(error, QueueStateError):
+            raise error

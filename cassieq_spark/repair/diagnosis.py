@@ -1,0 +1,289 @@
+"""What a finding of the audit means: what happened, who is owed what, what can be done. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from uuid import UUID
+
+from cassieq_spark.delivery.state import GroupState
+from cassieq_spark.model import LedgerBlock, QueueDefinition, QueueId, Range, Ranges, block_time
+from cassieq_spark.repair.audit import Finding, Problem
+from cassieq_spark.repair.plan import buckets_of
+from cassieq_spark.repair.scan import Run
+
+
+@dataclass(frozen=True, slots=True)
+class Owed:
+    """What a group is owed of the messages of a finding, and what a seek beyond them would do.
+
+    Attributes:
+        group: Its name.
+        monotons: Which of the messages.
+        given_up: How many others below the end of the finding it is owed: a seek gives them up.
+        repeated: How many from there on it has settled, or holds: a seek delivers them again.
+    """
+
+    group: str
+    monotons: Ranges
+    given_up: int
+    repeated: int
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """What a finding means.
+
+    Attributes:
+        finding: What was found.
+        happened: What is so, or must have happened, in a sentence.
+        owed: The groups that are owed some of the messages.
+        remedies: What can be done, in sentences; the best one first.
+    """
+
+    finding: Finding
+    happened: str
+    owed: tuple[Owed, ...]
+    remedies: tuple[str, ...]
+
+
+class Belonging(StrEnum):
+    """Why a stored block is in no ledger."""
+
+    #: Its queue does not exist.
+    NO_QUEUE = "no such queue"
+    #: It was begun before the fence: it can't be published any more.
+    GARBAGE = "never published"
+    #: It may still be published.
+    UNPUBLISHED = "not published yet"
+    #: The ledger has lost rows, and one of them may have named it.
+    LOST = "not in the ledger, which lacks rows"
+
+
+@dataclass(frozen=True, slots=True)
+class Stray:
+    """A stored block that no ledger names.
+
+    Attributes:
+        queue_id: Of which queue it calls itself.
+        block: Which block.
+        messages: How many messages it holds.
+        belonging: Why it is in no ledger.
+    """
+
+    queue_id: QueueId
+    block: UUID
+    messages: int
+    belonging: Belonging
+
+    @property
+    def begun_at(self) -> datetime:
+        """When its writer began it."""
+        return block_time(self.block)
+
+
+def diagnose(
+    queue: QueueDefinition,
+    findings: Sequence[Finding],
+    blocks: Sequence[LedgerBlock],
+    alive: Range,
+    states: Mapping[str, GroupState],
+) -> list[Diagnosis]:
+    """Say what each finding means.
+
+    Args:
+        queue: Which queue.
+        findings: What the audit has found.
+        blocks: The ledger's.
+        alive: What is not finalised.
+        states: What each group is owed, all of it.
+    """
+    known = {block.block: block for block in blocks}
+    result = []
+    for finding in findings:
+        place = _Place(queue, finding, known.get(finding.block) if finding.block else None, alive)
+        owed = tuple(_owed(finding.monotons, alive, states))
+        cure = (*_mend(place), *_go_on(queue, finding, owed, begun=bool(states)))
+        result.append(Diagnosis(finding, place.happened(), owed, cure))
+    return result
+
+
+def strays_of(
+    runs: Iterable[Run],
+    published: Iterable[UUID],
+    fence: datetime | None,
+    *,
+    lacks_rows: bool = False,
+) -> list[Stray]:
+    """The blocks that are stored and not published, in the order in which they were begun.
+
+    Args:
+        runs: What is stored, of one queue or of several.
+        published: The blocks in its ledger.
+        fence: That of its ledger, read before; None if there is no such queue.
+        lacks_rows: Whether the ledger has a hole.
+    """
+    known = set(published)
+    counts: dict[tuple[QueueId, UUID], int] = {}
+    for run in runs:
+        if run.block not in known:
+            key = run.queue_id, run.block
+            counts[key] = counts.get(key, 0) + len(run.covered)
+    strays = [
+        Stray(queue_id, block, count, Belonging.LOST if lacks_rows else _belonging(block, fence))
+        for (queue_id, block), count in counts.items()
+    ]
+    return sorted(strays, key=lambda stray: (stray.begun_at, stray.queue_id, stray.block))
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where the messages of a finding are, or should be."""
+
+    queue: QueueDefinition
+    finding: Finding
+    block: LedgerBlock | None
+    alive: Range
+
+    def happened(self) -> str:
+        match self.finding.problem, self.block:
+            case Problem.MISSING, None:
+                return (
+                    "the ledger has no row for them (I1), so nobody knows in which block they are"
+                )
+            case Problem.OVERLAPPING, None:
+                return "two rows of the ledger claim them (I1); one was written by hand"
+            case Problem.MISSING, _:
+                return self._gone()
+            case Problem.UNREADABLE, _:
+                return f"their chunks in {self._named()} are truncated or overwritten"
+            case Problem.OVERLAPPING, _:
+                return f"more than one chunk in {self._named()} has them; nothing is lost"
+            case _:
+                return f"their chunks are in other buckets than {self._named()}"
+
+    def partition(self) -> str:
+        """The partitions concerned, as a condition of CQL."""
+        numbers = ", ".join(map(str, self._buckets()))
+        return (
+            f"queue_id = '{self.queue.queue_id}' AND block = {self.finding.block} "
+            f"AND bucket IN ({numbers})"
+        )
+
+    def _gone(self) -> str:
+        whole = [bucket for bucket in self._buckets() if self._is_whole(bucket)]
+        if not whole:
+            return f"chunks are gone from {self._named()}, while others of it are there"
+        gone = "is gone" if len(whole) == 1 else "are gone"
+        text = f"{_buckets_named(whole)} of the block {gone}: deleted too early, or by hand"
+        rest = sorted(set(self._buckets()) - set(whole))
+        return text + (f"; so are chunks of {_buckets_named(rest)}" if rest else "")
+
+    def _named(self) -> str:
+        return f"{_buckets_named(self._buckets())} of the block"
+
+    def _buckets(self) -> range:
+        if self.block is None:
+            return range(0)
+        return buckets_of(self.block.offsets(self.finding.monotons), self.queue.bucket_size)
+
+    def _is_whole(self, bucket: int) -> bool:
+        """Whether the finding is all that the bucket should have."""
+        if self.block is None:
+            return False
+        first = self.block.monotons.start + bucket * self.queue.bucket_size
+        held = Range(first, first + self.queue.bucket_size) & self.block.monotons & self.alive
+        return held == held & self.finding.monotons
+
+
+def _mend(place: _Place) -> Iterator[str]:
+    """How to have the messages back, or in order."""
+    where = place.partition()
+    match place.finding.problem, place.block:
+        case _, None:
+            yield (
+                "restore the rows of kind 'block' of partition "
+                f"'{place.queue.queue_id}' of table ledger from a backup"
+            )
+        case Problem.MISSING | Problem.UNREADABLE, _:
+            yield (
+                "let replicas that may have them tell the others: nodetool repair --full KEYSPACE "
+                "chunk; then audit again"
+            )
+            yield (
+                f"restore these rows of table chunk from a backup: {where}; if they were deleted, "
+                "the deletion hides them until Cassandra has forgotten it, after gc_grace_seconds "
+                "(three hours) and a compaction"
+            )
+        case Problem.OVERLAPPING, _:
+            yield (
+                "look at start and stop of these rows of table chunk, and delete the row that the "
+                f"writer of the block did not write: {where}"
+            )
+        case _:
+            yield (
+                "write the chunks again where readers look for them, and delete them where they "
+                f"are: {where}"
+            )
+
+
+def _go_on(
+    queue: QueueDefinition, finding: Finding, owed: Sequence[Owed], *, begun: bool
+) -> Iterator[str]:
+    """How groups go on without the messages."""
+    if finding.problem is Problem.OVERLAPPING:
+        return
+    stop = finding.monotons.stop
+    if not begun:
+        yield (
+            "there is no group yet; let the first one begin behind them: "
+            f"cassieq group create {queue.name} GROUP --from {stop}"
+        )
+    elif not owed:
+        yield "no group is owed them: nothing needs to be done, the sweep forgets them"
+    for each in owed:
+        but = [f"gives up {each.given_up:,} other message(s)"] * bool(each.given_up)
+        but += [f"delivers {each.repeated:,} message(s) again"] * bool(each.repeated)
+        price = f"; it also {' and '.join(but)}" if but else ""
+        yield (
+            f"let group {each.group} go on without them: "
+            f"cassieq group seek {queue.name} {each.group} --to {stop}{price}"
+        )
+
+
+def _owed(monotons: Range, alive: Range, states: Mapping[str, GroupState]) -> Iterator[Owed]:
+    for group, state in states.items():
+        owed = _all_owed(state, alive)
+        affected = owed & Ranges.of(monotons)
+        if affected:
+            below = owed & Ranges.of(Range(0, monotons.stop))
+            offered = Ranges.of(Range(monotons.stop, max(monotons.stop, state.head.pointer)))
+            yield Owed(
+                group,
+                affected,
+                given_up=(below - affected).count,
+                repeated=(offered - _waiting(state)).count,
+            )
+
+
+def _all_owed(state: GroupState, alive: Range) -> Ranges:
+    held = [part for slot in state.slots for part in slot.monotons]
+    pointer = min(state.head.pointer, alive.stop)
+    return Ranges.of(*held, *_waiting(state), Range(pointer, alive.stop))
+
+
+def _waiting(state: GroupState) -> Ranges:
+    return Ranges.of(*(part for waiting in state.waiting for part in waiting.monotons))
+
+
+def _belonging(block: UUID, fence: datetime | None) -> Belonging:
+    if fence is None:
+        return Belonging.NO_QUEUE
+    return Belonging.GARBAGE if block_time(block) <= fence else Belonging.UNPUBLISHED
+
+
+def _buckets_named(buckets: Sequence[int]) -> str:
+    numbers = ", ".join(map(str, buckets))
+    return f"bucket {numbers}" if len(buckets) == 1 else f"buckets {numbers}"

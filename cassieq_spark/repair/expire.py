@@ -1,0 +1,272 @@
+"""Expiry: what a group has left for longer than its queue keeps messages counts as settled."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID, uuid4
+
+from cassieq_spark.dead_letters.claims import ADMIN_GROUP
+from cassieq_spark.delivery.ahead import walk
+from cassieq_spark.delivery.changes import Changes
+from cassieq_spark.delivery.isolation import is_dead
+from cassieq_spark.delivery.lease import Delivery
+from cassieq_spark.delivery.registration import (
+    attempt,
+    read_registrations,
+    registration_key,
+)
+from cassieq_spark.delivery.state import GroupState, Slot, Waiting
+from cassieq_spark.errors import ContentionError, InvariantError, QueueStateError
+from cassieq_spark.ledger.read import locate, read_groups, read_head
+from cassieq_spark.ledger.state import Group
+from cassieq_spark.model import LedgerBlock, QueueDefinition, QueueId, Range, Ranges
+from cassieq_spark.repair.actions import Expire
+from cassieq_spark.repair.work import Scanned, Work
+from cassieq_spark.store.protocol import (
+    Op,
+    ServerNow,
+    Store,
+    Update,
+    When,
+    partition_of_delivery,
+)
+from cassieq_spark.store.race import pauses
+
+logger = logging.getLogger(__name__)
+
+#: Messages that nobody had consumed count as settled.
+EXPIRED = "sweep.expired"
+
+#: Rows of a group that one compare-and-set takes away, and that it adds.
+_ROWS_AT_ONCE = 500
+#: Blocks that are read at once.
+_BLOCKS_READ = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Expiry:
+    """What carrying out ``ops`` at once lets expire; nothing, without ops.
+
+    Attributes:
+        count: How many messages.
+        pointer: First monoton not offered to the group, afterwards.
+        rows: What had been offered before, and waited.
+        ops: The operations.
+    """
+
+    count: int
+    pointer: int
+    rows: tuple[Slot | Waiting, ...]
+    ops: tuple[Op, ...]
+
+
+def plan_expire(work: Work, queue: QueueDefinition, _: Scanned | None) -> list[Expire]:
+    """Plan the expiry of each group. Nothing is read of a queue that keeps messages for ever.
+
+    A read, and for each group three serial ones, and four plain ones if nothing is too old.
+    """
+    if queue.retention is None:
+        return []
+    planned = []
+    for group in read_groups(work.store, queue.queue_id):
+        found = _find(work.store, queue, group, uuid4())
+        if found is not None and found.count:
+            planned.append(Expire(queue, group, found.count))
+    return planned
+
+
+def expire(store: Store, queue: QueueDefinition, group: Group) -> int:
+    """Settle what the group was never offered, or what waits, once it is too old.
+
+    An LWT and some reads for up to 500 waiting rows, whatever the number of messages. What is
+    leased stays, as does what is dead: that is to be dead-lettered. What is delayed beyond now and
+    lies before messages that are too old goes to waiting rows, as if a reader had stepped over it.
+
+    Args:
+        store: Where the queue is kept.
+        queue: Which queue; it has a retention.
+        group: Which group, by its registration: another one of that name is left alone.
+
+    Returns:
+        How many messages.
+
+    Raises:
+        ContentionError: Lost to readers again and again.
+        InvariantError: The ledger has a hole there (I1).
+    """
+    expired = 0
+    while count := _expire_some(store, queue, group):
+        expired += count
+    return expired
+
+
+def plan_expiry(  # noqa: PLR0913 (what is there, what is too old, and for whom)
+    state: GroupState,
+    blocks: Sequence[LedgerBlock],
+    *,
+    stop: int,
+    cutoff: datetime,
+    max_deliveries: int,
+    token: UUID,
+) -> Expiry:
+    """Plan what to let expire. Pure.
+
+    Args:
+        state: The group, all of it.
+        blocks: Those from the floor on that were published before ``cutoff``, in order.
+        stop: The ledger's ``next``.
+        cutoff: What has been visible since before this is too old.
+        max_deliveries: The queue's limit; 0 for none.
+        token: Put into the slots that are emptied.
+    """
+    old = Ranges.of(
+        *(each.monotons for each in blocks if (each.visible_at or each.published_at) < cutoff)
+    )
+    changes = Changes(state)
+    rows = [
+        row
+        for row in _outstanding(state)
+        if not row.monotons - old and not _is_dead(row, max_deliveries)
+    ][:_ROWS_AT_ONCE]
+    for row in rows:
+        if isinstance(row, Waiting):
+            changes.take_waiting(row)
+        else:
+            # I5, I6: still nobody's, and none of it settled since it was read.
+            ran_out = When("due_at", "<", ServerNow())
+            changes.empty_slot(row, token, ran_out, When("ranges", "=", str(row.monotons)))
+    pointer = state.head.pointer
+    ahead = walk(
+        _few_delayed([each for each in blocks if each.monotons.stop > pointer], state.now),
+        Range(pointer, max(pointer, stop)),
+        limit=0,
+        max_bytes=None,
+        not_before=cutoff,
+        now=state.now,
+        waiting_from=state.head.waiting_from,
+    )
+    if ahead.skipped:
+        pointer = ahead.pointer
+        changes.move_pointer(pointer)
+        for each in ahead.waiting:
+            changes.wait(each)
+    count = ahead.skipped + sum(row.monotons.count for row in rows)
+    return Expiry(count, pointer, tuple(rows), changes.ops())
+
+
+def _expire_some(store: Store, queue: QueueDefinition, group: Group) -> int:
+    for _ in pauses():
+        token = uuid4()
+        found = _find(store, queue, group, token)
+        if found is None or not found.count:
+            return 0
+        went_in = attempt(store, partition_of_delivery(queue.queue_id, group.name), found.ops)
+        if went_in is None:
+            registrations = read_registrations(store, queue.queue_id, group.name, serial=True)
+            went_in = token in registrations.values()
+        if went_in:
+            _tell(queue, group, found)
+            return found.count
+    raise ContentionError(
+        f"group {group.name!r} of queue {queue.queue_id}: its readers were faster again and again"
+    )
+
+
+def _find(store: Store, queue: QueueDefinition, group: Group, token: UUID) -> Expiry | None:
+    """Plan an expiry that puts ``token`` into the state; None if there is no such group."""
+    if queue.retention is None:
+        return None
+    queue_id = queue.queue_id
+    # The token first: whatever is read after it belongs to this registration, and no seek has
+    # come between if it is the same when the plan goes in.
+    known = read_registrations(store, queue_id, group.name, serial=True).get(group.registered_as)
+    if known is None:
+        return None
+    delivery = Delivery(store, queue_id, group.name)
+    try:
+        state = delivery.read(every_waiting=True)
+    except QueueStateError:
+        return None
+    stop = read_head(store, queue_id).next
+    cutoff = state.now - queue.retention
+    expiry = plan_expiry(
+        state,
+        _read_old_blocks(delivery, state.floor, stop, cutoff),
+        stop=stop,
+        cutoff=cutoff,
+        # Dead letters that nobody redrives do expire.
+        max_deliveries=0 if group.name == ADMIN_GROUP else queue.max_deliveries,
+        token=token,
+    )
+    key = registration_key(group.registered_as)
+    ours = Update(key, {"lease": token}, when=(When("lease", "=", known),))
+    return Expiry(expiry.count, expiry.pointer, expiry.rows, (ours, *expiry.ops))
+
+
+def _read_old_blocks(
+    delivery: Delivery, floor: int, stop: int, cutoff: datetime
+) -> list[LedgerBlock]:
+    """The blocks from the floor on, up to the first that was published at ``cutoff`` or later.
+
+    Two reads for each 500 of them. Where the clocks of coordinators differ, an older one may come
+    behind that; its turn comes later.
+    """
+    found: list[LedgerBlock] = []
+    at = floor
+    try:
+        while at < stop:
+            some = locate(delivery.store, delivery.queue_id, Range(at, stop), limit=_BLOCKS_READ)
+            for block in some:
+                if block.published_at >= cutoff:
+                    return found
+                found.append(block)
+            at = some[-1].monotons.stop
+    except InvariantError as error:
+        if delivery.read(every_waiting=True).floor == floor:
+            raise
+        # Settled by readers and trimmed by another sweep since.
+        raise ContentionError(f"{delivery} goes on while its messages are looked at") from error
+    return found
+
+
+def _outstanding(state: GroupState) -> list[Slot | Waiting]:
+    """What was offered, or stepped over, and nobody holds."""
+    ran_out = [slot for slot in state.slots if slot.monotons and slot.due_at < state.now]
+    return [*ran_out, *state.waiting]
+
+
+def _is_dead(row: Slot | Waiting, max_deliveries: int) -> bool:
+    condemned = isinstance(row, Waiting) and row.reason is not None
+    return condemned or is_dead(row.deliveries, max_deliveries)
+
+
+def _few_delayed(blocks: Sequence[LedgerBlock], now: datetime) -> list[LedgerBlock]:
+    """The first blocks, as far as stepping over them makes no more rows than fit."""
+    delayed = 0
+    for number, block in enumerate(blocks):
+        delayed += block.visible_at is not None and block.visible_at > now
+        if delayed > _ROWS_AT_ONCE:
+            return list(blocks[:number])
+    return list(blocks)
+
+
+def _tell(queue: QueueDefinition, group: Group, expired: Expiry) -> None:
+    queue_id: QueueId = queue.queue_id
+    logger.warning(
+        "group %r of queue %s: %d messages have expired, as nobody consumed them within %s; the "
+        "group goes on at monoton %d",
+        group.name,
+        queue_id,
+        expired.count,
+        queue.retention,
+        expired.pointer,
+        extra={
+            "action": EXPIRED,
+            "queue": queue_id,
+            "group": group.name,
+            "count": expired.count,
+        },
+    )

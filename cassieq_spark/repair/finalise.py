@@ -1,0 +1,50 @@
+"""Finalising: what is settled for every group goes, some thousand blocks at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from cassieq_spark.ledger.read import stream_blocks
+from cassieq_spark.model import LedgerBlock, QueueDefinition
+from cassieq_spark.repair.idle import has_nothing_to_finalise
+from cassieq_spark.repair.plan import Action, plan_finalise
+from cassieq_spark.repair.read import read_floor, read_head_and_time
+from cassieq_spark.repair.work import Scanned, Work
+
+#: Blocks that are let go of at once: so many are in memory, and so much is done between two
+#: questions to the guard, when a group has caught up after weeks.
+BLOCKS_AT_ONCE = 10_000
+
+
+def plan_finalising(work: Work, queue: QueueDefinition, _: Scanned | None) -> Iterator[Action]:
+    """Let go of all that is settled. Three plain reads if nothing is.
+
+    Each part goes by what the one before it leaves, so it is refused unless that went in, and
+    nobody else came between (I7).
+    """
+    if has_nothing_to_finalise(work.store, queue.queue_id):
+        return
+    # I7: the head first; a group registered from here on makes its compare-and-set fail.
+    head, _now = read_head_and_time(work.store, queue.queue_id)
+    floor = read_floor(work.store, queue.queue_id)
+    until = min(head.next, head.finalised if floor is None else max(floor, head.finalised))
+    while True:
+        blocks = stream_blocks(work.store, queue.queue_id, start=head.trimmed, stop=until)
+        part = _first_part(blocks, head.finalised)
+        end = part[-1].monotons.stop if part else until
+        if len(part) < BLOCKS_AT_ONCE or end >= until:
+            yield from plan_finalise(queue, head, part, floor)
+            return
+        yield from plan_finalise(queue, head, part, end)
+        head = replace(head, finalised=end, trimmed=end)
+
+
+def _first_part(blocks: Iterable[LedgerBlock], finalised: int) -> list[LedgerBlock]:
+    """What a crash has left below ``finalised``, and as much more as is done at once."""
+    part: list[LedgerBlock] = []
+    for block in blocks:
+        part.append(block)
+        if len(part) >= BLOCKS_AT_ONCE and block.monotons.stop > finalised:
+            break
+    return part

@@ -1,0 +1,184 @@
+"""Redelivery where no reader comes: dead messages are buried, and what is stuck is told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import uuid4
+
+from cassieq_spark.dead_letters.burial import bury
+from cassieq_spark.dead_letters.claims import ADMIN_GROUP
+from cassieq_spark.delivery.changes import Changes
+from cassieq_spark.delivery.isolation import LONGEST_BACKOFF, is_dead
+from cassieq_spark.delivery.lease import Delivery
+from cassieq_spark.delivery.plan import condemn_slot
+from cassieq_spark.delivery.registration import read_registrations
+from cassieq_spark.delivery.state import GroupState, Slot, Waiting
+from cassieq_spark.errors import QueueStateError
+from cassieq_spark.ledger.state import group_of, head_of, hold_of
+from cassieq_spark.model import QueueDefinition, from_millis
+from cassieq_spark.repair.actions import DeadLetter
+from cassieq_spark.repair.work import Scanned, Work
+from cassieq_spark.store.protocol import Row, ServerNow, Slice, Store, When, partition_of_ledger
+
+#: Dead messages are left to readers for so long.
+GRACE = timedelta(minutes=1)
+#: A seek, or the making of a group, that takes longer broke off.
+BROKEN_OFF = timedelta(minutes=10)
+#: Leases that a reader is given to come back.
+_LEASES = 10
+
+
+def plan_redeliver(work: Work, queue: QueueDefinition, _: Scanned | None) -> Iterable[DeadLetter]:
+    """Find what is dead, and tell what is stuck. A plain read, and three for each group."""
+    kinds = Slice(kinds=("head", "group", "hold"))
+    found = work.store.read_rows(partition_of_ledger(queue.queue_id), kinds)
+    if found.now is None:
+        return []
+    notes = work.report.queues[queue.name].notes
+    rows = {kind: [row for row in found.rows if row["kind"] == kind] for kind in kinds.kinds}
+    notes += _broken_seeks(queue, rows["hold"], found.now)
+    is_paused = any(head_of(row).paused for row in rows["head"])
+    planned: list[DeadLetter] = []
+    for row in rows["group"]:
+        group = group_of(row)
+        state = _read_state(work.store, queue, group.name, group.registered_as)
+        if state is None:
+            notes += _never_opened(queue, row, found.now)
+            continue
+        dead = find_dead(state, queue.max_deliveries)
+        # Its leases are claims, and only a redrive or a purge can tell what became of them.
+        if group.name != ADMIN_GROUP:
+            planned += [DeadLetter(queue, group.name, each) for each in dead]
+        if not is_paused:
+            notes += _overdue(queue, group.name, state)
+    return planned
+
+
+def find_dead(state: GroupState, max_deliveries: int) -> list[Slot | Waiting]:
+    """What is dead, and no reader has taken for a while. Pure.
+
+    Args:
+        state: The group; the waiting rows that are due first will do.
+        max_deliveries: The queue's limit; 0 for none.
+    """
+    late = state.now - GRACE
+    slots = [
+        slot
+        for slot in state.slots
+        if slot.monotons and slot.due_at < late and is_dead(slot.deliveries, max_deliveries)
+    ]
+    waiting = [
+        each
+        for each in state.waiting
+        if from_millis(each.due) < late
+        and (each.reason is not None or is_dead(each.deliveries, max_deliveries))
+    ]
+    return [*slots, *waiting]
+
+
+def dead_letter(store: Store, queue: QueueDefinition, group: str, dead: Slot | Waiting) -> int:
+    """Bury dead messages as a reader would. Two LWTs and a few reads; three LWTs for a slot.
+
+    Returns:
+        How many messages; 0 if a reader was faster, or they could not be copied.
+    """
+    delivery = Delivery(store, queue.queue_id, group)
+    condemned = condemn(delivery, dead) if isinstance(dead, Slot) else dead
+    return 0 if condemned is None else bury(store, queue, delivery, [condemned])
+
+
+def condemn(delivery: Delivery, slot: Slot) -> Waiting | None:
+    """Take messages from a lease that ran out for the last time. One LWT and two reads.
+
+    Returns:
+        The row that they are in then; None if the slot has changed, and others see to it.
+    """
+    try:
+        state = delivery.read()
+    except QueueStateError:
+        return None
+    token, changes = uuid4(), Changes(state)
+    dead = condemn_slot(changes, slot, token, When("due_at", "<", ServerNow()))
+
+    def went_in(slots: Sequence[Slot]) -> bool:
+        return any(each.lease == token for each in slots)
+
+    return dead if delivery.carry_out(changes.ops(), went_in=went_in) else None
+
+
+def _read_state(
+    store: Store, queue: QueueDefinition, group: str, registered_as: int
+) -> GroupState | None:
+    """None if the group has no state of its own. What comes between only makes an action fail."""
+    if registered_as not in read_registrations(store, queue.queue_id, group):
+        return None
+    delivery = Delivery(store, queue.queue_id, group)
+    try:
+        state = delivery.read()
+        return state if state.all_waiting else delivery.read(every_waiting=True)
+    except QueueStateError:
+        return None
+
+
+def _broken_seeks(queue: QueueDefinition, holds: Iterable[Row], now: datetime) -> Iterator[str]:
+    for row in holds:
+        hold = hold_of(row)
+        if (since := _since(row, now)) is not None:
+            yield (
+                f"moving group {hold.group!r} to monoton {hold.position} broke off {since}, and "
+                "keeps all messages from there on in the store; repeat it: cassieq group seek "
+                f"{queue.name} {hold.group} --to {hold.position}"
+            )
+
+
+def _never_opened(queue: QueueDefinition, group: Row, now: datetime) -> Iterator[str]:
+    if (since := _since(group, now)) is not None:
+        yield (
+            f"making group {group['name']!r} broke off {since}, and it keeps all messages from "
+            f"monoton {group['starts_at']} on in the store; start a reader of it, or delete it: "
+            f"cassieq group delete {queue.name} {group['name']}"
+        )
+
+
+def _since(row: Row, now: datetime) -> str | None:
+    """How long ago a row was written, if it is so long that its writer broke off."""
+    values: Any = row
+    begun: datetime | None = values["created_at"]
+    if begun is None:
+        return "at an unknown time"
+    return f"{_show(now - begun)} ago" if now - begun > BROKEN_OFF else None
+
+
+def _overdue(queue: QueueDefinition, group: str, state: GroupState) -> Iterator[str]:
+    """What is alive and has been due for so long that no reader can be there."""
+    late = state.now - _LEASES * queue.lease - LONGEST_BACKOFF
+    due = [
+        (slot.due_at, slot.monotons.count)
+        for slot in state.slots
+        if slot.monotons and slot.due_at < late
+    ]
+    due += [
+        (from_millis(each.due), each.monotons.count)
+        for each in state.waiting
+        if each.reason is None and from_millis(each.due) < late
+    ]
+    if not due:
+        return
+    since, count = _show(state.now - min(due)[0]), sum(count for _, count in due)
+    if group == ADMIN_GROUP:
+        yield (
+            f"a redrive broke off {since} ago with {count} dead letter(s); what became of them is "
+            f"found out by the next: cassieq dead redrive {queue.name}"
+        )
+    else:
+        yield (
+            f"{count} message(s) of group {group!r} have been due for up to {since}, and no "
+            "reader takes them; start one, or give the group up: cassieq group delete "
+            f"{queue.name} {group}"
+        )
+
+
+def _show(age: timedelta) -> str:
+    return str(timedelta(seconds=age // timedelta(seconds=1)))

@@ -1,0 +1,121 @@
+"""Retirement: versions of queues that are over go, and sinks that nobody needs any more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+from uuid import UUID
+
+from cassieq_spark.dead_letters.sinks import is_over, publishes_once
+from cassieq_spark.errors import QueueStateError
+from cassieq_spark.ledger.gate import FOR_EVER
+from cassieq_spark.ledger.read import read_blocks, read_head
+from cassieq_spark.ledger.sinks import SINKS_AT_ONCE, read_sinks
+from cassieq_spark.ledger.state import LedgerHead
+from cassieq_spark.model import QueueDefinition, QueueId, Range
+from cassieq_spark.queues import QueueRecord, Status
+from cassieq_spark.repair.actions import (
+    CloseVersions,
+    EmptyLedger,
+    ForgetSinks,
+    MarkRetired,
+    StampSinks,
+)
+from cassieq_spark.repair.plan import Action, DeleteSettled, Finalise, buckets_of, plan_clean
+from cassieq_spark.repair.work import Scanned, Work
+
+#: Buckets that one action deletes.
+_BUCKETS_AT_ONCE = 1000
+
+
+def plan_retire(work: Work, queue: QueueDefinition, _: Scanned | None) -> Iterator[Action]:
+    """Finish what a purge or a deletion has left, in the order of `mark_retired`.
+
+    One plain read of a queue where nothing is left. Each action is planned when those before it
+    are carried out, and each run begins with what is there: a crash leaves work, never a hole.
+    """
+    record = work.records[queue.name]
+    if record.status is Status.PURGING:
+        work.report.queues[queue.name].notes.append(
+            "it is being purged; if that broke off, nobody can use it until it is repeated: "
+            f"cassieq queue purge {queue.name}"
+        )
+    if record.is_gone and record.to_retire:
+        yield CloseVersions(record)
+    versions = range(record.retired + 1, record.obsolete + 1)
+    for version in versions:
+        yield from _retire(work, record, version)
+    for version in work.leftover.get(queue.name, {}):
+        if version not in versions:
+            # Retired before; a writer that knew it wrote on.
+            yield from _clean(work, record, version, frozenset())
+    if record.status is Status.ACTIVE:
+        yield from _trim_sinks(work, queue)
+
+
+def _retire(work: Work, record: QueueRecord, version: int) -> Iterator[Action]:
+    queue_id = replace(record.definition, version=version).queue_id
+    head = _read_head(work, queue_id)
+    if head is None:
+        return
+    blocks = read_blocks(work.store, queue_id, start=head.trimmed, serial=True)
+    if head.finalised < head.next:
+        yield Finalise(queue_id, head, head.next)
+    buckets = [
+        (block.block, bucket)
+        for block in blocks
+        for bucket in buckets_of(Range(0, len(block.monotons)), _bucket_size(record, head))
+    ]
+    for at in range(0, len(buckets), _BUCKETS_AT_ONCE):
+        yield DeleteSettled(queue_id, tuple(buckets[at : at + _BUCKETS_AT_ONCE]))
+    yield from _clean(work, record, version, {block.block for block in blocks})
+    yield EmptyLedger(queue_id, head.next)
+    yield MarkRetired(record.name, version)
+
+
+def _clean(
+    work: Work, record: QueueRecord, version: int, known: AbstractSet[UUID]
+) -> Iterator[Action]:
+    """Delete what a scan has found of a version: nothing can be published there (I10)."""
+    runs = work.leftover.get(record.name, {}).get(version, [])
+    queue = replace(record.definition, version=version)
+    head = _read_head(work, queue.queue_id) if runs else None
+    if head is not None:
+        queue = replace(queue, bucket_size=_bucket_size(record, head))
+        yield from plan_clean(queue, runs, fence=FOR_EVER, published=known)
+
+
+def _read_head(work: Work, queue_id: QueueId) -> LedgerHead | None:
+    """None in a dry run only: of a version that was never opened, and is not closed yet."""
+    try:
+        return read_head(work.store, queue_id, serial=True)
+    except QueueStateError:
+        return None
+
+
+def _bucket_size(record: QueueRecord, head: LedgerHead) -> int:
+    return head.bucket_size or record.definition.bucket_size
+
+
+def _trim_sinks(work: Work, queue: QueueDefinition) -> Iterator[Action]:
+    """I4, I9: not before everybody who could publish under them again has come, or is refused."""
+    rows, now = read_sinks(work.store, queue.queue_id)
+    once = [row for row in rows if publishes_once(row.name)]
+    fresh = [(row.name, row.batch_id) for row in once if row.seen_at is None]
+    for at in range(0, len(fresh), SINKS_AT_ONCE):
+        yield StampSinks(queue.queue_id, tuple(fresh[at : at + SINKS_AT_ONCE]))
+    if now is None:
+        return
+    old = [
+        row.name
+        for row in once
+        if row.seen_at is not None
+        and row.seen_at < now - work.keep_sinks
+        and is_over(work.store, row.name)
+    ]
+    if old:
+        stands = read_head(work.store, queue.queue_id, serial=True).fence
+        fence = max(stands, now - work.write_timeout)
+        for at in range(0, len(old), SINKS_AT_ONCE):
+            yield ForgetSinks(queue.queue_id, tuple(old[at : at + SINKS_AT_ONCE]), fence)

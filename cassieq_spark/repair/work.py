@@ -1,0 +1,76 @@
+"""What the steps of one sweep share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from cassieq_spark.ledger.state import LedgerHead
+from cassieq_spark.model import LedgerBlock, QueueDefinition
+from cassieq_spark.queues import QueueRecord
+from cassieq_spark.repair.audit import BRIEF, Thoroughness
+from cassieq_spark.repair.guard import Guard
+from cassieq_spark.repair.plan import Action
+from cassieq_spark.repair.report import Report
+from cassieq_spark.repair.scan import Run
+from cassieq_spark.store.protocol import Store
+
+DEFAULT_WRITE_TIMEOUT = timedelta(hours=1)
+DEFAULT_KEEP_SINKS = timedelta(days=30)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One sweep.
+
+    Attributes:
+        store: Where the queues are kept.
+        report: What was done and found so far.
+        write_timeout: The longest that a write may take.
+        guard: Asked before each part.
+        records: All queues that are or were, by name.
+        keep_sinks: How long sinks are kept that publish once.
+        thoroughness: How far the audit goes.
+        leftover: What a scan has found of versions that nobody needs any more, by name of the
+            queue and by version.
+    """
+
+    store: Store
+    report: Report
+    write_timeout: timedelta
+    guard: Guard
+    records: Mapping[str, QueueRecord]
+    keep_sinks: timedelta = DEFAULT_KEEP_SINKS
+    thoroughness: Thoroughness = BRIEF
+    leftover: dict[str, dict[int, list[Run]]] = field(default_factory=dict)
+
+    def keep(self, run: Run) -> bool:
+        """Keep what a scan has found of a version that is to be retired; False: it is not.
+
+        What a purge that is not over yet still needs, or makes, is passed over.
+        """
+        name, _, version = run.queue_id.rpartition("@")
+        record = self.records.get(name)
+        is_wanted = "retire" in self.report.steps and name in self.report.queues
+        if record is None or not is_wanted or not version.isdecimal():
+            return False
+        if int(version) > record.version:
+            return False
+        if int(version) <= record.obsolete:
+            self.leftover.setdefault(name, {}).setdefault(int(version), []).append(run)
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class Scanned:
+    """What the scan found of a queue, and what was in its ledger before: that must be in it."""
+
+    runs: Sequence[Run]
+    head: LedgerHead
+    blocks: Sequence[LedgerBlock]
+
+
+#: Plans a step for one queue, after the scan if there was one. Several queues at the same time.
+#: What comes later may be planned by what was carried out before.
+PlanStep = Callable[[Work, QueueDefinition, Scanned | None], Iterable[Action]]

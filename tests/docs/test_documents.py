@@ -1,0 +1,167 @@
+"""The documents agree with the repository: commands, links, names of tests, log records."""
+
+from __future__ import annotations
+
+import ast
+import re
+import runpy
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+import typer
+
+from cassieq_spark.cli import app
+from cassieq_spark.node.resolve import VERSION
+from cassieq_spark.repair import arguments
+from tests.docs.pages import ROOT, blocks_of, pages
+
+LANGUAGES = {"python", "sh", "console", "yaml", "mermaid", ""}
+BLOCKS = [block for page in pages() for block in blocks_of(page)]
+SHELL = [block for block in BLOCKS if block.language in {"sh", "console"}]
+#: Programs of others, whose options are theirs.
+NOT_OURS = {"pip", "printf", "cqlsh", "git", "cd", "nodetool", "export"}
+TARGETS = re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
+_LINK = re.compile(r"(?<!\\)\]\((?P<target>[^)\s]+)\)")
+_TEST_LINK = re.compile(r"\]\(\.\./(?P<path>tests/[\w/]+\.py)#(?P<name>\w+)\)")
+
+
+def _check_cassieq(words: list[str]) -> None:
+    command = typer.main.get_command(app)
+    context = command.make_context("cassieq", list(words))
+    while isinstance(command, typer.core.TyperGroup):
+        name, command, rest = command.resolve_command(
+            context, [*context._protected_args, *context.args]
+        )
+        assert command is not None, words
+        context = command.make_context(name, rest, parent=context)
+
+
+def _prose_of(page: str) -> str:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    return re.sub(r"^```.*?^```$|`[^`\n]+`", "", text, flags=re.DOTALL | re.MULTILINE)
+
+
+def _anchors_of(path: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.+)$", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    plain = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings)
+    return {heading.strip().replace(" ", "-") for heading in plain}
+
+
+def _tests_in(path: Path) -> set[str]:
+    found = set()
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            found.add(node.name)
+        elif isinstance(node, ast.Assign):
+            found |= {each.id for each in node.targets if isinstance(each, ast.Name)}
+    return found
+
+
+def test_every_block_is_of_a_known_kind():
+    assert {block.language for block in BLOCKS} <= LANGUAGES
+
+
+@pytest.mark.parametrize("page", sorted({block.page for block in SHELL}))
+def test_the_commands_of_a_page_are_real(page: str):
+    commands = [command for block in SHELL if block.page == page for command in block.commands()]
+
+    assert commands
+    for program, *words in commands:
+        if program == "cassieq":
+            _check_cassieq(words)
+        elif program == "make":
+            assert {word for word in words if "=" not in word} <= set(TARGETS), words
+        elif program in {"python", "spark-submit"}:
+            (at,) = (at for at, word in enumerate(words) if word.endswith(".py"))
+            assert (ROOT / words[at]).is_file(), words
+            if words[at] == "jobs/repair.py":
+                arguments.parse(words[at + 1 :])
+        else:
+            assert program in NOT_OURS, program
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["queue", "create", "q", "--max", "3"], ["queue", "make", "q"], ["queue", "create"]],
+    ids=" ".join,
+)
+def test_a_command_that_there_is_not_would_be_noticed(words: list[str]):
+    with pytest.raises((typer.TyperException, AssertionError)):
+        _check_cassieq(words)
+
+
+@pytest.mark.parametrize("page", pages())
+def test_every_link_leads_somewhere(page: str):
+    for found in _LINK.finditer(_prose_of(page)):
+        target = found["target"]
+        if target.startswith(("https://", "http://")):
+            continue
+        path, _, anchor = target.partition("#")
+        file = (ROOT / page).parent / path if path else ROOT / page
+        assert file.exists(), target
+        if anchor and file.suffix == ".md":
+            assert anchor in _anchors_of(file), target
+
+
+def test_every_page_is_in_the_navigation_of_the_site_once():
+    entries = re.findall(r"^ +- (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+
+    assert sorted(entries) == sorted(page.name for page in (ROOT / "docs").glob("*.md"))
+
+
+def test_the_map_of_the_rooms_has_every_room():
+    rooms = {
+        f"{each.name}/" if each.is_dir() else each.name
+        for each in (ROOT / "cassieq_spark").iterdir()
+        if (each / "__init__.py").exists() or each.suffix == ".py"
+    }
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+
+    assert {room for room in rooms - {"__init__.py"} if f"`{room}`" not in text} == set()
+
+
+def test_every_test_that_a_promise_names_exists():
+    promises = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
+    named = [(found["path"], found["name"]) for found in _TEST_LINK.finditer(promises)]
+
+    assert len(named) == promises.count("](../tests/") > 40
+    for path, name in named:
+        assert name in _tests_in(ROOT / path), f"{path}: {name}"
+
+
+def test_every_promise_names_a_test():
+    promises = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
+    tables = promises.split("\n## What is not promised")[0]
+    rows = [
+        row
+        for row in tables.splitlines()
+        if row.startswith("| ") and not row.startswith("| promise ")
+    ]
+
+    assert len(rows) > 20
+    for row in rows:
+        assert _TEST_LINK.search(row), row
+
+
+def test_the_figure_is_what_its_source_draws():
+    folder = ROOT / "docs" / "figures"
+
+    drawn = runpy.run_path(str(folder / "life.py"))["draw"]()
+
+    assert (folder / "life.svg").read_text() == drawn
+    assert ET.fromstring(drawn).tag.endswith("svg")
+
+
+def test_the_versions_that_are_told_are_those_that_tests_run_with():
+    pinned = dict(
+        line.split("==") for line in (ROOT / "constraints.txt").read_text().split() if "==" in line
+    )
+    page = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+
+    assert f"| Spark | {pinned['pyspark']} |" in page
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"| tested with | {pinned['pyspark']} | 3.11 | {VERSION} |" in readme
+    assert f"| Cassandra | {VERSION} |" in page
+    assert f"cassandra-driver {pinned['cassandra-driver']} " in page
+    assert f"pyarrow {pinned['pyarrow']} " in page

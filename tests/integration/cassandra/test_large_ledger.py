@@ -1,0 +1,68 @@
+"""A ledger of thousands of blocks, of which the sweep has trimmed most."""
+
+from __future__ import annotations
+
+from uuid import uuid1, uuid4
+
+import pytest
+
+from cassieq_spark.ledger.publish import publish
+from cassieq_spark.ledger.read import find_position, locate, read_blocks, read_head
+from cassieq_spark.ledger.sweep import finalise, trim
+from cassieq_spark.model import Draft, QueueId, Range
+from cassieq_spark.queues import create_queue
+from cassieq_spark.repair.idle import has_nothing_to_finalise
+from cassieq_spark.store.protocol import Store
+
+
+@pytest.fixture
+def queue_id(cassandra_store: Store) -> QueueId:
+    """2,500 blocks of four messages; of the first 2,000, nothing is left."""
+    store = cassandra_store
+    queue = create_queue(store, f"large-{uuid4().hex[:8]}")
+    for count in (1_500, 1_000):
+        publish(store, queue.queue_id, [Draft(uuid1(), 4) for _ in range(count)])
+    finalise(store, queue.queue_id, read_head(store, queue.queue_id), 8_002)
+    assert trim(store, queue.queue_id, finalised=8_002, below=8_000)
+    return queue.queue_id
+
+
+def test_the_head_tells_where_the_blocks_begin(cassandra_store: Store, queue_id: QueueId):
+    head = read_head(cassandra_store, queue_id, serial=True)
+
+    assert (head.trimmed, head.finalised, head.next) == (8_000, 8_002, 10_000)
+    for serial in (False, True):
+        blocks = read_blocks(cassandra_store, queue_id, start=head.trimmed, serial=serial)
+        assert [each.monotons.start for each in blocks] == list(range(8_000, 10_000, 4))
+    assert read_blocks(cassandra_store, queue_id) == blocks
+
+
+def test_what_is_left_is_found(cassandra_store: Store, queue_id: QueueId):
+    head = read_head(cassandra_store, queue_id)
+    blocks = locate(cassandra_store, queue_id, Range(8_002, 10_000))
+    (last,) = locate(cassandra_store, queue_id, Range(9_998, 10_000))
+
+    assert (len(blocks), blocks[-1]) == (500, last)
+    instant = last.published_at
+    first = next(each.monotons.start for each in blocks if each.published_at >= instant)
+    assert find_position(cassandra_store, queue_id, head, instant) == first
+    assert has_nothing_to_finalise(cassandra_store, queue_id)
+
+
+def test_a_trim_that_comes_late_changes_nothing(cassandra_store: Store, queue_id: QueueId):
+    finalise(cassandra_store, queue_id, read_head(cassandra_store, queue_id), 9_000)
+
+    assert not trim(cassandra_store, queue_id, finalised=8_002, below=8_000)
+    assert not has_nothing_to_finalise(cassandra_store, queue_id)
+    assert read_head(cassandra_store, queue_id).trimmed == 8_000
+
+
+def test_a_whole_ledger_is_read_a_thousand_blocks_at_a_time(cassandra_store: Store):
+    queue = create_queue(cassandra_store, f"whole-{uuid4().hex[:8]}")
+    drafts = [Draft(uuid1(), 4) for _ in range(2_500)]
+    publish(cassandra_store, queue.queue_id, drafts)
+
+    blocks = read_blocks(cassandra_store, queue.queue_id)
+
+    assert [each.block for each in blocks] == [each.block for each in drafts]
+    assert blocks == locate(cassandra_store, queue.queue_id, Range(0, 10_000))

@@ -1,0 +1,140 @@
+"""What a sweep does for queues that nobody reads, and that are no more, on a real Cassandra."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+import pytest
+
+from cassieq_spark.blocks import write_block
+from cassieq_spark.delivery.groups import ensure_group
+from cassieq_spark.delivery.lease import Batch, Delivery
+from cassieq_spark.delivery.plan import Wish
+from cassieq_spark.delivery.settle import Settlement, settle
+from cassieq_spark.ledger.publish import publish
+from cassieq_spark.ledger.read import read_blocks, read_head
+from cassieq_spark.ledger.sinks import read_sinks
+from cassieq_spark.model import BucketSlice, Draft, QueueDefinition, Ranges
+from cassieq_spark.options import SinkOptions
+from cassieq_spark.queues import Status, create_queue, delete_queue, read_queue, read_record
+from cassieq_spark.repair.report import Report
+from cassieq_spark.repair.scan import DriverScan
+from cassieq_spark.repair.sweep import Step, run_once
+from cassieq_spark.store.protocol import Store, partition_of_ledger
+
+NOTHING = timedelta(0)
+HOUR = timedelta(hours=1)
+LONG_AGO = -HOUR
+
+
+class Queue:
+    """A queue with a dead-letter queue, and a group."""
+
+    def __init__(self, store: Store, **settings: Any) -> None:
+        self.store = store
+        self.name = f"upkeep-{uuid4().hex[:12]}"
+        settings = {"max_deliveries": 1, "dead_letter_queue": f"{self.name}.dead"} | settings
+        self.queue = create_queue(store, self.name, bucket_size=8, chunk_size=4, **settings)
+        self.dead = read_queue(store, f"{self.name}.dead")
+        ensure_group(store, self.queue.queue_id, "g", starting="earliest")
+        self.delivery = Delivery(store, self.queue.queue_id, "g")
+
+    def publish(self, count: int, *, delay: timedelta | None = None) -> None:
+        batch = pa.record_batch({"value": pa.array([str(number) for number in range(count)])})
+        draft = write_block(self.store, self.queue, [batch], SinkOptions(queue=self.name))
+        timed = Draft(draft.block, draft.count, draft.size, delay)
+        publish(self.store, self.queue.queue_id, [timed])
+
+    def lease(self, *, length: timedelta, limit: int | None = None) -> Batch:
+        """Of a length below zero, it has run out."""
+        head = read_head(self.store, self.queue.queue_id)
+        wish = Wish(
+            held=None,
+            lease=uuid4(),
+            length=length,
+            limit=limit,
+            stop=head.next,
+            delayed_stop=head.delayed_stop,
+            prefer_fresh=True,
+        )
+        return self.delivery.ack_and_lease(wish)
+
+    def sweep(self, *steps: Step, **options: Any) -> Report:
+        return run_once(
+            self.store,
+            scan=DriverScan(self.store),
+            queues=[self.queue.name, self.dead.name],
+            steps=steps,
+            **options,
+        )
+
+    def outstanding(self) -> list[str]:
+        state = self.delivery.read(every_waiting=True)
+        return [str(each.monotons) for each in (*state.slots, *state.waiting) if each.monotons]
+
+
+def is_stored(store: Store, queue: QueueDefinition, draft_block: Any) -> bool:
+    pieces = [BucketSlice(draft_block, bucket, 0, 100) for bucket in range(3)]
+    return any(True for _ in store.read_chunks(queue.queue_id, pieces))
+
+
+def test_what_no_reader_buries_is_dead_lettered_and_its_sink_forgotten(cassandra_store: Store):
+    queue = Queue(cassandra_store)
+    queue.publish(6)
+    queue.lease(length=LONG_AGO, limit=4)
+
+    report = queue.sweep(Step.REDELIVER)
+
+    assert report.totals.dead_lettered == 4
+    assert read_head(cassandra_store, queue.dead.queue_id).next == 4
+    assert queue.outstanding() == []
+    assert queue.sweep(Step.FINALISE).totals.finalised == 4
+    assert queue.sweep(Step.RETIRE).totals.forgotten_sinks == 0, "seen for the first time"
+    forgotten = queue.sweep(Step.RETIRE, keep_sinks=NOTHING, write_timeout=NOTHING)
+    assert forgotten.totals.forgotten_sinks == 1
+    assert read_sinks(cassandra_store, queue.dead.queue_id)[0] == []
+
+
+def test_what_is_kept_for_long_enough_expires(cassandra_store: Store):
+    queue = Queue(cassandra_store, retention=timedelta(seconds=1), max_deliveries=3)
+    queue.publish(2, delay=HOUR)
+    queue.publish(10)
+    lease = queue.lease(length=HOUR, limit=3).lease
+    released = {HOUR: Ranges.parse("2-3")}
+    settle(queue.delivery, lease, Settlement(released=released))
+    queue.lease(length=LONG_AGO, limit=3)
+
+    expired, deadline = 0, time.monotonic() + 60
+    while expired < 8:
+        expired += queue.sweep(Step.EXPIRE).totals.expired
+        assert time.monotonic() < deadline, "nothing expires"
+
+    state = queue.delivery.read(every_waiting=True)
+    assert state.head.pointer == 12
+    assert queue.outstanding() == ["3-5", "0-2"], "what is leased and what is delayed"
+
+
+@pytest.mark.parametrize("anew", [True, False])
+def test_a_deleted_queue_goes_as_a_whole(cassandra_store: Store, *, anew: bool):
+    queue = Queue(cassandra_store)
+    queue.publish(20)
+    queue.lease(length=HOUR, limit=5)
+    (block,) = read_blocks(cassandra_store, queue.queue.queue_id)
+    delete_queue(cassandra_store, queue.name, force=True)
+    if anew:
+        create_queue(cassandra_store, queue.name)
+
+    report = queue.sweep(Step.RETIRE)
+
+    assert report.totals.retired_versions == 1
+    assert not is_stored(cassandra_store, queue.queue, block.block)
+    ledger = partition_of_ledger(queue.queue.queue_id)
+    (row,) = cassandra_store.read_rows(ledger, serial=True).rows
+    assert (row["kind"], row["next"], row["finalised"]) == ("head", 20, 20)
+    record = read_record(cassandra_store, queue.name, serial=True)
+    assert record is not None
+    assert (record.status, record.retired) == (Status.ACTIVE if anew else Status.DELETED, 1)

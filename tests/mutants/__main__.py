@@ -1,0 +1,75 @@
+"""Hunt every mutant: python -m tests.mutants [--seconds N] [--jobs N] [--seed N] [NAME ...]."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from rich.console import Console
+from rich.table import Table
+
+from tests.mutants.catalogue import MUTANTS
+from tests.mutants.hunt import Outcome, copy, hunt, package_of, run
+from tests.mutants.mutant import PACKAGE, ROOT, Mutant
+
+_WIDTH = 160
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Hunt, print what was caught by which test, and return 1 if something was not."""
+    parser = argparse.ArgumentParser(prog="tests.mutants", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="only these")
+    parser.add_argument("--seconds", type=int, default=60, help="processor time for each")
+    parser.add_argument("--jobs", type=int, default=2, help="mutants at a time")
+    parser.add_argument("--seed", type=int, default=0, help="of the tests")
+    given = parser.parse_args(arguments)
+    chosen = [each for each in MUTANTS if not given.names or each.name in given.names]
+    if unknown := set(given.names) - {each.name for each in chosen}:
+        parser.error(f"there is no mutant {min(unknown)!r}")
+    console, within = Console(width=_WIDTH), timedelta(seconds=given.seconds)
+    # All of them from one copy: whoever works on the files meanwhile does not matter.
+    with TemporaryDirectory(prefix="original-") as folder:
+        original = copy(ROOT, Path(folder))
+        if complaint := _check(original, chosen, seed=given.seed, within=within):
+            console.print(complaint, markup=False)
+            return 1
+        seek = partial(hunt, original=original, seed=given.seed, within=within)
+        outcomes = []
+        with ThreadPoolExecutor(given.jobs) as pool:
+            for outcome in pool.map(seek, chosen):
+                outcomes.append(outcome)
+                caught = "caught" if outcome.test else "SURVIVED"
+                console.print(f"{caught:8} {outcome.seconds:5.0f}s  {outcome.mutant.name}")
+    console.print(_table(outcomes))
+    return int(any(each.test is None for each in outcomes))
+
+
+def _check(
+    original: Path, chosen: Sequence[Mutant], *, seed: int, within: timedelta
+) -> str | None:
+    """What is wrong with the tests themselves: they must pass, on the copy."""
+    found = package_of(original)
+    if found != original / PACKAGE:
+        return f"the tests of {original} import {found}: nothing would be mutated"
+    tests = sorted({name for each in chosen for name in each.tests})
+    done = run(original, tests, "dev", seed=seed, within=within)
+    return done.stdout if done.returncode else None
+
+
+def _table(outcomes: Sequence[Outcome]) -> Table:
+    table = Table("mutant", "breaks", "caught by", "seconds", "because", title="Mutants")
+    for each in outcomes:
+        test = each.test or "[bold red]nothing[/]"
+        because = each.why.replace("[", r"\[")[:60]
+        table.add_row(each.mutant.name, each.mutant.breaks, test, f"{each.seconds:.0f}", because)
+    return table
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,131 @@
+"""Looking for a mutant: the tests run on a copy of everything, in a temporary folder."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tests.mutants.mutant import PACKAGE, Mutant
+
+_COPIED = (PACKAGE, "tests")
+_LEFT_OUT = shutil.ignore_patterns("__pycache__", "integration", ".hypothesis")
+_FAILED = re.compile(r"^FAILED tests/property/(\S+)", re.MULTILINE)
+_WHY = re.compile(r"^E +(?:[\w.]*\.)?(\w+(?:Error|Exception)\b.*)$", re.MULTILINE)
+_WORDS = re.compile(r"""['"]([^'"]+)['"]\)?$""")
+_TESTS_FAILED = 1
+#: What takes so many times longer than its processor time allows hangs.
+_HANGS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the tests made of a mutant.
+
+    Attributes:
+        mutant: Which.
+        seconds: How long they took.
+        test: The one that failed; None if none did, within the time allowed.
+        why: What it said.
+    """
+
+    mutant: Mutant
+    seconds: float
+    test: str | None
+    why: str
+
+
+def hunt(mutant: Mutant, original: Path, *, seed: int, within: timedelta) -> Outcome:
+    """Run the tests that are to find a mutant until one fails, or the time is over."""
+    with TemporaryDirectory(prefix="mutant-") as folder:
+        root = copy(original, Path(folder))
+        mutant.apply(root)
+        begun = time.monotonic()
+        try:
+            done = run(root, mutant.tests, "mutants", seed=seed, within=within)
+        except subprocess.TimeoutExpired:
+            return Outcome(mutant, time.monotonic() - begun, None, "")
+        seconds = time.monotonic() - begun
+    if done.returncode in (0, -signal.SIGXCPU, -signal.SIGKILL):
+        return Outcome(mutant, seconds, None, "")
+    failed = _FAILED.search(done.stdout)
+    if done.returncode != _TESTS_FAILED or failed is None:
+        raise RuntimeError(f"mutant {mutant.name!r}: no test could run:\n{done.stdout}")
+    whys = _WHY.findall(done.stdout)
+    return Outcome(mutant, seconds, failed[1], _in_short(whys[-1]) if whys else "")
+
+
+def _in_short(why: str) -> str:
+    """The words that an assertion ends with, or all that an error says."""
+    words = _WORDS.search(why)
+    return words[1] if words else why
+
+
+def copy(original: Path, root: Path) -> Path:
+    """Copy the package, and the tests that need no service."""
+    for name in _COPIED:
+        shutil.copytree(original / name, root / name, ignore=_LEFT_OUT)
+    shutil.copy(original / "pyproject.toml", root)
+    return root
+
+
+def run(
+    root: Path, tests: Sequence[str], profile: str, *, seed: int, within: timedelta
+) -> subprocess.CompletedProcess[str]:
+    """Run property tests of a copy, with the package of that copy.
+
+    Args:
+        root: Where the copy is.
+        tests: Files under ``tests/property``.
+        profile: Of Hypothesis.
+        seed: Of Hypothesis.
+        within: Processor time, so that a busy machine does not matter.
+
+    Raises:
+        subprocess.TimeoutExpired: They hang.
+    """
+    environment = os.environ | {
+        "HYPOTHESIS_PROFILE": profile,
+        # Its first folder wins, before the package that is installed.
+        "PYTHONPATH": str(root),
+        # A mutated file may be as old and as long as the one that was compiled.
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    options = ["-q", "-x", "--show-capture=no", "-p", "no:randomly", "-p", "no:cacheprovider"]
+    longest = _HANGS * within
+    options += ["-o", f"timeout={longest.total_seconds():.0f}", f"--hypothesis-seed={seed}"]
+    files = [f"tests/property/{name}" for name in tests]
+    limited = f'ulimit -t {within.total_seconds():.0f}; exec "$@"'
+    return subprocess.run(
+        ["sh", "-c", limited, "sh", sys.executable, "-m", "pytest", *options, *files],
+        cwd=root,
+        env=environment,
+        timeout=longest.total_seconds(),
+        check=False,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+
+
+def package_of(root: Path) -> Path:
+    """Which package the tests of a copy import."""
+    program = f"import {PACKAGE}; print({PACKAGE}.__file__)"
+    found = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=root,
+        env=os.environ | {"PYTHONPATH": str(root)},
+        check=True,
+        text=True,
+        stdout=subprocess.PIPE,
+    )
+    return Path(found.stdout.strip()).parent

@@ -1,0 +1,39 @@
+"""What a mutant is: one exact text of one source file, replaced."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = "cassieq_spark"
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """A bug on purpose, which the tests of a machine must find.
+
+    Attributes:
+        name: Says what is wrong, in a few words.
+        breaks: Which promise, or invariant of docs/design.md section 8.
+        file: Path within the package.
+        text: What is replaced; occurs once in the file.
+        by: What it is replaced by.
+        tests: Files under ``tests/property`` that are to find it.
+    """
+
+    name: str
+    breaks: str
+    file: str
+    text: str
+    by: str
+    tests: tuple[str, ...] = ("test_queue_machine.py",)
+
+    def read(self, root: Path = ROOT) -> str:
+        """The source file as it is."""
+        return (root / PACKAGE / self.file).read_text(encoding="utf-8")
+
+    def apply(self, root: Path) -> None:
+        """Mutate the file below another root."""
+        mutated = self.read(root).replace(self.text, self.by)
+        (root / PACKAGE / self.file).write_text(mutated, encoding="utf-8")

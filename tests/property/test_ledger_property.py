@@ -1,0 +1,136 @@
+"""A ledger amid publishes and sweeps that break off: whatever is asked of it, the answer is right.
+
+Also that no read begins among deleted rows, through which Cassandra would have to wade.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cassieq_spark.errors import OutcomeUnknownError
+from cassieq_spark.ledger import read
+from cassieq_spark.ledger.publish import publish
+from cassieq_spark.ledger.read import (
+    find_position,
+    locate,
+    read_block_at,
+    read_block_of,
+    read_blocks,
+    read_head,
+)
+from cassieq_spark.ledger.sweep import finalise, trim
+from cassieq_spark.model import LedgerBlock, Range
+from cassieq_spark.store.memory import MemoryStore
+from cassieq_spark.store.protocol import partition_of_ledger
+from tests.support.builders import make_drafts, make_queue
+from tests.support.dry_store import DryStore
+from tests.support.faults import FakeClock, Fault, TroubledStore
+
+#: Seconds.
+CLOCKS_APART = 60
+FAULTS = st.none() | st.sampled_from([Fault.REQUEST_LOST, Fault.ANSWER_LOST])
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _small_pages() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(read, "_BLOCKS_AT_ONCE", 3)
+        yield
+
+
+@dataclass
+class World:
+    """A ledger, and all that was ever published to it."""
+
+    clock: FakeClock = field(default_factory=FakeClock)
+    blocks: list[LedgerBlock] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.now = self.clock.now
+        self.dry = DryStore(MemoryStore(self.clock))
+        self.store = TroubledStore(self.dry)
+        self.queue_id = make_queue(self.store).queue_id
+
+    def publish(self, counts: list[int], skew: timedelta, fault: Fault | None) -> None:
+        self.clock.now = self.now + skew
+        drafts = make_drafts(counts, self.clock.now)
+        self.store.fault = fault
+        published = publish(self.store, self.queue_id, drafts).monotons
+        assert published is not None
+        start = published.start
+        for draft in drafts:
+            monotons = Range(start, start + draft.count)
+            self.blocks.append(LedgerBlock(monotons, draft.block, self.clock.now))
+            start = monotons.stop
+
+    def sweep(self, part: float, fault: Fault | None, *, breaks_off: bool) -> None:
+        head = read_head(self.store, self.queue_id)
+        floor = head.finalised + int((head.next - head.finalised) * part)
+        assert finalise(self.store, self.queue_id, head, floor)
+        done = [each for each in self.alive if each.monotons.stop <= floor]
+        if breaks_off or not done:
+            return
+        self.store.fault = fault
+        with suppress(OutcomeUnknownError):
+            trim(self.store, self.queue_id, finalised=floor, below=done[-1].monotons.stop)
+
+    @property
+    def alive(self) -> list[LedgerBlock]:
+        """Those whose rows nobody has deleted."""
+        deleted = self.dry.deleted(partition_of_ledger(self.queue_id))
+        return [each for each in self.blocks if each.monotons.start not in deleted]
+
+    def check(self, wanted: Range, instant: datetime) -> None:
+        store, queue_id, alive = self.store, self.queue_id, self.alive
+        head = read_head(store, queue_id)
+        assert head.trimmed == max(
+            (each.monotons.stop for each in self.blocks if each not in alive), default=0
+        )
+        assert read_blocks(store, queue_id, start=head.trimmed) == alive
+        for each in self.blocks:
+            found = read_block_at(store, queue_id, each.monotons.start)
+            assert found == (each if each in alive else None)
+        wanted = Range(head.finalised, head.next) & wanted
+        holders = [each for each in alive if each.monotons & wanted]
+        assert locate(store, queue_id, wanted) == holders
+        assert locate(store, queue_id, wanted, limit=2) == holders[:3]
+        for monoton in range(wanted.start, wanted.stop):
+            found = read_block_of(store, queue_id, monoton)
+            assert found is not None
+            assert monoton in found.monotons
+        later = (each.monotons.start for each in alive if each.published_at >= instant)
+        assert find_position(store, queue_id, head, instant) == next(later, head.next)
+
+
+@given(st.data())
+def test_a_ledger_answers_as_if_it_were_a_list_and_never_reads_what_was_trimmed(
+    data: st.DataObject,
+):
+    world = World()
+    for _ in range(data.draw(st.integers(1, 8), label="steps")):
+        world.now += timedelta(seconds=data.draw(st.integers(0, 40), label="time passes"))
+        if data.draw(st.booleans(), label="publish"):
+            world.publish(
+                data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=9), label="counts"),
+                timedelta(seconds=data.draw(st.integers(0, CLOCKS_APART), label="clock ahead")),
+                data.draw(FAULTS, label="fault"),
+            )
+        else:
+            world.sweep(
+                data.draw(st.floats(0, 1), label="part"),
+                data.draw(FAULTS, label="fault"),
+                breaks_off=data.draw(st.booleans(), label="breaks off"),
+            )
+        start = data.draw(st.integers(0, 60), label="start")
+        since = data.draw(st.integers(-5, 400), label="instant")
+        world.check(
+            Range(start, start + data.draw(st.integers(0, 60), label="length")),
+            FakeClock().now + timedelta(seconds=since),
+        )

@@ -1,0 +1,92 @@
+"""``cassieq`` as a shell runs it, and every command that it has."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+from unittest.mock import patch
+
+from typer.main import get_command
+
+from cassieq_spark import cli
+
+_ARGUMENTS = {
+    "queue": "orders",
+    "name": "orders",
+    "group": "billing",
+    "monoton": "5",
+    "user": "sweep",
+    "role": "sweeper",
+    "values": "hello",
+}
+_REQUIRED = {"to": "--to latest", "group": "--group billing"}
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended."""
+
+    code: object
+    out: str
+    err: str
+
+
+def cassieq(*arguments: str) -> Ended:
+    """Run it in this process, without a terminal."""
+    out, err = io.TextIOWrapper(io.BytesIO()), io.TextIOWrapper(io.BytesIO())
+    code: object = None
+    with (
+        patch.object(sys, "argv", ["cassieq", *arguments]),
+        patch.object(sys, "stdin", io.StringIO()),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
+        try:
+            cli.main()
+        except SystemExit as ended:
+            code = ended.code
+    return Ended(code, _text(out), _text(err))
+
+
+def commands() -> dict[str, Any]:
+    """Every command by the words that run it."""
+    return dict(_commands(get_command(cli.app), ()))
+
+
+def options_of(command: Any) -> set[str]:
+    """The options that a command has."""
+    return {name for param in command.params for name in param.opts}
+
+
+def likely_words(name: str, command: Any) -> list[str]:
+    """The command with arguments that could be right, for queue ``orders``."""
+    params = command.params
+    given = [_ARGUMENTS[each.name] for each in params if each.param_type_name == "argument"]
+    needed = [
+        word
+        for each in params
+        if each.param_type_name == "option" and each.required
+        for word in _REQUIRED[each.name].split()
+    ]
+    needed += ["--lease-seconds", "60"] * (name == "queue alter")
+    return [*name.split(), *given, *needed]
+
+
+def _commands(command: Any, path: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
+    inner = getattr(command, "commands", None)
+    if inner is None:
+        yield " ".join(path), command
+        return
+    for name, each in inner.items():
+        yield from _commands(each, (*path, name))
+
+
+def _text(stream: io.TextIOWrapper) -> str:
+    stream.flush()
+    buffer: Any = stream.buffer
+    text: str = buffer.getvalue().decode()
+    return text

@@ -1,0 +1,205 @@
+"""What holds for every command: JSON, help, and errors without a stack trace."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cassieq_spark import __version__
+from cassieq_spark.cli import documentation as page
+from tests.support.command_line import cassieq, commands, likely_words, options_of
+
+DOCS = Path(__file__).parents[3] / "docs" / "cli.md"
+COMMANDS = commands()
+#: They print no result: one serves figures until it is stopped, the other shows them.
+WITHOUT_RESULT = {"exporter", "top"}
+NOWHERE = ["--contact-points", "127.0.0.1:1"]
+
+
+CONNECTING = [
+    name
+    for name, each in COMMANDS.items()
+    if "--contact-points" in options_of(each) and name not in WITHOUT_RESULT
+]
+
+
+@pytest.mark.parametrize("name", COMMANDS.keys() - WITHOUT_RESULT)
+def test_a_command_prints_json_if_asked(name: str):
+    assert "--json" in options_of(COMMANDS[name])
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_says_what_it_does_and_what_its_options_are_for(name: str):
+    command = COMMANDS[name]
+
+    assert command.help
+    assert [each.name for each in command.params if not (each.help or each.hidden)] == []
+
+
+@pytest.mark.parametrize("name", CONNECTING)
+def test_without_a_cluster_a_command_says_so_in_one_line(name: str):
+    ended = cassieq(*likely_words(name, COMMANDS[name]), *NOWHERE)
+
+    assert (ended.code, ended.out) == (1, "")
+    assert ended.err.startswith("cassieq: no node answers at 127.0.0.1:1")
+    assert ended.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (["--contact-points", "host:port"], "contact point 'host:port' is not valid"),
+        (["--keyspace", "No-Such"], "keyspace 'No-Such' is not valid"),
+        (["--consistency", "ONE"], "ONE"),
+        (["--password", "env:NOPE"], "a password without a user name"),
+        ([*NOWHERE, "--username", "anna", "--password", "env:CASSIEQ_NO_SUCH"], "NO_SUCH"),
+        ([*NOWHERE, "--ssl-ca-file", "/nowhere.pem"], "/nowhere.pem"),
+        (["--secure-connect-bundle", "/nowhere.zip"], "/nowhere.zip"),
+    ],
+)
+def test_what_is_wrong_with_the_way_to_the_cluster_is_one_line(options: list[str], complaint: str):
+    ended = cassieq("queue", "list", *options)
+
+    assert (ended.code, ended.out) == (1, "")
+    assert ended.err.startswith("cassieq: ")
+    assert complaint in ended.err
+    assert ended.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_an_option_that_there_is_not_is_wrong_usage(name: str):
+    ended = cassieq(*likely_words(name, COMMANDS[name]), "--colour", "red")
+
+    assert (ended.code, ended.out) == (2, "")
+    assert "--colour" in ended.err
+    assert "Traceback" not in ended.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ("queue create", "Missing argument"),
+        ("queue create orders --chunk-size many", "--chunk-size"),
+        ("queue create orders --max-deliveries -1", "--max-deliveries"),
+        ("queue frobnicate", "frobnicate"),
+        ("dead show orders first", "monoton"),
+        ("group seek orders billing", "--to"),
+        ("node up --nodes 9", "--nodes"),
+        ("put orders --file /no/such/file", "/no/such/file"),
+        ("receive orders", "--group"),
+        ("repair history --limit 0", "--limit"),
+        ("schema grants everybody me", "everybody"),
+        ("queue list --port 0", "--port"),
+    ],
+)
+def test_what_can_not_be_a_value_is_wrong_usage(arguments: str, complaint: str):
+    ended = cassieq(*arguments.split())
+
+    assert (ended.code, ended.out) == (2, "")
+    assert complaint in ended.err
+    assert "Traceback" not in ended.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ("queue create orders --retention soon", "--retention must be a duration"),
+        ("queue create orders --drop-dead --dead-letter-queue x", "--dead-letter-queue goes"),
+        ("queue alter orders", "nothing to alter"),
+        ("queue alter orders --bucket-size 10", "bucket size and chunk size can't be altered"),
+        ("group create orders billing --from noon", "--from must be"),
+        ("group seek orders billing --to noon", "--to must be"),
+        ("dead redrive orders --rate fast", "--rate must be messages per time"),
+        ("dead list orders --since tomorrow", "--since must be an instant"),
+        ("dead list orders --since 1h --until 2h", "--since 1h is not before --until 2h"),
+        ("put orders", "give messages to put"),
+        ("put orders hello --header colour", "--header must be name=value"),
+        ("put orders hello --delay soon", "--delay must be a duration"),
+        ("receive orders --group g --wait soon", "--wait must be a duration"),
+        ("receive orders --group g --keep --release", "exclude each other"),
+        ("peek orders --from noon", "--from must be"),
+        ("node up --data-dir /proc/no/such", "/proc/no/such"),
+    ],
+)
+def test_what_contradicts_itself_is_told_in_one_line_before_anything_is_asked(
+    arguments: str, complaint: str
+):
+    ended = cassieq(*arguments.split())
+
+    assert (ended.code, ended.out) == (1, "")
+    assert complaint in ended.err
+    assert ended.err.count("\n") == 1
+
+
+def test_a_real_process_says_nothing_but_that_line():
+    done = subprocess.run(
+        [sys.executable, "-m", "cassieq_spark.cli", "queue", "list", *NOWHERE],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("cassieq: no node answers")
+    assert done.stderr.count("\n") == 1
+
+
+def test_the_version_is_told():
+    ended = cassieq("--version")
+
+    assert (ended.code, ended.out) == (0, f"cassieq {__version__}\n")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_can_be_taught_to_complete(shell: str, tmp_path: Path):
+    home = os.environ | {
+        "HOME": str(tmp_path),
+        "XDG_CONFIG_HOME": str(tmp_path),
+        "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1",
+    }
+
+    done = subprocess.run(
+        [sys.executable, "-m", "cassieq_spark.cli", "--install-completion", shell],
+        capture_output=True,
+        text=True,
+        env=home,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    scripts = [path.read_text() for path in tmp_path.rglob("*") if path.is_file()]
+    assert any("_CASSIEQ_COMPLETE" in script for script in scripts)
+
+
+def test_the_shell_is_told_what_there_is():
+    asks = {"_CASSIEQ_COMPLETE": "complete_bash", "COMP_WORDS": "cassieq queue pu"}
+
+    done = subprocess.run(
+        [sys.executable, "-m", "cassieq_spark.cli"],
+        capture_output=True,
+        text=True,
+        env=os.environ | asks | {"COMP_CWORD": "2"},
+        check=False,
+    )
+
+    assert done.stdout.split() == ["purge"]
+
+
+def test_the_docs_are_what_the_commands_say():
+    assert DOCS.read_text(encoding="utf-8") == page.documentation(), (
+        "run: python -m cassieq_spark.cli.documentation > docs/cli.md"
+    )
+
+
+def test_the_docs_have_every_command_and_every_option():
+    text = page.documentation()
+
+    for name, command in COMMANDS.items():
+        assert f"\n## cassieq {name}" in text
+        shown = [each for each in command.params if not each.hidden and each.name != "help"]
+        options = [option.strip() for each in shown for option in each.opts if option.strip()]
+        assert [each for each in options if each.startswith("-") and each not in text] == []

@@ -1,0 +1,68 @@
+"""Nobody who reads blocks comes across rows that the sweep has trimmed."""
+
+from __future__ import annotations
+
+import pytest
+
+from cassieq_spark.ledger.read import find_position, read_block_of, read_blocks, read_head
+from cassieq_spark.options import SourceOptions
+from cassieq_spark.source.view_rows import read_view
+from cassieq_spark.stats import queue_stats
+from cassieq_spark.store.protocol import partition_of_ledger
+from tests.support.dry_store import DryStore
+from tests.unit.repair.swept_queue import WRITE_TIMEOUT, SweptQueue
+
+
+class TrimmedQueue(SweptQueue):
+    """Five blocks, of which a sweep has trimmed three; the fourth is settled in part."""
+
+    def __init__(self) -> None:
+        super().__init__("orders")
+        self.store = DryStore(self.store)
+        self.blocks = self.publish(4, 4, 4, 4, 4)
+        self.settle("billing", 14)
+        self.sweep()
+
+
+@pytest.fixture
+def queue() -> TrimmedQueue:
+    queue = TrimmedQueue()
+    assert queue.store.deleted(partition_of_ledger(queue.queue_id)) == [0, 4, 8]
+    return queue
+
+
+def test_a_read_that_would_is_refused(queue: TrimmedQueue):
+    with pytest.raises(AssertionError, match=r"wades through \[0, 4, 8\]"):
+        read_blocks(queue.store, queue.queue_id)
+    with pytest.raises(AssertionError, match=r"wades through \[0, 4\]"):
+        read_block_of(queue.store, queue.queue_id, 5)
+
+
+def test_sweeps_do_not(queue: TrimmedQueue):
+    queue.sweep()
+    queue.write(3)
+    queue.store.delete_buckets(queue.queue_id, [(queue.blocks[4], 0)])
+    queue.clock.advance(2 * WRITE_TIMEOUT)
+    report = queue.sweep()
+
+    assert report.totals.garbage_blocks == 1
+    assert not report.is_whole
+
+    queue.settle("billing", 6)
+    assert queue.sweep().totals.trimmed_blocks == 2
+    assert queue.sweep().totals.trimmed_blocks == 0
+
+
+def test_figures_and_views_do_not(queue: TrimmedQueue):
+    (billing,) = queue_stats(queue.store, queue.queue_id).groups
+    blocks = read_view(queue.store, SourceOptions(queue="orders", view="blocks"))
+
+    assert billing.depth == 6
+    assert [(start, stop) for _, start, stop, *_ in blocks] == [(12, 16), (16, 20)]
+
+
+def test_leases_and_positions_do_not(queue: TrimmedQueue):
+    head = read_head(queue.store, queue.queue_id)
+
+    assert find_position(queue.store, queue.queue_id, head, queue.definition.created_at) == 12
+    assert sum(each.monotons.count for each in queue.consume("billing").leased) == 6

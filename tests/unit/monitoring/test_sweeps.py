@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from cassieq_spark.monitoring.sweeps import LastRuns
+from cassieq_spark.repair.history import PastRun
+from cassieq_spark.repair.report import Outcome
+
+
+def make_run(
+    epoch: int, *steps: str, outcome: Outcome = Outcome.DONE, problems: tuple[str, ...] = ()
+) -> PastRun:
+    begun_at = datetime(2026, 11, 20, tzinfo=UTC)
+    return PastRun(epoch, "host:1", begun_at, outcome, steps, problems=problems)
+
+
+def test_each_step_has_the_last_run_that_took_it():
+    whole, small = make_run(1, "finalise", "audit"), make_run(2, "finalise")
+
+    found = LastRuns().after([small, whole])
+
+    assert found.done == {"finalise": small, "audit": whole}
+
+
+def test_what_is_known_stays_known_when_only_later_runs_are_read():
+    whole, small = make_run(1, "finalise", "audit"), make_run(2, "finalise")
+
+    assert LastRuns().after([whole]).after([small]) == LastRuns().after([whole, small])
+
+
+def test_runs_that_did_not_come_to_their_end_are_no_success():
+    done = make_run(1, "audit")
+    others = [Outcome.RUNNING, Outcome.FAILED, Outcome.STOPPED, Outcome.BROKEN_OFF]
+    later = [make_run(2 + at, "audit", outcome=outcome) for at, outcome in enumerate(others)]
+
+    assert LastRuns().after([done, *later]).done == {"audit": done}
+
+
+def test_a_run_that_ended_counts_although_it_was_read_while_it_ran():
+    running, done = make_run(1, "audit", outcome=Outcome.RUNNING), make_run(1, "audit")
+
+    assert LastRuns().after([running]).after([done]).done == {"audit": done}
+
+
+def test_a_run_that_was_stopped_hides_no_problem_found_before():
+    found = make_run(1, "audit", problems=("q: messages [0, 3) are missing",))
+    stopped = make_run(2, "audit", outcome=Outcome.STOPPED)
+    failed = make_run(3, "audit", outcome=Outcome.FAILED, problems=("StoreError: no",))
+
+    assert LastRuns().after([found, stopped]).judged == {"audit": found}
+    assert LastRuns().after([found, stopped, failed]).judged == {"audit": failed}
+    assert LastRuns().after([found, stopped, failed, make_run(4, "audit")]).judged == {
+        "audit": make_run(4, "audit")
+    }

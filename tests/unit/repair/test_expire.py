@@ -1,0 +1,475 @@
+from __future__ import annotations
+
+import logging
+from collections.abc import Set as AbstractSet
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from cassieq_spark.delivery.groups import delete_group, ensure_group, seek_group
+from cassieq_spark.delivery.lease import Batch
+from cassieq_spark.delivery.settle import Settlement, settle
+from cassieq_spark.errors import QueueStateError
+from cassieq_spark.ledger.publish import publish
+from cassieq_spark.ledger.read import read_groups, read_head
+from cassieq_spark.model import Draft, Ranges
+from cassieq_spark.queues import create_queue
+from cassieq_spark.repair import expire as expire_module
+from cassieq_spark.repair.expire import EXPIRED, expire
+from cassieq_spark.repair.report import Counts, Report
+from cassieq_spark.repair.scan import DriverScan
+from cassieq_spark.repair.sweep import Step, run_once
+from cassieq_spark.store import race
+from cassieq_spark.store.protocol import Store, partition_of_delivery
+from cassieq_spark.testing.stores import CountingStore
+from tests.support.builders import LEASE, make_clocked_store, make_drafts, make_group, make_wish
+from tests.support.faults import Fault, TroubledStore
+
+HOUR = timedelta(hours=1)
+RETENTION = 10 * HOUR
+MOMENT = timedelta(milliseconds=1)
+
+
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(race, "_LONGEST_PAUSE", 0.0)
+
+
+class Scene:
+    """Queue ``q``, which keeps messages for ten hours, and group ``g``."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.memory, self.clock = make_clocked_store()
+        self.store = TroubledStore(self.memory)
+        settings = {"lease": LEASE, "retention": RETENTION} | settings
+        self.queue = create_queue(self.memory, "q", bucket_size=8, chunk_size=4, **settings)
+        self.queue_id = self.queue.queue_id
+        self.delivery = make_group(self.memory, self.queue_id)
+
+    def publish(self, *counts: int, delay: timedelta | None = None) -> None:
+        drafts = make_drafts(counts, self.clock.now)
+        delayed = [Draft(each.block, each.count, 0, delay) for each in drafts]
+        publish(self.memory, self.queue_id, delayed)
+
+    def take(self, **changes: Any) -> Batch:
+        head = read_head(self.memory, self.queue_id)
+        wish = {"stop": head.next, "delayed_stop": head.delayed_stop} | changes
+        return self.delivery.ack_and_lease(make_wish(**wish))
+
+    def taken(self, **changes: Any) -> str:
+        return ",".join(str(each.monotons) for each in self.take(**changes).leased)
+
+    def expire(self, store: Store | None = None) -> int:
+        (group,) = read_groups(self.memory, self.queue_id)
+        return expire(store or self.store, self.queue, group)
+
+    def sweep(self, *steps: Step, store: Store | None = None, **options: Any) -> Report:
+        store = store or self.store
+        return run_once(store, scan=DriverScan(store), steps=steps or (Step.EXPIRE,), **options)
+
+    @property
+    def outstanding(self) -> list[str]:
+        state = self.delivery.read(every_waiting=True)
+        return [str(each.monotons) for each in (*state.slots, *state.waiting) if each.monotons]
+
+    @property
+    def pointer(self) -> int:
+        return self.delivery.read().head.pointer
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+def test_what_was_never_offered_expires_by_block(scene: Scene):
+    scene.publish(3, 2)
+    scene.clock.advance(HOUR)
+    scene.publish(4)
+    scene.clock.advance(RETENTION - HOUR)
+    assert scene.expire() == 0, "kept for as long as that, not less"
+
+    scene.clock.advance(MOMENT)
+
+    assert scene.expire() == 5
+    assert scene.pointer == 5
+    assert scene.taken() == "5-9"
+
+
+def test_a_block_that_was_offered_in_part_expires_from_there(scene: Scene):
+    scene.publish(6)
+    batch = scene.take(limit=2)
+    scene.clock.advance(RETENTION + MOMENT)
+    scene.delivery.extend(batch.lease, [each.slot for each in batch.leased], by=LEASE)
+
+    assert scene.expire() == 4
+    assert (scene.pointer, scene.outstanding) == (6, ["0-2"])
+
+
+def test_leases_that_run_are_left_alone_and_those_that_ran_out_are_not(scene: Scene):
+    scene.publish(6)
+    scene.take(limit=2)
+    scene.clock.advance(RETENTION)
+    scene.take(limit=2, prefer_fresh=True)
+
+    assert scene.expire() == 0
+    scene.clock.advance(MOMENT)
+
+    assert scene.expire() == 4
+    assert scene.outstanding == ["2-4"]
+
+
+def test_waiting_rows_go_once_all_of_them_is_too_old(scene: Scene):
+    scene.publish(2)
+    scene.clock.advance(HOUR)
+    scene.publish(2)
+    lease = scene.take().lease
+    released = {HOUR: Ranges.parse("0-1"), 20 * HOUR: Ranges.parse("1-3")}
+    settle(scene.delivery, lease, Settlement(released=released, acked=Ranges.parse("3-4")))
+    scene.clock.advance(RETENTION - HOUR + MOMENT)
+
+    assert scene.expire() == 1
+    assert scene.outstanding == ["1-3"]
+    scene.clock.advance(HOUR)
+    assert scene.expire() == 2
+    assert scene.outstanding == []
+
+
+def test_more_rows_than_one_compare_and_set_takes_go_one_after_another(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(expire_module, "_ROWS_AT_ONCE", 2)
+    scene.publish(7)
+    lease = scene.take().lease
+    released = {each * HOUR: Ranges.parse(f"{each}-{each + 1}") for each in range(7)}
+    settle(scene.delivery, lease, Settlement(released=released))
+    for _ in range(5):
+        scene.publish(1, delay=30 * HOUR)
+        scene.clock.advance(MOMENT)
+    scene.publish(1)
+    scene.clock.advance(RETENTION + HOUR)
+
+    assert scene.expire() == 7
+    assert scene.pointer == 7, "the delayed ones make more rows than fit, and hide the last"
+
+
+def test_what_is_delayed_waits_as_if_a_reader_had_stepped_over_it(scene: Scene):
+    scene.publish(2, delay=15 * HOUR)
+    scene.publish(3)
+    scene.publish(2, delay=12 * HOUR)
+    scene.clock.advance(RETENTION + MOMENT)
+
+    assert scene.expire() == 3
+    assert scene.outstanding == ["5-7", "0-2"]
+    assert scene.pointer == 7
+    scene.clock.advance(2 * HOUR)
+    assert scene.taken() == "5-7"
+    scene.clock.advance(3 * HOUR)
+    assert scene.taken(prefer_fresh=True) == "0-2"
+
+
+def test_delayed_messages_are_kept_from_the_time_when_they_are_visible(scene: Scene):
+    scene.publish(2, delay=5 * HOUR)
+    scene.clock.advance(RETENTION + 5 * HOUR)
+    assert scene.expire() == 0
+
+    scene.clock.advance(MOMENT)
+
+    assert scene.expire() == 2
+
+
+def test_delayed_messages_alone_make_no_rows(scene: Scene):
+    scene.publish(2, delay=50 * HOUR)
+    scene.clock.advance(RETENTION + MOMENT)
+    store = CountingStore(scene.store)
+
+    assert scene.expire(store) == 0
+    assert (store.cas_count, scene.pointer) == (0, 0)
+
+
+def test_what_is_dead_is_left_to_be_dead_lettered():
+    scene = Scene(max_deliveries=1)
+    scene.publish(4)
+    lease = scene.take(max_deliveries=1).lease
+    settle(scene.delivery, lease, Settlement(rejected={"bad": Ranges.parse("0-1")}))
+    scene.clock.advance(RETENTION + MOMENT)
+
+    assert scene.expire() == 0
+    assert scene.outstanding == ["1-4", "0-1"]
+
+
+def test_in_a_strictly_ordered_queue_what_expired_counts_as_settled():
+    scene = Scene(strict_fifo=True)
+    scene.publish(2)
+    scene.clock.advance(RETENTION + MOMENT)
+    scene.publish(2)
+
+    scene.expire()
+
+    assert scene.taken(strict=True) == "2-4"
+
+
+def test_a_queue_that_keeps_messages_for_ever_costs_nothing():
+    scene = Scene(retention=None)
+    scene.publish(3)
+    scene.clock.advance(10_000 * HOUR)
+    store = CountingStore(scene.memory)
+
+    report = scene.sweep(store=store)
+
+    assert report.totals == Counts()
+    assert (store.cas_count, store.read_count, store.serial_read_count) == (0, 0, 0)
+
+
+def test_where_nothing_is_too_old_it_costs_a_few_reads(scene: Scene):
+    scene.publish(*[1] * 5)
+    store = CountingStore(scene.memory)
+
+    scene.sweep(store=store)
+
+    assert (store.read_count, store.serial_read_count, store.cas_count) == (1 + 4, 3, 0)
+
+
+def test_many_blocks_expire_in_one_compare_and_set(scene: Scene, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(expire_module, "_BLOCKS_READ", 3)
+    for _ in range(4):
+        scene.publish(*[1] * 5)
+    scene.clock.advance(RETENTION + MOMENT)
+    scene.publish(1)
+    store = CountingStore(scene.store)
+
+    assert scene.expire(store) == 20
+    assert store.cas_count == 1
+
+
+def test_it_is_told_loudly(scene: Scene, caplog: pytest.LogCaptureFixture):
+    scene.publish(3)
+    scene.clock.advance(RETENTION + MOMENT)
+
+    with caplog.at_level(logging.WARNING):
+        report = scene.sweep()
+
+    assert report.totals.expired == 3
+    (problem,) = report.problems()
+    assert problem.startswith("q: 3 message(s) have expired")
+    (told,) = [each for each in caplog.records if getattr(each, "action", None) == EXPIRED]
+    assert (told.levelno, told.group, told.count) == (  # type: ignore[attr-defined]
+        logging.WARNING,
+        "g",
+        3,
+    )
+
+
+def test_a_dry_run_only_tells(scene: Scene):
+    scene.publish(3)
+    scene.clock.advance(RETENTION + MOMENT)
+    store = CountingStore(scene.store)
+
+    report = scene.sweep(store=store, dry_run=True)
+
+    assert report.queues["q"].planned == ["let 3 message(s) of group 'g' expire"]
+    assert (store.cas_count, scene.pointer) == (0, 0)
+
+
+def test_what_has_expired_is_deleted_in_the_same_sweep(scene: Scene):
+    scene.publish(3)
+    scene.clock.advance(RETENTION + MOMENT)
+
+    report = scene.sweep(Step.EXPIRE, Step.FINALISE)
+
+    assert (report.totals.expired, report.totals.finalised) == (3, 3)
+
+
+# -- others at the same time ----------------------------------------------------------------------
+
+CALLS = 12
+
+
+class Busy(Scene):
+    """Of ten old messages two wait, two were leased by one who died, six were never offered."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.publish(10)
+        lease = self.take(limit=2).lease
+        settle(self.delivery, lease, Settlement(released={HOUR: Ranges.parse("0-2")}))
+        self.held = self.take(limit=2).lease
+        self.clock.advance(RETENTION + MOMENT)
+
+    def check(self, *, given: AbstractSet[int] = frozenset()) -> None:
+        """Everything is settled but what a reader was given."""
+        state = self.delivery.read(every_waiting=True)
+        rows = (*state.slots, *state.waiting)
+        parts = [part for row in rows for part in row.monotons]
+        assert {at for part in parts for at in range(part.start, part.stop)} == given
+        assert state.head.pointer == 10
+
+
+@pytest.mark.parametrize("fault", Fault)
+@pytest.mark.parametrize("after", range(CALLS))
+def test_a_lost_answer_is_resolved(fault: Fault, after: int):
+    busy = Busy()
+
+    def lose() -> None:
+        busy.store.fault = fault
+
+    busy.store.interrupt(lose, after=after)
+
+    count = busy.expire()
+    busy.store.calm()
+    busy.store.arrive()
+
+    assert count == 10
+    busy.check()
+    assert busy.expire() == 0
+
+
+@pytest.mark.parametrize("after", range(CALLS))
+@pytest.mark.parametrize("fresh", [True, False])
+def test_a_reader_that_was_faster_keeps_what_it_got(after: int, *, fresh: bool):
+    busy = Busy()
+    given: list[Batch] = []
+    busy.store.interrupt(lambda: given.append(busy.take(limit=2, prefer_fresh=fresh)), after=after)
+
+    count = busy.expire()
+    busy.store.calm()
+
+    got = {
+        at
+        for batch in given
+        for each in batch.leased
+        for part in each.monotons
+        for at in range(part.start, part.stop)
+    }
+    busy.check(given=got)
+    assert count == 10 - len(got)
+
+
+@pytest.mark.parametrize("after", range(CALLS))
+def test_a_reader_that_settles_late_settles_what_it_still_has(after: int):
+    busy = Busy()
+    settled: list[int] = []
+
+    def settle_late() -> None:
+        acked = Settlement(acked=Ranges.parse("2-4"))
+        settled.append(settle(busy.delivery, busy.held, acked).count)
+
+    busy.store.interrupt(settle_late, after=after)
+
+    count = busy.expire()
+    busy.store.calm()
+
+    busy.check()
+    assert count + sum(settled) == 10
+
+
+@pytest.mark.parametrize("after", range(CALLS))
+def test_a_reader_that_extends_its_lease_late_keeps_what_it_still_has(after: int):
+    busy = Busy()
+    (slot,) = busy.delivery.read().held_by(busy.held)
+    extended: list[bool] = []
+
+    def extend() -> None:
+        extended.append(busy.delivery.extend(busy.held, [slot.number], by=LEASE))
+
+    busy.store.interrupt(extend, after=after)
+
+    count = busy.expire()
+    busy.store.calm()
+
+    kept = {2, 3} if extended == [True] else set()
+    busy.check(given=kept)
+    assert count == 10 - len(kept)
+
+
+@pytest.mark.parametrize("after", range(CALLS))
+def test_what_is_published_meanwhile_stays(after: int):
+    busy = Busy()
+    busy.store.interrupt(lambda: busy.publish(5), after=after)
+
+    assert busy.expire() == 10
+
+    busy.store.calm()
+    busy.check()
+
+
+@pytest.mark.parametrize("after", range(CALLS))
+def test_a_group_that_is_moved_meanwhile_is_where_it_was_moved_to(after: int):
+    busy = Busy()
+    busy.publish(5)
+    moved = []
+
+    def move() -> None:
+        moved.append(seek_group(busy.memory, busy.queue_id, "g", 12, force=True))
+
+    busy.store.interrupt(move, after=after)
+
+    busy.expire()
+    busy.store.calm()
+
+    state = busy.delivery.read(every_waiting=True)
+    assert state.head.pointer == (12 if moved else 10)
+    assert state.floor == state.head.pointer
+
+
+@pytest.mark.parametrize("after", range(CALLS))
+@pytest.mark.parametrize("anew", [True, False])
+def test_a_group_that_is_removed_meanwhile_is_not_brought_back(after: int, *, anew: bool):
+    busy = Busy()
+    (group,) = read_groups(busy.memory, busy.queue_id)
+    removed = []
+
+    def remove() -> None:
+        removed.append(delete_group(busy.memory, busy.queue_id, "g", force=True))
+        if anew:
+            ensure_group(busy.memory, busy.queue_id, "g", starting="earliest")
+
+    busy.store.interrupt(remove, after=after)
+
+    expire(busy.store, busy.queue, group)
+    busy.store.calm()
+
+    if removed and anew:
+        assert busy.pointer == 0, "another registration is left alone"
+    elif removed:
+        assert not busy.memory.read_rows(partition_of_delivery(busy.queue_id, "g")).rows
+
+
+@pytest.mark.parametrize("after", range(CALLS))
+def test_another_sweep_at_the_same_time_lets_nothing_expire_twice(after: int):
+    busy = Busy()
+    others: list[int] = []
+    busy.store.interrupt(lambda: others.append(busy.expire(busy.memory)), after=after)
+
+    count = busy.expire()
+    busy.store.calm()
+
+    assert count + sum(others) == 10
+    busy.check()
+
+
+@pytest.mark.parametrize("after", range(20))
+def test_blocks_that_another_sweep_trims_meanwhile_are_no_hole(after: int):
+    busy = Busy()
+
+    def overtake() -> None:
+        busy.expire(busy.memory)
+        busy.sweep(Step.FINALISE, store=busy.memory)
+
+    busy.store.interrupt(overtake, after=after)
+
+    busy.sweep(Step.EXPIRE)
+    busy.store.calm()
+    busy.sweep(Step.EXPIRE)
+
+    busy.check()
+
+
+def test_of_a_group_that_is_gone_nothing_expires(scene: Scene):
+    (group,) = read_groups(scene.memory, scene.queue_id)
+    delete_group(scene.memory, scene.queue_id, "g")
+
+    assert expire(scene.store, scene.queue, group) == 0
+    with pytest.raises(QueueStateError):
+        scene.delivery.read()

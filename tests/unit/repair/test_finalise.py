@@ -1,0 +1,123 @@
+"""Finalising in parts comes to the same as all at once, and can be broken off between them."""
+
+from __future__ import annotations
+
+import pytest
+
+from cassieq_spark.delivery.groups import ensure_group
+from cassieq_spark.ledger.read import read_head
+from cassieq_spark.repair import finalise as finalise_module
+from cassieq_spark.repair.guard import Guard
+from cassieq_spark.repair.report import Counts, Outcome
+from cassieq_spark.repair.sweep import Step
+from cassieq_spark.store.protocol import Partition, Store
+from tests.support.faults import Fault, TroubledStore
+from tests.unit.repair.swept_queue import SweptQueue
+
+COUNTS = (3, 9, 1, 4, 6, 2, 5)
+
+
+def make_queue(settled: int) -> SweptQueue:
+    queue = SweptQueue()
+    queue.publish(*COUNTS)
+    queue.settle("billing", settled)
+    return queue
+
+
+class LosingStore(TroubledStore):
+    """Something becomes of the compare-and-set that comes after so many others."""
+
+    def __init__(self, store: Store, fault: Fault, after: int) -> None:
+        super().__init__(store, self._count)
+        self._faults = [fault, *[None] * after]
+        self._count(None)
+
+    def _count(self, _: Partition | None) -> None:
+        self.fault = self._faults.pop() if self._faults else None
+
+
+@pytest.fixture
+def _two_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(finalise_module, "BLOCKS_AT_ONCE", 2)
+
+
+@pytest.mark.parametrize("settled", range(sum(COUNTS) + 1))
+@pytest.mark.parametrize("at_once", [1, 2, 3, 7])
+def test_parts_come_to_the_same_as_all_at_once(
+    monkeypatch: pytest.MonkeyPatch, settled: int, at_once: int
+):
+    whole, parts = make_queue(settled), make_queue(settled)
+    expected = whole.sweep(Step.FINALISE).totals
+
+    monkeypatch.setattr(finalise_module, "BLOCKS_AT_ONCE", at_once)
+
+    assert parts.sweep(Step.FINALISE).totals == expected
+    assert expected.finalised == settled
+    assert parts.finalised == settled
+    assert len(parts.buckets()) == len(whole.buckets())
+    assert len(parts.ledger_blocks()) == len(whole.ledger_blocks())
+    assert read_head(parts.store, parts.queue_id) == read_head(whole.store, whole.queue_id)
+
+
+@pytest.mark.usefixtures("_two_at_once")
+def test_a_dry_run_tells_of_every_part_and_changes_nothing():
+    queue = make_queue(18)
+    before = queue.buckets()
+
+    planned = queue.sweep(Step.FINALISE, dry_run=True).queues["orders"].planned
+
+    assert [line for line in planned if line.startswith("finalise")] == [
+        "finalise monotons [0, 12)",
+        "finalise monotons [12, 17)",
+        "finalise monotons [17, 18)",
+    ]
+    assert [line for line in planned if line.startswith("trim")] == [
+        "trim 2 block(s) below monoton 12 from the ledger",
+        "trim 2 block(s) below monoton 17 from the ledger",
+    ]
+    assert (queue.finalised, queue.buckets()) == (0, before)
+
+
+@pytest.mark.usefixtures("_two_at_once")
+def test_a_group_that_comes_between_two_parts_is_owed_what_is_left():
+    queue = make_queue(30)
+
+    def register(_: Partition) -> None:
+        if queue.finalised == 12 and len(queue.ledger_blocks()) == 5:
+            ensure_group(queue.store, queue.queue_id, "late", starting="earliest")
+
+    totals = queue.sweep(Step.FINALISE, store=TroubledStore(queue.store, register)).totals
+
+    assert queue.finalised == 12
+    assert totals.postponed == 1
+    assert len(queue.ledger_blocks()) == 5
+    assert queue.sweep(Step.FINALISE).totals == Counts()
+
+
+@pytest.mark.usefixtures("_two_at_once")
+@pytest.mark.parametrize("looks", range(1, 14))
+def test_a_sweep_that_is_told_to_stop_does_so_between_two_parts(looks: int):
+    queue = make_queue(30)
+    left = iter(range(looks))
+
+    report = queue.sweep(
+        Step.FINALISE, guard=Guard(is_wanted=lambda: next(left, None) is not None)
+    )
+
+    assert report.outcome is Outcome.STOPPED
+    assert queue.finalised in {0, 12, 17, 25, 30}
+    queue.sweep()
+    assert (queue.finalised, queue.buckets(), queue.ledger_blocks()) == (30, set(), [])
+
+
+@pytest.mark.usefixtures("_two_at_once")
+@pytest.mark.parametrize("fault", [Fault.REQUEST_LOST, Fault.ANSWER_LOST])
+@pytest.mark.parametrize("after", range(8))
+def test_whatever_answer_is_lost_the_next_run_goes_on(fault: Fault, after: int):
+    queue = make_queue(30)
+    store = LosingStore(queue.store, fault, after)
+
+    assert queue.sweep(Step.FINALISE, store=store).totals.postponed == 1
+    queue.sweep(Step.FINALISE)
+
+    assert (queue.finalised, queue.buckets(), queue.ledger_blocks()) == (30, set(), [])

@@ -1,0 +1,501 @@
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from cassieq_spark.delivery.groups import ensure_group
+from cassieq_spark.errors import OptionError, QueueStateError
+from cassieq_spark.ledger.decide import place_hold
+from cassieq_spark.ledger.publish import publish
+from cassieq_spark.ledger.read import read_blocks, read_groups, read_head, read_last_batch
+from cassieq_spark.ledger.sinks import read_sinks
+from cassieq_spark.model import Draft, QueueDefinition, QueueId, SinkBatch
+from cassieq_spark.queues import (
+    Status,
+    create_queue,
+    delete_queue,
+    purge_queue,
+    read_queue,
+    read_record,
+)
+from cassieq_spark.repair.report import Counts, Report
+from cassieq_spark.repair.scan import DriverScan
+from cassieq_spark.repair.sweep import Step, run_once
+from cassieq_spark.store import race
+from cassieq_spark.store.protocol import Store, partition_of_ledger
+from cassieq_spark.store.tables import Table
+from cassieq_spark.testing.stores import CountingStore
+from tests.support.builders import make_drafts
+from tests.support.faults import Fault, TroubledStore, make_block_id
+from tests.unit.dead_letters.test_burial import Scene as Burial
+from tests.unit.repair.swept_queue import SweptQueue, chunks_of
+
+DAY = timedelta(days=1)
+MOMENT = timedelta(milliseconds=1)
+
+
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(race, "_LONGEST_PAUSE", 0.0)
+
+
+class Scene(SweptQueue):
+    """Queue ``orders`` with three blocks, one of which no ledger knows, a sink, and two groups."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.trouble = TroubledStore(self.store)
+        self.publish(6, 10)
+        self.write(5)
+        batch = SinkBatch("app:loader", 7)
+        publish(self.store, self.queue_id, make_drafts([2], self.clock.now + MOMENT), batch=batch)
+        self.register("idle")
+        self.consume("billing", 3)
+
+    def retire(self, *steps: Step, **options: Any) -> Report:
+        return self.sweep(*(steps or (Step.CLEAN, Step.RETIRE)), **options)
+
+    def check_gone(self, *versions: int) -> None:
+        """Nothing is left of them but the heads of their ledgers, and one row of each group."""
+        gone = {QueueId(f"orders@{version}") for version in versions}
+        assert not [row for row in self.store.scan(Table.CHUNK) if row["queue_id"] in gone]
+        for queue_id in gone:
+            (row,) = self.store.read_rows(partition_of_ledger(queue_id)).rows
+            assert row["kind"] == "head"
+            head = read_head(self.store, queue_id)
+            assert head.is_closed
+            assert head.finalised == head.next
+
+    @property
+    def status(self) -> tuple[Status, int]:
+        record = read_record(self.store, "orders")
+        assert record is not None
+        return record.status, record.retired
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+def test_a_deleted_queue_goes_as_a_whole(scene: Scene):
+    delete_queue(scene.store, "orders", force=True)
+
+    report = scene.retire()
+
+    scene.check_gone(1)
+    assert scene.status == (Status.DELETED, 1)
+    assert report.totals.retired_versions == 1
+    assert report.foreign == {}
+    assert create_queue(scene.store, "orders").version == 2
+
+
+def test_without_a_scan_what_the_ledger_knows_goes_and_the_next_scan_finds_the_rest(scene: Scene):
+    delete_queue(scene.store, "orders", force=True)
+
+    scene.retire(Step.RETIRE)
+
+    assert scene.status == (Status.DELETED, 1)
+    assert len({block for block, _ in scene.buckets()}) == 1
+    report = scene.retire()
+    scene.check_gone(1)
+    assert (report.totals.garbage_blocks, report.totals.retired_versions) == (1, 0)
+
+
+def test_a_version_that_was_purged_goes_and_the_one_that_follows_stays(scene: Scene):
+    purge_queue(scene.store, "orders", force=True)
+    queue = read_queue(scene.store, "orders")
+    (draft,) = make_drafts([3], scene.clock.now + MOMENT)
+    scene.store.write_chunks(queue.queue_id, draft.block, chunks_of(3))
+    publish(scene.store, queue.queue_id, [draft])
+
+    report = scene.sweep()
+
+    scene.check_gone(1)
+    assert scene.status == (Status.ACTIVE, 1)
+    assert report.is_whole
+    assert report.foreign == {}
+    assert {block for block, _ in scene.buckets()} == {draft.block}
+    assert [group.name for group in read_groups(scene.store, queue.queue_id)] == [
+        "billing",
+        "idle",
+    ]
+    assert read_last_batch(scene.store, queue.queue_id, "app:loader") == 7
+
+
+def test_the_hold_of_a_seek_that_broke_off_goes_as_well(scene: Scene):
+    (group, _) = read_groups(scene.store, scene.queue_id)
+    hold = place_hold(read_head(scene.store, scene.queue_id), group, 5)
+    assert scene.store.cas(partition_of_ledger(scene.queue_id), hold)
+    delete_queue(scene.store, "orders", force=True)
+
+    scene.retire()
+
+    scene.check_gone(1)
+
+
+def test_many_versions_go_in_order(scene: Scene):
+    for _ in range(3):
+        purge_queue(scene.store, "orders", force=True)
+    delete_queue(scene.store, "orders", force=True)
+
+    report = scene.retire()
+
+    scene.check_gone(1, 2, 3, 4)
+    assert report.totals.retired_versions == 4
+
+
+def test_a_writer_that_goes_on_after_its_version_is_retired_leaves_no_chunks(scene: Scene):
+    delete_queue(scene.store, "orders", force=True)
+    scene.retire()
+    scene.write(5)
+
+    report = scene.retire()
+
+    scene.check_gone(1)
+    assert report.totals.garbage_blocks == 1
+
+
+def test_a_deletion_that_broke_off_is_finished(scene: Scene):
+    scene.trouble.interrupt(crash, after=4)
+    with suppress(Crash):
+        delete_queue(scene.trouble, "orders", force=True)
+    assert scene.status[0] is Status.DELETING
+    assert not read_head(scene.store, scene.queue_id).is_closed
+
+    scene.retire()
+
+    scene.check_gone(1)
+    with pytest.raises(QueueStateError, match="was deleted"):
+        scene.publish(3)
+
+
+def test_a_purge_that_broke_off_is_told_and_what_it_needs_stays(scene: Scene):
+    scene.trouble.interrupt(crash, after=12)
+    with suppress(Crash):
+        purge_queue(scene.trouble, "orders", force=True)
+    assert scene.status[0] is Status.PURGING
+    before = scene.buckets()
+
+    report = scene.sweep()
+
+    assert scene.buckets() == before
+    (problem,) = report.problems()
+    assert problem.endswith("until it is repeated: cassieq queue purge orders")
+    purge_queue(scene.store, "orders")
+    groups = read_groups(scene.store, read_queue(scene.store, "orders").queue_id)
+    assert [group.name for group in groups] == ["billing", "idle"]
+
+
+def test_where_nothing_is_left_it_costs_one_read(scene: Scene):
+    store = CountingStore(scene.store)
+
+    assert scene.retire(Step.RETIRE, store=store).totals == Counts()
+    assert (store.read_count, store.serial_read_count, store.cas_count) == (1, 0, 0)
+    delete_queue(scene.store, "orders", force=True)
+    scene.retire()
+    store.reset()
+
+    report = scene.retire(Step.RETIRE, store=store)
+
+    assert report.queues == {}
+    assert (store.read_count, store.serial_read_count, store.cas_count) == (0, 0, 0)
+
+
+def test_a_dry_run_only_tells(scene: Scene):
+    delete_queue(scene.store, "orders", force=True)
+    store, before = CountingStore(scene.store), scene.buckets()
+
+    report = scene.retire(store=store, dry_run=True)
+
+    *planned, garbage, empty, retire = report.queues["orders"].planned
+    assert planned == [
+        "close what is left of the deleted queue, if anything",
+        "finalise monotons [0, 18)",
+        "delete 6 settled bucket(s) of 3 block(s)",
+    ]
+    assert garbage.startswith("delete 2 bucket(s) of unpublished block")
+    assert (empty, retire) == ("empty the ledger of orders@1", "retire orders@1")
+    assert (store.cas_count, scene.buckets()) == (0, before)
+
+
+def test_a_queue_that_is_not_swept_is_not_retired(scene: Scene):
+    create_queue(scene.store, "others")
+    delete_queue(scene.store, "orders", force=True)
+    before = scene.buckets()
+
+    scene.retire(queues=["others"])
+
+    assert scene.buckets() == before
+    assert scene.status == (Status.DELETING, 0)
+    scene.retire(queues=["orders"])
+    scene.check_gone(1)
+    with pytest.raises(QueueStateError, match="there is no queue 'orders'; there are: others"):
+        scene.retire(queues=["orders"])
+
+
+def test_where_versions_are_not_retired_their_blocks_are_told(scene: Scene):
+    delete_queue(scene.store, "orders", force=True)
+
+    assert scene.sweep(Step.CLEAN).foreign == {"orders@1": 3}
+
+
+# -- trouble --------------------------------------------------------------------------------------
+
+CALLS = 40
+
+
+class Crash(BaseException):
+    """The process is no more: nothing may catch it."""
+
+
+def crash() -> None:
+    raise Crash
+
+
+@pytest.mark.parametrize("after", range(CALLS))
+def test_wherever_it_breaks_off_the_next_run_goes_on(scene: Scene, after: int):
+    purge_queue(scene.store, "orders", force=True)
+    delete_queue(scene.store, "orders", force=True)
+    scene.trouble.interrupt(crash, after=after)
+
+    with suppress(Crash):
+        scene.retire(store=scene.trouble)
+    scene.trouble.calm()
+    scene.retire()
+
+    scene.check_gone(1, 2)
+    assert scene.status == (Status.DELETED, 2)
+
+
+@pytest.mark.parametrize("fault", Fault)
+@pytest.mark.parametrize("after", range(CALLS))
+def test_whatever_answer_is_lost_the_next_run_goes_on(scene: Scene, fault: Fault, after: int):
+    delete_queue(scene.store, "orders", force=True)
+
+    def lose() -> None:
+        scene.trouble.fault = fault
+
+    scene.trouble.interrupt(lose, after=after)
+
+    scene.retire(store=scene.trouble)
+    scene.trouble.calm()
+    scene.trouble.arrive()
+    scene.retire()
+
+    scene.check_gone(1)
+    assert scene.status == (Status.DELETED, 1)
+
+
+@pytest.mark.parametrize("after", range(CALLS))
+def test_a_queue_that_is_made_anew_meanwhile_is_left_alone(scene: Scene, after: int):
+    delete_queue(scene.store, "orders", force=True)
+    made: list[QueueDefinition] = []
+    (draft,) = make_drafts([3], scene.clock.now + MOMENT)
+
+    def create() -> None:
+        queue = create_queue(scene.store, "orders", bucket_size=8, chunk_size=2)
+        ensure_group(scene.store, queue.queue_id, "g", starting="earliest")
+        scene.store.write_chunks(queue.queue_id, draft.block, chunks_of(3))
+        publish(scene.store, queue.queue_id, [draft])
+        made.append(queue)
+
+    scene.trouble.interrupt(create, after=after)
+
+    scene.retire(store=scene.trouble)
+    scene.trouble.calm()
+    scene.retire()
+
+    scene.check_gone(1)
+    for queue in made:
+        assert scene.status == (Status.ACTIVE, 1)
+        assert [each.block for each in read_blocks(scene.store, queue.queue_id)] == [draft.block]
+        assert scene.buckets() == {(draft.block, 0)}
+        assert len(read_groups(scene.store, queue.queue_id)) == 1
+
+
+@pytest.mark.parametrize("after", range(CALLS))
+def test_two_sweeps_at_once_retire_it_once(scene: Scene, after: int):
+    delete_queue(scene.store, "orders", force=True)
+    scene.trouble.interrupt(lambda: scene.retire() and None, after=after)
+
+    scene.retire(store=scene.trouble)
+    scene.trouble.calm()
+
+    scene.check_gone(1)
+    assert scene.status == (Status.DELETED, 1)
+
+
+@pytest.mark.parametrize("before_call", range(24))
+def test_a_purge_whose_version_is_retired_meanwhile_still_comes_to_its_end(
+    scene: Scene, before_call: int
+):
+    """The purge sleeps; another one finishes it, and the sweep retires what it was reading."""
+
+    def overtake() -> None:
+        purge_queue(scene.store, "orders", force=True)
+        scene.retire()
+
+    scene.trouble.interrupt(overtake, after=before_call)
+
+    purge_queue(scene.trouble, "orders", force=True)
+    scene.trouble.calm()
+
+    queue = read_queue(scene.store, "orders")
+    assert [each.name for each in read_groups(scene.store, queue.queue_id)] == ["billing", "idle"]
+    assert read_last_batch(scene.store, queue.queue_id, "app:loader") == 7
+
+
+# -- sinks ----------------------------------------------------------------------------------------
+
+
+class Sinks(Burial):
+    """One burial, whose messages are finalised; and sinks that publish again and again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bury()
+        for name in ("app:loader", "query:stream"):
+            publish(
+                self.memory,
+                self.target.queue_id,
+                make_drafts([1], self.clock.now + MOMENT),
+                batch=SinkBatch(name, 3),
+            )
+        self.delivery.ack_and_lease(self.wish(held=None, limit=None))
+        self.sweep(Step.FINALISE)
+
+    def sweep(self, *steps: Step, store: Store | None = None, **options: Any) -> Report:
+        store = store or self.store
+        return run_once(store, scan=DriverScan(store), steps=steps or (Step.RETIRE,), **options)
+
+    def names(self) -> list[str]:
+        rows, _ = read_sinks(self.memory, self.target.queue_id)
+        return [row.name.partition(":")[0] for row in rows]
+
+
+@pytest.fixture
+def sinks() -> Sinks:
+    return Sinks()
+
+
+def test_the_sink_of_a_burial_goes_thirty_days_after_it_was_seen(sinks: Sinks):
+    sinks.sweep()
+    assert sinks.names() == ["app", "dead", "query"]
+    sinks.clock.advance(30 * DAY)
+    sinks.sweep()
+    assert sinks.names() == ["app", "dead", "query"]
+    sinks.clock.advance(MOMENT)
+
+    report = sinks.sweep()
+
+    assert sinks.names() == ["app", "query"]
+    assert report.totals == Counts(forgotten_sinks=1)
+
+
+def test_it_stays_while_its_messages_could_come_again():
+    fresh = Burial()
+    fresh.bury()
+    for _ in range(2):
+        fresh.clock.advance(400 * DAY)
+        run_once(fresh.memory, scan=DriverScan(fresh.memory), steps=[Step.RETIRE])
+
+    rows, _ = read_sinks(fresh.memory, fresh.target.queue_id)
+
+    assert len(rows) == 1
+
+
+def test_who_has_written_before_and_publishes_after_it_is_refused(sinks: Sinks):
+    """I9: it had looked for the sink before the other published, and sleeps since."""
+    block = make_block_id(sinks.clock.now)
+    rows, _ = read_sinks(sinks.memory, sinks.target.queue_id)
+    (name,) = (row.name for row in rows if row.name.startswith("dead:"))
+    sinks.sweep()
+    sinks.clock.advance(31 * DAY)
+    sinks.sweep()
+    before = len(sinks.copies())
+
+    with pytest.raises(Exception, match="fence"):
+        publish(sinks.memory, sinks.target.queue_id, [Draft(block, 6)], batch=SinkBatch(name, 0))
+
+    assert len(sinks.copies()) == before
+
+
+@pytest.mark.parametrize("fault", Fault)
+@pytest.mark.parametrize("days", [0, 31])
+def test_a_lost_answer_about_sinks_is_left_to_the_next_run(sinks: Sinks, fault: Fault, days: int):
+    if days:
+        sinks.sweep()
+        sinks.clock.advance(days * DAY)
+    sinks.store.fault = fault
+
+    report = sinks.sweep()
+    sinks.store.arrive()
+    sinks.sweep()
+    sinks.clock.advance(31 * DAY)
+    sinks.sweep()
+
+    assert report.totals.postponed == 1
+    assert sinks.names() == ["app", "query"]
+
+
+@pytest.mark.parametrize("after", range(12))
+def test_of_two_sweeps_that_see_it_for_the_first_time_the_first_counts(sinks: Sinks, after: int):
+    seen: list[datetime] = []
+
+    def see() -> None:
+        sinks.sweep(store=sinks.memory)
+        seen.append(sinks.clock.now)
+        sinks.clock.advance(DAY)
+
+    first = sinks.clock.now
+    sinks.store.interrupt(see, after=after)
+
+    sinks.sweep()
+
+    rows, _ = read_sinks(sinks.memory, sinks.target.queue_id)
+    assert [row.seen_at for row in rows] == [None, first, None]
+    assert seen in ([], [first])
+
+
+@pytest.mark.parametrize("after", range(12))
+def test_two_sweeps_at_once_forget_it_once(sinks: Sinks, after: int):
+    sinks.sweep()
+    sinks.clock.advance(31 * DAY)
+    others: list[int] = []
+    sinks.store.interrupt(
+        lambda: others.append(sinks.sweep(store=sinks.memory).totals.forgotten_sinks),
+        after=after,
+    )
+
+    report = sinks.sweep()
+
+    assert report.totals.forgotten_sinks + sum(others) == 1
+    assert sinks.names() == ["app", "query"]
+
+
+def test_sinks_are_kept_for_as_long_as_asked_but_not_shorter_than_a_write(sinks: Sinks):
+    hour = timedelta(hours=1)
+    sinks.sweep()
+    sinks.clock.advance(2 * hour + MOMENT)
+
+    with pytest.raises(OptionError, match="keep_sinks must be as long as a write may take"):
+        sinks.sweep(keep_sinks=2 * hour, write_timeout=3 * hour)
+    sinks.sweep(keep_sinks=2 * hour, write_timeout=hour)
+
+    assert sinks.names() == ["app", "query"]
+    assert read_head(sinks.memory, sinks.target.queue_id).fence == sinks.clock.now - hour
+
+
+def test_a_dry_run_forgets_none(sinks: Sinks):
+    sinks.sweep()
+    sinks.clock.advance(31 * DAY)
+    store = CountingStore(sinks.memory)
+
+    report = sinks.sweep(store=store, dry_run=True)
+
+    assert report.queues["q.dead"].planned == ["forget 1 sink(s) that publish once"]
+    assert store.cas_count == 0

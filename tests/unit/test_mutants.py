@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import ast
+from collections import Counter
+
+import pytest
+
+from tests.mutants.catalogue import MUTANTS
+from tests.mutants.mutant import ROOT, Mutant
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_the_text_of_a_mutant_occurs_once_in_its_file(mutant: Mutant):
+    assert mutant.read().count(mutant.text) == 1
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_a_mutant_is_another_program_that_can_be_read(mutant: Mutant):
+    source = mutant.read()
+
+    mutated = source.replace(mutant.text, mutant.by)
+
+    assert ast.dump(ast.parse(mutated)) != ast.dump(ast.parse(source))
+
+
+def test_every_invariant_has_its_mutant():
+    assert {f"I{number}" for number in range(1, 11)} <= {each.breaks for each in MUTANTS}
+
+
+def test_no_two_mutants_have_one_name():
+    assert max(Counter(each.name for each in MUTANTS).values()) == 1
+
+
+def test_the_tests_that_are_to_find_a_mutant_exist():
+    wanted = {name for each in MUTANTS for name in each.tests}
+
+    assert all((ROOT / "tests" / "property" / name).is_file() for name in wanted)
