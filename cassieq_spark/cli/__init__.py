@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -10,7 +11,9 @@ from rich.console import Console
 
 from cassieq_spark import __version__
 from cassieq_spark.cli import dead, exporter, group, messages, node, queue, repair, schema, top
+from cassieq_spark.cli.connection import configured
 from cassieq_spark.errors import CassieqError
+from cassieq_spark.options.file import VARIABLE
 
 app = typer.Typer(
     name="cassieq",
@@ -45,8 +48,20 @@ def cassieq(
             "--version", help="Print the version.", is_eager=True, callback=_show_version
         ),
     ] = False,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            help="File with settings, as conf/cassieq.toml; options go before them.",
+            envvar=VARIABLE,
+            show_default=False,
+        ),
+    ] = None,
+    context: typer.Context,
 ) -> None:
     """A durable work queue on Apache Cassandra for Spark."""
+    del version
+    if config is not None:
+        context.default_map = configured(config, context.command)
 
 
 def main() -> None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from cassieq_spark.options.file import CASSANDRA, REPAIR, read_settings
+from cassieq_spark.repair.arguments import OWN
 from cassieq_spark.store.connection import (
     DEFAULT_CONTACT_POINTS,
     DEFAULT_KEYSPACE,
@@ -45,6 +48,25 @@ def with_connection(command: Callable[..., None]) -> Callable[..., None]:
     )
     del vars(run)["__wrapped__"]
     return run
+
+
+def configured(path: Path, command: Any) -> dict[str, Any]:
+    """The defaults of a command, and of those below it, that a file of settings makes.
+
+    Raises:
+        OptionError: The file can't be read, or has a setting that is none.
+    """
+    names = [name.replace("_", "-") for name in inspect.signature(_connection).parameters]
+    # The repair job reads the rest.
+    settings = read_settings(path, {CASSANDRA: names, REPAIR: OWN})[CASSANDRA]
+    return _defaults({name.replace("-", "_"): it for name, it in settings.items()}, command)
+
+
+def _defaults(settings: dict[str, Any], command: Any) -> dict[str, Any]:
+    if hasattr(command, "commands"):
+        return {name: _defaults(settings, it) for name, it in command.commands.items()}
+    taken = {parameter.name for parameter in command.params}
+    return {name: value for name, value in settings.items() if name in taken}
 
 
 def _connection(  # noqa: PLR0913 (one per option)

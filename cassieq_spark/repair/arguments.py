@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Sequence
 from datetime import timedelta
+from pathlib import Path
 
+from cassieq_spark.errors import OptionError
+from cassieq_spark.options.file import CASSANDRA, REPAIR, VARIABLE, read_settings
 from cassieq_spark.options.kinds import Kind, duration
 from cassieq_spark.repair.history import DEFAULT_KEPT
 from cassieq_spark.repair.sweep import Step
@@ -14,6 +18,35 @@ from cassieq_spark.store.connection import DEFAULT_CONTACT_POINTS, DEFAULT_KEYSP
 from cassieq_spark.store.consistency import Consistency
 from cassieq_spark.store.secret import REFERENCES
 
+_CHECK_HOSTNAME = "ssl-check-hostname"
+#: What a configuration may have: everything but what is for one run.
+_CLUSTER = (
+    "contact-points",
+    "port",
+    "local-dc",
+    "username",
+    "password",
+    "ssl",
+    "ssl-ca-file",
+    "ssl-cert-file",
+    "ssl-key-file",
+    _CHECK_HOSTNAME,
+    "secure-connect-bundle",
+    "consistency",
+    "keyspace",
+)
+OWN = (
+    "steps",
+    "write-timeout",
+    "keep-sinks",
+    "scan",
+    "verify",
+    "repair-report",
+    "every",
+    "keep-history",
+    "json",
+)
+
 _WRITE_TIMEOUT: Kind[timedelta] = duration(timedelta(days=30), zero=True)
 _KEEP_SINKS: Kind[timedelta] = duration(timedelta(days=3650), zero=True)
 _EVERY: Kind[timedelta] = duration(timedelta(days=30))
@@ -21,9 +54,19 @@ _KEPT: Kind[timedelta] = duration(timedelta(days=3650))
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
-    """The arguments; wrong ones end the process with exit status 2."""
+    """The arguments; wrong ones end the process with exit status 2.
+
+    Those of the configuration come first, so that those of ``argv`` win.
+    """
     understood = parser()
-    arguments = understood.parse_args(argv)
+    first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    first.add_argument("--config", type=Path, default=os.environ.get(VARIABLE))
+    config = first.parse_known_args(argv)[0].config
+    try:
+        configured = [] if config is None else _configured(Path(config))
+    except OptionError as error:
+        understood.error(str(error))
+    arguments = understood.parse_args([*configured, *argv])
     audits = {"--verify data": arguments.verify == "data"}
     audits["--repair-report"] = arguments.repair_report
     for option, is_given in audits.items():
@@ -39,6 +82,12 @@ def parser() -> argparse.ArgumentParser:
         description="Delete what is settled or was never published, and audit what is left.",
         epilog="Exit status: 0 done, 1 messages lost or stored wrongly, 2 wrong usage, 3 failed "
         "or stopped half way, 4 another sweep is at work.",
+    )
+    arguments.add_argument(
+        "--config",
+        metavar="FILE",
+        help="settings, as in conf/cassieq.toml; arguments go before them; the file that "
+        f"{VARIABLE} names",
     )
     cluster = arguments.add_argument_group("the cluster")
     cluster.add_argument(
@@ -124,6 +173,20 @@ def parser() -> argparse.ArgumentParser:
     )
     arguments.add_argument("--json", metavar="FILE", help="write the report there; - for stdout")
     return arguments
+
+
+def _configured(path: Path) -> list[str]:
+    """The settings of a file, as arguments."""
+    settings = read_settings(path, {CASSANDRA: _CLUSTER, REPAIR: OWN})
+    found: list[str] = []
+    for name, value in (*settings[CASSANDRA].items(), *settings[REPAIR].items()):
+        if name == _CHECK_HOSTNAME:
+            found += [] if value else [f"--no-{name}"]
+        elif isinstance(value, bool):
+            found += [f"--{name}"] if value else []
+        else:
+            found.append(f"--{name}={value}")
+    return found
 
 
 def _steps(text: str) -> tuple[Step, ...]:

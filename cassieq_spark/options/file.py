@@ -1,0 +1,65 @@
+"""Settings in a file, so that no command has to repeat them: conf/cassieq.toml."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Collection, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from cassieq_spark.errors import OptionError
+
+#: Names the file, where no argument does.
+VARIABLE = "CASSIEQ_CONFIG"
+#: The tables of the file: how to reach Cassandra; the repair job.
+CASSANDRA, REPAIR = "cassandra", "repair"
+
+#: What a setting may be.
+Setting = str | int | bool
+
+
+def read_settings(path: Path, known: Mapping[str, Collection[str]]) -> dict[str, dict[str, Any]]:
+    """Read a file of settings.
+
+    Args:
+        path: A TOML file.
+        known: The names that each table may have, as on the command line, without dashes in front.
+
+    Returns:
+        For each table the settings that the file has.
+
+    Raises:
+        OptionError: The file can't be read, is no TOML, or has in it what is not known.
+    """
+    try:
+        content = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise OptionError(f"configuration {path}: {error.strerror or error}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise OptionError(f"configuration {path} is not TOML: {error}") from error
+    problems = _unknown("table", content, known)
+    for table, names in known.items():
+        settings = content.get(table, {})
+        if not isinstance(settings, dict):
+            problems.append(f"[{table}] must be a table, not {settings!r}")
+            continue
+        problems += _unknown(f"setting of [{table}]", settings, names)
+        problems += [
+            f"{name!r} of [{table}] must be text, a number, true or false, not {value!r}"
+            for name, value in settings.items()
+            if not isinstance(value, Setting)
+        ]
+    if problems:
+        raise OptionError(f"configuration {path}: " + "; ".join(problems))
+    return {table: dict(content.get(table, {})) for table in known}
+
+
+def _unknown(what: str, given: Mapping[str, object], known: Collection[str]) -> list[str]:
+    problems = []
+    for name in given:
+        if name not in known:
+            nearest = get_close_matches(name, known, n=1)
+            advice = f"did you mean {nearest[0]!r}?" if nearest else f"known: {', '.join(known)}"
+            problems.append(f"unknown {what} {name!r}; {advice}")
+    return problems
