@@ -1,4 +1,4 @@
-"""``cassieq repair``: what the sweep did; it is run by ``jobs/repair.py``."""
+"""``cassieq repair``: the sweep without Spark, and what it did."""
 
 from __future__ import annotations
 
@@ -12,18 +12,27 @@ from rich.table import Table
 from cassieq_spark.cli.connection import with_connection
 from cassieq_spark.cli.output import AsJson, print_json
 from cassieq_spark.repair.history import PastRun, read_history
+from cassieq_spark.repair.job import main
 from cassieq_spark.repair.report import Outcome
 from cassieq_spark.store import open_store
 from cassieq_spark.store.connection import ConnectionOptions
 
-app = typer.Typer(help="See what the sweep did.", no_args_is_help=True)
+app = typer.Typer(help="Sweep without Spark, and see what sweeps did.", no_args_is_help=True)
 
 _GOOD = {Outcome.DONE, Outcome.RUNNING}
 
 
-@app.callback()
-def repair() -> None:
-    """See what the sweep did."""
+#: What follows is for the job: it has a parser of its own, also where it runs under Spark.
+_AS_THEY_ARE = {"ignore_unknown_options": True, "allow_extra_args": True}
+
+
+@app.command(add_help_option=False, context_settings=_AS_THEY_ARE)
+def run(context: typer.Context) -> None:
+    """Run the sweep here, as jobs/repair.py does in Spark; its options: `run --help`.
+
+    This process then reads the table of chunks itself, where a step needs that.
+    """
+    raise typer.Exit(main(["--scan=driver", *context.args]))
 
 
 @app.command()
@@ -45,7 +54,7 @@ def history(
         return
     console = Console()
     if not runs:
-        console.print("No sweep has run yet, or none that is remembered: jobs/repair.py")
+        console.print("No sweep has run yet, or none that is remembered: cassieq repair run")
         return
     table = Table("run", "started", "by", "outcome", "took", "steps", "queues", "did")
     for run in runs:

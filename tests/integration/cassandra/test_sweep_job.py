@@ -70,6 +70,22 @@ def test_two_runners_take_turns(connection: ConnectionOptions, queue: QueueDefin
     assert len(set(epochs)) == len(epochs)
 
 
+def test_the_command_sweeps_without_spark(
+    cassandra_store: Store, connection: ConnectionOptions, queue: QueueDefinition
+):
+    program = [sys.executable, "-X", "importtime", "-m", "cassieq_spark.cli", "repair", "run"]
+    options = [*_where(connection), "--queue", queue.name, "--json", "-"]
+
+    ended = subprocess.run(
+        [*program, *options], capture_output=True, text=True, check=False, timeout=120
+    )
+
+    assert ended.returncode == 0, ended.stderr
+    assert json.loads(ended.stdout)["queues"][queue.name]["finalised"] == 20
+    assert read_head(cassandra_store, queue.queue_id).finalised == 20
+    assert "pyspark" not in ended.stderr, "among what was imported"
+
+
 def test_people_see_the_history_as_a_table(connection: ConnectionOptions, queue: QueueDefinition):
     with _job(connection, queue) as process:
         epoch = _report(process)["epoch"]

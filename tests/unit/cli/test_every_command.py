@@ -17,6 +17,8 @@ DOCS = Path(__file__).parents[3] / "docs" / "cli.md"
 COMMANDS = commands()
 #: They print no result: one serves figures until it is stopped, the other shows them.
 WITHOUT_RESULT = {"exporter", "top"}
+#: The options are those of the repair job, which are tested there.
+OF_THE_JOB = {"repair run"}
 NOWHERE = ["--contact-points", "127.0.0.1:1"]
 
 
@@ -27,7 +29,7 @@ CONNECTING = [
 ]
 
 
-@pytest.mark.parametrize("name", COMMANDS.keys() - WITHOUT_RESULT)
+@pytest.mark.parametrize("name", COMMANDS.keys() - WITHOUT_RESULT - OF_THE_JOB)
 def test_a_command_prints_json_if_asked(name: str):
     assert "--json" in options_of(COMMANDS[name])
 
