@@ -102,7 +102,7 @@ def test_groups_and_stats_show_the_exact_figures(queue: QueueOnSpark):
     stats = queue.browse(view="stats")
 
     assert_df_equality(groups, expected(queue, "groups", ("g", 0, 50, 20, 80)))
-    figures = expected(queue, "stats", ("g", 0, 100, 80, 30, 0, 0, None, 50, 20))
+    figures = expected(queue, "stats", ("g", 0, 100, 80, 30, 0, 0, 0, None, 50, 20))
     age = "oldest_age_seconds"
     assert_df_equality(stats.drop(age), figures.drop(age))
     assert 0 <= stats.first()[age] < 120
