@@ -110,7 +110,7 @@ def plan_batch(state: GroupState, wish: Wish, blocks: Sequence[LedgerBlock] = ()
     dead = tuple(_condemn(changes, wish, each) for each in due if _is_dead(each, wish))
     alive = [each for each in due if not _is_dead(each, wish)]
     limit = _limit(state, wish, alive)
-    again = _again(state, wish, alive)
+    again = _again(wish, alive)
     delayed, room = _delayed(alive, wish, limit)
     ahead = _walk(state, wish, blocks, room)
     leased: tuple[Leased, ...] = ()
@@ -209,16 +209,10 @@ def _limit(state: GroupState, wish: Wish, alive: Sequence[Slot | Waiting]) -> in
     return 0 if to_be_had < wish.least else max(0, limit)
 
 
-def _again(
-    state: GroupState, wish: Wish, alive: Sequence[Slot | Waiting]
-) -> Slot | Waiting | None:
-    """What may be handed out once more; if order is strict, only what comes before all else."""
-    again = [each for each in alive if each.deliveries or wish.strict]
-    found = min(again, key=lambda each: each.monotons.start, default=None)
-    if found is not None and wish.strict:
-        lowest = min(each.monotons.start for each in _outstanding(state, wish))
-        return found if found.monotons.start == lowest else None
-    return found
+def _again(wish: Wish, alive: Sequence[Slot | Waiting]) -> Slot | Waiting | None:
+    """What may be handed out once more; if order is strict, whatever waits."""
+    again = (each for each in alive if each.deliveries or wish.strict)
+    return min(again, key=lambda each: each.monotons.start, default=None)
 
 
 def _in_order(state: GroupState, wish: Wish, again: Slot | Waiting) -> int:

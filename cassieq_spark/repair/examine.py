@@ -13,7 +13,7 @@ from cassieq_spark.repair.audit import Finding, audit, holes
 from cassieq_spark.repair.diagnosis import Belonging, Diagnosis, Stray, diagnose, strays_of
 from cassieq_spark.repair.guard import Guard
 from cassieq_spark.repair.plan import Action
-from cassieq_spark.repair.read import confirm
+from cassieq_spark.repair.read import confirm, read_ledger
 from cassieq_spark.repair.report import Counts
 from cassieq_spark.repair.verify import verify
 from cassieq_spark.repair.work import Scanned, Work
@@ -110,8 +110,7 @@ def find_strays(store: Store, queue: QueueDefinition, scanned: Scanned) -> list[
     known = {block.block for block in scanned.blocks}
     if all(run.block in known for run in scanned.runs):
         return []
-    head = read_head(store, queue.queue_id, serial=True)
-    blocks = read_blocks(store, queue.queue_id, start=head.trimmed, serial=True)
+    head, blocks = read_ledger(store, queue.queue_id)
     lacking = lacks_rows(queue, head, blocks)
     published = {block.block for block in blocks}
     return strays_of(scanned.runs, published, head.fence, lacks_rows=lacking)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from cassieq_spark.ledger.read import stream_blocks
+from cassieq_spark.errors import ContentionError, InvariantError
+from cassieq_spark.ledger.read import read_head, stream_blocks
+from cassieq_spark.ledger.state import LedgerHead
 from cassieq_spark.model import LedgerBlock, QueueDefinition
 from cassieq_spark.repair.idle import has_nothing_to_finalise
 from cassieq_spark.repair.plan import Action, plan_finalise
@@ -34,10 +36,28 @@ def plan_finalising(work: Work, queue: QueueDefinition, _: Scanned | None) -> It
         part = _first_part(blocks, head.finalised)
         end = part[-1].monotons.stop if part else until
         if len(part) < BLOCKS_AT_ONCE or end >= until:
-            yield from plan_finalise(queue, head, part, floor)
+            yield from _plan(work, queue, head, part, floor)
             return
-        yield from plan_finalise(queue, head, part, end)
+        yield from _plan(work, queue, head, part, end)
         head = replace(head, finalised=end, trimmed=end)
+
+
+def _plan(
+    work: Work,
+    queue: QueueDefinition,
+    head: LedgerHead,
+    blocks: Sequence[LedgerBlock],
+    floor: int | None,
+) -> list[Action]:
+    try:
+        return plan_finalise(queue, head, blocks, floor)
+    except InvariantError as error:
+        if read_head(work.store, queue.queue_id, serial=True).finalised <= head.finalised:
+            raise
+        # Finalised and trimmed by another sweep since.
+        raise ContentionError(
+            f"queue {queue.queue_id}: another sweep goes on while it is looked at"
+        ) from error
 
 
 def _first_part(blocks: Iterable[LedgerBlock], finalised: int) -> list[LedgerBlock]:

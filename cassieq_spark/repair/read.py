@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
 
@@ -11,7 +12,7 @@ from cassieq_spark.errors import QueueStateError
 from cassieq_spark.ledger.read import read_blocks, read_head
 from cassieq_spark.ledger.state import HEAD, LedgerHead, head_of
 from cassieq_spark.model import BucketSlice, LedgerBlock, QueueDefinition, QueueId, Range
-from cassieq_spark.repair.audit import Finding, audit, merged
+from cassieq_spark.repair.audit import Finding, audit, holes, merged
 from cassieq_spark.repair.plan import buckets_of
 from cassieq_spark.repair.scan import Run, runs_of
 from cassieq_spark.store.protocol import (
@@ -37,6 +38,24 @@ def read_head_and_time(store: Store, queue_id: QueueId) -> tuple[LedgerHead, dat
     if not found.rows or found.now is None:
         raise QueueStateError(f"queue {queue_id} has no ledger")
     return head_of(found.rows[0]), found.now
+
+
+def read_ledger(store: Store, queue_id: QueueId) -> tuple[LedgerHead, list[LedgerBlock]]:
+    """Read a ledger serially, the head first. A read, and one more for a thousand blocks.
+
+    Every block from below the head's ``next`` and fence is there, from ``finalised`` on: should
+    another sweep have trimmed some in between, it is told as it stands then, by one more read.
+
+    Raises:
+        QueueStateError: There is no such ledger.
+    """
+    head = read_head(store, queue_id, serial=True)
+    blocks = read_blocks(store, queue_id, start=head.trimmed, serial=True)
+    alive = Range(head.finalised, head.next)
+    if any(holes([block.monotons for block in blocks], alive)):
+        finalised = read_head(store, queue_id, serial=True).finalised
+        head = replace(head, finalised=min(finalised, head.next))
+    return head, blocks
 
 
 def read_floor(store: Store, queue_id: QueueId) -> int | None:

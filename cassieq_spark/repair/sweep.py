@@ -12,9 +12,7 @@ from enum import StrEnum
 from uuid import UUID
 
 from cassieq_spark.errors import ContentionError, OptionError, QueueStateError
-from cassieq_spark.ledger.read import read_blocks, read_head
-from cassieq_spark.ledger.state import LedgerHead
-from cassieq_spark.model import LedgerBlock, QueueDefinition, QueueId
+from cassieq_spark.model import QueueDefinition, QueueId
 from cassieq_spark.queues import QueueRecord, Status, list_records
 from cassieq_spark.repair.apply import apply, postpone
 from cassieq_spark.repair.audit import BRIEF, Thoroughness
@@ -24,7 +22,7 @@ from cassieq_spark.repair.expire import plan_expire
 from cassieq_spark.repair.finalise import plan_finalising
 from cassieq_spark.repair.guard import Guard
 from cassieq_spark.repair.plan import Action, plan_clean, plan_fence
-from cassieq_spark.repair.read import read_head_and_time
+from cassieq_spark.repair.read import read_head_and_time, read_ledger
 from cassieq_spark.repair.redeliver import plan_redeliver
 from cassieq_spark.repair.report import Counts, QueueReport, Report
 from cassieq_spark.repair.retire import plan_retire
@@ -144,7 +142,7 @@ def _plan_fence(work: Work, queue: QueueDefinition, scanned: Scanned | None) -> 
 def _plan_clean(work: Work, queue: QueueDefinition, scanned: Scanned | None) -> list[Action]:
     if scanned is None or not _unpublished(scanned):
         return []
-    head, blocks = _read_ledger(work.store, queue)
+    head, blocks = read_ledger(work.store, queue.queue_id)
     if lacks_rows(queue, head, blocks):
         return []
     published = {block.block for block in blocks}
@@ -223,7 +221,7 @@ def _scan(
     """Read ledgers, then chunks; some of them, if the guard says no: then no step looks at it."""
     chosen = [queue for queue in chosen if queue in every]
     with ThreadPoolExecutor(QUEUES_AT_ONCE, thread_name_prefix="cassieq-sweep") as pool:
-        ledgers = list(pool.map(lambda queue: _read_ledger(work.store, queue), chosen))
+        ledgers = list(pool.map(lambda queue: read_ledger(work.store, queue.queue_id), chosen))
     for queue, (_, blocks) in zip(chosen, ledgers, strict=True):
         work.report.queues[queue.name].block_count = len(blocks)
     watched.begin("scan")
@@ -253,12 +251,6 @@ def _unpublished(scanned: Scanned) -> bool:
     """Whether there is a block that was in no row of the ledger; it may be by now."""
     known = {block.block for block in scanned.blocks}
     return any(run.block not in known for run in scanned.runs)
-
-
-def _read_ledger(store: Store, queue: QueueDefinition) -> tuple[LedgerHead, list[LedgerBlock]]:
-    """Serially, the head first: every block from below its ``next`` and its fence is there."""
-    head = read_head(store, queue.queue_id, serial=True)
-    return head, read_blocks(store, queue.queue_id, start=head.trimmed, serial=True)
 
 
 def _chosen(records: Mapping[str, QueueRecord], names: Sequence[str]) -> list[QueueDefinition]:

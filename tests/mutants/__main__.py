@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.mutants.catalogue import MUTANTS
-from tests.mutants.hunt import Outcome, copy, hunt, package_of, run
+from tests.mutants.hunt import UNIT_TESTS, Outcome, copy, hunt, package_of, run
 from tests.mutants.mutant import PACKAGE, ROOT, Mutant
 
 _WIDTH = 160
@@ -57,7 +57,8 @@ def _check(
     found = package_of(original)
     if found != original / PACKAGE:
         return f"the tests of {original} import {found}: nothing would be mutated"
-    tests = sorted({name for each in chosen for name in each.tests})
+    named = sorted({name for each in chosen for name in each.tests})
+    tests = [*UNIT_TESTS, *(f"property/{name}" for name in named)]
     done = run(original, tests, "dev", seed=seed, within=within)
     return done.stdout if done.returncode else None
 

@@ -19,7 +19,9 @@ from tests.mutants.mutant import PACKAGE, Mutant
 
 _COPIED = (PACKAGE, "tests")
 _LEFT_OUT = shutil.ignore_patterns("__pycache__", "integration", ".hypothesis")
-_FAILED = re.compile(r"^FAILED tests/property/(\S+)", re.MULTILINE)
+#: They come first: they take seconds, while the machine goes on until the time is over.
+UNIT_TESTS = ("unit/delivery", "unit/ledger", "unit/dead_letters", "unit/repair", "unit/queues")
+_FAILED = re.compile(r"^(?:FAILED|ERROR) tests/(\S+)", re.MULTILINE)
 _WHY = re.compile(r"^E +(?:[\w.]*\.)?(\w+(?:Error|Exception)\b.*)$", re.MULTILINE)
 _WORDS = re.compile(r"""['"]([^'"]+)['"]\)?$""")
 _TESTS_FAILED = 1
@@ -45,13 +47,16 @@ class Outcome:
 
 
 def hunt(mutant: Mutant, original: Path, *, seed: int, within: timedelta) -> Outcome:
-    """Run the tests that are to find a mutant until one fails, or the time is over."""
+    """Run the unit tests, then those that are to find a mutant, until one fails or time is up."""
     with TemporaryDirectory(prefix="mutant-") as folder:
         root = copy(original, Path(folder))
         mutant.apply(root)
         begun = time.monotonic()
         try:
-            done = run(root, mutant.tests, "mutants", seed=seed, within=within)
+            done = run(root, UNIT_TESTS, "dev", seed=seed, within=within)
+            if done.returncode != _TESTS_FAILED:
+                tests = [f"property/{name}" for name in mutant.tests]
+                done = run(root, tests, "mutants", seed=seed, within=within)
         except subprocess.TimeoutExpired:
             return Outcome(mutant, time.monotonic() - begun, None, "")
         seconds = time.monotonic() - begun
@@ -81,11 +86,11 @@ def copy(original: Path, root: Path) -> Path:
 def run(
     root: Path, tests: Sequence[str], profile: str, *, seed: int, within: timedelta
 ) -> subprocess.CompletedProcess[str]:
-    """Run property tests of a copy, with the package of that copy.
+    """Run tests of a copy, with the package of that copy.
 
     Args:
         root: Where the copy is.
-        tests: Files under ``tests/property``.
+        tests: Files and folders under ``tests``, in their order.
         profile: Of Hypothesis.
         seed: Of Hypothesis.
         within: Processor time, so that a busy machine does not matter.
@@ -103,7 +108,7 @@ def run(
     options = ["-q", "-x", "--show-capture=no", "-p", "no:randomly", "-p", "no:cacheprovider"]
     longest = _HANGS * within
     options += ["-o", f"timeout={longest.total_seconds():.0f}", f"--hypothesis-seed={seed}"]
-    files = [f"tests/property/{name}" for name in tests]
+    files = [f"tests/{name}" for name in tests]
     limited = f'ulimit -t {within.total_seconds():.0f}; exec "$@"'
     return subprocess.run(
         ["sh", "-c", limited, "sh", sys.executable, "-m", "pytest", *options, *files],

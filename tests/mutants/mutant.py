@@ -11,7 +11,7 @@ PACKAGE = "cassieq_spark"
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """A bug on purpose, which the tests of a machine must find.
+    """A bug on purpose, which the tests must find.
 
     Attributes:
         name: Says what is wrong, in a few words.
@@ -19,7 +19,7 @@ class Mutant:
         file: Path within the package.
         text: What is replaced; occurs once in the file.
         by: What it is replaced by.
-        tests: Files under ``tests/property`` that are to find it.
+        tests: Files under ``tests/property`` that are to find it, if no unit test does.
     """
 
     name: str

@@ -56,7 +56,7 @@ class GroupModel:
         fates: What became of those that are owed no more: acked, skipped, or buried.
         revived: Tokens whose lease had run out when they were held on.
         tokens: All that were ever in a slot, of other groups too.
-        arriving: Whether a request that is late is being carried out.
+        outdated: Whether who changes it may have read it before somebody else changed it.
     """
 
     def __init__(  # noqa: PLR0913 (each is a part of its world, by name)
@@ -83,7 +83,7 @@ class GroupModel:
         self.tokens = tokens
         self.revived: set[UUID] = set()
         self.epoch = 0
-        self.arriving = False
+        self.outdated = False
         self.is_open = False
         self._ledger = ledger
         self._declared = declared
@@ -352,7 +352,7 @@ class GroupModel:
 
     def _check_slots(self, old_slots: AnyRows, now: int) -> None:
         assert [row["ordinal"] for row in self._slots] == list(range(len(self._slots)))
-        if len(self._slots) > len(old_slots) and not self.arriving:
+        if len(self._slots) > len(old_slots) and not self.outdated:
             unused = [
                 old["ordinal"]
                 for old, new in zip(old_slots, self._slots, strict=False)

@@ -49,7 +49,7 @@ class QueueModel:
         self.groups: dict[str, GroupModel] = {}
         self.dead: dict[str, set[int]] = {}
         self.first_values: dict[UUID, int] = {}
-        self.arriving = False
+        self.outdated = False
 
     @property
     def now(self) -> int:
@@ -141,6 +141,6 @@ class QueueModel:
         group = self.groups.get(name)
         if group is None or not found or found[0]["ordinal"] != group.registered_as:
             return  # left by a group that is removed
-        group.arriving = self.arriving
+        group.outdated = self.outdated
         group.watch(rows, self.now)
         self.dead.setdefault(name, set()).update(group.ever_dead)

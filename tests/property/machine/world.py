@@ -111,11 +111,9 @@ class World:
 
     def arrive(self) -> None:
         """Carry out the oldest request that is late."""
-        for model in self.models.values():
-            model.arriving = True
+        self._set_outdated(value=True)
         self.store.arrive()
-        for model in self.models.values():
-            model.arriving = False
+        self._set_outdated(value=False)
 
     @contextmanager
     def in_trouble(self, trouble: Trouble | None, do: Callable[[object], None]) -> Iterator[None]:
@@ -125,13 +123,19 @@ class World:
             self.store.interrupt(lambda: self._happen(trouble.meanwhile, do), after=trouble.after)
         with suppress(Crash):
             yield
+        self._set_outdated(value=False)
         self.store.calm()
 
-    @staticmethod
-    def _happen(what: object | None, do: Callable[[object], None]) -> None:
+    def _happen(self, what: object | None, do: Callable[[object], None]) -> None:
         if what is None:
             raise Crash
         do(what)
+        # Who was interrupted may have read what has changed by now.
+        self._set_outdated(value=True)
+
+    def _set_outdated(self, *, value: bool) -> None:
+        for model in self.models.values():
+            model.outdated = value
 
     def _watch(self, partition: Partition) -> None:
         model = next((m for key, m in self.models.items() if key in partition.key), None)

@@ -120,6 +120,20 @@ def test_a_request_that_arrives_late_leaves_a_lease_that_runs_out(
     assert again.leased == (Leased(0, Ranges.parse("0-4"), 2),)
 
 
+def test_an_ack_does_not_settle_what_an_earlier_attempt_leased_late(
+    store: TroubledStore, delivery: Delivery
+):
+    # I5: under one token for both, messages that were never delivered were acked.
+    store.fault = Fault.REQUEST_LATE
+    store.interrupt(store.arrive, after=5)
+    batch = delivery.ack_and_lease(make_wish(stop=10, limit=4))
+
+    acked = delivery.ack_and_lease(make_wish(held=batch.lease, stop=10, limit=4)).acked
+
+    assert (monotons_of(batch.leased), acked) == ([Ranges.parse("4-8")], 4)
+    assert delivery.read().floor == 0
+
+
 def test_what_is_acked_while_another_reader_takes_it_over_is_not_delivered_again(
     store: TroubledStore, delivery: Delivery, clock: FakeClock
 ):
@@ -156,6 +170,20 @@ def test_an_extension_between_a_look_and_a_takeover_wins(
     store.interrupt(lambda: delivery.extend(held, [0], by=LEASE) and None, after=2)
 
     assert delivery.ack_and_lease(make_wish(stop=10)).leased == ()
+
+
+def test_an_extension_between_a_look_and_a_condemnation_wins(
+    store: TroubledStore, delivery: Delivery, clock: FakeClock
+):
+    # I6
+    held = delivery.ack_and_lease(make_wish(stop=10)).lease
+    clock.advance(LEASE + MOMENT)
+    store.interrupt(lambda: delivery.extend(held, [0], by=LEASE) and None, after=2)
+
+    batch = delivery.ack_and_lease(make_wish(stop=10, max_deliveries=1))
+
+    assert batch.dead == ()
+    assert delivery.ack_and_lease(make_wish(held=held, stop=10)).acked == 10
 
 
 def test_a_lost_lease_cannot_be_extended(delivery: Delivery, clock: FakeClock):

@@ -290,6 +290,12 @@ def test_of_what_is_due_again_the_lowest_comes_first():
     assert leased.monotons == Ranges.parse("10-20")
 
 
+def test_in_strict_order_what_is_due_again_waits_for_what_is_lower_and_still_held():
+    state = make_state(make_slot(0, "10-20"), make_slot(1, "30-40", due_at=PAST))
+
+    assert plan_batch(state, make_wish(strict=True)).ops == ()
+
+
 def test_what_is_due_again_beyond_the_stop_is_not_offered():
     state = make_state(make_slot(0, "30-40", due_at=PAST))
 

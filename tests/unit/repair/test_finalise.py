@@ -5,14 +5,17 @@ from __future__ import annotations
 import pytest
 
 from cassieq_spark.delivery.groups import ensure_group
+from cassieq_spark.ledger import read as ledger_read
 from cassieq_spark.ledger.read import read_head
 from cassieq_spark.repair import finalise as finalise_module
+from cassieq_spark.repair.audit import Thoroughness
+from cassieq_spark.repair.examine import LACKS_ROWS
 from cassieq_spark.repair.guard import Guard
 from cassieq_spark.repair.report import Counts, Outcome
 from cassieq_spark.repair.sweep import Step
 from cassieq_spark.store.protocol import Partition, Store
 from tests.support.faults import Fault, TroubledStore
-from tests.unit.repair.swept_queue import SweptQueue
+from tests.unit.repair.swept_queue import WRITE_TIMEOUT, SweptQueue
 
 COUNTS = (3, 9, 1, 4, 6, 2, 5)
 
@@ -121,3 +124,28 @@ def test_whatever_answer_is_lost_the_next_run_goes_on(fault: Fault, after: int):
     queue.sweep(Step.FINALISE)
 
     assert (queue.finalised, queue.buckets(), queue.ledger_blocks()) == (30, set(), [])
+
+
+@pytest.mark.usefixtures("_two_at_once")
+@pytest.mark.parametrize("steps", [(), (Step.CLEAN, Step.AUDIT)], ids=["all", "with a scan"])
+@pytest.mark.parametrize("after", range(50))
+def test_a_sweep_that_another_one_overtakes_takes_nothing_for_lost(
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    after: int,
+    steps: tuple[Step, ...],
+):
+    monkeypatch.setattr(ledger_read, "_BLOCKS_AT_ONCE", 2)
+    queue = make_queue(18)
+    queue.write(3)
+    queue.clock.advance(2 * WRITE_TIMEOUT)
+    store = TroubledStore(queue.store)
+    store.interrupt(queue.sweep, after=after)
+
+    report = queue.sweep(*steps, store=store, thoroughness=Thoroughness(explain=True))
+
+    assert report.is_whole
+    assert LACKS_ROWS not in {vars(record).get("action") for record in caplog.records}
+    queue.sweep()
+    assert queue.finalised == 18
+    assert len(queue.ledger_blocks()) == 3
