@@ -107,6 +107,10 @@ poison: bench-tools ## One message of 100,000 kills its worker, every time: who 
 competing: bench-tools ## Three queries share 1,000,000 messages, and are killed now and then
 	$(PYTHON) -m benchmarks.competing $(COMPETING_ARGS)
 
+.PHONY: soak
+soak: bench-tools ## Everybody at once for 10 minutes, and all dies now and then: is anything off?
+	$(PYTHON) -m benchmarks.soak $(SOAK_ARGS)
+
 ##@ Running
 
 .PHONY: demo

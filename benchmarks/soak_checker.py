@@ -1,35 +1,23 @@
-"""What a soak must come to: judged by what its actors noted, and by what is left in the tables.
+"""What a soak must come to: judged by what its actors noted.
 
 Pure. Nothing here asks the code under test what happened: it compares notes, message by message.
 """
 
 from __future__ import annotations
 
-import statistics
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from uuid import UUID
 
-from cassieq_spark.ledger.read import block_of
-from cassieq_spark.ledger.state import LedgerHead, head_of
-from cassieq_spark.model import LedgerBlock, QueueId, block_time
-from cassieq_spark.queues import QueueRecord, Status
-from cassieq_spark.store.protocol import Row
+from cassieq_spark.model import QueueId
 
 #: Clocks of the store tell whole milliseconds.
 _TOLERANCE = timedelta(milliseconds=2)
 #: What of each kind of trouble is told one by one.
 _TOLD = 20
-#: Rows that a group keeps of a version that is over.
-_REMAINS = {"head", "registration"}
-_LEDGER_KINDS = {"head", "block", "sink", "group"}
-#: A disk that uses so much more at the end of the second half than at its start is still flat.
-_DISK_NOISE = 0.2
-_DISK_NOISE_BYTES = 4 << 20
-_FEWEST_SAMPLES = 4
 
 
 class Fate(StrEnum):
@@ -161,7 +149,9 @@ class Verdict:
 
     def to_json(self) -> dict[str, object]:
         """For the report; of each kind the first ones."""
-        told = {kind: {"count": len(all_), "first": all_[:_TOLD]} for kind, all_ in self.wrong.items()}
+        told = {
+            kind: {"count": len(all_), "first": all_[:_TOLD]} for kind, all_ in self.wrong.items()
+        }
         return {"fine": self.is_fine, **self.figures, "wrong": told}
 
 
@@ -187,7 +177,7 @@ def judge(
     _judge_deliveries(verdict, journal, max_deliveries)
     _judge_letters(verdict, letters)
     _judge_debts(verdict, journal, owed, letters)
-    fates = Counter(put.fate for put in journal.puts)
+    fates = Counter(put.fate for put in {put.number: put for put in journal.puts}.values())
     verdict.figures |= {f"put_{fate}": fates[fate] for fate in Fate}
     verdict.figures["dead_letters"] = len(letters)
     return verdict
@@ -250,7 +240,9 @@ def _wrong_with(
 ) -> Iterator[tuple[str, object]]:
     """What is wrong with the deliveries of one message to one group, in the order of time."""
     settled = {
-        lease: min(done) for lease, all_ in acts.items() if (done := [a.done for a in all_ if a.settled])
+        lease: min(done)
+        for lease, all_ in acts.items()
+        if (done := [a.done for a in all_ if a.settled])
     }
     if len(settled) > 1:
         yield "settled twice", (every[0], settled)
@@ -308,194 +300,3 @@ def _judge_debts(
         else:
             expired += len(missing)
     verdict.figures["expired"] = expired
-
-
-@dataclass(frozen=True, slots=True)
-class Tables:
-    """All rows of all tables, after everything was drained and swept."""
-
-    queues: Sequence[QueueRecord]
-    ledger: Sequence[Row]
-    delivery: Sequence[Row]
-    chunks: Sequence[Row]
-
-
-def find_strays(tables: Tables, *, now: datetime, write_timeout: timedelta) -> list[str]:
-    """Find what belongs to nobody, is settled and still there, or is not all there.
-
-    Args:
-        tables: Read while nobody wrote.
-        now: When.
-        write_timeout: Younger blocks may still be published.
-    """
-    records = {record.name: record for record in tables.queues}
-    strays = [
-        f"queue {name} is {record.status}, and all was swept"
-        for name, record in records.items()
-        if record.status not in (Status.ACTIVE, Status.DELETED) or record.to_retire
-    ]
-    living = {
-        record.definition.queue_id for record in records.values() if record.status is Status.ACTIVE
-    }
-    ledgers: defaultdict[QueueId, list[Row]] = defaultdict(list)
-    for row in tables.ledger:
-        ledgers[_queue_id(row)].append(row)
-    for queue_id, rows in ledgers.items():
-        strays += _strays_of_ledger(queue_id, rows, _known(records, queue_id), queue_id in living)
-    strays += [f"queue {queue_id} has no ledger" for queue_id in living - set(ledgers)]
-    groups = {
-        (queue_id, row["name"])
-        for queue_id in living
-        for row in ledgers[queue_id]
-        if row["kind"] == "group"
-    }
-    for row in tables.delivery:
-        strays += _strays_of_delivery(row, records, living, groups)
-    oldest = now - write_timeout
-    strays += _strays_of_chunks(
-        tables.chunks, {queue_id: ledgers[queue_id] for queue_id in living}, oldest
-    )
-    return strays
-
-
-def _strays_of_ledger(
-    queue_id: QueueId, rows: Sequence[Row], is_known: bool, is_living: bool
-) -> Iterator[str]:
-    kinds = Counter(str(row["kind"]) for row in rows)
-    if not is_known:
-        yield f"ledger {queue_id} is of no queue"
-    elif not is_living:
-        head = _head(rows)
-        if head is None or not head.is_closed or len(rows) > 1:
-            yield f"ledger {queue_id} is over, and more than a closed head is left: {dict(kinds)}"
-    else:
-        for kind in set(kinds) - _LEDGER_KINDS:
-            yield f"ledger {queue_id} has {kinds[kind]} row(s) of kind {kind}"
-        yield from _holes_of_ledger(queue_id, rows)
-
-
-def _holes_of_ledger(queue_id: QueueId, rows: Sequence[Row]) -> Iterator[str]:
-    """I1; and with groups that are owed nothing, nothing is left."""
-    head = _head(rows)
-    if head is None:
-        yield f"ledger {queue_id} has no head"
-        return
-    blocks = _blocks(rows)
-    if any(row["kind"] == "group" for row in rows):
-        if head.finalised != head.next:
-            yield f"ledger {queue_id} was drained, and {head.next - head.finalised} message(s) stay"
-        yield from (
-            f"ledger {queue_id} keeps {block.monotons}, which is settled" for block in blocks
-        )
-        return
-    at = head.finalised
-    for block in blocks:
-        if block.monotons.start != at:
-            yield f"ledger {queue_id} has no row for [{at}, {block.monotons.start})"
-        at = block.monotons.stop
-    if at != head.next:
-        yield f"ledger {queue_id} has no row for [{at}, {head.next})"
-
-
-def _strays_of_delivery(
-    row: Row,
-    records: Mapping[str, QueueRecord],
-    living: set[QueueId],
-    groups: set[tuple[QueueId, object]],
-) -> Iterator[str]:
-    queue_id = _queue_id(row)
-    where = f"delivery {queue_id}/{row['consumer_group']}"
-    if not _known(records, queue_id):
-        yield f"{where} is of no queue"
-    elif queue_id not in living:
-        if row["kind"] not in _REMAINS:
-            yield f"{where} is over, and has a row of kind {row['kind']}"
-    elif (queue_id, row["consumer_group"]) not in groups:
-        yield f"{where} is of no group"
-    elif row["kind"] == "waiting" or row["ranges"]:
-        yield f"{where} was drained, and still has {row['kind']} {row['ranges']}"
-
-
-def _strays_of_chunks(
-    rows: Iterable[Row], living: Mapping[QueueId, Sequence[Row]], oldest: datetime
-) -> Iterator[str]:
-    stored: Counter[tuple[QueueId, UUID]] = Counter()
-    for row in rows:
-        values: Mapping[str, object] = row
-        start, stop, block = values["start"], values["stop"], values["block"]
-        if isinstance(start, int) and isinstance(stop, int) and isinstance(block, UUID):
-            stored[_queue_id(row), block] += stop - start
-    published = {
-        (queue_id, block.block): block
-        for queue_id, ledger in living.items()
-        for block in _blocks(ledger)
-    }
-    for (queue_id, block), count in stored.items():
-        if (queue_id, block) not in published and block_time(block) <= oldest:
-            yield f"{count} message(s) of block {block} of {queue_id} are in no ledger"
-    for key, block in published.items():
-        if stored[key] != len(block.monotons):
-            yield f"{key[0]}: {stored[key]} of {len(block.monotons)} message(s) of a block are there"
-
-
-def _known(records: Mapping[str, QueueRecord], queue_id: QueueId) -> bool:
-    name, _, version = queue_id.rpartition("@")
-    return name in records and int(version) <= records[name].version
-
-
-def _queue_id(row: Row) -> QueueId:
-    return QueueId(str(row["queue_id"]))
-
-
-def _head(rows: Sequence[Row]) -> LedgerHead | None:
-    return next((head_of(row) for row in rows if row["kind"] == "head"), None)
-
-
-def _blocks(rows: Sequence[Row]) -> list[LedgerBlock]:
-    blocks = (block_of(row) for row in rows if row["kind"] == "block")
-    return sorted(blocks, key=lambda block: block.monotons.start)
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """What the tables took on disk at some time, and what of it still belongs to somebody."""
-
-    seconds: float
-    disk_bytes: int
-    live_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Trend:
-    """How the disk was used in the second half of a run; growth by the line through it."""
-
-    disk_growth: int
-    live_growth: int
-    allowed: int
-    mean: int
-
-    @property
-    def is_flat(self) -> bool:
-        """Whether the disk did not grow by more than what lives, and some noise."""
-        return self.disk_growth <= self.allowed
-
-
-def trend_of(samples: Sequence[Sample]) -> Trend | None:
-    """How disk use went on in the second half; None if there are too few samples to tell."""
-    if not samples:
-        return None
-    middle = (samples[0].seconds + samples[-1].seconds) / 2
-    half = [sample for sample in samples if sample.seconds >= middle]
-    if len(half) < _FEWEST_SAMPLES:
-        return None
-    disk = _growth(half, [sample.disk_bytes for sample in half])
-    live = _growth(half, [sample.live_bytes for sample in half])
-    mean = int(statistics.fmean(sample.disk_bytes for sample in half))
-    noise = _DISK_NOISE_BYTES + int(_DISK_NOISE * mean)
-    return Trend(disk, live, max(0, live) + noise, mean)
-
-
-def _growth(samples: Sequence[Sample], values: Sequence[int]) -> int:
-    seconds = [sample.seconds for sample in samples]
-    line = statistics.linear_regression(seconds, values)
-    return int(line.slope * (seconds[-1] - seconds[0]))

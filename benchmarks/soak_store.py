@@ -34,7 +34,13 @@ class MortalStore(WrappedStore):
         """Whether its time has come."""
         return self._steps == 0
 
+    def kill(self) -> None:
+        """Let its time come now."""
+        with self._lock:
+            self._steps = 0
+
     def cas(self, partition: Partition, ops: Sequence[Op]) -> bool:
+        """See `Store.cas`."""
         self._step()
         applied = super().cas(partition, ops)
         self._step()
@@ -43,10 +49,12 @@ class MortalStore(WrappedStore):
     def read_rows(
         self, partition: Partition, which: Slice = EVERYTHING, *, serial: bool = False
     ) -> Rows:
+        """See `Store.read_rows`."""
         self._step()
         return super().read_rows(partition, which, serial=serial)
 
     def write_chunks(self, queue_id: QueueId, block: UUID, chunks: Iterable[Chunk]) -> None:
+        """See `Store.write_chunks`."""
         self._step()
         super().write_chunks(queue_id, block, self._each(chunks))
         self._step()
@@ -54,18 +62,21 @@ class MortalStore(WrappedStore):
     def read_chunks(
         self, queue_id: QueueId, slices: Iterable[BucketSlice]
     ) -> Iterator[tuple[BucketSlice, Chunk]]:
+        """See `Store.read_chunks`."""
         self._step()
         for each in super().read_chunks(queue_id, slices):
             self._step()
             yield each
 
     def delete_buckets(self, queue_id: QueueId, buckets: Iterable[tuple[UUID, int]]) -> None:
+        """See `Store.delete_buckets`."""
         self._step()
         for bucket in buckets:
             super().delete_buckets(queue_id, [bucket])
             self._step()
 
     def scan(self, table: Table) -> Iterator[Row]:
+        """See `Store.scan`."""
         self._step()
         return super().scan(table)
 
