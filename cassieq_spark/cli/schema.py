@@ -71,12 +71,15 @@ def check(*, connection: ConnectionOptions, as_json: AsJson = False) -> None:
     missing, conflicts = difference.missing, difference.conflicts
     keyspace = connection.keyspace
     if as_json:
-        print_json({"keyspace": keyspace, "missing": missing, "conflicts": conflicts})
+        told = {"missing": missing, "conflicts": conflicts, "unknown": difference.unknown}
+        print_json({"keyspace": keyspace, **told})
     else:
         for each in missing:
             typer.echo(f"Missing: {each}")
         for each in conflicts:
             typer.echo(f"In the way: {each}")
+        for each in difference.unknown:
+            typer.echo(f"Newer than this program: {each}; upgrade it before you use what is new.")
         if conflicts:
             typer.echo("Adding to these tables does not help: use another keyspace.")
         elif missing:

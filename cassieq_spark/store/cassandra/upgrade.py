@@ -17,12 +17,14 @@ class Difference:
         tables: Those that are missing.
         columns: Those that are missing in tables that are there, with their CQL types.
         conflicts: What is there, but otherwise, in words; adding does not mend it.
+        unknown: What this release does not know, in words: a later one has added it, or somebody.
     """
 
     keyspace: bool
     tables: tuple[Table, ...]
     columns: Mapping[Table, Mapping[str, str]]
     conflicts: tuple[str, ...]
+    unknown: tuple[str, ...] = ()
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -51,6 +53,12 @@ def compare(found: Mapping[str, Shape] | None) -> Difference:
         tables=tuple(table for table in Table if table not in there),
         columns={table: columns for table, columns in lacking.items() if columns},
         conflicts=tuple(each for table in there for each in _conflicts(table, there[table])),
+        unknown=tuple(
+            f"column {table}.{name} {cql_type}"
+            for table, shape in there.items()
+            for name, cql_type in sorted(shape.columns.items())
+            if name not in SHAPES[table].columns
+        ),
     )
 
 

@@ -150,6 +150,25 @@ def test_a_schema_of_this_release_lacks_nothing(connection: ConnectionOptions):
     assert CliRunner().invoke(app, ["check", *_where(connection)]).exit_code == 0
 
 
+def test_tables_of_a_later_release_are_told_as_such_and_used_all_the_same(
+    fresh: ConnectionOptions, session: Session
+):
+    apply_schema(fresh, "1")
+    session.execute(f"ALTER TABLE {fresh.keyspace}.ledger ADD tomorrow text")
+    run = CliRunner()
+
+    people, programs = (
+        run.invoke(app, ["check", *_where(fresh), *how]) for how in ([], ["--json"])
+    )
+
+    assert (people.exit_code, programs.exit_code) == (0, 0)
+    assert "Newer than this program: column ledger.tomorrow text; upgrade it" in people.stdout
+    assert json.loads(programs.stdout)["unknown"] == ["column ledger.tomorrow text"]
+    store = open_store(fresh)
+    assert create_queue(store, "q").version == 1
+    store.close()
+
+
 def test_tables_of_an_earlier_release_are_upgraded_and_their_rows_go_on(
     fresh: ConnectionOptions, session: Session
 ):

@@ -14,7 +14,7 @@ CURRENT: dict[str, Shape] = {str(table): shape for table, shape in SHAPES.items(
 def test_a_keyspace_of_this_release_lacks_nothing():
     difference = compare(CURRENT)
 
-    assert (difference.missing, difference.conflicts) == ((), ())
+    assert (difference.missing, difference.conflicts, difference.unknown) == ((), (), ())
     assert upgrade_statements("ks", difference) == []
 
 
@@ -42,13 +42,15 @@ def test_an_earlier_release_lacks_what_came_since():
     assert "strict_fifo boolean" in statements[0]
 
 
-def test_what_a_later_release_or_somebody_else_has_added_is_left_alone():
+def test_what_a_later_release_or_somebody_else_has_added_is_named_and_left_alone():
     lock = CURRENT["lock"]
     wider = replace(lock, columns={**lock.columns, "colour": "text"})
 
     difference = compare({**CURRENT, "lock": wider, "invoices": lock})
 
     assert (difference.missing, difference.conflicts) == ((), ())
+    assert difference.unknown == ("column lock.colour text",)
+    assert upgrade_statements("ks", difference) == []
 
 
 @pytest.mark.parametrize(
