@@ -1,16 +1,14 @@
-"""Arrow batches from Spark into chunks, and chunks back into the rows of the source.
+"""Arrow batches from Spark into chunks, and back.
 
 A chunk holds the columns ``key``, ``value`` and ``headers``, without those that its DataFrame did
-not have; what the ledger knows (monoton, time of publication) is added on the way out.
+not have; `rows` adds what the ledger knows.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
-from datetime import datetime
 from operator import methodcaller
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,22 +16,11 @@ import pyarrow.compute as pc
 from cassieq_spark.errors import InvariantError, MessageError, OptionError
 from cassieq_spark.model import Chunk, Range
 
-_HEADERS = pa.map_(pa.string(), pa.string())
-_STORED = pa.schema([("key", pa.binary()), ("value", pa.binary()), ("headers", _HEADERS)])
-_ROW = [
-    ("queue", pa.string(), "STRING"),
-    ("monoton", pa.int64(), "BIGINT"),
-    ("key", pa.binary(), "BINARY"),
-    ("value", pa.binary(), "BINARY"),
-    ("headers", _HEADERS, "MAP<STRING, STRING>"),
-    ("published_at", pa.timestamp("us", tz="UTC"), "TIMESTAMP"),
-    ("delivery_count", pa.int32(), "INT"),
-    ("receipt", pa.string(), "STRING"),
-]
+HEADERS = pa.map_(pa.string(), pa.string())
+#: The columns of a chunk.
+STORED = pa.schema([("key", pa.binary()), ("value", pa.binary()), ("headers", HEADERS)])
 #: Tasks are the unit of parallelism; a pool of threads below each of them only adds to the load.
 _READ_OPTIONS = pa.ipc.IpcReadOptions(use_threads=False)
-
-
 _AS_PY = methodcaller("as_py")
 
 
@@ -181,63 +168,9 @@ def decode(chunk: Chunk, offsets: Range) -> pa.RecordBatch:
     present = set(part.schema.names)
     columns = [
         part.column(name) if name in present else pa.nulls(len(shared), type_)
-        for name, type_ in zip(_STORED.names, _STORED.types, strict=True)
+        for name, type_ in zip(STORED.names, STORED.types, strict=True)
     ]
-    return pa.RecordBatch.from_arrays(columns, schema=_STORED)
-
-
-def message_rows(  # noqa: PLR0913 - each is a column of its own, by name
-    batch: pa.RecordBatch,
-    *,
-    queue: str,
-    first_monoton: int,
-    published_at: datetime,
-    delivery_count: int | None,
-    include_headers: bool,
-    receipt_prefix: str | None = None,
-) -> pa.RecordBatch:
-    """The rows that the source hands to Spark for what `decode` returned.
-
-    Args:
-        batch: Consecutive messages of one block.
-        queue: The queue's name, without its version.
-        first_monoton: That of the first message.
-        published_at: An aware instant.
-        delivery_count: Times handed out to this group, now included; None when browsing.
-        include_headers: Whether the rows have a column ``headers``.
-        receipt_prefix: What their receipts begin with; None for rows without a column ``receipt``.
-    """
-    count = batch.num_rows
-    include_receipts = receipt_prefix is not None
-    schema = row_schema(include_headers=include_headers, include_receipts=include_receipts)
-    ones = pa.repeat(pa.scalar(1, pa.int64()), count)
-    same = {"queue": queue, "published_at": published_at, "delivery_count": delivery_count}
-    columns = {name: batch.column(name) for name in _STORED.names}
-    columns["monoton"] = pc.cumulative_sum(ones, start=first_monoton - 1)
-    if include_receipts:
-        numbers = columns["monoton"].cast(pa.string())
-        columns["receipt"] = pc.binary_join_element_wise(receipt_prefix, numbers, "")
-    for name, value in same.items():
-        columns[name] = pa.repeat(pa.scalar(value, schema.field(name).type), count)
-    return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
-
-
-def row_schema(*, include_headers: bool, include_receipts: bool = False) -> pa.Schema:
-    """The Arrow schema of the source, exactly as Spark derives it from `row_ddl`."""
-    columns = _row(include_headers=include_headers, include_receipts=include_receipts)
-    return pa.schema([(name, type_) for name, type_, _ in columns])
-
-
-def row_ddl(*, include_headers: bool, include_receipts: bool = False) -> str:
-    """The schema of the source for Spark: ``queue STRING, monoton BIGINT, ...``; all nullable."""
-    columns = _row(include_headers=include_headers, include_receipts=include_receipts)
-    return ", ".join(f"{name} {ddl}" for name, _, ddl in columns)
-
-
-def _row(*, include_headers: bool, include_receipts: bool) -> list[tuple[str, Any, str]]:
-    left_out = {"headers"} if not include_headers else set()
-    left_out |= {"receipt"} if not include_receipts else set()
-    return [column for column in _ROW if column[0] not in left_out]
+    return pa.RecordBatch.from_arrays(columns, schema=STORED)
 
 
 def _name(chunk: Chunk) -> str:
@@ -247,7 +180,7 @@ def _name(chunk: Chunk) -> str:
 def _as_stored(batch: pa.RecordBatch) -> pa.RecordBatch:
     """The columns of a chunk that ``batch`` has, in their order and types."""
     present = set(batch.schema.names)
-    schema = pa.schema([column for column in _STORED if column.name in present])
+    schema = pa.schema([column for column in STORED if column.name in present])
     columns = [batch.column(column.name).cast(column.type) for column in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 

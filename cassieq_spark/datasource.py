@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 
 from cassieq_spark.errors import OptionError, SetupError
 from cassieq_spark.options import MESSAGES, SinkOptions, SourceOptions
-from cassieq_spark.options.roles import PUBLISH
+from cassieq_spark.options.writing import PUBLISH
 
 if TYPE_CHECKING:
     from cassieq_spark.sink.settle import ReceiptWriter
@@ -45,7 +45,7 @@ class CassieqDataSource(DataSource):
             from cassieq_spark.source.views import VIEWS
 
             return VIEWS[options.view].ddl
-        from cassieq_spark.chunks import row_ddl
+        from cassieq_spark.rows import row_ddl
 
         return row_ddl(
             include_headers=options.include_headers, include_receipts=options.include_receipts

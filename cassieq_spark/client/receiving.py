@@ -20,7 +20,7 @@ from cassieq_spark.client.messages import (
 from cassieq_spark.dead_letters.burial import bury
 from cassieq_spark.delivery.groups import ensure_group
 from cassieq_spark.delivery.lease import Batch, Delivery
-from cassieq_spark.delivery.plan import Wish
+from cassieq_spark.delivery.wish import Wish
 from cassieq_spark.errors import CassieqError, OptionError
 from cassieq_spark.fetch.find import find_pieces
 from cassieq_spark.fetch.messages import fetch

@@ -19,10 +19,10 @@ from uuid import UUID, uuid4
 
 from cassieq_spark.delivery.groups import ensure_group
 from cassieq_spark.delivery.lease import Delivery
-from cassieq_spark.delivery.plan import Wish
 from cassieq_spark.delivery.registration import attempt
 from cassieq_spark.delivery.settle import Settlement, settle
 from cassieq_spark.delivery.state import GroupState, Slot
+from cassieq_spark.delivery.wish import Wish
 from cassieq_spark.errors import ContentionError
 from cassieq_spark.ledger.read import read_group, read_last_batch
 from cassieq_spark.ledger.state import sink_key

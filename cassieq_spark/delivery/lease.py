@@ -10,7 +10,7 @@ from functools import partial
 from uuid import UUID, uuid4
 
 from cassieq_spark.delivery.dead import plan_burial, plan_postponement
-from cassieq_spark.delivery.plan import Leased, Plan, Wish, plan_batch, spare_token
+from cassieq_spark.delivery.plan import Leased, Plan, plan_batch, spare_token
 from cassieq_spark.delivery.replay import plan_replay
 from cassieq_spark.delivery.state import (
     HEAD,
@@ -23,6 +23,7 @@ from cassieq_spark.delivery.state import (
     waiting_key,
     waiting_of,
 )
+from cassieq_spark.delivery.wish import Wish
 from cassieq_spark.errors import (
     ContentionError,
     InvariantError,

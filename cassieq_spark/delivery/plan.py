@@ -9,12 +9,20 @@ from uuid import UUID
 
 from cassieq_spark.delivery.ahead import Ahead, walk
 from cassieq_spark.delivery.changes import Changes, handed_out
-from cassieq_spark.delivery.isolation import backoff, is_dead, most_messages
+from cassieq_spark.delivery.due import (
+    count_in_order,
+    first_again,
+    first_delayed,
+    is_to_be_buried,
+    most_now,
+    outstanding,
+    what_is_due,
+)
+from cassieq_spark.delivery.isolation import most_messages
 from cassieq_spark.delivery.state import GroupState, Slot, Waiting
+from cassieq_spark.delivery.wish import Wish
 from cassieq_spark.model import LedgerBlock, Range, Ranges
 from cassieq_spark.store.protocol import Op, ServerNow, Value, When
-
-_NO_LIMIT = 2**62
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,49 +32,6 @@ class Leased:
     slot: int
     monotons: Ranges
     deliveries: int
-
-
-@dataclass(frozen=True, slots=True)
-class Wish:
-    """What a reader wants.
-
-    Attributes:
-        held: Token of the batch that it has finished; its slots are acked.
-        lease: Fresh token for what it gets.
-        length: How long the lease lasts.
-        limit: Most messages to get; None for all there are.
-        stop: Monoton from which on nothing is offered: the ledger's ``next``, or a target below.
-        prefer_fresh: Whether fresh messages go before those that are due again. Readers alternate,
-            so that neither kind starves.
-        max_deliveries: After so many, messages are not handed out any more; 0 for no limit.
-        delayed_stop: No message from here on is delayed; see `LedgerHead`.
-        least: With fewer messages than that to be had, get none.
-        max_bytes: How many bytes of fresh messages to get, about; None for no limit.
-        skip_older: Fresh messages that have been visible for longer count as settled; None: none.
-        max_in_flight: Most messages that the group's readers hold together; None for no limit.
-        retry_backoff: How long messages that failed once are left alone; see `isolation.backoff`.
-        strict: Nothing is offered before all earlier messages are settled.
-    """
-
-    held: UUID | None
-    lease: UUID
-    length: timedelta
-    limit: int | None
-    stop: int
-    prefer_fresh: bool = False
-    max_deliveries: int = 0
-    delayed_stop: int = 0
-    least: int = 0
-    max_bytes: int | None = None
-    skip_older: timedelta | None = None
-    max_in_flight: int | None = None
-    retry_backoff: timedelta = timedelta(0)
-    strict: bool = False
-
-    def needs_blocks(self, pointer: int) -> bool:
-        """Whether what is offered from the pointer on depends on the blocks there."""
-        depends = pointer < self.delayed_stop or self.max_bytes or self.skip_older is not None
-        return bool(depends) and pointer < self.stop
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +71,12 @@ def plan_batch(state: GroupState, wish: Wish, blocks: Sequence[LedgerBlock] = ()
     for slot in acked:
         # I5: under another token, or whoever saw the lease run out could still take it over.
         changes.empty_slot(slot, spare_token(wish.lease))
-    due = _due(state, wish)
-    dead = tuple(_condemn(changes, wish, each) for each in due if _is_dead(each, wish))
-    alive = [each for each in due if not _is_dead(each, wish)]
-    limit = _limit(state, wish, alive)
-    again = _again(wish, alive)
-    delayed, room = _delayed(alive, wish, limit)
+    due = what_is_due(state, wish)
+    dead = tuple(_condemn(changes, wish, each) for each in due if is_to_be_buried(each, wish))
+    alive = [each for each in due if not is_to_be_buried(each, wish)]
+    limit = most_now(state, wish, alive)
+    again = first_again(wish, alive)
+    delayed, room = first_delayed(alive, wish, limit)
     ahead = _walk(state, wish, blocks, room)
     leased: tuple[Leased, ...] = ()
     if (delayed or ahead.leased) and (wish.prefer_fresh or again is None):
@@ -119,7 +84,7 @@ def plan_batch(state: GroupState, wish: Wish, blocks: Sequence[LedgerBlock] = ()
     else:
         ahead = _walk(state, wish, blocks, 0)
         if again is not None and wish.strict:
-            limit = min(limit, _in_order(state, wish, again))
+            limit = min(limit, count_in_order(state, wish, again))
         if limit and isinstance(again, Slot):
             leased = _take_over(changes, wish, again, limit)
         elif limit and isinstance(again, Waiting):
@@ -169,25 +134,6 @@ def give_back(changes: Changes, rest: Ranges, failed: Slot, *, after: timedelta)
         )
 
 
-def _due(state: GroupState, wish: Wish) -> list[Slot | Waiting]:
-    """What is due: leases that ran out long enough ago, and what has waited long enough."""
-    slots = [
-        slot
-        for slot in state.slots
-        if slot.monotons
-        and slot.lease != wish.held
-        and slot.due_at + backoff(wish.retry_backoff, slot.deliveries) < state.now
-    ]
-    waiting = [waiting for waiting in state.waiting if waiting.due <= state.now_ms]
-    due: list[Slot | Waiting] = [*slots, *waiting]
-    return [each for each in due if each.monotons.start < wish.stop]
-
-
-def _is_dead(each: Slot | Waiting, wish: Wish) -> bool:
-    condemned = isinstance(each, Waiting) and each.reason is not None
-    return condemned or is_dead(each.deliveries, wish.max_deliveries)
-
-
 def _condemn(changes: Changes, wish: Wish, dead: Slot | Waiting) -> Waiting:
     """See to it that no token reaches dead messages."""
     if isinstance(dead, Waiting):
@@ -195,54 +141,10 @@ def _condemn(changes: Changes, wish: Wish, dead: Slot | Waiting) -> Waiting:
     return condemn_slot(changes, dead, spare_token(wish.lease), When("due_at", "<", ServerNow()))
 
 
-def _limit(state: GroupState, wish: Wish, alive: Sequence[Slot | Waiting]) -> int:
-    """How many messages may be handed out now."""
-    limit = _NO_LIMIT if wish.limit is None else wish.limit
-    if wish.max_in_flight is not None:
-        others = (slot for slot in state.slots if slot.lease != wish.held)
-        limit = min(
-            limit,
-            wish.max_in_flight
-            - sum(slot.monotons.count for slot in others if slot.due_at >= state.now),
-        )
-    to_be_had = sum(each.monotons.count for each in alive) + max(0, wish.stop - state.head.pointer)
-    return 0 if to_be_had < wish.least else max(0, limit)
-
-
-def _again(wish: Wish, alive: Sequence[Slot | Waiting]) -> Slot | Waiting | None:
-    """What may be handed out once more; if order is strict, whatever waits."""
-    again = (each for each in alive if each.deliveries or wish.strict)
-    return min(again, key=lambda each: each.monotons.start, default=None)
-
-
-def _in_order(state: GroupState, wish: Wish, again: Slot | Waiting) -> int:
-    """How many of these messages come before all others that are outstanding."""
-    others = [each.monotons.start for each in _outstanding(state, wish) if each != again]
-    return (again.monotons & Ranges.of(Range(0, min(others, default=_NO_LIMIT)))).count
-
-
-def _outstanding(state: GroupState, wish: Wish) -> list[Slot | Waiting]:
-    slots = [slot for slot in state.slots if slot.monotons and slot.lease != wish.held]
-    return [*slots, *state.waiting]
-
-
-def _delayed(
-    alive: Sequence[Slot | Waiting], wish: Wish, limit: int
-) -> tuple[list[tuple[Waiting, Ranges]], int]:
-    """What was delayed and is due, with how much of it fits; and the room that is left."""
-    taken = []
-    for each in alive:
-        if isinstance(each, Waiting) and not each.deliveries and not wish.strict and limit:
-            part, _ = each.monotons.split(limit)
-            taken.append((each, part))
-            limit -= part.count
-    return taken, limit
-
-
 def _walk(state: GroupState, wish: Wish, blocks: Sequence[LedgerBlock], limit: int) -> Ahead:
     pointer = state.head.pointer
     fresh = Range(pointer, max(pointer, wish.stop))
-    if wish.strict and _outstanding(state, wish):
+    if wish.strict and outstanding(state, wish):
         fresh = Range(pointer, pointer)
     if not wish.needs_blocks(pointer):
         stop = min(fresh.stop, pointer + limit)

@@ -6,8 +6,9 @@ from datetime import timedelta
 
 from cassieq_spark.delivery.changes import Changes, handed_out
 from cassieq_spark.delivery.isolation import backoff, is_dead, most_messages
-from cassieq_spark.delivery.plan import Leased, Plan, Wish, condemn_slot, give_back
+from cassieq_spark.delivery.plan import Leased, Plan, condemn_slot, give_back
 from cassieq_spark.delivery.state import GroupState, Slot
+from cassieq_spark.delivery.wish import Wish
 from cassieq_spark.model import Ranges
 from cassieq_spark.store.protocol import ServerNow, Value, When
 

@@ -7,10 +7,11 @@ from functools import partial
 
 import pyarrow as pa
 
-from cassieq_spark.chunks import decode, message_rows
+from cassieq_spark.chunks import decode
 from cassieq_spark.errors import LeaseLostError
 from cassieq_spark.fetch.pieces import Piece, bucket_slices
 from cassieq_spark.model import QueueDefinition
+from cassieq_spark.rows import message_rows
 from cassieq_spark.store.protocol import Store
 
 #: Smaller batches are put together before Spark gets them; each costs it some 0.1 ms.

@@ -7,7 +7,8 @@ from typing import Any
 
 from cassieq_spark.options.cluster import ClusterOptions
 from cassieq_spark.options.declaration import Option, declared_options
-from cassieq_spark.options.roles import ROLES
+from cassieq_spark.options.reading import SourceOptions
+from cassieq_spark.options.writing import SinkOptions
 
 
 def documentation() -> str:
@@ -20,7 +21,7 @@ def documentation() -> str:
     ]
     sections = [
         ("Reaching Cassandra", ClusterOptions),
-        *((role.role.capitalize(), role) for role in ROLES),
+        *((role.role.capitalize(), role) for role in (SinkOptions, SourceOptions)),
     ]
     for heading, cls in sections:
         lines += ["", f"## {heading}", "", "| Option | Type | Default | Meaning |"]

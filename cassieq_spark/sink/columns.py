@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from cassieq_spark.errors import SchemaError
-from cassieq_spark.options.roles import ACK, EACH, EXTEND, REJECT, RELEASE, REPLACE
+from cassieq_spark.options.writing import ACK, EACH, EXTEND, REJECT, RELEASE, REPLACE
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from cassieq_spark.chunks import check_messages
 from cassieq_spark.delivery.settle import Settlement
 from cassieq_spark.errors import MessageError
 from cassieq_spark.model import QueueId, Range, Ranges
-from cassieq_spark.options.roles import ACK, EACH, EXTEND, REJECT, RELEASE, REPLACE
+from cassieq_spark.options.writing import ACK, EACH, EXTEND, REJECT, RELEASE, REPLACE
 from cassieq_spark.receipts import Receipt
 
 #: Consumer group and token of a lease.

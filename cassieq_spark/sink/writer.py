@@ -21,7 +21,7 @@ from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_last_batch
 from cassieq_spark.model import Draft, QueueDefinition, SinkBatch
 from cassieq_spark.options import SinkOptions
-from cassieq_spark.options.roles import PUBLISH
+from cassieq_spark.options.writing import PUBLISH
 from cassieq_spark.queues import read_queue
 from cassieq_spark.sink.columns import validate_published
 from cassieq_spark.store import open_store

@@ -14,7 +14,8 @@ from uuid import UUID, uuid4
 from cassieq_spark.dead_letters.burial import bury
 from cassieq_spark.delivery.groups import StartingPosition, ensure_group
 from cassieq_spark.delivery.lease import Delivery
-from cassieq_spark.delivery.plan import Leased, Wish
+from cassieq_spark.delivery.plan import Leased
+from cassieq_spark.delivery.wish import Wish
 from cassieq_spark.errors import QueueStateError, StoreError
 from cassieq_spark.fetch.find import find_pieces
 from cassieq_spark.ledger.read import read_head

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 from cassieq_spark.delivery.groups import ensure_group
 from cassieq_spark.delivery.lease import Delivery
-from cassieq_spark.delivery.plan import Wish
+from cassieq_spark.delivery.wish import Wish
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import Draft, QueueDefinition, QueueId, Ranges
 from cassieq_spark.queues import create_queue

@@ -5,14 +5,19 @@ from __future__ import annotations
 import contextlib
 import io
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
+from click.testing import Result
 from typer.main import get_command
+from typer.testing import CliRunner
 
 from cassieq_spark import cli
+from cassieq_spark.store.connection import ConnectionOptions
+
+Command = Callable[..., Result]
 
 _ARGUMENTS = {
     "queue": "orders",
@@ -50,6 +55,20 @@ def cassieq(*arguments: str) -> Ended:
         except SystemExit as ended:
             code = ended.code
     return Ended(code, _text(out), _text(err))
+
+
+def make_command(connection: ConnectionOptions, *words: str) -> Command:
+    """``cassieq WORDS ...`` on that Cassandra; an error is raised, not told."""
+    reach = ["--contact-points", ",".join(connection.contact_points)]
+    reach += ["--port", str(connection.port), "--keyspace", connection.keyspace]
+
+    def run(*arguments: str, said: str | None = None) -> Result:
+        result = CliRunner().invoke(cli.app, [*words, *arguments, *reach], input=said)
+        if result.exception and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return result
+
+    return run
 
 
 def commands() -> dict[str, Any]:

@@ -27,7 +27,6 @@ from cassieq_spark.queues import (
 from cassieq_spark.repair.scan import DriverScan
 from cassieq_spark.repair.sweep import run_once
 from cassieq_spark.stats import queue_stats
-from cassieq_spark.store import race
 from tests.support.builders import (
     LEASE,
     make_clocked_store,
@@ -54,11 +53,6 @@ class Earlier:
     def publish(self, count: int) -> None:
         self.clock.advance(timedelta(milliseconds=1))
         publish(self.store, self.queue_id, make_drafts([count], self.clock()))
-
-
-@pytest.fixture(autouse=True)
-def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(race, "_LONGEST_PAUSE", 0.0)
 
 
 @pytest.fixture

@@ -21,18 +21,12 @@ from cassieq_spark.model import QueueDefinition, Ranges
 from cassieq_spark.options import SinkOptions
 from cassieq_spark.queues import create_queue, read_queue
 from cassieq_spark.settling import REPLACED_TWICE, replace, settle
-from cassieq_spark.store import race
 from cassieq_spark.testing.stores import CountingStore
 from tests.support.builders import LEASE, make_clocked_store, make_group, make_wish
 from tests.support.faults import Fault, TroubledStore
 
 SECOND = timedelta(seconds=1)
 MOMENT = timedelta(milliseconds=1)
-
-
-@pytest.fixture(autouse=True)
-def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(race, "_LONGEST_PAUSE", 0.0)
 
 
 class Scene:

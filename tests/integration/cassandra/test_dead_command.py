@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -9,11 +8,8 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
 
 from cassieq_spark.blocks import write_block
-from cassieq_spark.cli import app
 from cassieq_spark.dead_letters.claims import ADMIN_GROUP, CLAIM_RESOLVED
 from cassieq_spark.dead_letters.redrive import redrive
 from cassieq_spark.dead_letters.survey import survey
@@ -25,26 +21,17 @@ from cassieq_spark.options import SinkOptions
 from cassieq_spark.queues import create_queue
 from cassieq_spark.store.connection import ConnectionOptions
 from cassieq_spark.store.protocol import Partition, Store
+from tests.support.command_line import Command, make_command
 from tests.support.faults import TroubledStore
 from tests.unit.dead_letters.dead_queue import HEADERS, headers_of, read_all
 
-Command = Callable[..., Result]
 #: Letters of each of two queues, turn by turn.
 COUNT = 3_000
 
 
 @pytest.fixture
 def dead_command(connection: ConnectionOptions) -> Command:
-    reach = ["--contact-points", ",".join(connection.contact_points)]
-    reach += ["--port", str(connection.port), "--keyspace", connection.keyspace]
-
-    def run(*arguments: str) -> Result:
-        result = CliRunner().invoke(app, ["dead", *arguments, *reach])
-        if result.exception and not isinstance(result.exception, SystemExit):
-            raise result.exception
-        return result
-
-    return run
+    return make_command(connection, "dead")
 
 
 @dataclass(frozen=True)

@@ -1,19 +1,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
 
 from cassieq_spark.blocks import new_block_id
-from cassieq_spark.cli import app
 from cassieq_spark.cli import group as group_module
 from cassieq_spark.delivery.lease import Delivery
-from cassieq_spark.delivery.plan import Wish
+from cassieq_spark.delivery.wish import Wish
 from cassieq_spark.errors import OptionError, QueueStateError
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_head
@@ -22,22 +18,12 @@ from cassieq_spark.model import Draft, QueueDefinition
 from cassieq_spark.queues import create_queue
 from cassieq_spark.store.connection import ConnectionOptions
 from cassieq_spark.store.protocol import Slice, Store, partition_of_delivery, partition_of_ledger
-
-Command = Callable[..., Result]
+from tests.support.command_line import Command, make_command
 
 
 @pytest.fixture
 def group_command(connection: ConnectionOptions) -> Command:
-    reach = ["--contact-points", ",".join(connection.contact_points)]
-    reach += ["--port", str(connection.port), "--keyspace", connection.keyspace]
-
-    def run(*arguments: str, said: str | None = None) -> Result:
-        result = CliRunner().invoke(app, ["group", *arguments, *reach], input=said)
-        if result.exception and not isinstance(result.exception, SystemExit):
-            raise result.exception
-        return result
-
-    return run
+    return make_command(connection, "group")
 
 
 @pytest.fixture

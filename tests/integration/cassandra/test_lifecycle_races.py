@@ -12,7 +12,7 @@ from uuid import UUID, uuid4
 from cassieq_spark.blocks import new_block_id
 from cassieq_spark.delivery.groups import ensure_group
 from cassieq_spark.delivery.lease import Delivery
-from cassieq_spark.delivery.plan import Wish
+from cassieq_spark.delivery.wish import Wish
 from cassieq_spark.errors import ContentionError, QueueStateError
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_blocks, read_groups, read_head

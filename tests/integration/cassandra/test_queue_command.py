@@ -1,40 +1,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from datetime import timedelta
 from uuid import uuid4
 
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
 
 from cassieq_spark.blocks import new_block_id
-from cassieq_spark.cli import app
 from cassieq_spark.delivery.groups import ensure_group
 from cassieq_spark.delivery.lease import Delivery
-from cassieq_spark.delivery.plan import Wish
+from cassieq_spark.delivery.wish import Wish
 from cassieq_spark.errors import OptionError, QueueStateError
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import Draft, QueueId
 from cassieq_spark.store.connection import ConnectionOptions
 from cassieq_spark.store.protocol import Store
-
-Command = Callable[..., Result]
+from tests.support.command_line import Command, make_command
 
 
 @pytest.fixture
 def queue_command(connection: ConnectionOptions) -> Command:
-    reach = ["--contact-points", ",".join(connection.contact_points)]
-    reach += ["--port", str(connection.port), "--keyspace", connection.keyspace]
-
-    def run(*arguments: str) -> Result:
-        result = CliRunner().invoke(app, ["queue", *arguments, *reach])
-        if result.exception and not isinstance(result.exception, SystemExit):
-            raise result.exception
-        return result
-
-    return run
+    return make_command(connection, "queue")
 
 
 @pytest.fixture

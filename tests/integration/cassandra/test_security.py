@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from cassieq_spark.cli import app
 from cassieq_spark.delivery.groups import ensure_group
 from cassieq_spark.delivery.lease import Delivery
-from cassieq_spark.delivery.plan import Wish
+from cassieq_spark.delivery.wish import Wish
 from cassieq_spark.errors import ConnectError, SetupError, StoreError
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_blocks, read_head

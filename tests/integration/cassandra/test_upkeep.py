@@ -13,8 +13,8 @@ import pytest
 from cassieq_spark.blocks import write_block
 from cassieq_spark.delivery.groups import ensure_group
 from cassieq_spark.delivery.lease import Batch, Delivery
-from cassieq_spark.delivery.plan import Wish
 from cassieq_spark.delivery.settle import Settlement, settle
+from cassieq_spark.delivery.wish import Wish
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_blocks, read_head
 from cassieq_spark.ledger.sinks import read_sinks

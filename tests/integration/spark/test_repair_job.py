@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from cassieq_spark.delivery.groups import ensure_group
 from cassieq_spark.delivery.lease import Delivery
-from cassieq_spark.delivery.plan import Wish
+from cassieq_spark.delivery.wish import Wish
 from cassieq_spark.errors import SetupError
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_head

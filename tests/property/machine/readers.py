@@ -12,8 +12,9 @@ from uuid import UUID, uuid4
 from cassieq_spark.dead_letters.burial import bury
 from cassieq_spark.delivery.groups import ensure_group
 from cassieq_spark.delivery.lease import Batch, Delivery
-from cassieq_spark.delivery.plan import Leased, Wish
+from cassieq_spark.delivery.plan import Leased
 from cassieq_spark.delivery.settle import Settlement
+from cassieq_spark.delivery.wish import Wish
 from cassieq_spark.errors import OutcomeUnknownError, QueueStateError
 from cassieq_spark.ledger.read import read_head
 from cassieq_spark.model import Ranges

@@ -5,15 +5,9 @@ from collections.abc import Iterator
 import pytest
 
 from cassieq_spark import Client
-from cassieq_spark.store import race
 from cassieq_spark.testing.stores import CountingStore
 from tests.support.builders import make_clocked_store
 from tests.support.faults import FakeClock, TroubledStore
-
-
-@pytest.fixture(autouse=True)
-def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(race, "_LONGEST_PAUSE", 0.0)
 
 
 @pytest.fixture

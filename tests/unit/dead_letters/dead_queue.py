@@ -22,7 +22,7 @@ from cassieq_spark.options import SinkOptions
 from cassieq_spark.queues import create_queue
 from cassieq_spark.store.protocol import Store
 from tests.support.builders import LEASE, make_clocked_store
-from tests.support.faults import TroubledStore
+from tests.support.faults import Fault, TroubledStore
 
 HEADERS = pa.map_(pa.string(), pa.string())
 MOMENT = timedelta(milliseconds=1)
@@ -99,6 +99,19 @@ class DeadQueue:
         states = read_group_states(self.memory, self.dead.queue_id)
         slots = states[ADMIN_GROUP].slots if ADMIN_GROUP in states else ()
         return [str(slot.monotons) for slot in slots if slot.monotons]
+
+    def fail(self, fault: Fault, *, after: int) -> None:
+        """Let the compare-and-set after so many of `store` fail."""
+        cas, left = self.store.cas, after
+
+        def troubled(*call: Any) -> bool:
+            nonlocal left
+            if left == 0:
+                self.store.fault = fault
+            left -= 1
+            return cas(*call)
+
+        self.store.cas = troubled  # type: ignore[method-assign]
 
     def lapse(self) -> None:
         """Let every lease run out."""

@@ -30,7 +30,6 @@ from cassieq_spark.options import SinkOptions
 from cassieq_spark.queues import create_queue
 from cassieq_spark.source.offsets import initial_offset
 from cassieq_spark.source.reader import Reader
-from cassieq_spark.store import race
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.tables import Table
 from tests.support.builders import LEASE, make_clocked_store, make_group, make_wish
@@ -109,11 +108,6 @@ class Scene:
     def outstanding(self) -> list[str]:
         state = self.delivery.read(every_waiting=True)
         return [str(each.monotons) for each in (*state.slots, *state.waiting) if each.monotons]
-
-
-@pytest.fixture(autouse=True)
-def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(race, "_LONGEST_PAUSE", 0.0)
 
 
 @pytest.fixture

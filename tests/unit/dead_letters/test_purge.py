@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
 
 import pytest
 
@@ -12,7 +11,6 @@ from cassieq_spark.dead_letters.letters import Filter
 from cassieq_spark.dead_letters.purge import PURGED, PurgeReport, purge
 from cassieq_spark.dead_letters.survey import survey
 from cassieq_spark.delivery.groups import read_group_states
-from cassieq_spark.store import race
 from tests.support.faults import Fault
 from tests.unit.dead_letters.dead_queue import DeadQueue
 
@@ -21,9 +19,8 @@ ORIGINS = ["orders", "payments"] * 6
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _small_and_without_pauses():
+def _small_portions():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(race, "_LONGEST_PAUSE", 0.0)
         patch.setattr(take_module, "WINDOW", 8)
         yield
 
@@ -99,16 +96,7 @@ def test_a_purge_stops_between_two_batches():
 @pytest.mark.parametrize("number", range(4))
 def test_a_lost_answer_is_resolved(fault: Fault, number: int):
     queue = DeadQueue(ORIGINS)
-    cas, left = queue.store.cas, number
-
-    def troubled(*call: Any) -> bool:
-        nonlocal left
-        if left == 0:
-            queue.store.fault = fault
-        left -= 1
-        return cas(*call)
-
-    queue.store.cas = troubled  # type: ignore[method-assign]
+    queue.fail(fault, after=number)
 
     report = purge(queue.store, survey(queue.memory, "orders"))
     queue.store.arrive()

@@ -31,7 +31,6 @@ from cassieq_spark.errors import ContentionError, OptionError, QueueStateError
 from cassieq_spark.ledger.read import read_groups
 from cassieq_spark.model import QueueId, Ranges
 from cassieq_spark.queues import create_queue
-from cassieq_spark.store import race
 from tests.support.builders import LEASE, make_wish
 from tests.support.faults import Fault
 from tests.unit.dead_letters.dead_queue import MOMENT, DeadQueue, read_all
@@ -42,9 +41,8 @@ HOME = {"orders": [0, 1, 3, 4], "payments": [2, 5]}
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _small_and_without_pauses():
+def _small_portions():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(race, "_LONGEST_PAUSE", 0.0)
         patch.setattr(take_module, "WINDOW", 8)
         patch.setattr(redrive_module, "BATCH", 3)
         yield
@@ -377,16 +375,7 @@ def test_what_was_published_before_a_crash_is_not_purged():
 @pytest.mark.parametrize("number", range(11))
 def test_a_lost_answer_publishes_nothing_twice_and_loses_nothing(fault: Fault, number: int):
     queue = DeadQueue(ORIGINS)
-    cas, left = queue.store.cas, number
-
-    def troubled(*call: Any) -> bool:
-        nonlocal left
-        if left == 0:
-            queue.store.fault = fault
-        left -= 1
-        return cas(*call)
-
-    queue.store.cas = troubled  # type: ignore[method-assign]
+    queue.fail(fault, after=number)
 
     report = redrive_troubled(queue)
     queue.store.arrive()

@@ -14,7 +14,6 @@ from cassieq_spark.delivery.lease import Delivery
 from cassieq_spark.delivery.state import GroupState, Head, Slot, Waiting
 from cassieq_spark.errors import ContentionError
 from cassieq_spark.model import Range, Ranges
-from cassieq_spark.store import race
 from cassieq_spark.testing.stores import FaultyStore
 from tests.support.builders import (
     BEGUN_AT,
@@ -32,9 +31,8 @@ COUNT = 40
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _small_and_without_pauses():
+def _small_portions():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(race, "_LONGEST_PAUSE", 0.0)
         patch.setattr(take_module, "WINDOW", WINDOW)
         yield
 

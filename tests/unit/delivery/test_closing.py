@@ -12,7 +12,6 @@ from cassieq_spark.errors import ContentionError, QueueStateError
 from cassieq_spark.ledger.gate import close_ledger
 from cassieq_spark.ledger.state import Gate
 from cassieq_spark.model import QueueId, Range, Ranges
-from cassieq_spark.store import race
 from cassieq_spark.testing.stores import CountingStore
 from tests.support.builders import (
     LEASE,
@@ -24,11 +23,6 @@ from tests.support.builders import (
 from tests.support.faults import Fault, TroubledStore
 
 END = 10
-
-
-@pytest.fixture(autouse=True)
-def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(race, "_LONGEST_PAUSE", 0.0)
 
 
 class Scene:

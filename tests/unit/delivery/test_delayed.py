@@ -16,7 +16,6 @@ from cassieq_spark.ledger.read import read_head
 from cassieq_spark.ledger.sweep import finalise, trim
 from cassieq_spark.model import Draft, Ranges, from_millis
 from cassieq_spark.stats import queue_stats
-from cassieq_spark.store import race
 from cassieq_spark.testing.stores import CountingStore
 from tests.support.builders import (
     BEGUN_AT,
@@ -32,11 +31,6 @@ from tests.support.faults import Fault, TroubledStore
 SECOND = timedelta(seconds=1)
 MOMENT = timedelta(milliseconds=1)
 Blocks = Sequence[tuple[int, timedelta | None]]
-
-
-@pytest.fixture(autouse=True)
-def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(race, "_LONGEST_PAUSE", 0.0)
 
 
 class Scene:

@@ -13,7 +13,6 @@ from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_groups, read_head
 from cassieq_spark.ledger.sweep import finalise
 from cassieq_spark.model import QueueId
-from cassieq_spark.store import race
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.testing.stores import CountingStore
 from tests.support.builders import (
@@ -25,11 +24,6 @@ from tests.support.builders import (
     make_wish,
 )
 from tests.support.faults import Fault, TroubledStore
-
-
-@pytest.fixture(autouse=True)
-def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(race, "_LONGEST_PAUSE", 0.0)
 
 
 def test_earliest_is_owed_what_still_exists_and_latest_what_comes():

@@ -11,7 +11,6 @@ from cassieq_spark.delivery.lease import Delivery
 from cassieq_spark.delivery.plan import Leased
 from cassieq_spark.errors import ContentionError, QueueStateError
 from cassieq_spark.model import QueueId, Range, Ranges
-from cassieq_spark.store import race
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.testing.stores import CountingStore
 from tests.support.builders import (
@@ -25,11 +24,6 @@ from tests.support.builders import (
 from tests.support.faults import FakeClock, Fault, TroubledStore
 
 MOMENT = timedelta(milliseconds=1)
-
-
-@pytest.fixture(autouse=True)
-def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(race, "_LONGEST_PAUSE", 0.0)
 
 
 @pytest.fixture

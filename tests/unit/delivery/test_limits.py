@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-import pytest
-
 from cassieq_spark.delivery.lease import Delivery
 from cassieq_spark.delivery.settle import Settlement, settle
 from cassieq_spark.model import Range, Ranges
-from cassieq_spark.store import race
 from tests.support.builders import (
     LEASE,
     make_clocked_store,
@@ -21,11 +18,6 @@ from tests.support.builders import (
 from tests.support.faults import TroubledStore
 
 MOMENT = timedelta(milliseconds=1)
-
-
-@pytest.fixture(autouse=True)
-def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(race, "_LONGEST_PAUSE", 0.0)
 
 
 def test_in_strict_order_a_lease_with_a_gap_waits_for_what_is_in_the_gap():

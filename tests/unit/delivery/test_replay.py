@@ -10,18 +10,12 @@ from cassieq_spark.delivery.plan import Leased
 from cassieq_spark.delivery.settle import Settlement, settle
 from cassieq_spark.delivery.state import Slot, slot_key
 from cassieq_spark.model import Ranges
-from cassieq_spark.store import race
 from cassieq_spark.store.protocol import Insert, partition_of_delivery
 from cassieq_spark.testing.stores import CountingStore
 from tests.support.builders import LEASE, make_clocked_store, make_group, make_queue, make_wish
 from tests.support.faults import FakeClock, Fault, TroubledStore
 
 MOMENT = timedelta(milliseconds=1)
-
-
-@pytest.fixture(autouse=True)
-def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(race, "_LONGEST_PAUSE", 0.0)
 
 
 class Scene:

@@ -14,7 +14,6 @@ from cassieq_spark.delivery.settle import Settlement, kept_token, plan_settlemen
 from cassieq_spark.delivery.state import HEAD, GroupState, Head, Slot, slot_key, waiting_key
 from cassieq_spark.errors import ContentionError, QueueStateError
 from cassieq_spark.model import Ranges, to_millis
-from cassieq_spark.store import race
 from cassieq_spark.store.protocol import Insert, Op, Update, When, partition_of_delivery
 from cassieq_spark.testing.stores import CountingStore
 from tests.support.builders import (
@@ -32,11 +31,6 @@ NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 OURS, THEIRS = UUID(int=2), UUID(int=4)
 AT_ONCE = timedelta(0)
 Outcome = tuple[int, int]
-
-
-@pytest.fixture(autouse=True)
-def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(race, "_LONGEST_PAUSE", 0.0)
 
 
 class Scene:

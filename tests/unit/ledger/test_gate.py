@@ -9,18 +9,12 @@ from cassieq_spark.ledger.read import open_ledger, read_groups, read_head, read_
 from cassieq_spark.ledger.state import Gate, check_open
 from cassieq_spark.ledger.sweep import finalise, raise_fence
 from cassieq_spark.model import QueueId, SinkBatch
-from cassieq_spark.store import race
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.testing.stores import CountingStore
 from tests.support.builders import make_drafts, make_group, make_queue
 from tests.support.faults import Fault, TroubledStore
 
 OLD, NEW = QueueId("q@1"), QueueId("q@2")
-
-
-@pytest.fixture(autouse=True)
-def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(race, "_LONGEST_PAUSE", 0.0)
 
 
 def test_a_closed_ledger_has_a_final_end_and_stays_closed_as_it_is():

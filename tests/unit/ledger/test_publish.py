@@ -19,16 +19,10 @@ from cassieq_spark.ledger.publish import ALREADY_PUBLISHED, Published, publish
 from cassieq_spark.ledger.read import locate, read_blocks, read_head
 from cassieq_spark.ledger.sweep import finalise, raise_fence, trim
 from cassieq_spark.model import QueueId, Range, SinkBatch
-from cassieq_spark.store import race
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.testing.stores import CountingStore
 from tests.support.builders import BEGUN_AT, make_drafts, make_queue
 from tests.support.faults import Fault, TroubledStore
-
-
-@pytest.fixture(autouse=True)
-def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(race, "_LONGEST_PAUSE", 0.0)
 
 
 @pytest.fixture

@@ -13,23 +13,12 @@ from cassieq_spark.queues import (
     purge_queue,
     read_queue,
 )
-from cassieq_spark.store import race
 from cassieq_spark.testing.stores import CountingStore
 from tests.support.faults import Fault
 from tests.unit.queues.scene import Scene
 
 MINUTE = timedelta(minutes=1)
 WEEK = timedelta(days=7)
-
-
-@pytest.fixture(autouse=True)
-def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(race, "_LONGEST_PAUSE", 0.0)
-
-
-@pytest.fixture
-def scene() -> Scene:
-    return Scene()
 
 
 def test_what_is_given_is_altered_and_the_rest_stays(scene: Scene):

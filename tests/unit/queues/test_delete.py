@@ -20,7 +20,6 @@ from cassieq_spark.queues import (
     purge_queue,
     read_queue,
 )
-from cassieq_spark.store import race
 from cassieq_spark.testing.stores import CountingStore
 from tests.support.builders import make_drafts
 from tests.support.faults import Fault
@@ -28,16 +27,6 @@ from tests.unit.queues.scene import Scene, retire
 
 #: Calls of the store that a deletion of the scene makes, and a few more.
 CALLS = 26
-
-
-@pytest.fixture(autouse=True)
-def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(race, "_LONGEST_PAUSE", 0.0)
-
-
-@pytest.fixture
-def scene() -> Scene:
-    return Scene()
 
 
 def test_a_deleted_queue_is_gone_for_those_who_know_it_too(scene: Scene):

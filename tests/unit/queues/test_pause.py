@@ -12,21 +12,10 @@ from cassieq_spark.queues import (
     purge_queue,
     resume_queue,
 )
-from cassieq_spark.store import race
 from cassieq_spark.testing.stores import CountingStore
 from tests.support.builders import make_wish, monotons_of
 from tests.support.faults import Fault
 from tests.unit.queues.scene import Scene
-
-
-@pytest.fixture(autouse=True)
-def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(race, "_LONGEST_PAUSE", 0.0)
-
-
-@pytest.fixture
-def scene() -> Scene:
-    return Scene()
 
 
 def next_batch(scene: Scene, group: str, done: Batch) -> Batch:

@@ -21,7 +21,6 @@ from cassieq_spark.queues import (
     purge_queue,
     read_queue,
 )
-from cassieq_spark.store import race
 from cassieq_spark.testing.stores import CountingStore
 from tests.support.builders import make_drafts
 from tests.support.faults import Fault
@@ -29,16 +28,6 @@ from tests.unit.queues.scene import BATCH, Scene
 
 #: Calls of the store that a purge of the scene makes, and a few more.
 CALLS = 40
-
-
-@pytest.fixture(autouse=True)
-def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(race, "_LONGEST_PAUSE", 0.0)
-
-
-@pytest.fixture
-def scene() -> Scene:
-    return Scene()
 
 
 def test_a_purged_queue_goes_on_empty_as_a_new_version(scene: Scene):

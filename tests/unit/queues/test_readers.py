@@ -12,7 +12,6 @@ from cassieq_spark.queues import delete_queue, pause_queue, purge_queue, read_qu
 from cassieq_spark.source import reader as reader_module
 from cassieq_spark.source.offsets import initial_offset
 from cassieq_spark.source.reader import Reader
-from cassieq_spark.store import race
 from cassieq_spark.testing.stores import CountingStore
 from tests.support.builders import LEASE
 from tests.unit.queues.scene import Scene
@@ -22,7 +21,6 @@ FIRST = initial_offset("q", "idle")
 
 @pytest.fixture
 def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
-    monkeypatch.setattr(race, "_LONGEST_PAUSE", 0.0)
     monkeypatch.setattr(reader_module, "IDLE_PAUSE", timedelta(0))
     return Scene()
 

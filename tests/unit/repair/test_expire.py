@@ -20,7 +20,6 @@ from cassieq_spark.repair.expire import EXPIRED, expire
 from cassieq_spark.repair.report import Counts, Report
 from cassieq_spark.repair.scan import DriverScan
 from cassieq_spark.repair.sweep import Step, run_once
-from cassieq_spark.store import race
 from cassieq_spark.store.protocol import Store, partition_of_delivery
 from cassieq_spark.testing.stores import CountingStore
 from tests.support.builders import LEASE, make_clocked_store, make_drafts, make_group, make_wish
@@ -29,11 +28,6 @@ from tests.support.faults import Fault, TroubledStore
 HOUR = timedelta(hours=1)
 RETENTION = 10 * HOUR
 MOMENT = timedelta(milliseconds=1)
-
-
-@pytest.fixture(autouse=True)
-def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(race, "_LONGEST_PAUSE", 0.0)
 
 
 class Scene:

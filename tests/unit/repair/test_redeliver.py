@@ -24,7 +24,6 @@ from cassieq_spark.repair.redeliver import BROKEN_OFF, GRACE
 from cassieq_spark.repair.report import Counts, Report
 from cassieq_spark.repair.scan import DriverScan
 from cassieq_spark.repair.sweep import Step, run_once
-from cassieq_spark.store import race
 from cassieq_spark.store.protocol import Store, partition_of_delivery
 from cassieq_spark.testing.stores import CountingStore
 from tests.support.builders import LEASE, make_clocked_store, make_wish
@@ -33,11 +32,6 @@ from tests.unit.dead_letters.test_burial import Scene as Burial
 
 MOMENT = timedelta(milliseconds=1)
 LATE = GRACE + MOMENT
-
-
-@pytest.fixture(autouse=True)
-def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(race, "_LONGEST_PAUSE", 0.0)
 
 
 class Scene(Burial):

@@ -24,7 +24,6 @@ from cassieq_spark.queues import (
 from cassieq_spark.repair.report import Counts, Report
 from cassieq_spark.repair.scan import DriverScan
 from cassieq_spark.repair.sweep import Step, run_once
-from cassieq_spark.store import race
 from cassieq_spark.store.protocol import Store, partition_of_ledger
 from cassieq_spark.store.tables import Table
 from cassieq_spark.testing.stores import CountingStore
@@ -35,11 +34,6 @@ from tests.unit.repair.swept_queue import SweptQueue, chunks_of
 
 DAY = timedelta(days=1)
 MOMENT = timedelta(milliseconds=1)
-
-
-@pytest.fixture(autouse=True)
-def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(race, "_LONGEST_PAUSE", 0.0)
 
 
 class Scene(SweptQueue):

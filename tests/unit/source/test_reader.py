@@ -17,7 +17,6 @@ from cassieq_spark.source.heartbeat import LEASE_LOST
 from cassieq_spark.source.offsets import initial_offset
 from cassieq_spark.source.reader import LEFT_OUT, RELEASE_FAILED, RELEASED, Reader
 from cassieq_spark.stats import GroupStats, queue_stats
-from cassieq_spark.store import race
 from cassieq_spark.testing.stores import CountingStore
 from tests.support.builders import LEASE, make_clocked_store, make_drafts, make_queue
 from tests.support.faults import FakeClock, TroubledStore
@@ -48,7 +47,6 @@ class Scene:
 
 @pytest.fixture
 def scene(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(race, "_LONGEST_PAUSE", 0.0)
     monkeypatch.setattr(reader_module, "IDLE_PAUSE", timedelta(0))
     scene = Scene()
     yield scene

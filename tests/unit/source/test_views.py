@@ -6,7 +6,6 @@ from runpy import run_module
 
 import pytest
 
-from cassieq_spark.chunks import row_ddl
 from cassieq_spark.errors import OptionError, QueueStateError
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_blocks, read_head
@@ -15,6 +14,7 @@ from cassieq_spark.model import Range, Ranges
 from cassieq_spark.options import MESSAGES, SourceOptions
 from cassieq_spark.options.declaration import options_by_key
 from cassieq_spark.queues import create_queue, delete_queue
+from cassieq_spark.rows import row_ddl
 from cassieq_spark.source import view_rows
 from cassieq_spark.source.view_rows import read_view
 from cassieq_spark.source.views import VIEWS, documentation

@@ -1,0 +1,50 @@
+"""What a reader asks for. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from uuid import UUID
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a reader wants.
+
+    Attributes:
+        held: Token of the batch that it has finished; its slots are acked.
+        lease: Fresh token for what it gets.
+        length: How long the lease lasts.
+        limit: Most messages to get; None for all there are.
+        stop: Monoton from which on nothing is offered: the ledger's ``next``, or a target below.
+        prefer_fresh: Whether fresh messages go before those that are due again. Readers alternate,
+            so that neither kind starves.
+        max_deliveries: After so many, messages are not handed out any more; 0 for no limit.
+        delayed_stop: No message from here on is delayed; see `LedgerHead`.
+        least: With fewer messages than that to be had, get none.
+        max_bytes: How many bytes of fresh messages to get, about; None for no limit.
+        skip_older: Fresh messages that have been visible for longer count as settled; None: none.
+        max_in_flight: Most messages that the group's readers hold together; None for no limit.
+        retry_backoff: How long messages that failed once are left alone; see `isolation.backoff`.
+        strict: Nothing is offered before all earlier messages are settled.
+    """
+
+    held: UUID | None
+    lease: UUID
+    length: timedelta
+    limit: int | None
+    stop: int
+    prefer_fresh: bool = False
+    max_deliveries: int = 0
+    delayed_stop: int = 0
+    least: int = 0
+    max_bytes: int | None = None
+    skip_older: timedelta | None = None
+    max_in_flight: int | None = None
+    retry_backoff: timedelta = timedelta(0)
+    strict: bool = False
+
+    def needs_blocks(self, pointer: int) -> bool:
+        """Whether what is offered from the pointer on depends on the blocks there."""
+        depends = pointer < self.delayed_stop or self.max_bytes or self.skip_older is not None
+        return bool(depends) and pointer < self.stop
