@@ -75,10 +75,10 @@ class MortalStore(WrappedStore):
             super().delete_buckets(queue_id, [bucket])
             self._step()
 
-    def scan(self, table: Table) -> Iterator[Row]:
+    def scan(self, table: Table, kinds: Sequence[str] = ()) -> Iterator[Row]:
         """See `Store.scan`."""
         self._step()
-        return super().scan(table)
+        return super().scan(table, kinds)
 
     def _each(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
         for chunk in chunks:

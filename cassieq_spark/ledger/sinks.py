@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -12,6 +12,7 @@ from cassieq_spark.model import QueueId
 from cassieq_spark.store.protocol import (
     Delete,
     Op,
+    Row,
     ServerNow,
     Slice,
     Store,
@@ -42,8 +43,13 @@ class SinkRow:
 def read_sinks(store: Store, queue_id: QueueId) -> tuple[list[SinkRow], datetime | None]:
     """Read all sinks by name, and the server's clock, if there are any. One read."""
     found = store.read_rows(partition_of_ledger(queue_id), Slice(kinds=("sink",)))
-    rows: Sequence[Any] = found.rows
-    return [SinkRow(row["name"], last_batch_of(row), row["seen_at"]) for row in rows], found.now
+    return [sink_of(row) for row in found.rows], found.now
+
+
+def sink_of(row: Row) -> SinkRow:
+    """Decode a sink row."""
+    values: Any = row
+    return SinkRow(values["name"], last_batch_of(row), values["seen_at"])
 
 
 def stamp_sinks(store: Store, queue_id: QueueId, sinks: Iterable[tuple[str, int]]) -> bool:

@@ -20,10 +20,12 @@ from cassieq_spark.delivery.registration import (
 )
 from cassieq_spark.delivery.state import GroupState, Slot, Waiting
 from cassieq_spark.errors import ContentionError, InvariantError, QueueStateError
-from cassieq_spark.ledger.read import locate, read_groups, read_head
+from cassieq_spark.ledger.read import locate, read_block_of, read_groups, read_head
 from cassieq_spark.ledger.state import Group
 from cassieq_spark.model import LedgerBlock, QueueDefinition, QueueId, Range, Ranges
 from cassieq_spark.repair.actions import Expire
+from cassieq_spark.repair.idle import has_nothing_owed
+from cassieq_spark.repair.survey import Seen
 from cassieq_spark.repair.work import Scanned, Work
 from cassieq_spark.store.protocol import (
     Op,
@@ -66,9 +68,11 @@ class Expiry:
 def plan_expire(work: Work, queue: QueueDefinition, _: Scanned | None) -> list[Expire]:
     """Plan the expiry of each group. Nothing is read of a queue that keeps messages for ever.
 
-    A read, and for each group three serial ones, and four plain ones if nothing is too old.
+    One read if what is stored is young; else one more, and for each group three serial ones, and
+    four plain ones if nothing is too old for it.
     """
-    if queue.retention is None:
+    seen = work.seen(queue)
+    if queue.retention is None or (seen is not None and _is_young(work.store, queue, seen)):
         return []
     planned = []
     for group in read_groups(work.store, queue.queue_id):
@@ -76,6 +80,14 @@ def plan_expire(work: Work, queue: QueueDefinition, _: Scanned | None) -> list[E
         if found is not None and found.count:
             planned.append(Expire(queue, group, found.count))
     return planned
+
+
+def _is_young(store: Store, queue: QueueDefinition, seen: Seen) -> bool:
+    """Whether no group can be owed what is too old: a read, unless all is settled."""
+    if queue.retention is None or has_nothing_owed(seen):
+        return True
+    first = read_block_of(store, queue.queue_id, seen.ledger.head.finalised)
+    return first is not None and first.published_at >= seen.now - queue.retention
 
 
 def expire(store: Store, queue: QueueDefinition, group: Group) -> int:

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from cassieq_spark.errors import ContentionError, InvariantError
-from cassieq_spark.ledger.read import read_head, stream_blocks
+from cassieq_spark.ledger.read import read_block_at, read_head, stream_blocks
 from cassieq_spark.ledger.state import LedgerHead
 from cassieq_spark.model import LedgerBlock, QueueDefinition
-from cassieq_spark.repair.idle import has_nothing_to_finalise
+from cassieq_spark.repair.idle import has_nothing_to_finalise, is_trimmed
 from cassieq_spark.repair.plan import Action, plan_finalise
 from cassieq_spark.repair.read import read_floor, read_head_and_time
 from cassieq_spark.repair.work import Scanned, Work
@@ -20,12 +20,17 @@ BLOCKS_AT_ONCE = 10_000
 
 
 def plan_finalising(work: Work, queue: QueueDefinition, _: Scanned | None) -> Iterator[Action]:
-    """Let go of all that is settled. Three plain reads if nothing is.
+    """Let go of all that is settled. No read if nothing is; one, if it ends within a block.
 
     Each part goes by what the one before it leaves, so it is refused unless that went in, and
     nobody else came between (I7).
     """
-    if has_nothing_to_finalise(work.store, queue.queue_id):
+    seen = work.seen(queue)
+    if (
+        seen is not None
+        and has_nothing_to_finalise(seen)
+        and (is_trimmed(seen) or not _has_settled_block(work, queue, seen.ledger.head))
+    ):
         return
     # I7: the head first; a group registered from here on makes its compare-and-set fail.
     head, _now = read_head_and_time(work.store, queue.queue_id)
@@ -58,6 +63,13 @@ def _plan(
         raise ContentionError(
             f"queue {queue.queue_id}: another sweep goes on while it is looked at"
         ) from error
+
+
+def _has_settled_block(work: Work, queue: QueueDefinition, head: LedgerHead) -> bool:
+    """Whether a crash has left the row of a block that is settled, and perhaps its buckets."""
+    first = read_block_at(work.store, queue.queue_id, head.trimmed)
+    # None: an earlier release has trimmed without saying so, or another sweep has since.
+    return first is None or first.monotons.stop <= head.finalised
 
 
 def _first_part(blocks: Iterable[LedgerBlock], finalised: int) -> list[LedgerBlock]:

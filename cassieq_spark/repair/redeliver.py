@@ -19,6 +19,7 @@ from cassieq_spark.errors import QueueStateError
 from cassieq_spark.ledger.state import group_of, head_of, hold_of
 from cassieq_spark.model import QueueDefinition, from_millis
 from cassieq_spark.repair.actions import DeadLetter
+from cassieq_spark.repair.survey import Seen
 from cassieq_spark.repair.work import Scanned, Work
 from cassieq_spark.store.protocol import Row, ServerNow, Slice, Store, When, partition_of_ledger
 
@@ -31,7 +32,13 @@ _LEASES = 10
 
 
 def plan_redeliver(work: Work, queue: QueueDefinition, _: Scanned | None) -> Iterable[DeadLetter]:
-    """Find what is dead, and tell what is stuck. A plain read, and three for each group."""
+    """Find what is dead, and tell what is stuck. No read of a queue in which nothing may be.
+
+    Else a plain read, and three for each group.
+    """
+    seen = work.seen(queue)
+    if seen is not None and _is_quiet(queue, seen):
+        return []
     kinds = Slice(kinds=("head", "group", "hold"))
     found = work.store.read_rows(partition_of_ledger(queue.queue_id), kinds)
     if found.now is None:
@@ -120,6 +127,17 @@ def _read_state(
         return state if state.all_waiting else delivery.read(every_waiting=True)
     except QueueStateError:
         return None
+
+
+def _is_quiet(queue: QueueDefinition, seen: Seen) -> bool:
+    """Whether all that was offered is leased, settled, or due for a while only."""
+    states = [(group.name, seen.state_of(group)) for group in seen.ledger.groups]
+    return not seen.ledger.holds and all(
+        state is not None
+        and not find_dead(state, queue.max_deliveries)
+        and not any(_overdue(queue, name, state))
+        for name, state in states
+    )
 
 
 def _broken_seeks(queue: QueueDefinition, holds: Iterable[Row], now: datetime) -> Iterator[str]:

@@ -22,6 +22,7 @@ from cassieq_spark.repair.actions import (
     MarkRetired,
     StampSinks,
 )
+from cassieq_spark.repair.idle import has_no_sinks_to_trim
 from cassieq_spark.repair.plan import Action, DeleteSettled, Finalise, buckets_of, plan_clean
 from cassieq_spark.repair.work import Scanned, Work
 
@@ -32,7 +33,7 @@ _BUCKETS_AT_ONCE = 1000
 def plan_retire(work: Work, queue: QueueDefinition, _: Scanned | None) -> Iterator[Action]:
     """Finish what a purge or a deletion has left, in the order of `mark_retired`.
 
-    One plain read of a queue where nothing is left. Each action is planned when those before it
+    No read of a queue where nothing is left. Each action is planned when those before it
     are carried out, and each run begins with what is there: a crash leaves work, never a hole.
     """
     record = work.records[queue.name]
@@ -100,6 +101,9 @@ def _bucket_size(record: QueueRecord, head: LedgerHead) -> int:
 
 def _trim_sinks(work: Work, queue: QueueDefinition) -> Iterator[Action]:
     """I4, I9: not before everybody who could publish under them again has come, or is refused."""
+    seen = work.seen(queue)
+    if seen is not None and has_no_sinks_to_trim(seen, work.keep_sinks):
+        return
     rows, now = read_sinks(work.store, queue.queue_id)
     once = [row for row in rows if publishes_once(row.name)]
     fresh = [(row.name, row.batch_id) for row in once if row.seen_at is None]

@@ -9,10 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
+from functools import partial
 from uuid import UUID
 
 from cassieq_spark.errors import ContentionError, OptionError, QueueStateError
-from cassieq_spark.model import QueueDefinition, QueueId
+from cassieq_spark.ledger.state import LedgerHead
+from cassieq_spark.model import LedgerBlock, QueueDefinition, QueueId
 from cassieq_spark.queues import QueueRecord, Status, list_records
 from cassieq_spark.repair.apply import apply, postpone
 from cassieq_spark.repair.audit import BRIEF, Thoroughness
@@ -27,6 +29,7 @@ from cassieq_spark.repair.redeliver import plan_redeliver
 from cassieq_spark.repair.report import Counts, QueueReport, Report
 from cassieq_spark.repair.retire import plan_retire
 from cassieq_spark.repair.scan import Run, Scan
+from cassieq_spark.repair.survey import Seen, see, see_all
 from cassieq_spark.repair.work import (
     DEFAULT_KEEP_SINKS,
     DEFAULT_WRITE_TIMEOUT,
@@ -78,10 +81,11 @@ def run_once(  # noqa: PLR0913 (each is a choice of its own, by name)
     watch: Watch = _unwatched,
     guard: Guard | None = None,
 ) -> Report:
-    """Sweep once. Three reads for each queue in which nothing happens, a table scan if needed.
+    """Sweep once. A look at all heads and groups, and a scan of the chunks if a step needs it.
 
-    What happened costs: some reads and two LWTs for each 10,000 blocks with something to finalise,
-    one more where something unpublished is found.
+    A queue in which nothing has happened costs no read of its own. What happened costs: some reads
+    and two LWTs for each 10,000 blocks with something to finalise, one more where something
+    unpublished is found.
 
     Args:
         store: Where the queues are kept.
@@ -114,7 +118,16 @@ def run_once(  # noqa: PLR0913 (each is a choice of its own, by name)
     every = [each.definition for each in records.values() if each.status is Status.ACTIVE]
     chosen = _chosen(records, queues)
     report.queues = {queue.name: QueueReport(queue.queue_id) for queue in chosen}
-    work = Work(store, report, write_timeout, guard or Guard(), records, keep_sinks, thoroughness)
+    work = Work(
+        store,
+        report,
+        write_timeout,
+        guard or Guard(),
+        records,
+        keep_sinks,
+        thoroughness,
+        _see(store, [queue for queue in chosen if queue in every], every=not queues),
+    )
     watched = _Watched(watch, ordered, len(chosen))
     scanned: dict[str, Scanned] | None = None
     for step in ordered:
@@ -129,6 +142,13 @@ def run_once(  # noqa: PLR0913 (each is a choice of its own, by name)
     report.outcome = work.guard.outcome
     report.seconds = time.monotonic() - begun
     return report
+
+
+def _see(store: Store, active: Sequence[QueueDefinition], *, every: bool) -> dict[QueueId, Seen]:
+    if every and active:
+        return see_all(store, active[0].name)
+    found = {queue.queue_id: see(store, queue.queue_id) for queue in active}
+    return {queue_id: seen for queue_id, seen in found.items() if seen is not None}
 
 
 def _plan_fence(work: Work, queue: QueueDefinition, scanned: Scanned | None) -> list[Action]:
@@ -221,7 +241,7 @@ def _scan(
     """Read ledgers, then chunks; some of them, if the guard says no: then no step looks at it."""
     chosen = [queue for queue in chosen if queue in every]
     with ThreadPoolExecutor(QUEUES_AT_ONCE, thread_name_prefix="cassieq-sweep") as pool:
-        ledgers = list(pool.map(lambda queue: read_ledger(work.store, queue.queue_id), chosen))
+        ledgers = list(pool.map(partial(_read_ledger, work), chosen))
     for queue, (_, blocks) in zip(chosen, ledgers, strict=True):
         work.report.queues[queue.name].block_count = len(blocks)
     watched.begin("scan")
@@ -245,6 +265,14 @@ def _scan(
         queue.name: Scanned(runs[queue.queue_id], *ledger)
         for queue, ledger in zip(chosen, ledgers, strict=True)
     }
+
+
+def _read_ledger(work: Work, queue: QueueDefinition) -> tuple[LedgerHead, Sequence[LedgerBlock]]:
+    """A ledger as it stands before the scan; what was seen of it will do if it has no blocks."""
+    seen = work.seen(queue)
+    if seen is not None and seen.ledger.head.trimmed == seen.ledger.head.next:
+        return seen.ledger.head, ()
+    return read_ledger(work.store, queue.queue_id)
 
 
 def _unpublished(scanned: Scanned) -> bool:

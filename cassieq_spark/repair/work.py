@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from cassieq_spark.ledger.state import LedgerHead
-from cassieq_spark.model import LedgerBlock, QueueDefinition
+from cassieq_spark.model import LedgerBlock, QueueDefinition, QueueId
 from cassieq_spark.queues import QueueRecord
 from cassieq_spark.repair.audit import BRIEF, Thoroughness
 from cassieq_spark.repair.guard import Guard
 from cassieq_spark.repair.plan import Action
-from cassieq_spark.repair.report import Report
+from cassieq_spark.repair.report import Counts, Report
 from cassieq_spark.repair.scan import Run
+from cassieq_spark.repair.survey import Seen
 from cassieq_spark.store.protocol import Store
 
 DEFAULT_WRITE_TIMEOUT = timedelta(hours=1)
@@ -32,6 +33,7 @@ class Work:
         records: All queues that are or were, by name.
         keep_sinks: How long sinks are kept that publish once.
         thoroughness: How far the audit goes.
+        survey: What was seen of each queue at the beginning.
         leftover: What a scan has found of versions that nobody needs any more, by name of the
             queue and by version.
     """
@@ -43,7 +45,13 @@ class Work:
     records: Mapping[str, QueueRecord]
     keep_sinks: timedelta = DEFAULT_KEEP_SINKS
     thoroughness: Thoroughness = BRIEF
+    survey: Mapping[QueueId, Seen] = field(default_factory=dict)
     leftover: dict[str, dict[int, list[Run]]] = field(default_factory=dict)
+
+    def seen(self, queue: QueueDefinition) -> Seen | None:
+        """What was seen of a queue; None if that is over, as this sweep has changed it."""
+        is_changed = self.report.queues[queue.name].counts != Counts()
+        return None if is_changed else self.survey.get(queue.queue_id)
 
     def keep(self, run: Run) -> bool:
         """Keep what a scan has found of a version that is to be retired; False: it is not.

@@ -153,7 +153,7 @@ class MemoryStore:
                 self._chunks.pop((queue_id, block, bucket), None)
                 self._deleted.add((queue_id, block, bucket))
 
-    def scan(self, table: Table) -> Iterator[Row]:
+    def scan(self, table: Table, kinds: Sequence[str] = ()) -> Iterator[Row]:
         """See `Store.scan`."""
         with self._lock:
             found: list[Row]
@@ -176,6 +176,7 @@ class MemoryStore:
                     if partition.table is table
                     for rows in (self._alive(partition),)
                     for key in sorted(rows)
+                    if not kinds or key[0] in kinds
                 ]
         yield from found
 

@@ -194,8 +194,16 @@ class Store(Protocol):
     def delete_buckets(self, queue_id: QueueId, buckets: Iterable[tuple[UUID, int]]) -> None:
         """Delete whole partitions ``(block, bucket)``, several at a time."""
 
-    def scan(self, table: Table) -> Iterator[Row]:
-        """Read a whole table without ``data``. For sweeps and lists; never on a hot path."""
+    def scan(self, table: Table, kinds: Sequence[str] = ()) -> Iterator[Row]:
+        """Read a whole table without ``data``. For sweeps and lists; never on a hot path.
+
+        Rows of one partition come together. It is no snapshot, and a row that is written
+        meanwhile may be seen or not.
+
+        Args:
+            table: Which table.
+            kinds: Only rows of these kinds; others are not even read. All, if empty.
+        """
 
     def close(self) -> None:
         """Let go of connections and threads. No other call may follow."""

@@ -67,20 +67,21 @@ class WrappedStore:
     def delete_buckets(self, queue_id: QueueId, buckets: Iterable[tuple[UUID, int]]) -> None:
         self._store.delete_buckets(queue_id, buckets)
 
-    def scan(self, table: Table) -> Iterator[Row]:
-        return self._store.scan(table)
+    def scan(self, table: Table, kinds: Sequence[str] = ()) -> Iterator[Row]:
+        return self._store.scan(table, kinds)
 
     def close(self) -> None:
         self._store.close()
 
 
 class CountingStore(WrappedStore):
-    """Counts compare-and-sets and reads of rows, whatever becomes of them.
+    """Counts compare-and-sets, reads of rows and scans, whatever becomes of them.
 
     Attributes:
         cas_count: Compare-and-sets.
         read_count: Reads of rows that are not serial.
         serial_read_count: Those that are.
+        scan_count: Scans of a table.
     """
 
     def __init__(self, store: Store) -> None:
@@ -92,6 +93,7 @@ class CountingStore(WrappedStore):
         self.cas_count = 0
         self.read_count = 0
         self.serial_read_count = 0
+        self.scan_count = 0
 
     def cas(self, partition: Partition, ops: Sequence[Op]) -> bool:
         with self._lock:
@@ -107,6 +109,11 @@ class CountingStore(WrappedStore):
             else:
                 self.read_count += 1
         return super().read_rows(partition, which, serial=serial)
+
+    def scan(self, table: Table, kinds: Sequence[str] = ()) -> Iterator[Row]:
+        with self._lock:
+            self.scan_count += 1
+        return super().scan(table, kinds)
 
 
 class FaultyStore(WrappedStore):

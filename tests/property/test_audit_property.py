@@ -167,12 +167,12 @@ class BusyStore(WrappedStore):
             self._pass()
             yield found_chunk
 
-    def scan(self, table: Table) -> Iterator[Row]:
+    def scan(self, table: Table, kinds: Sequence[str] = ()) -> Iterator[Row]:
         # As in Cassandra, a scan is no snapshot: each bucket is as it is when its turn comes.
         self._pass()
         seen: set[tuple[UUID, int]] = set()
         while True:
-            rows = (dict(row) for row in super().scan(table))
+            rows = (dict(row) for row in super().scan(table, kinds))
             keyed = [(tuple(str(row[name]) for name in sorted(row)), row) for row in rows]
             fresh = [(key, row) for key, row in keyed if key not in seen]
             if not fresh:

@@ -71,10 +71,10 @@ class CrashingStore(WrappedStore):
             raise Crash
         super().delete_buckets(queue_id, wanted)
 
-    def scan(self, table: Table) -> Iterator[Row]:
+    def scan(self, table: Table, kinds: Sequence[str] = ()) -> Iterator[Row]:
         if self._is_last():
             raise Crash
-        return super().scan(table)
+        return super().scan(table, kinds)
 
 
 @dataclass

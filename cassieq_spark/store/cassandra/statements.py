@@ -148,6 +148,18 @@ def selection_of(keyspace: str, partition: Partition, which: Slice) -> Statement
     return Statement(text, tuple(values))
 
 
+def scan_of(keyspace: str, table: Table, kinds: Sequence[str]) -> Statement:
+    """The statement that reads a whole table, or the rows of these kinds in each partition."""
+    text = fill_in(
+        "scan",
+        keyspace,
+        table,
+        columns=", ".join(columns_of(table)),
+        which="WHERE kind IN ? ALLOW FILTERING" if kinds else "",
+    )
+    return Statement(text, (list(kinds),) if kinds else ())
+
+
 def _check_slice(which: Slice) -> None:
     bounded = which.start is not None or which.stop is not None
     ordered = which.limit is not None or which.reverse

@@ -28,6 +28,7 @@ from cassieq_spark.store.cassandra.statements import (
     check_ops,
     columns_of,
     fill_in,
+    scan_of,
     selection_of,
     statement_of,
     timed_delete_of,
@@ -147,12 +148,11 @@ class CassandraStore:
                 values = (block_timestamp(block) + 1, queue_id, block, bucket)
                 pipeline.send(bind(link, text, values, doing))
 
-    def scan(self, table: Table) -> Iterator[Row]:
+    def scan(self, table: Table, kinds: Sequence[str] = ()) -> Iterator[Row]:
         """See `Store.scan`."""
         link, doing = self._link, f"scan of {table}"
         columns = columns_of(table)
-        text = fill_in("scan", link.options.keyspace, table, columns=", ".join(columns))
-        statement = bind(link, text, (), doing)
+        statement = _bound(link, scan_of(link.options.keyspace, table, kinds), doing)
         statement.fetch_size = _CHUNK_PAGE_ROWS if table is Table.CHUNK else _PAGE_ROWS
         for row in _pages(link, statement, READ, doing):
             yield dict(zip(columns, map(_value, row), strict=True))

@@ -10,7 +10,7 @@ import pytest
 from cassieq_spark.model import BucketSlice, Chunk, QueueId
 from cassieq_spark.store.protocol import Store
 from cassieq_spark.store.tables import SHAPES, Table
-from cassieq_spark.testing.conformance.rows import fresh_ledger, fresh_queue_id, put, sink
+from cassieq_spark.testing.conformance.rows import block, fresh_ledger, fresh_queue_id, put, sink
 
 MIB = 1 << 20
 BUCKET_SIZE = 40
@@ -179,6 +179,24 @@ class ChunkContract:
 
         assert [(row["name"], row["batch_id"]) for row in found] == [("a", 1), ("b", 2)]
         assert set(found[0]) == {*shape.partition, *shape.clustering, *shape.columns}
+
+    def test_a_scan_of_kinds_shows_their_rows_only_partition_by_partition(
+        self, store: Store
+    ) -> None:
+        ledgers = [fresh_ledger() for _ in range(3)]
+        for ledger in ledgers:
+            put(store, ledger, block(0), stop=5)
+            put(store, ledger, ("head", 0, ""), next=5)
+            put(store, ledger, sink("a"), batch_id=1)
+        put(store, fresh_ledger(), block(0), stop=5)
+
+        scanned = store.scan(Table.LEDGER, ("head", "sink"))
+
+        keys = {ledger.key[0] for ledger in ledgers}
+        found = [(row["queue_id"], row["kind"]) for row in scanned if row["queue_id"] in keys]
+        together = dict.fromkeys(queue_id for queue_id, _ in found)
+        assert found == [(queue_id, kind) for queue_id in together for kind in ("head", "sink")]
+        assert set(together) == keys
 
 
 def _chunks(count: int) -> list[Chunk]:

@@ -242,13 +242,13 @@ def test_a_queue_that_is_deleted_later_does_not_end_it(stop: Stop, caplog: objec
     readings: list[str] = []
 
     class Watched(AilingStore):
-        def scan(self, table):
+        def scan(self, table, kinds=()):
             readings.append(str(table))
             if len(readings) == 2:
                 return []
             if len(readings) == 3:
                 stop.set()
-            return super().scan(table)
+            return super().scan(table, kinds)
 
     exporter = Exporter(lambda: Watched(store), ["a"])
     export(exporter, timedelta(0), stop)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from cassieq_spark.errors import CassieqError
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import QueueDefinition
@@ -28,10 +30,10 @@ class AilingStore(WrappedStore):
             raise error
         return super().read_rows(partition, which, serial=serial)
 
-    def scan(self, table: Table) -> list[Row]:
+    def scan(self, table: Table, kinds: Sequence[str] = ()) -> list[Row]:
         if self.away is not None:
             raise self.away
-        return list(super().scan(table))
+        return list(super().scan(table, kinds))
 
 
 def make_busy_queue(store: Store, name: str = "orders") -> QueueDefinition:

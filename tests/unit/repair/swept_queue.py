@@ -22,6 +22,7 @@ from cassieq_spark.model import Chunk, Draft
 from cassieq_spark.queues import create_queue
 from cassieq_spark.repair.report import Report
 from cassieq_spark.repair.scan import DriverScan
+from cassieq_spark.repair.survey import Seen, see, see_all
 from cassieq_spark.repair.sweep import Step, run_once
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import Store
@@ -37,11 +38,16 @@ LEASE = timedelta(seconds=60)
 class SweptQueue:
     """The queue, and what tests do with it."""
 
-    def __init__(self, name: str = "orders") -> None:
+    def __init__(self, name: str = "orders", *, retention: timedelta | None = None) -> None:
         self.clock = FakeClock()
         self.store = MemoryStore(self.clock)
         self.definition = create_queue(
-            self.store, name, bucket_size=BUCKET_SIZE, chunk_size=CHUNK_SIZE, lease=LEASE
+            self.store,
+            name,
+            bucket_size=BUCKET_SIZE,
+            chunk_size=CHUNK_SIZE,
+            lease=LEASE,
+            retention=retention,
         )
         self.queue_id = self.definition.queue_id
         self.batches: dict[str, Batch] = {}
@@ -92,6 +98,13 @@ class SweptQueue:
             write_timeout=WRITE_TIMEOUT,
             **options,
         )
+
+    def seen(self) -> Seen:
+        """What a sweep sees of it first."""
+        seen = see(self.store, self.queue_id)
+        assert seen is not None
+        assert see_all(self.store, self.definition.name)[self.queue_id] == seen
+        return seen
 
     def buckets(self) -> set[tuple[UUID, int]]:
         """The buckets that there are."""

@@ -184,7 +184,7 @@ def test_a_purge_that_broke_off_is_told_and_what_it_needs_stays(scene: Scene):
     assert [group.name for group in groups] == ["billing", "idle"]
 
 
-def test_where_nothing_is_left_it_costs_one_read(scene: Scene):
+def test_where_nothing_is_left_it_costs_no_read_but_the_clock(scene: Scene):
     store = CountingStore(scene.store)
 
     assert scene.retire(Step.RETIRE, store=store).totals == Counts()

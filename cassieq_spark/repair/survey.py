@@ -1,0 +1,171 @@
+"""What is seen of queues before any of them is looked at: heads and groups, not what they hold.
+
+Plain reads, of different moments. So what is seen is no more than a reason to look at a queue now,
+or not before the next run: what it misses is late, never lost.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import groupby
+from typing import Any
+
+from cassieq_spark.dead_letters.sinks import publishes_once
+from cassieq_spark.delivery.state import GroupState, Head, Slot, slots_of
+from cassieq_spark.delivery.state import head_of as group_head_of
+from cassieq_spark.ledger.sinks import SinkRow, sink_of
+from cassieq_spark.ledger.state import Group, LedgerHead, group_of, head_of, hold_of
+from cassieq_spark.model import QueueId
+from cassieq_spark.store.protocol import (
+    Row,
+    Slice,
+    Store,
+    partition_of_delivery,
+    partition_of_ledger,
+    partition_of_queue,
+)
+from cassieq_spark.store.tables import Table
+
+_OF_LEDGER = ("group", "head", "hold", "sink")
+_OF_DELIVERY = ("head", "registration", "slot")
+
+
+@dataclass(frozen=True, slots=True)
+class SeenLedger:
+    """A ledger, but for its blocks.
+
+    Attributes:
+        head: Its head.
+        groups: The registered groups.
+        holds: The monotons to which groups are being moved.
+        sinks: Those that publish once.
+    """
+
+    head: LedgerHead
+    groups: tuple[Group, ...]
+    holds: tuple[int, ...]
+    sinks: tuple[SinkRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SeenDelivery:
+    """The delivery state of a group, but for what waits.
+
+    Attributes:
+        head: Its head.
+        registrations: To which registration it belongs; at most one.
+        slots: Those that hold messages.
+    """
+
+    head: Head
+    registrations: frozenset[int]
+    slots: tuple[Slot, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What was seen of one queue.
+
+    Attributes:
+        ledger: Its ledger.
+        deliveries: The delivery state of each group that has one, read after the ledger.
+        now: The server's clock, read before.
+    """
+
+    ledger: SeenLedger
+    deliveries: Mapping[str, SeenDelivery]
+    now: datetime
+
+    def delivery_of(self, group: Group) -> SeenDelivery | None:
+        """The state of this very registration; None if there is none."""
+        found = self.deliveries.get(group.name)
+        return found if found and group.registered_as in found.registrations else None
+
+    def state_of(self, group: Group) -> GroupState | None:
+        """All of a group's state; None if it has none, or if messages may wait."""
+        found = self.delivery_of(group)
+        if found is None:
+            return None
+        # I7: what waits was offered, and is not finalised. And waiting rows are counted.
+        may_wait = found.head.waiting_version and found.head.pointer > self.ledger.head.finalised
+        return None if may_wait else GroupState(found.head, found.slots, (), self.now)
+
+
+def see_all(store: Store, name: str) -> dict[QueueId, Seen]:
+    """See every queue that is or was. Two scans that leave out blocks and what waits, and a read.
+
+    Args:
+        store: Where the queues are kept.
+        name: Of a queue that is or was; its row comes with the time.
+    """
+    now = store.read_rows(partition_of_queue(name)).now
+    if now is None:
+        return {}
+    ledgers = {
+        QueueId(queue_id): ledger
+        for queue_id, rows in groupby(store.scan(Table.LEDGER, _OF_LEDGER), _queue_id)
+        if (ledger := _ledger_of(rows)) is not None
+    }
+    deliveries: defaultdict[QueueId, dict[str, SeenDelivery]] = defaultdict(dict)
+    for (queue_id, group), rows in groupby(store.scan(Table.DELIVERY, _OF_DELIVERY), _group_key):
+        if (delivery := _delivery_of(rows)) is not None:
+            deliveries[QueueId(queue_id)][group] = delivery
+    return {key: Seen(ledger, deliveries.get(key, {}), now) for key, ledger in ledgers.items()}
+
+
+def see(store: Store, queue_id: QueueId) -> Seen | None:
+    """See one queue; None if it has no ledger. A read, and one for each group."""
+    found = store.read_rows(partition_of_ledger(queue_id), Slice(kinds=_OF_LEDGER))
+    ledger = _ledger_of(found.rows)
+    if ledger is None or found.now is None:
+        return None
+    which = Slice(kinds=_OF_DELIVERY)
+    read = {
+        group.name: _delivery_of(
+            store.read_rows(partition_of_delivery(queue_id, group.name), which).rows
+        )
+        for group in ledger.groups
+    }
+    return Seen(ledger, {name: each for name, each in read.items() if each}, found.now)
+
+
+def _ledger_of(rows: Iterable[Row]) -> SeenLedger | None:
+    kinds = _by_kind(rows)
+    if not kinds["head"]:
+        return None
+    return SeenLedger(
+        head_of(kinds["head"][0]),
+        tuple(map(group_of, kinds["group"])),
+        tuple(hold_of(row).position for row in kinds["hold"]),
+        tuple(sink for sink in map(sink_of, kinds["sink"]) if publishes_once(sink.name)),
+    )
+
+
+def _delivery_of(rows: Iterable[Row]) -> SeenDelivery | None:
+    kinds = _by_kind(rows)
+    if not kinds["head"]:
+        return None
+    return SeenDelivery(
+        group_head_of(kinds["head"][0]),
+        frozenset(int(str(row["ordinal"])) for row in kinds["registration"]),
+        tuple(slot for slot in slots_of(kinds["slot"]) if slot.monotons),
+    )
+
+
+def _by_kind(rows: Iterable[Row]) -> defaultdict[str, list[Row]]:
+    kinds: defaultdict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        kinds[str(row["kind"])].append(row)
+    return kinds
+
+
+def _queue_id(row: Any) -> str:
+    queue_id: str = row["queue_id"]
+    return queue_id
+
+
+def _group_key(row: Any) -> tuple[str, str]:
+    return row["queue_id"], row["consumer_group"]
