@@ -13,6 +13,9 @@ from cassieq_spark.ledger.state import LedgerHead
 from cassieq_spark.model import LedgerBlock, QueueId, Range
 from cassieq_spark.store.protocol import Store
 
+#: Blocks that a group was not offered and that are looked at, as there are delayed ones.
+BLOCKS_EXAMINED = 10_000
+
 
 @dataclass(frozen=True, slots=True)
 class GroupStats:
@@ -28,6 +31,8 @@ class GroupStats:
         oldest_age: How long the oldest message owed has been visible; None if none is.
         pointer: First monoton never offered.
         floor: Lowest monoton owed.
+        unexamined: Messages behind the first 10,000 blocks not offered yet, up to the last delayed
+            one: ``waiting`` and ``oldest_age`` are without them, ``depth`` is not.
     """
 
     group: str
@@ -39,6 +44,7 @@ class GroupStats:
     oldest_age: timedelta | None
     pointer: int
     floor: int
+    unexamined: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +60,10 @@ class QueueStats:
 def queue_stats(store: Store, queue_id: QueueId) -> QueueStats:
     """Compute the figures of a queue. Two reads, and five more for each group.
 
-    Where messages are delayed that a group has not come to yet, two more, for their blocks. Each
-    group's figures agree with each other. Groups are read one after the other and before the
-    ledger's head, so those of a busy queue are not all of one moment.
+    Where messages are delayed that a group has not come to yet, two more, for up to 10,000 blocks;
+    what lies behind them is told as ``unexamined``. Each group's figures agree with each other.
+    Groups are read one after the other and before the ledger's head, so those of a busy queue are
+    not all of one moment.
 
     Raises:
         QueueStateError: There is no such queue.
@@ -89,7 +96,7 @@ def _group_stats(
     waiting = sum(each.monotons.count for each in alive) - due
     dead = sum(each.monotons.count for each in state.waiting) - due - waiting
     not_offered = max(0, head.next - state.head.pointer)
-    ahead = _delayed_blocks(store, queue_id, state, head)
+    ahead = _blocks_ahead(store, queue_id, state, head)
     delayed = [block for block in ahead if _visible_since(block) > state.now]
     return GroupStats(
         group=name,
@@ -101,15 +108,17 @@ def _group_stats(
         oldest_age=_age(store, queue_id, state, _first_visible(state, head, ahead)),
         pointer=state.head.pointer,
         floor=state.floor,
+        unexamined=max(0, head.delayed_stop - ahead[-1].monotons.stop) if ahead else 0,
     )
 
 
-def _delayed_blocks(
+def _blocks_ahead(
     store: Store, queue_id: QueueId, state: GroupState, head: LedgerHead
 ) -> list[LedgerBlock]:
-    """The blocks that were not offered yet, up to the last delayed one."""
+    """The first blocks that were not offered yet, if there are delayed ones among those."""
     pointer = state.head.pointer
-    return locate(store, queue_id, Range(pointer, max(pointer, head.delayed_stop)))
+    ahead = Range(pointer, max(pointer, head.delayed_stop))
+    return locate(store, queue_id, ahead, limit=BLOCKS_EXAMINED)
 
 
 def _first_visible(

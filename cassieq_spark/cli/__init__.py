@@ -12,6 +12,7 @@ from rich.console import Console
 from cassieq_spark import __version__
 from cassieq_spark.cli import dead, exporter, group, messages, node, queue, repair, schema, top
 from cassieq_spark.cli.connection import configured
+from cassieq_spark.cli.output import INTERRUPTED
 from cassieq_spark.errors import CassieqError
 from cassieq_spark.options.file import VARIABLE
 
@@ -78,4 +79,4 @@ def main() -> None:
         console.print(f"cassieq: {error}", style="red", markup=False, highlight=False)
         sys.exit(1)
     except KeyboardInterrupt:
-        sys.exit(130)
+        sys.exit(INTERRUPTED)

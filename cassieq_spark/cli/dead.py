@@ -14,6 +14,7 @@ from cassieq_spark.cli import dead_output as output
 from cassieq_spark.cli.connection import with_connection
 from cassieq_spark.cli.group import is_interactive
 from cassieq_spark.cli.long_run import progress_bar, stop_on_interrupt
+from cassieq_spark.cli.output import INTERRUPTED
 from cassieq_spark.dead_letters.letters import Filter
 from cassieq_spark.dead_letters.purge import purge as purge_letters
 from cassieq_spark.dead_letters.redrive import plan_routes
@@ -33,7 +34,6 @@ app = typer.Typer(
 _CHOICE = "Which dead letters"
 _AGO = duration(timedelta(days=36500))
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
-_INTERRUPTED = 130
 
 Queue = Annotated[
     str,
@@ -275,4 +275,4 @@ def _confirm(question: str) -> None:
 
 def _exit_if(*, stopped: bool) -> None:
     if stopped:
-        raise typer.Exit(_INTERRUPTED)
+        raise typer.Exit(INTERRUPTED)

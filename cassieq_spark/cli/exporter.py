@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
+from signal import Signals
 from typing import Annotated
 
 import typer
 
 from cassieq_spark.cli.connection import with_connection
+from cassieq_spark.cli.output import INTERRUPTED
 from cassieq_spark.errors import OptionError, SetupError
 from cassieq_spark.options.kinds import duration
+from cassieq_spark.repair.logs import log_to_stderr
 from cassieq_spark.repair.stop import stopped_by_signals
 from cassieq_spark.store import open_store
 from cassieq_spark.store.connection import ConnectionOptions
@@ -48,7 +50,8 @@ def exporter(
 ) -> None:
     """Publish exact figures of queues, groups and sweeps as Prometheus metrics, at /metrics.
 
-    Goes on while Cassandra is away: cassieq_up is 0 then. SIGTERM or Ctrl-C ends it.
+    Goes on while Cassandra is away: cassieq_up is 0 then. SIGTERM ends it with exit code 0, Ctrl-C
+    with 130.
     """
     host, port = parse_listen(listen)
     pause = parse_every(every)
@@ -62,7 +65,7 @@ def exporter(
         raise SetupError(
             "the exporter needs prometheus-client: pip install 'cassieq-spark[metrics]'"
         ) from error
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    log_to_stderr()
     connect = partial(open_store, impatient(connection))
     with (
         stopped_by_signals() as stop,
@@ -71,6 +74,8 @@ def exporter(
     ):
         typer.echo(f"Metrics at {url}; Ctrl-C ends it.")
         export(publisher, pause, stop)
+    if stop.signal is Signals.SIGINT:
+        raise typer.Exit(INTERRUPTED)
 
 
 def impatient(connection: ConnectionOptions) -> ConnectionOptions:

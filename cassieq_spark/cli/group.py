@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from cassieq_spark.cli.connection import with_connection
-from cassieq_spark.cli.output import AsJson, print_json, tell
+from cassieq_spark.cli.output import AsJson, print_json, tell, tell_unexamined
 from cassieq_spark.delivery.groups import create_group, delete_group, seek_group
 from cassieq_spark.errors import OptionError, QueueStateError
 from cassieq_spark.model import QueueId
@@ -83,6 +83,7 @@ def list_(
         table.add_row(each.group, *(f"{figure:,}" for figure in figures))
     nothing = f"Queue {queue} has no groups: cassieq group create {queue} GROUP"
     Console().print(table if groups else nothing)
+    tell_unexamined(groups)
 
 
 @app.command()

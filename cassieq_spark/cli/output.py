@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
 
 import typer
 
 from cassieq_spark.model import QueueDefinition
+from cassieq_spark.stats import BLOCKS_EXAMINED, GroupStats
+
+#: Exit code of a command that Ctrl-C has ended.
+INTERRUPTED = 130
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
@@ -24,6 +28,17 @@ def tell(sentence: str, values: Mapping[str, Any], *, as_json: bool) -> None:
         print_json(values)
     else:
         typer.echo(sentence)
+
+
+def tell_unexamined(groups: Iterable[GroupStats]) -> None:
+    """Say of which groups there is more than was looked at."""
+    for group in groups:
+        if group.unexamined:
+            typer.echo(
+                f"Group {group.group}: behind the first {BLOCKS_EXAMINED:,} blocks there are "
+                f"{group.unexamined:,} messages more, some of them delayed; waiting is without "
+                "these."
+            )
 
 
 def settings_json(queue: QueueDefinition) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from rich.table import Table
 from cassieq_spark.cli import lifecycle
 from cassieq_spark.cli.connection import with_connection
 from cassieq_spark.cli.lifecycle import RETENTION_HELP, Name, parse_retention
-from cassieq_spark.cli.output import AsJson, print_json, settings_json
+from cassieq_spark.cli.output import AsJson, print_json, settings_json, tell_unexamined
 from cassieq_spark.errors import OptionError
 from cassieq_spark.model import (
     DEFAULT_BUCKET_SIZE,
@@ -171,6 +171,7 @@ def stats(name: Name, *, connection: ConnectionOptions, as_json: AsJson = False)
         age = "-" if group.oldest_age is None else str(group.oldest_age)
         table.add_row(group.group, *(f"{count:,}" for count in counts), age)
     console.print(table if figures.groups else "No group has read from it yet.")
+    tell_unexamined(figures.groups)
 
 
 @contextmanager

@@ -83,7 +83,10 @@ DEAD_LETTERS = _queue(
 DEPTH = _group("depth_messages", "Messages owed: not offered yet, leased, due, waiting or dead.")
 LEASED = _group("leased_messages", "Messages under a lease that runs.")
 DUE = _group("due_messages", "Messages to be offered again now.")
-WAITING = _group("waiting_messages", "Messages to be offered later.")
+WAITING = _group(
+    "waiting_messages",
+    "Messages to be offered later; of those not offered yet, in the first 10,000 blocks.",
+)
 DEAD = _group("dead_messages", "Messages about to be dead-lettered, or dropped.")
 SETTLED = _group(
     "settled_messages", "Messages published and not owed; falls if the group is moved back."

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -29,6 +28,7 @@ from cassieq_spark.repair.arguments import parse
 from cassieq_spark.repair.audit import Thoroughness
 from cassieq_spark.repair.guard import Guard
 from cassieq_spark.repair.history import SWEEP
+from cassieq_spark.repair.logs import log_to_stderr
 from cassieq_spark.repair.report import Outcome, Report
 from cassieq_spark.repair.scan import DriverScan, Scan
 from cassieq_spark.repair.stop import Stop, stopped_by_signals
@@ -62,7 +62,7 @@ def main(argv: Sequence[str]) -> int:
         sweep was at work.
     """
     arguments = parse(argv)
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    log_to_stderr()
     console = Console(stderr=True)
     with stopped_by_signals() as stop:
         try:

@@ -17,9 +17,13 @@ class Stop:
     """Whether the job is to end. Closed after use.
 
     A pipe, as a signal may come in the middle of anything: `threading.Event` is not made for that.
+
+    Attributes:
+        signal: The last signal that came; None if none did.
     """
 
     def __init__(self) -> None:
+        self.signal: signal.Signals | None = None
         self._reader, self._writer = os.pipe()
 
     def is_set(self) -> bool:
@@ -45,7 +49,8 @@ class Stop:
         os.close(self._writer)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        del number, frame
+        del frame
+        self.signal = signal.Signals(number)
         self.set()
 
 

@@ -126,7 +126,7 @@ def run_once(  # noqa: PLR0913 (each is a choice of its own, by name)
         records,
         keep_sinks,
         thoroughness,
-        _see(store, [queue for queue in chosen if queue in every], every=not queues),
+        _see(store, _active(records, chosen), every=not queues),
     )
     watched = _Watched(watch, ordered, len(chosen))
     scanned: dict[str, Scanned] | None = None
@@ -239,7 +239,7 @@ def _scan(
     watched: _Watched,
 ) -> dict[str, Scanned]:
     """Read ledgers, then chunks; some of them, if the guard says no: then no step looks at it."""
-    chosen = [queue for queue in chosen if queue in every]
+    chosen = _active(work.records, chosen)
     with ThreadPoolExecutor(QUEUES_AT_ONCE, thread_name_prefix="cassieq-sweep") as pool:
         ledgers = list(pool.map(partial(_read_ledger, work), chosen))
     for queue, (_, blocks) in zip(chosen, ledgers, strict=True):
@@ -279,6 +279,12 @@ def _unpublished(scanned: Scanned) -> bool:
     """Whether there is a block that was in no row of the ledger; it may be by now."""
     known = {block.block for block in scanned.blocks}
     return any(run.block not in known for run in scanned.runs)
+
+
+def _active(
+    records: Mapping[str, QueueRecord], queues: Sequence[QueueDefinition]
+) -> list[QueueDefinition]:
+    return [queue for queue in queues if records[queue.name].status is Status.ACTIVE]
 
 
 def _chosen(records: Mapping[str, QueueRecord], names: Sequence[str]) -> list[QueueDefinition]:

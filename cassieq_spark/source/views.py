@@ -152,7 +152,12 @@ VIEWS: Mapping[str, View] = MappingProxyType(
                     _DEPTH,
                     Column("leased", "BIGINT", "Messages under a lease that runs."),
                     Column("due", "BIGINT", "Messages to be offered again now."),
-                    Column("waiting", "BIGINT", "Messages to be offered later."),
+                    Column(
+                        "waiting",
+                        "BIGINT",
+                        "Messages to be offered later; of those not offered yet, in the first "
+                        "10,000 blocks.",
+                    ),
                     Column("dead", "BIGINT", "Messages to be dead-lettered."),
                     Column(
                         "oldest_age_seconds",

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
+from cassieq_spark import stats
 from cassieq_spark.delivery import groups
 from cassieq_spark.errors import QueueStateError
 from cassieq_spark.ledger.publish import publish
@@ -13,6 +15,7 @@ from cassieq_spark.model import QueueId
 from cassieq_spark.stats import GroupStats, queue_stats
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import partition_of_ledger
+from cassieq_spark.testing.stores import CountingStore
 from tests.support.builders import (
     LEASE,
     make_clocked_store,
@@ -96,6 +99,26 @@ def test_a_group_registered_only_half_is_owed_everything_from_its_start():
     (group,) = queue_stats(store, queue_id).groups
 
     assert (group.group, group.depth, group.pointer, group.oldest_age) == ("half", 10, 0, SECOND)
+
+
+def test_of_very_many_delayed_blocks_the_first_ones_are_looked_at_and_the_rest_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(stats, "BLOCKS_EXAMINED", 3)
+    memory, clock = make_clocked_store()
+    queue_id = make_queue(memory, [2]).queue_id
+    make_group(memory, queue_id)
+    later = [replace(draft, visible=LEASE) for draft in make_drafts([1] * 9, clock.now)]
+    publish(memory, queue_id, later)
+    publish(memory, queue_id, make_drafts([5]))
+    store = CountingStore(memory)
+
+    (group,) = queue_stats(store, queue_id).groups
+
+    # The block that the pointer is in, and three more.
+    assert (group.depth, group.waiting, group.unexamined) == (2 + 9 + 5, 3, 6)
+    assert group.oldest_age == timedelta(0)
+    assert store.read_count + store.serial_read_count <= 9
 
 
 def test_a_sweep_that_deletes_meanwhile_what_was_owed_does_no_harm():

@@ -8,6 +8,7 @@ import pty
 import re
 import select
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -126,7 +127,7 @@ def test_the_exporter_outlives_an_absence_of_cassandra(
     assert while_away["cassieq_up", ()] == 0
     assert while_away["cassieq_scrape_errors_total", ("",)] >= 1
     assert after["cassieq_group_depth_messages", ("g", queue.name)] == 7
-    assert process.returncode == 0
+    assert process.returncode == 130
 
 
 def test_a_queue_that_does_not_exist_ends_the_exporter(connection: ConnectionOptions):
@@ -135,6 +136,23 @@ def test_a_queue_that_does_not_exist_ends_the_exporter(connection: ConnectionOpt
 
     assert process.returncode == 1
     assert errors.splitlines()[-1].startswith("cassieq: there is no queue 'nobody'")
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_an_exporter_without_a_cassandra_says_so_in_a_line_and_ends_when_told(
+    number: int, status: int
+):
+    # Nobody else can listen there, and this one does not.
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        nowhere = f"127.0.0.1:{unused.getsockname()[1]}"
+        with exporting(ConnectionOptions(contact_points=(nowhere,))) as (_, process):
+            complaint = process.stderr.readline()
+            process.send_signal(number)
+            _, rest = process.communicate(timeout=60)
+
+    assert f"no node answers at {nowhere}" in complaint
+    assert (process.returncode, rest) == (status, "")
 
 
 def wait_for(process: subprocess.Popen[str], text: str) -> None:
