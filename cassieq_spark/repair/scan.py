@@ -60,22 +60,44 @@ class DriverScan:
         return runs_of(self.store.scan(Table.CHUNK), bucket_sizes)
 
 
-def runs_of(rows: Iterable[Row], bucket_sizes: Mapping[QueueId, int]) -> list[Run]:
-    """Merge rows of the table of chunks into runs."""
+def runs_of(rows: Iterable[Row], bucket_sizes: Mapping[QueueId, int]) -> Iterator[Run]:
+    """Merge rows of the table of chunks into runs, in any order. Memory grows with buckets."""
     stored: defaultdict[tuple[QueueId, UUID], list[_Stored]] = defaultdict(list)
     for row in rows:
         values: Any = row
         chunk = (values["start"], values["stop"], values["bucket"])
-        stored[values["queue_id"], values["block"]].append(chunk)
-    return [
-        run.finished(queue_id, block)
-        for (queue_id, block), chunks in stored.items()
-        for run in _merge(sorted(chunks), bucket_sizes.get(queue_id))
-    ]
+        size = bucket_sizes.get(values["queue_id"])
+        _add(stored[values["queue_id"], values["block"]], chunk, size)
+    while stored:
+        (queue_id, block), chunks = stored.popitem()
+        for run in _merge(sorted(chunks), bucket_sizes.get(queue_id)):
+            yield run.finished(queue_id, block)
 
 
-#: ``start, stop, bucket`` of a chunk.
+#: ``start, stop, bucket`` of a chunk, or of several that follow one another.
 _Stored = tuple[int, int, int]
+
+
+def _add(chunks: list[_Stored], chunk: _Stored, bucket_size: int | None) -> None:
+    """Add a chunk, as one with that before it if both are as they should be.
+
+    Those of a bucket come in order, and most of them follow one another.
+    """
+    start, stop, bucket = chunk
+    follows = bool(chunks) and chunks[-1][1:] == (start, bucket)
+    overlaps = len(chunks) > 1 and chunks[-2][1] > chunks[-1][0] and chunks[-2][2] == bucket
+    if follows and not overlaps and _is_in_place((chunks[-1][0], stop, bucket), bucket_size):
+        start = chunks.pop()[0]
+    chunks.append((start, stop, bucket))
+
+
+def _is_in_place(chunk: _Stored, bucket_size: int | None) -> bool:
+    """Whether it is within its bucket; so is all of a queue that does not exist."""
+    start, stop, bucket = chunk
+    if bucket_size is None:
+        return True
+    first = bucket * bucket_size
+    return start >= first and stop <= first + bucket_size
 
 
 @dataclass(slots=True)
@@ -91,11 +113,9 @@ class _Growing:
         if overlap := Range(start, max(start, min(stop, self.stop))):
             self.overlaps.append(overlap)
         self.stop = max(self.stop, stop)
-        if bucket_size is not None:
-            first = bucket * bucket_size
-            if start < first or stop > first + bucket_size:
-                self.misplaced.append(Range(start, stop))
-                self.stray_buckets.add(bucket)
+        if not _is_in_place(chunk, bucket_size):
+            self.misplaced.append(Range(start, stop))
+            self.stray_buckets.add(bucket)
 
     def finished(self, queue_id: QueueId, block: UUID) -> Run:
         return Run(

@@ -50,6 +50,8 @@ from cassieq_spark.store.tables import Table
 
 #: A page of small rows; a read of fewer is one request, so one moment.
 _PAGE_ROWS = 10_000
+#: Each may be of a partition of its own, and some of these are on disk.
+_SCAN_PAGE_ROWS = 1_000
 #: Cassandra reads the payload of a chunk from disk also for those who do not ask for it.
 _CHUNK_PAGE_ROWS = 200
 
@@ -153,7 +155,7 @@ class CassandraStore:
         link, doing = self._link, f"scan of {table}"
         columns = columns_of(table)
         statement = _bound(link, scan_of(link.options.keyspace, table, kinds), doing)
-        statement.fetch_size = _CHUNK_PAGE_ROWS if table is Table.CHUNK else _PAGE_ROWS
+        statement.fetch_size = _CHUNK_PAGE_ROWS if table is Table.CHUNK else _SCAN_PAGE_ROWS
         for row in _pages(link, statement, READ, doing):
             yield dict(zip(columns, map(_value, row), strict=True))
 

@@ -230,7 +230,7 @@ def test_both_scans_come_to_the_same(spark: SparkSession):
     chunks = spark.createDataFrame([{**row, "block": str(row["block"])} for row in rows], schema)
     found = spark_scan.runs_of(chunks, {known: 4}).collect()
 
-    expected = scan.runs_of(rows, {known: 4})
+    expected = list(scan.runs_of(rows, {known: 4}))
     assert len(expected) == 6
     by_place = sorted(map(spark_scan.run_of, found), key=_place)
     assert by_place == sorted(expected, key=_place)

@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+import tracemalloc
+from collections.abc import Iterator
+from operator import attrgetter
 from uuid import UUID
 
 from cassieq_spark.model import QueueId, Range
 from cassieq_spark.repair.scan import Run, runs_of
+from cassieq_spark.store.protocol import Row
 
 QUEUE = QueueId("orders@1")
 A, B = UUID(int=1), UUID(int=2)
@@ -17,7 +21,7 @@ def runs(*stored: Stored, bucket_size: int | None = 4) -> list[Run]:
         {"queue_id": QUEUE, "block": A, "bucket": bucket, "start": start, "stop": stop}
         for start, stop, bucket in stored
     ]
-    return runs_of(rows, {QUEUE: bucket_size} if bucket_size else {})
+    return list(runs_of(rows, {QUEUE: bucket_size} if bucket_size else {}))
 
 
 def test_chunks_that_touch_are_one_run_in_whatever_order_they_come():
@@ -56,4 +60,20 @@ def test_each_block_has_runs_of_its_own():
         for block, start in ((A, 0), (B, 2))
     ]
 
-    assert runs_of(rows, {QUEUE: 4}) == [Run(QUEUE, A, Range(0, 2)), Run(QUEUE, B, Range(2, 4))]
+    found = sorted(runs_of(rows, {QUEUE: 4}), key=attrgetter("block"))
+
+    assert found == [Run(QUEUE, A, Range(0, 2)), Run(QUEUE, B, Range(2, 4))]
+
+
+def test_memory_grows_with_buckets_and_not_with_chunks():
+    def rows(count: int) -> Iterator[Row]:
+        for start in range(count):
+            yield {"queue_id": QUEUE, "block": A, "bucket": 0, "start": start, "stop": start + 1}
+
+    tracemalloc.start()
+    found = list(runs_of(rows(50_000), {QUEUE: 100_000}))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert found == [Run(QUEUE, A, Range(0, 50_000))]
+    assert peak < 100_000
