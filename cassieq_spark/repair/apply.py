@@ -11,26 +11,24 @@ from cassieq_spark.ledger.sweep import empty, finalise, raise_fence, trim
 from cassieq_spark.model import QueueId
 from cassieq_spark.queues import close_versions, mark_retired
 from cassieq_spark.repair.actions import (
+    Action,
     CloseVersions,
     DeadLetter,
+    DeleteGarbage,
+    DeleteSettled,
     EmptyLedger,
     Expire,
+    Finalise,
     ForgetSinks,
     MarkRetired,
+    RaiseFence,
     StampSinks,
+    Sweeping,
+    Trim,
     Upkeep,
 )
 from cassieq_spark.repair.expire import expire
 from cassieq_spark.repair.guard import Guard
-from cassieq_spark.repair.plan import (
-    Action,
-    DeleteGarbage,
-    DeleteSettled,
-    Finalise,
-    RaiseFence,
-    Sweeping,
-    Trim,
-)
 from cassieq_spark.repair.redeliver import dead_letter
 from cassieq_spark.repair.report import Counts
 from cassieq_spark.store.protocol import Store

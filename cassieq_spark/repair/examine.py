@@ -9,10 +9,10 @@ from cassieq_spark.delivery.groups import read_group_states
 from cassieq_spark.ledger.read import read_blocks, read_head
 from cassieq_spark.ledger.state import LedgerHead
 from cassieq_spark.model import LedgerBlock, QueueDefinition, Range
+from cassieq_spark.repair.actions import Action
 from cassieq_spark.repair.audit import Finding, audit, holes
 from cassieq_spark.repair.diagnosis import Belonging, Diagnosis, Stray, diagnose, strays_of
 from cassieq_spark.repair.guard import Guard
-from cassieq_spark.repair.plan import Action
 from cassieq_spark.repair.read import confirm, read_ledger
 from cassieq_spark.repair.report import Counts
 from cassieq_spark.repair.verify import verify

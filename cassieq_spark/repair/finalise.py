@@ -9,8 +9,9 @@ from cassieq_spark.errors import ContentionError, InvariantError
 from cassieq_spark.ledger.read import read_block_at, read_head, stream_blocks
 from cassieq_spark.ledger.state import LedgerHead
 from cassieq_spark.model import LedgerBlock, QueueDefinition
+from cassieq_spark.repair.actions import Action
 from cassieq_spark.repair.idle import has_nothing_to_finalise, is_trimmed
-from cassieq_spark.repair.plan import Action, plan_finalise
+from cassieq_spark.repair.plan import plan_finalise
 from cassieq_spark.repair.read import read_floor, read_head_and_time
 from cassieq_spark.repair.work import Scanned, Work
 

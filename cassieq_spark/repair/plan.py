@@ -4,82 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
 from cassieq_spark.errors import InvariantError
 from cassieq_spark.ledger.state import LedgerHead, check_tiling
-from cassieq_spark.model import LedgerBlock, QueueDefinition, QueueId, Range, block_time
-from cassieq_spark.repair.actions import Upkeep
+from cassieq_spark.model import LedgerBlock, QueueDefinition, Range, block_time
+from cassieq_spark.repair.actions import (
+    Action,
+    DeleteGarbage,
+    DeleteSettled,
+    Finalise,
+    RaiseFence,
+    Trim,
+)
 from cassieq_spark.repair.scan import Run
-
-
-@dataclass(frozen=True, slots=True)
-class Finalise:
-    """Move ``finalised`` of this head up to the floor. One LWT; what follows depends on it."""
-
-    queue_id: QueueId
-    head: LedgerHead
-    floor: int
-
-    def __str__(self) -> str:
-        return f"finalise monotons {Range(self.head.finalised, self.floor)}"
-
-
-@dataclass(frozen=True, slots=True)
-class DeleteSettled:
-    """Delete buckets of messages that are settled for every group."""
-
-    queue_id: QueueId
-    buckets: tuple[tuple[UUID, int], ...]
-
-    def __str__(self) -> str:
-        blocks = {block for block, _ in self.buckets}
-        return f"delete {len(self.buckets)} settled bucket(s) of {len(blocks)} block(s)"
-
-
-@dataclass(frozen=True, slots=True)
-class Trim:
-    """Delete the ledger's rows of ``count`` blocks, whose buckets are gone. One LWT."""
-
-    queue_id: QueueId
-    finalised: int
-    below: int
-    count: int
-
-    def __str__(self) -> str:
-        return f"trim {self.count} block(s) below monoton {self.below} from the ledger"
-
-
-@dataclass(frozen=True, slots=True)
-class RaiseFence:
-    """Forbid the publication of blocks begun at or before ``fence``. One LWT."""
-
-    queue_id: QueueId
-    head: LedgerHead
-    fence: datetime
-
-    def __str__(self) -> str:
-        return f"raise the fence to {self.fence.isoformat()}"
-
-
-@dataclass(frozen=True, slots=True)
-class DeleteGarbage:
-    """Delete a block that was not published and never will be."""
-
-    queue_id: QueueId
-    block: UUID
-    buckets: tuple[int, ...]
-
-    def __str__(self) -> str:
-        begun = block_time(self.block).isoformat()
-        count = len(self.buckets)
-        return f"delete {count} bucket(s) of unpublished block {self.block}, begun {begun}"
-
-
-Sweeping = Finalise | DeleteSettled | Trim | RaiseFence | DeleteGarbage
-Action = Sweeping | Upkeep
 
 
 def plan_finalise(

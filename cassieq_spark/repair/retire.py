@@ -16,14 +16,17 @@ from cassieq_spark.ledger.state import LedgerHead
 from cassieq_spark.model import QueueDefinition, QueueId, Range
 from cassieq_spark.queues import QueueRecord, Status
 from cassieq_spark.repair.actions import (
+    Action,
     CloseVersions,
+    DeleteSettled,
     EmptyLedger,
+    Finalise,
     ForgetSinks,
     MarkRetired,
     StampSinks,
 )
 from cassieq_spark.repair.idle import has_no_sinks_to_trim
-from cassieq_spark.repair.plan import Action, DeleteSettled, Finalise, buckets_of, plan_clean
+from cassieq_spark.repair.plan import buckets_of, plan_clean
 from cassieq_spark.repair.work import Scanned, Work
 
 #: Buckets that one action deletes.

@@ -16,6 +16,7 @@ from cassieq_spark.errors import ContentionError, OptionError, QueueStateError
 from cassieq_spark.ledger.state import LedgerHead
 from cassieq_spark.model import LedgerBlock, QueueDefinition, QueueId
 from cassieq_spark.queues import QueueRecord, Status, list_records
+from cassieq_spark.repair.actions import Action
 from cassieq_spark.repair.apply import apply, postpone
 from cassieq_spark.repair.audit import BRIEF, Thoroughness
 from cassieq_spark.repair.diagnosis import strays_of
@@ -23,7 +24,7 @@ from cassieq_spark.repair.examine import lacks_rows, plan_audit
 from cassieq_spark.repair.expire import plan_expire
 from cassieq_spark.repair.finalise import plan_finalising
 from cassieq_spark.repair.guard import Guard
-from cassieq_spark.repair.plan import Action, plan_clean, plan_fence
+from cassieq_spark.repair.plan import plan_clean, plan_fence
 from cassieq_spark.repair.read import read_head_and_time, read_ledger
 from cassieq_spark.repair.redeliver import plan_redeliver
 from cassieq_spark.repair.report import Counts, QueueReport, Report

@@ -9,9 +9,9 @@ from datetime import timedelta
 from cassieq_spark.ledger.state import LedgerHead
 from cassieq_spark.model import LedgerBlock, QueueDefinition, QueueId
 from cassieq_spark.queues import QueueRecord
+from cassieq_spark.repair.actions import Action
 from cassieq_spark.repair.audit import BRIEF, Thoroughness
 from cassieq_spark.repair.guard import Guard
-from cassieq_spark.repair.plan import Action
 from cassieq_spark.repair.report import Counts, Report
 from cassieq_spark.repair.scan import Run
 from cassieq_spark.repair.survey import Seen

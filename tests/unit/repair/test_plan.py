@@ -7,17 +7,15 @@ import pytest
 from cassieq_spark.errors import InvariantError
 from cassieq_spark.ledger.state import LedgerHead
 from cassieq_spark.model import LedgerBlock, QueueDefinition, Range
-from cassieq_spark.repair.plan import (
+from cassieq_spark.repair.actions import (
     Action,
     DeleteGarbage,
     DeleteSettled,
     Finalise,
     RaiseFence,
     Trim,
-    plan_clean,
-    plan_fence,
-    plan_finalise,
 )
+from cassieq_spark.repair.plan import plan_clean, plan_fence, plan_finalise
 from cassieq_spark.repair.scan import Run
 from tests.support.faults import make_block_id
 
