@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from cassieq_spark.cli.shared import shared_options
 from cassieq_spark.options.file import CASSANDRA, REPAIR, read_settings
 from cassieq_spark.repair.arguments import OWN
 from cassieq_spark.store.connection import (
@@ -21,33 +20,8 @@ from cassieq_spark.store.connection import (
 from cassieq_spark.store.consistency import Consistency, parse_consistency
 from cassieq_spark.store.secret import REFERENCES
 
-_PARAMETER = "connection"
 #: The options are shown together under this heading.
 PANEL = "Cassandra"
-
-
-def with_connection(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of reaching Cassandra.
-
-    The command has a keyword parameter ``connection: ConnectionOptions``; in its place the user
-    sees ``--contact-points``, ``--username``, ``--ssl-ca-file``, ``--keyspace`` and so on.
-    """
-    shared = inspect.signature(_connection, eval_str=True).parameters
-    own = inspect.signature(command, eval_str=True).parameters
-
-    @functools.wraps(command)
-    def run(**given: Any) -> None:
-        reach = {name: given.pop(name) for name in shared}
-        command(connection=_connection(**reach), **given)
-
-    seen = {name: one for name, one in {**own, **shared}.items() if name != _PARAMETER}
-    # typer reads both; `functools.wraps` has pointed them at the command.
-    run.__annotations__ = {name: one.annotation for name, one in seen.items()}
-    vars(run)["__signature__"] = inspect.Signature(
-        [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in seen.values()]
-    )
-    del vars(run)["__wrapped__"]
-    return run
 
 
 def configured(path: Path, command: Any) -> dict[str, Any]:
@@ -186,3 +160,7 @@ def _connection(  # noqa: PLR0913 (one per option)
         consistency=parse_consistency(consistency),
         keyspace=keyspace,
     )
+
+
+#: Gives a command the options of reaching Cassandra, as ``connection: ConnectionOptions``.
+with_connection = shared_options("connection", _connection)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
@@ -14,7 +15,8 @@ from cassieq_spark.cli import dead_output as output
 from cassieq_spark.cli.connection import with_connection
 from cassieq_spark.cli.group import is_interactive
 from cassieq_spark.cli.long_run import progress_bar, stop_on_interrupt
-from cassieq_spark.cli.output import INTERRUPTED
+from cassieq_spark.cli.output import INTERRUPTED, AsJson
+from cassieq_spark.cli.shared import shared_options
 from cassieq_spark.dead_letters.letters import Filter
 from cassieq_spark.dead_letters.purge import purge as purge_letters
 from cassieq_spark.dead_letters.redrive import plan_routes
@@ -42,52 +44,69 @@ Queue = Annotated[
         show_default=False,
     ),
 ]
-Reason = Annotated[
-    str | None,
-    typer.Option(
-        help="With this text in their reason; case does not matter.", rich_help_panel=_CHOICE
-    ),
-]
-Group = Annotated[
-    str | None,
-    typer.Option(help="That this consumer group could not process.", rich_help_panel=_CHOICE),
-]
-Since = Annotated[
-    str | None,
-    typer.Option(
-        help="Dead since then: 2026-11-20T12:00:00Z, or 2h for two hours ago.",
-        rich_help_panel=_CHOICE,
-    ),
-]
-Until = Annotated[
-    str | None,
-    typer.Option(help="Dead since before then; as --since.", rich_help_panel=_CHOICE),
-]
-Limit = Annotated[
-    int | None, typer.Option(help="So many, the first ones.", min=1, rich_help_panel=_CHOICE)
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")]
 
 
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """Which dead letters, and the first how many of them; None: all."""
+
+    wanted: Filter
+    limit: int | None
+
+
+def _choose(
+    *,
+    reason: Annotated[
+        str | None,
+        typer.Option(
+            help="With this text in their reason; case does not matter.", rich_help_panel=_CHOICE
+        ),
+    ] = None,
+    group: Annotated[
+        str | None,
+        typer.Option(help="That this consumer group could not process.", rich_help_panel=_CHOICE),
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            help="Dead since then: 2026-11-20T12:00:00Z, or 2h for two hours ago.",
+            rich_help_panel=_CHOICE,
+        ),
+    ] = None,
+    until: Annotated[
+        str | None,
+        typer.Option(help="Dead since before then; as --since.", rich_help_panel=_CHOICE),
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option(help="So many, the first ones.", min=1, rich_help_panel=_CHOICE)
+    ] = None,
+) -> _Choice:
+    now = datetime.now(UTC)
+    begin = None if since is None else parse_instant("--since", since, now)
+    end = None if until is None else parse_instant("--until", until, now)
+    if begin is not None and end is not None and begin >= end:
+        raise OptionError(f"--since {since} is not before --until {until}: that is no time at all")
+    return _Choice(Filter(group=group, reason=reason, since=begin, until=end), limit)
+
+
+_with_choice = shared_options("choice", _choose)
+
+
 @app.command("list")
 @with_connection
-def list_(  # noqa: PLR0913 (one per option)
+@_with_choice
+def list_(
     queue: Queue,
     *,
     connection: ConnectionOptions,
-    reason: Reason = None,
-    group: Group = None,
-    since: Since = None,
-    until: Until = None,
-    limit: Limit = None,
+    choice: _Choice,
     as_json: AsJson = False,
 ) -> None:
     """List dead letters by where they come from, and why they are dead. Changes nothing."""
-    wanted = _filter(reason, group, since, until)
     with _store(connection) as store, progress_bar() as watch:
-        found = survey(store, queue, wanted, limit=limit, watch=watch)
+        found = survey(store, queue, choice.wanted, limit=choice.limit, watch=watch)
     if as_json:
         output.print_json(output.survey_json(found))
     else:
@@ -117,15 +136,12 @@ def show(
 
 @app.command()
 @with_connection
+@_with_choice
 def redrive(  # noqa: PLR0913 (one per option)
     queue: Queue,
     *,
     connection: ConnectionOptions,
-    reason: Reason = None,
-    group: Group = None,
-    since: Since = None,
-    until: Until = None,
-    limit: Limit = None,
+    choice: _Choice,
     to: Annotated[
         str | None, typer.Option(help="Queue to send them to.", show_default="where each was")
     ] = None,
@@ -145,11 +161,10 @@ def redrive(  # noqa: PLR0913 (one per option)
 
     Ctrl-C stops it after the batch in hand (exit code 130).
     """
-    wanted = _filter(reason, group, since, until)
     per_second = None if rate is None else parse_rate(rate)
     with _store(connection) as store:
         with progress_bar() as watch:
-            found = survey(store, queue, wanted, limit=limit, watch=watch)
+            found = survey(store, queue, choice.wanted, limit=choice.limit, watch=watch)
         routes = plan_routes(store, found, to=to, force=force)
         output.warn_of_strays(found, routes)
         if dry_run:
@@ -173,15 +188,12 @@ def redrive(  # noqa: PLR0913 (one per option)
 
 @app.command()
 @with_connection
+@_with_choice
 def purge(  # noqa: PLR0913 (one per option)
     queue: Queue,
     *,
     connection: ConnectionOptions,
-    reason: Reason = None,
-    group: Group = None,
-    since: Since = None,
-    until: Until = None,
-    limit: Limit = None,
+    choice: _Choice,
     dry_run: DryRun = False,
     yes: Yes = False,
     as_json: AsJson = False,
@@ -190,10 +202,9 @@ def purge(  # noqa: PLR0913 (one per option)
 
     Ctrl-C stops it after the batch in hand (exit code 130).
     """
-    wanted = _filter(reason, group, since, until)
     with _store(connection) as store:
         with progress_bar() as watch:
-            found = survey(store, queue, wanted, limit=limit, watch=watch)
+            found = survey(store, queue, choice.wanted, limit=choice.limit, watch=watch)
         count = found.monotons.count
         if dry_run:
             output.print_plan(found, {}, as_json=as_json)
@@ -247,15 +258,6 @@ def parse_instant(option: str, text: str, now: datetime) -> datetime:
             f"2h or 30m, not {text!r}"
         )
     return instant
-
-
-def _filter(reason: str | None, group: str | None, since: str | None, until: str | None) -> Filter:
-    now = datetime.now(UTC)
-    begin = None if since is None else parse_instant("--since", since, now)
-    end = None if until is None else parse_instant("--until", until, now)
-    if begin is not None and end is not None and begin >= end:
-        raise OptionError(f"--since {since} is not before --until {until}: that is no time at all")
-    return Filter(group=group, reason=reason, since=begin, until=end)
 
 
 @contextmanager
