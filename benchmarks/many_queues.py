@@ -1,8 +1,8 @@
 """Ten thousand queues: what it takes to create, list, look at and sweep them.
 
 Creates them on a Cassandra of its own, puts a message into some, and lets a group have begun on
-those; then runs the commands that an operator would, each as a process of its own. Prints JSON
-lines: what was done, and how many seconds it took.
+those; then runs the commands that an operator would, each as a process of its own, and what
+changes nothing several times. Prints JSON lines: what was done, and how many seconds it took.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ def main() -> None:
         "--used", type=int, default=1_000, help="queues with a message and a group"
     )
     parser.add_argument("--threads", type=int, default=16)
+    parser.add_argument("--runs", type=int, default=3, help="of what changes nothing")
     given = parser.parse_args()
     with Cluster(nodes=1) as cluster:
         host = f"{cluster.contact_points[0]}:{cluster.port}"
@@ -51,12 +52,13 @@ def main() -> None:
                 list(pool.map(partial(use, client), names[: given.used]))
         cassieq = [sys.executable, "-m", "cassieq_spark.cli"]
         where = ["--contact-points", host]
-        run("queue list", [*cassieq, "queue", "list", "--json", *where])
-        run("queue stats", [*cassieq, "queue", "stats", names[0], "--json", *where])
         repair = [sys.executable, _REPAIR, "--scan", "driver", *where]
         run(f"repair --steps {_STEPS}", [*repair, "--steps", _STEPS])
-        run(f"repair --steps {_STEPS}, again", [*repair, "--steps", _STEPS])
-        run("repair, every step", repair)
+        for _ in range(given.runs):
+            run("queue list", [*cassieq, "queue", "list", "--json", *where])
+            run("queue stats", [*cassieq, "queue", "stats", names[0], "--json", *where])
+            run(f"repair --steps {_STEPS}, again", [*repair, "--steps", _STEPS])
+            run("repair, every step", repair)
 
 
 def use(client: Client, queue: str) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Annotated
@@ -27,7 +26,6 @@ from cassieq_spark.options.kinds import duration
 from cassieq_spark.options.position import parse_position
 from cassieq_spark.store import open_store
 from cassieq_spark.store.connection import ConnectionOptions
-from cassieq_spark.store.protocol import Store
 
 app = typer.Typer(
     help="Look at dead letters, send them back, or give them up.", no_args_is_help=True
@@ -105,7 +103,7 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """List dead letters by where they come from, and why they are dead. Changes nothing."""
-    with _store(connection) as store, progress_bar() as watch:
+    with closing(open_store(connection)) as store, progress_bar() as watch:
         found = survey(store, queue, choice.wanted, limit=choice.limit, watch=watch)
     if as_json:
         output.print_json(output.survey_json(found))
@@ -126,7 +124,7 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show a dead letter: headers, key and value. Changes nothing."""
-    with _store(connection) as store:
+    with closing(open_store(connection)) as store:
         message = read_message(store, queue, monoton)
     if as_json:
         output.print_json(output.message_json(message))
@@ -162,7 +160,7 @@ def redrive(  # noqa: PLR0913 (one per option)
     Ctrl-C stops it after the batch in hand (exit code 130).
     """
     per_second = None if rate is None else parse_rate(rate)
-    with _store(connection) as store:
+    with closing(open_store(connection)) as store:
         with progress_bar() as watch:
             found = survey(store, queue, choice.wanted, limit=choice.limit, watch=watch)
         routes = plan_routes(store, found, to=to, force=force)
@@ -202,7 +200,7 @@ def purge(  # noqa: PLR0913 (one per option)
 
     Ctrl-C stops it after the batch in hand (exit code 130).
     """
-    with _store(connection) as store:
+    with closing(open_store(connection)) as store:
         with progress_bar() as watch:
             found = survey(store, queue, choice.wanted, limit=choice.limit, watch=watch)
         count = found.monotons.count
@@ -258,15 +256,6 @@ def parse_instant(option: str, text: str, now: datetime) -> datetime:
             f"2h or 30m, not {text!r}"
         )
     return instant
-
-
-@contextmanager
-def _store(connection: ConnectionOptions) -> Iterator[Store]:
-    store = open_store(connection)
-    try:
-        yield store
-    finally:
-        store.close()
 
 
 def _confirm(question: str) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
@@ -35,7 +34,6 @@ from cassieq_spark.queues import (
 from cassieq_spark.stats import GroupStats, QueueStats, queue_stats
 from cassieq_spark.store import open_store
 from cassieq_spark.store.connection import ConnectionOptions
-from cassieq_spark.store.protocol import Store
 
 app = typer.Typer(
     help="Create, alter, pause, purge and delete queues, and see what is in them.",
@@ -90,7 +88,7 @@ def create(  # noqa: PLR0913 (one per option)
         )
     keep = parse_retention(retention) or None
     target = None if drop_dead or not max_deliveries else dead_letter_queue or f"{name}.dead"
-    with _store(connection) as store:
+    with closing(open_store(connection)) as store:
         queue = create_queue(
             store,
             name,
@@ -119,7 +117,7 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """List all queues."""
-    with _store(connection) as store:
+    with closing(open_store(connection)) as store:
         records = list_records(store)
     queues = [_record(each) for each in records if every or each.status is not Status.DELETED]
     if as_json:
@@ -138,7 +136,7 @@ def list_(
 @with_connection
 def show(name: Name, *, connection: ConnectionOptions, as_json: AsJson = False) -> None:
     """Show how a queue is defined, and whether its readers pause."""
-    with _store(connection) as store:
+    with closing(open_store(connection)) as store:
         record = known(name, read_record(store, name))
         paused = is_paused(store, name) if record.status is Status.ACTIVE else None
     definition = _record(record) | {"paused": paused}
@@ -155,7 +153,7 @@ def show(name: Name, *, connection: ConnectionOptions, as_json: AsJson = False) 
 @with_connection
 def stats(name: Name, *, connection: ConnectionOptions, as_json: AsJson = False) -> None:
     """Show what a queue holds, and what each consumer group is owed: exact, from its state."""
-    with _store(connection) as store:
+    with closing(open_store(connection)) as store:
         figures = queue_stats(store, read_queue(store, name).queue_id)
     if as_json:
         print_json(_figures(figures))
@@ -172,15 +170,6 @@ def stats(name: Name, *, connection: ConnectionOptions, as_json: AsJson = False)
         table.add_row(group.group, *(f"{count:,}" for count in counts), age)
     console.print(table if figures.groups else "No group has read from it yet.")
     tell_unexamined(figures.groups)
-
-
-@contextmanager
-def _store(connection: ConnectionOptions) -> Iterator[Store]:
-    store = open_store(connection)
-    try:
-        yield store
-    finally:
-        store.close()
 
 
 def _record(record: QueueRecord) -> dict[str, Any]:

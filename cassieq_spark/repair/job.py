@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -187,14 +187,16 @@ def _spark_scan(connection: ConnectionOptions, stop: Stop) -> Iterator[Scan]:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
-    from cassieq_spark.repair.spark_scan import SparkScan  # noqa: PLC0415
+    from cassieq_spark.repair.spark_scan import SPARK_ERRORS, SparkScan  # noqa: PLC0415
 
     spark = SparkSession.builder.appName("cassieq-repair").getOrCreate()
     stop.listen()
     try:
-        yield SparkScan(spark, connection)
+        yield SparkScan(spark, connection, stop)
     finally:
-        spark.stop()
+        # It may be gone by itself: spark-submit gets the same signal.
+        with suppress(*SPARK_ERRORS):
+            spark.stop()
 
 
 @contextmanager

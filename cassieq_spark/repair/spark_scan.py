@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import timedelta
 from pathlib import Path
 from uuid import UUID
 
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as sf
 
-from cassieq_spark.errors import ConnectError, SetupError
+from cassieq_spark.errors import ConnectError, SetupError, StoreError
 from cassieq_spark.model import QueueId, Range
 from cassieq_spark.repair.scan import Run
+from cassieq_spark.repair.stop import Stop
 from cassieq_spark.store.connection import ConnectionOptions
 from cassieq_spark.store.secret import reveal
 from cassieq_spark.store.tables import Table
@@ -25,24 +30,64 @@ _FORMAT = "org.apache.spark.sql.cassandra"
 _PAGE_ROWS = 200
 
 
+#: What Spark raises of a job that fails, or if it is gone.
+SPARK_ERRORS = (Py4JError, PySparkException, OSError, EOFError)
+_LOOK = timedelta(milliseconds=200)
+
+
 class SparkScan:
     """Scans with all the executors there are.
 
     Args:
-        spark: A session that has `CONNECTOR`.
+        spark: A session that has `CONNECTOR`, and runs nothing else meanwhile.
         connection: Cluster and keyspace; the tables must exist, or the connector dies of it.
+        stop: Ends a scan early, as if there were no more runs.
 
     Raises:
         SetupError: The session does not have the connector.
         ConnectError: The connector does not reach the cluster.
     """
 
-    def __init__(self, spark: SparkSession, connection: ConnectionOptions) -> None:
+    def __init__(self, spark: SparkSession, connection: ConnectionOptions, stop: Stop) -> None:
+        self._spark = spark
+        self._stop = stop
         self._chunks = _load(spark, connection)
 
-    def __call__(self, bucket_sizes: Mapping[QueueId, int]) -> Iterable[Run]:
-        """See `Scan`."""
-        return map(run_of, runs_of(self._chunks, bucket_sizes).toLocalIterator())
+    def __call__(self, bucket_sizes: Mapping[QueueId, int]) -> Iterator[Run]:
+        """See `Scan`.
+
+        Raises:
+            StoreError: Spark could not read the table.
+        """
+        try:
+            with _cancelling(self._spark, self._stop):
+                rows = runs_of(self._chunks, bucket_sizes).toLocalIterator()
+                yield from map(run_of, rows)
+        except SPARK_ERRORS as error:
+            if not self._stop.is_set():
+                raise StoreError(f"Spark could not read the table of chunks: {error}") from error
+
+
+@contextmanager
+def _cancelling(spark: SparkSession, stop: Stop) -> Iterator[None]:
+    """Cancel what Spark does, once it is to stop; again and again, as jobs follow one another."""
+    is_over = threading.Event()
+
+    def cancel() -> None:
+        while not is_over.is_set():
+            # Spark itself may be gone, by the same signal.
+            if stop.wait(_LOOK):
+                with suppress(*SPARK_ERRORS):
+                    spark.sparkContext.cancelAllJobs()
+                is_over.wait(_LOOK.total_seconds())
+
+    watcher = threading.Thread(target=cancel, name="cassieq-cancel", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        watcher.join()
 
 
 def connector_options(connection: ConnectionOptions) -> dict[str, str]:

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from cassieq_spark.ledger.read import read_head
 from cassieq_spark.model import Chunk, Draft, QueueDefinition, QueueId, Range
 from cassieq_spark.queues import create_queue
 from cassieq_spark.repair import scan, spark_scan
+from cassieq_spark.repair.stop import Stop
 from cassieq_spark.store.connection import ConnectionOptions
 from cassieq_spark.store.protocol import Store
 from cassieq_spark.store.tables import Table
@@ -209,8 +211,9 @@ def test_wrong_usage_is_told_apart_from_loss(
 def test_a_session_without_the_connector_is_told_what_to_do(
     spark: SparkSession, queue: SweptQueue
 ):
-    with pytest.raises(SetupError, match=f"spark-submit --packages {spark_scan.CONNECTOR}"):
-        spark_scan.SparkScan(spark, queue.connection)
+    told = pytest.raises(SetupError, match=f"spark-submit --packages {spark_scan.CONNECTOR}")
+    with closing(Stop()) as stop, told:
+        spark_scan.SparkScan(spark, queue.connection, stop)
 
 
 def test_both_scans_come_to_the_same(spark: SparkSession):
