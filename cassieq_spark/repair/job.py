@@ -187,12 +187,16 @@ def _spark_scan(connection: ConnectionOptions, stop: Stop) -> Iterator[Scan]:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
-    from cassieq_spark.repair.spark_scan import SPARK_ERRORS, SparkScan  # noqa: PLC0415
+    from cassieq_spark.repair.spark_scan import (  # noqa: PLC0415
+        SPARK_ERRORS,
+        SparkScan,
+        load_chunks,
+    )
 
     spark = SparkSession.builder.appName("cassieq-repair").getOrCreate()
     stop.listen()
     try:
-        yield SparkScan(spark, connection, stop)
+        yield SparkScan(load_chunks(spark, connection), stop)
     finally:
         # It may be gone by itself: spark-submit gets the same signal.
         with suppress(*SPARK_ERRORS):

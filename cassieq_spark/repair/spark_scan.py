@@ -39,19 +39,13 @@ class SparkScan:
     """Scans with all the executors there are.
 
     Args:
-        spark: A session that has `CONNECTOR`, and runs nothing else meanwhile.
-        connection: Cluster and keyspace; the tables must exist, or the connector dies of it.
+        chunks: The table of chunks; its session runs nothing else meanwhile.
         stop: Ends a scan early, as if there were no more runs.
-
-    Raises:
-        SetupError: The session does not have the connector.
-        ConnectError: The connector does not reach the cluster.
     """
 
-    def __init__(self, spark: SparkSession, connection: ConnectionOptions, stop: Stop) -> None:
-        self._spark = spark
+    def __init__(self, chunks: DataFrame, stop: Stop) -> None:
+        self._chunks = chunks
         self._stop = stop
-        self._chunks = _load(spark, connection)
 
     def __call__(self, bucket_sizes: Mapping[QueueId, int]) -> Iterator[Run]:
         """See `Scan`.
@@ -60,7 +54,7 @@ class SparkScan:
             StoreError: Spark could not read the table.
         """
         try:
-            with _cancelling(self._spark, self._stop):
+            with _cancelling(self._chunks.sparkSession, self._stop):
                 rows = runs_of(self._chunks, bucket_sizes).toLocalIterator()
                 yield from map(run_of, rows)
         except SPARK_ERRORS as error:
@@ -170,7 +164,17 @@ def run_of(row: Row) -> Run:
     )
 
 
-def _load(spark: SparkSession, connection: ConnectionOptions) -> DataFrame:
+def load_chunks(spark: SparkSession, connection: ConnectionOptions) -> DataFrame:
+    """The table of chunks, as the connector reads it.
+
+    Args:
+        spark: A session that has `CONNECTOR`.
+        connection: Cluster and keyspace; the tables must exist, or the connector dies of it.
+
+    Raises:
+        SetupError: The session does not have the connector.
+        ConnectError: The connector does not reach the cluster.
+    """
     reader = spark.read.format(_FORMAT).options(**connector_options(connection))
     try:
         return reader.load()

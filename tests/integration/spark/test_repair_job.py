@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ from pyspark.sql import SparkSession
 from cassieq_spark.delivery.groups import ensure_group
 from cassieq_spark.delivery.lease import Delivery
 from cassieq_spark.delivery.wish import Wish
-from cassieq_spark.errors import SetupError
+from cassieq_spark.errors import SetupError, StoreError
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_head
 from cassieq_spark.model import Chunk, Draft, QueueDefinition, QueueId, Range
@@ -211,9 +212,49 @@ def test_wrong_usage_is_told_apart_from_loss(
 def test_a_session_without_the_connector_is_told_what_to_do(
     spark: SparkSession, queue: SweptQueue
 ):
-    told = pytest.raises(SetupError, match=f"spark-submit --packages {spark_scan.CONNECTOR}")
-    with closing(Stop()) as stop, told:
-        spark_scan.SparkScan(spark, queue.connection, stop)
+    with pytest.raises(SetupError, match=f"spark-submit --packages {spark_scan.CONNECTOR}"):
+        spark_scan.load_chunks(spark, queue.connection)
+
+
+def test_a_scan_that_is_told_to_stop_ends_in_the_middle_of_a_job(spark: SparkSession):
+    endless = spark.range(1 << 50).selectExpr(
+        "'orders@1' as queue_id",
+        f"'{uuid1()}' as block",
+        "0 as bucket",
+        "id as start",
+        "id + 1 as stop",
+    )
+    jobs = spark.sparkContext.statusTracker()
+    with closing(Stop()) as stop, ThreadPoolExecutor(1) as pool:
+
+        def stop_it_at_work() -> None:
+            # The hang guard of the tests ends it.
+            while not jobs.getActiveJobsIds():
+                pass
+            stop.set()
+
+        stopping = pool.submit(stop_it_at_work)
+        found = list(spark_scan.SparkScan(endless, stop)({}))
+        stopping.result()
+
+    assert found == []
+    assert list(jobs.getActiveJobsIds()) == []
+
+
+def test_a_scan_that_fails_says_so(spark: SparkSession):
+    broken = spark.range(1).selectExpr(
+        "'orders@1' as queue_id",
+        "raise_error('no replica') as block",
+        "0 as bucket",
+        "id as start",
+        "id + 1 as stop",
+    )
+
+    with (
+        closing(Stop()) as stop,
+        pytest.raises(StoreError, match=r"could not read the table of chunks: .*no replica"),
+    ):
+        list(spark_scan.SparkScan(broken, stop)({}))
 
 
 def test_both_scans_come_to_the_same(spark: SparkSession):
