@@ -92,6 +92,27 @@ MUTANTS = (
     ),
     # -- groups and the sweep -----------------------------------------------------------------
     Mutant(
+        "the survey takes what waits for settled",
+        "dead letters are buried",
+        "repair/survey.py",
+        "return None if may_wait else GroupState(",
+        "return GroupState(",
+    ),
+    Mutant(
+        "a sweep goes by the survey of what it has changed",
+        "a sweep finishes what it begins",
+        "repair/work.py",
+        "return None if is_changed else self.survey.get(queue.queue_id)",
+        "return self.survey.get(queue.queue_id)",
+    ),
+    Mutant(
+        "what a crash has left of a block is overlooked",
+        "nothing stays for ever",
+        "repair/finalise.py",
+        "return first is None or first.monotons.stop <= head.finalised",
+        "return first is None",
+    ),
+    Mutant(
         "finalise whatever groups came",
         "I7",
         "ledger/sweep.py",
