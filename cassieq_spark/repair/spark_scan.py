@@ -59,7 +59,9 @@ class SparkScan:
                 yield from map(run_of, rows)
         except SPARK_ERRORS as error:
             if not self._stop.is_set():
-                raise StoreError(f"Spark could not read the table of chunks: {error}") from error
+                raise StoreError(
+                    f"Spark could not read the table of chunks, or is gone: {error}"
+                ) from error
 
 
 @contextmanager

@@ -252,7 +252,9 @@ def test_a_scan_that_fails_says_so(spark: SparkSession):
 
     with (
         closing(Stop()) as stop,
-        pytest.raises(StoreError, match=r"could not read the table of chunks: .*no replica"),
+        pytest.raises(
+            StoreError, match=r"could not read the table of chunks, or is gone: .*no replica"
+        ),
     ):
         list(spark_scan.SparkScan(broken, stop)({}))
 
