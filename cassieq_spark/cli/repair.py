@@ -30,7 +30,10 @@ _AS_THEY_ARE = {"ignore_unknown_options": True, "allow_extra_args": True}
 def run(context: typer.Context) -> None:
     """Run the sweep here, as jobs/repair.py does in Spark; its options: `run --help`.
 
-    This process then reads the table of chunks itself, where a step needs that.
+    This process then reads the table of chunks itself, where a step needs that. Exit codes of its
+    own: 0 done, or ended by a signal with --every; 1 messages lost or stored wrongly; 2 wrong
+    usage, or no such cluster, schema or queue; 3 failed, or stopped half way, as by Ctrl-C; 4
+    another sweep is at work.
     """
     raise typer.Exit(main(["--scan=driver", *context.args]))
 
