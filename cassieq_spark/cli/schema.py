@@ -8,8 +8,10 @@ import typer
 
 from cassieq_spark.cli.connection import with_connection
 from cassieq_spark.cli.output import AsJson, print_json, tell
+from cassieq_spark.store.cassandra.upgrade import Difference
 from cassieq_spark.store.connection import DEFAULT_KEYSPACE, ConnectionOptions
 from cassieq_spark.store.grants import User, grant_statements
+from cassieq_spark.store.version import KNOWN_VERSION
 
 app = typer.Typer(
     help="Create or upgrade the keyspace and its tables; say who may use them.",
@@ -46,6 +48,7 @@ def apply(
     """Create what is missing, also in tables of an earlier release; what exists stays as it is.
 
     Safe to repeat. Nothing is ever dropped or changed, so releases that know less go on meanwhile.
+    In the end the schema version is recorded; tables of a newer one are left alone.
     """
     # The driver takes a while to import, and `--help` needs none.
     from cassieq_spark.store.cassandra.schema import apply_schema, plan_schema  # noqa: PLC0415
@@ -68,25 +71,20 @@ def check(*, connection: ConnectionOptions, as_json: AsJson = False) -> None:
     from cassieq_spark.store.cassandra.schema import check_schema  # noqa: PLC0415
 
     difference = check_schema(connection)
-    missing, conflicts = difference.missing, difference.conflicts
     keyspace = connection.keyspace
     if as_json:
-        told = {"missing": missing, "conflicts": conflicts, "unknown": difference.unknown}
-        print_json({"keyspace": keyspace, **told})
+        print_json(
+            {
+                "keyspace": keyspace,
+                "version": {"found": difference.version, "known": KNOWN_VERSION},
+                "missing": difference.missing,
+                "conflicts": difference.conflicts,
+                "unknown": difference.unknown,
+            }
+        )
     else:
-        for each in missing:
-            typer.echo(f"Missing: {each}")
-        for each in conflicts:
-            typer.echo(f"In the way: {each}")
-        for each in difference.unknown:
-            typer.echo(f"Newer than this program: {each}; upgrade it before you use what is new.")
-        if conflicts:
-            typer.echo("Adding to these tables does not help: use another keyspace.")
-        elif missing:
-            typer.echo(f"To add it: cassieq schema apply --keyspace {keyspace}")
-        else:
-            typer.echo(f"Keyspace {keyspace} is what this release needs.")
-    if missing or conflicts:
+        _tell_difference(difference, keyspace)
+    if difference.missing or difference.conflicts or difference.is_newer:
         raise typer.Exit(DIFFERENT)
 
 
@@ -106,6 +104,25 @@ def grants(
         print_json(statements)
     else:
         typer.echo("".join(f"{text};\n" for text in statements), nl=False)
+
+
+def _tell_difference(difference: Difference, keyspace: str) -> None:
+    found = "none is recorded" if difference.version is None else f"{difference.version}"
+    typer.echo(f"Schema version: {found}; this program knows {KNOWN_VERSION}.")
+    for each in difference.missing:
+        typer.echo(f"Missing: {each}")
+    for each in difference.conflicts:
+        typer.echo(f"In the way: {each}")
+    for each in difference.unknown:
+        typer.echo(f"Newer than this program: {each}; upgrade it before you use what is new.")
+    if difference.is_newer:
+        typer.echo("These tables are not for this program: upgrade cassieq-spark here.")
+    elif difference.conflicts:
+        typer.echo("Adding to these tables does not help: use another keyspace.")
+    elif difference.missing:
+        typer.echo(f"To add it: cassieq schema apply --keyspace {keyspace}")
+    else:
+        typer.echo(f"Keyspace {keyspace} is what this release needs.")
 
 
 def _print_statements(statements: list[str], *, as_json: bool) -> None:

@@ -252,7 +252,7 @@ class AsyncClient:
         Raises:
             OptionError: The connection is malformed.
             ConnectError: Nobody answers, or the credentials are refused.
-            MissingSchemaError: The keyspace does not exist.
+            MissingSchemaError: There is no such keyspace, or its tables are of another release.
         """
         self._connected = await self._threads.run(self._connect, undo=Client.close)
         return self

@@ -72,7 +72,7 @@ class Client:
     Raises:
         OptionError: The connection is malformed.
         ConnectError: Nobody answers at the contact points, or the credentials are refused.
-        MissingSchemaError: The keyspace does not exist.
+        MissingSchemaError: There is no such keyspace, or its tables are of another release.
     """
 
     def __init__(self, **connection: Unpack[Connection]) -> None:

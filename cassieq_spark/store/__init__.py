@@ -17,6 +17,7 @@ What a failure means, and what the store does about it (Cassandra; the budget is
 | compare-and-set | anything else that goes wrong on the way  | no       | OutcomeUnknownError |
 | any             | keyspace or table missing                 | no       | MissingSchemaError  |
 | any             | refused: permissions, guardrails          | no       | StoreError          |
+| the first       | tables of another version, or not ours    | no       | MissingSchemaError  |
 | the first       | nobody answers, or refuses the login      | no       | ConnectError        |
 | the first       | a secret or file of TLS is not here       | no       | SetupError          |
 | the first       | the keyspace can't keep the consistency   | no       | OptionError         |
@@ -41,7 +42,8 @@ def open_store(options: ConnectionOptions) -> Store:
 
     Raises:
         ConnectError: Nobody answers at the contact points, or the credentials are refused.
-        MissingSchemaError: The keyspace does not exist.
+        MissingSchemaError: The keyspace does not exist, or its tables are of another version, or
+            none of ours.
         OptionError: The keyspace cannot keep the consistency.
         SetupError: This machine lacks a secret or a file of TLS.
     """

@@ -7,21 +7,27 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from cassandra.cluster import Cluster, Session
-from cassandra.metadata import TableMetadata
 
-from cassieq_spark.errors import MissingSchemaError, StoreError
+from cassieq_spark.errors import StoreError
+from cassieq_spark.store.cassandra.layout import read_layout
 from cassieq_spark.store.cassandra.mapping import DRIVER_ERRORS, Request, translate
 from cassieq_spark.store.cassandra.named_texts import named_texts
 from cassieq_spark.store.cassandra.replication import resolve_replication
 from cassieq_spark.store.cassandra.session import connect
-from cassieq_spark.store.cassandra.upgrade import Difference, compare, upgrade_statements
+from cassieq_spark.store.cassandra.upgrade import (
+    Difference,
+    check_addable,
+    compare,
+    upgrade_statements,
+    version_statement,
+)
 from cassieq_spark.store.connection import ConnectionOptions
-from cassieq_spark.store.tables import Shape
 
 #: The first major release with UnifiedCompactionStrategy.
 _UNIFIED_COMPACTION = 5
 #: A change of a table waits until all nodes agree on it.
 _TIMEOUT_SECONDS = 60.0
+_KEYSPACE = "SELECT keyspace_name FROM system_schema.keyspaces WHERE keyspace_name = %s"
 
 Replication = str | Mapping[str, int] | None
 
@@ -57,13 +63,17 @@ def plan_schema(options: ConnectionOptions, replication: Replication = None) -> 
     Raises:
         OptionError: Replication that this cluster cannot keep.
         ConnectError: Nobody answers, or the credentials are refused.
-        MissingSchemaError: The tables that exist are such that adding to them does not help.
+        MissingSchemaError: The tables that exist are such that adding to them does not help, or
+            of a newer version.
     """
-    with _connected(options) as (cluster, _):
-        difference = _difference(cluster, options)
-        _check_addable(difference, options)
-        statements = _statements(options, replication, cluster)
-        return [*statements.values(), *upgrade_statements(options.keyspace, difference)]
+    with _connected(options) as (cluster, session):
+        difference = _difference(session, options)
+        check_addable(difference, options.keyspace)
+        return [
+            *_statements(options, replication, cluster).values(),
+            *upgrade_statements(options.keyspace, difference),
+            *_versions(options, difference),
+        ]
 
 
 def check_schema(options: ConnectionOptions) -> Difference:
@@ -72,15 +82,16 @@ def check_schema(options: ConnectionOptions) -> Difference:
     Raises:
         ConnectError: Nobody answers, or the credentials are refused.
     """
-    with _connected(options) as (cluster, _):
-        return _difference(cluster, options)
+    with _connected(options) as (_, session):
+        return _difference(session, options)
 
 
 def apply_schema(options: ConnectionOptions, replication: Replication = None) -> tuple[str, ...]:
     """Create what is missing of the keyspace, its tables and their columns.
 
     What exists stays as it is: nothing is ever dropped or changed. Releases that know less of the
-    tables go on meanwhile. Returns when all nodes agree. Safe to repeat.
+    tables go on meanwhile, until in the end a newer version is recorded. Returns when all nodes
+    agree. Safe to repeat.
 
     Returns:
         What was missing, in words.
@@ -88,12 +99,13 @@ def apply_schema(options: ConnectionOptions, replication: Replication = None) ->
     Raises:
         OptionError: Replication that this cluster cannot keep.
         ConnectError: Nobody answers, or the credentials are refused.
-        MissingSchemaError: The tables that exist are such that adding to them does not help.
+        MissingSchemaError: The tables that exist are such that adding to them does not help, or
+            of a newer version.
         StoreError: Cassandra refuses, or the nodes do not agree in time.
     """
     with _connected(options) as (cluster, session):
-        difference = _difference(cluster, options)
-        _check_addable(difference, options)
+        difference = _difference(session, options)
+        check_addable(difference, options.keyspace)
         # A role that may not create keyspaces can use one that was made for it.
         lacking = {*difference.tables, *(("keyspace",) if difference.keyspace else ())}
         statements = _statements(options, replication, cluster)
@@ -108,6 +120,8 @@ def apply_schema(options: ConnectionOptions, replication: Replication = None) ->
                 upgrade_statements(options.keyspace, difference),
                 strict=True,
             ),
+            # Last: who finds the version finds all that it stands for.
+            *(("record of the version", text) for text in _versions(options, difference)),
         ]
         for what, statement in wanted:
             doing = f"{what} ({options.keyspace})"
@@ -125,33 +139,20 @@ def _await_agreement(cluster: Cluster, doing: str) -> None:
         raise StoreError(f"{doing}: the nodes do not agree on the schema yet; repeat it later")
 
 
-def _difference(cluster: Cluster, options: ConnectionOptions) -> Difference:
+def _difference(session: Session, options: ConnectionOptions) -> Difference:
     try:
-        cluster.refresh_schema_metadata(max_schema_agreement_wait=0)
+        if not session.execute(_KEYSPACE, (options.keyspace,)).all():
+            return compare(None)
+        found = read_layout(session, options.keyspace)
     except DRIVER_ERRORS as error:
         doing = f"reading of the schema ({options.keyspace})"
         raise translate(error, Request.READ, doing, options) from error
-    found = cluster.metadata.keyspaces.get(options.keyspace)
-    if found is None:
-        return compare(None)
-    return compare({name: _shape(table) for name, table in found.tables.items()})
+    return compare(found.tables, found.comment)
 
 
-def _shape(table: TableMetadata) -> Shape:
-    partition = tuple(column.name for column in table.partition_key)
-    clustering = tuple(column.name for column in table.clustering_key)
-    columns = {name: column.cql_type for name, column in table.columns.items()}
-    for name in (*partition, *clustering):
-        del columns[name]
-    return Shape(partition, clustering, columns)
-
-
-def _check_addable(difference: Difference, options: ConnectionOptions) -> None:
-    if difference.conflicts:
-        raise MissingSchemaError(
-            f"keyspace {options.keyspace!r} has tables that this release can't use: "
-            f"{'; '.join(difference.conflicts)}; nothing was changed: use another keyspace"
-        )
+def _versions(options: ConnectionOptions, difference: Difference) -> list[str]:
+    """What records the version, if that is still to be done."""
+    return [version_statement(options.keyspace, difference)] if difference.lacks_version else []
 
 
 def _statements(

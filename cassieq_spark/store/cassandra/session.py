@@ -26,7 +26,8 @@ from cassandra.policies import (
 )
 from cassandra.query import PreparedStatement, tuple_factory
 
-from cassieq_spark.errors import OptionError
+from cassieq_spark.errors import MissingSchemaError, OptionError
+from cassieq_spark.store.cassandra.layout import read_layout
 from cassieq_spark.store.cassandra.mapping import (
     DRIVER_ERRORS,
     Request,
@@ -35,6 +36,7 @@ from cassieq_spark.store.cassandra.mapping import (
 )
 from cassieq_spark.store.cassandra.replication import SIMPLE_STRATEGY
 from cassieq_spark.store.cassandra.tls import encryption
+from cassieq_spark.store.cassandra.upgrade import check_usable, compare
 from cassieq_spark.store.connection import ConnectionOptions
 from cassieq_spark.store.consistency import check_consistency
 from cassieq_spark.store.secret import reveal
@@ -94,7 +96,8 @@ def join(options: ConnectionOptions, user: object) -> Link:
 
     Raises:
         ConnectError: Nobody answers, or the credentials are refused.
-        MissingSchemaError: The keyspace does not exist.
+        MissingSchemaError: The keyspace does not exist, or its tables are of another version, or
+            none of ours.
         OptionError: The keyspace cannot keep the consistency.
         SetupError: This machine lacks a secret or a file of TLS.
     """
@@ -140,21 +143,24 @@ def connect(options: ConnectionOptions) -> tuple[Cluster, Session]:
 def _link_to_keyspace(options: ConnectionOptions) -> Link:
     cluster, session = connect(options)
     try:
-        # The only schema that routing by token needs; reading all of it takes longer than
-        # connecting.
-        cluster.refresh_keyspace_metadata(options.keyspace, max_schema_agreement_wait=0)
+        _check_keyspace(options, cluster, session)
+    except (MissingSchemaError, OptionError):
+        cluster.shutdown()
+        raise
     except DRIVER_ERRORS as error:
         cluster.shutdown()
         raise translate(error, Request.READ, "reading of the keyspace", options) from error
-    if options.keyspace not in cluster.metadata.keyspaces:
-        cluster.shutdown()
-        raise missing_schema("connecting", options, "there is no such keyspace")
-    try:
-        _check_replication(options, cluster)
-    except OptionError:
-        cluster.shutdown()
-        raise
     return Link(options, cluster, session)
+
+
+def _check_keyspace(options: ConnectionOptions, cluster: Cluster, session: Session) -> None:
+    # The only schema that routing by token needs; reading all of it takes longer than connecting.
+    cluster.refresh_keyspace_metadata(options.keyspace, max_schema_agreement_wait=0)
+    if options.keyspace not in cluster.metadata.keyspaces:
+        raise missing_schema("connecting", options, "there is no such keyspace")
+    _check_replication(options, cluster)
+    found = read_layout(session, options.keyspace)
+    check_usable(compare(found.tables, found.comment), options.keyspace)
 
 
 def _check_replication(options: ConnectionOptions, cluster: Cluster) -> None:

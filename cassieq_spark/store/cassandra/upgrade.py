@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from cassieq_spark.errors import MissingSchemaError
 from cassieq_spark.store.tables import SHAPES, Shape, Table
+from cassieq_spark.store.version import (
+    KNOWN_VERSION,
+    VERSIONED_TABLE,
+    check_not_newer,
+    check_version,
+    comment_with_version,
+    is_newer,
+    recorded_version,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +28,7 @@ class Difference:
         columns: Those that are missing in tables that are there, with their CQL types.
         conflicts: What is there, but otherwise, in words; adding does not mend it.
         unknown: What this release does not know, in words: a later one has added it, or somebody.
+        comment: Of the table that records the version.
     """
 
     keyspace: bool
@@ -25,6 +36,22 @@ class Difference:
     columns: Mapping[Table, Mapping[str, str]]
     conflicts: tuple[str, ...]
     unknown: tuple[str, ...] = ()
+    comment: str = ""
+
+    @property
+    def version(self) -> int | None:
+        """The version of the tables; None if they record none."""
+        return recorded_version(self.comment)
+
+    @property
+    def lacks_version(self) -> bool:
+        """Whether the version of this release is still to be recorded."""
+        return self.version is None or self.version < KNOWN_VERSION
+
+    @property
+    def is_newer(self) -> bool:
+        """Whether the tables are of a version that this release does not know."""
+        return is_newer(self.version)
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -37,14 +64,16 @@ class Difference:
                 for table, columns in self.columns.items()
                 for name, cql_type in columns.items()
             ),
+            *((f"schema version {KNOWN_VERSION}",) if self.lacks_version else ()),
         )
 
 
-def compare(found: Mapping[str, Shape] | None) -> Difference:
+def compare(found: Mapping[str, Shape] | None, comment: str = "") -> Difference:
     """Compare a keyspace with what this release needs.
 
     Args:
         found: Its tables by name; None if there is no such keyspace.
+        comment: Of the table that records the version.
     """
     there = {table: found[table] for table in Table if table in found} if found else {}
     lacking = {table: _lacking(SHAPES[table], shape) for table, shape in there.items()}
@@ -59,7 +88,32 @@ def compare(found: Mapping[str, Shape] | None) -> Difference:
             for name, cql_type in sorted(shape.columns.items())
             if name not in SHAPES[table].columns
         ),
+        comment=comment,
     )
+
+
+def check_addable(difference: Difference, keyspace: str) -> None:
+    """Refuse a keyspace that adding tables and columns does not make what this release needs.
+
+    Raises:
+        MissingSchemaError: Its version is newer, or what it has is in the way.
+    """
+    check_not_newer(difference.version, keyspace)
+    if difference.conflicts:
+        raise MissingSchemaError(
+            f"keyspace {keyspace!r} has tables that this release can't use: "
+            f"{'; '.join(difference.conflicts)}; nothing was touched: use another keyspace"
+        )
+
+
+def check_usable(difference: Difference, keyspace: str) -> None:
+    """Refuse a keyspace that this release can't work with; what is only missing shows in use.
+
+    Raises:
+        MissingSchemaError: Its version is another one, or what it has is in the way.
+    """
+    check_version(difference.version, keyspace)
+    check_addable(difference, keyspace)
 
 
 def upgrade_statements(keyspace: str, difference: Difference) -> list[str]:
@@ -74,6 +128,16 @@ def upgrade_statements(keyspace: str, difference: Difference) -> list[str]:
         f"({', '.join(f'{name} {cql_type}' for name, cql_type in columns.items())})"
         for table, columns in difference.columns.items()
     ]
+
+
+def version_statement(keyspace: str, difference: Difference) -> str:
+    """What records the version of this release, once the tables are such; may be repeated.
+
+    >>> version_statement("queues", Difference(False, (), {}, (), comment="Ann's"))
+    "ALTER TABLE queues.queue WITH comment = 'Ann''s; cassieq-spark schema 1'"
+    """
+    comment = comment_with_version(difference.comment).replace("'", "''")
+    return f"ALTER TABLE {keyspace}.{VERSIONED_TABLE} WITH comment = '{comment}'"
 
 
 def _lacking(wanted: Shape, found: Shape) -> dict[str, str]:

@@ -1,15 +1,18 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from uuid import UUID, uuid4
 
 import pytest
 from cassandra.cluster import Session
+from click.testing import Result
 from typer.testing import CliRunner
 
 from cassieq_spark.cli.schema import app
+from cassieq_spark.client import Client
 from cassieq_spark.delivery.lease import Delivery
 from cassieq_spark.errors import MissingSchemaError, OptionError
 from cassieq_spark.ledger.publish import publish
@@ -25,6 +28,7 @@ from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import Insert, partition_of_delivery
 from cassieq_spark.store.tables import SHAPES, Shape, Table
 from tests.support.builders import LEASE, make_drafts, make_group, make_wish, monotons_of
+from tests.support.command_line import cassieq
 from tests.support.earlier_release import (
     EARLIER,
     NEWER_COLUMNS,
@@ -117,7 +121,7 @@ def test_a_lost_table_is_made_again(fresh: ConnectionOptions, session: Session):
 def test_a_plan_changes_nothing(fresh: ConnectionOptions):
     statements = plan_schema(fresh)
 
-    assert len(statements) == 1 + len(Table)
+    assert len(statements) == 1 + len(Table) + 1
     with pytest.raises(MissingSchemaError):
         open_store(fresh)
 
@@ -189,7 +193,7 @@ def test_tables_of_an_earlier_release_are_upgraded_and_their_rows_go_on(
     assert checked.exit_code == 1
     missing = json.loads(checked.stdout)["missing"]
     columns = [f"{table}.{name}" for table, names in NEWER_COLUMNS.items() for name in names]
-    assert [line.split()[1] for line in missing] == [*NEWER_TABLES, *columns]
+    assert [line.split()[1] for line in missing] == [*NEWER_TABLES, *columns, "version"]
     assert applied.exit_code == 0, applied.output
     assert json.loads(applied.stdout) == {"keyspace": fresh.keyspace, "added": missing}
     assert check_schema(fresh).missing == ()
@@ -231,14 +235,86 @@ def test_a_table_that_adding_does_not_mend_is_refused_before_anything_is_changed
         f"CREATE TABLE {fresh.keyspace}.queue (name text PRIMARY KEY, version text)", timeout=60
     )
 
-    with pytest.raises(MissingSchemaError, match=r"column queue\.version is text instead of int"):
-        apply_schema(fresh, "1")
+    for refused in (lambda: apply_schema(fresh, "1"), lambda: open_store(fresh)):
+        with pytest.raises(
+            MissingSchemaError, match=r"queue\.version is text instead of int; .*another keyspace"
+        ):
+            refused()
 
     difference = check_schema(fresh)
     assert difference.tables == NEWER_TABLES
     checked = CliRunner().invoke(app, ["check", *_where(fresh)])
     assert checked.exit_code == 1
     assert "In the way: column queue.version is text instead of int" in checked.output
+    listed = cassieq("queue", "list", *_where(fresh))
+    assert listed.code == 1
+    assert "use another keyspace" in listed.err
+    assert "schema apply" not in listed.err, "which does not mend it"
+
+
+def test_a_keyspace_records_its_version_and_what_its_operator_has_noted_stays(
+    fresh: ConnectionOptions, session: Session
+):
+    apply_schema(fresh, "1")
+    session.execute(f"ALTER TABLE {fresh.keyspace}.queue WITH comment = 'Ann''s'")
+    unrecorded = json.loads(_check(fresh, "--json").stdout)
+    open_store(fresh).close()
+
+    added = apply_schema(fresh, "1")
+
+    assert unrecorded["version"] == {"found": None, "known": 1}
+    assert list(added) == unrecorded["missing"] == ["schema version 1"]
+    assert _comment(session, fresh) == "Ann's; cassieq-spark schema 1"
+    recorded = _check(fresh)
+    assert recorded.exit_code == 0
+    assert "Schema version: 1; this program knows 1." in recorded.stdout
+    assert apply_schema(fresh, "1") == ()
+
+
+def test_tables_of_a_newer_version_are_refused_by_everybody_before_anything_is_touched(
+    fresh: ConnectionOptions, session: Session
+):
+    apply_schema(fresh, "1")
+    _record(session, fresh, 2)
+    refusal = r"have schema version 2, .* knows none above 1; nothing was touched: upgrade"
+
+    for refused in (
+        lambda: open_store(fresh),
+        lambda: apply_schema(fresh, "1"),
+        lambda: plan_schema(fresh, "1"),
+        lambda: Client(
+            contact_points=fresh.contact_points, port=fresh.port, keyspace=fresh.keyspace
+        ),
+    ):
+        with pytest.raises(MissingSchemaError, match=refusal):
+            refused()
+
+    created = cassieq("queue", "create", "q", *_where(fresh))
+    assert (created.code, created.out) == (1, "")
+    assert re.search(refusal, created.err)
+    checked = _check(fresh)
+    assert checked.exit_code == 1
+    assert "Schema version: 2; this program knows 1." in checked.stdout
+    assert "upgrade cassieq-spark here" in checked.stdout
+    assert json.loads(_check(fresh, "--json").stdout)["version"] == {"found": 2, "known": 1}
+    assert _comment(session, fresh) == "cassieq-spark schema 2"
+    assert not session.execute(f"SELECT name FROM {fresh.keyspace}.queue").all()
+
+
+def test_tables_of_an_older_version_are_refused_until_they_are_upgraded(
+    fresh: ConnectionOptions, session: Session
+):
+    apply_schema(fresh, "1")
+    _record(session, fresh, 0)
+    checked = _check(fresh)
+
+    with pytest.raises(MissingSchemaError, match=r"version 0, .*schema apply --keyspace"):
+        open_store(fresh)
+
+    assert checked.exit_code == 1
+    assert "Missing: schema version 1" in checked.stdout
+    assert apply_schema(fresh, "1") == ("schema version 1",)
+    open_store(fresh).close()
 
 
 def _use(store: MemoryStore) -> UUID:
@@ -259,6 +335,21 @@ def _make_earlier_keyspace(session: Session, keyspace: str) -> None:
         key = ", ".join((f"({', '.join(shape.partition)})", *shape.clustering))
         text = f"CREATE TABLE {keyspace}.{table} ({', '.join(columns)}, PRIMARY KEY ({key}))"
         session.execute(text, timeout=60)
+
+
+def _record(session: Session, connection: ConnectionOptions, version: int) -> None:
+    comment = f"cassieq-spark schema {version}"
+    session.execute(f"ALTER TABLE {connection.keyspace}.queue WITH comment = '{comment}'")
+
+
+def _comment(session: Session, connection: ConnectionOptions) -> str:
+    text = "SELECT comment FROM system_schema.tables WHERE keyspace_name = %s AND table_name = %s"
+    comment: str = session.execute(text, (connection.keyspace, "queue")).one()[0]
+    return comment
+
+
+def _check(connection: ConnectionOptions, *how: str) -> Result:
+    return CliRunner().invoke(app, ["check", *_where(connection), *how])
 
 
 def _names(shape: Shape) -> tuple[str, ...]:

@@ -4,15 +4,23 @@ from dataclasses import replace
 
 import pytest
 
-from cassieq_spark.store.cassandra.upgrade import compare, upgrade_statements
+from cassieq_spark.errors import MissingSchemaError
+from cassieq_spark.store.cassandra.upgrade import (
+    check_addable,
+    check_usable,
+    compare,
+    upgrade_statements,
+    version_statement,
+)
 from cassieq_spark.store.tables import SHAPES, Shape, Table
 from tests.support.earlier_release import EARLIER, NEWER_COLUMNS, NEWER_TABLES
 
 CURRENT: dict[str, Shape] = {str(table): shape for table, shape in SHAPES.items()}
+RECORD = "cassieq-spark schema 1"
 
 
 def test_a_keyspace_of_this_release_lacks_nothing():
-    difference = compare(CURRENT)
+    difference = compare(CURRENT, RECORD)
 
     assert (difference.missing, difference.conflicts, difference.unknown) == ((), (), ())
     assert upgrade_statements("ks", difference) == []
@@ -21,12 +29,14 @@ def test_a_keyspace_of_this_release_lacks_nothing():
 def test_without_a_keyspace_everything_is_missing():
     difference = compare(None)
 
-    assert difference.missing == ("keyspace", *(f"table {table}" for table in Table))
+    tables = (f"table {table}" for table in Table)
+    assert difference.missing == ("keyspace", *tables, "schema version 1")
     assert upgrade_statements("ks", difference) == [], "tables are created with all columns"
 
 
 def test_a_keyspace_that_somebody_made_for_us_lacks_the_tables_only():
-    assert compare({}).missing == tuple(f"table {table}" for table in Table)
+    assert "keyspace" not in compare({}).missing
+    assert compare({}).tables == tuple(Table)
 
 
 def test_an_earlier_release_lacks_what_came_since():
@@ -46,7 +56,7 @@ def test_what_a_later_release_or_somebody_else_has_added_is_named_and_left_alone
     lock = CURRENT["lock"]
     wider = replace(lock, columns={**lock.columns, "colour": "text"})
 
-    difference = compare({**CURRENT, "lock": wider, "invoices": lock})
+    difference = compare({**CURRENT, "lock": wider, "invoices": lock}, RECORD)
 
     assert (difference.missing, difference.conflicts) == ((), ())
     assert difference.unknown == ("column lock.colour text",)
@@ -81,4 +91,53 @@ def test_what_adding_does_not_mend_is_a_conflict(
 ):
     found = {**CURRENT, table: replace(CURRENT[table], **change)}  # type: ignore[arg-type]
 
-    assert compare(found).conflicts == (conflict,)
+    difference = compare(found, RECORD)
+
+    assert difference.conflicts == (conflict,)
+    for check in (check_usable, check_addable):
+        with pytest.raises(MissingSchemaError) as refused:
+            check(difference, "ks")
+        assert conflict in str(refused.value)
+        assert "use another keyspace" in str(refused.value)
+        assert "schema apply" not in str(refused.value), "which does not mend it"
+
+
+def test_tables_that_lack_something_can_be_added_to_and_what_is_there_is_used():
+    difference = compare({str(table): shape for table, shape in EARLIER.items()})
+
+    check_addable(difference, "ks")
+    check_usable(difference, "ks")
+
+
+def test_tables_made_before_versions_were_recorded_are_used_and_lack_the_record_only():
+    difference = compare(CURRENT, "made by Ann")
+
+    check_usable(difference, "ks")
+    assert (difference.version, difference.missing) == (None, ("schema version 1",))
+    assert version_statement("ks", difference) == (
+        "ALTER TABLE ks.queue WITH comment = 'made by Ann; cassieq-spark schema 1'"
+    )
+
+
+def test_tables_of_a_newer_version_are_refused_whatever_they_look_like():
+    difference = compare({**CURRENT, "lock": CURRENT["sweep"]}, "cassieq-spark schema 20")
+
+    assert difference.is_newer
+    assert "schema version 1" not in difference.missing
+    for check in (check_usable, check_addable):
+        with pytest.raises(
+            MissingSchemaError, match=r"'ks' have schema version 20, .* above 1; .*upgrade cassieq"
+        ):
+            check(difference, "ks")
+
+
+def test_tables_of_an_older_version_are_not_used_but_can_be_upgraded():
+    difference = compare(CURRENT, "cassieq-spark schema 0; made by Ann")
+
+    with pytest.raises(
+        MissingSchemaError, match=r"schema version 0, .* needs 1; .*schema apply --keyspace ks$"
+    ):
+        check_usable(difference, "ks")
+    check_addable(difference, "ks")
+    assert difference.missing == ("schema version 1",)
+    assert "'cassieq-spark schema 1; made by Ann'" in version_statement("ks", difference)
