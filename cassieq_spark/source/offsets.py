@@ -64,8 +64,8 @@ def decode(values: Mapping[str, Any], *, queue_id: QueueId, group: str) -> Offse
     """Read an offset of this queue and group; None for the one before the first batch.
 
     Raises:
-        QueueStateError: It belongs to another queue, another version of it, or another group, or
-            was written by a later release.
+        QueueStateError: It belongs to another queue, another version of it, or another group, was
+            written by another release, or is damaged.
     """
     if values.get("v") != _VERSION:
         raise QueueStateError(
@@ -88,13 +88,19 @@ def decode(values: Mapping[str, Any], *, queue_id: QueueId, group: str) -> Offse
             f"the checkpoint belongs to version {found_version} of queue {name!r}, which has been "
             f"made anew since (version {version}); use a new checkpoint location"
         )
-    return Offset(
-        queue_id=queue_id,
-        group=group,
-        lease=UUID(values["lease"]),
-        pointer=values["pointer"],
-        leased=tuple(
-            Leased(slot, Ranges.parse(ranges), deliveries)
-            for slot, ranges, deliveries in values["ranges"]
-        ),
-    )
+    try:
+        return Offset(
+            queue_id=queue_id,
+            group=group,
+            lease=UUID(values["lease"]),
+            pointer=int(values["pointer"]),
+            leased=tuple(
+                Leased(int(slot), Ranges.parse(ranges), int(deliveries))
+                for slot, ranges, deliveries in values["ranges"]
+            ),
+        )
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise QueueStateError(
+            f"the checkpoint has a damaged offset ({type(error).__name__}: {error}): {values}; "
+            f"restore it, or use a new checkpoint location"
+        ) from error

@@ -64,7 +64,51 @@ def test_a_checkpoint_of_an_earlier_queue_of_that_name_is_refused():
         decode(encode(OFFSET), queue_id=QueueId("flights@3"), group="delays")
 
 
-@pytest.mark.parametrize("version", [2, None])
-def test_a_checkpoint_of_a_later_release_is_refused(version: int | None):
-    with pytest.raises(QueueStateError, match="this release reads version 1"):
-        decode(encode(OFFSET) | {"v": version}, queue_id=OFFSET.queue_id, group="delays")
+@pytest.mark.parametrize("values", [encode(OFFSET), initial_offset("flights", "delays")])
+@pytest.mark.parametrize("version", [2, 0, "1", None])
+def test_a_checkpoint_of_another_release_is_refused(
+    values: dict[str, object], version: int | str | None
+):
+    with pytest.raises(
+        QueueStateError, match=f"offsets of version {version!r}, this release reads version 1"
+    ):
+        decode(values | {"v": version}, queue_id=OFFSET.queue_id, group="delays")
+
+
+def test_a_checkpoint_without_a_version_is_refused():
+    values = encode(OFFSET)
+    del values["v"]
+
+    with pytest.raises(QueueStateError, match="offsets of version None"):
+        decode(values, queue_id=OFFSET.queue_id, group="delays")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"lease": "no uuid"},
+        {"lease": 7},
+        {"pointer": None},
+        {"pointer": "twelve"},
+        {"ranges": None},
+        {"ranges": [[0, "3-5"]]},
+        {"ranges": [[0, "5-3", 1]]},
+        {"ranges": [[0, 35, 1]]},
+        {"ranges": [["x", "3-5", 1]]},
+    ],
+    ids=str,
+)
+def test_a_damaged_offset_is_refused_and_shown(damage: dict[str, object]):
+    with pytest.raises(QueueStateError, match=r"damaged offset .*new checkpoint location") as bad:
+        decode(encode(OFFSET) | damage, queue_id=OFFSET.queue_id, group="delays")
+
+    assert str(next(iter(damage.values()))) in str(bad.value)
+
+
+@pytest.mark.parametrize("lost", ["pointer", "ranges"])
+def test_an_offset_that_lacks_something_is_refused(lost: str):
+    values = encode(OFFSET)
+    del values[lost]
+
+    with pytest.raises(QueueStateError, match=rf"damaged offset \(KeyError: '{lost}'\)"):
+        decode(values, queue_id=OFFSET.queue_id, group="delays")
