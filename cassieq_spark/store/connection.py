@@ -13,6 +13,7 @@ from cassieq_spark.store.secret import check_secret
 DEFAULT_CONTACT_POINTS = ("127.0.0.1",)
 DEFAULT_PORT = 9042
 DEFAULT_KEYSPACE = "cassieq"
+PROTOCOL_VERSIONS = (4, 5)
 
 _KEYSPACE = re.compile(r"[a-z][a-z0-9_]{0,47}")
 _BRACKETED = re.compile(r"\[(?P<host>[^]]+)](?::(?P<port>\d+))?")
@@ -43,8 +44,8 @@ class ConnectionOptions:
             then contact points, port, data centre and the settings above are not given.
         consistency: See `Consistency`; the same for everybody who uses the keyspace.
         keyspace: Where the tables are: lower-case letters, digits and ``_``.
-        protocol_version: Of Cassandra's native protocol. 4 reads large rows faster, 5 adds
-            checksums.
+        protocol_version: Of Cassandra's native protocol, one of `PROTOCOL_VERSIONS`. 4 reads
+            large rows faster, 5 adds checksums.
         request_timeout: How long the client waits for one answer.
         patience: How long one call goes on repeating what is safe to repeat, from its first
             failure on.
@@ -79,6 +80,11 @@ class ConnectionOptions:
             raise OptionError("a password without a user name: give both, or neither")
         if self.password is not None:
             check_secret("password", self.password)
+        if self.protocol_version not in PROTOCOL_VERSIONS:
+            raise OptionError(
+                f"protocol version {self.protocol_version!r} is not on offer: expected 4, which "
+                "reads large rows faster, or 5, which adds checksums"
+            )
         self._check_encryption()
         _ = self.endpoints
 

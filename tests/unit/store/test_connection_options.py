@@ -37,6 +37,12 @@ def test_a_keyspace_has_a_plain_name(keyspace: str):
         ConnectionOptions(keyspace=keyspace)
 
 
+@pytest.mark.parametrize("version", [3, 6, 65, "4"])
+def test_a_protocol_version_is_one_that_is_tested(version: int):
+    with pytest.raises(OptionError, match=r"protocol version .* expected 4, .* or 5"):
+        ConnectionOptions(protocol_version=version)
+
+
 def test_a_password_needs_a_user_name():
     with pytest.raises(OptionError, match="without a user name"):
         ConnectionOptions(password="secret")
