@@ -6,6 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTHON := $(BIN)/python
 STAMP := $(VENV)/.complete
+SPARK_42 := .venv-spark-4.2
 JAVA := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
 
 PYTEST_ARGS ?=
@@ -19,7 +20,7 @@ PYTEST_ARGS ?=
 help: ## List what can be made
 	@awk 'BEGIN {FS = ":.*## "} \
 	  /^##@ / {printf "\n%s\n", substr($$0, 5)} \
-	  /^[a-z][a-z-]*:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	  /^[a-z][a-z0-9-]*:.*## / {printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: setup
 setup: $(STAMP) ## Make .venv with everything that development needs
@@ -79,7 +80,18 @@ test-unit: $(STAMP) ## Tests without services, and the examples in docstrings
 .PHONY: test
 test: $(STAMP) need-java ## Everything, with a real Cassandra and a local Spark
 	$(BIN)/cassieq node download
+	$(BIN)/cassieq node download --cassandra-version 4.1
 	$(BIN)/pytest -q --doctest-modules cassieq_spark tests $(PYTEST_ARGS)
+
+.PHONY: test-spark-42
+test-spark-42: need-python need-java ## Tests of the source and the sink with Spark 4.2, in a venv of its own
+	test -x $(SPARK_42)/bin/python || $(PYTHON_BASE) -m venv $(SPARK_42)
+	$(SPARK_42)/bin/python -m pip install --quiet --upgrade pip
+	grep -v '^pyspark==' constraints.txt > $(SPARK_42)/constraints.txt
+	$(SPARK_42)/bin/python -m pip install --quiet --constraint $(SPARK_42)/constraints.txt \
+	  --editable '.[spark,metrics]' 'pyspark==4.2.*' --group test
+	$(SPARK_42)/bin/cassieq node download
+	$(SPARK_42)/bin/pytest -q tests/integration/spark $(PYTEST_ARGS)
 
 ##@ Long runs
 
@@ -149,6 +161,6 @@ build: $(STAMP) ## Build the wheel into dist
 
 .PHONY: clean
 clean: ## Remove what was made, .venv included
-	rm -rf $(VENV) dist spark-warehouse metastore_db derby.log .coverage \
+	rm -rf $(VENV) $(SPARK_42) dist spark-warehouse metastore_db derby.log .coverage \
 	  .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find cassieq_spark pyspark_cassieq tests -name __pycache__ -type d -prune -exec rm -rf {} +

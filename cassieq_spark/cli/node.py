@@ -18,6 +18,7 @@ from cassieq_spark.cli.output import AsJson, print_json, tell
 from cassieq_spark.errors import SetupError
 from cassieq_spark.node import Cluster
 from cassieq_spark.node.java import find_java
+from cassieq_spark.node.release import DEFAULT_RELEASE, Release
 from cassieq_spark.node.resolve import resolve_jars
 
 app = typer.Typer(
@@ -25,6 +26,8 @@ app = typer.Typer(
 )
 
 NOT_RUNNING = 3
+
+CassandraVersion = Annotated[Release, typer.Option(help="Which Cassandra.")]
 
 _START_TIMEOUT = timedelta(minutes=4)
 _STOP_TIMEOUT = timedelta(minutes=1)
@@ -35,6 +38,7 @@ _LOOK_SECONDS = 0.5
 def up(  # noqa: PLR0913 (one per option)
     *,
     nodes: Annotated[int, typer.Option(help="How many nodes.", min=1, max=3)] = 1,
+    cassandra_version: CassandraVersion = DEFAULT_RELEASE,
     port: Annotated[
         int | None,
         typer.Option(
@@ -58,12 +62,21 @@ def up(  # noqa: PLR0913 (one per option)
     """Start Cassandra, and run it until Ctrl-C."""
     background = Background()
     if detach:
-        running = _detach(background, nodes=nodes, port=port, data_dir=data_dir, heap_mb=heap_mb)
+        running = _detach(
+            background,
+            nodes=nodes,
+            release=cassandra_version,
+            port=port,
+            data_dir=data_dir,
+            heap_mb=heap_mb,
+        )
         _show(running, "cassieq node down stops it.", as_json=as_json)
         return
     # A polite kill is a Ctrl-C from elsewhere.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    cluster = Cluster(nodes=nodes, port=port, data_dir=data_dir, heap_mb=heap_mb)
+    cluster = Cluster(
+        nodes=nodes, release=cassandra_version, port=port, data_dir=data_dir, heap_mb=heap_mb
+    )
     with ExitStack() as held:
         if kept:
             held.enter_context(background.hold())
@@ -99,21 +112,35 @@ def status(*, as_json: AsJson = False) -> None:
 
 
 @app.command()
-def download(*, as_json: AsJson = False) -> None:
+def download(
+    *, cassandra_version: CassandraVersion = DEFAULT_RELEASE, as_json: AsJson = False
+) -> None:
     """Download Cassandra, as `up` does the first time; nothing to do if it is there."""
-    jars = resolve_jars(java=find_java())
-    tell(f"Cassandra is here: {len(jars)} jars.", {"jars": len(jars)}, as_json=as_json)
+    jars = resolve_jars(java=find_java(), release=cassandra_version)
+    version = cassandra_version.version
+    tell(
+        f"Cassandra {version} is here: {len(jars)} jars.",
+        {"version": version, "jars": len(jars)},
+        as_json=as_json,
+    )
 
 
-def _detach(
-    background: Background, *, nodes: int, port: int | None, data_dir: Path | None, heap_mb: int
+def _detach(  # noqa: PLR0913 (one per option)
+    background: Background,
+    *,
+    nodes: int,
+    release: Release,
+    port: int | None,
+    data_dir: Path | None,
+    heap_mb: int,
 ) -> Running:
     if background.held:
         raise SetupError(ALREADY)
     # Here and not there, so that the download's progress is seen.
-    resolve_jars(java=find_java())
+    resolve_jars(java=find_java(), release=release)
     command = ["-m", "cassieq_spark.cli", "node", "up", "--kept"]
     command += ["--nodes", str(nodes), "--heap-mb", str(heap_mb)]
+    command += ["--cassandra-version", release]
     if port:
         command += ["--port", str(port)]
     if data_dir:

@@ -28,5 +28,6 @@ from __future__ import annotations
 
 from cassieq_spark.node.cluster import Cluster
 from cassieq_spark.node.configure import NodeTls
+from cassieq_spark.node.release import Release
 
-__all__ = ["Cluster", "NodeTls"]
+__all__ = ["Cluster", "NodeTls", "Release"]

@@ -22,6 +22,7 @@ from cassieq_spark.node.node import Node
 from cassieq_spark.node.ports import NATIVE_PORTS, STORAGE_PORTS, PortClaims
 from cassieq_spark.node.process import Supervisor
 from cassieq_spark.node.readiness import has_superuser, peers_up
+from cassieq_spark.node.release import DEFAULT_RELEASE, Release
 from cassieq_spark.node.resolve import default_cache, download_folder, resolve_jars
 
 MOST_NODES = 3
@@ -43,6 +44,7 @@ class Cluster:
         *,
         nodes: int = 1,
         data_centres: int = 1,
+        release: Release = DEFAULT_RELEASE,
         port: int | None = None,
         data_dir: Path | None = None,
         heap_mb: int = 512,
@@ -59,6 +61,7 @@ class Cluster:
             nodes: How many, 1 to 3; the n-th has the address 127.0.0.n.
             data_centres: How many they take turns in; with several, they are called 0, 1 and so
                 on, and that is the second number of an address.
+            release: Which Cassandra.
             port: Where they serve CQL; unless given 9042, or another one if that is in use.
             data_dir: Folder for the data, kept afterwards; a temporary one unless given.
             heap_mb: Java heap of each node, in MiB; a node takes about 300 MiB more than that.
@@ -85,6 +88,7 @@ class Cluster:
         self.port = port or NATIVE_PORTS[0]
         self._wanted_port = port
         self._data_dir = data_dir.absolute() if data_dir else None
+        self._release = release
         self._heap_mb = heap_mb
         self._authentication = authentication
         self._tls = tls
@@ -125,7 +129,9 @@ class Cluster:
                 nothing is left running.
         """
         java = find_java()
-        jars = resolve_jars(java=java, cache=self._cache, console=self._console)
+        jars = resolve_jars(
+            java=java, release=self._release, cache=self._cache, console=self._console
+        )
         with ExitStack() as held:
             supervisor, storage_port = self._claim(held)
             self._folder = supervisor.folder
@@ -216,7 +222,9 @@ class Cluster:
         lock = None
         if self._data_dir:
             lock = held.enter_context(lock_data(self._data_dir))
-            known = read_storage_port(self._data_dir, nodes=len(self.contact_points))
+            known = read_storage_port(
+                self._data_dir, nodes=len(self.contact_points), release=self._release
+            )
         claims = PortClaims()
         held.callback(claims.release)
         native = (self._wanted_port,) if self._wanted_port else NATIVE_PORTS
@@ -226,7 +234,10 @@ class Cluster:
         storage_port = claims.claim(self.contact_points, storage)
         if self._data_dir:
             write_description(
-                self._data_dir, nodes=len(self.contact_points), storage_port=storage_port
+                self._data_dir,
+                nodes=len(self.contact_points),
+                release=self._release,
+                storage_port=storage_port,
             )
         supervisor = Supervisor(keep=self._data_dir, lock=lock)
         held.callback(supervisor.close)
@@ -247,7 +258,7 @@ class Cluster:
             time.sleep(_LOOK_SECONDS)
 
     def _suspect_download(self, error: SetupError) -> None:
-        folder = download_folder(self._cache or default_cache())
+        folder = download_folder(self._cache or default_cache(), self._release)
         if damage := find_damage(folder, contents=True):
             reason = "; ".join(damage)
             raise SetupError(

@@ -38,6 +38,10 @@ _OPENS = (
     "java.base/jdk.internal.util.jar",
     "java.base/sun.nio.ch",
     "jdk.management/com.sun.management.internal",
+    # What 4.1 looks into besides: it was made for Java 8 and 11.
+    "java.base/java.util.concurrent",
+    "java.base/java.util.concurrent.atomic",
+    "java.base/java.util.concurrent.locks",
 )
 
 

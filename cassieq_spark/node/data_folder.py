@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import IO
 
 from cassieq_spark.errors import SetupError
+from cassieq_spark.node.release import DEFAULT_RELEASE, Release
 
 _DESCRIPTION = "cluster.json"
 _PATIENCE_SECONDS = 25.0
@@ -41,15 +42,16 @@ def lock_data(folder: Path) -> IO[str]:
     return file
 
 
-def read_storage_port(folder: Path, *, nodes: int) -> int | None:
+def read_storage_port(folder: Path, *, nodes: int, release: Release) -> int | None:
     """Return the port its nodes know each other by, or None for a new folder.
 
     Raises:
-        SetupError: The data are those of another number of nodes.
+        SetupError: The data are those of another number of nodes, or of a later release.
     """
     try:
         description = json.loads((folder / _DESCRIPTION).read_text())
         count, port = int(description["nodes"]), int(description["storage_port"])
+        written_by = Release(description.get("release", DEFAULT_RELEASE))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as exc:
@@ -59,12 +61,18 @@ def read_storage_port(folder: Path, *, nodes: int) -> int | None:
             f"{folder} holds the data of {count} node(s), not of {nodes}:"
             " start as many, or choose another folder."
         )
+    # Cassandra reads the files of the releases before, not of those after.
+    if written_by > release:
+        raise SetupError(
+            f"{folder} holds data of Cassandra {written_by}, which {release} can't read:"
+            f" start {written_by}, or choose another folder."
+        )
     return port
 
 
-def write_description(folder: Path, *, nodes: int, storage_port: int) -> None:
+def write_description(folder: Path, *, nodes: int, release: Release, storage_port: int) -> None:
     """Note what a later start must know."""
-    description = {"nodes": nodes, "storage_port": storage_port}
+    description = {"nodes": nodes, "release": release, "storage_port": storage_port}
     (folder / _DESCRIPTION).write_text(json.dumps(description) + "\n")
 
 

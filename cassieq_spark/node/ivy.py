@@ -13,8 +13,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from cassieq_spark.errors import SetupError
 from cassieq_spark.node.manifest import LIBRARY
 
-#: Progress only: what 5.0.8 consists of today.
-_EXPECTED_JARS = 101
 _PLAIN_EVERY = 25
 _LONGEST_SECONDS = 30 * 60
 _TELLING = ("error", "failed", "not found", "exception", "unresolved", "timed out", "refused")
@@ -108,21 +106,24 @@ def _bar(lines: Iterator[str], name: str, console: Console) -> Iterator[str]:
                 progress.advance(task)
             elif _is_jar(line):
                 if progress.tasks[0].total is None:
-                    progress.reset(task, description=f"Getting {name}", total=_EXPECTED_JARS)
+                    found = progress.tasks[0].completed
+                    progress.reset(task, description=f"Getting {name}", total=found)
                 progress.advance(task)
             yield line
 
 
 def _plain(lines: Iterator[str], name: str, console: Console) -> Iterator[str]:
     console.print(
-        f"Getting {name} from Maven Central: 62 MB, once, about two minutes.", highlight=False
+        f"Getting {name} from Maven Central: about 60 MB, once, about two minutes.",
+        highlight=False,
     )
-    jars = 0
+    found = jars = 0
     for line in lines:
+        found += _is_find(line)
         if _is_jar(line):
             jars += 1
             if jars % _PLAIN_EVERY == 0:
-                console.print(f"{jars} of about {_EXPECTED_JARS} jars are here.", highlight=False)
+                console.print(f"{jars} of about {found} jars are here.", highlight=False)
         yield line
 
 

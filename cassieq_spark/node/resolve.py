@@ -20,8 +20,7 @@ from rich.console import Console
 from cassieq_spark.errors import SetupError
 from cassieq_spark.node.ivy import run_ivy
 from cassieq_spark.node.manifest import find_damage, read_jars, write_manifest
-
-VERSION = "5.0.8"
+from cassieq_spark.node.release import DEFAULT_RELEASE, Release
 
 _NAMED = 5
 
@@ -32,18 +31,23 @@ def default_cache() -> Path:
     return Path(home or Path.home() / ".cache", "cassieq-spark")
 
 
-def download_folder(cache: Path) -> Path:
-    """Name the folder in ``cache`` that holds the jars and their manifest."""
-    return cache / f"cassandra-{VERSION}"
+def download_folder(cache: Path, release: Release = DEFAULT_RELEASE) -> Path:
+    """Name the folder in ``cache`` that holds the jars of a release and their manifest."""
+    return cache / f"cassandra-{release.version}"
 
 
 def resolve_jars(
-    *, java: Path, cache: Path | None = None, console: Console | None = None
+    *,
+    java: Path,
+    release: Release = DEFAULT_RELEASE,
+    cache: Path | None = None,
+    console: Console | None = None,
 ) -> list[Path]:
     """Return Cassandra's jars; download them (62 MB, about two minutes) if they are not there.
 
     Args:
         java: Runs Ivy.
+        release: Which Cassandra.
         cache: Where downloads are kept; ``default_cache()`` unless given.
         console: Where progress is shown; standard error unless given.
 
@@ -54,14 +58,14 @@ def resolve_jars(
         SetupError: PySpark is missing, or the download failed; says what to do.
     """
     cache = default_cache() if cache is None else cache
-    folder = download_folder(cache)
+    folder = download_folder(cache, release)
     if find_damage(folder):
         console = Console(stderr=True) if console is None else console
         with _only_one(cache):
             # Another process may have finished the download while this one waited.
             if damage := find_damage(folder):
                 _tell(damage, folder, console)
-                _download(folder, java=java, console=console)
+                _download(folder, release, java=java, console=console)
     return read_jars(folder)
 
 
@@ -73,7 +77,7 @@ def _tell(damage: list[str], folder: Path, console: Console) -> None:
         console.print(text, markup=False, highlight=False)
 
 
-def _download(folder: Path, *, java: Path, console: Console) -> None:
+def _download(folder: Path, release: Release, *, java: Path, console: Console) -> None:
     ivy = _find_ivy()
     for stale in folder.parent.glob("download-*"):
         shutil.rmtree(stale, ignore_errors=True)
@@ -81,7 +85,7 @@ def _download(folder: Path, *, java: Path, console: Console) -> None:
     try:
         run_ivy(
             [str(java), "-jar", str(ivy)],
-            coordinates=("org.apache.cassandra", "cassandra-all", VERSION),
+            coordinates=("org.apache.cassandra", "cassandra-all", release.version),
             ivy_cache=folder.parent / "ivy",
             target=fresh,
             console=console,

@@ -1,14 +1,51 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+
 import pytest
 
+from cassieq_spark.node import Cluster, Release
+from cassieq_spark.store import open_store
+from cassieq_spark.store.cassandra.schema import apply_schema
+from cassieq_spark.store.cassandra.store import CassandraStore
+from cassieq_spark.store.connection import PROTOCOL_VERSIONS, ConnectionOptions
 from cassieq_spark.store.protocol import Store
 from cassieq_spark.testing.conformance import StoreContract
 
 pytestmark = pytest.mark.cassandra
 
 
+@pytest.fixture(scope="session", params=PROTOCOL_VERSIONS, ids="protocol {}".format)
+def store_of_protocol(
+    request: pytest.FixtureRequest, connection: ConnectionOptions
+) -> Iterator[Store]:
+    store = open_store(replace(connection, protocol_version=request.param))
+    yield store
+    store.close()
+
+
+@pytest.fixture(scope="session")
+def store_on_4_1() -> Iterator[Store]:
+    with Cluster(release=Release.V4_1) as cluster:
+        options = ConnectionOptions(
+            contact_points=tuple(cluster.contact_points), port=cluster.port
+        )
+        apply_schema(options, "1")
+        store = CassandraStore(options)
+        (host,) = store._link.session.cluster.metadata.all_hosts()
+        assert host.release_version == Release.V4_1.version
+        yield store
+        store.close()
+
+
 class TestCassandraStore(StoreContract):
     @pytest.fixture
-    def store(self, cassandra_store: Store) -> Store:
-        return cassandra_store
+    def store(self, store_of_protocol: Store) -> Store:
+        return store_of_protocol
+
+
+class TestCassandraStoreOn41(StoreContract):
+    @pytest.fixture
+    def store(self, store_on_4_1: Store) -> Store:
+        return store_on_4_1

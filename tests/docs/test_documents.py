@@ -12,8 +12,9 @@ import pytest
 import typer
 
 from cassieq_spark.cli import app
-from cassieq_spark.node.resolve import VERSION
+from cassieq_spark.node import Release
 from cassieq_spark.repair import arguments
+from cassieq_spark.store.connection import PROTOCOL_VERSIONS
 from tests.docs.pages import ROOT, blocks_of, pages
 
 LANGUAGES = {"python", "sh", "console", "yaml", "mermaid", ""}
@@ -21,7 +22,7 @@ BLOCKS = [block for page in pages() for block in blocks_of(page)]
 SHELL = [block for block in BLOCKS if block.language in {"sh", "console"}]
 #: Programs of others, whose options are theirs.
 NOT_OURS = {"pip", "printf", "cqlsh", "git", "cd", "nodetool", "export"}
-TARGETS = re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
+TARGETS = re.findall(r"^([a-z][a-z0-9-]*):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
 _LINK = re.compile(r"(?<!\\)\]\((?P<target>[^)\s]+)\)")
 _TEST_LINK = re.compile(r"\]\(\.\./(?P<path>tests/[\w/]+\.py)#(?P<name>\w+)\)")
 
@@ -159,9 +160,12 @@ def test_the_versions_that_are_told_are_those_that_tests_run_with():
     )
     page = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
 
-    assert f"| Spark | {pinned['pyspark']} |" in page
+    assert f"| Spark | {pinned['pyspark']}; " in page
+    newest, oldest = Release.V5_0.version, Release.V4_1.version
+    protocols = " and ".join(map(str, PROTOCOL_VERSIONS))
+    cassandra = f"{newest}, protocols {protocols}; the store also with {oldest} |"
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert f"| tested with | {pinned['pyspark']} | 3.11 | {VERSION} |" in readme
-    assert f"| Cassandra | {VERSION} |" in page
+    assert f"| tested with each change | {pinned['pyspark']} | 3.11 | {cassandra}" in readme
+    assert f"| Cassandra | {newest}; the store also with {oldest} |" in page
     assert f"cassandra-driver {pinned['cassandra-driver']} " in page
     assert f"pyarrow {pinned['pyarrow']} " in page
