@@ -107,8 +107,9 @@ def grants(
 
 
 def _tell_difference(difference: Difference, keyspace: str) -> None:
-    found = "none is recorded" if difference.version is None else f"{difference.version}"
-    typer.echo(f"Schema version: {found}; this program knows {KNOWN_VERSION}.")
+    if not difference.keyspace:
+        found = "none is recorded" if difference.version is None else f"{difference.version}"
+        typer.echo(f"Schema version: {found}; this program knows {KNOWN_VERSION}.")
     for each in difference.missing:
         typer.echo(f"Missing: {each}")
     for each in difference.conflicts:
