@@ -258,6 +258,16 @@ def test_a_ledger_row_that_is_gone_is_found(queue: SweptQueue):
     assert findings == [Finding(Problem.MISSING, Range(5, 15), None)]
 
 
+def test_suspicions_far_apart_are_each_looked_at_again(queue: SweptQueue):
+    (block,) = queue.publish(20)
+    for chunk in (Chunk(0, 1, 2, b""), Chunk(3, 13, 14, b"")):
+        queue.store.write_chunks(queue.queue_id, block, [chunk])
+
+    assert queue.sweep(Step.AUDIT).queues["orders"].findings == [
+        Finding(Problem.OVERLAPPING, Range(at, at + 1), block) for at in (1, 13)
+    ]
+
+
 @pytest.mark.parametrize(
     ("chunk", "findings"),
     [
