@@ -1,4 +1,4 @@
-"""Hunt every mutant: python -m tests.mutants [--seconds N] [--jobs N] [--seed N] [NAME ...]."""
+"""Hunt every mutant: python -m tests.mutants [--machine] [--seconds N] [--jobs N] [NAME ...]."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ def main(arguments: Sequence[str]) -> int:
     """Hunt, print what was caught by which test, and return 1 if something was not."""
     parser = argparse.ArgumentParser(prog="tests.mutants", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="only these")
+    parser.add_argument("--machine", action="store_true", help="by state machines alone")
     parser.add_argument("--seconds", type=int, default=60, help="processor time for each")
     parser.add_argument("--jobs", type=int, default=2, help="mutants at a time")
     parser.add_argument("--seed", type=int, default=0, help="of the tests")
@@ -39,7 +40,9 @@ def main(arguments: Sequence[str]) -> int:
         if complaint := _check(original, chosen, seed=given.seed, within=within):
             console.print(complaint, markup=False)
             return 1
-        seek = partial(hunt, original=original, seed=given.seed, within=within)
+        seek = partial(
+            hunt, original=original, seed=given.seed, within=within, by_units=not given.machine
+        )
         outcomes = []
         with ThreadPoolExecutor(given.jobs) as pool:
             for outcome in pool.map(seek, chosen):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
 from itertools import count
 from typing import Any
@@ -42,6 +43,18 @@ MOMENT = timedelta(milliseconds=1)
 NOTHING = timedelta(0)
 LONG = timedelta(minutes=2)
 GROUPS = ("one", "one", "one", "two")
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """Time passes."""
+
+    by: timedelta
+
+
+class Arrive:
+    """The oldest request that is late arrives."""
+
 
 TERMS = st.builds(
     Terms,
@@ -113,10 +126,7 @@ SEEK = st.builds(Seek, NAMES, POSITIONS, force=st.booleans())
 REMOVE = st.builds(Remove, NAMES, force=st.booleans())
 SWEEP = st.builds(Sweep, STEPS, queues=st.sampled_from([("q",), ("q",), ()]))
 CATCH_UP = st.builds(CatchUp, NAMES)
-
-
-class Arrive:
-    """The oldest request that is late arrives."""
+PASS = st.builds(Pass, st.sampled_from([MOMENT, SECOND, LEASE + MOMENT]))
 
 
 FAULTS = st.none() | st.sampled_from(Fault)
@@ -127,19 +137,19 @@ TROUBLES = st.none() | st.builds(
     Trouble,
     fault=FAULTS,
     after=st.integers(0, 10),
-    meanwhile=st.one_of(st.none(), READS, READS, PUBLISH, CHANGES, SWEEP, st.just(Arrive())),
+    meanwhile=st.one_of(st.none(), READS, READS, PUBLISH, CHANGES, SWEEP, st.just(Arrive()), PASS),
 )
 GROUP_TROUBLES = st.none() | st.builds(
     Trouble,
     fault=FAULTS,
     after=st.integers(0, 14),
-    meanwhile=st.one_of(st.none(), SWEEP, SWEEP, READS, PUBLISH, CHANGES, st.just(Arrive())),
+    meanwhile=st.one_of(st.none(), SWEEP, SWEEP, READS, PUBLISH, CHANGES, st.just(Arrive()), PASS),
 )
 SWEEP_TROUBLES = st.none() | st.builds(
     Trouble,
     fault=FAULTS,
     after=st.integers(0, 14),
-    meanwhile=st.one_of(st.none(), CHANGES, CHANGES, READS, CATCH_UP, PUBLISH, SWEEP),
+    meanwhile=st.one_of(st.none(), CHANGES, CHANGES, READS, CATCH_UP, PUBLISH, SWEEP, PASS),
 )
 
 
@@ -181,6 +191,7 @@ class QueueMachine(RuleBasedStateMachine):
             Remove: self.operators.remove,
             Sweep: self.operators.sweep,
             Arrive: lambda _: world.arrive(),
+            Pass: lambda action: world.clock.advance(action.by),
         }
 
     def _do(self, action: object) -> None:
@@ -274,7 +285,31 @@ class QueueMachine(RuleBasedStateMachine):
         take = Lease(number, limit)
         self._run(Sweep((Step.FINALISE,), ("q",)), NOTHING, Trouble(None, after, take))
 
-    def _let_all_catch_up(self, *, but: str) -> None:
+    @rule(action=PUBLISH, after=st.integers(1, 24))
+    def a_sweep_breaks_off_and_the_next_one_finishes(self, action: Publish, after: int) -> None:
+        self._run(action, NOTHING)
+        self._let_all_catch_up()
+        sweep = Sweep((Step.FINALISE,), ("q",))
+        self._run(sweep, LONG, Trouble(None, after, None))
+        self._run(sweep, NOTHING)
+
+    @rule(
+        number=READERS,
+        limit=LIMITS,
+        after=st.integers(6, 10),
+        meanwhile=PASS | READS,
+    )
+    def an_attempt_arrives_after_the_one_that_followed_it(
+        self, number: int, limit: int | None, after: int, meanwhile: object
+    ) -> None:
+        self._run(Publish([3, 3], [None], None), NOTHING)
+        self._run(Forget(number), NOTHING)
+        self._run(Lease(number, 2), LEASE + MOMENT)
+        self._run(Forget(number), NOTHING)
+        self._run(Lease(number, limit), NOTHING, Trouble(Fault.REQUEST_LATE, after, meanwhile))
+        self._run(Arrive(), NOTHING)
+
+    def _let_all_catch_up(self, *, but: str | None = None) -> None:
         """Settle what the groups are owed, so that the sweep has something to do."""
         for name in list(self.world.queue.groups):
             if name != but or name == "three":
