@@ -40,8 +40,9 @@ from cassieq_spark.store import race
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import Partition, Slice, partition_of_ledger
 from cassieq_spark.store.tables import Table
+from cassieq_spark.testing.faults import Fault, FaultyStore
 from tests.support.builders import make_drafts, make_wish
-from tests.support.faults import FakeClock, Fault, TroubledStore
+from tests.support.faults import FakeClock
 from tests.unit.queues.scene import Crash, retire
 
 LEASE = timedelta(seconds=3)
@@ -64,7 +65,7 @@ class LifecycleMachine(RuleBasedStateMachine):
         super().__init__()
         self.clock = FakeClock()
         self.memory = MemoryStore(self.clock)
-        self.store = TroubledStore(self.memory, self.watch)
+        self.store = FaultyStore(self.memory, self.watch)
         self.heads: dict[str, LedgerHead] = {}
         self.groups: dict[str, set[str]] = {}
         #: The last version of which some command has said that it is over.

@@ -19,6 +19,7 @@ from cassieq_spark.repair.sweep import Step
 from cassieq_spark.stats import queue_stats
 from cassieq_spark.store import race
 from cassieq_spark.store.tables import Table
+from cassieq_spark.testing.faults import Fault
 from tests.property.machine.operators import MakeGroup, Operators, Remove, Seek, Sweep
 from tests.property.machine.producers import Producers, Publish, PublishLate, WriteOnly
 from tests.property.machine.readers import (
@@ -35,7 +36,7 @@ from tests.property.machine.readers import (
 from tests.property.machine.terms import Terms
 from tests.property.machine.world import BUCKET, Trouble, World
 from tests.support import faults
-from tests.support.faults import Fault, make_block_id
+from tests.support.faults import make_block_id
 
 LEASE = timedelta(seconds=3)
 SECOND = timedelta(seconds=1)

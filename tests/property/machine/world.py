@@ -16,11 +16,12 @@ from cassieq_spark.options import SinkOptions
 from cassieq_spark.queues import create_queue
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import Partition
+from cassieq_spark.testing.faults import Fault, FaultyStore
 from cassieq_spark.testing.stores import CountingStore
 from tests.property.machine.letters import Letters
 from tests.property.machine.model import QueueModel
 from tests.property.machine.terms import Terms
-from tests.support.faults import FakeClock, Fault, TroubledStore
+from tests.support.faults import FakeClock
 
 BUCKET = 4
 CHUNK = 2
@@ -76,7 +77,7 @@ class World:
         )
         self.models = {each.queue.queue_id: each for each in (self.queue, self.dead)}
         self.counting = CountingStore(self.memory)
-        self.store = TroubledStore(self.counting, self._watch)
+        self.store = FaultyStore(self.counting, self._watch)
         self._values = count()
 
     @property
