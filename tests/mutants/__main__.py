@@ -19,6 +19,8 @@ from tests.mutants.hunt import UNIT_TESTS, Outcome, copy, hunt, package_of, run
 from tests.mutants.mutant import PACKAGE, ROOT, Mutant
 
 _WIDTH = 160
+#: Processor time that all of the tests take at the most, when nothing is wrong.
+_OF_ALL = timedelta(minutes=10)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -37,7 +39,7 @@ def main(arguments: Sequence[str]) -> int:
     # All of them from one copy: whoever works on the files meanwhile does not matter.
     with TemporaryDirectory(prefix="original-") as folder:
         original = copy(ROOT, Path(folder))
-        if complaint := _check(original, chosen, seed=given.seed, within=within):
+        if complaint := _check(original, chosen, seed=given.seed):
             console.print(complaint, markup=False)
             return 1
         seek = partial(
@@ -53,16 +55,14 @@ def main(arguments: Sequence[str]) -> int:
     return int(any(each.test is None for each in outcomes))
 
 
-def _check(
-    original: Path, chosen: Sequence[Mutant], *, seed: int, within: timedelta
-) -> str | None:
+def _check(original: Path, chosen: Sequence[Mutant], *, seed: int) -> str | None:
     """What is wrong with the tests themselves: they must pass, on the copy."""
     found = package_of(original)
     if found != original / PACKAGE:
         return f"the tests of {original} import {found}: nothing would be mutated"
     named = sorted({name for each in chosen for name in each.tests})
     tests = [*UNIT_TESTS, *(f"property/{name}" for name in named)]
-    done = run(original, tests, "dev", seed=seed, within=within)
+    done = run(original, tests, "dev", seed=seed, within=_OF_ALL)
     return done.stdout if done.returncode else None
 
 

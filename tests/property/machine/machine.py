@@ -5,21 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from itertools import count
 from typing import Any
 
-import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from cassieq_spark import blocks
-from cassieq_spark.ledger.read import read_blocks
 from cassieq_spark.model import SinkBatch
+from cassieq_spark.options.position import StartingPosition
 from cassieq_spark.repair.sweep import Step
-from cassieq_spark.stats import queue_stats
-from cassieq_spark.store import race
-from cassieq_spark.store.tables import Table
 from cassieq_spark.testing.faults import Fault
+from tests.property.machine.ending import check_figures, end
 from tests.property.machine.operators import MakeGroup, Operators, Remove, Seek, Sweep
 from tests.property.machine.producers import Producers, Publish, PublishLate, WriteOnly
 from tests.property.machine.readers import (
@@ -28,15 +23,13 @@ from tests.property.machine.readers import (
     GiveBack,
     HoldOn,
     Lease,
-    Reader,
     Readers,
     Replay,
     Settle,
 )
 from tests.property.machine.terms import Terms
-from tests.property.machine.world import BUCKET, Trouble, World
-from tests.support import faults
-from tests.support.faults import make_block_id
+from tests.property.machine.world import Trouble, World
+from tests.support.repeatable import repeatable
 
 LEASE = timedelta(seconds=3)
 SECOND = timedelta(seconds=1)
@@ -167,12 +160,7 @@ class QueueMachine(RuleBasedStateMachine):
     def begin(self, terms: Terms, *, dead_letters: bool) -> None:
         dead_letters = dead_letters and terms.max_deliveries > 0
         self.world = world = World(terms, dead_letters=dead_letters)
-        self.patch = pytest.MonkeyPatch()
-        # The same ids again, if it is run again.
-        self.patch.setattr(faults, "_numbers", count(1))
-        # The clock of those who write blocks is ours too.
-        self.patch.setattr(blocks, "new_block_id", lambda: make_block_id(world.clock.now))
-        self.patch.setattr(race, "_LONGEST_PAUSE", 0.0)
+        self.patch = repeatable(world.clock)
         self.readers = Readers(world, GROUPS)
         self.operators = Operators(world)
         producers = Producers(world, with_delays=not terms.strict)
@@ -310,6 +298,24 @@ class QueueMachine(RuleBasedStateMachine):
         self._run(Lease(number, limit), NOTHING, Trouble(Fault.REQUEST_LATE, after, meanwhile))
         self._run(Arrive(), NOTHING)
 
+    @rule(counts=COUNTS, batch=BATCHES, after=st.integers(0, 24), sweep_is_slow=st.booleans())
+    def a_publish_is_slower_than_a_sweep_allows(
+        self, counts: list[int], batch: SinkBatch | None, after: int, *, sweep_is_slow: bool
+    ) -> None:
+        self._run(WriteOnly(counts, [None]), NOTHING)
+        deeds = [PublishLate(batch), Sweep((Step.FENCE, Step.CLEAN), ("q",))]
+        first, meanwhile = reversed(deeds) if sweep_is_slow else deeds
+        self._run(first, LONG, Trouble(None, after if sweep_is_slow else after % 4, meanwhile))
+
+    @rule(name=NAMES, position=POSITIONS, after=st.integers(5, 14))
+    def a_seek_breaks_off_and_is_swept(
+        self, name: str, position: StartingPosition, after: int
+    ) -> None:
+        self._let_all_catch_up(but=name)
+        self._run(Seek(name, position, force=True), NOTHING, Trouble(None, after, None))
+        self._let_all_catch_up()
+        self._run(Sweep((Step.FINALISE,), ("q",)), NOTHING)
+
     def _let_all_catch_up(self, *, but: str | None = None) -> None:
         """Settle what the groups are owed, so that the sweep has something to do."""
         for name in list(self.world.queue.groups):
@@ -326,55 +332,16 @@ class QueueMachine(RuleBasedStateMachine):
 
     @invariant()
     def figures_are_exact(self) -> None:
-        model = self.world.queue
-        stats = queue_stats(self.world.memory, model.queue.queue_id)
-        assert (stats.finalised, stats.next) == (model.ledger.finalised, model.ledger.next)
-        assert list(stats.groups) == [model.stats_of(name) for name in sorted(model.groups)]
+        check_figures(self.world.queue, self.world.memory)
 
     @invariant()
     def no_message_owed_is_deleted(self) -> None:
-        for model in self.world.models.values():
-            model.ledger.check_chunks(BUCKET)
+        self.world.check_chunks()
 
     def teardown(self) -> None:
         """At last everything is settled or buried, once, and all of it is deleted."""
         if hasattr(self, "world"):
             try:
-                self._finish()
+                end(self.world, self.operators, self.readers)
             finally:
                 self.patch.undo()
-
-    def _finish(self) -> None:
-        world, model = self.world, self.world.queue
-        world.store.calm()
-        while world.store.late:
-            world.arrive()
-        # What a seek left that broke off, another one clears away.
-        for name in {hold.group for hold in model.ledger.holds.values()}:
-            self.operators.seek(Seek(name, "earliest", force=True))
-        assert not model.ledger.holds
-        for name in model.groups:
-            self._drain(name)
-        world.clock.advance(LONG)
-        self.operators.sweep(Sweep(tuple(Step), write_timeout=NOTHING))
-        stored = {row["block"] for row in world.memory.scan(Table.CHUNK)}
-        letters = {each.block for each in world.dead.ledger.published.values()}
-        if model.groups:
-            assert model.ledger.finalised == model.ledger.next
-            assert not read_blocks(world.memory, model.queue.queue_id)
-            assert stored == letters, "not deleted, or a letter too many"
-
-    def _drain(self, name: str) -> None:
-        """Let one reader go on until the group is owed nothing."""
-        model, reader = self.world.queue, Reader(name)
-        self.operators.make_group(MakeGroup(name, "earliest"))
-        group = model.groups[name]
-        ledger = model.ledger
-        for _ in range(50 + 8 * ledger.next):
-            if not group.places and group.pointer == ledger.next:
-                break
-            # Whoever has something has gone, and all delays and pauses are over.
-            self.world.clock.advance(timedelta(hours=2))
-            self.readers.lease_as(reader, Lease(0))
-        assert not group.places, "never over"
-        assert group.fates.keys() == set(range(group.starts_at, ledger.next)), "I5: lost"
