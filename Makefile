@@ -103,7 +103,7 @@ fuzz: $(STAMP) ## All property tests for minutes, from a seed of their own (SEED
 	  --hypothesis-seed=$$seed tests/property $(PYTEST_ARGS)
 
 .PHONY: mutants
-mutants: $(STAMP) ## Bugs on purpose: which test finds which? Fails if one is not found
+mutants: $(STAMP) ## Bugs on purpose: which test finds which? (MUTANTS_ARGS=--machine: without unit tests)
 	$(PYTHON) -m tests.mutants $(MUTANTS_ARGS)
 
 .PHONY: linearizability

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -24,10 +25,17 @@ _OF_ALL = timedelta(minutes=10)
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Hunt, print what was caught by which test, and return 1 if something was not."""
+    """Hunt, print what was caught by which test, and return 1 if something was not.
+
+    With ``--machine`` it is enough that one mutant is caught of those that break the same promise.
+    """
     parser = argparse.ArgumentParser(prog="tests.mutants", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="only these")
-    parser.add_argument("--machine", action="store_true", help="by state machines alone")
+    parser.add_argument(
+        "--machine",
+        action="store_true",
+        help="by state machines and interleavings alone: each promise has to be missed once",
+    )
     parser.add_argument("--seconds", type=int, default=60, help="processor time for each")
     parser.add_argument("--jobs", type=int, default=2, help="mutants at a time")
     parser.add_argument("--seed", type=int, default=0, help="of the tests")
@@ -52,7 +60,25 @@ def main(arguments: Sequence[str]) -> int:
                 caught = "caught" if outcome.test else "SURVIVED"
                 console.print(f"{caught:8} {outcome.seconds:5.0f}s  {outcome.mutant.name}")
     console.print(_table(outcomes))
+    by_promise = caught_by_promise(outcomes)
+    for promise, (caught, total) in by_promise.items():
+        console.print(f"{promise:10} {caught} of {total} caught", highlight=False)
+    if given.machine:
+        return int(any(caught == 0 for caught, _ in by_promise.values()))
     return int(any(each.test is None for each in outcomes))
+
+
+def caught_by_promise(outcomes: Sequence[Outcome]) -> dict[str, tuple[int, int]]:
+    """How many mutants were caught, and of how many, for each promise that they break."""
+    total = Counter(each.mutant.breaks for each in outcomes)
+    caught = Counter(each.mutant.breaks for each in outcomes if each.test is not None)
+    return {promise: (caught[promise], total[promise]) for promise in sorted(total, key=_order)}
+
+
+def _order(promise: str) -> tuple[int, str]:
+    """Invariants come first, by number."""
+    number = promise.removeprefix("I")
+    return (int(number), "") if number.isdecimal() else (99, promise)
 
 
 def _check(original: Path, chosen: Sequence[Mutant], *, seed: int) -> str | None:

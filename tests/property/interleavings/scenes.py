@@ -144,6 +144,21 @@ class LeaseAgainstLease(QueueScene):
             self.stage.let(name, lambda each=readers, most=limit: each.lease(Lease(0, most)))
 
 
+class LeaseWithinALimit(QueueScene):
+    """No more than four messages may be in flight: one reader takes over, the other takes more."""
+
+    terms = Terms(LEASE, max_in_flight=4)
+
+    def begin(self) -> None:
+        self.publish(3, 3)
+        self.readers.lease(Lease(0, 3))
+        self.clock.advance(LEASE + MOMENT)
+        for name in "ab":
+            readers = self.readers_as(name)
+            take = Lease(0, 3, prefer_fresh=name == "a")
+            self.stage.let(name, lambda each=readers, it=take: each.lease(it))
+
+
 class SettleAgainstExpiry(QueueScene):
     """A lease runs out while some of it is settled, and another reader takes the rest."""
 
@@ -166,20 +181,59 @@ class RejectAgainstExpiry(SettleAgainstExpiry):
     fates = (("reject", "bad"), None)
 
 
-class AckAgainstExpiry(QueueScene):
-    """A batch is done, and its lease has run out: two others are after it."""
+class SettleAgainstSettle(QueueScene):
+    """Two processes have receipts of one lease, and its reader is done with the batch."""
 
-    preemptions = 0
+    writes = 2
 
     def begin(self) -> None:
         self.publish(4)
-        slow, held, other = self.readers_as("a"), self.readers_as("b"), self.readers_as("c")
+        reader = self.readers_as("c")
+        reader.lease(Lease(0))
+        self.stage.let("c", lambda: reader.lease(Lease(0)))
+        for name, fates in (("a", [("ack", None), None]), ("b", [None, ("release", NOTHING)])):
+            other = self.readers_as(name)
+            other.receive_from(reader)
+            self.stage.let(name, lambda each=other, its=fates: each.settle(Settle(0, 0, its)))
+
+
+class AckAgainstExpiry(QueueScene):
+    """A batch is done, and its lease has run out: another reader is after it."""
+
+    def begin(self) -> None:
+        self.publish(4)
+        slow, other = self.readers_as("a"), self.readers_as("b")
         slow.lease(Lease(0, 2))
-        held.lease(Lease(0, 2))
         self.stage.let("a", lambda: slow.lease(Lease(0)))
-        self.stage.let("b", lambda: held.hold_on(HoldOn(0)))
-        self.stage.let("c", lambda: other.lease(Lease(0)))
+        self.stage.let("b", lambda: other.lease(Lease(0)))
         self.stage.let_pass(LEASE + MOMENT)
+
+
+class ExtensionAgainstExpiry(QueueScene):
+    """A lease is held on, or not, before another reader takes it over or condemns it."""
+
+    writes = 2
+    terms = Terms(LEASE, max_deliveries=1)
+
+    def begin(self) -> None:
+        self.publish(2)
+        slow, other = self.readers_as("a"), self.readers_as("b")
+        slow.lease(Lease(0))
+        self.stage.let("a", lambda: slow.hold_on(HoldOn(0)))
+        self.stage.let("b", lambda: other.lease(Lease(0)))
+        self.stage.let_pass(LEASE + MOMENT)
+
+
+class SettleAgainstCondemnation(ExtensionAgainstExpiry):
+    """Messages are settled late, which another reader finds dead."""
+
+    def begin(self) -> None:
+        self.publish(2)
+        slow, other = self.readers_as("a"), self.readers_as("b")
+        slow.lease(Lease(0))
+        self.clock.advance(LEASE + MOMENT)
+        self.stage.let("a", lambda: slow.settle(Settle(0, 0, [("ack", None), None])))
+        self.stage.let("b", lambda: other.lease(Lease(0)))
 
 
 class BurialAgainstBurial(QueueScene):
@@ -246,16 +300,23 @@ class SweepAgainstSlowPublish(QueueScene):
     """A write takes longer than the sweep allows."""
 
     writes = 2
+    write_timeout = NOTHING
 
     def begin(self) -> None:
         self.operators.make_group(MakeGroup("one", "earliest"))
         self.publish(2)
         slow, sweeper = self.producers_as("b"), Operators(self.view("a"))
         slow.write_only(WriteOnly([3], [None]))
-        sweep = Sweep((Step.FENCE, Step.CLEAN), ("q",), write_timeout=NOTHING)
+        sweep = Sweep((Step.FENCE, Step.CLEAN), ("q",), write_timeout=self.write_timeout)
         self.stage.let("a", lambda: sweeper.sweep(sweep))
         self.stage.let("b", lambda: slow.publish_late(PublishLate(BATCH)))
         self.stage.let_pass(MOMENT)
+
+
+class PatientSweepAgainstPublish(SweepAgainstSlowPublish):
+    """A write is still within the time that the sweep allows: it must go in."""
+
+    write_timeout = LEASE
 
 
 class SeekAgainstLease(QueueScene):
@@ -411,14 +472,19 @@ SCENES: dict[str, type[Scene]] = {
     "publish against publish": PublishAgainstPublish,
     "one batch twice": OneBatchTwice,
     "lease against lease": LeaseAgainstLease,
+    "lease within a limit": LeaseWithinALimit,
     "settle against expiry": SettleAgainstExpiry,
     "reject against expiry": RejectAgainstExpiry,
     "ack against expiry": AckAgainstExpiry,
+    "settle against settle": SettleAgainstSettle,
+    "extension against expiry": ExtensionAgainstExpiry,
+    "settle against condemnation": SettleAgainstCondemnation,
     "burial against burial": BurialAgainstBurial,
     "finalise against registration": FinaliseAgainstRegistration,
     "finalise against seek": FinaliseAgainstSeek,
     "finalise against finalise": FinaliseAgainstFinalise,
     "sweep against slow publish": SweepAgainstSlowPublish,
+    "patient sweep against publish": PatientSweepAgainstPublish,
     "seek against lease": SeekAgainstLease,
     "removal against lease": RemovalAgainstLease,
     "purge against publish": EndAgainstPublish,

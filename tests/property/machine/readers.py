@@ -128,6 +128,11 @@ class Readers:
         self._declared = world.queue.declared
         self._readers = [Reader(group) for group in groups]
 
+    def receive_from(self, others: Readers) -> None:
+        """Have receipts of all that these were given, as those do to whom they pass them on."""
+        for mine, theirs in zip(self._readers, others._readers, strict=True):
+            mine.had |= theirs.had
+
     def lease(self, action: Lease) -> None:
         with self._as(action.reader) as reader:
             if reader is not None:
