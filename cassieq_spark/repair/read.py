@@ -89,7 +89,7 @@ def confirm(
     # I7: `finalised` goes up before anything is deleted, so it is read after the buckets.
     finalised = read_head(store, queue.queue_id, serial=True).finalised
     alive = Range(finalised, max(finalised, head.next))
-    seen = runs_of(rows, {queue.queue_id: queue.bucket_size})
+    seen = list(runs_of(rows, {queue.queue_id: queue.bucket_size}))
     return [finding for each in ranges for finding in audit(blocks, seen, each & alive)]
 
 
