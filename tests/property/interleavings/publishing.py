@@ -9,6 +9,7 @@ from cassieq_spark.ledger.read import read_blocks, read_head
 from cassieq_spark.ledger.state import check_open
 from cassieq_spark.model import QueueId, SinkBatch
 from cassieq_spark.queues import create_queue, delete_queue, purge_queue, read_queue, read_record
+from cassieq_spark.store.protocol import Store
 from tests.property.interleavings.scene import (
     BATCH,
     LEASE,
@@ -49,7 +50,7 @@ class OneBatchTwice(QueueScene):
             )
 
 
-class EndAgainstPublish(Scene):
+class PurgeAgainstPublish(Scene):
     """A queue is purged under a writer and a reader: whatever goes in goes where it was meant to.
 
     I10, and: no version is used once somebody was told that it is over.
@@ -91,7 +92,7 @@ class EndAgainstPublish(Scene):
         for block in read_blocks(self.memory, QueueId("q@2")):
             assert block.block not in self.model.intended, "landed in another version"
 
-    def bring_to_an_end(self, store: object) -> None:
+    def bring_to_an_end(self, store: Store) -> None:
         purge_queue(store, "q", force=True)
 
     def end(self) -> None:
@@ -105,9 +106,9 @@ class EndAgainstPublish(Scene):
             assert told == (self.drafts[0].block in self.model.published)
 
 
-class DeletionAgainstPublish(EndAgainstPublish):
+class DeletionAgainstPublish(PurgeAgainstPublish):
     """The same with a queue that is deleted, and made anew."""
 
-    def bring_to_an_end(self, store: object) -> None:
+    def bring_to_an_end(self, store: Store) -> None:
         delete_queue(store, "q", force=True)
         create_queue(store, "q", bucket_size=8, chunk_size=4, lease=LEASE)

@@ -69,15 +69,17 @@ class QueueScene(Scene):
     def __init__(self) -> None:
         self.world = World(self.terms, dead_letters=self.terms.max_deliveries > 0)
         super().__init__(self.world.clock)
-        self.producers = self.producers_as("-")
+        self.producers = Producers(self.world, with_delays=True)
         self.readers = Readers(self.world, ["one"])
         self.operators = Operators(self.world)
 
     def view(self, name: str) -> World:
+        """The world as one process sees it, which may have read what has changed since."""
+        self.world.set_outdated(value=True)
         return self.world.seen_by(self.stage.process(name).store_around)
 
     def producers_as(self, name: str) -> Producers:
-        return Producers(self.world if name == "-" else self.view(name), with_delays=True)
+        return Producers(self.view(name), with_delays=True)
 
     def readers_as(self, name: str) -> Readers:
         return Readers(self.view(name), ["one"])

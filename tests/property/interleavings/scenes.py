@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tests.property.interleavings.publishing import (
     DeletionAgainstPublish,
-    EndAgainstPublish,
     OneBatchTwice,
     PublishAgainstPublish,
+    PurgeAgainstPublish,
 )
 from tests.property.interleavings.reading import (
     AckAgainstExpiry,
@@ -50,7 +50,7 @@ SCENES: dict[str, type[Scene]] = {
     "patient sweep against publish": PatientSweepAgainstPublish,
     "seek against lease": SeekAgainstLease,
     "removal against lease": RemovalAgainstLease,
-    "purge against publish": EndAgainstPublish,
+    "purge against publish": PurgeAgainstPublish,
     "deletion against publish": DeletionAgainstPublish,
     "redrive against redrive": RedriveAgainstRedrive,
     "redrive against purge": RedriveAgainstPurge,
