@@ -20,7 +20,7 @@ PYTEST_ARGS ?=
 help: ## List what can be made
 	@awk 'BEGIN {FS = ":.*## "} \
 	  /^##@ / {printf "\n%s\n", substr($$0, 5)} \
-	  /^[a-z][a-z0-9-]*:.*## / {printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	  /^[a-z][a-z0-9-]*:.*## / {printf "  %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: setup
 setup: $(STAMP) ## Make .venv with everything that development needs
@@ -103,8 +103,13 @@ fuzz: $(STAMP) ## All property tests for minutes, from a seed of their own (SEED
 	  --hypothesis-seed=$$seed tests/property $(PYTEST_ARGS)
 
 .PHONY: mutants
-mutants: $(STAMP) ## Bugs on purpose: which test finds which? Fails if one is not found
+mutants: $(STAMP) ## Bugs on purpose: which test finds which? (MUTANTS_ARGS=--machine: without unit tests)
 	$(PYTHON) -m tests.mutants $(MUTANTS_ARGS)
+
+.PHONY: linearizability
+linearizability: $(STAMP) need-java ## Has every history an order, while a node is paused? For minutes
+	$(BIN)/cassieq node download
+	$(PYTHON) -m tests.linearizability $(LINEARIZABILITY_ARGS)
 
 .PHONY: bench-tools
 bench-tools: $(STAMP) need-java

@@ -1,4 +1,4 @@
-"""Stores around a store: one counts what it is asked, one fails on demand."""
+"""Stores around a store: one passes every call on, one counts them; see also `faults`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from uuid import UUID
 
-from cassieq_spark.errors import OutcomeUnknownError
 from cassieq_spark.model import BucketSlice, Chunk, QueueId
 from cassieq_spark.store.protocol import (
     EVERYTHING,
@@ -114,42 +113,3 @@ class CountingStore(WrappedStore):
         with self._lock:
             self.scan_count += 1
         return super().scan(table, kinds)
-
-
-class FaultyStore(WrappedStore):
-    """Loses compare-and-sets that it was armed to lose, as a network does; lost requests first.
-
-    Attributes:
-        lost_requests: How many compare-and-sets still fail before they are applied.
-        lost_answers: How many, after those, still fail although they were carried out.
-    """
-
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self.disarm()
-
-    def disarm(self) -> None:
-        """Lose nothing from now on."""
-        self.lost_requests = 0
-        self.lost_answers = 0
-
-    def lose_request(self, count: int = 1) -> None:
-        """Let the next ``count`` compare-and-sets fail before they are applied."""
-        self.lost_requests += count
-
-    def lose_answer(self, count: int = 1) -> None:
-        """Let the next ``count`` compare-and-sets fail after they were carried out."""
-        self.lost_answers += count
-
-    def cas(self, partition: Partition, ops: Sequence[Op]) -> bool:
-        with self._lock:
-            lose_request = self.lost_requests > 0
-            lose_answer = not lose_request and self.lost_answers > 0
-            self.lost_requests -= lose_request
-            self.lost_answers -= lose_answer
-        if lose_request:
-            raise OutcomeUnknownError(f"compare-and-set on {partition}: the request was lost")
-        applied = super().cas(partition, ops)
-        if lose_answer:
-            raise OutcomeUnknownError(f"compare-and-set on {partition}: the answer was lost")
-        return applied

@@ -1,9 +1,10 @@
-"""Hunt every mutant: python -m tests.mutants [--seconds N] [--jobs N] [--seed N] [NAME ...]."""
+"""Hunt every mutant: python -m tests.mutants [--machine] [--seconds N] [--jobs N] [NAME ...]."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -19,12 +20,22 @@ from tests.mutants.hunt import UNIT_TESTS, Outcome, copy, hunt, package_of, run
 from tests.mutants.mutant import PACKAGE, ROOT, Mutant
 
 _WIDTH = 160
+#: Processor time that all of the tests take at the most, when nothing is wrong.
+_OF_ALL = timedelta(minutes=10)
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Hunt, print what was caught by which test, and return 1 if something was not."""
+    """Hunt, print what was caught by which test, and return 1 if something was not.
+
+    With ``--machine`` it is enough that one mutant is caught of those that break the same promise.
+    """
     parser = argparse.ArgumentParser(prog="tests.mutants", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="only these")
+    parser.add_argument(
+        "--machine",
+        action="store_true",
+        help="by state machines and interleavings alone: each promise has to be missed once",
+    )
     parser.add_argument("--seconds", type=int, default=60, help="processor time for each")
     parser.add_argument("--jobs", type=int, default=2, help="mutants at a time")
     parser.add_argument("--seed", type=int, default=0, help="of the tests")
@@ -36,10 +47,12 @@ def main(arguments: Sequence[str]) -> int:
     # All of them from one copy: whoever works on the files meanwhile does not matter.
     with TemporaryDirectory(prefix="original-") as folder:
         original = copy(ROOT, Path(folder))
-        if complaint := _check(original, chosen, seed=given.seed, within=within):
+        if complaint := _check(original, chosen, seed=given.seed):
             console.print(complaint, markup=False)
             return 1
-        seek = partial(hunt, original=original, seed=given.seed, within=within)
+        seek = partial(
+            hunt, original=original, seed=given.seed, within=within, by_units=not given.machine
+        )
         outcomes = []
         with ThreadPoolExecutor(given.jobs) as pool:
             for outcome in pool.map(seek, chosen):
@@ -47,19 +60,35 @@ def main(arguments: Sequence[str]) -> int:
                 caught = "caught" if outcome.test else "SURVIVED"
                 console.print(f"{caught:8} {outcome.seconds:5.0f}s  {outcome.mutant.name}")
     console.print(_table(outcomes))
+    by_promise = caught_by_promise(outcomes)
+    for promise, (caught, total) in by_promise.items():
+        console.print(f"{promise:10} {caught} of {total} caught", highlight=False)
+    if given.machine:
+        return int(any(caught == 0 for caught, _ in by_promise.values()))
     return int(any(each.test is None for each in outcomes))
 
 
-def _check(
-    original: Path, chosen: Sequence[Mutant], *, seed: int, within: timedelta
-) -> str | None:
+def caught_by_promise(outcomes: Sequence[Outcome]) -> dict[str, tuple[int, int]]:
+    """How many mutants were caught, and of how many, for each promise that they break."""
+    total = Counter(each.mutant.breaks for each in outcomes)
+    caught = Counter(each.mutant.breaks for each in outcomes if each.test is not None)
+    return {promise: (caught[promise], total[promise]) for promise in sorted(total, key=_order)}
+
+
+def _order(promise: str) -> tuple[int, str]:
+    """Invariants come first, by number."""
+    number = promise.removeprefix("I")
+    return (int(number), "") if number.isdecimal() else (99, promise)
+
+
+def _check(original: Path, chosen: Sequence[Mutant], *, seed: int) -> str | None:
     """What is wrong with the tests themselves: they must pass, on the copy."""
     found = package_of(original)
     if found != original / PACKAGE:
         return f"the tests of {original} import {found}: nothing would be mutated"
     named = sorted({name for each in chosen for name in each.tests})
     tests = [*UNIT_TESTS, *(f"property/{name}" for name in named)]
-    done = run(original, tests, "dev", seed=seed, within=within)
+    done = run(original, tests, "dev", seed=seed, within=_OF_ALL)
     return done.stdout if done.returncode else None
 
 

@@ -46,15 +46,25 @@ class Outcome:
     why: str
 
 
-def hunt(mutant: Mutant, original: Path, *, seed: int, within: timedelta) -> Outcome:
-    """Run the unit tests, then those that are to find a mutant, until one fails or time is up."""
+def hunt(
+    mutant: Mutant, original: Path, *, seed: int, within: timedelta, by_units: bool = True
+) -> Outcome:
+    """Run tests until one fails or time is up.
+
+    Args:
+        mutant: What they are to find.
+        original: The tree to mutate a copy of.
+        seed: Of the tests.
+        within: Processor time for the unit tests, and again for the state machines.
+        by_units: Whether unit tests come first; if not, a state machine has to find it alone.
+    """
     with TemporaryDirectory(prefix="mutant-") as folder:
         root = copy(original, Path(folder))
         mutant.apply(root)
         begun = time.monotonic()
         try:
-            done = run(root, UNIT_TESTS, "dev", seed=seed, within=within)
-            if done.returncode != _TESTS_FAILED:
+            done = run(root, UNIT_TESTS, "dev", seed=seed, within=within) if by_units else None
+            if done is None or done.returncode != _TESTS_FAILED:
                 tests = [f"property/{name}" for name in mutant.tests]
                 done = run(root, tests, "mutants", seed=seed, within=within)
         except subprocess.TimeoutExpired:

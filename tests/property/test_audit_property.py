@@ -7,7 +7,7 @@ from contextlib import suppress
 from datetime import timedelta
 from uuid import UUID
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cassieq_spark.errors import QueueStateError
@@ -98,6 +98,8 @@ def is_truncated(chunk: Chunk) -> bool:
     settled=st.integers(0, 30),
     damages=st.lists(DAMAGES, min_size=1, max_size=5),
 )
+# Two findings apart: what is read again has to be looked at for each.
+@example(counts=[3], settled=0, damages=[("lose a chunk", 0), ("one too many", 0, 1, 2)])
 def test_what_is_damaged_is_found_and_nothing_else(
     counts: list[int], settled: int, damages: list[tuple[object, ...]]
 ):

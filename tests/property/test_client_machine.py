@@ -13,7 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from cassieq_spark import Client, Message
 from cassieq_spark.store import race
 from cassieq_spark.store.memory import MemoryStore
-from tests.support.faults import FakeClock, Fault, TroubledStore
+from cassieq_spark.testing.faults import Fault, FaultyStore
+from tests.support.faults import FakeClock
 
 LEASE = timedelta(seconds=3)
 MOMENT = timedelta(milliseconds=1)
@@ -30,7 +31,7 @@ class ClientMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.clock = FakeClock()
-        self.store = TroubledStore(MemoryStore(self.clock))
+        self.store = FaultyStore(MemoryStore(self.clock))
         self.client = Client.from_store(self.store)
         self.client.create_queue("q", lease=LEASE, max_deliveries=1000)
         self.client.receive("q", "g")

@@ -18,7 +18,7 @@ from cassieq_spark.dead_letters.redrive import redrive
 from cassieq_spark.dead_letters.survey import survey
 from cassieq_spark.errors import ContentionError
 from cassieq_spark.store import race
-from tests.support.faults import Fault
+from cassieq_spark.testing.faults import Fault
 from tests.unit.dead_letters.dead_queue import NOON, DeadQueue
 
 QUEUES = ("orders", "payments")

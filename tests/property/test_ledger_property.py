@@ -29,9 +29,10 @@ from cassieq_spark.ledger.sweep import finalise, trim
 from cassieq_spark.model import LedgerBlock, Range
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import partition_of_ledger
+from cassieq_spark.testing.faults import Fault, FaultyStore
 from tests.support.builders import make_drafts, make_queue
 from tests.support.dry_store import DryStore
-from tests.support.faults import FakeClock, Fault, TroubledStore
+from tests.support.faults import FakeClock
 
 #: Seconds.
 CLOCKS_APART = 60
@@ -55,7 +56,7 @@ class World:
     def __post_init__(self) -> None:
         self.now = self.clock.now
         self.dry = DryStore(MemoryStore(self.clock))
-        self.store = TroubledStore(self.dry)
+        self.store = FaultyStore(self.dry)
         self.queue_id = make_queue(self.store).queue_id
 
     def publish(self, counts: list[int], skew: timedelta, fault: Fault | None) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from datetime import timedelta
-from uuid import UUID
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -21,10 +20,9 @@ from cassieq_spark.delivery.lease import Delivery
 from cassieq_spark.errors import OutcomeUnknownError, QueueStateError
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_blocks, read_groups, read_head, read_last_batch
-from cassieq_spark.ledger.state import HEAD, Gate, LedgerHead, check_open, head_of
+from cassieq_spark.ledger.state import check_open
 from cassieq_spark.model import QueueDefinition, QueueId, SinkBatch
 from cassieq_spark.queues import (
-    QueueRecord,
     Status,
     alter_queue,
     create_queue,
@@ -33,28 +31,18 @@ from cassieq_spark.queues import (
     pause_queue,
     purge_queue,
     read_queue,
-    read_record,
     resume_queue,
 )
 from cassieq_spark.store import race
 from cassieq_spark.store.memory import MemoryStore
-from cassieq_spark.store.protocol import Partition, Slice, partition_of_ledger
-from cassieq_spark.store.tables import Table
+from cassieq_spark.testing.faults import Fault, FaultyStore
+from tests.property.machine.lifecycle import LifecycleModel
 from tests.support.builders import make_drafts, make_wish
-from tests.support.faults import FakeClock, Fault, TroubledStore
+from tests.support.faults import FakeClock
 from tests.unit.queues.scene import Crash, retire
 
 LEASE = timedelta(seconds=3)
 GROUPS = ("one", "two")
-#: What a gate may become.
-NEXT_GATES = {
-    None: {Gate.OPEN, Gate.PREPARED},
-    Gate.PREPARED: {Gate.OPEN, Gate.PURGED, Gate.DELETED},
-    Gate.OPEN: {Gate.PURGED, Gate.DELETED},
-    Gate.PURGED: set(),
-    Gate.DELETED: set(),
-}
-
 COMMANDS = st.sampled_from(["create", "alter", "pause", "resume", "purge", "delete", "retire"])
 USES = st.sampled_from(["publish", "publish a batch", "lease", "register"])
 
@@ -64,63 +52,12 @@ class LifecycleMachine(RuleBasedStateMachine):
         super().__init__()
         self.clock = FakeClock()
         self.memory = MemoryStore(self.clock)
-        self.store = TroubledStore(self.memory, self.watch)
-        self.heads: dict[str, LedgerHead] = {}
-        self.groups: dict[str, set[str]] = {}
+        self.model = LifecycleModel(self.memory)
+        self.store = FaultyStore(self.memory, self.model.watch)
         #: The last version of which some command has said that it is over.
         self.over = 0
-        self.record: QueueRecord | None = None
         #: Every queue that somebody has read, and may use for ever.
         self.known: list[QueueDefinition] = []
-        #: Where each block went in, and into which version its writer wanted it to.
-        self.published: dict[UUID, str] = {}
-        self.intended: dict[UUID, str] = {}
-        #: The last batch of each sink, by the version where its queue was made.
-        self.batches: dict[int, int] = {}
-        self.made_as = 0
-
-    # -- what is applied ----------------------------------------------------------------------
-
-    def watch(self, partition: Partition) -> None:
-        if partition.table is Table.QUEUE:
-            self._watch_queue()
-        elif partition.table is Table.LEDGER:
-            self._watch_ledger(partition.key[0])
-
-    def _watch_queue(self) -> None:
-        old, self.record = self.record, read_record(self.memory, "q")
-        assert self.record is not None
-        if self.record.status is Status.ACTIVE:
-            head = read_head(self.memory, self.record.definition.queue_id)
-            assert head.gate is Gate.OPEN, "nobody sees a half-made queue"
-            for version in range(1, self.record.version):
-                assert read_head(self.memory, QueueId(f"q@{version}")).is_closed, "I10"
-        if old is None:
-            self.made_as = self.record.version
-            return
-        assert self.record.version in (old.version, old.version + 1), "I10"
-        assert self.record.retired in (old.retired, old.retired + 1)
-        assert self.record.retired <= self.record.obsolete
-        if old.is_gone and not self.record.is_gone:
-            assert self.record.version == old.version + 1, "I10: made anew under a used id"
-            self.made_as = self.record.version
-
-    def _watch_ledger(self, queue_id: str) -> None:
-        rows = self.memory.read_rows(partition_of_ledger(QueueId(queue_id)), Slice(row=HEAD)).rows
-        assert rows, "I10: a head is never removed"
-        old, head = self.heads.get(queue_id), head_of(rows[0])
-        groups = {group.name for group in read_groups(self.memory, QueueId(queue_id))}
-        self.heads[queue_id] = head
-        was = old.gate if old else None
-        assert head.gate == was or head.gate in NEXT_GATES[was], (was, head.gate)
-        if old is not None and old.is_closed:
-            assert (head.next, head.fence) == (old.next, old.fence), "closed for ever"
-            assert head.paused == old.paused
-            assert groups <= self.groups[queue_id], "closed for ever"
-        self.groups[queue_id] = groups
-        for block in read_blocks(self.memory, QueueId(queue_id)):
-            assert self.intended[block.block] == queue_id, "landed in another version"
-            assert self.published.setdefault(block.block, queue_id) == queue_id
 
     # -- commands -----------------------------------------------------------------------------
 
@@ -178,7 +115,7 @@ class LifecycleMachine(RuleBasedStateMachine):
             "delete": lambda _: self._delete(alone=alone),
             "retire": lambda _: self._retire(),
         }
-        status = self.record.status if self.record else None
+        status = self.model.record.status if self.model.record else None
         gone = status in (None, Status.DELETING, Status.DELETED)
         possible = {
             "create": gone,
@@ -206,7 +143,7 @@ class LifecycleMachine(RuleBasedStateMachine):
         (pause_queue if paused else resume_queue)(self.store, "q")
 
     def _purge(self, *, alone: bool) -> None:
-        before, record = set(self.published), self.record
+        before, record = set(self.model.published), self.model.record
         groups = self._groups() if alone else []
         paused = alone and self._is_paused()
         queue = purge_queue(self.store, "q", force=True)
@@ -221,13 +158,13 @@ class LifecycleMachine(RuleBasedStateMachine):
             assert is_paused(self.memory, "q") is paused
 
     def _delete(self, *, alone: bool) -> None:
-        version = self.record.version if self.record else 0
+        version = self.model.record.version if self.model.record else 0
         delete_queue(self.store, "q", force=True)
         self.over = max(self.over, version)
         if alone:
-            assert self.record is not None
-            assert self.record.is_gone
-            for version in range(1, self.record.version + 1):
+            assert self.model.record is not None
+            assert self.model.record.is_gone
+            for version in range(1, self.model.record.version + 1):
                 assert read_head(self.memory, QueueId(f"q@{version}")).is_closed
 
     def _retire(self) -> None:
@@ -236,9 +173,11 @@ class LifecycleMachine(RuleBasedStateMachine):
             retire(self.store)
 
     def _groups(self) -> list[str]:
-        if self.record is None:
+        if self.model.record is None:
             return []
-        return [each.name for each in read_groups(self.memory, self.record.definition.queue_id)]
+        return [
+            each.name for each in read_groups(self.memory, self.model.record.definition.queue_id)
+        ]
 
     def _is_paused(self) -> bool:
         with contextlib.suppress(QueueStateError):
@@ -250,9 +189,9 @@ class LifecycleMachine(RuleBasedStateMachine):
     @rule(sinks=st.integers(0, 3))
     def it_is_in_use(self, sinks: int) -> None:
         """By all who know it now, whatever it went through."""
-        if self.record is not None and self.record.status is Status.PURGING:
+        if self.model.record is not None and self.model.record.status is Status.PURGING:
             self._purge(alone=False)
-        if self.record is None or self.record.is_gone:
+        if self.model.record is None or self.model.record.is_gone:
             self._create(2)
         self.known.append(read_queue(self.store, "q"))
         resume_queue(self.store, "q")
@@ -287,8 +226,8 @@ class LifecycleMachine(RuleBasedStateMachine):
         if not self.known:
             return
         queue = self.known[-1 - number % len(self.known)]
-        over = self.heads[queue.queue_id].is_closed
-        before = set(self.published)
+        over = self.model.heads[queue.queue_id].is_closed
+        before = set(self.model.published)
         try:
             if use == "publish":
                 self._publish(queue, None)
@@ -300,15 +239,15 @@ class LifecycleMachine(RuleBasedStateMachine):
                 ensure_group(self.store, queue.queue_id, GROUPS[number % 2], starting="earliest")
                 return
         except QueueStateError:
-            assert self.heads[queue.queue_id].is_closed
+            assert self.model.heads[queue.queue_id].is_closed
             return
         if use != "publish a batch":
             assert not over, "an old version was used"
-        assert not over or set(self.published) == before
+        assert not over or set(self.model.published) == before
 
     def _publish(self, queue: QueueDefinition, batch: SinkBatch | None) -> None:
         drafts = make_drafts([2], self.clock.now)
-        self.intended[drafts[0].block] = queue.queue_id
+        self.model.intended[drafts[0].block] = queue.queue_id
         before = read_last_batch(self.memory, queue.queue_id, "app:a")
         troubles = self.store.troubles
         try:
@@ -317,10 +256,10 @@ class LifecycleMachine(RuleBasedStateMachine):
             assert self.store.troubles > troubles
             return
         except QueueStateError:
-            assert drafts[0].block not in self.published
+            assert drafts[0].block not in self.model.published
             raise
         if monotons is not None:
-            assert drafts[0].block in self.published
+            assert drafts[0].block in self.model.published
         elif self.store.troubles == troubles:
             assert batch is not None
             assert before is not None
@@ -345,14 +284,15 @@ class LifecycleMachine(RuleBasedStateMachine):
 
     @invariant()
     def batches_are_published_once_over_all_purges(self) -> None:
-        if self.record is None or self.record.is_gone:
+        record = self.model.record
+        if record is None or record.is_gone:
             return
         last = [
             read_last_batch(self.memory, QueueId(f"q@{version}"), "app:a")
-            for version in range(max(self.made_as, self.record.retired + 1), self.record.version)
+            for version in range(max(self.model.made_as, record.retired + 1), record.version)
         ]
-        if self.record.status is Status.ACTIVE and last and last[-1] is not None:
-            now = read_last_batch(self.memory, self.record.definition.queue_id, "app:a")
+        if record.status is Status.ACTIVE and last and last[-1] is not None:
+            now = read_last_batch(self.memory, record.definition.queue_id, "app:a")
             assert now is not None
             assert now >= last[-1], "I4"
 

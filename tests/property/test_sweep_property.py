@@ -17,8 +17,8 @@ from cassieq_spark.model import BucketSlice, Chunk, QueueId, Range
 from cassieq_spark.repair.plan import buckets_of
 from cassieq_spark.store.protocol import EVERYTHING, Op, Partition, Row, Rows, Slice, Store
 from cassieq_spark.store.tables import Table
+from cassieq_spark.testing.faults import FaultyStore
 from cassieq_spark.testing.stores import WrappedStore
-from tests.support.faults import TroubledStore
 from tests.unit.repair.swept_queue import BUCKET_SIZE, WRITE_TIMEOUT, SweptQueue
 
 GROUPS = st.sampled_from(["billing", "shipping"])
@@ -139,7 +139,7 @@ class World:
 
     def race(self, group: str, count: int, at_call: int) -> None:
         """Somebody reads in the middle of a sweep."""
-        troubled = TroubledStore(self.queue.store)
+        troubled = FaultyStore(self.queue.store)
         troubled.interrupt(lambda: self.queue.consume(group, count), after=at_call)
         assert self.queue.sweep(store=troubled).is_whole
 

@@ -31,8 +31,8 @@ from cassieq_spark.repair.report import Counts
 from cassieq_spark.repair.scan import DriverScan
 from cassieq_spark.repair.sweep import Step, run_once
 from cassieq_spark.store import race
+from cassieq_spark.testing.faults import Fault, FaultyStore
 from tests.support.builders import make_clocked_store, make_group, make_wish
-from tests.support.faults import Fault, TroubledStore
 
 MINUTE = timedelta(minutes=1)
 HOUR = timedelta(hours=1)
@@ -57,7 +57,7 @@ class World:
 
     def __init__(self) -> None:
         self.memory, self.clock = make_clocked_store()
-        self.store = TroubledStore(self.memory)
+        self.store = FaultyStore(self.memory)
         self.dead = create_queue(self.memory, "dead", bucket_size=4, chunk_size=2)
         self.queue = create_queue(
             self.memory,

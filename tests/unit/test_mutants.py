@@ -5,8 +5,12 @@ from collections import Counter
 
 import pytest
 
+from tests.mutants.__main__ import caught_by_promise
 from tests.mutants.catalogue import MUTANTS
+from tests.mutants.hunt import Outcome
 from tests.mutants.mutant import ROOT, Mutant
+
+PROMISES = ("I2", "delay", "I10", "I2")
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
@@ -35,3 +39,12 @@ def test_the_tests_that_are_to_find_a_mutant_exist():
     wanted = {name for each in MUTANTS for name in each.tests}
 
     assert all((ROOT / "tests" / "property" / name).is_file() for name in wanted)
+
+
+def test_what_was_caught_is_counted_by_promise_invariants_first():
+    some = [Mutant(str(number), name, "", "", "") for number, name in enumerate(PROMISES)]
+    outcomes = [Outcome(each, 1.0, None if each.name == "0" else "a test", "") for each in some]
+
+    counted = caught_by_promise(outcomes)
+
+    assert list(counted.items()) == [("I2", (1, 2)), ("I10", (1, 1)), ("delay", (1, 1))]

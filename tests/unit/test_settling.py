@@ -21,9 +21,9 @@ from cassieq_spark.model import QueueDefinition, Ranges
 from cassieq_spark.options import SinkOptions
 from cassieq_spark.queues import create_queue, read_queue
 from cassieq_spark.settling import REPLACED_TWICE, replace, settle
+from cassieq_spark.testing.faults import Fault, FaultyStore
 from cassieq_spark.testing.stores import CountingStore
 from tests.support.builders import LEASE, make_clocked_store, make_group, make_wish
-from tests.support.faults import Fault, TroubledStore
 
 SECOND = timedelta(seconds=1)
 MOMENT = timedelta(milliseconds=1)
@@ -34,7 +34,7 @@ class Scene:
 
     def __init__(self) -> None:
         memory, self.clock = make_clocked_store()
-        self.trouble = TroubledStore(memory)
+        self.trouble = FaultyStore(memory)
         self.store = CountingStore(self.trouble)
         self.queue = create_queue(
             self.store, "q", lease=LEASE, max_deliveries=5, dead_letter_queue="q.dead"

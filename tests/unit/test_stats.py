@@ -15,6 +15,7 @@ from cassieq_spark.model import QueueId
 from cassieq_spark.stats import GroupStats, queue_stats
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import partition_of_ledger
+from cassieq_spark.testing.faults import FaultyStore
 from cassieq_spark.testing.stores import CountingStore
 from tests.support.builders import (
     LEASE,
@@ -24,7 +25,6 @@ from tests.support.builders import (
     make_queue,
     make_wish,
 )
-from tests.support.faults import TroubledStore
 
 SECOND = timedelta(seconds=1)
 
@@ -123,7 +123,7 @@ def test_of_very_many_delayed_blocks_the_first_ones_are_looked_at_and_the_rest_i
 
 def test_a_sweep_that_deletes_meanwhile_what_was_owed_does_no_harm():
     memory, _ = make_clocked_store()
-    store = TroubledStore(memory)
+    store = FaultyStore(memory)
     queue_id = make_queue(store, [10]).queue_id
     make_group(store, queue_id)
 

@@ -21,8 +21,8 @@ from cassieq_spark.options import SinkOptions
 from cassieq_spark.queues import create_queue
 from cassieq_spark.store.connection import ConnectionOptions
 from cassieq_spark.store.protocol import Partition, Store
+from cassieq_spark.testing.faults import FaultyStore
 from tests.support.command_line import Command, make_command
-from tests.support.faults import TroubledStore
 from tests.unit.dead_letters.dead_queue import HEADERS, headers_of, read_all
 
 #: Letters of each of two queues, turn by turn.
@@ -145,7 +145,7 @@ def test_a_run_that_broke_off_after_its_publish_is_finished_by_the_next(
         if partition.key == (queues.orders.queue_id,):
             raise Crash
 
-    troubled: Any = TroubledStore(queues.store, crash)
+    troubled: Any = FaultyStore(queues.store, crash)
     with pytest.raises(Crash):
         redrive(troubled, survey(queues.store, queues.orders.name))
     arrived = queues.arrived(queues.orders)

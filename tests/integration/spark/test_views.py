@@ -19,8 +19,8 @@ from cassieq_spark.options import SourceOptions
 from cassieq_spark.source import stream
 from cassieq_spark.source.views import VIEWS
 from cassieq_spark.store.memory import MemoryStore
+from cassieq_spark.testing.faults import FaultyStore
 from tests.support.builders import make_queue, make_wish
-from tests.support.faults import TroubledStore
 from tests.support.spark_session import QueueOnSpark
 
 LEASE = timedelta(hours=1)
@@ -216,7 +216,7 @@ def test_progress_of_a_replayed_batch_has_no_figures(queue: QueueOnSpark):
 def test_figures_that_cannot_be_read_do_not_end_a_query(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
-    store = TroubledStore(MemoryStore())
+    store = FaultyStore(MemoryStore())
     make_queue(store, [9])
     monkeypatch.setattr(stream, "open_store", lambda _: store)
     monkeypatch.setattr(stream, "_survive_termination", lambda: None)

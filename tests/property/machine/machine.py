@@ -4,20 +4,55 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
-from itertools import count
 from typing import Any
 
-import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from cassieq_spark import blocks
-from cassieq_spark.ledger.read import read_blocks
 from cassieq_spark.model import SinkBatch
+from cassieq_spark.options.position import StartingPosition
 from cassieq_spark.repair.sweep import Step
-from cassieq_spark.stats import queue_stats
-from cassieq_spark.store import race
-from cassieq_spark.store.tables import Table
+from cassieq_spark.testing.faults import Fault
+from tests.property.machine.drawn import (
+    BACK,
+    BATCHES,
+    CATCH_UP,
+    CHANGES,
+    COUNTS,
+    FAULTS,
+    FORGET,
+    GIVE_BACK,
+    GROUP_TROUBLES,
+    GROUPS,
+    HOLD_ON,
+    JUST_BEFORE,
+    LEASE,
+    LEASE_WITH_TERMS,
+    LIMITS,
+    LONG,
+    MADE,
+    MOMENT,
+    NAMES,
+    NOTHING,
+    PASS,
+    PAUSES,
+    POSITIONS,
+    PUBLISH,
+    PUBLISH_LATE,
+    READERS,
+    READS,
+    REPLAY,
+    SETTLE,
+    SWEEP,
+    SWEEP_TROUBLES,
+    TAKE,
+    TERMS,
+    TROUBLES,
+    WRITE_ONLY,
+    Arrive,
+    Pass,
+)
+from tests.property.machine.ending import check_figures, end
 from tests.property.machine.operators import MakeGroup, Operators, Remove, Seek, Sweep
 from tests.property.machine.producers import Producers, Publish, PublishLate, WriteOnly
 from tests.property.machine.readers import (
@@ -26,127 +61,13 @@ from tests.property.machine.readers import (
     GiveBack,
     HoldOn,
     Lease,
-    Reader,
     Readers,
     Replay,
     Settle,
 )
 from tests.property.machine.terms import Terms
-from tests.property.machine.world import BUCKET, Trouble, World
-from tests.support import faults
-from tests.support.faults import Fault, make_block_id
-
-LEASE = timedelta(seconds=3)
-SECOND = timedelta(seconds=1)
-MOMENT = timedelta(milliseconds=1)
-NOTHING = timedelta(0)
-LONG = timedelta(minutes=2)
-GROUPS = ("one", "one", "one", "two")
-
-TERMS = st.builds(
-    Terms,
-    lease=st.just(LEASE),
-    max_deliveries=st.sampled_from([0, 1, 2, 3, 4, 5]),
-    strict=st.sampled_from([False, False, True]),
-    max_in_flight=st.sampled_from([None, None, 2, 6]),
-    backoff=st.sampled_from([NOTHING, NOTHING, SECOND]),
-)
-
-PAUSES = st.sampled_from([NOTHING, NOTHING, MOMENT, SECOND, LEASE, LEASE + MOMENT, LONG])
-READERS = st.integers(0, len(GROUPS) - 1)
-NAMES = st.sampled_from(["one", "two", "three"])
-POSITIONS = st.sampled_from(["earliest", "latest"]) | st.integers(0, 40)
-LIMITS = st.none() | st.integers(1, 7)
-COUNTS = st.lists(st.integers(1, 6), min_size=1, max_size=3)
-TIMES = st.sampled_from([-SECOND, NOTHING, MOMENT, SECOND, 2 * LEASE])
-DELAYS = st.lists(
-    st.none()
-    | st.tuples(st.just("at"), TIMES)
-    | st.tuples(st.just("after"), TIMES.filter(lambda by: by >= NOTHING)),
-    min_size=1,
-    max_size=3,
-)
-BATCHES = st.none() | st.builds(SinkBatch, st.sampled_from(["left", "right"]), st.integers(0, 3))
-FATES = st.sampled_from(
-    [
-        None,
-        ("ack", None),
-        ("ack and release", NOTHING),
-        ("reject", "bad"),
-        ("reject", "worse"),
-        ("release", NOTHING),
-        ("release", SECOND),
-        ("release", 2 * LEASE),
-        ("extend", NOTHING),
-        ("extend", SECOND),
-        ("extend", 2 * LEASE),
-    ]
-)
-STEPS = st.sampled_from(
-    [(Step.FINALISE,), (Step.FINALISE,), (Step.FINALISE, Step.FENCE), tuple(Step)]
-)
-
-PUBLISH = st.builds(Publish, COUNTS, DELAYS, BATCHES)
-WRITE_ONLY = st.builds(WriteOnly, COUNTS, DELAYS)
-PUBLISH_LATE = st.builds(PublishLate, BATCHES)
-TAKE = st.builds(Lease, READERS, LIMITS, prefer_fresh=st.booleans())
-LEASE_WITH_TERMS = st.builds(
-    Lease,
-    READERS,
-    LIMITS,
-    prefer_fresh=st.booleans(),
-    least=st.sampled_from([0, 0, 5]),
-    max_bytes=st.sampled_from([None, None, 1, 1000]),
-    skip_older=st.sampled_from([None, None, None, SECOND]),
-    paused=st.sampled_from([False, False, False, True]),
-    dead_queue_is_gone=st.sampled_from([False, False, False, True]),
-)
-REPLAY = st.builds(Replay, READERS, LIMITS)
-HOLD_ON = st.builds(HoldOn, READERS)
-GIVE_BACK = st.builds(GiveBack, READERS)
-FORGET = st.builds(Forget, READERS)
-SETTLE = st.builds(
-    Settle, READERS, st.sampled_from([0, 0, 0, 1, 2]), st.lists(FATES, min_size=1, max_size=4)
-)
-MAKE_GROUP = st.builds(MakeGroup, NAMES, POSITIONS)
-SEEK = st.builds(Seek, NAMES, POSITIONS, force=st.booleans())
-REMOVE = st.builds(Remove, NAMES, force=st.booleans())
-SWEEP = st.builds(Sweep, STEPS, queues=st.sampled_from([("q",), ("q",), ()]))
-CATCH_UP = st.builds(CatchUp, NAMES)
-
-
-class Arrive:
-    """The oldest request that is late arrives."""
-
-
-FAULTS = st.none() | st.sampled_from(Fault)
-READS = st.one_of(TAKE, TAKE, TAKE, SETTLE, SETTLE, REPLAY, HOLD_ON, GIVE_BACK)
-CHANGES = st.one_of(MAKE_GROUP, SEEK, SEEK, REMOVE)
-#: What comes over readers and publishers, over changes of groups, and over sweeps.
-TROUBLES = st.none() | st.builds(
-    Trouble,
-    fault=FAULTS,
-    after=st.integers(0, 10),
-    meanwhile=st.one_of(st.none(), READS, READS, PUBLISH, CHANGES, SWEEP, st.just(Arrive())),
-)
-GROUP_TROUBLES = st.none() | st.builds(
-    Trouble,
-    fault=FAULTS,
-    after=st.integers(0, 14),
-    meanwhile=st.one_of(st.none(), SWEEP, SWEEP, READS, PUBLISH, CHANGES, st.just(Arrive())),
-)
-SWEEP_TROUBLES = st.none() | st.builds(
-    Trouble,
-    fault=FAULTS,
-    after=st.integers(0, 14),
-    meanwhile=st.one_of(st.none(), CHANGES, CHANGES, READS, CATCH_UP, PUBLISH, SWEEP),
-)
-
-
-#: How many calls of the store come before the compare-and-set of a lease, or of a settlement.
-JUST_BEFORE = st.sampled_from([5, 5, 4, 7])
-BACK = st.builds(Seek, NAMES, st.just("earliest") | st.integers(0, 20), force=st.just(value=True))
-MADE = st.builds(MakeGroup, NAMES, st.just("earliest"))
+from tests.property.machine.world import Trouble, World
+from tests.support.repeatable import repeatable
 
 
 class QueueMachine(RuleBasedStateMachine):
@@ -156,12 +77,7 @@ class QueueMachine(RuleBasedStateMachine):
     def begin(self, terms: Terms, *, dead_letters: bool) -> None:
         dead_letters = dead_letters and terms.max_deliveries > 0
         self.world = world = World(terms, dead_letters=dead_letters)
-        self.patch = pytest.MonkeyPatch()
-        # The same ids again, if it is run again.
-        self.patch.setattr(faults, "_numbers", count(1))
-        # The clock of those who write blocks is ours too.
-        self.patch.setattr(blocks, "new_block_id", lambda: make_block_id(world.clock.now))
-        self.patch.setattr(race, "_LONGEST_PAUSE", 0.0)
+        self.patch = repeatable(world.clock)
         self.readers = Readers(world, GROUPS)
         self.operators = Operators(world)
         producers = Producers(world, with_delays=not terms.strict)
@@ -181,6 +97,7 @@ class QueueMachine(RuleBasedStateMachine):
             Remove: self.operators.remove,
             Sweep: self.operators.sweep,
             Arrive: lambda _: world.arrive(),
+            Pass: lambda action: world.clock.advance(action.by),
         }
 
     def _do(self, action: object) -> None:
@@ -274,7 +191,49 @@ class QueueMachine(RuleBasedStateMachine):
         take = Lease(number, limit)
         self._run(Sweep((Step.FINALISE,), ("q",)), NOTHING, Trouble(None, after, take))
 
-    def _let_all_catch_up(self, *, but: str) -> None:
+    @rule(action=PUBLISH, after=st.integers(1, 24))
+    def a_sweep_breaks_off_and_the_next_one_finishes(self, action: Publish, after: int) -> None:
+        self._run(action, NOTHING)
+        self._let_all_catch_up()
+        sweep = Sweep((Step.FINALISE,), ("q",))
+        self._run(sweep, LONG, Trouble(None, after, None))
+        self._run(sweep, NOTHING)
+
+    @rule(
+        number=READERS,
+        limit=LIMITS,
+        after=st.integers(6, 10),
+        meanwhile=PASS | READS,
+    )
+    def an_attempt_arrives_after_the_one_that_followed_it(
+        self, number: int, limit: int | None, after: int, meanwhile: object
+    ) -> None:
+        self._run(Publish([3, 3], [None], None), NOTHING)
+        self._run(Forget(number), NOTHING)
+        self._run(Lease(number, 2), LEASE + MOMENT)
+        self._run(Forget(number), NOTHING)
+        self._run(Lease(number, limit), NOTHING, Trouble(Fault.REQUEST_LATE, after, meanwhile))
+        self._run(Arrive(), NOTHING)
+
+    @rule(counts=COUNTS, batch=BATCHES, after=st.integers(0, 24), sweep_is_slow=st.booleans())
+    def a_publish_is_slower_than_a_sweep_allows(
+        self, counts: list[int], batch: SinkBatch | None, after: int, *, sweep_is_slow: bool
+    ) -> None:
+        self._run(WriteOnly(counts, [None]), NOTHING)
+        deeds = [PublishLate(batch), Sweep((Step.FENCE, Step.CLEAN), ("q",))]
+        first, meanwhile = reversed(deeds) if sweep_is_slow else deeds
+        self._run(first, LONG, Trouble(None, after if sweep_is_slow else after % 4, meanwhile))
+
+    @rule(name=NAMES, position=POSITIONS, after=st.integers(5, 14))
+    def a_seek_breaks_off_and_is_swept(
+        self, name: str, position: StartingPosition, after: int
+    ) -> None:
+        self._let_all_catch_up(but=name)
+        self._run(Seek(name, position, force=True), NOTHING, Trouble(None, after, None))
+        self._let_all_catch_up()
+        self._run(Sweep((Step.FINALISE,), ("q",)), NOTHING)
+
+    def _let_all_catch_up(self, *, but: str | None = None) -> None:
         """Settle what the groups are owed, so that the sweep has something to do."""
         for name in list(self.world.queue.groups):
             if name != but or name == "three":
@@ -290,55 +249,16 @@ class QueueMachine(RuleBasedStateMachine):
 
     @invariant()
     def figures_are_exact(self) -> None:
-        model = self.world.queue
-        stats = queue_stats(self.world.memory, model.queue.queue_id)
-        assert (stats.finalised, stats.next) == (model.ledger.finalised, model.ledger.next)
-        assert list(stats.groups) == [model.stats_of(name) for name in sorted(model.groups)]
+        check_figures(self.world.queue, self.world.memory)
 
     @invariant()
     def no_message_owed_is_deleted(self) -> None:
-        for model in self.world.models.values():
-            model.ledger.check_chunks(BUCKET)
+        self.world.check_chunks()
 
     def teardown(self) -> None:
         """At last everything is settled or buried, once, and all of it is deleted."""
         if hasattr(self, "world"):
             try:
-                self._finish()
+                end(self.world, self.operators, self.readers)
             finally:
                 self.patch.undo()
-
-    def _finish(self) -> None:
-        world, model = self.world, self.world.queue
-        world.store.calm()
-        while world.store.late:
-            world.arrive()
-        # What a seek left that broke off, another one clears away.
-        for name in {hold.group for hold in model.ledger.holds.values()}:
-            self.operators.seek(Seek(name, "earliest", force=True))
-        assert not model.ledger.holds
-        for name in model.groups:
-            self._drain(name)
-        world.clock.advance(LONG)
-        self.operators.sweep(Sweep(tuple(Step), write_timeout=NOTHING))
-        stored = {row["block"] for row in world.memory.scan(Table.CHUNK)}
-        letters = {each.block for each in world.dead.ledger.published.values()}
-        if model.groups:
-            assert model.ledger.finalised == model.ledger.next
-            assert not read_blocks(world.memory, model.queue.queue_id)
-            assert stored == letters, "not deleted, or a letter too many"
-
-    def _drain(self, name: str) -> None:
-        """Let one reader go on until the group is owed nothing."""
-        model, reader = self.world.queue, Reader(name)
-        self.operators.make_group(MakeGroup(name, "earliest"))
-        group = model.groups[name]
-        ledger = model.ledger
-        for _ in range(50 + 8 * ledger.next):
-            if not group.places and group.pointer == ledger.next:
-                break
-            # Whoever has something has gone, and all delays and pauses are over.
-            self.world.clock.advance(timedelta(hours=2))
-            self.readers.lease_as(reader, Lease(0))
-        assert not group.places, "never over"
-        assert group.fates.keys() == set(range(group.starts_at, ledger.next)), "I5: lost"

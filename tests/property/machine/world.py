@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -15,12 +16,13 @@ from cassieq_spark.model import Draft, QueueDefinition
 from cassieq_spark.options import SinkOptions
 from cassieq_spark.queues import create_queue
 from cassieq_spark.store.memory import MemoryStore
-from cassieq_spark.store.protocol import Partition
+from cassieq_spark.store.protocol import Partition, Store
+from cassieq_spark.testing.faults import Fault, FaultyStore
 from cassieq_spark.testing.stores import CountingStore
 from tests.property.machine.letters import Letters
 from tests.property.machine.model import QueueModel
 from tests.property.machine.terms import Terms
-from tests.support.faults import FakeClock, Fault, TroubledStore
+from tests.support.faults import FakeClock
 
 BUCKET = 4
 CHUNK = 2
@@ -49,7 +51,12 @@ class Trouble:
 
 
 class World:
-    """Everything that there is; whoever acts uses ``store``, whoever looks ``memory``."""
+    """Everything that there is; whoever acts uses ``store``, whoever looks ``memory``.
+
+    Attributes:
+        is_shared: Whether others may act between any two calls of ``store``. Each time they did,
+            its ``troubles`` have grown.
+    """
 
     def __init__(self, terms: Terms, *, dead_letters: bool) -> None:
         self.clock = FakeClock()
@@ -76,7 +83,8 @@ class World:
         )
         self.models = {each.queue.queue_id: each for each in (self.queue, self.dead)}
         self.counting = CountingStore(self.memory)
-        self.store = TroubledStore(self.counting, self._watch)
+        self.store = FaultyStore(self.counting, self._watch)
+        self.is_shared = False
         self._values = count()
 
     @property
@@ -111,9 +119,28 @@ class World:
 
     def arrive(self) -> None:
         """Carry out the oldest request that is late."""
-        self._set_outdated(value=True)
+        self.set_outdated(value=True)
         self.store.arrive()
-        self._set_outdated(value=False)
+        self.set_outdated(value=False)
+
+    def seen_by(
+        self, store_around: Callable[[Store, Callable[[Partition], None]], FaultyStore]
+    ) -> World:
+        """The same world for somebody who acts while others do, by a store of its own.
+
+        Args:
+            store_around: Makes that, around a store, with whom it has to tell what was applied.
+        """
+        view = copy.copy(self)
+        view.is_shared = True
+        view.counting = CountingStore(self.memory)
+        view.store = store_around(view.counting, self._watch)
+        return view
+
+    def check_chunks(self) -> None:
+        """I3, I7: no message that is owed is deleted."""
+        for model in self.models.values():
+            model.ledger.check_chunks(BUCKET)
 
     @contextmanager
     def in_trouble(self, trouble: Trouble | None, do: Callable[[object], None]) -> Iterator[None]:
@@ -123,7 +150,7 @@ class World:
             self.store.interrupt(lambda: self._happen(trouble.meanwhile, do), after=trouble.after)
         with suppress(Crash):
             yield
-        self._set_outdated(value=False)
+        self.set_outdated(value=False)
         self.store.calm()
 
     def _happen(self, what: object | None, do: Callable[[object], None]) -> None:
@@ -131,9 +158,10 @@ class World:
             raise Crash
         do(what)
         # Who was interrupted may have read what has changed by now.
-        self._set_outdated(value=True)
+        self.set_outdated(value=True)
 
-    def _set_outdated(self, *, value: bool) -> None:
+    def set_outdated(self, *, value: bool) -> None:
+        """Say whether who acts may have read what has changed since."""
         for model in self.models.values():
             model.outdated = value
 

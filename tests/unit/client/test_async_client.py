@@ -13,8 +13,9 @@ from cassieq_spark.errors import CassieqError, NotAppliedError, OptionError
 from cassieq_spark.model import BucketSlice, QueueId, Range
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import Store
+from cassieq_spark.testing.faults import FaultyStore
 from cassieq_spark.testing.stores import CountingStore, WrappedStore
-from tests.support.faults import FakeClock, TroubledStore
+from tests.support.faults import FakeClock
 
 SECOND = timedelta(seconds=1)
 PATIENCE = 60
@@ -169,7 +170,7 @@ def test_what_is_cancelled_before_a_thread_is_free_never_happens(
 
 
 def test_closing_waits_for_what_is_under_way_and_ends_those_who_wait(
-    client: Client, trouble: TroubledStore
+    client: Client, trouble: FaultyStore
 ):
     client.put("q", "v")
     client.create_queue("empty")
@@ -195,7 +196,7 @@ def test_closing_waits_for_what_is_under_way_and_ends_those_who_wait(
     assert waited == []
 
 
-def test_errors_are_raised_where_they_are_awaited(trouble: TroubledStore, client: Client):
+def test_errors_are_raised_where_they_are_awaited(trouble: FaultyStore, client: Client):
     def fail() -> None:
         raise NotAppliedError("no replicas")
 
@@ -270,7 +271,7 @@ def test_a_put_that_is_cancelled_before_its_batch_is_left_out(
 
 
 def test_leaving_a_producer_tells_of_an_error_that_nobody_asked_for(
-    client: Client, trouble: TroubledStore
+    client: Client, trouble: FaultyStore
 ):
     def fail() -> None:
         raise NotAppliedError("no replicas")

@@ -20,8 +20,9 @@ from cassieq_spark.errors import (
 )
 from cassieq_spark.model import QueueId
 from cassieq_spark.store.protocol import Store
+from cassieq_spark.testing.faults import Fault, FaultyStore
 from cassieq_spark.testing.stores import CountingStore, WrappedStore
-from tests.support.faults import FakeClock, Fault, TroubledStore
+from tests.support.faults import FakeClock
 
 HOUR = timedelta(hours=1)
 SECOND = timedelta(seconds=1)
@@ -48,7 +49,7 @@ class SlowStore(WrappedStore):
 
 
 @pytest.fixture
-def slow(trouble: TroubledStore) -> SlowStore:
+def slow(trouble: FaultyStore) -> SlowStore:
     return SlowStore(trouble)
 
 
@@ -210,7 +211,7 @@ def test_a_batch_that_is_cancelled_altogether_is_no_publish(slow_client: Client,
 
 
 @pytest.mark.parametrize("fault", Fault)
-def test_a_lost_answer_publishes_once(client: Client, trouble: TroubledStore, fault: Fault):
+def test_a_lost_answer_publishes_once(client: Client, trouble: FaultyStore, fault: Fault):
     with client.producer("q", linger=HOUR) as producer:
         futures = [producer.put(text) for text in "ab"]
         trouble.fault = fault
@@ -220,7 +221,7 @@ def test_a_lost_answer_publishes_once(client: Client, trouble: TroubledStore, fa
     assert values(client) == {0: b"a", 1: b"b"}
 
 
-def fail_next(trouble: TroubledStore) -> None:
+def fail_next(trouble: FaultyStore) -> None:
     def fail() -> None:
         raise NotAppliedError("no replicas")
 
@@ -228,7 +229,7 @@ def fail_next(trouble: TroubledStore) -> None:
 
 
 def test_an_error_reaches_every_future_of_its_batch_and_the_log(
-    client: Client, trouble: TroubledStore, caplog: pytest.LogCaptureFixture
+    client: Client, trouble: FaultyStore, caplog: pytest.LogCaptureFixture
 ):
     with client.producer("q", linger=HOUR) as producer:
         futures = [producer.put(text) for text in "ab"]
@@ -244,9 +245,7 @@ def test_an_error_reaches_every_future_of_its_batch_and_the_log(
     assert (record.action, record.count) == ("producer.publish_failed", 2)
 
 
-def test_an_error_that_somebody_asked_for_is_not_told_again(
-    client: Client, trouble: TroubledStore
-):
+def test_an_error_that_somebody_asked_for_is_not_told_again(client: Client, trouble: FaultyStore):
     with client.producer("q", linger=timedelta(0)) as producer:
         fail_next(trouble)
         with pytest.raises(NotAppliedError):
@@ -256,7 +255,7 @@ def test_an_error_that_somebody_asked_for_is_not_told_again(
         producer.flush()
 
 
-def test_leaving_tells_of_an_error_that_nobody_asked_for(client: Client, trouble: TroubledStore):
+def test_leaving_tells_of_an_error_that_nobody_asked_for(client: Client, trouble: FaultyStore):
     def put(producer: Producer) -> None:
         with producer:
             producer.put("a")
@@ -266,7 +265,7 @@ def test_leaving_tells_of_an_error_that_nobody_asked_for(client: Client, trouble
         put(client.producer("q", linger=HOUR))
 
 
-def test_leaving_with_an_error_keeps_that_error(client: Client, trouble: TroubledStore):
+def test_leaving_with_an_error_keeps_that_error(client: Client, trouble: FaultyStore):
     def leave(producer: Producer) -> None:
         producer.put("a")
         fail_next(trouble)

@@ -16,8 +16,9 @@ from cassieq_spark.errors import (
 from cassieq_spark.model import Chunk, QueueId, Range
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.tables import Table
+from cassieq_spark.testing.faults import Fault, FaultyStore
 from cassieq_spark.testing.stores import CountingStore, WrappedStore
-from tests.support.faults import FakeClock, Fault, TroubledStore
+from tests.support.faults import FakeClock
 
 SECOND = timedelta(seconds=1)
 
@@ -200,9 +201,7 @@ def test_nothing_is_delayed_in_a_strictly_ordered_queue(client: Client):
 
 
 @pytest.mark.parametrize("fault", Fault)
-def test_a_put_whose_answer_is_lost_puts_once(
-    client: Client, trouble: TroubledStore, fault: Fault
-):
+def test_a_put_whose_answer_is_lost_puts_once(client: Client, trouble: FaultyStore, fault: Fault):
     trouble.fault = fault
 
     assert client.put("q", "v") == 0
@@ -210,7 +209,7 @@ def test_a_put_whose_answer_is_lost_puts_once(
     assert values(client) == [b"v"]
 
 
-def test_an_unknown_outcome_is_told_as_such(client: Client, trouble: TroubledStore):
+def test_an_unknown_outcome_is_told_as_such(client: Client, trouble: FaultyStore):
     def fail() -> None:
         raise OutcomeUnknownError("nobody answers")
 

@@ -14,8 +14,9 @@ from cassieq_spark.delivery.groups import delete_group
 from cassieq_spark.errors import NotAppliedError, OptionError, QueueStateError
 from cassieq_spark.queues import delete_queue, pause_queue, purge_queue, resume_queue
 from cassieq_spark.store.memory import MemoryStore
+from cassieq_spark.testing.faults import Fault, FaultyStore
 from cassieq_spark.testing.stores import CountingStore
-from tests.support.faults import FakeClock, Fault, TroubledStore
+from tests.support.faults import FakeClock
 
 LEASE = timedelta(seconds=60)
 MOMENT = timedelta(milliseconds=1)
@@ -143,7 +144,7 @@ def test_a_group_that_is_deleted_does_not_come_back_by_itself(
     assert client.stats("q").groups == ()
 
 
-def test_a_waiting_receive_wakes_up_soon_after_a_put(client: Client, trouble: TroubledStore):
+def test_a_waiting_receive_wakes_up_soon_after_a_put(client: Client, trouble: FaultyStore):
     looked = threading.Event()
     client.receive("q", "g")
     trouble.interrupt(looked.set, after=3)
@@ -172,7 +173,7 @@ def test_waiting_in_vain_ends_in_time_and_costs_few_reads(client: Client, store:
     assert store.read_count <= 4 + 3 * 6
 
 
-def test_closing_ends_those_who_wait(client: Client, trouble: TroubledStore):
+def test_closing_ends_those_who_wait(client: Client, trouble: FaultyStore):
     looked = threading.Event()
     client.receive("q", "g")
     trouble.interrupt(looked.set, after=3)
@@ -190,7 +191,7 @@ def test_closing_ends_those_who_wait(client: Client, trouble: TroubledStore):
 
 @pytest.mark.parametrize("fault", Fault)
 def test_a_lease_whose_answer_is_lost_leases_nothing_twice(
-    client: Client, trouble: TroubledStore, clock: FakeClock, fault: Fault
+    client: Client, trouble: FaultyStore, clock: FakeClock, fault: Fault
 ):
     client.put_many("q", ["a", "b"])
     client.receive("q", "g")
@@ -206,7 +207,7 @@ def test_a_lease_whose_answer_is_lost_leases_nothing_twice(
 
 
 def test_what_could_not_be_fetched_is_due_again_at_once(
-    client: Client, trouble: TroubledStore, clock: FakeClock
+    client: Client, trouble: FaultyStore, clock: FakeClock
 ):
     client.put("q", "v")
     assert client.receive("q", "other")
@@ -227,7 +228,7 @@ def test_what_could_not_be_fetched_is_due_again_at_once(
 
 
 def test_what_can_not_even_be_given_back_is_due_when_its_lease_runs_out(
-    client: Client, trouble: TroubledStore, clock: FakeClock, caplog: pytest.LogCaptureFixture
+    client: Client, trouble: FaultyStore, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ):
     def fail() -> None:
         trouble.interrupt(fail, after=0)
@@ -249,7 +250,7 @@ def test_what_can_not_even_be_given_back_is_due_when_its_lease_runs_out(
 
 @pytest.mark.parametrize("end", [purge_queue, delete_queue])
 def test_who_waits_while_the_queue_comes_to_its_end_is_told(
-    client: Client, trouble: TroubledStore, end: Callable[..., object]
+    client: Client, trouble: FaultyStore, end: Callable[..., object]
 ):
     client.receive("q", "g")
     trouble.interrupt(lambda: end(trouble, "q", force=True), after=4)

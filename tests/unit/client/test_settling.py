@@ -8,8 +8,9 @@ from cassieq_spark import Client
 from cassieq_spark.delivery.groups import delete_group
 from cassieq_spark.errors import MessageError, OptionError, QueueStateError
 from cassieq_spark.queues import delete_queue
+from cassieq_spark.testing.faults import Fault, FaultyStore
 from cassieq_spark.testing.stores import CountingStore
-from tests.support.faults import FakeClock, Fault, TroubledStore
+from tests.support.faults import FakeClock
 
 LEASE = timedelta(seconds=60)
 MOMENT = timedelta(milliseconds=1)
@@ -190,7 +191,7 @@ def test_a_group_that_is_gone_does_not_keep_others_from_being_settled(
 
 @pytest.mark.parametrize("fault", Fault)
 def test_an_ack_whose_answer_is_lost_is_done_and_not_stale(
-    client: Client, trouble: TroubledStore, fault: Fault
+    client: Client, trouble: FaultyStore, fault: Fault
 ):
     client.put("q", "a")
     (message,) = client.receive("q", "g")

@@ -21,8 +21,8 @@ from cassieq_spark.model import QueueDefinition, Range, Ranges
 from cassieq_spark.options import SinkOptions
 from cassieq_spark.queues import create_queue
 from cassieq_spark.store.protocol import Store
+from cassieq_spark.testing.faults import Fault, FaultyStore
 from tests.support.builders import LEASE, make_clocked_store
-from tests.support.faults import Fault, TroubledStore
 
 HEADERS = pa.map_(pa.string(), pa.string())
 MOMENT = timedelta(milliseconds=1)
@@ -55,7 +55,7 @@ class DeadQueue:
 
     def __init__(self, origins: Iterable[str | None] = ()) -> None:
         self.memory, self.clock = make_clocked_store()
-        self.store = TroubledStore(self.memory)
+        self.store = FaultyStore(self.memory)
         self.dead = create_queue(self.memory, "dead", bucket_size=8, chunk_size=4, lease=LEASE)
         for name in ("orders", "payments"):
             queue = create_queue(

@@ -32,8 +32,8 @@ from cassieq_spark.source.offsets import initial_offset
 from cassieq_spark.source.reader import Reader
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.tables import Table
+from cassieq_spark.testing.faults import Fault, FaultyStore
 from tests.support.builders import LEASE, make_clocked_store, make_group, make_wish
-from tests.support.faults import Fault, TroubledStore
 
 HEADERS = pa.map_(pa.string(), pa.string())
 MOMENT = timedelta(milliseconds=1)
@@ -44,7 +44,7 @@ class Scene:
 
     def __init__(self, *, dropping: bool = False, count: int = 6) -> None:
         self.memory, self.clock = make_clocked_store()
-        self.store = TroubledStore(self.memory)
+        self.store = FaultyStore(self.memory)
         self.target = create_queue(self.memory, "q.dead", bucket_size=8, chunk_size=4)
         self.queue = create_queue(
             self.memory,

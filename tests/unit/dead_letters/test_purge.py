@@ -11,7 +11,7 @@ from cassieq_spark.dead_letters.letters import Filter
 from cassieq_spark.dead_letters.purge import PURGED, PurgeReport, purge
 from cassieq_spark.dead_letters.survey import survey
 from cassieq_spark.delivery.groups import read_group_states
-from tests.support.faults import Fault
+from cassieq_spark.testing.faults import Fault
 from tests.unit.dead_letters.dead_queue import DeadQueue
 
 #: Two windows.

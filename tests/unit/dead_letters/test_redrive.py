@@ -31,8 +31,8 @@ from cassieq_spark.errors import ContentionError, OptionError, QueueStateError
 from cassieq_spark.ledger.read import read_groups
 from cassieq_spark.model import QueueId, Ranges
 from cassieq_spark.queues import create_queue
+from cassieq_spark.testing.faults import Fault
 from tests.support.builders import LEASE, make_wish
-from tests.support.faults import Fault
 from tests.unit.dead_letters.dead_queue import MOMENT, DeadQueue, read_all
 
 #: Three batches: two to orders, one to payments.

@@ -14,7 +14,7 @@ from cassieq_spark.delivery.lease import Delivery
 from cassieq_spark.delivery.state import GroupState, Head, Slot, Waiting
 from cassieq_spark.errors import ContentionError
 from cassieq_spark.model import Range, Ranges
-from cassieq_spark.testing.stores import FaultyStore
+from cassieq_spark.testing.faults import Fault, FaultyStore
 from tests.support.builders import (
     BEGUN_AT,
     LEASE,
@@ -23,7 +23,6 @@ from tests.support.builders import (
     make_queue,
     make_wish,
 )
-from tests.support.faults import Fault, TroubledStore
 from tests.unit.dead_letters.dead_queue import numbers_of
 
 WINDOW = 8
@@ -37,9 +36,9 @@ def _small_portions():
         yield
 
 
-def make_delivery() -> tuple[Delivery, TroubledStore]:
+def make_delivery() -> tuple[Delivery, FaultyStore]:
     memory, _ = make_clocked_store()
-    store = TroubledStore(memory)
+    store = FaultyStore(memory)
     return make_group(store, make_queue(memory, [COUNT]).queue_id), store
 
 
@@ -131,7 +130,7 @@ def test_a_race_that_is_lost_again_and_again_is_given_up():
     memory, _ = make_clocked_store()
     store = FaultyStore(memory)
     delivery = make_group(store, make_queue(memory, [COUNT]).queue_id)
-    store.lose_request(1000)
+    store.fault, store.lasting = Fault.REQUEST_LOST, True
 
     with pytest.raises(ContentionError, match="again and again"):
         taken_now(delivery, "2-4")

@@ -12,6 +12,7 @@ from cassieq_spark.errors import ContentionError, QueueStateError
 from cassieq_spark.ledger.gate import close_ledger
 from cassieq_spark.ledger.state import Gate
 from cassieq_spark.model import QueueId, Range, Ranges
+from cassieq_spark.testing.faults import Fault, FaultyStore
 from cassieq_spark.testing.stores import CountingStore
 from tests.support.builders import (
     LEASE,
@@ -20,7 +21,6 @@ from tests.support.builders import (
     make_queue,
     make_wish,
 )
-from tests.support.faults import Fault, TroubledStore
 
 END = 10
 
@@ -30,7 +30,7 @@ class Scene:
 
     def __init__(self) -> None:
         memory, self.clock = make_clocked_store()
-        self.store = TroubledStore(memory)
+        self.store = FaultyStore(memory)
         self.queue_id: QueueId = make_queue(self.store, [END]).queue_id
         self.g = make_group(self.store, self.queue_id)
         self.lease = self.g.ack_and_lease(make_wish(stop=END, limit=4)).lease

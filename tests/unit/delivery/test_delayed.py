@@ -16,6 +16,7 @@ from cassieq_spark.ledger.read import read_head
 from cassieq_spark.ledger.sweep import finalise, trim
 from cassieq_spark.model import Draft, Ranges, from_millis
 from cassieq_spark.stats import queue_stats
+from cassieq_spark.testing.faults import Fault, FaultyStore
 from cassieq_spark.testing.stores import CountingStore
 from tests.support.builders import (
     BEGUN_AT,
@@ -26,7 +27,6 @@ from tests.support.builders import (
     make_queue,
 )
 from tests.support.builders import make_wish as builders_wish
-from tests.support.faults import Fault, TroubledStore
 
 SECOND = timedelta(seconds=1)
 MOMENT = timedelta(milliseconds=1)
@@ -36,7 +36,7 @@ Blocks = Sequence[tuple[int, timedelta | None]]
 class Scene:
     def __init__(self) -> None:
         memory, self.clock = make_clocked_store()
-        self.trouble = TroubledStore(memory)
+        self.trouble = FaultyStore(memory)
         self.store = CountingStore(self.trouble)
         self.queue_id = make_queue(self.store).queue_id
         self.delivery = make_group(self.store, self.queue_id)

@@ -14,6 +14,7 @@ from cassieq_spark.ledger.read import read_groups, read_head
 from cassieq_spark.ledger.sweep import finalise
 from cassieq_spark.model import QueueId
 from cassieq_spark.store.memory import MemoryStore
+from cassieq_spark.testing.faults import Fault, FaultyStore
 from cassieq_spark.testing.stores import CountingStore
 from tests.support.builders import (
     LEASE,
@@ -23,7 +24,6 @@ from tests.support.builders import (
     make_queue,
     make_wish,
 )
-from tests.support.faults import Fault, TroubledStore
 
 
 def test_earliest_is_owed_what_still_exists_and_latest_what_comes():
@@ -65,7 +65,7 @@ def test_a_new_group_costs_two_lwts():
 @pytest.mark.parametrize("fault", Fault)
 @pytest.mark.parametrize("at", ["registration", "state"])
 def test_lost_answers_do_not_matter(fault: Fault, at: str):
-    store = TroubledStore(MemoryStore())
+    store = FaultyStore(MemoryStore())
     queue_id = make_queue(store, [5]).queue_id
     if at == "registration":
         store.fault = fault
@@ -80,7 +80,7 @@ def test_lost_answers_do_not_matter(fault: Fault, at: str):
 
 
 def test_a_group_is_not_given_what_was_finalised_while_it_registered():
-    store = TroubledStore(MemoryStore())
+    store = FaultyStore(MemoryStore())
     queue_id = make_queue(store, [5]).queue_id
     head = read_head(store, queue_id)
     store.interrupt(lambda: finalise(store, queue_id, head, 4) and None, after=3)
@@ -122,7 +122,7 @@ def test_a_group_registered_only_half_is_owed_everything_from_its_start():
 def test_what_moves_between_the_reads_of_a_state_is_seen_once(after: int):
     # I7: a range leased between the reads of the slots and of what waits was in neither.
     memory, clock = make_clocked_store()
-    store = TroubledStore(memory)
+    store = FaultyStore(memory)
     queue_id = make_queue(store, [10]).queue_id
     delivery = make_group(store, queue_id)
     publish(store, queue_id, make_drafts([1]))

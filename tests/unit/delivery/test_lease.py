@@ -12,6 +12,7 @@ from cassieq_spark.delivery.plan import Leased
 from cassieq_spark.errors import ContentionError, QueueStateError
 from cassieq_spark.model import QueueId, Range, Ranges
 from cassieq_spark.store.memory import MemoryStore
+from cassieq_spark.testing.faults import Fault, FaultyStore
 from cassieq_spark.testing.stores import CountingStore
 from tests.support.builders import (
     LEASE,
@@ -21,29 +22,29 @@ from tests.support.builders import (
     make_wish,
     monotons_of,
 )
-from tests.support.faults import FakeClock, Fault, TroubledStore
+from tests.support.faults import FakeClock
 
 MOMENT = timedelta(milliseconds=1)
 
 
 @pytest.fixture
-def store_and_clock() -> tuple[TroubledStore, FakeClock]:
+def store_and_clock() -> tuple[FaultyStore, FakeClock]:
     memory, clock = make_clocked_store()
-    return TroubledStore(memory), clock
+    return FaultyStore(memory), clock
 
 
 @pytest.fixture
-def store(store_and_clock: tuple[TroubledStore, FakeClock]) -> TroubledStore:
+def store(store_and_clock: tuple[FaultyStore, FakeClock]) -> FaultyStore:
     return store_and_clock[0]
 
 
 @pytest.fixture
-def clock(store_and_clock: tuple[TroubledStore, FakeClock]) -> FakeClock:
+def clock(store_and_clock: tuple[FaultyStore, FakeClock]) -> FakeClock:
     return store_and_clock[1]
 
 
 @pytest.fixture
-def delivery(store: TroubledStore) -> Delivery:
+def delivery(store: FaultyStore) -> Delivery:
     return make_group(store, make_queue(store, [10]).queue_id)
 
 
@@ -73,7 +74,7 @@ def test_idle_costs_no_lwt():
 
 @pytest.mark.parametrize("fault", Fault)
 def test_a_lost_answer_of_a_lease_leases_nothing_twice(
-    store: TroubledStore, delivery: Delivery, fault: Fault
+    store: FaultyStore, delivery: Delivery, fault: Fault
 ):
     held = delivery.ack_and_lease(make_wish(stop=10, limit=4)).lease
     store.fault = fault
@@ -89,7 +90,7 @@ def test_a_lost_answer_of_a_lease_leases_nothing_twice(
 
 @pytest.mark.parametrize("fault", Fault)
 def test_a_lost_answer_of_an_ack_alone_is_resolved(
-    store: TroubledStore, delivery: Delivery, fault: Fault
+    store: FaultyStore, delivery: Delivery, fault: Fault
 ):
     held = delivery.ack_and_lease(make_wish(stop=10)).lease
     store.fault = fault
@@ -101,7 +102,7 @@ def test_a_lost_answer_of_an_ack_alone_is_resolved(
 
 
 def test_a_request_that_arrives_late_leaves_a_lease_that_runs_out(
-    store: TroubledStore, delivery: Delivery, clock: FakeClock
+    store: FaultyStore, delivery: Delivery, clock: FakeClock
 ):
     store.fault = Fault.REQUEST_LATE
     store.interrupt(store.arrive, after=5)
@@ -115,7 +116,7 @@ def test_a_request_that_arrives_late_leaves_a_lease_that_runs_out(
 
 
 def test_an_ack_does_not_settle_what_an_earlier_attempt_leased_late(
-    store: TroubledStore, delivery: Delivery
+    store: FaultyStore, delivery: Delivery
 ):
     # I5: under one token for both, messages that were never delivered were acked.
     store.fault = Fault.REQUEST_LATE
@@ -129,7 +130,7 @@ def test_an_ack_does_not_settle_what_an_earlier_attempt_leased_late(
 
 
 def test_what_is_acked_while_another_reader_takes_it_over_is_not_delivered_again(
-    store: TroubledStore, delivery: Delivery, clock: FakeClock
+    store: FaultyStore, delivery: Delivery, clock: FakeClock
 ):
     # I5: the emptied slot kept its token, so the takeover went in and brought it all back.
     held = delivery.ack_and_lease(make_wish(stop=10)).lease
@@ -144,9 +145,7 @@ def test_what_is_acked_while_another_reader_takes_it_over_is_not_delivered_again
     assert delivery.read().floor == 10
 
 
-def test_an_extension_keeps_others_away(
-    store: TroubledStore, delivery: Delivery, clock: FakeClock
-):
+def test_an_extension_keeps_others_away(store: FaultyStore, delivery: Delivery, clock: FakeClock):
     held = delivery.ack_and_lease(make_wish(stop=10)).lease
     clock.advance(LEASE)
 
@@ -157,7 +156,7 @@ def test_an_extension_keeps_others_away(
 
 
 def test_an_extension_between_a_look_and_a_takeover_wins(
-    store: TroubledStore, delivery: Delivery, clock: FakeClock
+    store: FaultyStore, delivery: Delivery, clock: FakeClock
 ):
     held = delivery.ack_and_lease(make_wish(stop=10)).lease
     clock.advance(LEASE + MOMENT)
@@ -167,7 +166,7 @@ def test_an_extension_between_a_look_and_a_takeover_wins(
 
 
 def test_an_extension_between_a_look_and_a_condemnation_wins(
-    store: TroubledStore, delivery: Delivery, clock: FakeClock
+    store: FaultyStore, delivery: Delivery, clock: FakeClock
 ):
     # I6
     held = delivery.ack_and_lease(make_wish(stop=10)).lease
@@ -188,7 +187,7 @@ def test_a_lost_lease_cannot_be_extended(delivery: Delivery, clock: FakeClock):
     assert not delivery.extend(held, [0], by=LEASE)
 
 
-def test_an_extension_whose_answer_is_lost_counts_as_one(store: TroubledStore, delivery: Delivery):
+def test_an_extension_whose_answer_is_lost_counts_as_one(store: FaultyStore, delivery: Delivery):
     held = delivery.ack_and_lease(make_wish(stop=10)).lease
     store.fault = Fault.REQUEST_LOST
 
@@ -234,7 +233,7 @@ def test_a_replay_leaves_out_what_others_took(delivery: Delivery, clock: FakeClo
     [(Fault.REQUEST_LOST, 2), (Fault.ANSWER_LOST, 2), (Fault.REQUEST_LATE, 2)],
 )
 def test_a_replay_whose_answer_is_lost_counts_once(
-    store: TroubledStore, delivery: Delivery, fault: Fault, deliveries: int
+    store: FaultyStore, delivery: Delivery, fault: Fault, deliveries: int
 ):
     held = delivery.ack_and_lease(make_wish(stop=10)).lease
     store.fault = fault
@@ -271,7 +270,7 @@ def test_a_group_that_was_never_made_is_said_so():
 
 
 def test_losing_every_race_ends_in_advice(
-    store: TroubledStore, delivery: Delivery, monkeypatch: pytest.MonkeyPatch
+    store: FaultyStore, delivery: Delivery, monkeypatch: pytest.MonkeyPatch
 ):
     held = delivery.ack_and_lease(make_wish(stop=10)).lease
     monkeypatch.setattr(lease_module, "pauses", lambda: range(2))

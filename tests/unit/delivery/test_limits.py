@@ -7,6 +7,7 @@ from datetime import timedelta
 from cassieq_spark.delivery.lease import Delivery
 from cassieq_spark.delivery.settle import Settlement, settle
 from cassieq_spark.model import Range, Ranges
+from cassieq_spark.testing.faults import FaultyStore
 from tests.support.builders import (
     LEASE,
     make_clocked_store,
@@ -15,7 +16,6 @@ from tests.support.builders import (
     make_wish,
     monotons_of,
 )
-from tests.support.faults import TroubledStore
 
 MOMENT = timedelta(milliseconds=1)
 
@@ -39,7 +39,7 @@ def test_two_readers_at_once_hold_no_more_than_the_limit_in_flight():
     delivery = make_group(memory, make_queue(memory, [4]).queue_id)
     delivery.ack_and_lease(make_wish(stop=4, limit=2, max_in_flight=2))
     clock.advance(LEASE + MOMENT)
-    store = TroubledStore(memory)
+    store = FaultyStore(memory)
     fresh = make_wish(stop=4, limit=2, max_in_flight=2, prefer_fresh=True)
     store.interrupt(lambda: delivery.ack_and_lease(fresh), after=2)
 

@@ -32,6 +32,7 @@ from cassieq_spark.store.protocol import (
     partition_of_delivery,
     partition_of_ledger,
 )
+from cassieq_spark.testing.faults import Fault, FaultyStore
 from cassieq_spark.testing.stores import CountingStore
 from tests.support.builders import (
     LEASE,
@@ -42,7 +43,6 @@ from tests.support.builders import (
     make_wish,
     monotons_of,
 )
-from tests.support.faults import Fault, TroubledStore
 
 CALLS_OF_A_SEEK = 12
 MOMENT = timedelta(milliseconds=1)
@@ -53,7 +53,7 @@ class Scene:
 
     def __init__(self) -> None:
         memory, self.clock = make_clocked_store()
-        self.store = TroubledStore(memory)
+        self.store = FaultyStore(memory)
         self.queue_id: QueueId = make_queue(memory, [13, 17]).queue_id
         self.g = self.settle("g", 20)
         self.settle("slow", 5)
@@ -461,7 +461,7 @@ def test_a_group_deleted_while_it_is_sought_or_swept_stays_deleted(
 def test_a_late_beginning_of_a_deleted_group_is_not_taken_for_a_new_one(after: int):
     # I7: it begins below what is finalised by then.
     memory, _ = make_clocked_store()
-    store = TroubledStore(memory)
+    store = FaultyStore(memory)
     queue_id = make_queue(memory, [10]).queue_id
     make_group(memory, queue_id, "slow")
 

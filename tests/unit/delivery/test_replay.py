@@ -11,9 +11,10 @@ from cassieq_spark.delivery.settle import Settlement, settle
 from cassieq_spark.delivery.state import Slot, slot_key
 from cassieq_spark.model import Ranges
 from cassieq_spark.store.protocol import Insert, partition_of_delivery
+from cassieq_spark.testing.faults import Fault, FaultyStore
 from cassieq_spark.testing.stores import CountingStore
 from tests.support.builders import LEASE, make_clocked_store, make_group, make_queue, make_wish
-from tests.support.faults import FakeClock, Fault, TroubledStore
+from tests.support.faults import FakeClock
 
 MOMENT = timedelta(milliseconds=1)
 
@@ -23,7 +24,7 @@ class Scene:
 
     def __init__(self) -> None:
         memory, self.clock = make_clocked_store()
-        self.trouble = TroubledStore(memory)
+        self.trouble = FaultyStore(memory)
         self.store = CountingStore(self.trouble)
         self.delivery: Delivery = make_group(self.store, make_queue(self.store, [100]).queue_id)
         self.held = self.delivery.ack_and_lease(make_wish(stop=100)).lease

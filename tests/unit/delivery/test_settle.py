@@ -15,6 +15,7 @@ from cassieq_spark.delivery.state import HEAD, GroupState, Head, Slot, slot_key,
 from cassieq_spark.errors import ContentionError, QueueStateError
 from cassieq_spark.model import Ranges, to_millis
 from cassieq_spark.store.protocol import Insert, Op, Update, When, partition_of_delivery
+from cassieq_spark.testing.faults import Fault, FaultyStore
 from cassieq_spark.testing.stores import CountingStore
 from tests.support.builders import (
     LEASE,
@@ -24,7 +25,7 @@ from tests.support.builders import (
     make_wish,
     monotons_of,
 )
-from tests.support.faults import FakeClock, Fault, TroubledStore
+from tests.support.faults import FakeClock
 
 MOMENT = timedelta(milliseconds=1)
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -38,7 +39,7 @@ class Scene:
 
     def __init__(self) -> None:
         memory, self.clock = make_clocked_store()
-        self.trouble = TroubledStore(memory)
+        self.trouble = FaultyStore(memory)
         self.store = CountingStore(self.trouble)
         self.delivery = make_group(self.store, make_queue(self.store, [10]).queue_id)
         self.lease = self.delivery.ack_and_lease(make_wish(stop=10)).lease

@@ -10,9 +10,9 @@ from cassieq_spark.ledger.state import Gate, check_open
 from cassieq_spark.ledger.sweep import finalise, raise_fence
 from cassieq_spark.model import QueueId, SinkBatch
 from cassieq_spark.store.memory import MemoryStore
+from cassieq_spark.testing.faults import Fault, FaultyStore
 from cassieq_spark.testing.stores import CountingStore
 from tests.support.builders import make_drafts, make_group, make_queue
-from tests.support.faults import Fault, TroubledStore
 
 OLD, NEW = QueueId("q@1"), QueueId("q@2")
 
@@ -97,7 +97,7 @@ def test_while_readers_pause_nothing_is_offered():
 
 @pytest.mark.parametrize("fault", Fault)
 def test_closing_resolves_a_lost_answer(fault: Fault):
-    store = TroubledStore(MemoryStore())
+    store = FaultyStore(MemoryStore())
     make_queue(store, [5])
     store.fault = fault
 

@@ -20,22 +20,22 @@ from cassieq_spark.ledger.read import locate, read_blocks, read_head
 from cassieq_spark.ledger.sweep import finalise, raise_fence, trim
 from cassieq_spark.model import QueueId, Range, SinkBatch
 from cassieq_spark.store.memory import MemoryStore
+from cassieq_spark.testing.faults import Fault, FaultyStore
 from cassieq_spark.testing.stores import CountingStore
 from tests.support.builders import BEGUN_AT, make_drafts, make_queue
-from tests.support.faults import Fault, TroubledStore
 
 
 @pytest.fixture
-def store() -> TroubledStore:
-    return TroubledStore(MemoryStore())
+def store() -> FaultyStore:
+    return FaultyStore(MemoryStore())
 
 
 @pytest.fixture
-def queue_id(store: TroubledStore) -> QueueId:
+def queue_id(store: FaultyStore) -> QueueId:
     return make_queue(store).queue_id
 
 
-def test_a_publish_costs_one_lwt_and_one_read(queue_id: QueueId, store: TroubledStore):
+def test_a_publish_costs_one_lwt_and_one_read(queue_id: QueueId, store: FaultyStore):
     counting = CountingStore(store)
 
     publish(counting, queue_id, make_drafts([3] * 100))
@@ -43,7 +43,7 @@ def test_a_publish_costs_one_lwt_and_one_read(queue_id: QueueId, store: Troubled
     assert (counting.cas_count, counting.read_count, counting.serial_read_count) == (1, 1, 0)
 
 
-def test_a_batch_costs_one_read_more(queue_id: QueueId, store: TroubledStore):
+def test_a_batch_costs_one_read_more(queue_id: QueueId, store: FaultyStore):
     counting = CountingStore(store)
 
     publish(counting, queue_id, make_drafts([3]), batch=SinkBatch("s", 0))
@@ -51,14 +51,14 @@ def test_a_batch_costs_one_read_more(queue_id: QueueId, store: TroubledStore):
     assert (counting.cas_count, counting.read_count, counting.serial_read_count) == (1, 2, 0)
 
 
-def test_nothing_to_publish_asks_nothing(queue_id: QueueId, store: TroubledStore):
+def test_nothing_to_publish_asks_nothing(queue_id: QueueId, store: FaultyStore):
     counting = CountingStore(store)
 
     assert publish(counting, queue_id, make_drafts([0, 0])) == Published(None)
     assert (counting.cas_count, counting.read_count) == (0, 0)
 
 
-def test_empty_blocks_get_no_monotons(queue_id: QueueId, store: TroubledStore):
+def test_empty_blocks_get_no_monotons(queue_id: QueueId, store: FaultyStore):
     drafts = make_drafts([0, 2, 0, 3])
 
     assert publish(store, queue_id, drafts).monotons == Range(0, 5)
@@ -69,7 +69,7 @@ def test_empty_blocks_get_no_monotons(queue_id: QueueId, store: TroubledStore):
 
 
 def test_a_replayed_batch_is_published_once_also_with_other_tasks(
-    queue_id: QueueId, store: TroubledStore, caplog: pytest.LogCaptureFixture
+    queue_id: QueueId, store: FaultyStore, caplog: pytest.LogCaptureFixture
 ):
     caplog.set_level(logging.INFO)
     publish(store, queue_id, make_drafts([2, 2]), batch=SinkBatch("s", 5))
@@ -85,7 +85,7 @@ def test_a_replayed_batch_is_published_once_also_with_other_tasks(
 @pytest.mark.parametrize("batch", [None, SinkBatch("s", 0)])
 @pytest.mark.parametrize("fault", Fault)
 def test_a_lost_answer_is_resolved_and_the_write_published_once(
-    queue_id: QueueId, store: TroubledStore, fault: Fault, batch: SinkBatch | None
+    queue_id: QueueId, store: FaultyStore, fault: Fault, batch: SinkBatch | None
 ):
     drafts = make_drafts([2, 3])
     store.fault = fault
@@ -101,7 +101,7 @@ def test_a_lost_answer_is_resolved_and_the_write_published_once(
 
 @pytest.mark.parametrize("after", range(5))
 def test_a_request_that_arrives_late_at_any_moment_is_published_once(
-    queue_id: QueueId, store: TroubledStore, after: int
+    queue_id: QueueId, store: FaultyStore, after: int
 ):
     # I1: arriving between the serial read and the next look at the head, it was published twice.
     store.fault = Fault.REQUEST_LATE
@@ -116,7 +116,7 @@ def test_a_request_that_arrives_late_at_any_moment_is_published_once(
 
 
 def test_another_write_in_place_of_the_lost_one_does_not_count_as_it(
-    queue_id: QueueId, store: TroubledStore
+    queue_id: QueueId, store: FaultyStore
 ):
     store.fault = Fault.REQUEST_LOST
     other = make_drafts([4])
@@ -126,7 +126,7 @@ def test_another_write_in_place_of_the_lost_one_does_not_count_as_it(
 
 
 def test_trimmed_before_the_answer_could_be_resolved_is_an_unknown_outcome(
-    queue_id: QueueId, store: TroubledStore
+    queue_id: QueueId, store: FaultyStore
 ):
     store.fault = Fault.ANSWER_LOST
 
@@ -142,7 +142,7 @@ def test_trimmed_before_the_answer_could_be_resolved_is_an_unknown_outcome(
 
 @pytest.mark.parametrize("error", [NotAppliedError, ConnectError])
 def test_an_error_after_a_lost_answer_does_not_claim_that_nothing_was_applied(
-    queue_id: QueueId, store: TroubledStore, error: type[StoreError]
+    queue_id: QueueId, store: FaultyStore, error: type[StoreError]
 ):
     def fail() -> None:
         raise error("the read timed out")
@@ -154,7 +154,7 @@ def test_an_error_after_a_lost_answer_does_not_claim_that_nothing_was_applied(
         publish(store, queue_id, make_drafts([2]))
 
 
-def test_a_batch_may_be_retried_after_any_error(queue_id: QueueId, store: TroubledStore):
+def test_a_batch_may_be_retried_after_any_error(queue_id: QueueId, store: FaultyStore):
     def fail() -> None:
         raise NotAppliedError("the read timed out")
 
@@ -170,7 +170,7 @@ def test_a_batch_may_be_retried_after_any_error(queue_id: QueueId, store: Troubl
 
 
 def test_a_write_slower_than_the_fence_is_refused_with_advice(
-    queue_id: QueueId, store: TroubledStore
+    queue_id: QueueId, store: FaultyStore
 ):
     drafts = make_drafts([2])
     raise_fence(store, queue_id, read_head(store, queue_id), BEGUN_AT + timedelta(hours=1))
@@ -181,7 +181,7 @@ def test_a_write_slower_than_the_fence_is_refused_with_advice(
 
 
 def test_a_lost_request_behind_the_fence_is_certainly_not_applied(
-    queue_id: QueueId, store: TroubledStore
+    queue_id: QueueId, store: FaultyStore
 ):
     store.fault = Fault.REQUEST_LATE
     head = read_head(store, queue_id)
@@ -196,13 +196,13 @@ def test_a_lost_request_behind_the_fence_is_certainly_not_applied(
     assert read_head(store, queue_id).next == 0
 
 
-def test_a_queue_that_is_not_there_is_said_so(store: TroubledStore):
+def test_a_queue_that_is_not_there_is_said_so(store: FaultyStore):
     with pytest.raises(QueueStateError, match="cassieq queue create"):
         publish(store, QueueId("none@1"), make_drafts([1]))
 
 
 def test_losing_every_race_ends_in_advice(
-    queue_id: QueueId, store: TroubledStore, monkeypatch: pytest.MonkeyPatch
+    queue_id: QueueId, store: FaultyStore, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(publish_module, "pauses", lambda: range(2))
     monkeypatch.setattr(store, "cas", lambda *_: False)

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.lock.turns import TTL, Fault, Process, World
+from cassieq_spark.testing.faults import Fault
+from tests.unit.lock.turns import TTL, Process, World
 
 #: Stops of a process that nobody disturbs, from its start to its end.
 UNDISTURBED = 27
@@ -44,7 +45,7 @@ def test_in_any_order_one_at_a_time_has_the_lock(seed: int):
             check(processes)
 
     _end(processes)
-    _arrive(world)
+    world.arrive()
     world.clock.advance(TTL)
     assert world.newcomer() is not None
 
@@ -159,14 +160,14 @@ def test_a_write_in_doubt_anywhere_lets_nobody_in_twice(step: int, fault: Fault)
     first, second = processes = [Process(world, rounds=2), Process(world)]
     for _ in range(step):
         first.step()
-    first.fault = fault
+    first.lose(fault)
 
     for turn in range(20 * UNDISTURBED):
         processes[turn % 2].step()
         world.clock.advance(timedelta(milliseconds=20))
         check(processes)
         if turn == UNDISTURBED:
-            _arrive(world)
+            world.arrive()
 
     assert (first.ended, second.ended) == (True, True)
     assert len(first.epochs) == 2
@@ -178,9 +179,9 @@ def _disturb(random: Random, world: World, processes: list[Process]) -> None:
         case 0:
             world.clock.advance(random.choice(_PASSES))
         case 1:
-            random.choice(processes).fault = random.choice(list(Fault))
+            random.choice(processes).lose(random.choice(list(Fault)))
         case 2:
-            _arrive(world)
+            world.arrive()
         case 3 if random.randrange(4) == 0:
             processes.remove(killed := random.choice(processes))
             killed.crash()
@@ -188,12 +189,6 @@ def _disturb(random: Random, world: World, processes: list[Process]) -> None:
         case _:
             world.clock.advance(timedelta(milliseconds=random.randrange(50)))
     check(processes)
-
-
-def _arrive(world: World) -> None:
-    for write in world.late:
-        write()
-    world.late.clear()
 
 
 def _end(processes: list[Process]) -> None:

@@ -28,8 +28,8 @@ from cassieq_spark.store.protocol import (
     When,
     partition_of_ledger,
 )
+from cassieq_spark.testing.faults import FaultyStore
 from tests.support.builders import LEASE, make_clocked_store, make_drafts, make_wish
-from tests.support.faults import TroubledStore
 
 BATCH = SinkBatch("app:loader", 7)
 
@@ -47,7 +47,7 @@ class Scene:
 
     def __init__(self) -> None:
         memory, self.clock = make_clocked_store()
-        self.store = TroubledStore(memory)
+        self.store = FaultyStore(memory)
         self.old = create_queue(
             self.store,
             "q",

@@ -13,8 +13,8 @@ from cassieq_spark.queues import (
     purge_queue,
     read_queue,
 )
+from cassieq_spark.testing.faults import Fault
 from cassieq_spark.testing.stores import CountingStore
-from tests.support.faults import Fault
 from tests.unit.queues.scene import Scene
 
 MINUTE = timedelta(minutes=1)

@@ -9,9 +9,9 @@ from cassieq_spark.ledger.read import open_ledger, read_head
 from cassieq_spark.model import QueueId
 from cassieq_spark.queues import create_queue, list_queues, read_queue
 from cassieq_spark.store.memory import MemoryStore
+from cassieq_spark.testing.faults import Fault, FaultyStore
 from cassieq_spark.testing.stores import CountingStore
 from tests.support.builders import make_clocked_store
-from tests.support.faults import Fault, TroubledStore
 
 
 def test_a_queue_is_read_as_it_was_created():
@@ -93,7 +93,7 @@ def test_a_dead_letter_queue_is_made_with_its_queue_and_only_then():
 
 
 def test_a_lost_answer_does_not_make_a_queue_with_another_limit_ours():
-    store = TroubledStore(MemoryStore())
+    store = FaultyStore(MemoryStore())
     create_queue(store, "q", max_deliveries=4)
     store.interrupt(lambda: setattr(store, "fault", Fault.ANSWER_LOST), after=1)
 
@@ -120,7 +120,7 @@ def test_a_creation_broken_off_half_way_can_be_repeated():
 @pytest.mark.parametrize("after", [0, 1])
 @pytest.mark.parametrize("fault", Fault)
 def test_a_lost_answer_is_resolved(fault: Fault, after: int):
-    store = TroubledStore(MemoryStore())
+    store = FaultyStore(MemoryStore())
     store.interrupt(lambda: setattr(store, "fault", fault), after=after)
 
     created = create_queue(store, "q")
@@ -130,7 +130,7 @@ def test_a_lost_answer_is_resolved(fault: Fault, after: int):
 
 
 def test_a_lost_answer_does_not_make_anothers_queue_ours():
-    store = TroubledStore(MemoryStore())
+    store = FaultyStore(MemoryStore())
     create_queue(store, "q", bucket_size=512)
     store.interrupt(lambda: setattr(store, "fault", Fault.ANSWER_LOST), after=1)
 

@@ -20,9 +20,9 @@ from cassieq_spark.queues import (
     purge_queue,
     read_queue,
 )
+from cassieq_spark.testing.faults import Fault
 from cassieq_spark.testing.stores import CountingStore
 from tests.support.builders import make_drafts
-from tests.support.faults import Fault
 from tests.unit.queues.scene import Scene, retire
 
 #: Calls of the store that a deletion of the scene makes, and a few more.

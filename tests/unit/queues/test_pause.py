@@ -12,9 +12,9 @@ from cassieq_spark.queues import (
     purge_queue,
     resume_queue,
 )
+from cassieq_spark.testing.faults import Fault
 from cassieq_spark.testing.stores import CountingStore
 from tests.support.builders import make_wish, monotons_of
-from tests.support.faults import Fault
 from tests.unit.queues.scene import Scene
 
 

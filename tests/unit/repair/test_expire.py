@@ -21,9 +21,9 @@ from cassieq_spark.repair.report import Counts, Report
 from cassieq_spark.repair.scan import DriverScan
 from cassieq_spark.repair.sweep import Step, run_once
 from cassieq_spark.store.protocol import Store, partition_of_delivery
+from cassieq_spark.testing.faults import Fault, FaultyStore
 from cassieq_spark.testing.stores import CountingStore
 from tests.support.builders import LEASE, make_clocked_store, make_drafts, make_group, make_wish
-from tests.support.faults import Fault, TroubledStore
 
 HOUR = timedelta(hours=1)
 RETENTION = 10 * HOUR
@@ -35,7 +35,7 @@ class Scene:
 
     def __init__(self, **settings: Any) -> None:
         self.memory, self.clock = make_clocked_store()
-        self.store = TroubledStore(self.memory)
+        self.store = FaultyStore(self.memory)
         settings = {"lease": LEASE, "retention": RETENTION} | settings
         self.queue = create_queue(self.memory, "q", bucket_size=8, chunk_size=4, **settings)
         self.queue_id = self.queue.queue_id

@@ -14,7 +14,7 @@ from cassieq_spark.repair.guard import Guard
 from cassieq_spark.repair.report import Counts, Outcome
 from cassieq_spark.repair.sweep import Step
 from cassieq_spark.store.protocol import Partition, Store
-from tests.support.faults import Fault, TroubledStore
+from cassieq_spark.testing.faults import Fault, FaultyStore
 from tests.unit.repair.swept_queue import WRITE_TIMEOUT, SweptQueue
 
 COUNTS = (3, 9, 1, 4, 6, 2, 5)
@@ -27,7 +27,7 @@ def make_queue(settled: int) -> SweptQueue:
     return queue
 
 
-class LosingStore(TroubledStore):
+class LosingStore(FaultyStore):
     """Something becomes of the compare-and-set that comes after so many others."""
 
     def __init__(self, store: Store, fault: Fault, after: int) -> None:
@@ -89,7 +89,7 @@ def test_a_group_that_comes_between_two_parts_is_owed_what_is_left():
         if queue.finalised == 12 and len(queue.ledger_blocks()) == 5:
             ensure_group(queue.store, queue.queue_id, "late", starting="earliest")
 
-    totals = queue.sweep(Step.FINALISE, store=TroubledStore(queue.store, register)).totals
+    totals = queue.sweep(Step.FINALISE, store=FaultyStore(queue.store, register)).totals
 
     assert queue.finalised == 12
     assert totals.postponed == 1
@@ -139,7 +139,7 @@ def test_a_sweep_that_another_one_overtakes_takes_nothing_for_lost(
     queue = make_queue(18)
     queue.write(3)
     queue.clock.advance(2 * WRITE_TIMEOUT)
-    store = TroubledStore(queue.store)
+    store = FaultyStore(queue.store)
     store.interrupt(queue.sweep, after=after)
 
     report = queue.sweep(*steps, store=store, thoroughness=Thoroughness(explain=True))

@@ -15,8 +15,8 @@ from cassieq_spark.repair.report import Outcome, Report
 from cassieq_spark.repair.scan import DriverScan, Run
 from cassieq_spark.repair.sweep import Step
 from cassieq_spark.store.protocol import Op, Partition
+from cassieq_spark.testing.faults import FaultyStore
 from cassieq_spark.testing.stores import CountingStore, WrappedStore
-from tests.support.faults import TroubledStore
 from tests.unit.repair.swept_queue import WRITE_TIMEOUT, SweptQueue
 
 TTL = timedelta(seconds=8)
@@ -102,7 +102,7 @@ def _overtake(after: int) -> bool:
     bakery = Bakery(queue.store, "sweep", owner="test", ttl=TTL, clock=StoppedClock(queue))
     held = bakery.enter(timedelta(0))
     assert held is not None
-    troubled = TroubledStore(queue.store)
+    troubled = FaultyStore(queue.store)
     writes = Writes(troubled)
 
     def overtake() -> None:

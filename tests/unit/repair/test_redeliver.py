@@ -25,9 +25,9 @@ from cassieq_spark.repair.report import Counts, Report
 from cassieq_spark.repair.scan import DriverScan
 from cassieq_spark.repair.sweep import Step, run_once
 from cassieq_spark.store.protocol import Store, partition_of_delivery
+from cassieq_spark.testing.faults import Fault
 from cassieq_spark.testing.stores import CountingStore
 from tests.support.builders import LEASE, make_clocked_store, make_wish
-from tests.support.faults import Fault
 from tests.unit.dead_letters.test_burial import Scene as Burial
 
 MOMENT = timedelta(milliseconds=1)

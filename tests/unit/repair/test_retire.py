@@ -26,9 +26,10 @@ from cassieq_spark.repair.scan import DriverScan
 from cassieq_spark.repair.sweep import Step, run_once
 from cassieq_spark.store.protocol import Store, partition_of_ledger
 from cassieq_spark.store.tables import Table
+from cassieq_spark.testing.faults import Fault, FaultyStore
 from cassieq_spark.testing.stores import CountingStore
 from tests.support.builders import make_drafts
-from tests.support.faults import Fault, TroubledStore, make_block_id
+from tests.support.faults import make_block_id
 from tests.unit.dead_letters.test_burial import Scene as Burial
 from tests.unit.repair.swept_queue import SweptQueue, chunks_of
 
@@ -41,7 +42,7 @@ class Scene(SweptQueue):
 
     def __init__(self) -> None:
         super().__init__()
-        self.trouble = TroubledStore(self.store)
+        self.trouble = FaultyStore(self.store)
         self.publish(6, 10)
         self.write(5)
         batch = SinkBatch("app:loader", 7)

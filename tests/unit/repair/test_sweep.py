@@ -17,8 +17,9 @@ from cassieq_spark.repair.audit import Finding, Problem
 from cassieq_spark.repair.scan import DriverScan, Run
 from cassieq_spark.repair.sweep import Step
 from cassieq_spark.store.protocol import Partition, partition_of_ledger
+from cassieq_spark.testing.faults import Fault, FaultyStore
 from cassieq_spark.testing.stores import WrappedStore
-from tests.support.faults import Fault, TroubledStore, make_block_id
+from tests.support.faults import make_block_id
 from tests.unit.repair.swept_queue import (
     WRITE_TIMEOUT,
     SweptQueue,
@@ -112,7 +113,7 @@ def test_a_second_sweep_finds_nothing_to_do(queue: SweptQueue):
 def test_a_group_that_is_registered_while_floors_are_read_stops_finalise(queue: SweptQueue):
     queue.publish(20)
     queue.settle("billing", 20)
-    troubled = TroubledStore(queue.store)
+    troubled = FaultyStore(queue.store)
     troubled.interrupt(lambda: queue.register("late"), after=5)
 
     report = queue.sweep(Step.FINALISE, store=troubled)
@@ -130,7 +131,7 @@ def test_a_waiting_range_that_moves_while_floors_are_read_is_not_lost(
     queue.clock.advance(timedelta(minutes=2))
     queue.consume("billing", 4, ack=False)
     queue.consume("billing", 0)
-    troubled = TroubledStore(queue.store)
+    troubled = FaultyStore(queue.store)
     # From waiting into a slot.
     troubled.interrupt(lambda: queue.consume("billing", 20), after=after)
 
@@ -150,7 +151,7 @@ def test_a_queue_without_its_ledger_ends_the_sweep(queue: SweptQueue):
 def test_a_lost_answer_postpones_the_rest_to_the_next_run(queue: SweptQueue, fault: Fault):
     queue.publish(6, 10)
     queue.settle("billing", 6)
-    troubled = TroubledStore(queue.store)
+    troubled = FaultyStore(queue.store)
     troubled.fault = fault
 
     assert queue.sweep(Step.FINALISE, store=troubled).totals.postponed == 1
@@ -328,7 +329,7 @@ def test_what_others_do_during_the_scan_is_no_loss(
 @pytest.mark.parametrize("after", range(5))
 def test_what_goes_while_a_suspicion_is_looked_at_is_no_loss(queue: SweptQueue, after: int):
     queue.publish(6, 10)
-    troubled = TroubledStore(queue.store)
+    troubled = FaultyStore(queue.store)
 
     def scan(_: Mapping[QueueId, int]) -> Iterable[Run]:
         # Sees nothing, so that all is suspicious.

@@ -10,6 +10,7 @@ import pytest
 from cassieq_spark.delivery.lease import Delivery
 from cassieq_spark.errors import NotAppliedError
 from cassieq_spark.source.heartbeat import EXTENSION_FAILED, LEASE_LOST, Heartbeat
+from cassieq_spark.testing.faults import FaultyStore
 from tests.support.builders import (
     LEASE,
     make_clocked_store,
@@ -17,7 +18,7 @@ from tests.support.builders import (
     make_queue,
     make_wish,
 )
-from tests.support.faults import FakeClock, TroubledStore
+from tests.support.faults import FakeClock
 
 THIRD = LEASE / 3
 
@@ -52,7 +53,7 @@ class Scene:
 
     def __init__(self) -> None:
         memory, self.clock = make_clocked_store()
-        self.store = TroubledStore(memory)
+        self.store = FaultyStore(memory)
         self.delivery: Delivery = make_group(self.store, make_queue(self.store, [10]).queue_id)
         self.lease = self.delivery.ack_and_lease(make_wish(stop=10)).lease
         self.heartbeat = Heartbeat(self.delivery, LEASE)

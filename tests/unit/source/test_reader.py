@@ -17,9 +17,10 @@ from cassieq_spark.source.heartbeat import LEASE_LOST
 from cassieq_spark.source.offsets import initial_offset
 from cassieq_spark.source.reader import LEFT_OUT, RELEASE_FAILED, RELEASED, Reader
 from cassieq_spark.stats import GroupStats, queue_stats
+from cassieq_spark.testing.faults import FaultyStore
 from cassieq_spark.testing.stores import CountingStore
 from tests.support.builders import LEASE, make_clocked_store, make_drafts, make_queue
-from tests.support.faults import FakeClock, TroubledStore
+from tests.support.faults import FakeClock
 
 FIRST = initial_offset("q", "g")
 MOMENT = timedelta(milliseconds=1)
@@ -30,7 +31,7 @@ class Scene:
 
     def __init__(self) -> None:
         memory, self.clock = make_clocked_store()
-        self.trouble = TroubledStore(memory)
+        self.trouble = FaultyStore(memory)
         self.store = CountingStore(self.trouble)
         self.queue: QueueDefinition = make_queue(self.store, [13, 7])
         self.readers: list[Reader] = []

@@ -1,0 +1,36 @@
+"""Histories on a node whose answers are lost at times; `make linearizability` pauses it, too."""
+
+from __future__ import annotations
+
+import random
+import time
+
+from cassieq_spark.store import open_store
+from cassieq_spark.store.connection import ConnectionOptions
+from cassieq_spark.store.tables import Table
+from tests.linearizability.gather import gather
+from tests.support.proxy import Proxy
+from tests.support.recorded import find_violations
+
+THREADS = 5
+CALLS = 20
+
+
+def test_histories_have_an_order_also_when_answers_are_lost(
+    through_proxy: ConnectionOptions, proxy: Proxy
+):
+    store, chosen = open_store(through_proxy), random.Random(1)
+
+    def lose_answers() -> None:
+        time.sleep(chosen.uniform(0.05, 0.3))
+        proxy.lose_answers()
+        time.sleep(0.5)
+        proxy.restore()
+
+    recorded = gather(store, threads=THREADS, calls=CALLS, seed=1, meanwhile=lose_answers)
+    store.close()
+
+    histories = recorded.histories
+    assert find_violations(histories) == {}
+    assert {each.table for each in histories} == {Table.LEDGER, Table.DELIVERY}
+    assert any(call.is_pending for history in histories.values() for call in history)

@@ -1,0 +1,114 @@
+"""Scenes of those who publish, also while their queue ends."""
+
+from __future__ import annotations
+
+from cassieq_spark.delivery.groups import ensure_group
+from cassieq_spark.delivery.lease import Delivery
+from cassieq_spark.ledger.publish import publish
+from cassieq_spark.ledger.read import read_blocks, read_head
+from cassieq_spark.ledger.state import check_open
+from cassieq_spark.model import QueueId, SinkBatch
+from cassieq_spark.queues import create_queue, delete_queue, purge_queue, read_queue, read_record
+from cassieq_spark.store.protocol import Store
+from tests.property.interleavings.scene import (
+    BATCH,
+    LEASE,
+    QueueScene,
+    Scene,
+    surviving,
+)
+from tests.property.machine.lifecycle import LifecycleModel
+from tests.property.machine.operators import MakeGroup
+from tests.property.machine.producers import PublishLate, WriteOnly
+from tests.property.machine.readers import Lease
+from tests.support.builders import make_clocked_store, make_drafts, make_wish
+
+
+class PublishAgainstPublish(QueueScene):
+    """Two writes without a sink, and a reader."""
+
+    def begin(self) -> None:
+        self.operators.make_group(MakeGroup("one", "earliest"))
+        for name, counts in (("a", [2]), ("b", [1, 2])):
+            producers = self.producers_as(name)
+            producers.write_only(WriteOnly(counts, [None]))
+            self.stage.let(name, lambda each=producers: each.publish_late(PublishLate(None)))
+        readers = self.readers_as("c")
+        self.stage.let("c", lambda: readers.lease(Lease(0)))
+
+
+class OneBatchTwice(QueueScene):
+    """Two drivers publish the same batch of a sink, a third one the next."""
+
+    def begin(self) -> None:
+        self.operators.make_group(MakeGroup("one", "earliest"))
+        for name, batch in (("a", BATCH), ("b", BATCH), ("c", SinkBatch("left", 1))):
+            producers = self.producers_as(name)
+            producers.write_only(WriteOnly([2], [None]))
+            self.stage.let(
+                name, lambda each=producers, its=batch: each.publish_late(PublishLate(its))
+            )
+
+
+class PurgeAgainstPublish(Scene):
+    """A queue is purged under a writer and a reader: whatever goes in goes where it was meant to.
+
+    I10, and: no version is used once somebody was told that it is over.
+    """
+
+    writes = 3
+
+    def __init__(self) -> None:
+        self.memory, clock = make_clocked_store()
+        super().__init__(clock)
+        self.model = LifecycleModel(self.memory)
+
+    def begin(self) -> None:
+        setting_up = self.stage.process("-").store_around(self.memory, self.model.watch)
+        queue = create_queue(setting_up, "q", bucket_size=8, chunk_size=4, lease=LEASE)
+        ensure_group(setting_up, queue.queue_id, "one", starting="earliest")
+        ops, writer, reader = (
+            self.stage.process(name).store_around(self.memory, self.model.watch) for name in "abc"
+        )
+        self.drafts = make_drafts([2], self.clock.now)
+        self.model.intended[self.drafts[0].block] = queue.queue_id
+        self.told: list[bool] = []
+
+        def write() -> None:
+            monotons = publish(writer, queue.queue_id, self.drafts, batch=BATCH).monotons
+            self.told.append(monotons is not None)
+
+        def lease() -> None:
+            head = read_head(reader, queue.queue_id)
+            check_open(queue.queue_id, head)
+            wish = make_wish(stop=head.offered_stop, length=LEASE)
+            Delivery(reader, queue.queue_id, "one").ack_and_lease(wish)
+
+        self.stage.let("a", surviving(lambda: self.bring_to_an_end(ops)))
+        self.stage.let("b", surviving(write))
+        self.stage.let("c", surviving(lease))
+
+    def check(self) -> None:
+        for block in read_blocks(self.memory, QueueId("q@2")):
+            assert block.block not in self.model.intended, "landed in another version"
+
+    def bring_to_an_end(self, store: Store) -> None:
+        purge_queue(store, "q", force=True)
+
+    def end(self) -> None:
+        # Whatever broke off, the next one of the kind finishes.
+        self.bring_to_an_end(self.stage.process("-").store_around(self.memory, self.model.watch))
+        record = read_record(self.memory, "q")
+        assert record is not None
+        assert read_queue(self.memory, "q") == record.definition
+        assert not read_blocks(self.memory, record.definition.queue_id)
+        for told in self.told:
+            assert told == (self.drafts[0].block in self.model.published)
+
+
+class DeletionAgainstPublish(PurgeAgainstPublish):
+    """The same with a queue that is deleted, and made anew."""
+
+    def bring_to_an_end(self, store: Store) -> None:
+        delete_queue(store, "q", force=True)
+        create_queue(store, "q", bucket_size=8, chunk_size=4, lease=LEASE)

@@ -1,0 +1,110 @@
+"""Scenes of sweeps, and of groups that come, go and move."""
+
+from __future__ import annotations
+
+from cassieq_spark.repair.sweep import Step
+from tests.property.interleavings.scene import (
+    BATCH,
+    FINALISE,
+    LEASE,
+    MOMENT,
+    NOTHING,
+    QueueScene,
+)
+from tests.property.machine.operators import MakeGroup, Operators, Remove, Seek, Sweep
+from tests.property.machine.producers import PublishLate, WriteOnly
+from tests.property.machine.readers import CatchUp, Lease
+
+
+class FinaliseAgainstRegistration(QueueScene):
+    """A sweep has something to let go of, and a group comes that is owed all of it."""
+
+    writes = 2
+
+    def begin(self) -> None:
+        self.operators.make_group(MakeGroup("one", "earliest"))
+        self.publish(3, 5)
+        self.readers.catch_up(CatchUp("one"))
+        sweeper, newcomer = Operators(self.view("a")), Operators(self.view("b"))
+        self.stage.let("a", lambda: sweeper.sweep(FINALISE))
+        self.stage.let("b", lambda: newcomer.make_group(MakeGroup("two", "earliest")))
+
+
+class FinaliseAgainstSeek(QueueScene):
+    """A group is moved back to where a sweep is about to delete."""
+
+    writes = 3
+
+    def begin(self) -> None:
+        self.operators.make_group(MakeGroup("one", "earliest"))
+        self.publish(3, 5)
+        self.readers.catch_up(CatchUp("one"))
+        sweeper, mover = Operators(self.view("a")), Operators(self.view("b"))
+        self.stage.let("a", lambda: sweeper.sweep(FINALISE))
+        self.stage.let("b", lambda: mover.seek(Seek("one", "earliest", force=False)))
+
+
+class FinaliseAgainstFinalise(QueueScene):
+    """Two sweeps at once, and a reader that goes on."""
+
+    writes = 2
+
+    def begin(self) -> None:
+        self.operators.make_group(MakeGroup("one", "earliest"))
+        self.publish(3, 6)
+        reader = self.readers_as("c")
+        reader.lease(Lease(0, 5))
+        reader.lease(Lease(0))
+        for name in "ab":
+            sweeper = Operators(self.view(name))
+            self.stage.let(name, lambda each=sweeper: each.sweep(FINALISE))
+        self.stage.let("c", lambda: reader.lease(Lease(0)))
+
+
+class SweepAgainstSlowPublish(QueueScene):
+    """A write takes longer than the sweep allows."""
+
+    writes = 2
+    write_timeout = NOTHING
+
+    def begin(self) -> None:
+        self.operators.make_group(MakeGroup("one", "earliest"))
+        self.publish(2)
+        slow, sweeper = self.producers_as("b"), Operators(self.view("a"))
+        slow.write_only(WriteOnly([3], [None]))
+        sweep = Sweep((Step.FENCE, Step.CLEAN), ("q",), write_timeout=self.write_timeout)
+        self.stage.let("a", lambda: sweeper.sweep(sweep))
+        self.stage.let("b", lambda: slow.publish_late(PublishLate(BATCH)))
+        self.stage.let_pass(MOMENT)
+
+
+class PatientSweepAgainstPublish(SweepAgainstSlowPublish):
+    """A write is still within the time that the sweep allows: it must go in."""
+
+    write_timeout = LEASE
+
+
+class SeekAgainstLease(QueueScene):
+    """A group is moved while a reader acks and leases."""
+
+    writes = 3
+
+    def begin(self) -> None:
+        self.publish(3, 3)
+        reader, mover = self.readers_as("b"), Operators(self.view("a"))
+        reader.lease(Lease(0, 2))
+        self.stage.let("a", lambda: mover.seek(Seek("one", "earliest", force=True)))
+        self.stage.let("b", lambda: reader.lease(Lease(0, 2)))
+
+
+class RemovalAgainstLease(QueueScene):
+    """A group is removed while a reader acks and leases."""
+
+    writes = 2
+
+    def begin(self) -> None:
+        self.publish(3)
+        reader, remover = self.readers_as("b"), Operators(self.view("a"))
+        reader.lease(Lease(0, 2))
+        self.stage.let("a", lambda: remover.remove(Remove("one", force=True)))
+        self.stage.let("b", lambda: reader.lease(Lease(0, 2)))

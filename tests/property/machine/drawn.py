@@ -1,0 +1,146 @@
+"""What may happen: the actions of the machine, and the troubles that come over them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from hypothesis import strategies as st
+
+from cassieq_spark.model import SinkBatch
+from cassieq_spark.repair.sweep import Step
+from cassieq_spark.testing.faults import Fault
+from tests.property.machine.operators import MakeGroup, Remove, Seek, Sweep
+from tests.property.machine.producers import Publish, PublishLate, WriteOnly
+from tests.property.machine.readers import (
+    CatchUp,
+    Forget,
+    GiveBack,
+    HoldOn,
+    Lease,
+    Replay,
+    Settle,
+)
+from tests.property.machine.terms import Terms
+from tests.property.machine.world import Trouble
+
+LEASE = timedelta(seconds=3)
+SECOND = timedelta(seconds=1)
+MOMENT = timedelta(milliseconds=1)
+NOTHING = timedelta(0)
+LONG = timedelta(minutes=2)
+GROUPS = ("one", "one", "one", "two")
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """Time passes."""
+
+    by: timedelta
+
+
+class Arrive:
+    """The oldest request that is late arrives."""
+
+
+TERMS = st.builds(
+    Terms,
+    lease=st.just(LEASE),
+    max_deliveries=st.sampled_from([0, 1, 2, 3, 4, 5]),
+    strict=st.sampled_from([False, False, True]),
+    max_in_flight=st.sampled_from([None, None, 2, 6]),
+    backoff=st.sampled_from([NOTHING, NOTHING, SECOND]),
+)
+
+PAUSES = st.sampled_from([NOTHING, NOTHING, MOMENT, SECOND, LEASE, LEASE + MOMENT, LONG])
+READERS = st.integers(0, len(GROUPS) - 1)
+NAMES = st.sampled_from(["one", "two", "three"])
+POSITIONS = st.sampled_from(["earliest", "latest"]) | st.integers(0, 40)
+LIMITS = st.none() | st.integers(1, 7)
+COUNTS = st.lists(st.integers(1, 6), min_size=1, max_size=3)
+TIMES = st.sampled_from([-SECOND, NOTHING, MOMENT, SECOND, 2 * LEASE])
+DELAYS = st.lists(
+    st.none()
+    | st.tuples(st.just("at"), TIMES)
+    | st.tuples(st.just("after"), TIMES.filter(lambda by: by >= NOTHING)),
+    min_size=1,
+    max_size=3,
+)
+BATCHES = st.none() | st.builds(SinkBatch, st.sampled_from(["left", "right"]), st.integers(0, 3))
+FATES = st.sampled_from(
+    [
+        None,
+        ("ack", None),
+        ("ack and release", NOTHING),
+        ("reject", "bad"),
+        ("reject", "worse"),
+        ("release", NOTHING),
+        ("release", SECOND),
+        ("release", 2 * LEASE),
+        ("extend", NOTHING),
+        ("extend", SECOND),
+        ("extend", 2 * LEASE),
+    ]
+)
+STEPS = st.sampled_from(
+    [(Step.FINALISE,), (Step.FINALISE,), (Step.FINALISE, Step.FENCE), tuple(Step)]
+)
+
+PUBLISH = st.builds(Publish, COUNTS, DELAYS, BATCHES)
+WRITE_ONLY = st.builds(WriteOnly, COUNTS, DELAYS)
+PUBLISH_LATE = st.builds(PublishLate, BATCHES)
+TAKE = st.builds(Lease, READERS, LIMITS, prefer_fresh=st.booleans())
+LEASE_WITH_TERMS = st.builds(
+    Lease,
+    READERS,
+    LIMITS,
+    prefer_fresh=st.booleans(),
+    least=st.sampled_from([0, 0, 5]),
+    max_bytes=st.sampled_from([None, None, 1, 1000]),
+    skip_older=st.sampled_from([None, None, None, SECOND]),
+    paused=st.sampled_from([False, False, False, True]),
+    dead_queue_is_gone=st.sampled_from([False, False, False, True]),
+)
+REPLAY = st.builds(Replay, READERS, LIMITS)
+HOLD_ON = st.builds(HoldOn, READERS)
+GIVE_BACK = st.builds(GiveBack, READERS)
+FORGET = st.builds(Forget, READERS)
+SETTLE = st.builds(
+    Settle, READERS, st.sampled_from([0, 0, 0, 1, 2]), st.lists(FATES, min_size=1, max_size=4)
+)
+MAKE_GROUP = st.builds(MakeGroup, NAMES, POSITIONS)
+SEEK = st.builds(Seek, NAMES, POSITIONS, force=st.booleans())
+REMOVE = st.builds(Remove, NAMES, force=st.booleans())
+SWEEP = st.builds(Sweep, STEPS, queues=st.sampled_from([("q",), ("q",), ()]))
+CATCH_UP = st.builds(CatchUp, NAMES)
+PASS = st.builds(Pass, st.sampled_from([MOMENT, SECOND, LEASE + MOMENT]))
+
+
+FAULTS = st.none() | st.sampled_from(Fault)
+READS = st.one_of(TAKE, TAKE, TAKE, SETTLE, SETTLE, REPLAY, HOLD_ON, GIVE_BACK)
+CHANGES = st.one_of(MAKE_GROUP, SEEK, SEEK, REMOVE)
+#: What comes over readers and publishers, over changes of groups, and over sweeps.
+TROUBLES = st.none() | st.builds(
+    Trouble,
+    fault=FAULTS,
+    after=st.integers(0, 10),
+    meanwhile=st.one_of(st.none(), READS, READS, PUBLISH, CHANGES, SWEEP, st.just(Arrive()), PASS),
+)
+GROUP_TROUBLES = st.none() | st.builds(
+    Trouble,
+    fault=FAULTS,
+    after=st.integers(0, 14),
+    meanwhile=st.one_of(st.none(), SWEEP, SWEEP, READS, PUBLISH, CHANGES, st.just(Arrive()), PASS),
+)
+SWEEP_TROUBLES = st.none() | st.builds(
+    Trouble,
+    fault=FAULTS,
+    after=st.integers(0, 14),
+    meanwhile=st.one_of(st.none(), CHANGES, CHANGES, READS, CATCH_UP, PUBLISH, SWEEP, PASS),
+)
+
+
+#: How many calls of the store come before the compare-and-set of a lease, or of a settlement.
+JUST_BEFORE = st.sampled_from([5, 5, 4, 7])
+BACK = st.builds(Seek, NAMES, st.just("earliest") | st.integers(0, 20), force=st.just(value=True))
+MADE = st.builds(MakeGroup, NAMES, st.just("earliest"))

@@ -1,0 +1,63 @@
+"""Several at once on one store, in every order with few preemptions, and in any other order.
+
+Each process stops before every call of the store and goes on when it is told to. Meanwhile time
+passes, a compare-and-set is lost or late, or a process is killed. What has to hold is checked at
+every compare-and-set, after every turn and at the end; see `interleavings.scenes`.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from tests.property.interleavings.perform import (
+    perform,
+    perform_as_written,
+    perform_in_every_order,
+    troubles_of,
+)
+from tests.property.interleavings.scenes import SCENES
+from tests.property.interleavings.schedule import written
+
+IS_NIGHTLY = settings.get_current_profile_name() == "nightly"
+#: Those who act, and events; whoever is not there is passed over.
+ACTORS = st.sampled_from("aabbcctnk")
+TURNS = st.lists(st.builds("{}{}".format, ACTORS, st.integers(1, 12)), max_size=12).map(" ".join)
+PLAYED = [(scene, trouble) for scene in SCENES for trouble in ("", *map(str, troubles_of(scene)))]
+
+
+@pytest.mark.timeout(timedelta(hours=1).total_seconds())
+@pytest.mark.parametrize("scene", SCENES)
+def test_in_every_order_with_few_preemptions_every_invariant_holds(scene: str):
+    orders = perform_in_every_order(scene, None, SCENES[scene].preemptions + IS_NIGHTLY)
+
+    assert orders > 1
+
+
+@pytest.mark.timeout(timedelta(hours=1).total_seconds())
+@pytest.mark.parametrize("scene", SCENES)
+def test_whoever_is_killed_wherever_every_invariant_holds(scene: str):
+    for trouble in troubles_of(scene):
+        if trouble.fault is None or IS_NIGHTLY:
+            assert perform_in_every_order(scene, trouble, preemptions=0) > 1
+
+
+@given(played=st.sampled_from(PLAYED), turns=TURNS)
+@example(played=("lease against lease", "a ANSWER_LOST 0"), turns="a6 b9 a9")
+def test_in_any_order_and_in_any_trouble_every_invariant_holds(
+    played: tuple[str, str], turns: str
+):
+    perform_as_written(*played, turns)
+
+
+@pytest.mark.parametrize("scene", SCENES)
+def test_an_order_that_is_repeated_is_the_same_again(scene: str):
+    first = perform(scene, None, "abacabbca")
+
+    again = perform(scene, None, [choice.chosen for choice in first])
+
+    assert written(each.chosen for each in again) == written(each.chosen for each in first)
+    assert again == first

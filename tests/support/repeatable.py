@@ -1,0 +1,21 @@
+"""Runs that are the same each time: whatever is counted, drawn or asked of a clock is told."""
+
+from __future__ import annotations
+
+from itertools import count
+
+import pytest
+
+from cassieq_spark import blocks
+from cassieq_spark.store import race
+from tests.support import faults
+from tests.support.faults import FakeClock, make_block_id
+
+
+def repeatable(clock: FakeClock) -> pytest.MonkeyPatch:
+    """Let blocks have the same ids in every run, begun by this clock; and let nobody pause."""
+    patch = pytest.MonkeyPatch()
+    patch.setattr(faults, "_numbers", count(1))
+    patch.setattr(blocks, "new_block_id", lambda: make_block_id(clock.now))
+    patch.setattr(race, "_LONGEST_PAUSE", 0.0)
+    return patch
