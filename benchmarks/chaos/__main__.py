@@ -12,15 +12,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import random
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -31,17 +31,15 @@ from benchmarks.chaos.checker import judge
 from benchmarks.chaos.records import row_of
 from benchmarks.chaos.schedule import Fault, kinds, plan
 from benchmarks.chaos.stage import DEAD, QUEUE, ROWS_PER_BATCH, Scene, stage, sweep_command
-from benchmarks.chaos.supervision import supervise
+from benchmarks.chaos.supervision import supervise, wait_until
 from cassieq_spark import Client
 from cassieq_spark.errors import SetupError, StoreError
 from cassieq_spark.queues import read_queue
 from cassieq_spark.stats import queue_stats
 
-_LOOK_SECONDS = 0.5
 _TELL_SECONDS = 60.0
-_START_SECONDS = 180.0
+_START_SECONDS = 300.0
 _DRAIN_SECONDS = 600.0
-_STOP_SECONDS = 120.0
 _MOST_LETTERS = 1_000_000
 _INTERRUPTED = 130
 
@@ -126,7 +124,9 @@ def strike_all(scene: Scene, faults: Sequence[Fault]) -> None:
     """Carry out the schedule; return when its last fault has begun."""
     began = told = time.monotonic()
     to_come = list(faults)
-    while to_come:
+
+    def all_have_begun() -> bool:
+        nonlocal told
         now = time.monotonic()
         while to_come and now - began >= to_come[0].at.total_seconds():
             scene.striker.strike(to_come.pop(0))
@@ -134,7 +134,9 @@ def strike_all(scene: Scene, faults: Sequence[Fault]) -> None:
         if now - told >= _TELL_SECONDS:
             told = now
             scene.tell(f"{sum(each.count_stored() for each in scene.stored_by):,} stored")
-        _pause()
+        return not to_come
+
+    wait_until(all_have_begun, math.inf)
 
 
 def drain(scene: Scene) -> bool:
@@ -171,20 +173,6 @@ def audit(scene: Scene) -> bool:
     with (scene.folder / "audit.log").open("wb") as log:
         swept = subprocess.run(command, stdout=log, stderr=log, check=False)  # noqa: S603 (ours)
     return swept.returncode == 0
-
-
-def wait_until(condition: Callable[[], bool], seconds: float) -> bool:
-    """Look again and again; False if it does not come true in time."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        _pause()
-    return True
-
-
-def _pause() -> None:
-    threading.Event().wait(_LOOK_SECONDS)
 
 
 if __name__ == "__main__":

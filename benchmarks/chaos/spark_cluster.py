@@ -131,7 +131,6 @@ def submit(  # noqa: PLR0913 (each is a choice of its own, by name)
         "spark.executor.cores": "1",
         "spark.executor.extraJavaOptions": _JAVA,
         "spark.local.dir": str(scratch),
-        "spark.pyspark.python": str(python),
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.ui.enabled": "false",
@@ -140,7 +139,8 @@ def submit(  # noqa: PLR0913 (each is a choice of its own, by name)
     scratch.mkdir(parents=True, exist_ok=True)
     given = [f"--conf={name}={value}" for name, value in settings.items()]
     command = [
-        *_clean_environment(PYTHONPATH=str(ROOT)),
+        # Not spark.pyspark.python: data sources are run by what the driver's environment says.
+        *_clean_environment(PYTHONPATH=str(ROOT), PYSPARK_PYTHON=str(python)),
         str(spark_home() / "bin" / "spark-submit"),
         *("--master", cluster.url, "--name", folder.name),
         *("--properties-file", str(ROOT / "conf" / "spark-defaults.conf")),

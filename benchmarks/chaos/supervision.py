@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import threading
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from jobs.demo_processes import Child
+
+_LOOK_SECONDS = 0.5
 
 
 @dataclass
@@ -38,7 +42,8 @@ class Application:
         return self.child is not None and self.child.exit_code() == 0
 
     def start(self) -> None:
-        """Start it."""
+        """Start it; nothing of an earlier start is left then."""
+        self.kill()
         self.starts += 1
         self.child = Child(self.name, self.command, log=self.log)
 
@@ -64,3 +69,13 @@ def supervise(applications: Iterable[Application], *, for_ever: bool) -> bool:
             each.start()
         runs = runs or each.is_running
     return runs
+
+
+def wait_until(condition: Callable[[], bool], seconds: float) -> bool:
+    """Look again and again; False if it does not come true in time."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        threading.Event().wait(_LOOK_SECONDS)
+    return True
