@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from pathlib import Path
 
 import psutil
 
@@ -127,13 +128,13 @@ def _groups(applications: Iterable[Application]) -> Iterator[Group]:
 
 
 def _javas(groups: Iterable[Group]) -> Iterator[psutil.Process]:
-    return (process for group in groups for process in group if process.name() == "java")
+    return (process for group in groups for process in group if "java" in _words(process)[:1])
 
 
 def _executors(workers: Iterable[Child]) -> Iterator[psutil.Process]:
     for worker in workers:
         for process in psutil.Process(worker.pid).children(recursive=True):
-            if process.name() == "java" and any(_EXECUTOR in word for word in process.cmdline()):
+            if any(word.endswith(_EXECUTOR) for word in _words(process)):
                 yield process
 
 
@@ -141,11 +142,19 @@ def _pythons(javas: Iterable[psutil.Process]) -> Iterator[Group]:
     """The processes in which these run Python: children of a daemon, or of their own."""
     for java in javas:
         for python in java.children():
-            module = next((word for word in python.cmdline() if word.startswith(_MODULE)), None)
+            module = next((word for word in _words(python) if word.startswith(_MODULE)), None)
             if module == _DAEMON:
                 yield from ([worker] for worker in python.children())
             elif module is not None:
                 yield [python]
+
+
+def _words(process: psutil.Process) -> list[str]:
+    """Its command, first without the folder; empty if it has ended, reaped or not."""
+    with suppress(psutil.NoSuchProcess):
+        program, *arguments = process.cmdline() or [""]
+        return [Path(program).name, *arguments]
+    return []
 
 
 def _send(group: Group, number: signal.Signals) -> None:

@@ -95,3 +95,34 @@ def test_what_has_failed_is_started_again_in_any_case(application):
 
     assert supervise([program], for_ever=False)
     assert program.starts == 2
+
+
+#: A Java that has started Python as Spark does: with a daemon, and once without; and that has a
+#: child that it does not know of, and so never reaps, as `spark-class` leaves one.
+LIKE_SPARK = """
+import os, signal, subprocess, sys, time
+nap = "import time; time.sleep(600)"
+daemon = "import os, time; os.fork(); time.sleep(600)"
+if os.fork() == 0:
+    os._exit(0)
+for command in ([daemon, "pyspark.daemon"], [nap, "pyspark.sql.runner"], [nap, "program.py"]):
+    subprocess.Popen([sys.executable, "-I", "-c", *command])
+signal.pause()
+"""
+
+
+def test_python_beside_a_driver_is_found_whatever_else_there_is(tmp_path: Path):
+    java = tmp_path / "java"
+    java.symlink_to(sys.executable)
+    driver = Application("a", [str(java), "-I", "-c", LIKE_SPARK], log=tmp_path / "a.log")
+    struck = Striker(Cluster(nodes=3), [driver], [], [], lambda _: None)
+    supervise([driver], for_ever=False)
+    try:
+        for which in range(2):
+            struck.strike(Fault(timedelta(0), Victim.READER, which, None))
+            struck.wait()
+
+        assert struck.struck == {"reader_killed": 2}
+        assert driver.is_running
+    finally:
+        driver.kill()
