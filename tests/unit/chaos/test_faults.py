@@ -68,7 +68,7 @@ def test_what_is_stopped_stands_still_and_goes_on(application):
     process = process_of(sweep)
     striker = striker_of(sweep)
 
-    striker.strike(fault(timedelta(seconds=2)))
+    striker.strike(fault(timedelta(seconds=1)))
 
     assert wait_until(lambda: process.status() == psutil.STATUS_STOPPED, SECONDS)
     striker.wait()
