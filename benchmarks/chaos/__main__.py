@@ -50,6 +50,8 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=10, help="of faults; %(default)s")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
     given = parser.parse_args()
+    if given.minutes <= 0:
+        parser.error(f"--minutes must be more than 0, not {given.minutes}")
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)
     console = Console(stderr=True, highlight=False)

@@ -12,7 +12,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from benchmarks.chaos.records import Notebook
 
-_LOOK_SECONDS = 0.5
+_LOOK_SECONDS = 1
 
 
 def arguments(about: str | None) -> argparse.ArgumentParser:
@@ -41,6 +41,6 @@ def begin(notebook: Notebook) -> SparkSession:
 def go_on(spark: SparkSession, query: StreamingQuery, notebook: Notebook) -> None:
     """Let the query run until the program is asked to end, or the query fails."""
     while not notebook.is_over:
-        query.awaitTermination(_LOOK_SECONDS)  # type: ignore[arg-type]
+        query.awaitTermination(_LOOK_SECONDS)
     query.stop()
     spark.stop()
