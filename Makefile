@@ -128,6 +128,11 @@ competing: bench-tools ## Three queries share 1,000,000 messages, and are killed
 soak: bench-tools ## Everybody at once for 10 minutes, and all dies now and then: is anything off?
 	$(PYTHON) -m benchmarks.soak $(SOAK_ARGS)
 
+.PHONY: chaos
+chaos: bench-tools ## Three nodes, a Spark cluster, 10 minutes of kills and pauses: is a message lost?
+	$(PYTHON) -m pip install --quiet --constraint constraints.txt --group chaos
+	$(PYTHON) -m benchmarks.chaos $(CHAOS_ARGS)
+
 ##@ Running
 
 .PHONY: demo

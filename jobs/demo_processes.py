@@ -54,6 +54,11 @@ class Child:
     ) -> None:
         self.kill()
 
+    @property
+    def pid(self) -> int:
+        """Return the process id of its keeper, the program's parent."""
+        return self._keeper.pid
+
     def exit_code(self) -> int | None:
         """Return how it ended, or None while it runs."""
         return self._keeper.poll()

@@ -1,0 +1,181 @@
+"""Three nodes and a Spark cluster, on which everybody is killed or stopped now and then.
+
+Two producers publish numbered messages, two consumers share them, two sweeps clean up after them;
+each with a wall clock of its own. A schedule, drawn from a seed, kills and stops drivers, the
+Python processes beside them, executors, the Python processes of those, sweeps, and one Cassandra
+node at a time. Who was killed is started again. In the end all is drained, and every message is
+looked for in what the consumers have stored. The last line is a report as JSON; exit code 1 if
+anything is off.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+
+from rich.console import Console
+
+from benchmarks.chaos.checker import judge
+from benchmarks.chaos.records import row_of
+from benchmarks.chaos.schedule import Fault, kinds, plan
+from benchmarks.chaos.stage import DEAD, QUEUE, ROWS_PER_BATCH, Scene, stage, sweep_command
+from benchmarks.chaos.supervision import supervise, wait_until
+from cassieq_spark import Client
+from cassieq_spark.errors import SetupError, StoreError
+from cassieq_spark.queues import read_queue
+from cassieq_spark.stats import queue_stats
+
+_TELL_SECONDS = 60.0
+_START_SECONDS = 300.0
+_DRAIN_SECONDS = 600.0
+_MOST_LETTERS = 1_000_000
+_INTERRUPTED = 130
+
+
+def main() -> int:
+    """Run it on clusters of its own."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=10, help="of faults; %(default)s")
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
+    given = parser.parse_args()
+    if given.minutes <= 0:
+        parser.error(f"--minutes must be more than 0, not {given.minutes}")
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)
+    console = Console(stderr=True, highlight=False)
+    faults = plan(given.seed, timedelta(minutes=given.minutes))
+    console.print(f"seed {given.seed}, {len(faults)} faults:")
+    for fault in faults:
+        console.print(f"  {fault}")
+    folder = Path(tempfile.mkdtemp(prefix="cassieq-chaos-"))
+    report: dict[str, object] = {}
+    try:
+        with stage(folder, given.seed, console) as scene:
+            report = play(scene, faults)
+    except KeyboardInterrupt:
+        console.print("stopped")
+        shutil.rmtree(folder, ignore_errors=True)
+        return _INTERRUPTED
+    report |= {"minutes": given.minutes, "seed": given.seed}
+    if report["fine"]:
+        shutil.rmtree(folder, ignore_errors=True)
+    else:
+        console.print(f"logs and results are kept in {folder}")
+    print(json.dumps(report))
+    return 0 if report["fine"] else 1
+
+
+def play(scene: Scene, faults: Sequence[Fault]) -> dict[str, object]:
+    """Let everybody work, strike them, let them finish; then judge."""
+    began = time.monotonic()
+    begin(scene)
+    scene.tell("everybody works")
+    strike_all(scene, faults)
+    scene.striker.wait()
+    scene.tell("no more faults; draining")
+    drained = drain(scene)
+    verdict = judge(
+        [each.sent(ROWS_PER_BATCH) for each in scene.sent_by],
+        [result for each in scene.stored_by for result in each.results()],
+        [
+            row_of(letter.key, letter.value, 1)
+            for letter in Client.from_store(scene.store).peek(DEAD, max=_MOST_LETTERS)
+        ],
+    )
+    troubles = [*scene.striker.troubles, *scene.packages_not_shipped()]
+    whole = audit(scene)
+    return verdict.to_json() | {
+        "kills": {kind: scene.striker.struck[kind] for kind in kinds()},
+        "starts": {each.name: each.starts for each in scene.everybody},
+        "drained": drained,
+        "audit_whole": whole,
+        "troubles": troubles,
+        "seconds": round(time.monotonic() - began),
+        "fine": verdict.is_fine and drained and whole and not troubles,
+    }
+
+
+def begin(scene: Scene) -> None:
+    """Start everybody, and return when all consumers have processed something.
+
+    Raises:
+        SetupError: That takes too long.
+    """
+
+    def works() -> bool:
+        supervise(scene.everybody, for_ever=True)
+        return all(each.count_stored() for each in scene.stored_by)
+
+    if not wait_until(works, _START_SECONDS):
+        raise SetupError(f"not everybody has begun to work: see the logs in {scene.folder}")
+
+
+def strike_all(scene: Scene, faults: Sequence[Fault]) -> None:
+    """Carry out the schedule; return when its last fault has begun."""
+    began = told = time.monotonic()
+    to_come = list(faults)
+
+    def all_have_begun() -> bool:
+        nonlocal told
+        now = time.monotonic()
+        while to_come and now - began >= to_come[0].at.total_seconds():
+            scene.striker.strike(to_come.pop(0))
+        supervise(scene.everybody, for_ever=True)
+        if now - told >= _TELL_SECONDS:
+            told = now
+            scene.tell(f"{sum(each.count_stored() for each in scene.stored_by):,} stored")
+        return not to_come
+
+    wait_until(all_have_begun, math.inf)
+
+
+def drain(scene: Scene) -> bool:
+    """Let producers end, then consumers when their group is owed nothing; True if it is so."""
+    scene.end(scene.producers)
+
+    def producers_ended() -> bool:
+        supervise([*scene.consumers, *scene.sweeps], for_ever=True)
+        return not supervise(scene.producers, for_ever=False)
+
+    def nothing_is_owed() -> bool:
+        supervise([*scene.consumers, *scene.sweeps], for_ever=True)
+        with suppress(StoreError):
+            queue = read_queue(scene.store, QUEUE)
+            groups = queue_stats(scene.store, queue.queue_id).groups
+            return all(group.depth == 0 for group in groups)
+        return False
+
+    def consumers_ended() -> bool:
+        return not supervise(scene.consumers, for_ever=False)
+
+    drained = wait_until(producers_ended, _DRAIN_SECONDS)
+    drained = wait_until(nothing_is_owed, _DRAIN_SECONDS) and drained
+    scene.end(scene.consumers)
+    drained = wait_until(consumers_ended, _DRAIN_SECONDS) and drained
+    for sweep in scene.sweeps:
+        sweep.kill()
+    return drained
+
+
+def audit(scene: Scene) -> bool:
+    """Sweep once more, in peace; whether the queue finds itself whole."""
+    command = sweep_command(Path(sys.executable), scene.hosts)
+    with (scene.folder / "audit.log").open("wb") as log:
+        swept = subprocess.run(command, stdout=log, stderr=log, check=False)  # noqa: S603 (ours)
+    return swept.returncode == 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

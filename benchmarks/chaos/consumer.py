@@ -1,0 +1,64 @@
+"""A consumer of a chaos run: stores what each batch has under its number, until told to stop."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming import StreamingQueryListener
+
+from benchmarks.chaos.program import arguments, begin, go_on
+from benchmarks.chaos.records import Notebook
+from cassieq_spark import progress
+
+
+def main() -> None:
+    """Read the queue from where the checkpoint says on."""
+    given = arguments(__doc__).parse_args()
+    notebook = Notebook(given.folder)
+    spark = begin(notebook)
+    spark.streams.addListener(Listener(notebook))
+
+    def store(batch: DataFrame, number: int) -> None:
+        rows = batch.select("key", "value", "delivery_count").toArrow()
+        notebook.store(number, rows)
+        notebook.tell("stored", batch=number, rows=rows.num_rows)
+
+    stream = spark.readStream.format("cassieq").options(**given.options).load()
+    query = (
+        stream.writeStream.foreachBatch(store)
+        .option("checkpointLocation", str(notebook.checkpoint))
+        .trigger(processingTime="0 seconds")
+        .start()
+    )
+    go_on(spark, query, notebook)
+
+
+class Listener(StreamingQueryListener):
+    """Notes what the source tells of lost leases.
+
+    Args:
+        notebook: Where.
+    """
+
+    def __init__(self, notebook: Notebook) -> None:
+        self._notebook = notebook
+
+    def onQueryStarted(self, event: Any) -> None:
+        """Nothing."""
+
+    def onQueryIdle(self, event: Any) -> None:
+        """Nothing."""
+
+    def onQueryTerminated(self, event: Any) -> None:
+        """Nothing."""
+
+    def onQueryProgress(self, event: Any) -> None:
+        """Note the batch, and how many leases were lost so far in this run of the query."""
+        told = event.progress
+        for source in progress(told):
+            self._notebook.tell("progress", batch=told.batchId, lost=source.lost_leases)
+
+
+if __name__ == "__main__":
+    main()

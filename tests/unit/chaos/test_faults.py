@@ -1,0 +1,128 @@
+"""What is struck stands still or ends, and what has ended is started again."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import psutil
+import pytest
+
+from benchmarks.chaos.faults import Striker
+from benchmarks.chaos.schedule import Fault, Victim
+from benchmarks.chaos.supervision import Application, supervise, wait_until
+from cassieq_spark.node import Cluster
+
+FOR_EVER = "import signal; signal.pause()"
+SECONDS = 60
+
+
+@pytest.fixture
+def application(tmp_path: Path) -> Iterator[Callable[[str], Application]]:
+    made = []
+
+    def make(program: str) -> Application:
+        command = [sys.executable, "-I", "-c", program]
+        made.append(Application("a", command, log=tmp_path / "a.log"))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.kill()
+
+
+def striker_of(sweep: Application) -> Striker:
+    return Striker(Cluster(nodes=3), [], [], [sweep], lambda _: None)
+
+
+def fault(pause: timedelta | None) -> Fault:
+    return Fault(timedelta(0), Victim.SWEEP, 0, pause)
+
+
+def process_of(application: Application) -> psutil.Process | None:
+    assert application.child is not None
+    children = psutil.Process(application.child.pid).children()
+    return children[0] if children else None
+
+
+def test_what_is_killed_is_started_again(application):
+    sweep = application(FOR_EVER)
+    supervise([sweep], for_ever=False)
+    striker = striker_of(sweep)
+
+    striker.strike(fault(None))
+    striker.wait()
+
+    assert wait_until(lambda: not sweep.is_running, SECONDS)
+    assert supervise([sweep], for_ever=False)
+    assert sweep.starts == 2
+    assert striker.struck == {"sweep_killed": 1}
+
+
+def test_what_is_stopped_stands_still_and_goes_on(application):
+    sweep = application(FOR_EVER)
+    supervise([sweep], for_ever=True)
+    assert wait_until(lambda: process_of(sweep) is not None, SECONDS)
+    process = process_of(sweep)
+    striker = striker_of(sweep)
+
+    striker.strike(fault(timedelta(seconds=1)))
+
+    assert wait_until(lambda: process.status() == psutil.STATUS_STOPPED, SECONDS)
+    striker.wait()
+    assert wait_until(lambda: process.status() != psutil.STATUS_STOPPED, SECONDS)
+    assert striker.struck == {"sweep_paused": 1}
+    assert sweep.starts == 1
+
+
+def test_what_has_ended_in_good_order_is_left_alone_where_that_is_wanted(application):
+    program = application("pass")
+    supervise([program], for_ever=False)
+    assert wait_until(lambda: program.is_done, SECONDS)
+
+    assert not supervise([program], for_ever=False)
+    assert program.starts == 1
+    supervise([program], for_ever=True)
+    assert program.starts == 2
+
+
+def test_what_has_failed_is_started_again_in_any_case(application):
+    program = application("raise SystemExit(1)")
+    supervise([program], for_ever=False)
+    assert wait_until(lambda: not program.is_running, SECONDS)
+
+    assert supervise([program], for_ever=False)
+    assert program.starts == 2
+
+
+#: A Java that has started Python as Spark does: with a daemon, and once without; and that has a
+#: child that it does not know of, and so never reaps, as `spark-class` leaves one.
+LIKE_SPARK = """
+import os, signal, subprocess, sys, time
+nap = "import time; time.sleep(600)"
+daemon = "import os, time; os.fork(); time.sleep(600)"
+if os.fork() == 0:
+    os._exit(0)
+for command in ([daemon, "pyspark.daemon"], [nap, "pyspark.sql.runner"], [nap, "program.py"]):
+    subprocess.Popen([sys.executable, "-I", "-c", *command])
+signal.pause()
+"""
+
+
+def test_python_beside_a_driver_is_found_whatever_else_there_is(tmp_path: Path):
+    java = tmp_path / "java"
+    java.symlink_to(sys.executable)
+    driver = Application("a", [str(java), "-I", "-c", LIKE_SPARK], log=tmp_path / "a.log")
+    struck = Striker(Cluster(nodes=3), [driver], [], [], lambda _: None)
+    supervise([driver], for_ever=False)
+    try:
+        for which in range(2):
+            struck.strike(Fault(timedelta(0), Victim.READER, which, None))
+            struck.wait()
+
+        assert struck.struck == {"reader_killed": 2}
+        assert driver.is_running
+    finally:
+        driver.kill()
