@@ -16,6 +16,7 @@ from cassieq_spark.node.ivy import telling_lines
 from cassieq_spark.node.java import find_java
 from cassieq_spark.node.manifest import LIBRARY, find_damage, read_jars, write_manifest
 from cassieq_spark.node.resolve import default_cache
+from cassieq_spark.repair.spark_scan import CONNECTOR as REPAIR_CONNECTOR
 
 _LONGEST_SECONDS = 15 * 60
 _PATTERN = f"{LIBRARY}/[artifact]-[revision](-[classifier]).[ext]"
@@ -45,9 +46,10 @@ class Jars:
 
 
 BROKER = Jars("kafka-4.3.1", ("org.apache.kafka:kafka_2.13:4.3.1",), transitive=True)
+CASSANDRA_CONNECTOR = Jars("spark-cassandra-connector-3.5.1", (REPAIR_CONNECTOR,), transitive=True)
 #: Named one by one: the token provider that the connector asks for is not on Maven Central. It is
 #: for Kerberos and plays no part here; the rest comes with Spark.
-CONNECTOR = Jars(
+KAFKA_CONNECTOR = Jars(
     "spark-sql-kafka-4.2.0",
     (
         "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",

@@ -17,12 +17,10 @@ from uuid import uuid4
 from cassandra.cluster import Session
 from pyspark.sql import SparkSession
 
-from benchmarks.bench.jars import CONNECTOR as KAFKA_CONNECTOR
-from benchmarks.bench.jars import resolve
+from benchmarks.bench.jars import CASSANDRA_CONNECTOR, KAFKA_CONNECTOR, resolve
 from benchmarks.bench.kafka import Broker, Topics
 from cassieq_spark.node import Cluster
 from cassieq_spark.queues import create_queue
-from cassieq_spark.repair.spark_scan import CONNECTOR
 from cassieq_spark.store import open_store
 from cassieq_spark.store.cassandra.schema import apply_schema
 from cassieq_spark.store.cassandra.session import connect
@@ -132,13 +130,13 @@ def start_spark(scratch: Path, host: str) -> SparkSession:
     # Workers import what they unpickle, whatever folder they are started in.
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
     name, _, port = host.partition(":")
+    jars = [*resolve(KAFKA_CONNECTOR), *resolve(CASSANDRA_CONNECTOR)]
     settings: dict[str, Any] = {
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": "2g",
         "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={scratch}",
-        "spark.jars": ",".join(map(str, resolve(KAFKA_CONNECTOR))),
-        "spark.jars.packages": CONNECTOR,
+        "spark.jars": ",".join(map(str, jars)),
         "spark.cassandra.connection.host": name,
         "spark.cassandra.connection.port": port,
         "spark.cassandra.output.batch.size.bytes": "65536",
