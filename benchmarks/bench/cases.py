@@ -27,7 +27,8 @@ from benchmarks.bench.systems import (
     systems_of,
 )
 
-RATE, INSIDE, MS, PER_S = "messages/s", "messages/s inside the batches", "ms", "a second"
+RATE, INSIDE, MS = "messages/s", "messages/s inside the batches", "ms"
+IDLE_LWTS, IDLE_READS = "LWTs a second", "reads a second"
 LIMIT = "driver alone"
 ROWS = "driver, single rows"
 
@@ -228,7 +229,7 @@ def _latency(lab: Lab, system: System, scale: Scale, seeds: Iterator[int]) -> Me
 
 def _idle(lab: Lab, system: System, scale: Scale) -> Measures:
     asked = measure_idle(lab, system, seconds=scale.seconds)
-    return {"LWTs a second": asked["lwts"], "reads a second": asked["reads"]}
+    return {IDLE_LWTS: asked["lwts"], IDLE_READS: asked["reads"]}
 
 
 def _put(put: Callable[..., float], lab: Lab, how: Mapping[str, float]) -> Measures:

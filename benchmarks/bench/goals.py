@@ -1,4 +1,4 @@
-"""How large which ratio has to be. Pure."""
+"""How large which ratio has to be, or which figure may be. Pure."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _TUNED = (KAFKA_TUNED, KAFKA_LZ4)
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """A ratio to reach.
+    """A ratio to reach, or, without peers, a figure.
 
     Attributes:
         of: The case that it is of.
         payload: With which messages.
         peers: Whom the queue is compared with; with the best of them, if there are several.
-        wanted: How many times the peer it has to be, at least, or, for times, at most.
+        wanted: How many times the peer it has to be, at least, or, for times and costs, at most.
         measure: What is compared.
         peer_measure: The peer's, where that is another one.
         at_most: Whether less is better.
@@ -51,7 +51,7 @@ class Judged:
 
     Attributes:
         goal: Which.
-        peer: The best of its peers.
+        peer: The best of its peers; empty if it has none.
         ratio: What was reached.
     """
 
@@ -96,11 +96,15 @@ def goals() -> Iterator[Goal]:
     tuned = (KAFKA_TUNED,)
     yield Goal(cases.SMALL_READ, "", tuned, 1.2, cases.MS, at_most=True)
     yield Goal(cases.LATENCY, "", tuned, 1.3, cases.MS, at_most=True)
+    yield Goal(cases.IDLE, "", (), 0, cases.IDLE_LWTS, at_most=True)
+    yield Goal(cases.IDLE, "", (), 5, cases.IDLE_READS, at_most=True)
 
 
 def judge(goal: Goal, figures: Sequence[Figure]) -> Judged | None:
     """How far a goal is; None if what it is about was not measured."""
     ours = find(figures, case=goal.of, payload=goal.payload, measure=goal.measure).get(CASSIEQ)
+    if ours is not None and not goal.peers:
+        return Judged(goal, "", ours.median)
     theirs = find(
         figures,
         case=goal.of,

@@ -84,7 +84,8 @@ def _row(figure: Figure, figures: Sequence[Figure]) -> str:
 def _goal_row(judged: Judged) -> str:
     goal = judged.goal
     bound = "at most" if goal.at_most else "at least"
-    what = ", ".join(filter(None, (goal.of, goal.payload)))
+    measure = "" if goal.peers else goal.measure
+    what = ", ".join(filter(None, (goal.of, goal.payload, measure)))
     verdict = "reached" if judged.reached else f"missing {abs(judged.missing):.0f} %"
-    of = f"{what}: against {judged.peer}"
+    of = f"{what}: against {judged.peer}" if judged.peer else what
     return f"| {of} | {bound} {goal.wanted} | {judged.ratio:.2f} | {verdict} |"

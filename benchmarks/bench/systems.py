@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from uuid import uuid4
 
 from benchmarks.bench.lab import KEYSPACE, Lab
+from cassieq_spark.delivery.groups import ensure_group
+from cassieq_spark.queues import read_queue
 
 CASSIEQ = "CassieQ"
 KAFKA = "Kafka"
@@ -33,7 +35,7 @@ class System:
         new: Makes a new place.
         drop: Removes it.
         writing: Further options of a write.
-        reading: Further options of a read.
+        reading: Further options of a read, given where it reads.
     """
 
     name: str
@@ -43,7 +45,7 @@ class System:
     new: Callable[[], str]
     drop: Callable[[str], None]
     writing: Mapping[str, str] = field(default_factory=dict)
-    reading: Callable[[], Mapping[str, str]] = dict
+    reading: Callable[[str], Mapping[str, str]] = lambda _: {}
 
     def write_options(self, place: str) -> dict[str, str]:
         """Options of a write to ``place``."""
@@ -52,7 +54,7 @@ class System:
     def read_options(self, place: str, limit: int | None) -> dict[str, str]:
         """Options of a stream that reads all of ``place``, ``limit`` messages a batch."""
         limited = {} if limit is None else {self.limit: str(limit)}
-        return {self.place[1]: place, **self.reading(), **limited}
+        return {self.place[1]: place, **self.reading(place), **limited}
 
 
 def systems_of(lab: Lab) -> dict[str, System]:
@@ -90,9 +92,16 @@ def _cassieq(lab: Lab) -> System:
         new=lab.new_queue,
         drop=lambda _: None,
         writing=reach,
-        # A group of its own is owed everything.
-        reading=lambda: reach | {"group": f"g-{uuid4().hex[:12]}"},
+        reading=lambda queue: reach | {"group": _new_group(lab, queue)},
     )
+
+
+def _new_group(lab: Lab, queue: str) -> str:
+    """A group of its own is owed everything; it is made beforehand, as a group is made once."""
+    group = f"g-{uuid4().hex[:12]}"
+    queue_id = read_queue(lab.store, queue).queue_id
+    ensure_group(lab.store, queue_id, group, starting="earliest")
+    return group
 
 
 def _kafka(lab: Lab, name: str, writes: Mapping[str, str], reads: Mapping[str, str]) -> System:
@@ -105,5 +114,5 @@ def _kafka(lab: Lab, name: str, writes: Mapping[str, str], reads: Mapping[str, s
         new=lab.topics.create,
         drop=lab.topics.delete,
         writing=reach | writes,
-        reading=lambda: reach | {"startingOffsets": "earliest"} | reads,
+        reading=lambda _: reach | {"startingOffsets": "earliest"} | reads,
     )

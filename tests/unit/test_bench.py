@@ -76,6 +76,18 @@ def test_a_goal_for_a_time_is_reached_from_below():
     assert "missing 20 %" in goals_table([missed])
 
 
+def test_a_goal_without_peers_is_about_the_figure_itself():
+    goal = Goal("write", RANDOM, (), 5, cases.IDLE_READS, at_most=True)
+
+    judged = judge(goal, [figure(CASSIEQ, 4, measure=cases.IDLE_READS)])
+
+    assert judged is not None
+    assert (judged.ratio, judged.reached) == (4, True)
+    assert "| write, 1 KB random, reads a second | at most 5 | 4.00 | reached |" in goals_table(
+        [judged]
+    )
+
+
 def test_a_goal_about_what_was_not_measured_is_not_judged():
     goal = Goal("write", RANDOM, (KAFKA,), 2.0)
 
