@@ -14,7 +14,7 @@ rounds of what two systems did in the same round.
     cases       who takes part in what
     contest     rounds, medians, ratios
     goals       which ratio has to be how large
-    report, figure      the table, the picture
+    report, figure, machine     the tables, the picture, what it was measured on
 """
 
 from __future__ import annotations

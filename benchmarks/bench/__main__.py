@@ -1,4 +1,7 @@
-"""``python -m benchmarks.bench``: measures, and prints a table; JSON lines go to a file."""
+"""``python -m benchmarks.bench``: measures, and prints tables.
+
+The folder of results gets ``figures.jsonl``, as they come; ``table.md``; and ``throughput.svg``.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,10 @@ from rich.console import Console
 
 from benchmarks.bench.cases import FULL, QUICK, contests, warm_up
 from benchmarks.bench.contest import Figure, hold
+from benchmarks.bench.figure import draw
 from benchmarks.bench.goals import goals, judge
 from benchmarks.bench.lab import open_lab
+from benchmarks.bench.machine import describe_machine
 from benchmarks.bench.report import figures_table, goals_table, to_json
 
 
@@ -48,8 +53,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             lines.writelines(f"{to_json(each)}\n" for each in found)
             lines.flush()
     judged = [each for goal in goals() if (each := judge(goal, figures))]
-    report = f"{figures_table(figures)}\n\n{goals_table(judged)}\n"
+    report = f"{describe_machine()}\n\n{goals_table(judged)}\n\n{figures_table(figures)}\n"
     (given.into / "table.md").write_text(report)
+    (given.into / "throughput.svg").write_text(draw(figures))
     print(report)
     console.print(f"{time.monotonic() - began:.0f} s in all; results in {given.into}")
     return 0
