@@ -104,8 +104,10 @@ class Used:
 
     def consume(self, limit: int = BATCH) -> int:
         """Ack the batch before, lease one, and read it; how many messages it had."""
-        reader = self.reader()
-        self._end = reader.next_batch(self._end, limit=limit)
+        reader, done = self.reader(), self._end
+        self._end = reader.next_batch(done, limit=limit)
+        if self._end is done:
+            return 0
         tasks = reader.tasks(self._end, messages_per_task=100_000)
         return sum(
             rows.num_rows
