@@ -116,6 +116,14 @@ bench-tools: $(STAMP) need-java
 	$(PYTHON) -m pip install --quiet --constraint constraints.txt --group bench
 	$(BIN)/cassieq node download
 
+.PHONY: bench
+bench: bench-tools ## Beside Kafka and the Cassandra Connector: how fast is it? A quarter of an hour
+	$(PYTHON) -m benchmarks.bench $(BENCH_ARGS)
+
+.PHONY: bench-quick
+bench-quick: bench-tools ## The same in four minutes: two kinds of messages, one round
+	$(PYTHON) -m benchmarks.bench --quick $(BENCH_ARGS)
+
 .PHONY: poison
 poison: bench-tools ## One message of 100,000 kills its worker, every time: who else suffers?
 	$(PYTHON) -m benchmarks.poison --figure docs/figures/poison.svg $(POISON_ARGS)

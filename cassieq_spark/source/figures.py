@@ -35,6 +35,13 @@ class Seen:
     held: UUID | None
     next: int
 
+    @property
+    def changed(self) -> bool:
+        """Whether it did anything, so that the group is not as it was found."""
+        batch = self.batch
+        moved = batch.pointer != batch.state.head.pointer
+        return bool(moved or batch.acked_slots or batch.dead or batch.leased)
+
 
 def count_figures(seen: Seen) -> dict[str, int]:
     """Where the group stands after the batch was leased; pure.

@@ -24,6 +24,7 @@ from cassieq_spark.model import QueueDefinition
 from cassieq_spark.receipts import receipt_prefix
 from cassieq_spark.source.figures import Gauge, Seen
 from cassieq_spark.source.heartbeat import LEASE_LOST, Heartbeat
+from cassieq_spark.source.lull import Lull
 from cassieq_spark.source.offsets import Offset, decode, encode
 from cassieq_spark.source.tasks import Task, cut_tasks
 from cassieq_spark.source.terms import Terms
@@ -39,9 +40,6 @@ SKIPPED = "read.skipped"
 RELEASED = "lease.released"
 #: Releasing failed: what the query held is due when its lease runs out.
 RELEASE_FAILED = "lease.release_failed"
-
-#: Spark asks an idle query for news up to a hundred times a second; the queue is asked this often.
-IDLE_PAUSE = timedelta(milliseconds=200)
 
 
 class Reader:
@@ -84,7 +82,7 @@ class Reader:
         self._held: UUID | None = None
         self._leased: tuple[Leased, ...] = ()
         self._target: int | None = None
-        self._idle_since: float | None = None
+        self._lull = Lull()
         self._leased_at = -math.inf
         self.gauge = Gauge(store, queue.queue_id)
 
@@ -95,35 +93,40 @@ class Reader:
     def next_batch(self, done: Mapping[str, Any], *, limit: int | None) -> Mapping[str, Any]:
         """Ack the batch that ended at ``done`` and lease the next. One LWT, three reads.
 
-        No LWT if there is nothing to ack and nothing to deliver.
+        No LWT if there is nothing to ack and nothing to deliver, and mostly one read.
 
         Returns:
             The end of the next batch; ``done`` itself if there is nothing to deliver.
         """
         before = self._decode(done)
-        self._pause_if_idle()
+        self._lull.rest()
         self._heartbeat.let_go()
         head = read_head(self._store, self.queue.queue_id)
         check_open(self.queue.queue_id, head)
         stop = head.offered_stop
+        stop = stop if self._target is None else min(stop, self._target)
+        held = before.lease if before else None
+        if not self._lull.is_over(held, stop):
+            return done
         batch = self._delivery.ack_and_lease(
             replace(
-                self._wish(before.lease if before else None, limit),
-                stop=stop if self._target is None else min(stop, self._target),
+                self._wish(held, limit),
+                stop=stop,
                 delayed_stop=head.delayed_stop,
                 least=self._least(),
                 prefer_fresh=before is not None and before.is_redelivery,
             )
         )
         self._report_lost(before, batch.acked_slots)
-        self.gauge.see(Seen(batch, before.lease if before else None, head.next))
+        seen = Seen(batch, held, head.next)
+        self.gauge.see(seen)
         self._hold(batch.lease if batch.leased else None, batch.leased)
         self.gauge.bury(bury(self._store, self.queue, self._delivery, batch.dead))
         self._report_skipped(batch.skipped)
         if not batch.leased:
-            self._idle_since = time.monotonic()
+            self._lull.go_on(seen)
             return done
-        self._idle_since = None
+        self._lull.end()
         self._leased_at = time.monotonic()
         return encode(
             Offset(
@@ -270,11 +273,6 @@ class Reader:
                 "count": count,
             },
         )
-
-    def _pause_if_idle(self) -> None:
-        if self._idle_since is not None:
-            left = self._idle_since + IDLE_PAUSE.total_seconds() - time.monotonic()
-            time.sleep(max(0.0, left))
 
 
 def _count(leased: tuple[Leased, ...]) -> int:

@@ -9,7 +9,7 @@ import pytest
 from cassieq_spark.errors import QueueStateError
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.queues import delete_queue, pause_queue, purge_queue, read_queue, resume_queue
-from cassieq_spark.source import reader as reader_module
+from cassieq_spark.source import lull
 from cassieq_spark.source.offsets import initial_offset
 from cassieq_spark.source.reader import Reader
 from cassieq_spark.testing.stores import CountingStore
@@ -21,7 +21,8 @@ FIRST = initial_offset("q", "idle")
 
 @pytest.fixture
 def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
-    monkeypatch.setattr(reader_module, "IDLE_PAUSE", timedelta(0))
+    monkeypatch.setattr(lull, "LONGEST_PAUSE", timedelta(0))
+    monkeypatch.setattr(lull, "RECHECK", timedelta(0))
     return Scene()
 
 

@@ -12,7 +12,7 @@ from cassieq_spark.delivery.lease import Delivery
 from cassieq_spark.errors import NotAppliedError, QueueStateError
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import QueueDefinition, Range
-from cassieq_spark.source import reader as reader_module
+from cassieq_spark.source import lull
 from cassieq_spark.source.heartbeat import LEASE_LOST
 from cassieq_spark.source.offsets import initial_offset
 from cassieq_spark.source.reader import LEFT_OUT, RELEASE_FAILED, RELEASED, Reader
@@ -48,7 +48,8 @@ class Scene:
 
 @pytest.fixture
 def scene(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(reader_module, "IDLE_PAUSE", timedelta(0))
+    monkeypatch.setattr(lull, "LONGEST_PAUSE", timedelta(0))
+    monkeypatch.setattr(lull, "RECHECK", timedelta(0))
     scene = Scene()
     yield scene
     scene.trouble.calm()
@@ -262,22 +263,6 @@ def test_stopping_never_fails(scene: Scene, caplog: pytest.LogCaptureFixture, er
 
     assert [record.action for record in caplog.records] == [RELEASE_FAILED]  # type: ignore[attr-defined]
     assert str(error) in caplog.text
-
-
-def test_an_idle_reader_asks_again_only_after_a_pause(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-):
-    reader, pauses = scene.reader(), list[float]()
-    monkeypatch.setattr(reader_module, "IDLE_PAUSE", timedelta(hours=1))
-    monkeypatch.setattr(reader_module.time, "sleep", pauses.append)
-    monkeypatch.setattr(reader_module.time, "monotonic", lambda: 1000.0)
-
-    end = reader.next_batch(FIRST, limit=None)
-    reader.next_batch(end, limit=None)
-    assert pauses == []
-    reader.next_batch(end, limit=None)
-
-    assert pauses == [3600.0]
 
 
 def test_a_checkpoint_of_another_group_is_refused_before_anything_is_leased(scene: Scene):

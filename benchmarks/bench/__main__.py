@@ -1,0 +1,65 @@
+"""``python -m benchmarks.bench``: measures, and prints tables.
+
+The folder of results gets ``figures.jsonl``, as they come; ``table.md``; and ``throughput.svg``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import re
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from benchmarks.bench.cases import FULL, QUICK, contests, warm_up
+from benchmarks.bench.contest import Figure, hold
+from benchmarks.bench.figure import draw
+from benchmarks.bench.goals import goals, judge
+from benchmarks.bench.lab import open_lab
+from benchmarks.bench.machine import describe_machine
+from benchmarks.bench.report import figures_table, goals_table, to_json
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="two payloads, one round")
+    parser.add_argument("--rounds", type=int, help="of each contest")
+    parser.add_argument("--only", default="", help="cases and payloads to run, a pattern")
+    parser.add_argument("--into", type=Path, default=Path("dist/bench"), help="folder of results")
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
+    given = parser.parse_args(argv)
+    console = Console(stderr=True)
+    scale = QUICK if given.quick else FULL
+    chance = random.Random(given.seed)  # noqa: S311 (the order of trials)
+    given.into.mkdir(parents=True, exist_ok=True)
+    figures: list[Figure] = []
+    began = time.monotonic()
+    with open_lab() as lab, (given.into / "figures.jsonl").open("w") as lines:
+        warm_up(lab)
+        for contest in contests(lab, scale):
+            about = f"{contest.case} {contest.payload}"
+            if not re.search(given.only, about):
+                continue
+            console.print(f"{time.monotonic() - began:4.0f} s  {about}", highlight=False)
+            found = hold(
+                contest, rounds=given.rounds or scale.rounds, chance=chance, settle=lab.settle
+            )
+            figures += found
+            lines.writelines(f"{to_json(each)}\n" for each in found)
+            lines.flush()
+    judged = [each for goal in goals() if (each := judge(goal, figures))]
+    report = f"{describe_machine()}\n\n{goals_table(judged)}\n\n{figures_table(figures)}\n"
+    (given.into / "table.md").write_text(report)
+    (given.into / "throughput.svg").write_text(draw(figures))
+    print(report)
+    console.print(f"{time.monotonic() - began:.0f} s in all; results in {given.into}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

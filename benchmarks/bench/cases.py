@@ -1,0 +1,236 @@
+"""Who takes part in what, how much of it, and how often."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+
+from benchmarks.bench.contest import Contest, Measures
+from benchmarks.bench.counters import Counts
+from benchmarks.bench.lab import Lab
+from benchmarks.bench.latency import measure_idle, measure_latency
+from benchmarks.bench.limits import Limit
+from benchmarks.bench.payloads import FLIGHTS, ORDERS, RANDOM, READINGS, Payload, write_payload
+from benchmarks.bench.puts import insert_rows, put_through_producer
+from benchmarks.bench.streams import Took, append_rows, read_stream, write_batch, write_stream
+from benchmarks.bench.systems import (
+    APPEND,
+    CASSIEQ,
+    KAFKA,
+    KAFKA_LZ4,
+    KAFKA_TUNED,
+    KAFKA_ZSTD,
+    System,
+    systems_of,
+)
+
+RATE, INSIDE, MS = "messages/s", "messages/s inside the batches", "ms"
+IDLE_LWTS, IDLE_READS = "LWTs a second", "reads a second"
+LIMIT = "driver alone"
+ROWS = "driver, single rows"
+
+BATCH_WRITE = "batch write"
+WRITE_20K, WRITE_100K = "stream write, 20,000 a batch", "stream write, 100,000 a batch"
+READ_20K, READ_100K = "AvailableNow read, 20,000 a batch", "AvailableNow read, 100,000 a batch"
+READ_ALL = "AvailableNow read, no limit"
+SMALL_READ = "micro-batch of 10 messages, read"
+LATENCY = "end-to-end latency, p50"
+IDLE = "idle stream"
+PUTS = "single puts, {} threads"
+
+_WRITERS = {
+    RANDOM: (CASSIEQ, KAFKA, KAFKA_TUNED),
+    ORDERS: (CASSIEQ, KAFKA, KAFKA_LZ4, KAFKA_ZSTD),
+    READINGS: (CASSIEQ, KAFKA, KAFKA_LZ4, KAFKA_ZSTD),
+    FLIGHTS: (CASSIEQ, KAFKA, KAFKA_LZ4, KAFKA_ZSTD),
+}
+_READERS = {
+    RANDOM: (CASSIEQ, KAFKA, KAFKA_TUNED),
+    ORDERS: (CASSIEQ, KAFKA, KAFKA_TUNED, KAFKA_LZ4),
+    READINGS: (CASSIEQ, KAFKA, KAFKA_TUNED, KAFKA_LZ4),
+    FLIGHTS: (CASSIEQ, KAFKA, KAFKA_TUNED, KAFKA_LZ4),
+}
+#: Batches of 20,000 take many seconds of Spark's own, so not with every payload.
+_SMALL_BATCHES = (RANDOM, FLIGHTS)
+_THREADS = (1, 8, 64)
+_TEN = 10
+#: Micro-batches that are not counted: the query has just begun.
+_FIRST = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How much is done.
+
+    Attributes:
+        messages: Of each payload; at most, where it has fewer.
+        rounds: Of each contest.
+        batches: Micro-batches of ten messages.
+        singles: Messages of one round of the latency.
+        seconds: Of single puts, and of idling.
+    """
+
+    messages: Mapping[str, int]
+    rounds: int
+    batches: int
+    singles: int
+    seconds: float
+
+
+FULL = Scale(
+    {RANDOM: 200_000, ORDERS: 200_000, READINGS: 400_000, FLIGHTS: 400_000},
+    rounds=3,
+    batches=40,
+    singles=20,
+    seconds=3,
+)
+QUICK = Scale({RANDOM: 200_000, FLIGHTS: 200_000}, rounds=1, batches=20, singles=10, seconds=2)
+
+
+def contests(lab: Lab, scale: Scale) -> Iterator[Contest]:
+    """All contests, each made when the one before is over."""
+    systems = systems_of(lab)
+    yield from _of_small_things(lab, systems, scale)
+    for name, messages in scale.messages.items():
+        payload = write_payload(name, messages, lab.folder / name)
+        limit = Limit(lab, payload)
+        yield from _writes(lab, systems, payload, limit)
+        lab.clear()
+        yield from _reads(lab, systems, payload, limit)
+        lab.clear()
+
+
+def warm_up(lab: Lab) -> None:
+    """Let every system write and read a little: Spark compiles what it runs often."""
+    payload = write_payload(RANDOM, 40_000, lab.folder / "warm-up")
+    for system in systems_of(lab).values():
+        place = system.new()
+        for _ in range(2):
+            write_batch(lab, system, payload, place)
+            write_stream(lab, system, payload, place, batch=20_000)
+        for _ in range(2):
+            read_stream(lab, system, place, messages=4 * payload.count, batch=40_000)
+        system.drop(place)
+    for _ in range(2):
+        append_rows(lab, payload)
+    Limit(lab, payload).read()
+    lab.clear()
+
+
+def _writes(
+    lab: Lab, systems: Mapping[str, System], payload: Payload, limit: Limit
+) -> Iterator[Contest]:
+    writers = [systems[name] for name in _WRITERS[payload.name]]
+
+    def in_turn(write: Callable[..., Took], **how: int) -> dict[str, Callable[[], Measures]]:
+        return {
+            each.name: partial(_anew, each, partial(write, lab, each, payload, **how))
+            for each in writers
+        }
+
+    trials = in_turn(write_batch) | {LIMIT: lambda: _measures(limit.write())}
+    if payload.name == RANDOM:
+        trials[APPEND] = lambda: _measures(append_rows(lab, payload))
+    yield Contest(BATCH_WRITE, payload.name, trials)
+    streams = in_turn(write_stream, batch=100_000) | {LIMIT: lambda: _measures(limit.write())}
+    yield Contest(WRITE_100K, payload.name, streams)
+    if payload.name in _SMALL_BATCHES:
+        yield Contest(WRITE_20K, payload.name, in_turn(write_stream, batch=20_000))
+
+
+def _reads(
+    lab: Lab, systems: Mapping[str, System], payload: Payload, limit: Limit
+) -> Iterator[Contest]:
+    limit.write()
+    readers = {name: systems[name] for name in _READERS[payload.name]}
+    places = {name: each.new() for name, each in readers.items()}
+    for name, each in readers.items():
+        write_batch(lab, each, payload, places[name])
+    for case, batch in ((READ_ALL, None), (READ_100K, 100_000), (READ_20K, 20_000)):
+        if case == READ_20K and payload.name not in _SMALL_BATCHES:
+            continue
+        trials = {
+            name: partial(_read, lab, each, places[name], payload.count, batch)
+            for name, each in readers.items()
+        }
+        if batch is None:
+            trials[LIMIT] = lambda: _measures(limit.read())
+        yield Contest(case, payload.name, trials)
+    for name, each in readers.items():
+        each.drop(places[name])
+
+
+def _of_small_things(lab: Lab, systems: Mapping[str, System], scale: Scale) -> Iterator[Contest]:
+    two = {name: systems[name] for name in (CASSIEQ, KAFKA_TUNED)}
+    places = {name: _fill(lab, each, scale) for name, each in two.items()}
+    trials = {
+        name: partial(_small_reads, lab, each, places[name], scale) for name, each in two.items()
+    }
+    yield Contest(SMALL_READ, "", trials)
+    seeds = count()
+    singles = {
+        name: partial(_latency, lab, systems[name], scale, seeds)
+        for name in (CASSIEQ, KAFKA, KAFKA_TUNED)
+    }
+    yield Contest(LATENCY, "", singles)
+    yield Contest(IDLE, "", {CASSIEQ: partial(_idle, lab, systems[CASSIEQ], scale)})
+    for threads in _THREADS:
+        how = {"threads": threads, "seconds": scale.seconds}
+        putters = {
+            CASSIEQ: partial(_put, put_through_producer, lab, how),
+            ROWS: partial(_put, insert_rows, lab, how),
+        }
+        yield Contest(PUTS.format(threads), "", putters)
+
+
+def _anew(system: System, write: Callable[[str], Took]) -> Measures:
+    """Write to a place of its own."""
+    place = system.new()
+    took = write(place)
+    system.drop(place)
+    return _measures(took)
+
+
+def _read(lab: Lab, system: System, place: str, messages: int, batch: int | None) -> Measures:
+    return _measures(read_stream(lab, system, place, messages=messages, batch=batch))
+
+
+def _measures(took: Took) -> Measures:
+    inside = {INSIDE: took.rate_inside} if took.batches_ms else {}
+    return {RATE: took.rate, **inside}
+
+
+def _fill(lab: Lab, system: System, scale: Scale) -> str:
+    place = system.new()
+    frame = lab.spark.range(scale.batches * _TEN).selectExpr("cast(id as string) as value")
+    writer = frame.write.format(system.form).options(**system.write_options(place))
+    writer.mode("append").save()
+    return place
+
+
+def _small_reads(lab: Lab, system: System, place: str, scale: Scale) -> Measures:
+    messages = scale.batches * _TEN
+    before = Counts.read(lab.cql)
+    took = read_stream(lab, system, place, messages=messages, batch=_TEN)
+    each = Counts.read(lab.cql).since(before, per=len(took.batches_ms))
+    costs = {"LWTs a batch": each["lwts"], "reads a batch": each["reads"]}
+    return {
+        MS: statistics.median(took.batches_ms[_FIRST:]),
+        **(costs if system.name == CASSIEQ else {}),
+    }
+
+
+def _latency(lab: Lab, system: System, scale: Scale, seeds: Iterator[int]) -> Measures:
+    return {MS: measure_latency(lab, system, messages=scale.singles, seed=next(seeds))}
+
+
+def _idle(lab: Lab, system: System, scale: Scale) -> Measures:
+    asked = measure_idle(lab, system, seconds=scale.seconds)
+    return {IDLE_LWTS: asked["lwts"], IDLE_READS: asked["reads"]}
+
+
+def _put(put: Callable[..., float], lab: Lab, how: Mapping[str, float]) -> Measures:
+    return {RATE: put(lab, **how)}

@@ -1,0 +1,146 @@
+"""Messages of four kinds, as Parquet files; a micro-batch takes two of them."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from jobs.demo_flights import find_data, write_files
+
+#: Micro-batches that streams are fed with.
+BATCHES = (20_000, 100_000)
+#: Spark makes a task of each, so both cores are busy.
+FILES_PER_BATCH = 2
+
+_SEED = 7
+_KB = 1024
+_WORDS = ("mug", "lamp", "chair", "table", "kettle", "shelf", "carpet", "blanket", "candle")
+_STREETS = ("Mill Lane", "High Street", "Station Road", "Church Hill", "Queen's Avenue")
+
+
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """Messages of one kind, on disk.
+
+    Attributes:
+        name: What they are.
+        count: How many.
+        mean_bytes: Their mean size.
+        folder: Holds a folder of files for each of `BATCHES`, named like it.
+    """
+
+    name: str
+    count: int
+    mean_bytes: int
+    folder: Path
+
+    def files(self, batch: int) -> str:
+        """Where the files are of which a micro-batch of so many messages takes two."""
+        return str(self.folder / str(batch))
+
+
+def write_payload(name: str, count: int, folder: Path) -> Payload:
+    """Make messages and write them to files, once for each size of a batch.
+
+    Args:
+        name: One of `PAYLOADS`.
+        count: How many; there are no more flights than there were.
+        folder: Where; is made.
+    """
+    values = pa.array(islice(PAYLOADS[name](folder), count), pa.binary())
+    table = pa.table({"value": values})
+    for batch in BATCHES:
+        into = folder / str(batch)
+        into.mkdir(parents=True)
+        rows = batch // FILES_PER_BATCH
+        for number, start in enumerate(range(0, table.num_rows, rows)):
+            file = into / f"part-{number:04}.parquet"
+            part = table.slice(start, rows)
+            # Plain, so that reading them costs the least.
+            pq.write_table(part, file, compression="none", use_dictionary=False)
+    return Payload(name, table.num_rows, table.nbytes // table.num_rows, folder)
+
+
+def _random(_: Path) -> Iterator[bytes]:
+    chance = random.Random(_SEED)  # noqa: S311 (bytes that do not compress)
+    while True:
+        yield chance.randbytes(_KB)
+
+
+def _orders(_: Path) -> Iterator[bytes]:
+    """Orders of a shop, about 1 KB each."""
+    chance = random.Random(_SEED)  # noqa: S311 (an example)
+    number = 0
+    while True:
+        number += 1
+        order = {
+            "order_id": f"{chance.getrandbits(128):032x}",
+            "number": number,
+            "placed_at": _instant(chance),
+            "customer": {
+                "id": chance.randrange(1_000_000),
+                "email": f"{chance.choice(_WORDS)}{chance.randrange(10_000)}@example.org",
+                "address": f"{chance.randrange(1, 200)} {chance.choice(_STREETS)}",
+                "postcode": f"{chance.randrange(10_000, 99_999)}",
+            },
+            "lines": [
+                {
+                    "sku": f"{chance.getrandbits(40):010x}",
+                    "title": f"{chance.choice(_WORDS)} {chance.choice(_WORDS)}",
+                    "quantity": chance.randrange(1, 5),
+                    "unit_price": chance.randrange(100, 20_000) / 100,
+                    "currency": "EUR",
+                }
+                for _ in range(chance.randrange(4, 9))
+            ],
+            "status": chance.choice(("placed", "paid", "sent")),
+        }
+        yield json.dumps(order).encode()
+
+
+def _readings(_: Path) -> Iterator[bytes]:
+    """Readings of sensors, about 200 B each."""
+    chance = random.Random(_SEED)  # noqa: S311 (an example)
+    while True:
+        reading = {
+            "device": f"sensor-{chance.randrange(5_000):05}",
+            "read_at": _instant(chance),
+            "temperature": round(chance.gauss(20, 6), 2),
+            "humidity": round(chance.uniform(20, 90), 1),
+            "battery": round(chance.uniform(2.9, 4.2), 3),
+            "id": f"{chance.getrandbits(96):024x}",
+            "firmware": f"2.{chance.randrange(9)}.{chance.randrange(20)}",
+        }
+        yield json.dumps(reading).encode()
+
+
+def _flights(folder: Path) -> Iterator[bytes]:
+    """All flights out of New York in 2013, about 330 B each, as the demo has them."""
+    lines = folder.with_name(f"{folder.name}-lines")
+    write_files(find_data(), lines, files=1)
+    for path in lines.iterdir():
+        with path.open("rb") as file:
+            yield from map(bytes.rstrip, file)
+        path.unlink()
+
+
+def _instant(chance: random.Random) -> str:
+    day, second = chance.randrange(1, 29), chance.randrange(86_400)
+    clock = f"{second // 3600:02}:{second // 60 % 60:02}:{second % 60:02}"
+    return f"2026-11-{day:02}T{clock}.{chance.randrange(1000):03}Z"
+
+
+RANDOM, ORDERS, READINGS, FLIGHTS = "1 KB random", "1 KB JSON", "200 B JSON", "flights"
+PAYLOADS: dict[str, Callable[[Path], Iterator[bytes]]] = {
+    RANDOM: _random,
+    ORDERS: _orders,
+    READINGS: _readings,
+    FLIGHTS: _flights,
+}

@@ -1,0 +1,118 @@
+"""How each system is written to and read from with Spark; nothing but their options differ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from uuid import uuid4
+
+from benchmarks.bench.lab import KEYSPACE, Lab
+from cassieq_spark.delivery.groups import ensure_group
+from cassieq_spark.queues import read_queue
+
+CASSIEQ = "CassieQ"
+KAFKA = "Kafka"
+KAFKA_TUNED = "Kafka tuned"
+KAFKA_LZ4 = "Kafka tuned, lz4"
+KAFKA_ZSTD = "Kafka tuned, zstd"
+APPEND = "Cassandra Connector tuned"
+
+#: One request of a megabyte, as a chunked writer makes them, instead of 16 KiB.
+_WRITES_TUNED = {"kafka.batch.size": str(1 << 20), "kafka.linger.ms": "20"}
+#: Without it a fetch that finds nothing waits for half a second.
+_READS_TUNED = {"kafka.fetch.max.wait.ms": "10"}
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """One way to move messages with Spark.
+
+    Attributes:
+        name: What it is called in the table.
+        form: Spark's ``format``.
+        place: What it writes to and reads from, an option's name.
+        limit: The option that limits a micro-batch.
+        new: Makes a new place.
+        drop: Removes it.
+        writing: Further options of a write.
+        reading: Further options of a read, given where it reads.
+    """
+
+    name: str
+    form: str
+    place: tuple[str, str]
+    limit: str
+    new: Callable[[], str]
+    drop: Callable[[str], None]
+    writing: Mapping[str, str] = field(default_factory=dict)
+    reading: Callable[[str], Mapping[str, str]] = lambda _: {}
+
+    def write_options(self, place: str) -> dict[str, str]:
+        """Options of a write to ``place``."""
+        return {self.place[0]: place, **self.writing}
+
+    def read_options(self, place: str, limit: int | None) -> dict[str, str]:
+        """Options of a stream that reads all of ``place``, ``limit`` messages a batch."""
+        limited = {} if limit is None else {self.limit: str(limit)}
+        return {self.place[1]: place, **self.reading(place), **limited}
+
+
+def systems_of(lab: Lab) -> dict[str, System]:
+    """All that stream, by name."""
+    return {
+        CASSIEQ: _cassieq(lab),
+        KAFKA: _kafka(lab, KAFKA, {}, {}),
+        KAFKA_TUNED: _kafka(lab, KAFKA_TUNED, _WRITES_TUNED, _READS_TUNED),
+        **{
+            name: _kafka(
+                lab, name, {**_WRITES_TUNED, "kafka.compression.type": codec}, _READS_TUNED
+            )
+            for name, codec in ((KAFKA_LZ4, "lz4"), (KAFKA_ZSTD, "zstd"))
+        },
+    }
+
+
+def cassieq_options(lab: Lab) -> dict[str, str]:
+    """How the queue finds Cassandra."""
+    name, _, port = lab.host.partition(":")
+    return {
+        "spark.cassandra.connection.host": name,
+        "spark.cassandra.connection.port": port,
+        "keyspace": KEYSPACE,
+    }
+
+
+def _cassieq(lab: Lab) -> System:
+    reach = cassieq_options(lab)
+    return System(
+        name=CASSIEQ,
+        form="cassieq",
+        place=("queue", "queue"),
+        limit="maxMessagesPerTrigger",
+        new=lab.new_queue,
+        drop=lambda _: None,
+        writing=reach,
+        reading=lambda queue: reach | {"group": _new_group(lab, queue)},
+    )
+
+
+def _new_group(lab: Lab, queue: str) -> str:
+    """A group of its own is owed everything; it is made beforehand, as a group is made once."""
+    group = f"g-{uuid4().hex[:12]}"
+    queue_id = read_queue(lab.store, queue).queue_id
+    ensure_group(lab.store, queue_id, group, starting="earliest")
+    return group
+
+
+def _kafka(lab: Lab, name: str, writes: Mapping[str, str], reads: Mapping[str, str]) -> System:
+    reach = {"kafka.bootstrap.servers": lab.broker}
+    return System(
+        name=name,
+        form="kafka",
+        place=("topic", "subscribe"),
+        limit="maxOffsetsPerTrigger",
+        new=lab.topics.create,
+        drop=lab.topics.delete,
+        writing=reach | writes,
+        reading=lambda _: reach | {"startingOffsets": "earliest"} | reads,
+    )

@@ -1,0 +1,153 @@
+"""How much memory writing and reading take, whatever the size of the messages and of the queue.
+
+Writes messages with Spark and reads them with a stream, each in an application of its own, and
+watches the most memory that any process of it has had (VmHWM of /proc): Spark's Java, its Python
+workers, and what runs beside the driver. Prints JSON lines, in MiB.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Self
+from uuid import uuid4
+
+from benchmarks.bench.lab import start_spark
+from cassieq_spark.node import Cluster
+from cassieq_spark.queues import create_queue
+from cassieq_spark.store import open_store
+from cassieq_spark.store.cassandra.schema import apply_schema
+from cassieq_spark.store.connection import ConnectionOptions
+from jobs.demo_spark import stop_spark
+
+_LOOK_SECONDS = 0.05
+_MIB = 1024
+#: Messages of one write.
+_AT_ONCE = 1_000_000
+
+
+def main() -> None:
+    """Run it: in children, one for each application, so that one's memory is not the other's."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--messages", type=int, default=1_000_000)
+    parser.add_argument("--bytes", type=int, default=1024, help="of a message")
+    parser.add_argument("--batch", type=int, default=200_000, help="maxMessagesPerTrigger")
+    given = parser.parse_args()
+    with Cluster(nodes=1, heap_mb=1024) as cluster, tempfile.TemporaryDirectory() as folder:
+        host = f"{cluster.contact_points[0]}:{cluster.port}"
+        connection = ConnectionOptions(contact_points=(host,))
+        apply_schema(connection)
+        store = open_store(connection)
+        queue = create_queue(store, "memory").name
+        store.close()
+        about = {"messages": given.messages, "bytes": given.bytes}
+        for step in (write, read):
+            child = os.fork()
+            if not child:
+                show(step=step.__name__, **about, **step(Path(folder), host, queue, given))
+                sys.stdout.flush()
+                os._exit(0)
+            if os.waitpid(child, 0)[1]:
+                sys.exit(f"{step.__name__} failed")
+
+
+def write(folder: Path, host: str, queue: str, given: argparse.Namespace) -> dict[str, object]:
+    """Write all messages, a million at the most in each batch write."""
+    spark = start_spark(folder, host)
+    with Watch() as watch:
+        for start in range(0, given.messages, _AT_ONCE):
+            numbers = spark.range(start, min(given.messages, start + _AT_ONCE))
+            frame = numbers.selectExpr(f"cast(randstr({given.bytes}) as binary) as value")
+            options = {"spark.cassandra.connection.host": host, "queue": queue}
+            frame.write.format("cassieq").options(**options).mode("append").save()
+    stop_spark(spark)
+    return watch.report()
+
+
+def read(folder: Path, host: str, queue: str, given: argparse.Namespace) -> dict[str, object]:
+    """Read all messages with a stream, and do nothing with them."""
+    spark = start_spark(folder, host)
+    with Watch() as watch:
+        options = {
+            "spark.cassandra.connection.host": host,
+            "queue": queue,
+            "group": "g",
+            "maxMessagesPerTrigger": str(given.batch),
+        }
+        frame = spark.readStream.format("cassieq").options(**options).load()
+        writer = frame.writeStream.format("noop").trigger(availableNow=True)
+        writer.option("checkpointLocation", str(folder / uuid4().hex)).start().awaitTermination()
+    stop_spark(spark)
+    return watch.report()
+
+
+class Watch:
+    """Looks again and again at all processes that this one has started."""
+
+    def __init__(self) -> None:
+        self._most: dict[tuple[str, int], int] = {}
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._began = time.monotonic()
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def report(self) -> dict[str, object]:
+        """Seconds, and the most that any one process of each kind has had."""
+        most: defaultdict[str, int] = defaultdict(int)
+        for (kind, _), kib in self._most.items():
+            most[kind] = max(most[kind], kib)
+        peaks = {f"{kind}_mib": round(kib / _MIB) for kind, kib in sorted(most.items())}
+        return {"seconds": round(time.monotonic() - self._began, 1), **peaks}
+
+    def _run(self) -> None:
+        while not self._over.wait(_LOOK_SECONDS):
+            for pid in _descendants(os.getpid()):
+                # It may have ended meanwhile.
+                with suppress(OSError):
+                    self._look(pid)
+
+    def _look(self, pid: int) -> None:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+        status = Path(f"/proc/{pid}/status").read_text()
+        most = next((line for line in status.splitlines() if line.startswith("VmHWM")), None)
+        if most is not None:
+            self._most[_kind_of(command), pid] = int(most.split()[1])
+
+
+def _kind_of(command: str) -> str:
+    if "java" in command.split(" ", 1)[0]:
+        return "java"
+    return "source_runner" if "source_runner" in command else "python_worker"
+
+
+def _descendants(pid: int) -> Iterator[int]:
+    with suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            for child in map(int, (task / "children").read_text().split()):
+                yield child
+                yield from _descendants(child)
+
+
+def show(**figures: object) -> None:
+    """Print one line of JSON."""
+    print(json.dumps(figures), flush=True)
+
+
+if __name__ == "__main__":
+    main()

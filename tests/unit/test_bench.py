@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+
+from benchmarks.bench import cases
+from benchmarks.bench.contest import Contest, Figure, find, hold
+from benchmarks.bench.figure import draw
+from benchmarks.bench.goals import Goal, goals, judge
+from benchmarks.bench.payloads import FLIGHTS, RANDOM
+from benchmarks.bench.report import figures_table, from_json, goals_table, to_json
+from benchmarks.bench.systems import CASSIEQ, KAFKA, KAFKA_LZ4, KAFKA_TUNED, KAFKA_ZSTD
+
+
+def figure(system: str, *values: float, case: str = "write", measure: str = cases.RATE) -> Figure:
+    return Figure(case, RANDOM, system, measure, values)
+
+
+def test_all_systems_take_turns_in_every_round():
+    order: list[str] = []
+
+    def trial(name: str):
+        return lambda: (order.append(name), {"ms": len(order)})[1]
+
+    contest = Contest("write", RANDOM, {name: trial(name) for name in "abc"})
+    settled = Counter[str]()
+    found = hold(
+        contest, rounds=4, chance=random.Random(1), settle=lambda: settled.update(["settled"])
+    )
+
+    rounds = [order[start : start + 3] for start in range(0, 12, 3)]
+    assert all(sorted(each) == ["a", "b", "c"] for each in rounds)
+    assert len({tuple(each) for each in rounds}) > 1, "not always in the same order"
+    assert settled.total() == len(order)
+    assert {each.system: len(each.values) for each in found} == {"a": 4, "b": 4, "c": 4}
+
+
+def test_a_ratio_compares_what_was_done_in_the_same_round():
+    ours, theirs = figure(CASSIEQ, 10, 200, 30), figure(KAFKA, 5, 100, 15)
+
+    assert ours.ratio_to(theirs) == 2.0
+    with pytest.raises(ValueError, match="shorter"):
+        ours.ratio_to(figure(KAFKA, 5))
+
+
+def test_a_figure_survives_as_json():
+    before = figure(CASSIEQ, 10.0, 12.5)
+
+    assert from_json(to_json(before)) == before
+
+
+def test_a_goal_is_judged_against_the_best_of_its_peers():
+    goal = Goal("write", RANDOM, (KAFKA, KAFKA_LZ4, KAFKA_ZSTD), 2.0)
+    measured = [figure(CASSIEQ, 100), figure(KAFKA, 40), figure(KAFKA_LZ4, 80)]
+
+    judged = judge(goal, measured)
+
+    assert judged is not None
+    assert (judged.peer, judged.ratio, judged.reached) == (KAFKA_LZ4, 1.25, False)
+    assert judged.missing == pytest.approx(60)
+
+
+def test_a_goal_for_a_time_is_reached_from_below():
+    goal = Goal("write", RANDOM, (KAFKA,), 1.2, cases.MS, at_most=True)
+    peer = figure(KAFKA, 100, measure=cases.MS)
+
+    reached = judge(goal, [figure(CASSIEQ, 119, measure=cases.MS), peer])
+    missed = judge(goal, [figure(CASSIEQ, 150, measure=cases.MS), peer])
+
+    assert reached is not None
+    assert reached.reached
+    assert missed is not None
+    assert not missed.reached
+    assert "missing 20 %" in goals_table([missed])
+
+
+def test_a_goal_without_peers_is_about_the_figure_itself():
+    goal = Goal("write", RANDOM, (), 5, cases.IDLE_READS, at_most=True)
+
+    judged = judge(goal, [figure(CASSIEQ, 4, measure=cases.IDLE_READS)])
+
+    assert judged is not None
+    assert (judged.ratio, judged.reached) == (4, True)
+    assert "| write, 1 KB random, reads a second | at most 5 | 4.00 | reached |" in goals_table(
+        [judged]
+    )
+
+
+def test_a_goal_about_what_was_not_measured_is_not_judged():
+    goal = Goal("write", RANDOM, (KAFKA,), 2.0)
+
+    assert judge(goal, [figure(CASSIEQ, 100)]) is None
+    assert judge(goal, [figure(KAFKA, 100)]) is None
+
+
+def test_every_goal_is_about_a_case_and_systems_that_take_part_in_it():
+    systems = {CASSIEQ, KAFKA, KAFKA_TUNED, KAFKA_LZ4, KAFKA_ZSTD, cases.LIMIT}
+    assert {peer for goal in goals() for peer in goal.peers} - systems == {
+        "Cassandra Connector tuned"
+    }
+    assert len(list(goals())) == len(set(goals()))
+
+
+def test_the_table_says_how_many_times_each_system_the_queue_is():
+    measured = [figure(CASSIEQ, 300_000), figure(KAFKA, 150_000)]
+
+    assert figures_table(measured).splitlines()[2:] == [
+        "| write | 1 KB random | CassieQ | 300 k messages/s | 300 k to 300 k |  |",
+        "| write | 1 KB random | Kafka | 150 k messages/s | 150 k to 150 k | 2.00 times that |",
+    ]
+
+
+def test_the_picture_has_a_bar_for_each_system_of_each_payload():
+    measured = [
+        Figure(case, payload, system, cases.RATE, (value,))
+        for case in (cases.WRITE_100K, cases.READ_ALL)
+        for payload in (RANDOM, FLIGHTS)
+        for system, value in ((CASSIEQ, 3e5), (KAFKA, 1e5), (cases.LIMIT, 9e5))
+    ]
+
+    picture = draw(measured)
+
+    assert picture.count('class="ours"') == picture.count('class="peer"') == 4
+    assert cases.LIMIT not in picture
+    assert "prefers-color-scheme: dark" in picture
+
+
+def test_figures_are_found_by_system():
+    measured = [figure(CASSIEQ, 1), figure(KAFKA, 2), figure(KAFKA, 3, case="read")]
+
+    found = find(measured, case="write", payload=RANDOM, measure=cases.RATE)
+
+    assert {name: each.median for name, each in found.items()} == {CASSIEQ: 1, KAFKA: 2}
