@@ -47,7 +47,7 @@ def main(arguments: Sequence[str]) -> int:
     # All of them from one copy: whoever works on the files meanwhile does not matter.
     with TemporaryDirectory(prefix="original-") as folder:
         original = copy(ROOT, Path(folder))
-        if complaint := _check(original, chosen, seed=given.seed):
+        if complaint := _check(original, chosen, seed=given.seed, by_units=not given.machine):
             console.print(complaint, markup=False)
             return 1
         seek = partial(
@@ -81,13 +81,13 @@ def _order(promise: str) -> tuple[int, str]:
     return (int(number), "") if number.isdecimal() else (99, promise)
 
 
-def _check(original: Path, chosen: Sequence[Mutant], *, seed: int) -> str | None:
+def _check(original: Path, chosen: Sequence[Mutant], *, seed: int, by_units: bool) -> str | None:
     """What is wrong with the tests themselves: they must pass, on the copy."""
     found = package_of(original)
     if found != original / PACKAGE:
         return f"the tests of {original} import {found}: nothing would be mutated"
     named = sorted({name for each in chosen for name in each.tests})
-    tests = [*UNIT_TESTS, *(f"property/{name}" for name in named)]
+    tests = [*(UNIT_TESTS if by_units else ()), *(f"property/{name}" for name in named)]
     done = run(original, tests, "dev", seed=seed, within=_OF_ALL)
     return done.stdout if done.returncode else None
 
