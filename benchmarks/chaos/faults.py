@@ -22,7 +22,10 @@ from jobs.demo_processes import Child
 Group = Sequence[psutil.Process]
 
 _EXECUTOR = "CoarseGrainedExecutorBackend"
-_DAEMON, _MODULE = "pyspark.daemon", "pyspark."
+_DAEMON = "pyspark.daemon"
+#: What an executor runs, and what a driver runs for a stream of a data source. A driver keeps
+#: others that have planned something, and do nothing any more.
+_WORKER, _STREAM = "pyspark.worker", ".python_streaming_"
 #: How long is waited for somebody to strike, such as a driver that is just being started.
 _PATIENCE = timedelta(seconds=30)
 _LOOK_SECONDS = 0.2
@@ -52,9 +55,9 @@ class Striker:
         self._nodes = nodes
         self._find: dict[Victim, Callable[[], Iterable[Group]]] = {
             Victim.DRIVER: lambda: _groups(applications),
-            Victim.READER: lambda: _pythons(_javas(_groups(applications))),
+            Victim.READER: lambda: _pythons(_javas(_groups(applications)), _STREAM),
             Victim.EXECUTOR: lambda: ([process] for process in _executors(workers)),
-            Victim.WORKER: lambda: _pythons(_executors(workers)),
+            Victim.WORKER: lambda: _pythons(_executors(workers), _WORKER),
             Victim.SWEEP: lambda: _groups(sweeps),
         }
         self._tell = tell
@@ -138,14 +141,16 @@ def _executors(workers: Iterable[Child]) -> Iterator[psutil.Process]:
                 yield process
 
 
-def _pythons(javas: Iterable[psutil.Process]) -> Iterator[Group]:
-    """The processes in which these run Python: children of a daemon, or of their own."""
+def _pythons(javas: Iterable[psutil.Process], module: str) -> Iterator[Group]:
+    """The processes in which these run a module of PySpark: a daemon's children, or theirs."""
     for java in javas:
         for python in java.children():
-            module = next((word for word in _words(python) if word.startswith(_MODULE)), None)
-            if module == _DAEMON:
+            words = _words(python)
+            if not any(module in word for word in words):
+                continue
+            if _DAEMON in words:
                 yield from ([worker] for worker in python.children())
-            elif module is not None:
+            else:
                 yield [python]
 
 

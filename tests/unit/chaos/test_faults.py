@@ -97,32 +97,43 @@ def test_what_has_failed_is_started_again_in_any_case(application):
     assert program.starts == 2
 
 
-#: A Java that has started Python as Spark does: with a daemon, and once without; and that has a
-#: child that it does not know of, and so never reaps, as `spark-class` leaves one.
+#: A Java that has started Python as Spark does: by daemons, and once without, and a program; and
+#: that has a child that it does not know of, and so never reaps, as `spark-class` leaves one.
 LIKE_SPARK = """
 import os, signal, subprocess, sys, time
 nap = "import time; time.sleep(600)"
 daemon = "import os, time; os.fork(); time.sleep(600)"
 if os.fork() == 0:
     os._exit(0)
-for command in ([daemon, "pyspark.daemon"], [nap, "pyspark.sql.runner"], [nap, "program.py"]):
+for command in (
+    [daemon, "pyspark.daemon", "pyspark.sql.worker.python_streaming_sink_runner"],
+    [daemon, "pyspark.daemon", "pyspark.sql.worker.create_data_source"],
+    [nap, "pyspark.sql.streaming.python_streaming_source_runner"],
+    [nap, "program.py"],
+):
     subprocess.Popen([sys.executable, "-I", "-c", *command])
 signal.pause()
 """
+SOURCE = "pyspark.sql.streaming.python_streaming_source_runner"
+SINK = "pyspark.sql.worker.python_streaming_sink_runner"
 
 
-def test_python_beside_a_driver_is_found_whatever_else_there_is(tmp_path: Path):
+def test_only_python_that_works_for_a_stream_is_struck_beside_a_driver(tmp_path: Path):
     java = tmp_path / "java"
     java.symlink_to(sys.executable)
     driver = Application("a", [str(java), "-I", "-c", LIKE_SPARK], log=tmp_path / "a.log")
-    struck = Striker(Cluster(nodes=3), [driver], [], [], lambda _: None)
+    striker = Striker(Cluster(nodes=3), [driver], [], [], lambda _: None)
     supervise([driver], for_ever=False)
-    try:
-        for which in range(2):
-            struck.strike(Fault(timedelta(0), Victim.READER, which, None))
-            struck.wait()
 
-        assert struck.struck == {"reader_killed": 2}
-        assert driver.is_running
+    def readers() -> list[list[psutil.Process]]:
+        return list(striker._find[Victim.READER]())
+
+    try:
+        assert wait_until(lambda: len(readers()) == 2, SECONDS)
+        modules = {process.cmdline()[-1] for [process] in readers()}
+        parents = {process.ppid() for [process] in readers()}
     finally:
         driver.kill()
+
+    assert modules == {SOURCE, SINK}
+    assert len(parents) == 2
