@@ -98,7 +98,7 @@ def _orders(_: Path) -> Iterator[bytes]:
                     "unit_price": chance.randrange(100, 20_000) / 100,
                     "currency": "EUR",
                 }
-                for _ in range(chance.randrange(4, 9))
+                for _ in range(chance.randrange(5, 10))
             ],
             "status": chance.choice(("placed", "paid", "sent")),
         }
