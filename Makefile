@@ -139,7 +139,7 @@ test-docs: $(STAMP) need-java ## Run every program and check every command in th
 
 .PHONY: figures
 figures: $(STAMP) ## Draw the pictures of the documents
-	$(PYTHON) docs/figures/life.py docs/figures/life.svg
+	for figure in life batch; do $(PYTHON) -m docs.figures.$$figure docs/figures/$$figure.svg; done
 
 ##@ Release
 
