@@ -81,6 +81,10 @@ test: $(STAMP) need-java ## Everything, with a real Cassandra and a local Spark
 	$(BIN)/cassieq node download
 	$(BIN)/pytest -q --doctest-modules cassieq_spark tests $(PYTEST_ARGS)
 
+.PHONY: test-wheel
+test-wheel: build need-java ## Install the wheel into an empty environment, publish and consume there
+	$(PYTHON) -m tests.wheel dist/cassieq_spark-*.whl
+
 ##@ Long runs
 
 .PHONY: fuzz
