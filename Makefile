@@ -83,7 +83,7 @@ test: $(STAMP) need-java ## Everything, with a real Cassandra and a local Spark
 
 .PHONY: test-wheel
 test-wheel: build need-java ## Install the wheel into an empty environment, publish and consume there
-	$(PYTHON) -m tests.wheel dist/cassieq_spark-*.whl
+	$(PYTHON) -m tests.wheel dist
 
 ##@ Long runs
 

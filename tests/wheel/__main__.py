@@ -1,8 +1,9 @@
 """Installs a wheel into an empty environment, and does there what the README does.
 
-    python -m tests.wheel dist/cassieq_spark-0.1.0-py3-none-any.whl
+    python -m tests.wheel dist
 
-What it needs comes from PyPI, in whatever versions pip chooses there; Cassandra is its own.
+Of several wheels in that folder it takes the newest. What that needs comes from PyPI, in the
+versions that pip chooses; Cassandra is its own.
 """
 
 from __future__ import annotations
@@ -58,11 +59,13 @@ class Environment:
         return said
 
 
-def main(wheel: str) -> None:
+def main(wheels: str) -> None:
     """Install it, look at its command, publish and consume."""
+    found = Path(wheels).resolve().glob("cassieq_spark-*.whl")
+    wheel = max(found, key=lambda each: each.stat().st_mtime)
     with TemporaryDirectory(prefix="cassieq-wheel-") as folder:
         empty = Environment(Path(folder))
-        empty.run("pip", "install", "--quiet", f"{Path(wheel).resolve()}[spark]")
+        empty.run("pip", "install", "--quiet", f"{wheel}[spark]")
         empty.run("pip", "check")
         print(empty.run("pip", "list"))  # noqa: T201
         assert "cassieq" in empty.run("cassieq", "--help")
