@@ -15,6 +15,7 @@ from cassieq_spark.cli import app
 from cassieq_spark.node.resolve import VERSION
 from cassieq_spark.repair import arguments
 from tests.docs.pages import ROOT, blocks_of, pages
+from tests.support.connect_server import SPARK_HOME
 
 #: No mermaid: the site would show its text. Pictures are drawn by docs/figures.
 LANGUAGES = {"python", "sh", "console", "yaml", ""}
@@ -78,6 +79,8 @@ def test_the_commands_of_a_page_are_real(page: str):
             assert (ROOT / words[at]).is_file(), words
             if words[at] == "jobs/repair.py":
                 arguments.parse(words[at + 1 :])
+        elif program.startswith("$SPARK_HOME/"):
+            assert (SPARK_HOME / program.removeprefix("$SPARK_HOME/")).is_file(), program
         else:
             assert program in NOT_OURS, program
 
