@@ -15,6 +15,8 @@ from typing import IO
 
 import pyspark
 
+from tests.support.spark_session import recommended_settings
+
 SPARK_HOME = Path(pyspark.__file__).parent
 _ROOT = Path(__file__).parents[2]
 _STARTED = re.compile(r"Spark Connect server started at: \S*:(?P<port>\d+)")
@@ -31,7 +33,8 @@ _SETTINGS = {
 @contextmanager
 def connect_server(folder: Path) -> Iterator[str]:
     """Run a server in a folder of its own; yields where it is, as clients want to know it."""
-    settings = [f"--conf={key}={value}" for key, value in _SETTINGS.items()]
+    wanted = _SETTINGS | recommended_settings()
+    settings = [f"--conf={key}={value}" for key, value in wanted.items()]
     server = subprocess.Popen(
         [
             SPARK_HOME / "sbin" / "start-connect-server.sh",
