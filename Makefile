@@ -93,6 +93,10 @@ test-spark-42: need-python need-java ## Tests of the source and the sink with Sp
 	$(SPARK_42)/bin/cassieq node download
 	$(SPARK_42)/bin/pytest -q tests/integration/spark $(PYTEST_ARGS)
 
+.PHONY: test-wheel
+test-wheel: build need-java ## Install the wheel into an empty environment, publish and consume there
+	$(PYTHON) -m tests.wheel dist
+
 ##@ Long runs
 
 .PHONY: fuzz
@@ -169,7 +173,7 @@ test-docs: $(STAMP) need-java ## Run every program and check every command in th
 
 .PHONY: figures
 figures: $(STAMP) ## Draw the pictures of the documents
-	$(PYTHON) docs/figures/life.py docs/figures/life.svg
+	for figure in life batch; do $(PYTHON) -m docs.figures.$$figure docs/figures/$$figure.svg; done
 
 ##@ Release
 

@@ -20,6 +20,7 @@ from cassieq_spark.node import Cluster
 from cassieq_spark.node.java import find_java
 from cassieq_spark.node.release import DEFAULT_RELEASE, Release
 from cassieq_spark.node.resolve import resolve_jars
+from cassieq_spark.store.connection import DEFAULT_PORT
 
 app = typer.Typer(
     help="Run Cassandra on this machine: for trying out, tests and the demo.", no_args_is_help=True
@@ -177,5 +178,7 @@ def _show(running: Running, *hints: str, as_json: bool) -> None:
     points = ",".join(f"{point}:{running.port}" for point in running.contact_points)
     kept = f"data in {running.data_dir}" if running.data_dir else "data are temporary"
     typer.echo(f"Cassandra serves at {points} (process {running.pid}, {kept}).")
+    if running.port != DEFAULT_PORT:
+        typer.echo(f"That is not port {DEFAULT_PORT}: tell others with --contact-points {points}")
     for hint in hints:
         typer.echo(hint)

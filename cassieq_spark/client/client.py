@@ -56,7 +56,7 @@ class Client:
     Each call reads the queue's definition anew, so it sees what was altered. Leaving its ``with``
     closes it.
 
-    Example:
+    Examples:
         >>> from cassieq_spark.store.memory import MemoryStore
         >>> with Client.from_store(MemoryStore()) as client:
         ...     _ = client.create_queue("mail")

@@ -16,13 +16,15 @@ from cassieq_spark.node import Release
 from cassieq_spark.repair import arguments
 from cassieq_spark.store.connection import PROTOCOL_VERSIONS
 from tests.docs.pages import ROOT, blocks_of, pages
+from tests.support.connect_server import SPARK_HOME
 
-LANGUAGES = {"python", "sh", "console", "yaml", "mermaid", ""}
+#: No mermaid: the site would show its text. Pictures are drawn by docs/figures.
+LANGUAGES = {"python", "sh", "console", "yaml", ""}
 BLOCKS = [block for page in pages() for block in blocks_of(page)]
 SHELL = [block for block in BLOCKS if block.language in {"sh", "console"}]
 #: Programs of others, whose options are theirs.
-NOT_OURS = {"pip", "printf", "cqlsh", "git", "cd", "nodetool", "export"}
 TARGETS = re.findall(r"^([a-z][a-z0-9-]*):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
+NOT_OURS = {".", "cd", "cqlsh", "export", "git", "nodetool", "pip", "printf", "python3"}
 _LINK = re.compile(r"(?<!\\)\]\((?P<target>[^)\s]+)\)")
 _TEST_LINK = re.compile(r"\]\(\.\./(?P<path>tests/[\w/]+\.py)#(?P<name>\w+)\)")
 
@@ -78,6 +80,8 @@ def test_the_commands_of_a_page_are_real(page: str):
             assert (ROOT / words[at]).is_file(), words
             if words[at] == "jobs/repair.py":
                 arguments.parse(words[at + 1 :])
+        elif program.startswith("$SPARK_HOME/"):
+            assert (SPARK_HOME / program.removeprefix("$SPARK_HOME/")).is_file(), program
         else:
             assert program in NOT_OURS, program
 
@@ -106,7 +110,9 @@ def test_every_link_leads_somewhere(page: str):
 
 
 def test_every_page_is_in_the_navigation_of_the_site_once():
-    entries = re.findall(r"^ +- (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    entries = re.findall(
+        r"^ +- (?:\w+: )?(\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE
+    )
 
     assert sorted(entries) == sorted(page.name for page in (ROOT / "docs").glob("*.md"))
 
@@ -145,12 +151,13 @@ def test_every_promise_names_a_test():
         assert _TEST_LINK.search(row), row
 
 
-def test_the_figure_is_what_its_source_draws():
+@pytest.mark.parametrize("figure", ["batch", "life"])
+def test_a_figure_is_what_its_source_draws(figure: str):
     folder = ROOT / "docs" / "figures"
 
-    drawn = runpy.run_path(str(folder / "life.py"))["draw"]()
+    drawn = runpy.run_path(str(folder / f"{figure}.py"))["draw"]()
 
-    assert (folder / "life.svg").read_text() == drawn
+    assert (folder / f"{figure}.svg").read_text() == drawn
     assert ET.fromstring(drawn).tag.endswith("svg")
 
 

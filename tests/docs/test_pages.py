@@ -35,6 +35,7 @@ ELSEWHERE = {
     "README.md": "test_readme.py",
     "docs/client.md": "test_client_page.py",
     "docs/settling.md": "test_settling.py",
+    "docs/spark-connect.md": "test_connect_page.py",
 }
 #: What some of them print.
 SAYS = {

@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from cassieq_spark.cli.background import Background, Running
 from cassieq_spark.errors import SetupError
+from tests.support.command_line import cassieq
 
 PATIENCE = timedelta(seconds=20)
 
@@ -45,6 +47,21 @@ def test_a_launched_cluster_runs_until_it_is_stopped(background: Background):
     assert background.running() == launched
     assert background.stop(timeout=PATIENCE)
     assert background.running() is None
+
+
+@pytest.mark.parametrize(("port", "hints"), [(9042, 0), (19042, 1)])
+def test_a_port_that_other_commands_would_not_try_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, port: int, hints: int
+):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    background = Background()
+    with background.hold():
+        background.announce(replace(make_running(os.getpid()), port=port))
+
+        said = cassieq("node", "status").out
+
+    assert f"Cassandra serves at 127.0.0.1:{port} " in said
+    assert said.count(f"--contact-points 127.0.0.1:{port}") == hints
 
 
 def test_nothing_runs_and_nothing_is_stopped_at_first(background: Background):
