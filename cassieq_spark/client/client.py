@@ -10,6 +10,7 @@ from typing import Self, Unpack, overload
 
 from cassieq_spark.client.calls import Calls
 from cassieq_spark.client.connection import Connection, connection_options
+from cassieq_spark.client.finished import Finished
 from cassieq_spark.client.gathering import Timed
 from cassieq_spark.client.messages import (
     A_MOMENT,
@@ -90,6 +91,7 @@ class Client:
         self._closes_store = closes_store
         self._calls = Calls("client")
         self._turns: Turns = {}
+        self._finished = Finished()
 
     def create_queue(  # noqa: PLR0913 (each is a setting of its own, by name)
         self,
@@ -326,7 +328,9 @@ class Client:
 
     def receiver(self, queue: str, group: str, *, limit: int, lease: timedelta | None) -> Receiver:
         """What one `receive` is made of, for those who wait in another way. A read or three."""
-        return Receiver(self._store, self._turns, queue, group, limit=limit, lease=lease)
+        return Receiver(
+            self._store, self._turns, self._finished, queue, group, limit=limit, lease=lease
+        )
 
     def ack(self, *messages: Message | str) -> list[str]:
         """Settle messages: they are done. One LWT for each lease, and a few reads.
@@ -369,7 +373,9 @@ class Client:
             OptionError: ``by`` is out of range.
         """
         check_duration("by", by, least=A_MOMENT)
-        return self._settle(messages, lambda monotons: Settlement(extended={by: monotons}))
+        return self._settle(
+            messages, lambda monotons: Settlement(extended={by: monotons}), for_good=False
+        )
 
     def reject(self, *messages: Message | str, reason: str) -> list[str]:
         """Dead-letter messages, however often they were delivered. Three LWTs for each lease.
@@ -419,9 +425,11 @@ class Client:
         (queue,) = (lease.queue for lease in leases)
         row = row_of(NewMessage(value, key, headers), limit=message_limit(queue))
         with self._calls:
-            return settle_each(
+            stale = settle_each(
                 self._store, leases, partial(replace_one, self._store, row=row, delay=delay)
             )
+        self._finished.settle(leases)
+        return stale
 
     def peek(
         self,
@@ -470,10 +478,17 @@ class Client:
             return put_rows(self._store, queue, rows)
 
     def _settle(
-        self, messages: Iterable[Message | str], settlement_of: Callable[[Ranges], Settlement]
+        self,
+        messages: Iterable[Message | str],
+        settlement_of: Callable[[Ranges], Settlement],
+        *,
+        for_good: bool = True,
     ) -> list[str]:
         leases = by_lease(messages)
         with self._calls:
-            return settle_each(
+            stale = settle_each(
                 self._store, leases, partial(settle_one, self._store, settlement_of)
             )
+        if for_good:
+            self._finished.settle(leases)
+        return stale

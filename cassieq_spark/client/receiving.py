@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from uuid import UUID, uuid4
 
+from cassieq_spark.client.finished import Finished
 from cassieq_spark.client.messages import (
     A_MOMENT,
     AT_ONCE,
@@ -70,6 +71,7 @@ class Receiver:
     Args:
         store: Where the queue is kept.
         turns: What the client remembers; a new group is made, and begins at the earliest message.
+        finished: The client's leases, this one's to be among them.
         queue: Name of the queue.
         group: Name of the group.
         limit: Most messages.
@@ -84,6 +86,7 @@ class Receiver:
         self,
         store: Store,
         turns: Turns,
+        finished: Finished,
         queue: str,
         group: str,
         *,
@@ -93,6 +96,7 @@ class Receiver:
         validate_name("group", group)
         self._store = store
         self._turns = turns
+        self._finished = finished
         self._queue = read_queue(store, queue)
         self._delivery = Delivery(store, self._queue.queue_id, group)
         self._limit = limit
@@ -113,6 +117,7 @@ class Receiver:
             ensure_group(self._store, *key, starting="earliest")
         head = read_head(self._store, self._queue.queue_id)
         check_open(self._queue.queue_id, head)
+        finished = self._finished.take(*key)
         batch = self._delivery.ack_and_lease(
             Wish(
                 held=None,
@@ -124,8 +129,11 @@ class Receiver:
                 prefer_fresh=self._turns.get(key, False),
                 delayed_stop=head.delayed_stop,
                 strict=self._queue.strict_fifo,
+                finished=finished,
             )
         )
+        if finished is not None and not batch.leased:
+            self._finished.give_back(*key, finished)
         self._turns[key] = any(each.deliveries > 1 for each in batch.leased)
         try:
             messages = self._messages(batch)
@@ -134,6 +142,7 @@ class Receiver:
             if batch.leased:
                 _give_back(self._delivery, batch.lease)
             raise
+        self._finished.lease(messages, self._length.total_seconds())
         return messages
 
     def give_back(self, messages: Sequence[Message]) -> None:

@@ -78,9 +78,10 @@ def plan_batch(state: GroupState, wish: Wish, blocks: Sequence[LedgerBlock] = ()
     again = first_again(wish, alive)
     delayed, room = first_delayed(alive, wish, limit)
     ahead = _walk(state, wish, blocks, room)
+    empty = (*acked, *(slot for slot in state.held_by(wish.finished) if not slot.monotons))
     leased: tuple[Leased, ...] = ()
     if (delayed or ahead.leased) and (wish.prefer_fresh or again is None):
-        leased = _lease_first(changes, wish, delayed, ahead, acked)
+        leased = _lease_first(changes, wish, delayed, ahead, empty)
     else:
         ahead = _walk(state, wish, blocks, 0)
         if again is not None and wish.strict:
@@ -88,7 +89,7 @@ def plan_batch(state: GroupState, wish: Wish, blocks: Sequence[LedgerBlock] = ()
         if limit and isinstance(again, Slot):
             leased = _take_over(changes, wish, again, limit)
         elif limit and isinstance(again, Waiting):
-            leased = _take_waiting(changes, wish, again, limit, acked)
+            leased = _take_waiting(changes, wish, again, limit, empty)
     if leased and wish.max_in_flight is not None:
         changes.exclude_others()
     changes.move_pointer(ahead.pointer)
@@ -165,13 +166,13 @@ def _lease_first(
     wish: Wish,
     delayed: Sequence[tuple[Waiting, Ranges]],
     ahead: Ahead,
-    acked: Sequence[Slot],
+    empty: Sequence[Slot],
 ) -> tuple[Leased, ...]:
     """Lease what was never handed out."""
     for waiting, part in delayed:
         changes.replace_waiting(waiting, waiting.monotons - part)
     monotons = Ranges.of(*ahead.leased, *(each for _, part in delayed for each in part))
-    return _fill(changes, wish, monotons, None, acked)
+    return _fill(changes, wish, monotons, None, empty)
 
 
 def _take_over(changes: Changes, wish: Wish, slot: Slot, limit: int) -> tuple[Leased, ...]:
@@ -192,11 +193,11 @@ def _take_over(changes: Changes, wish: Wish, slot: Slot, limit: int) -> tuple[Le
 
 
 def _take_waiting(
-    changes: Changes, wish: Wish, waiting: Waiting, limit: int, acked: Sequence[Slot]
+    changes: Changes, wish: Wish, waiting: Waiting, limit: int, empty: Sequence[Slot]
 ) -> tuple[Leased, ...]:
     taken, rest = waiting.monotons.split(_most(wish, waiting, limit))
     changes.replace_waiting(waiting, rest)
-    return _fill(changes, wish, taken, waiting, acked)
+    return _fill(changes, wish, taken, waiting, empty)
 
 
 def _most(wish: Wish, again: Slot | Waiting, limit: int) -> int:
@@ -209,12 +210,12 @@ def _most(wish: Wish, again: Slot | Waiting, limit: int) -> int:
 
 
 def _fill(
-    changes: Changes, wish: Wish, monotons: Ranges, before: Waiting | None, acked: Sequence[Slot]
+    changes: Changes, wish: Wish, monotons: Ranges, before: Waiting | None, empty: Sequence[Slot]
 ) -> tuple[Leased, ...]:
     """Put monotons into a slot, which were handed out ``before`` or never."""
     deliveries, first_at = (before.deliveries, before.first_at) if before else (0, None)
     values = _lease_values(wish, monotons) | handed_out(deliveries + 1, first_at)
-    return (Leased(changes.fill_slot(values, reuse=acked), monotons, deliveries + 1),)
+    return (Leased(changes.fill_slot(values, reuse=empty), monotons, deliveries + 1),)
 
 
 def _lease_values(wish: Wish, monotons: Ranges) -> dict[str, Value | ServerNow]:

@@ -27,6 +27,8 @@ class Wish:
         max_in_flight: Most messages that the group's readers hold together; None for no limit.
         retry_backoff: How long messages that failed once are left alone; see `isolation.backoff`.
         strict: Nothing is offered before all earlier messages are settled.
+        finished: Token of an earlier lease of the same reader that holds nothing any more: what it
+            gets may go into that slot, although it is not due yet.
     """
 
     held: UUID | None
@@ -43,6 +45,7 @@ class Wish:
     max_in_flight: int | None = None
     retry_backoff: timedelta = timedelta(0)
     strict: bool = False
+    finished: UUID | None = None
 
     def needs_blocks(self, pointer: int) -> bool:
         """Whether what is offered from the pointer on depends on the blocks there."""

@@ -96,6 +96,27 @@ def test_an_ack_empties_the_slot_under_a_fresh_token():
     )
 
 
+def test_the_slot_of_a_finished_lease_takes_the_next_one_before_it_is_due():
+    state = make_state(make_slot(0, ""), make_slot(1, "", OURS))
+
+    plan = plan_batch(state, make_wish(finished=OURS))
+
+    assert [each.slot for each in plan.leased] == [1]
+    assert op_on(plan, slot_key(1)).when == (When("lease", "=", OURS),)
+
+
+def test_the_slot_of_a_lease_that_is_not_finished_after_all_is_left_alone():
+    plan = plan_batch(make_state(make_slot(0, "3-9", OURS)), make_wish(finished=OURS))
+
+    assert [each.slot for each in plan.leased] == [1]
+
+
+def test_a_finished_lease_is_no_reason_to_do_anything():
+    state = make_state(make_slot(0, "", OURS))
+
+    assert plan_batch(state, make_wish(finished=OURS, stop=100)).ops == ()
+
+
 def test_the_slot_just_acked_takes_the_next_batch():
     state = make_state(
         make_slot(0, "1-2"), make_slot(1, "3-9", OURS), make_slot(2, "", due_at=PAST)
