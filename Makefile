@@ -141,6 +141,11 @@ chaos: bench-tools ## Three nodes, a Spark cluster, 10 minutes of kills and paus
 	$(PYTHON) -m pip install --quiet --constraint constraints.txt --group chaos
 	$(PYTHON) -m benchmarks.chaos $(CHAOS_ARGS)
 
+.PHONY: bdqs
+bdqs: bench-tools ## The experiments of the BDQS paper, and docs/bdqs.md of what came out; 11 minutes
+	$(PYTHON) -m benchmarks.bdqs run $(BDQS_ARGS)
+	$(PYTHON) -m benchmarks.bdqs report
+
 ##@ Running
 
 .PHONY: demo

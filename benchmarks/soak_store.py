@@ -34,10 +34,10 @@ class MortalStore(WrappedStore):
         """Whether its time has come."""
         return self._steps == 0
 
-    def kill(self) -> None:
-        """Let its time come now."""
+    def kill(self, after: int = 0) -> None:
+        """Let its time come now, or with so many calls; each has two moments to die at."""
         with self._lock:
-            self._steps = 0
+            self._steps = after
 
     def cas(self, partition: Partition, ops: Sequence[Op]) -> bool:
         """See `Store.cas`."""
