@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
@@ -82,6 +83,8 @@ _stores: list[Store] = []
 
 
 def _connect(connection: ConnectionOptions) -> None:
+    # What is lost is lost on purpose.
+    logging.getLogger("cassieq_spark").setLevel(logging.CRITICAL)
     _stores.append(open_store(connection))
 
 
