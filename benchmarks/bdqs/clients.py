@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from benchmarks.bdqs.cells import Cell
 from benchmarks.bdqs.faults import LossyStore
 from benchmarks.bdqs.journal import Arrival, Call, Journal, body_of, parse_body
-from benchmarks.soak_store import Abandoned, MortalStore
+from benchmarks.soak.store import Abandoned, MortalStore
 from cassieq_spark import Client, Message
 from cassieq_spark.errors import CassieqError, ConnectError, OutcomeUnknownError
 from cassieq_spark.store.protocol import Store

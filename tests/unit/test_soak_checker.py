@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from benchmarks.soak_checker import (
+from benchmarks.soak.checker import (
     Delivery,
     Fate,
     Journal,
@@ -22,9 +22,9 @@ from benchmarks.soak_checker import (
     Verdict,
     judge,
 )
-from benchmarks.soak_disk import Sample, trend_of
-from benchmarks.soak_store import Abandoned, MortalStore
-from benchmarks.soak_tables import Tables, find_strays
+from benchmarks.soak.disk import Sample, trend_of
+from benchmarks.soak.store import Abandoned, MortalStore
+from benchmarks.soak.tables import Tables, find_strays
 from cassieq_spark import Client
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.state import HEAD, block_key

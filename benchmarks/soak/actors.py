@@ -16,8 +16,8 @@ from datetime import UTC, datetime, timedelta
 from itertools import count
 from random import Random
 
-from benchmarks.soak_checker import Journal
-from benchmarks.soak_store import Abandoned, MortalStore
+from benchmarks.soak.checker import Journal
+from benchmarks.soak.store import Abandoned, MortalStore
 from cassieq_spark.delivery.groups import ensure_group
 from cassieq_spark.errors import (
     CassieqError,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 
-from benchmarks.soak_actors import (
+from benchmarks.soak.actors import (
     CLIENTS,
     NATURES,
     READERS,

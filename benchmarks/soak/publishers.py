@@ -8,9 +8,9 @@ from datetime import timedelta
 
 import pyarrow as pa
 
-from benchmarks.soak_actors import NATURES, UntilTheEnd, World, now
-from benchmarks.soak_checker import Fate, Put
-from benchmarks.soak_store import Abandoned
+from benchmarks.soak.actors import NATURES, UntilTheEnd, World, now
+from benchmarks.soak.checker import Fate, Put
+from benchmarks.soak.store import Abandoned
 from cassieq_spark import Client
 from cassieq_spark.blocks import write_block
 from cassieq_spark.errors import (

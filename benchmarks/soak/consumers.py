@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from benchmarks.soak_actors import CLIENTS, NATURES, READERS, Actor, World, now
-from benchmarks.soak_checker import Delivery, Fate, LetGo, Put
+from benchmarks.soak.actors import CLIENTS, NATURES, READERS, Actor, World, now
+from benchmarks.soak.checker import Delivery, Fate, LetGo, Put
 from cassieq_spark import Client, Message
 from cassieq_spark.client.messages import rows_of
 from cassieq_spark.errors import (
