@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from datetime import timedelta
 
-from cassieq_spark.node import LocalCluster
+from cassieq_spark.node import Cluster
 from cassieq_spark.store import open_store
 from cassieq_spark.store.cassandra.schema import apply_schema
 from cassieq_spark.store.connection import ConnectionOptions
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str]) -> int:
     chosen = random.Random(seed)
     totals = {"histories": 0, "calls": 0, "unknown": 0, "pauses": 0, "violations": 0, "seed": seed}
 
-    with LocalCluster() as cluster:
+    with Cluster() as cluster:
 
         def pause() -> None:
             time.sleep(chosen.uniform(0.1, 1.0))
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str]) -> int:
         options = ConnectionOptions(
             contact_points=tuple(cluster.contact_points), port=cluster.port, keyspace=KEYSPACE
         )
-        apply_schema(options, {"SimpleStrategy": 1})
+        apply_schema(options)
         store = open_store(
             ConnectionOptions(
                 contact_points=tuple(cluster.contact_points),

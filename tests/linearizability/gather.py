@@ -12,9 +12,9 @@ from uuid import uuid4
 from cassieq_spark.blocks import new_block_id
 from cassieq_spark.delivery.groups import ensure_group
 from cassieq_spark.delivery.lease import Delivery
-from cassieq_spark.delivery.plan import Wish
 from cassieq_spark.delivery.settle import Settlement, settle
 from cassieq_spark.delivery.state import HEAD as GROUP_HEAD
+from cassieq_spark.delivery.wish import Wish
 from cassieq_spark.errors import StoreError
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_head
