@@ -28,7 +28,7 @@ setup: $(STAMP) ## Make .venv with everything that development needs
 $(STAMP): pyproject.toml constraints.txt | need-python
 	test -x $(PYTHON) || $(PYTHON_BASE) -m venv $(VENV)
 	$(PYTHON) -m pip install --quiet --upgrade pip
-	$(PYTHON) -m pip install --quiet --constraint constraints.txt --editable '.[spark,demo,metrics]' \
+	$(PYTHON) -m pip install --quiet --constraint constraints.txt --editable '.[spark,demo,metrics,gateway,http]' \
 	  --group test --group lint
 	@touch $@
 

@@ -9,6 +9,7 @@ from functools import partial
 from types import TracebackType
 from typing import Self, Unpack, overload
 
+from cassieq_spark.client.async_operations import AsyncOperations
 from cassieq_spark.client.async_producer import AsyncProducer
 from cassieq_spark.client.client import DEFAULT_MAX_DELIVERIES, Client
 from cassieq_spark.client.connection import Connection
@@ -29,7 +30,7 @@ from cassieq_spark.store.protocol import Store
 DEFAULT_THREADS = 8
 
 
-class AsyncClient:
+class AsyncClient(AsyncOperations):
     """`Client` as coroutines. The work is done in threads of its own; waiting needs none.
 
     A call that is cancelled may have happened all the same, like one whose answer is lost; but

@@ -23,6 +23,7 @@ from cassieq_spark.client.messages import (
     row_of,
     visible_from,
 )
+from cassieq_spark.client.operations import Operations
 from cassieq_spark.client.producer import (
     DEFAULT_LINGER,
     DEFAULT_MAX_BATCH,
@@ -51,7 +52,7 @@ DEFAULT_MAX_DELIVERIES = 5
 _REASON_LENGTH = 1000
 
 
-class Client:
+class Client(Operations):
     """Puts, receives and settles messages. Safe to use from many threads, and across a fork.
 
     Each call reads the queue's definition anew, so it sees what was altered. Leaving its ``with``

@@ -1,0 +1,343 @@
+"""What requests and answers hold: parameters of URLs, and JSON, by CassieQ's names."""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode, urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from cassieq_spark.accounts import own_name
+from cassieq_spark.client import Message, StoredMessage
+from cassieq_spark.errors import MessageError
+from cassieq_spark.gateway.refusals import RefusedError
+from cassieq_spark.model import QueueDefinition
+from cassieq_spark.receipts import Receipt
+from cassieq_spark.stats import QueueStats
+
+_A_YEAR = 365 * 86_400
+
+Seconds = Annotated[float, Field(ge=0, le=_A_YEAR, allow_inf_nan=False)]
+Group = Annotated[
+    str, Field(description="The consumer group.", pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,199}$")
+]
+Position = Annotated[
+    str,
+    Field(
+        description="earliest, latest, a monoton, or an instant such as 2026-11-20T12:00:00Z.",
+        examples=["earliest"],
+    ),
+]
+Force = Annotated[bool, Field(description="Also while somebody holds messages.")]
+DEFAULT_GROUP = "default"
+
+
+class Payload(BaseModel):
+    """JSON or parameters, in camelCase; what is not known is ignored, as CassieQ did."""
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="ignore")
+
+
+class Nothing(Payload):
+    """No parameters."""
+
+
+class CreateParameters(Payload):
+    """How to create a queue."""
+
+    error_if_exists: bool = Field(default=False, description="409 instead of 200 if it exists.")
+
+
+class QueueOptions(Payload):
+    """A queue to be created. CassieQ's other settings are accepted, and ignored."""
+
+    queue_name: str = Field(
+        min_length=1, max_length=140, pattern=r"^[A-Za-z0-9._-]+$", examples=["orders"]
+    )
+    max_delivery_count: int = Field(default=5, ge=0, le=1_000_000, description="0: never dead.")
+    dlq_name: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=140,
+        pattern=r"^[A-Za-z0-9._-]+$",
+        description="Where dead messages go; made if there is none. Else: <queue>.dead.",
+    )
+    drop_dead: bool = Field(default=False, description="Drop dead messages instead.")
+    strict_fifo: bool = Field(
+        default=False, description="Nothing before all earlier messages are settled."
+    )
+    lease_seconds: int = Field(default=30, ge=1, le=_A_YEAR)
+    retention_seconds: int | None = Field(
+        default=None, ge=1, le=_A_YEAR, description="How long it waits for slow groups."
+    )
+
+
+class PutParameters(Payload):
+    """How to put messages."""
+
+    initial_invisibility_seconds: Seconds = Field(
+        default=0, description="Delivered so much later."
+    )
+    visible_at: AwareDatetime | None = Field(default=None, description="Not delivered before.")
+    key: str | None = Field(default=None, max_length=10_000, description="Key of the message.")
+
+
+class GetParameters(Payload):
+    """How to get messages."""
+
+    invisibility_time_seconds: Seconds = Field(default=30, description="How long it is held.")
+    group: Group = DEFAULT_GROUP
+    wait: Seconds = Field(default=0, description="How long to wait for a message, in seconds.")
+
+
+class BatchParameters(GetParameters):
+    """How to get many messages."""
+
+    max: int = Field(default=100, ge=1, description="Most messages.")
+
+
+class ReceiptParameters(Payload):
+    """Which message."""
+
+    pop_receipt: str = Field(max_length=2_000, description="As it came with the message.")
+
+
+class Update(Payload):
+    """What is to become of a message that is held."""
+
+    message: str | None = Field(default=None, description="Put this in its place.")
+    new_invisibility_seconds: Seconds = Field(default=0, description="0: give it back.")
+
+
+class Receipts(Payload):
+    """Which messages."""
+
+    pop_receipts: list[Annotated[str, Field(max_length=2_000)]] = Field(min_length=1)
+
+
+class ReleasedReceipts(Receipts):
+    """Messages to be given back."""
+
+    delay_seconds: Seconds = 0
+
+
+class ExtendedReceipts(Receipts):
+    """Messages to be held for longer."""
+
+    seconds: float = Field(ge=0.001, le=_A_YEAR, allow_inf_nan=False)
+
+
+class RejectedReceipts(Receipts):
+    """Messages that can't be processed."""
+
+    reason: str = Field(min_length=1, max_length=1_000, pattern=r"\S")
+
+
+class PeekParameters(Payload):
+    """What to look at."""
+
+    max: int = Field(default=10, ge=1)
+    start: Position = "earliest"
+
+
+class ForceParameters(Payload):
+    """Whether to respect others."""
+
+    force: Force = False
+
+
+class DeleteParameters(Payload):
+    """Whether to respect others; CassieQ did not."""
+
+    force: Force = True
+
+
+class GroupOptions(Payload):
+    """A consumer group to be created."""
+
+    start: Position = "earliest"
+
+
+class GroupMove(Payload):
+    """Where a consumer group is to go on."""
+
+    to: Position
+    force: Force = False
+
+
+class DeadParameters(Payload):
+    """Which dead letters."""
+
+    group: str | None = Field(default=None, description="That this group could not process.")
+    reason: str | None = Field(default=None, description="With this text in their reason.")
+    since: AwareDatetime | None = None
+    until: AwareDatetime | None = None
+    limit: int | None = Field(default=None, ge=1)
+
+
+class RedriveParameters(DeadParameters):
+    """Which dead letters, and where they go."""
+
+    to: str | None = Field(default=None, description="Another queue than that they came from.")
+    force: bool = Field(default=False, description="Also if other groups get them once more.")
+
+
+class NewMessageLine(Payload):
+    """A message of a batch, in JSON."""
+
+    message: str
+    encoding: Literal["text", "base64"] = "text"
+    key: str | None = None
+    headers: dict[str, str | None] | None = None
+
+    def value(self) -> bytes:
+        """Its body.
+
+        Raises:
+            MessageError: It is not Base64.
+        """
+        if self.encoding == "text":
+            return self.message.encode()
+        try:
+            return b64decode(self.message, validate=True)
+        except ValueError as error:
+            raise MessageError(f"a message is not Base64: {error}") from error
+
+
+class KeyOptions(Payload):
+    """A key to be made."""
+
+    key_name: str = Field(examples=["third"])
+    levels: list[str] | None = Field(default=None, description="All, if left out.")
+    queue_name: str | None = Field(default=None, description="For this queue only.")
+    expires_at: AwareDatetime | None = None
+
+
+class PermissionOptions(Payload):
+    """A URL to be signed."""
+
+    account_name: str
+    key_name: str
+    levels: list[str]
+    start_time: AwareDatetime | None = None
+    end_time: AwareDatetime | None = None
+    queue_name: str | None = None
+
+
+def queue_json(queue: QueueDefinition) -> dict[str, Any]:
+    """A queue as CassieQ told of it, and what else there is to tell."""
+    account = queue.name.partition(":")[0]
+    dead = queue.dead_letter_queue
+    return {
+        "accountName": account,
+        "queueName": own_name(queue.name),
+        "bucketSize": queue.bucket_size,
+        "maxDeliveryCount": queue.max_deliveries,
+        "status": "Active",
+        "version": queue.version,
+        "deleteBucketsAfterFinalization": True,
+        "queueStatsId": queue.queue_id,
+        "dlqName": own_name(dead) if dead and dead.startswith(f"{account}:") else dead,
+        "strictFifo": queue.strict_fifo,
+        "id": queue.queue_id,
+        "leaseSeconds": int(queue.lease.total_seconds()),
+        "retentionSeconds": int(queue.retention.total_seconds()) if queue.retention else None,
+        "createdAt": _instant(queue.created_at),
+    }
+
+
+def stats_json(stats: QueueStats) -> dict[str, Any]:
+    """What a queue holds; ``size`` is what the group that lags most is owed."""
+    stored = stats.next - stats.finalised
+    return {
+        "size": max((group.depth for group in stats.groups), default=stored),
+        "stored": stored,
+        "groups": [
+            {
+                "group": group.group,
+                "size": group.depth,
+                "leased": group.leased,
+                "due": group.due,
+                "waiting": group.waiting,
+                "dead": group.dead,
+                "oldestAgeSeconds": group.oldest_age.total_seconds() if group.oldest_age else None,
+                "next": group.pointer,
+                "floor": group.floor,
+            }
+            for group in stats.groups
+        ],
+    }
+
+
+def stored_json(message: StoredMessage) -> dict[str, Any]:
+    """A message as it was put."""
+    try:
+        text, encoding = message.value.decode(), "text"
+    except UnicodeDecodeError:
+        text, encoding = b64encode(message.value).decode(), "base64"
+    key = message.key
+    return {
+        "message": text,
+        "encoding": encoding,
+        "monoton": message.monoton,
+        "key": None if key is None else key.decode(errors="replace"),
+        "headers": dict(message.headers),
+        "publishedAt": _instant(message.published_at),
+    }
+
+
+def message_json(message: Message) -> dict[str, Any]:
+    """A message that the client holds from now on."""
+    return {
+        "popReceipt": pop_receipt(message.receipt),
+        "deliveryCount": message.delivery_count,
+        "messageTag": str(message.monoton),
+        "leaseUntil": _instant(message.lease_until),
+        **stored_json(message),
+    }
+
+
+def pop_receipt(receipt: str) -> str:
+    """A receipt as text that may stand in a URL."""
+    return urlsafe_b64encode(receipt.encode()).rstrip(b"=").decode()
+
+
+def parse_pop_receipt(text: str, queue: str) -> Receipt:
+    """Read a receipt, which must be of this queue.
+
+    Raises:
+        RefusedError: 400; it is none, or one of another queue.
+    """
+    try:
+        plain = urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode()
+        receipt = Receipt.parse(plain)
+    except ValueError as error:
+        raise RefusedError(
+            "this is no pop receipt: send 'popReceipt' as it came with the message"
+        ) from error
+    if receipt.queue_id.rpartition("@")[0] != queue:
+        raise RefusedError("this pop receipt is of another queue")
+    return receipt
+
+
+def piles_json(piles: Any) -> list[Mapping[str, Any]]:
+    """Dead letters by where they come from and why they are dead."""
+    return [
+        {
+            "originQueue": pile.origin_queue,
+            "originGroup": pile.origin_group,
+            "reason": pile.reason,
+            "count": pile.monotons.count,
+            "monotons": str(pile.monotons),
+            "first": _instant(pile.first),
+            "last": _instant(pile.last),
+        }
+        for pile in piles
+    ]
+
+
+def _instant(at: datetime | None) -> str | None:
+    return at.isoformat().replace("+00:00", "Z") if at else None
