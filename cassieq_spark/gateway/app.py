@@ -37,6 +37,8 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *admin.ENDPOINTS,
 )
 
+_DESCRIPTION = description(ENDPOINTS)
+
 
 def make_app(
     gateway: Callable[[], Gateway], lifespan: Lifespan[Starlette], origins: Sequence[str] = ()
@@ -166,7 +168,7 @@ def _metrics(gateway_of: Callable[[], Gateway]) -> Callable[[Request], Awaitable
 
 
 async def _described(_: Request) -> Response:
-    return JSONResponse(description(ENDPOINTS))
+    return JSONResponse(_DESCRIPTION)
 
 
 async def _page(_: Request) -> Response:

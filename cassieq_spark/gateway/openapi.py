@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from functools import cache
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel
@@ -67,8 +66,7 @@ PAGE = """<!doctype html>
 """
 
 
-@cache
-def description(endpoints: tuple[Endpoint, ...]) -> dict[str, Any]:
+def description(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
     """The OpenAPI 3.1 description of all endpoints."""
     models = {
         model

@@ -1,6 +1,6 @@
 """A gateway on a store in memory: ``serve_memory.py SECRET [name=value ...]``; tells its URL.
 
-The values are those of `Limits`, durations in seconds.
+The settings are those of `Limits`, durations in seconds; and ``port`` and ``certificate``.
 """
 
 from __future__ import annotations
@@ -22,15 +22,23 @@ _DURATIONS = {"wait", "skew", "linger"}
 def main(secret: str, *settings: str) -> None:
     pairs = (setting.split("=") for setting in settings)
     given: dict[str, Any] = {
-        name: timedelta(seconds=float(value)) if name in _DURATIONS else int(value)
+        name: timedelta(seconds=float(value)) if name in _DURATIONS else _read(value)
         for name, value in pairs
     }
+    where = {name: given.pop(name) for name in ("port", "certificate") if name in given}
     log_as_json(logging.INFO)
     store = MemoryStore()
     serving = Serving(
-        port=0, origins=("https://pages.example",), limits=Limits(**given), on_start=_tell
+        **({"port": 0} | where),
+        origins=("https://pages.example",),
+        limits=Limits(**given),
+        on_start=_tell,
     )
     serve(AsyncClient.from_store(store, threads=16), Accounts(store, Secrets((secret,))), serving)
+
+
+def _read(text: str) -> int | str:
+    return int(text) if text.isdecimal() else text
 
 
 def _tell(url: str) -> None:
