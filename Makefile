@@ -150,6 +150,10 @@ bdqs: bench-tools ## The experiments of the BDQS paper, and docs/bdqs.md of what
 	$(PYTHON) -m benchmarks.bdqs run $(BDQS_ARGS)
 	$(PYTHON) -m benchmarks.bdqs report
 
+.PHONY: bench-gateway
+bench-gateway: bench-tools ## Put, get and ack by HTTP with 1 to 128 clients: messages, LWTs and reads
+	$(PYTHON) -m benchmarks.gateway $(BENCH_GATEWAY_ARGS)
+
 ##@ Running
 
 .PHONY: demo

@@ -142,7 +142,8 @@ def work(here: Account, there: Account, number: int, books: Books) -> None:
                 if not stale:
                     books.ack(got, is_sure=True)
         except HttpError as error:
-            assert error.status == 0, error
+            if error.status:
+                raise
             queue.close()
             queue = HttpQueue(there.url, there.name, "orders", key=there.key)
     queue.close()
