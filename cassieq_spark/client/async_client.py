@@ -138,8 +138,9 @@ class AsyncClient(AsyncOperations):
         *,
         delay: timedelta | None = None,
         visible_at: datetime | None = None,
-        txn_app_id: str | None,
-        txn_version: int | None,
+        txn_app_id: str | None = None,
+        txn_version: int | None = None,
+        idempotency_key: str | None = None,
     ) -> Range | None: ...
 
     async def put_many(  # noqa: PLR0913 (what to put, and how, by name)
@@ -151,6 +152,7 @@ class AsyncClient(AsyncOperations):
         visible_at: datetime | None = None,
         txn_app_id: str | None = None,
         txn_version: int | None = None,
+        idempotency_key: str | None = None,
     ) -> Range | None:
         """See `Client.put_many`; the messages are iterated over in a thread."""
         return await self._threads.run(
@@ -162,6 +164,7 @@ class AsyncClient(AsyncOperations):
                 visible_at=visible_at,
                 txn_app_id=txn_app_id,
                 txn_version=txn_version,
+                idempotency_key=idempotency_key,
             )
         )
 
@@ -179,7 +182,7 @@ class AsyncClient(AsyncOperations):
         )
         return AsyncProducer(self._threads, make)
 
-    async def receive(
+    async def receive(  # noqa: PLR0913 (what to receive, and how, by name)
         self,
         queue: str,
         group: str,
@@ -187,11 +190,19 @@ class AsyncClient(AsyncOperations):
         max: int = 1,  # noqa: A002 (the word that a user looks for)
         wait: timedelta = AT_ONCE,
         lease: timedelta | None = None,
+        make_group: bool = True,
     ) -> list[Message]:
         """See `Client.receive`. What it leases while it is cancelled is due again at once."""
         check_receive(max, wait, lease)
         pauses = pauses_within(wait)
-        make = partial(self._client.receiver, queue, group, limit=max, lease=lease)
+        make = partial(
+            self._client.receiver,
+            queue,
+            group,
+            limit=max,
+            lease=lease,
+            make_group=make_group,
+        )
         receiver = await self._threads.run(make)
         while True:
             messages = await self._threads.run(receiver.look, undo=receiver.give_back)

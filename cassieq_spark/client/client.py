@@ -208,8 +208,9 @@ class Client(Operations):
         *,
         delay: timedelta | None = None,
         visible_at: datetime | None = None,
-        txn_app_id: str | None,
-        txn_version: int | None,
+        txn_app_id: str | None = None,
+        txn_version: int | None = None,
+        idempotency_key: str | None = None,
     ) -> Range | None: ...
 
     def put_many(  # noqa: PLR0913 (what to put, and how, by name)
@@ -221,6 +222,7 @@ class Client(Operations):
         visible_at: datetime | None = None,
         txn_app_id: str | None = None,
         txn_version: int | None = None,
+        idempotency_key: str | None = None,
     ) -> Range | None:
         """Put messages that become visible together, or never. One LWT, whatever their number.
 
@@ -234,10 +236,12 @@ class Client(Operations):
             txn_app_id: With ``txn_version``: names the writer, so that a call that is repeated
                 under the same version publishes once.
             txn_version: Number of this call, higher than those before it.
+            idempotency_key: Instead of these: a call that is repeated under the same key publishes
+                once. The queue remembers it until the sweep forgets it, after ``--keep-sinks``.
 
         Returns:
-            Their monotons, in order; empty if there were no messages. With ``txn_app_id``, None if
-            this version, or a later one, was published before: nothing was written.
+            Their monotons, in order; empty if there were no messages. With ``txn_app_id`` or a
+            key, None if it was published before: nothing was written.
 
         Raises:
             MessageError: The queue does not take one of the messages; nothing is visible.
@@ -246,7 +250,7 @@ class Client(Operations):
             NotAppliedError: It took longer than the sweep allows; nothing is visible.
             OutcomeUnknownError: The answer was lost, and so was every trace that could tell.
         """
-        batch = batch_named(txn_app_id, txn_version)
+        batch = batch_named(txn_app_id, txn_version, idempotency_key)
         visible = visible_from(delay, visible_at)
         with self._calls:
             return put_stream(
@@ -286,7 +290,7 @@ class Client(Operations):
             max_bytes=max_bytes,
         )
 
-    def receive(
+    def receive(  # noqa: PLR0913 (what to receive, and how, by name)
         self,
         queue: str,
         group: str,
@@ -294,6 +298,7 @@ class Client(Operations):
         max: int = 1,  # noqa: A002 (the word that a user looks for)
         wait: timedelta = AT_ONCE,
         lease: timedelta | None = None,
+        make_group: bool = True,
     ) -> list[Message]:
         """Lease messages. One LWT, whatever their number, and some reads; no LWT if none is there.
 
@@ -303,10 +308,11 @@ class Client(Operations):
 
         Args:
             queue: Name of the queue.
-            group: Name of the consumer group; made if there is none, from the earliest message on.
+            group: Name of the consumer group.
             max: Most messages.
             wait: How long to wait for the first one: about four reads a second.
             lease: How long they are held; None: as long as the queue says.
+            make_group: Make the group if there is none, from the earliest message on.
 
         Returns:
             Messages in the order of their monotons; none if none came in time, or the client was
@@ -314,23 +320,39 @@ class Client(Operations):
 
         Raises:
             OptionError: A value is out of range.
-            QueueStateError: There is no such queue, or the group was deleted meanwhile.
+            QueueStateError: There is no such queue, or the group was deleted meanwhile, or there
+                is none and it is not to be made.
             StoreError: Cassandra failed; what was leased is due again, at once if possible.
         """
         check_receive(max, wait, lease)
         pauses = pauses_within(wait)
         with self._calls:
-            receiver = self.receiver(queue, group, limit=max, lease=lease)
+            receiver = self.receiver(queue, group, limit=max, lease=lease, make_group=make_group)
             while True:
                 messages = receiver.look()
                 pause = None if messages else next(pauses, None)
                 if pause is None or not self._calls.pause(pause):
                     return messages
 
-    def receiver(self, queue: str, group: str, *, limit: int, lease: timedelta | None) -> Receiver:
+    def receiver(
+        self,
+        queue: str,
+        group: str,
+        *,
+        limit: int,
+        lease: timedelta | None,
+        make_group: bool = True,
+    ) -> Receiver:
         """What one `receive` is made of, for those who wait in another way. A read or three."""
         return Receiver(
-            self._store, self._turns, self._finished, queue, group, limit=limit, lease=lease
+            self._store,
+            self._turns,
+            self._finished,
+            queue,
+            group,
+            limit=limit,
+            lease=lease,
+            make_group=make_group,
         )
 
     def ack(self, *messages: Message | str) -> list[str]:

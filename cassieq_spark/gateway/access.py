@@ -22,7 +22,8 @@ from cassieq_spark.accounts.signing import (
 from cassieq_spark.errors import OptionError
 from cassieq_spark.gateway.refusals import RefusedError
 
-_KEPT_SECONDS = 5.0
+#: How long a gateway goes by what it has read of an account.
+KEPT_SECONDS = 5.0
 #: Soon, as it may be made by another gateway.
 _ABSENCE_KEPT_SECONDS = 1.0
 _MOST_KEPT = 10_000
@@ -109,7 +110,7 @@ class Access:
             if len(self._kept) >= _MOST_KEPT:
                 self._kept.clear()
             task = asyncio.create_task(self._read(name))
-            kept = self._kept[name] = (now + _KEPT_SECONDS, task)
+            kept = self._kept[name] = (now + KEPT_SECONDS, task)
         # Others wait for the same task: whoever goes away leaves it alone.
         return await asyncio.shield(kept[1])
 

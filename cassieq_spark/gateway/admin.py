@@ -19,6 +19,7 @@ from cassieq_spark.accounts import (
 )
 from cassieq_spark.accounts.account import check_account
 from cassieq_spark.errors import NotFoundError
+from cassieq_spark.gateway.access import KEPT_SECONDS
 from cassieq_spark.gateway.endpoint import ADMIN, Call, Endpoint
 from cassieq_spark.gateway.payloads import KeyOptions, PermissionOptions
 from cassieq_spark.gateway.refusals import RefusedError
@@ -52,6 +53,8 @@ async def delete_account(call: Call) -> Response:
     await _read(call, name)
     await asyncio.to_thread(accounts.begin_deletion, name)
     call.gateway.access.forget(name)
+    # Until then, another gateway may let its keys in, and make a queue that nobody would delete.
+    await asyncio.sleep(KEPT_SECONDS)
     for queue in await client.queues(f"{name}:"):
         await client.delete_queue(queue.name, force=True)
     await asyncio.to_thread(accounts.end_deletion, name)

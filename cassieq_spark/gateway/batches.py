@@ -17,7 +17,7 @@ from cassieq_spark.gateway.formats import (
     write_arrow,
     write_lines,
 )
-from cassieq_spark.gateway.messages import batch_name, position, receive, seconds
+from cassieq_spark.gateway.messages import idempotency_key, position, receive, seconds
 from cassieq_spark.gateway.payloads import (
     BatchParameters,
     ExtendedReceipts,
@@ -45,14 +45,12 @@ async def put_batch(call: Call) -> Response:
         raise RefusedError(f"a batch is {LINES} or {ARROW}, not {kind[:60]!r}", 415)
     # In a thread: a large batch would hold up everybody else.
     messages = await asyncio.to_thread(reads[kind], call.body, call.gateway.limits.batch_count)
-    name = batch_name(call.request)
     monotons = await call.gateway.client.put_many(
         queue,
         messages,
         delay=seconds(query.initial_invisibility_seconds) or None,
         visible_at=query.visible_at,
-        txn_app_id=name,
-        txn_version=None if name is None else 0,
+        idempotency_key=idempotency_key(call.request),
     )
     call.gateway.gets.wake(queue)
     if monotons is None:

@@ -16,6 +16,9 @@ logger = logging.getLogger(__name__)
 #: Messages that were leased for requests which went away could not be given back.
 NOT_RETURNED = "gateway.not_returned"
 
+#: The group of those who name none; the only one that is made by itself.
+DEFAULT_GROUP = "default"
+
 #: Seconds between two looks for those who wait.
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 0.75
@@ -156,7 +159,10 @@ class _Poll:
         served = [want for want in self._wants if want.lease == lease]
         most = min(self._most, sum(want.most for want in served))
         try:
-            messages = await self._client.receive(*self._key, max=most, lease=lease)
+            # Whoever may only read makes no groups: each would be owed everything.
+            messages = await self._client.receive(
+                *self._key, max=most, lease=lease, make_group=self._key[1] == DEFAULT_GROUP
+            )
         except Exception as error:  # noqa: BLE001 (whatever it is, those who asked hear it)
             for want in served:
                 if not want.future.done():

@@ -39,7 +39,7 @@ async def put(call: Call) -> Response:
     """Publish the body."""
     queue, query = call.queue, call.query
     delay = seconds(query.initial_invisibility_seconds)
-    if (name := batch_name(call.request)) is not None:
+    if (name := idempotency_key(call.request)) is not None:
         return await _put_once(call, queue, name)
     monoton = await call.gateway.puts.put(
         queue,
@@ -139,8 +139,7 @@ async def _put_once(call: Call, queue: str, name: str) -> Response:
         [NewMessage(call.body, query.key, headers_of(call.request))],
         delay=seconds(query.initial_invisibility_seconds) or None,
         visible_at=query.visible_at,
-        txn_app_id=name,
-        txn_version=0,
+        idempotency_key=name,
     )
     call.gateway.gets.wake(queue)
     if monotons is None:
@@ -148,8 +147,8 @@ async def _put_once(call: Call, queue: str, name: str) -> Response:
     return JSONResponse({"monoton": monotons.start}, 201)
 
 
-def batch_name(request: Request) -> str | None:
-    """The name under which a put is published once, however often it is repeated.
+def idempotency_key(request: Request) -> str | None:
+    """Under which a put is done once, however often it is repeated; None: there is none.
 
     Raises:
         RefusedError: 400; it is empty, or too long.
@@ -161,7 +160,7 @@ def batch_name(request: Request) -> str | None:
         raise RefusedError(
             f"an Idempotency-Key has 1 to {_LONGEST_IDEMPOTENCY_KEY} characters; take a UUID"
         )
-    return f"http:{given}"
+    return given
 
 
 def headers_of(request: Request) -> dict[str, str] | None:

@@ -13,6 +13,7 @@ from pydantic.alias_generators import to_camel
 from cassieq_spark.accounts import own_name
 from cassieq_spark.client import Message, StoredMessage
 from cassieq_spark.errors import MessageError
+from cassieq_spark.gateway.gets import DEFAULT_GROUP
 from cassieq_spark.gateway.refusals import RefusedError
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.receipts import Receipt
@@ -32,7 +33,6 @@ Position = Annotated[
     ),
 ]
 Force = Annotated[bool, Field(description="Also while somebody holds messages.")]
-DEFAULT_GROUP = "default"
 
 
 class Payload(BaseModel):

@@ -182,6 +182,8 @@ def test_each_group_gets_every_message(orders: Account):
 
     assert orders.ask("PUT", "/orders/groups/late", json={"start": "1"}).status_code == 201
     assert [each["message"] for each in got(orders, group="late")] == ["b"]
+    assert orders.ask("GET", "/orders/messages/next", params={"group": "all"}).status_code == 404
+    assert orders.ask("PUT", "/orders/groups/all", json={}).status_code == 201
     assert [each["message"] for each in got(orders, group="all")] == ["a", "b"]
     assert orders.ask("PUT", "/orders/groups/late", json={}).status_code == 409
     assert orders.ask("PUT", "/orders/groups/new", json={"start": "noon"}).status_code == 400

@@ -39,6 +39,8 @@ def store(gated: GatedStore) -> CountingStore:
     store = CountingStore(gated)
     with Client.from_store(store) as client:
         client.create_queue("q", max_deliveries=9)
+        for group in "gh":
+            client.create_group("q", group)
     store.reset()
     return store
 

@@ -168,3 +168,15 @@ def test_one_look_takes_no_more_than_may_be_taken(store: CountingStore, sync: Cl
             return messages
 
     assert len(asyncio.run(program())) == 3
+
+
+def test_the_default_group_is_made_by_itself_and_others_are_not(store: CountingStore):
+    async def program() -> None:
+        async with AsyncClient.from_store(store) as client:
+            gets = Gets(client, 3)
+            assert await get(gets, group="default") == []
+            with pytest.raises(NotFoundError, match="no group 'other'"):
+                await get(gets, group="other")
+            await gets.close()
+
+    asyncio.run(program())
