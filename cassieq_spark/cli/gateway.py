@@ -14,7 +14,7 @@ import typer
 from cassieq_spark.accounts import Accounts, Secrets
 from cassieq_spark.accounts.secret import new_secret
 from cassieq_spark.cli.connection import with_connection
-from cassieq_spark.cli.exporter import parse_listen
+from cassieq_spark.cli.exporter import impatient, parse_listen
 from cassieq_spark.cli.output import AsJson, tell
 from cassieq_spark.client import AsyncClient
 from cassieq_spark.errors import OptionError, SetupError
@@ -139,7 +139,8 @@ def serve(  # noqa: PLR0913 (one per option)
         on_start=lambda url: typer.echo(f"Gateway at {url}; Ctrl-C ends it."),
     )
     secrets = _secrets(secret)
-    with closing(open_store(connection)) as store:
+    # Whoever asks would rather hear of an outage than wait for its end.
+    with closing(open_store(impatient(connection))) as store:
         log_as_json(logging.INFO if access_log else logging.WARNING)
         serve_gateway(
             AsyncClient.from_store(store, threads=threads), Accounts(store, secrets), serving

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +18,7 @@ from cassieq_spark.store.connection import ConnectionOptions
 from cassieq_spark.store.protocol import Store
 from tests.support.command_line import cassieq
 from tests.support.gateway import HTTP, SECRET, Account, RunningGateway, running
+from tests.support.proxy import Proxy
 
 CLIENTS = 64
 ROUNDS = 6
@@ -63,6 +65,37 @@ def test_accounts_are_made_by_command_and_queues_are_those_of_everybody(
             (pile,) = client.dead_letters("shop:orders").piles
             assert pile.reason == "bad"
         assert gateway.stop() == 0
+
+
+def test_while_cassandra_is_away_it_says_so_and_then_goes_on(
+    through_proxy: ConnectionOptions, proxy: Proxy, tmp_path: Path
+):
+    host, port = through_proxy.endpoints[0]
+    at = ["--contact-points", f"{host}:{port}", "--port", str(port)]
+    reach = [*at, "--keyspace", through_proxy.keyspace]
+    with running(tmp_path / "log", *reach) as gateway:
+        account = gateway.account()
+        account.queue("orders").close()
+        assert account.ask("POST", "/orders/messages", content="before").status_code == 201
+
+        proxy.lose_answers()
+        ready = HTTP.get(f"{gateway.url}/ready")
+        put = account.ask("POST", "/orders/messages", content="lost")
+        alive = HTTP.get(f"{gateway.url}/health")
+        proxy.restore()
+        until_ready(gateway)
+        after = account.ask("POST", "/orders/messages", content="after")
+
+    assert (ready.status_code, alive.status_code) == (503, 200)
+    assert put.status_code in {503, 504}
+    assert put.headers["retry-after"] == "1"
+    assert after.status_code == 201
+
+
+def until_ready(gateway: RunningGateway) -> None:
+    end = time.monotonic() + PATIENCE.total_seconds()
+    while HTTP.get(f"{gateway.url}/ready").status_code != 200:
+        assert time.monotonic() < end
 
 
 class Books:
