@@ -6,6 +6,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
+from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 
 from cassieq_spark.errors import (
@@ -60,6 +61,8 @@ _STATUSES: tuple[tuple[type[Exception], int], ...] = (
     (OptionError, 400),
     (MessageError, 400),
     (InvariantError, 500),
+    # Nobody is there to be told.
+    (ClientDisconnect, 400),
     # A client that is closed, as this server is about to end.
     (CassieqError, 503),
 )

@@ -74,6 +74,28 @@ def test_what_comes_for_a_client_that_went_away_is_not_lost(
     assert waiting(account).json()["deliveryCount"] == 1
 
 
+def test_a_body_that_breaks_off_is_not_put(tmp_path: Path):
+    with running_on_memory(tmp_path / "log") as gateway:
+        account = gateway.account()
+        account.ask("POST", json={"queueName": "orders"})
+        request = (
+            f"POST /api/v1/accounts/{account.name}/queues/orders/messages HTTP/1.1\r\n"
+            f"Host: x\r\nAuthorization: Key {account.key}\r\nContent-Length: 100\r\n\r\nhalf"
+        )
+        host, port = gateway.url.removeprefix("http://").split(":")
+        with closing(socket.create_connection((host, int(port)))) as connection:
+            connection.sendall(request.encode())
+            until_under_way(gateway, 1)
+        until_under_way(gateway, 0)
+
+        assert account.ask("GET", "/orders/statistics").json()["stored"] == 0
+        assert gateway.stop() == 0
+
+    told = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+    assert [each["status"] for each in told if each["operation"] == "putMessage"] == [400]
+    assert {each["action"] for each in told} == {"gateway.request"}
+
+
 def test_more_than_there_is_room_for_is_refused(tmp_path: Path):
     settings = ("requests=2", "body_bytes=100", "batch_bytes=1000", "batch_count=3", "wait=60")
     with running_on_memory(tmp_path / "log", *settings) as gateway:
