@@ -191,9 +191,10 @@ class AsyncClient(AsyncOperations):
         wait: timedelta = AT_ONCE,
         lease: timedelta | None = None,
         make_group: bool = True,
+        max_bytes: int | None = None,
     ) -> list[Message]:
         """See `Client.receive`. What it leases while it is cancelled is due again at once."""
-        check_receive(max, wait, lease)
+        check_receive(max, wait, lease, max_bytes)
         pauses = pauses_within(wait)
         make = partial(
             self._client.receiver,
@@ -202,6 +203,7 @@ class AsyncClient(AsyncOperations):
             limit=max,
             lease=lease,
             make_group=make_group,
+            max_bytes=max_bytes,
         )
         receiver = await self._threads.run(make)
         while True:

@@ -299,6 +299,7 @@ class Client(Operations):
         wait: timedelta = AT_ONCE,
         lease: timedelta | None = None,
         make_group: bool = True,
+        max_bytes: int | None = None,
     ) -> list[Message]:
         """Lease messages. One LWT, whatever their number, and some reads; no LWT if none is there.
 
@@ -313,6 +314,8 @@ class Client(Operations):
             wait: How long to wait for the first one: about four reads a second.
             lease: How long they are held; None: as long as the queue says.
             make_group: Make the group if there is none, from the earliest message on.
+            max_bytes: About how many bytes of fresh messages, as stored, but one message at least;
+                two reads more. None: no limit.
 
         Returns:
             Messages in the order of their monotons; none if none came in time, or the client was
@@ -324,17 +327,19 @@ class Client(Operations):
                 is none and it is not to be made.
             StoreError: Cassandra failed; what was leased is due again, at once if possible.
         """
-        check_receive(max, wait, lease)
+        check_receive(max, wait, lease, max_bytes)
         pauses = pauses_within(wait)
         with self._calls:
-            receiver = self.receiver(queue, group, limit=max, lease=lease, make_group=make_group)
+            receiver = self.receiver(
+                queue, group, limit=max, lease=lease, make_group=make_group, max_bytes=max_bytes
+            )
             while True:
                 messages = receiver.look()
                 pause = None if messages else next(pauses, None)
                 if pause is None or not self._calls.pause(pause):
                     return messages
 
-    def receiver(
+    def receiver(  # noqa: PLR0913 (what to receive, and how, by name)
         self,
         queue: str,
         group: str,
@@ -342,6 +347,7 @@ class Client(Operations):
         limit: int,
         lease: timedelta | None,
         make_group: bool = True,
+        max_bytes: int | None = None,
     ) -> Receiver:
         """What one `receive` is made of, for those who wait in another way. A read or three."""
         return Receiver(
@@ -353,6 +359,7 @@ class Client(Operations):
             limit=limit,
             lease=lease,
             make_group=make_group,
+            max_bytes=max_bytes,
         )
 
     def ack(self, *messages: Message | str) -> list[str]:

@@ -46,8 +46,12 @@ _LONGEST_PAUSE = 0.75
 Turns = dict[tuple[QueueId, str], bool]
 
 
-def check_receive(limit: int, wait: timedelta, lease: timedelta | None) -> None:
+def check_receive(
+    limit: int, wait: timedelta, lease: timedelta | None, max_bytes: int | None
+) -> None:
     """Raise `OptionError` if one of them is out of range."""
+    if max_bytes is not None and max_bytes < 1:
+        raise OptionError(f"max_bytes must be at least 1, not {max_bytes}")
     if limit < 1:
         raise OptionError(f"max must be at least 1 message, not {limit}")
     if wait < AT_ONCE:
@@ -77,6 +81,7 @@ class Receiver:
         limit: Most messages.
         lease: How long they are held; None: as long as the queue says.
         make_group: Whether a new group is made.
+        max_bytes: About how many bytes of fresh messages, as stored; None: no limit.
 
     Raises:
         OptionError: The group's name is not valid.
@@ -94,6 +99,7 @@ class Receiver:
         limit: int,
         lease: timedelta | None,
         make_group: bool = True,
+        max_bytes: int | None = None,
     ) -> None:
         validate_name("group", group)
         self._store = store
@@ -103,6 +109,7 @@ class Receiver:
         self._delivery = Delivery(store, self._queue.queue_id, group)
         self._limit = limit
         self._make_group = make_group
+        self._max_bytes = max_bytes
         self._length = self._queue.lease if lease is None else lease
 
     def look(self) -> list[Message]:
@@ -134,6 +141,7 @@ class Receiver:
                 delayed_stop=head.delayed_stop,
                 strict=self._queue.strict_fifo,
                 finished=finished,
+                max_bytes=self._max_bytes,
             )
         )
         if finished is not None and not batch.leased:

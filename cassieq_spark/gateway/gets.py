@@ -19,6 +19,10 @@ NOT_RETURNED = "gateway.not_returned"
 #: The group of those who name none; the only one that is made by itself.
 DEFAULT_GROUP = "default"
 
+#: About how many bytes one look takes, as stored; so few messages are never more.
+_LOOK_BYTES = 64 << 20
+_FEW = 8
+
 #: Seconds between two looks for those who wait.
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 0.75
@@ -161,7 +165,11 @@ class _Poll:
         try:
             # Whoever may only read makes no groups: each would be owed everything.
             messages = await self._client.receive(
-                *self._key, max=most, lease=lease, make_group=self._key[1] == DEFAULT_GROUP
+                *self._key,
+                max=most,
+                lease=lease,
+                make_group=self._key[1] == DEFAULT_GROUP,
+                max_bytes=_LOOK_BYTES if most > _FEW else None,
             )
         except Exception as error:  # noqa: BLE001 (whatever it is, those who asked hear it)
             for want in served:

@@ -139,7 +139,7 @@ class RejectedReceipts(Receipts):
 class PeekParameters(Payload):
     """What to look at."""
 
-    max: int = Field(default=10, ge=1)
+    max: int = Field(default=10, ge=1, le=100)
     start: Position = "earliest"
 
 

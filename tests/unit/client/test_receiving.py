@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections import Counter
@@ -152,6 +153,15 @@ def test_a_group_is_made_unless_it_is_not_to_be(client: Client):
     assert client.stats("q").groups == ()
     client.create_group("q", "g")
     assert len(client.receive("q", "g", make_group=False)) == 1
+
+
+def test_as_many_as_fit_are_leased_and_one_at_least(client: Client):
+    client.put_many("q", [os.urandom(1000) for _ in range(20)])
+
+    assert 5 <= len(client.receive("q", "g", max=20, max_bytes=10_000)) <= 10
+    assert len(client.receive("q", "g", max=20, max_bytes=1)) == 1
+    with pytest.raises(OptionError, match="max_bytes must be at least 1"):
+        client.receive("q", "g", max_bytes=0)
 
 
 def test_a_waiting_receive_wakes_up_soon_after_a_put(client: Client, trouble: FaultyStore):
