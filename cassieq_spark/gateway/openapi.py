@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from cassieq_spark import __version__
 from cassieq_spark.gateway.endpoint import Endpoint
+from cassieq_spark.gateway.examples import ANSWERS, REQUESTS
 
+_JSON = "application/json"
 _REF = "#/components/schemas/{model}"
 _NAMES = {"account": "acme", "queue": "orders", "group": "default", "key": "primary"}
 #: What any request may be told, besides what its endpoint says.
@@ -111,18 +112,20 @@ def _operation(endpoint: Endpoint, schemas: Mapping[str, Any]) -> dict[str, Any]
     if endpoint.level is not None:
         found["description"] = f"Takes the right {endpoint.level.title} ({endpoint.level.value})."
     if endpoint.body is not None:
-        found["requestBody"] = {"required": True, "content": _content(endpoint.body)}
+        found["requestBody"] = {"required": True, "content": _content(endpoint)}
     return found
 
 
-def _content(body: type[BaseModel] | tuple[str, ...]) -> dict[str, Any]:
+def _content(endpoint: Endpoint) -> dict[str, Any]:
+    body = endpoint.body or ()
     if isinstance(body, tuple):
         return {
             media: {"schema": {"type": "string"}}
             | ({"example": _EXAMPLES[media]} if media in _EXAMPLES else {})
             for media in body
         }
-    return {"application/json": {"schema": {"$ref": _REF.format(model=body.__name__)}}}
+    schema = {"$ref": _REF.format(model=body.__name__)}
+    return {_JSON: {"schema": schema, "example": REQUESTS[endpoint.operation]}}
 
 
 def _path_parameters(endpoint: Endpoint) -> Iterable[dict[str, Any]]:
@@ -157,7 +160,9 @@ def _responses(endpoint: Endpoint) -> Iterable[tuple[str, dict[str, Any]]]:
         answer: dict[str, Any] = {"description": meaning}
         if status >= 400:  # noqa: PLR2004 (where errors begin)
             schema = {"$ref": _REF.format(model="Error")}
-            answer["content"] = {"application/json": {"schema": schema}}
+            answer["content"] = {_JSON: {"schema": schema}}
+        elif (endpoint.operation, status) in ANSWERS:
+            answer["content"] = {_JSON: {"example": ANSWERS[endpoint.operation, status]}}
         yield str(status), answer
 
 

@@ -7,6 +7,8 @@ from datetime import UTC, datetime, timedelta
 import httpx
 import pytest
 
+from cassieq_spark.gateway.app import ENDPOINTS
+from cassieq_spark.gateway.examples import ANSWERS, REQUESTS
 from tests.support.gateway import Account
 
 DEFINITION = {
@@ -285,3 +287,33 @@ def test_another_path_is_refused(account: Account):
     answer = account.ask("GET", "/orders/nowhere/at/all")
 
     assert (answer.status_code, answer.json()["reason"]) == (404, "NotFound")
+
+
+def test_the_examples_of_the_description_are_what_is_asked_and_answered(orders: Account):
+    for endpoint in ENDPOINTS:
+        if isinstance(endpoint.body, type):
+            endpoint.body.model_validate(REQUESTS[endpoint.operation])
+    orders.ask("POST", "/orders/messages", content="hello")
+    seen = orders.ask("GET", "/orders/messages").json()
+    got = next_of(orders).json()
+    told = {
+        "peekMessages": seen,
+        "getMessage": got,
+        "updateMessage": settled(orders, "PUT", got["popReceipt"], json={}).json(),
+        "listQueues": orders.ask("GET").json(),
+        "getQueue": orders.ask("GET", "/orders").json(),
+        "getStatistics": orders.ask("GET", "/orders/statistics").json(),
+        "listGroups": orders.ask("GET", "/orders/groups").json(),
+    }
+
+    for operation, answer in told.items():
+        assert shape_of(answer) == shape_of(ANSWERS[operation, 200]), operation
+
+
+def shape_of(value: object) -> object:
+    """The names in JSON, without what they hold."""
+    if isinstance(value, list):
+        return [shape_of(each) for each in value[:1]]
+    if isinstance(value, dict):
+        return {name: shape_of(each) for name, each in value.items() if name != "headers"}
+    return None
