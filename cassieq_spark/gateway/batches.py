@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from starlette.responses import JSONResponse, Response
 
 from cassieq_spark.accounts import Level
+from cassieq_spark.gateway.answers import parse_pop_receipt, stored_json
 from cassieq_spark.gateway.endpoint import QUEUE, Call, Endpoint
 from cassieq_spark.gateway.formats import (
     ARROW,
@@ -26,8 +27,6 @@ from cassieq_spark.gateway.payloads import (
     Receipts,
     RejectedReceipts,
     ReleasedReceipts,
-    parse_pop_receipt,
-    stored_json,
 )
 from cassieq_spark.gateway.refusals import RefusedError
 from cassieq_spark.gateway.settles import ACK, Action

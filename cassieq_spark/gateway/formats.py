@@ -10,7 +10,8 @@ import pyarrow as pa
 from pydantic import ValidationError
 
 from cassieq_spark.client import Message, NewMessage
-from cassieq_spark.gateway.payloads import NewMessageLine, message_json, pop_receipt
+from cassieq_spark.gateway.answers import message_json, pop_receipt
+from cassieq_spark.gateway.payloads import NewMessageLine
 from cassieq_spark.gateway.refusals import RefusedError
 
 LINES = "application/x-ndjson"

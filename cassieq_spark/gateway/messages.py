@@ -12,15 +12,9 @@ from starlette.responses import JSONResponse, Response
 
 from cassieq_spark.accounts import Level
 from cassieq_spark.client import Message, NewMessage
+from cassieq_spark.gateway.answers import message_json, parse_pop_receipt
 from cassieq_spark.gateway.endpoint import QUEUE, Call, Endpoint
-from cassieq_spark.gateway.payloads import (
-    GetParameters,
-    PutParameters,
-    ReceiptParameters,
-    Update,
-    message_json,
-    parse_pop_receipt,
-)
+from cassieq_spark.gateway.payloads import GetParameters, PutParameters, ReceiptParameters, Update
 from cassieq_spark.gateway.refusals import RefusedError
 from cassieq_spark.gateway.settles import ACK, Action
 from cassieq_spark.options.position import POSITION, StartingPosition

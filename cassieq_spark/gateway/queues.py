@@ -9,6 +9,7 @@ from starlette.responses import JSONResponse, Response
 from cassieq_spark.accounts import Level
 from cassieq_spark.client import Survey
 from cassieq_spark.errors import ExistsError, NotFoundError
+from cassieq_spark.gateway.answers import piles_json, queue_json, stats_json
 from cassieq_spark.gateway.endpoint import QUEUE, QUEUES, Call, Endpoint
 from cassieq_spark.gateway.messages import position
 from cassieq_spark.gateway.payloads import (
@@ -20,9 +21,6 @@ from cassieq_spark.gateway.payloads import (
     GroupOptions,
     QueueOptions,
     RedriveParameters,
-    piles_json,
-    queue_json,
-    stats_json,
 )
 from cassieq_spark.gateway.refusals import RefusedError
 

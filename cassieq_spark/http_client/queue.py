@@ -1,13 +1,10 @@
-"""The queues of a gateway, for Python programs that reach nothing else: needs httpx only."""
+"""One queue of an account, by HTTP."""
 
 from __future__ import annotations
 
-import json
 import ssl
 import time
-from base64 import b64decode, b64encode
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Any, Self
@@ -15,52 +12,21 @@ from typing import Any, Self
 import httpx
 
 from cassieq_spark.accounts.signing import sign_request
-from cassieq_spark.errors import CassieqError, NotFoundError, OptionError
+from cassieq_spark.errors import OptionError
+from cassieq_spark.http_client.messages import (
+    HttpError,
+    HttpMessage,
+    checked,
+    line_of,
+    messages_of,
+)
 
 _AT_ONCE = timedelta(0)
 _LEASE = timedelta(seconds=30)
 _TIMEOUT = timedelta(seconds=40)
 _BUSY = {429, 503}
 _NOTHING = 204
-_MISSING = 404
-_ERRORS = 400
-_TEXT, _BASE64 = "text", "base64"
 _LINES = "application/x-ndjson"
-
-
-class HttpError(CassieqError):
-    """The gateway refused, or failed.
-
-    Attributes:
-        status: The status code; 0 if there was no answer.
-    """
-
-    def __init__(self, message: str, status: int = 0) -> None:
-        super().__init__(message)
-        self.status = status
-
-
-@dataclass(frozen=True, slots=True)
-class HttpMessage:
-    """A message that this program holds until it is settled, or ``lease_until``.
-
-    Attributes:
-        receipt: By which it is settled.
-        value: Its body.
-        delivery_count: How often it was delivered to its group, this time included.
-        monoton: Its position in the queue.
-        key: As put, if it was text.
-        headers: As put.
-        lease_until: Until when it is surely held, by Cassandra's clock.
-    """
-
-    receipt: str
-    value: bytes
-    delivery_count: int
-    monoton: int
-    key: str | None
-    headers: Mapping[str, str | None] = field(hash=False)
-    lease_until: datetime
 
 
 class HttpQueue:
@@ -200,7 +166,7 @@ class HttpQueue:
         if idempotency_key is not None:
             sent["Idempotency-Key"] = idempotency_key
         query = {"initialInvisibilitySeconds": delay.total_seconds()}
-        body = b"".join(map(_line_of, values))
+        body = b"".join(map(line_of, values))
         path = self._path + "/messages/batch"
         told = self._ask("POST", path, query=query, headers=sent, content=body).json()
         return None if told["start"] is None else range(told["start"], told["stop"])
@@ -237,7 +203,7 @@ class HttpQueue:
         answer = self._ask(
             "GET", self._path + "/messages/batch", query=query, wait=wait.total_seconds()
         )
-        return list(_messages_of(answer)) if answer.status_code != _NOTHING else []
+        return list(messages_of(answer)) if answer.status_code != _NOTHING else []
 
     def ack(self, *messages: HttpMessage | str) -> list[str]:
         """Messages are done.
@@ -313,7 +279,7 @@ class HttpQueue:
                 raise HttpError(f"the gateway did not answer: {error}") from error
             pause = float(answer.headers.get("Retry-After", 1))
             if answer.status_code not in _BUSY or time.monotonic() + pause > end:
-                return _checked(answer)
+                return checked(answer)
             time.sleep(pause)
 
     def _credentials(self, method: str, path: str) -> dict[str, str]:
@@ -322,38 +288,3 @@ class HttpQueue:
         if not self._sign:
             return {"Authorization": f"Key {self._key}"}
         return sign_request(self._key, self._account, method, path, datetime.now(UTC))
-
-
-def _checked(answer: httpx.Response) -> httpx.Response:
-    if answer.status_code < _ERRORS:
-        return answer
-    try:
-        message = answer.json()["message"]
-    except (ValueError, KeyError, TypeError):
-        message = answer.text[:200]
-    if answer.status_code == _MISSING:
-        raise NotFoundError(message)
-    raise HttpError(f"{answer.status_code}: {message}", answer.status_code)
-
-
-def _line_of(value: bytes | str) -> bytes:
-    if isinstance(value, str):
-        line = {"message": value}
-    else:
-        line = {"message": b64encode(value).decode(), "encoding": _BASE64}
-    return json.dumps(line).encode() + b"\n"
-
-
-def _messages_of(answer: httpx.Response) -> Iterator[HttpMessage]:
-    for line in answer.content.splitlines():
-        told = json.loads(line)
-        text: str = told["message"]
-        yield HttpMessage(
-            told["popReceipt"],
-            text.encode() if told["encoding"] == _TEXT else b64decode(text),
-            told["deliveryCount"],
-            told["monoton"],
-            told["key"],
-            told["headers"],
-            datetime.fromisoformat(told["leaseUntil"]),
-        )
