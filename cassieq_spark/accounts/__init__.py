@@ -16,7 +16,7 @@ can neither log in nor sign. Gateways that share the secret need not talk to eac
 
 from __future__ import annotations
 
-from cassieq_spark.accounts.account import Account, AccountKey, account_of, full_name, own_name
+from cassieq_spark.accounts.account import Account, AccountKey, full_name, own_name
 from cassieq_spark.accounts.levels import ALL_LEVELS, Level, letters_of, parse_letters
 from cassieq_spark.accounts.records import Accounts
 from cassieq_spark.accounts.secret import Secrets
@@ -30,7 +30,6 @@ __all__ = [
     "Level",
     "Permission",
     "Secrets",
-    "account_of",
     "full_name",
     "letters_of",
     "own_name",

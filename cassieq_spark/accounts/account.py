@@ -84,16 +84,6 @@ def full_name(account: str, queue: str) -> str:
     return f"{account}:{queue}"
 
 
-def account_of(full: str) -> str | None:
-    """Whose a queue is; None if it is nobody's.
-
-    >>> account_of("acme:orders"), account_of("orders")
-    ('acme', None)
-    """
-    account, colon, _ = full.partition(":")
-    return account if colon else None
-
-
 def own_name(full: str) -> str:
     """What the account calls its queue.
 

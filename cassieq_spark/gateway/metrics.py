@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from cassieq_spark.gateway.limits import Room
@@ -50,7 +48,3 @@ class Metrics:
     def text(self) -> bytes:
         """All figures, as Prometheus reads them."""
         return generate_latest(self._registry)
-
-    def __iter__(self) -> Iterator[str]:
-        """The names of all figures."""
-        return (family.name for family in self._registry.collect())
