@@ -6,6 +6,7 @@ import asyncio
 
 from cassieq_spark.accounts import Accounts
 from cassieq_spark.client import AsyncClient
+from cassieq_spark.errors import CassieqError
 from cassieq_spark.gateway.access import Access
 from cassieq_spark.gateway.gets import Gets
 from cassieq_spark.gateway.limits import Limits, Room
@@ -58,6 +59,6 @@ class Gateway:
         look = asyncio.to_thread(self.accounts.find, _NOBODY)
         try:
             await asyncio.wait_for(look, _READY_SECONDS)
-        except Exception as error:  # noqa: BLE001 (whatever it is, it is why)
-            return f"Cassandra does not answer: {error}"
+        except (CassieqError, TimeoutError):
+            return "Cassandra does not answer, or refuses"
         return None

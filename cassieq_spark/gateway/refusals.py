@@ -26,7 +26,14 @@ logger = logging.getLogger(__name__)
 #: A request failed for a reason that nobody has thought of.
 FAILED = "gateway.failed"
 
+#: Cassandra failed; who asked is told no more than that.
+STORE_FAILED = "gateway.store_failed"
+
 _RETRY_AFTER = {"Retry-After": "1"}
+_OF_STORE = {
+    503: "Cassandra does not answer, or refuses: nothing is put; try again in a moment",
+    504: "the answer of Cassandra was lost: it may have happened, or may yet",
+}
 _REASONS = {404: "NotFound", 409: "Conflict"}
 
 
@@ -94,6 +101,15 @@ def answer_to(error: Exception, operation: str, names: Mapping[str, str]) -> JSO
             extra={"action": FAILED, "operation": operation, **names},
         )
         message = "this should not happen; the gateway's log says more"
+    if isinstance(error, StoreError):
+        # Its text names nodes.
+        logger.warning(
+            "%s failed: %s",
+            operation,
+            error,
+            extra={"action": STORE_FAILED, "operation": operation, **names},
+        )
+        message = _OF_STORE[status]
     headers: dict[str, str] = {}
     if isinstance(error, RefusedError):
         headers = error.headers
