@@ -10,7 +10,7 @@ from cassieq_spark.errors import ExistsError, NotFoundError, OptionError
 from cassieq_spark.store import race
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.tables import Table
-from tests.support.faults import Fault, TroubledStore
+from cassieq_spark.testing.faults import Fault, FaultyStore
 
 OLD, NEW = "o" * 32, "n" * 32
 
@@ -21,12 +21,12 @@ def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def store() -> TroubledStore:
-    return TroubledStore(MemoryStore())
+def store() -> FaultyStore:
+    return FaultyStore(MemoryStore())
 
 
 @pytest.fixture
-def accounts(store: TroubledStore) -> Accounts:
+def accounts(store: FaultyStore) -> Accounts:
     return Accounts(store, Secrets((OLD,)))
 
 
@@ -45,7 +45,7 @@ def test_an_account_begins_with_two_keys_that_no_other_has(accounts: Accounts):
     assert accounts.list() == [made, other]
 
 
-def test_no_key_is_in_the_store(accounts: Accounts, store: TroubledStore):
+def test_no_key_is_in_the_store(accounts: Accounts, store: FaultyStore):
     keys = [str(each.key) for each in accounts.create("acme").keys]
 
     told = str([list(row.values()) for row in store.scan(Table.ACCOUNT)])
@@ -54,7 +54,7 @@ def test_no_key_is_in_the_store(accounts: Accounts, store: TroubledStore):
 
 
 def test_whoever_has_the_store_and_not_the_secret_has_no_key(
-    accounts: Accounts, store: TroubledStore
+    accounts: Accounts, store: FaultyStore
 ):
     accounts.create("acme")
 
@@ -64,7 +64,7 @@ def test_whoever_has_the_store_and_not_the_secret_has_no_key(
     }
 
 
-def test_a_secret_is_replaced_while_both_are_there(accounts: Accounts, store: TroubledStore):
+def test_a_secret_is_replaced_while_both_are_there(accounts: Accounts, store: FaultyStore):
     before = accounts.create("acme").keys[0].key
     both = Accounts(store, Secrets((NEW, OLD)))
     after = both.add_key("acme", "next").key
@@ -100,7 +100,7 @@ def test_a_key_may_do_less_for_a_time(accounts: Accounts):
 
 @pytest.mark.parametrize("fault", Fault)
 def test_a_lost_answer_makes_one_account_and_one_key(
-    accounts: Accounts, store: TroubledStore, fault: Fault
+    accounts: Accounts, store: FaultyStore, fault: Fault
 ):
     store.fault = fault
     made = accounts.create("acme")
@@ -116,7 +116,7 @@ def test_a_lost_answer_makes_one_account_and_one_key(
 
 @pytest.mark.parametrize("fault", [None, *Fault])
 def test_an_account_that_is_being_deleted_lets_nobody_in_and_is_forgotten_in_the_end(
-    accounts: Accounts, store: TroubledStore, fault: Fault | None
+    accounts: Accounts, store: FaultyStore, fault: Fault | None
 ):
     accounts.create("acme")
     store.fault = fault
