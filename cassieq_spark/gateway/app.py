@@ -63,8 +63,9 @@ def make_app(
                 _route(endpoint.method, endpoint.path, _serve(gateway, endpoint))
                 for endpoint in ENDPOINTS
             ),
-            _route("GET", "/health", _health),
-            _route("GET", "/ready", _ready(gateway)),
+            # By HEAD, too, as some balancers ask.
+            Route("/health", _health, methods=["GET"]),
+            Route("/ready", _ready(gateway), methods=["GET"]),
             _route("GET", "/metrics", _metrics(gateway)),
             _route("GET", "/openapi.json", _described),
             _route("GET", "/swagger.json", _described),

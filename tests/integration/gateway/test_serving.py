@@ -173,6 +173,7 @@ def test_requests_are_counted(gateway: RunningGateway, account: Account):
 
 def test_it_is_alive_and_ready(gateway: RunningGateway):
     assert HTTP.get(f"{gateway.url}/health").status_code == 200
+    assert HTTP.head(f"{gateway.url}/ready").status_code == 200
     assert HTTP.get(f"{gateway.url}/ready").json() == {"status": "ready"}
 
 
