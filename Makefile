@@ -28,7 +28,7 @@ setup: $(STAMP) ## Make .venv with everything that development needs
 $(STAMP): pyproject.toml constraints.txt | need-python
 	test -x $(PYTHON) || $(PYTHON_BASE) -m venv $(VENV)
 	$(PYTHON) -m pip install --quiet --upgrade pip
-	$(PYTHON) -m pip install --quiet --constraint constraints.txt --editable '.[spark,demo,metrics]' \
+	$(PYTHON) -m pip install --quiet --constraint constraints.txt --editable '.[spark,demo,metrics,gateway,http]' \
 	  --group test --group lint
 	@touch $@
 
@@ -149,6 +149,10 @@ chaos: bench-tools ## Three nodes, a Spark cluster, 10 minutes of kills and paus
 bdqs: bench-tools ## The experiments of the BDQS paper, and docs/bdqs.md of what came out; 11 minutes
 	$(PYTHON) -m benchmarks.bdqs run $(BDQS_ARGS)
 	$(PYTHON) -m benchmarks.bdqs report
+
+.PHONY: bench-gateway
+bench-gateway: bench-tools ## Put, get and ack by HTTP with 1 to 128 clients: messages, LWTs and reads
+	$(PYTHON) -m benchmarks.gateway $(BENCH_GATEWAY_ARGS)
 
 ##@ Running
 

@@ -5,7 +5,9 @@ CassieqError                       retryable: is the same call worth repeating?
 ├── SetupError                     this machine lacks a JDK, pyarrow, a download
 ├── SchemaError (TypeError)        the DataFrame does not fit the row of the sink
 ├── MessageError (ValueError)      a message the queue does not take: null value, too large
-├── QueueStateError                queue missing, or not the one that a checkpoint belongs to
+├── QueueStateError                the queue or group is not as it would have to be
+│   ├── NotFoundError              there is no such queue, group, dead letter, account or key
+│   └── ExistsError                there is one of that name already
 ├── LeaseLostError                 someone else holds the messages, or has finished them
 ├── StoreError                     Cassandra failed; the driver's error is __cause__
 │   ├── ConnectError               no node answers, or it refuses these credentials
@@ -47,7 +49,15 @@ class MessageError(CassieqError, ValueError):
 
 
 class QueueStateError(CassieqError):
-    """The queue does not exist, or is another one than asked for."""
+    """A queue or a consumer group is not as it would have to be, or another one than asked for."""
+
+
+class NotFoundError(QueueStateError):
+    """There is no such queue, consumer group, dead letter, account or key."""
+
+
+class ExistsError(QueueStateError):
+    """There is a queue, a consumer group, an account or a key of that name already."""
 
 
 class LeaseLostError(CassieqError):

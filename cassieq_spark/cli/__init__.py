@@ -10,7 +10,18 @@ import typer
 from rich.console import Console
 
 from cassieq_spark import __version__
-from cassieq_spark.cli import dead, exporter, group, messages, node, queue, repair, schema, top
+from cassieq_spark.cli import (
+    dead,
+    exporter,
+    gateway,
+    group,
+    messages,
+    node,
+    queue,
+    repair,
+    schema,
+    top,
+)
 from cassieq_spark.cli.connection import configured
 from cassieq_spark.cli.output import INTERRUPTED
 from cassieq_spark.errors import CassieqError
@@ -25,6 +36,7 @@ app = typer.Typer(
 # Every sub-command is a typer app in a module of its own, added here.
 app.add_typer(dead.app, name="dead")
 app.add_typer(exporter.app)
+app.add_typer(gateway.app, name="gateway")
 app.add_typer(group.app, name="group")
 app.add_typer(messages.app)
 app.add_typer(node.app, name="node")

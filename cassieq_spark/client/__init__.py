@@ -20,6 +20,7 @@ from cassieq_spark.client.async_producer import AsyncProducer
 from cassieq_spark.client.client import Client
 from cassieq_spark.client.messages import Message, NewMessage, StoredMessage
 from cassieq_spark.client.producer import Producer
+from cassieq_spark.dead_letters.survey import Survey
 
 __all__ = [
     "AsyncClient",
@@ -29,4 +30,5 @@ __all__ = [
     "NewMessage",
     "Producer",
     "StoredMessage",
+    "Survey",
 ]

@@ -9,6 +9,7 @@ from functools import partial
 from types import TracebackType
 from typing import Self, Unpack, overload
 
+from cassieq_spark.client.async_operations import AsyncOperations
 from cassieq_spark.client.async_producer import AsyncProducer
 from cassieq_spark.client.client import DEFAULT_MAX_DELIVERIES, Client
 from cassieq_spark.client.connection import Connection
@@ -29,7 +30,7 @@ from cassieq_spark.store.protocol import Store
 DEFAULT_THREADS = 8
 
 
-class AsyncClient:
+class AsyncClient(AsyncOperations):
     """`Client` as coroutines. The work is done in threads of its own; waiting needs none.
 
     A call that is cancelled may have happened all the same, like one whose answer is lost; but
@@ -137,8 +138,9 @@ class AsyncClient:
         *,
         delay: timedelta | None = None,
         visible_at: datetime | None = None,
-        txn_app_id: str | None,
-        txn_version: int | None,
+        txn_app_id: str | None = None,
+        txn_version: int | None = None,
+        idempotency_key: str | None = None,
     ) -> Range | None: ...
 
     async def put_many(  # noqa: PLR0913 (what to put, and how, by name)
@@ -150,6 +152,7 @@ class AsyncClient:
         visible_at: datetime | None = None,
         txn_app_id: str | None = None,
         txn_version: int | None = None,
+        idempotency_key: str | None = None,
     ) -> Range | None:
         """See `Client.put_many`; the messages are iterated over in a thread."""
         return await self._threads.run(
@@ -161,6 +164,7 @@ class AsyncClient:
                 visible_at=visible_at,
                 txn_app_id=txn_app_id,
                 txn_version=txn_version,
+                idempotency_key=idempotency_key,
             )
         )
 
@@ -178,7 +182,7 @@ class AsyncClient:
         )
         return AsyncProducer(self._threads, make)
 
-    async def receive(
+    async def receive(  # noqa: PLR0913 (what to receive, and how, by name)
         self,
         queue: str,
         group: str,
@@ -186,11 +190,21 @@ class AsyncClient:
         max: int = 1,  # noqa: A002 (the word that a user looks for)
         wait: timedelta = AT_ONCE,
         lease: timedelta | None = None,
+        make_group: bool = True,
+        max_bytes: int | None = None,
     ) -> list[Message]:
         """See `Client.receive`. What it leases while it is cancelled is due again at once."""
-        check_receive(max, wait, lease)
+        check_receive(max, wait, lease, max_bytes)
         pauses = pauses_within(wait)
-        make = partial(self._client.receiver, queue, group, limit=max, lease=lease)
+        make = partial(
+            self._client.receiver,
+            queue,
+            group,
+            limit=max,
+            lease=lease,
+            make_group=make_group,
+            max_bytes=max_bytes,
+        )
         receiver = await self._threads.run(make)
         while True:
             messages = await self._threads.run(receiver.look, undo=receiver.give_back)

@@ -49,6 +49,24 @@ class AsyncProducer:
         )
         return await asyncio.wrap_future(future)
 
+    def try_put(
+        self,
+        value: bytes | str,
+        *,
+        key: bytes | str | None = None,
+        headers: Headers | None = None,
+        delay: timedelta | None = None,
+        visible_at: datetime | None = None,
+    ) -> asyncio.Future[int] | None:
+        """As `put`, but takes no thread and never waits: None if there is no room now.
+
+        For servers, which would rather refuse a message than hold any number of them.
+        """
+        future = self._producer.try_put(
+            value, key=key, headers=headers, delay=delay, visible_at=visible_at
+        )
+        return None if future is None else asyncio.wrap_future(future)
+
     async def flush(self) -> None:
         """See `Producer.flush`."""
         await self._threads.run(self._producer.flush)

@@ -23,6 +23,7 @@ from cassieq_spark.client.messages import (
     row_of,
     visible_from,
 )
+from cassieq_spark.client.operations import Operations
 from cassieq_spark.client.producer import (
     DEFAULT_LINGER,
     DEFAULT_MAX_BATCH,
@@ -51,7 +52,7 @@ DEFAULT_MAX_DELIVERIES = 5
 _REASON_LENGTH = 1000
 
 
-class Client:
+class Client(Operations):
     """Puts, receives and settles messages. Safe to use from many threads, and across a fork.
 
     Each call reads the queue's definition anew, so it sees what was altered. Leaving its ``with``
@@ -207,8 +208,9 @@ class Client:
         *,
         delay: timedelta | None = None,
         visible_at: datetime | None = None,
-        txn_app_id: str | None,
-        txn_version: int | None,
+        txn_app_id: str | None = None,
+        txn_version: int | None = None,
+        idempotency_key: str | None = None,
     ) -> Range | None: ...
 
     def put_many(  # noqa: PLR0913 (what to put, and how, by name)
@@ -220,6 +222,7 @@ class Client:
         visible_at: datetime | None = None,
         txn_app_id: str | None = None,
         txn_version: int | None = None,
+        idempotency_key: str | None = None,
     ) -> Range | None:
         """Put messages that become visible together, or never. One LWT, whatever their number.
 
@@ -233,10 +236,12 @@ class Client:
             txn_app_id: With ``txn_version``: names the writer, so that a call that is repeated
                 under the same version publishes once.
             txn_version: Number of this call, higher than those before it.
+            idempotency_key: Instead of these: a call that is repeated under the same key publishes
+                once. The queue remembers it until the sweep forgets it, after ``--keep-sinks``.
 
         Returns:
-            Their monotons, in order; empty if there were no messages. With ``txn_app_id``, None if
-            this version, or a later one, was published before: nothing was written.
+            Their monotons, in order; empty if there were no messages. With ``txn_app_id`` or a
+            key, None if it was published before: nothing was written.
 
         Raises:
             MessageError: The queue does not take one of the messages; nothing is visible.
@@ -245,7 +250,7 @@ class Client:
             NotAppliedError: It took longer than the sweep allows; nothing is visible.
             OutcomeUnknownError: The answer was lost, and so was every trace that could tell.
         """
-        batch = batch_named(txn_app_id, txn_version)
+        batch = batch_named(txn_app_id, txn_version, idempotency_key)
         visible = visible_from(delay, visible_at)
         with self._calls:
             return put_stream(
@@ -285,7 +290,7 @@ class Client:
             max_bytes=max_bytes,
         )
 
-    def receive(
+    def receive(  # noqa: PLR0913 (what to receive, and how, by name)
         self,
         queue: str,
         group: str,
@@ -293,6 +298,8 @@ class Client:
         max: int = 1,  # noqa: A002 (the word that a user looks for)
         wait: timedelta = AT_ONCE,
         lease: timedelta | None = None,
+        make_group: bool = True,
+        max_bytes: int | None = None,
     ) -> list[Message]:
         """Lease messages. One LWT, whatever their number, and some reads; no LWT if none is there.
 
@@ -302,10 +309,13 @@ class Client:
 
         Args:
             queue: Name of the queue.
-            group: Name of the consumer group; made if there is none, from the earliest message on.
+            group: Name of the consumer group.
             max: Most messages.
             wait: How long to wait for the first one: about four reads a second.
             lease: How long they are held; None: as long as the queue says.
+            make_group: Make the group if there is none, from the earliest message on.
+            max_bytes: About how many bytes of fresh messages, as stored, but one message at least;
+                two reads more. None: no limit.
 
         Returns:
             Messages in the order of their monotons; none if none came in time, or the client was
@@ -313,23 +323,43 @@ class Client:
 
         Raises:
             OptionError: A value is out of range.
-            QueueStateError: There is no such queue, or the group was deleted meanwhile.
+            QueueStateError: There is no such queue, or the group was deleted meanwhile, or there
+                is none and it is not to be made.
             StoreError: Cassandra failed; what was leased is due again, at once if possible.
         """
-        check_receive(max, wait, lease)
+        check_receive(max, wait, lease, max_bytes)
         pauses = pauses_within(wait)
         with self._calls:
-            receiver = self.receiver(queue, group, limit=max, lease=lease)
+            receiver = self.receiver(
+                queue, group, limit=max, lease=lease, make_group=make_group, max_bytes=max_bytes
+            )
             while True:
                 messages = receiver.look()
                 pause = None if messages else next(pauses, None)
                 if pause is None or not self._calls.pause(pause):
                     return messages
 
-    def receiver(self, queue: str, group: str, *, limit: int, lease: timedelta | None) -> Receiver:
+    def receiver(  # noqa: PLR0913 (what to receive, and how, by name)
+        self,
+        queue: str,
+        group: str,
+        *,
+        limit: int,
+        lease: timedelta | None,
+        make_group: bool = True,
+        max_bytes: int | None = None,
+    ) -> Receiver:
         """What one `receive` is made of, for those who wait in another way. A read or three."""
         return Receiver(
-            self._store, self._turns, self._finished, queue, group, limit=limit, lease=lease
+            self._store,
+            self._turns,
+            self._finished,
+            queue,
+            group,
+            limit=limit,
+            lease=lease,
+            make_group=make_group,
+            max_bytes=max_bytes,
         )
 
     def ack(self, *messages: Message | str) -> list[str]:

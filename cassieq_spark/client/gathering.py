@@ -79,26 +79,22 @@ class Gathering:
 
     def add(self, row: Row, visible: Visible) -> Future[int]:
         """See `Producer.put`."""
-        put = _Put()
         with self._changed:
             # A callback in our own thread would wait for itself.
             while not (self._closed or self._has_room(row, visible) or self._is_own_thread):
                 self._hurry = True
                 self._changed.notify_all()
                 self._changed.wait()
-            if self._closed:
-                raise CassieqError(f"this producer for queue {self._queue!r} is closed")
-            if not self._rows:
-                self._first_at = time.monotonic()
-            if not self._running:
-                self._thread.submit(self._run)
-                self._running = True
-            self._rows.append(((row, visible), put))
-            self._times.add(visible)
-            self._bytes += row.size
-            if len(self._rows) == 1 or self._is_full():
-                self._changed.notify_all()
-        return put
+            return self._added(row, visible)
+
+    def try_add(self, row: Row, visible: Visible) -> Future[int] | None:
+        """See `Producer.try_put`."""
+        with self._changed:
+            if self._closed or self._has_room(row, visible):
+                return self._added(row, visible)
+            self._hurry = True
+            self._changed.notify_all()
+            return None
 
     def flush(self) -> None:
         """See `Producer.flush`."""
@@ -167,6 +163,23 @@ class Gathering:
             self._failed = [*unheard, *puts][: self._max_batch]
         for put in puts:
             put.set_exception(error)
+
+    def _added(self, row: Row, visible: Visible) -> Future[int]:
+        """Add a row for which there is room; to be called under the lock."""
+        put = _Put()
+        if self._closed:
+            raise CassieqError(f"this producer for queue {self._queue!r} is closed")
+        if not self._rows:
+            self._first_at = time.monotonic()
+        if not self._running:
+            self._thread.submit(self._run)
+            self._running = True
+        self._rows.append(((row, visible), put))
+        self._times.add(visible)
+        self._bytes += row.size
+        if len(self._rows) == 1 or self._is_full():
+            self._changed.notify_all()
+        return put
 
     @property
     def _is_own_thread(self) -> bool:

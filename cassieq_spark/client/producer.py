@@ -15,6 +15,7 @@ from cassieq_spark.client.gathering import Gathering, Publish
 from cassieq_spark.client.messages import (
     Headers,
     NewMessage,
+    Row,
     Visible,
     row_of,
     visible_from,
@@ -106,12 +107,21 @@ class Producer:
             OptionError: The delay is out of range, or contradicts the instant or the queue.
             CassieqError: The producer is closed.
         """
-        row = row_of(NewMessage(value, key, headers), limit=self._limit)
-        visible = visible_from(delay, visible_at)
-        if visible is not None:
-            # Here, as it would fail the whole batch.
-            check_delayable(self._definition)
-        return self._gathering.add(row, _rounded(visible))
+        new = NewMessage(value, key, headers)
+        return self._gathering.add(*self._checked(new, visible_from(delay, visible_at)))
+
+    def try_put(
+        self,
+        value: bytes | str,
+        *,
+        key: bytes | str | None = None,
+        headers: Headers | None = None,
+        delay: timedelta | None = None,
+        visible_at: datetime | None = None,
+    ) -> Future[int] | None:
+        """As `put`, but never waits: None if there is no room for the message now."""
+        new = NewMessage(value, key, headers)
+        return self._gathering.try_add(*self._checked(new, visible_from(delay, visible_at)))
 
     def put_and_wait(
         self,
@@ -159,6 +169,13 @@ class Producer:
             # It is in the log; the error that is under way came first.
             if error is None:
                 raise
+
+    def _checked(self, new: NewMessage, visible: Visible) -> tuple[Row, Visible]:
+        """Refuse here what would fail the whole batch."""
+        row = row_of(new, limit=self._limit)
+        if visible is not None:
+            check_delayable(self._definition)
+        return row, _rounded(visible)
 
     @property
     def _gathering(self) -> Gathering:

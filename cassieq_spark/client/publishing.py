@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from cassieq_spark.blocks import write_block
 from cassieq_spark.client.messages import NewMessage, Row, Visible, batches_of, row_of, schema_of
+from cassieq_spark.dead_letters.sinks import sink_of_key
 from cassieq_spark.errors import InvariantError, OptionError
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_last_batch
@@ -24,14 +25,24 @@ def message_limit(queue: str) -> int:
     return SinkOptions(queue=queue).max_message_bytes
 
 
-def batch_named(app: str | None, version: int | None) -> SinkBatch | None:
+def batch_named(
+    app: str | None, version: int | None, idempotency_key: str | None = None
+) -> SinkBatch | None:
     """The name under which a batch is published once; None for a batch without one.
 
-    It is the one that Spark's batch write with the same ``txnAppId`` and ``txnVersion`` has.
+    It is the one that Spark's batch write with the same ``txnAppId`` and ``txnVersion`` has; or
+    one that the sweep forgets some time after it was used.
 
     Raises:
-        OptionError: One is given without the other, or is out of range.
+        OptionError: One is given without the other, or is out of range; or both names are given.
     """
+    if idempotency_key is not None:
+        if not idempotency_key.strip() or app is not None or version is not None:
+            raise OptionError(
+                "an idempotency key is not empty, and goes without txn_app_id and txn_version, "
+                "not with " + repr((idempotency_key, app, version))
+            )
+        return SinkBatch(sink_of_key(idempotency_key), 0)
     if app is None and version is None:
         return None
     if not app or version is None or version < 0:

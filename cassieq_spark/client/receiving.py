@@ -22,10 +22,10 @@ from cassieq_spark.dead_letters.burial import bury
 from cassieq_spark.delivery.groups import ensure_group
 from cassieq_spark.delivery.lease import Batch, Delivery
 from cassieq_spark.delivery.wish import Wish
-from cassieq_spark.errors import CassieqError, OptionError
+from cassieq_spark.errors import CassieqError, NotFoundError, OptionError
 from cassieq_spark.fetch.find import find_pieces
 from cassieq_spark.fetch.messages import fetch
-from cassieq_spark.ledger.read import find_position, read_head
+from cassieq_spark.ledger.read import find_position, read_group, read_head
 from cassieq_spark.ledger.state import check_open
 from cassieq_spark.model import QueueDefinition, QueueId, Range, Ranges, validate_name
 from cassieq_spark.options.position import StartingPosition
@@ -46,8 +46,12 @@ _LONGEST_PAUSE = 0.75
 Turns = dict[tuple[QueueId, str], bool]
 
 
-def check_receive(limit: int, wait: timedelta, lease: timedelta | None) -> None:
+def check_receive(
+    limit: int, wait: timedelta, lease: timedelta | None, max_bytes: int | None
+) -> None:
     """Raise `OptionError` if one of them is out of range."""
+    if max_bytes is not None and max_bytes < 1:
+        raise OptionError(f"max_bytes must be at least 1, not {max_bytes}")
     if limit < 1:
         raise OptionError(f"max must be at least 1 message, not {limit}")
     if wait < AT_ONCE:
@@ -76,6 +80,8 @@ class Receiver:
         group: Name of the group.
         limit: Most messages.
         lease: How long they are held; None: as long as the queue says.
+        make_group: Whether a new group is made.
+        max_bytes: About how many bytes of fresh messages, as stored; None: no limit.
 
     Raises:
         OptionError: The group's name is not valid.
@@ -92,6 +98,8 @@ class Receiver:
         *,
         limit: int,
         lease: timedelta | None,
+        make_group: bool = True,
+        max_bytes: int | None = None,
     ) -> None:
         validate_name("group", group)
         self._store = store
@@ -100,6 +108,8 @@ class Receiver:
         self._queue = read_queue(store, queue)
         self._delivery = Delivery(store, self._queue.queue_id, group)
         self._limit = limit
+        self._make_group = make_group
+        self._max_bytes = max_bytes
         self._length = self._queue.lease if lease is None else lease
 
     def look(self) -> list[Message]:
@@ -108,13 +118,14 @@ class Receiver:
         What was handed out too often is dead-lettered. A queue that is paused has nothing.
 
         Raises:
+            NotFoundError: There is no such group, and it is not to be made.
             QueueStateError: The queue was purged or deleted, or the group deleted.
             StoreError: Cassandra failed; what was leased is due again, at once if possible.
         """
         key = (self._queue.queue_id, self._delivery.group)
         # Only once: a group that is deleted is not to come back by itself, and with everything.
         if key not in self._turns:
-            ensure_group(self._store, *key, starting="earliest")
+            self._ensure_group()
         head = read_head(self._store, self._queue.queue_id)
         check_open(self._queue.queue_id, head)
         finished = self._finished.take(*key)
@@ -130,6 +141,7 @@ class Receiver:
                 delayed_stop=head.delayed_stop,
                 strict=self._queue.strict_fifo,
                 finished=finished,
+                max_bytes=self._max_bytes,
             )
         )
         if finished is not None and not batch.leased:
@@ -149,6 +161,15 @@ class Receiver:
         """Make messages that nobody got due again at once. One LWT and two reads; never raises."""
         for message in messages[:1]:
             _give_back(self._delivery, Receipt.parse(message.receipt).lease)
+
+    def _ensure_group(self) -> None:
+        queue_id, group = self._queue.queue_id, self._delivery.group
+        if not self._make_group and read_group(self._store, queue_id, group) is None:
+            raise NotFoundError(
+                f"queue {queue_id} has no group {group!r}, and it is not to be made here: create "
+                "it before"
+            )
+        ensure_group(self._store, queue_id, group, starting="earliest")
 
     def _messages(self, batch: Batch) -> list[Message]:
         queue, group = self._queue, self._delivery.group

@@ -1,9 +1,9 @@
-"""When the sink that has published dead letters, once, is not needed any more.
+"""When a sink that has published once is not needed any more.
 
 Such a sink is a row in the ledger of the queue that it published to. It tells who comes later that
-the letters are there. It may go when nobody can come any more: of a burial, once the messages are
+the messages are there. It may go when nobody can come any more: of a burial, once the messages are
 finalised in the queue that they came from, so that no group can be given them again; of a redrive,
-once its claim is resolved.
+once its claim is resolved; of an idempotency key, some time after it was used, as the sweep says.
 """
 
 from __future__ import annotations
@@ -17,12 +17,17 @@ from cassieq_spark.ledger.read import read_head
 from cassieq_spark.model import QueueId
 from cassieq_spark.store.protocol import Store
 
-_BURIAL, _REDRIVE = "dead", "redrive"
+_BURIAL, _REDRIVE, _KEY = "dead", "redrive", "once"
+
+
+def sink_of_key(idempotency_key: str) -> str:
+    """The sink of what a program puts under an idempotency key."""
+    return f"{_KEY}:{idempotency_key}"
 
 
 def publishes_once(sink: str) -> bool:
-    """Whether this is the sink of a burial or of a redrive."""
-    return sink.partition(":")[0] in {_BURIAL, _REDRIVE}
+    """Whether this is the sink of a burial, of a redrive or of an idempotency key."""
+    return sink.partition(":")[0] in {_BURIAL, _REDRIVE, _KEY}
 
 
 def is_over(store: Store, sink: str) -> bool:
@@ -35,6 +40,8 @@ def is_over(store: Store, sink: str) -> bool:
         sink: Of which `publishes_once` says yes.
     """
     kind, _, rest = sink.partition(":")
+    if kind == _KEY:
+        return True
     try:
         return _is_finalised(store, rest) if kind == _BURIAL else _is_resolved(store, rest)
     except QueueStateError:

@@ -18,7 +18,7 @@ from cassieq_spark.dead_letters.letters import (
 )
 from cassieq_spark.dead_letters.read import read_messages
 from cassieq_spark.delivery.groups import read_group_states
-from cassieq_spark.errors import OptionError, QueueStateError
+from cassieq_spark.errors import NotFoundError, OptionError, QueueStateError
 from cassieq_spark.ledger.read import read_head
 from cassieq_spark.model import QueueDefinition, Range, Ranges
 from cassieq_spark.queues import list_queues, read_queue
@@ -116,7 +116,7 @@ def read_message(store: Store, name: str, monoton: int) -> Message:
     queue, _ = find_dead_letter_queue(store, name)
     dead = read_dead(store, queue)
     if monoton not in dead:
-        raise QueueStateError(
+        raise NotFoundError(
             f"queue {queue.name!r} has no dead letter {monoton}: it was redriven or purged, or "
             f"there never was one; see which there are: cassieq dead list {name}"
         )

@@ -21,7 +21,7 @@ from cassieq_spark.delivery.registration import (
 )
 from cassieq_spark.delivery.seek import seek_group
 from cassieq_spark.delivery.state import GroupState, Head
-from cassieq_spark.errors import ContentionError, QueueStateError
+from cassieq_spark.errors import ContentionError, ExistsError, QueueStateError
 from cassieq_spark.ledger.decide import register_group, remove_group
 from cassieq_spark.ledger.read import find_position, read_group, read_head, read_holds
 from cassieq_spark.ledger.state import Group, LedgerHead, group_of, hold_of
@@ -126,7 +126,7 @@ def create_group(store: Store, queue_id: QueueId, group: str, position: Starting
             ensure_group(store, queue_id, group, starting=position)
             return
         else:
-            raise QueueStateError(
+            raise ExistsError(
                 f"group {group!r} of queue {queue_id} exists already; to move it: "
                 "cassieq group seek"
             )

@@ -15,7 +15,7 @@ from cassieq_spark.delivery.registration import (
     registration_key,
 )
 from cassieq_spark.delivery.state import HEAD, GroupState, Slot, slot_key
-from cassieq_spark.errors import ContentionError, QueueStateError
+from cassieq_spark.errors import ContentionError, NotFoundError, QueueStateError
 from cassieq_spark.ledger.decide import place_hold
 from cassieq_spark.ledger.read import find_position, read_group, read_head, read_holds
 from cassieq_spark.ledger.state import Group, hold_key
@@ -108,7 +108,7 @@ class _Seek:
         for _ in pauses():
             known = read_group(self._store, self._queue_id, self._group, serial=True)
             if known is None:
-                raise QueueStateError(f"queue {self._queue_id} has no group {self._group!r}")
+                raise NotFoundError(f"queue {self._queue_id} has no group {self._group!r}")
             registrations = read_registrations(
                 self._store, self._queue_id, self._group, serial=True
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
-from cassieq_spark.errors import QueueStateError
+from cassieq_spark.errors import NotFoundError, QueueStateError
 from cassieq_spark.ledger.state import (
     HEAD,
     Gate,
@@ -67,7 +67,7 @@ def read_head(store: Store, queue_id: QueueId, *, serial: bool = False) -> Ledge
     """
     row = _read_row(store, queue_id, HEAD, serial=serial)
     if row is None:
-        raise QueueStateError(f"there is no queue {queue_id}; create it: cassieq queue create")
+        raise NotFoundError(f"there is no queue {queue_id}; create it: cassieq queue create")
     return head_of(row)
 
 

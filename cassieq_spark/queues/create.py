@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from cassieq_spark.errors import QueueStateError
+from cassieq_spark.errors import ExistsError
 from cassieq_spark.ledger.read import open_ledger
 from cassieq_spark.model import (
     DEFAULT_BUCKET_SIZE,
@@ -51,7 +51,7 @@ def create_queue(  # noqa: PLR0913 (each is a setting of its own, by name)
 
     Raises:
         OptionError: A value is out of range.
-        QueueStateError: There is a queue of that name.
+        ExistsError: There is a queue of that name.
         ContentionError: No answer, again and again.
     """
     wanted = validate(
@@ -96,4 +96,4 @@ def make_dead_letter_queue(store: Store, name: str) -> None:
 
 def _refuse_if_there(name: str, found: QueueRecord | None) -> None:
     if found is not None and not found.is_gone:
-        raise QueueStateError(f"queue {name!r} exists already: cassieq queue show {name}")
+        raise ExistsError(f"queue {name!r} exists already: cassieq queue show {name}")

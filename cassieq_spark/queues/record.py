@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
-from cassieq_spark.errors import QueueStateError
+from cassieq_spark.errors import NotFoundError, QueueStateError
 from cassieq_spark.model import QueueDefinition, QueueId
 from cassieq_spark.store.protocol import Row, Store, Values, partition_of_queue
 from cassieq_spark.store.tables import Table
@@ -107,10 +107,10 @@ def known(name: str, record: QueueRecord | None) -> QueueRecord:
     """The record, if it is that of a queue which is not gone.
 
     Raises:
-        QueueStateError: It is gone, or never was.
+        NotFoundError: It is gone, or never was.
     """
     if record is None or record.is_gone:
-        raise QueueStateError(
+        raise NotFoundError(
             f"there is no queue {name!r}; create it with: cassieq queue create {name}"
         )
     return record

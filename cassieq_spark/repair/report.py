@@ -60,7 +60,7 @@ class Counts:
         not_dead_lettered: Dead messages that could not be buried, or that a reader was at.
         expired: Messages that count as settled, as they were kept for as long as their queue says.
         retired_versions: Versions of queues of which nothing is left but the head of the ledger.
-        forgotten_sinks: Sinks of dead letters whose rows were deleted.
+        forgotten_sinks: Sinks that publish once whose rows were deleted.
     """
 
     finalised: int = 0

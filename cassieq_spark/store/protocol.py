@@ -21,7 +21,7 @@ Value = str | int | UUID | datetime | None
 Row = Mapping[str, Value]
 #: The whole clustering key: ``(kind, position, name)`` in ``ledger``,
 #: ``(kind, ordinal, position)`` in ``delivery``, ``()`` in ``queue``, ``(kind, ticket)`` in
-#: ``lock``, ``(epoch,)`` in ``sweep``.
+#: ``lock``, ``(epoch,)`` in ``sweep``, ``(kind, key name)`` in ``account``.
 RowKey = tuple[str | int, ...]
 
 
@@ -244,3 +244,8 @@ def partition_of_lock(name: str) -> Partition:
 def partition_of_history(job: str) -> Partition:
     """The partition that says what each run of a job did."""
     return Partition(Table.SWEEP, (job,))
+
+
+def partition_of_account(name: str) -> Partition:
+    """The partition of an account of the HTTP gateway: it and its keys."""
+    return Partition(Table.ACCOUNT, (name,))

@@ -18,6 +18,7 @@ class Table(StrEnum):
     CHUNK = "chunk"
     LOCK = "lock"
     SWEEP = "sweep"
+    ACCOUNT = "account"
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +140,24 @@ SHAPES = {
             # JSON
             "counts": "text",
             "problems": "text",
+        },
+    ),
+    Table.ACCOUNT: Shape(
+        partition=("name",),
+        clustering=("kind", "key_name"),
+        columns={
+            # of an account: whether it is active, or being deleted
+            "status": "text",
+            # key (its name in the key): what it is derived from, besides the secret with this
+            # fingerprint; the key itself is nowhere
+            "salt": "text",
+            "secret": "text",
+            # key: what it allows, as letters; for one queue only; until then
+            "levels": "text",
+            "queue": "text",
+            "expires_at": "timestamp",
+            # both
+            "created_at": "timestamp",
         },
     ),
 }

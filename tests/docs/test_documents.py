@@ -19,7 +19,7 @@ from tests.docs.pages import ROOT, blocks_of, pages
 from tests.support.connect_server import SPARK_HOME
 
 #: No mermaid: the site would show its text. Pictures are drawn by docs/figures.
-LANGUAGES = {"python", "sh", "console", "yaml", ""}
+LANGUAGES = {"bash", "python", "sh", "console", "yaml", ""}
 BLOCKS = [block for page in pages() for block in blocks_of(page)]
 SHELL = [block for block in BLOCKS if block.language in {"sh", "console"}]
 #: Programs of others, whose options are theirs.

@@ -34,6 +34,7 @@ EXAMPLES = tuple(
 ELSEWHERE = {
     "README.md": "test_readme.py",
     "docs/client.md": "test_client_page.py",
+    "docs/gateway.md": "test_gateway_page.py",
     "docs/settling.md": "test_settling.py",
     "docs/spark-connect.md": "test_connect_page.py",
 }
@@ -46,6 +47,7 @@ SAYS = {
     "examples/competing_consumers.py": "1,000 messages, each processed once",
     "examples/dead_letters.py": "10 dead, 10 redriven, 100 processed",
     "examples/plain_producer.py": "100 put, 100 counted",
+    "examples/http_and_spark.py": "100 orders put by HTTP, 2935.25 invoiced by Spark, 0 left",
 }
 
 

@@ -28,7 +28,11 @@ _ARGUMENTS = {
     "role": "sweeper",
     "values": "hello",
 }
-_REQUIRED = {"to": "--to latest", "group": "--group billing"}
+_REQUIRED = {
+    "to": "--to latest",
+    "group": "--group billing",
+    "secret": "--secret a-secret-of-at-least-32-characters",
+}
 
 
 @dataclass(frozen=True)

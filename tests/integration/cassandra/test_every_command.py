@@ -12,8 +12,15 @@ from tests.support.command_line import Ended, cassieq, commands, likely_words, o
 
 COMMANDS = commands()
 #: They need no queue that exists, or none at all; those that go on for ever are not asked.
-NEED_NO_QUEUE = {"queue create", "queue list", "repair history", "schema apply", "schema check"}
-FOR_EVER = {"exporter", "top"}
+NEED_NO_QUEUE = {
+    "gateway account",
+    "queue create",
+    "queue list",
+    "repair history",
+    "schema apply",
+    "schema check",
+}
+FOR_EVER = {"exporter", "gateway serve", "top"}
 CONNECTING = [
     name
     for name, each in COMMANDS.items()

@@ -283,3 +283,19 @@ def test_leaving_a_producer_tells_of_an_error_that_nobody_asked_for(
 
     with pytest.raises(NotAppliedError):
         asyncio.run(asyncio.wait_for(program(), PATIENCE))
+
+
+def test_a_server_puts_without_threads_and_is_refused_rather_than_kept_waiting(
+    client: Client, store: CountingStore
+):
+    async def program() -> None:
+        async with (
+            AsyncClient.from_store(store) as queues,
+            queues.producer("q", linger=3600 * SECOND, max_batch=2) as producer,
+        ):
+            first, second = producer.try_put("a"), producer.try_put("b", key="k")
+            assert first is not None
+            assert second is not None
+            assert await asyncio.gather(first, second) == [0, 1]
+
+    asyncio.run(program())

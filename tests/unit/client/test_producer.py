@@ -181,6 +181,27 @@ def test_puts_wait_while_there_is_no_room(slow_client: Client, slow: SlowStore):
     assert len(values(slow_client)) == 12
 
 
+def test_a_put_that_may_not_wait_is_refused_while_there_is_no_room(
+    slow_client: Client, slow: SlowStore
+):
+    slow.gate.clear()
+    with slow_client.producer("q", linger=0 * SECOND, max_batch=1) as producer:
+        under_way = producer.try_put("a")
+        assert under_way is not None
+        assert slow.arrived.acquire(timeout=PATIENCE)
+        gathered = producer.try_put("b")
+
+        assert gathered is not None
+        assert producer.try_put("c") is None
+        slow.gate.set()
+        assert (under_way.result(PATIENCE), gathered.result(PATIENCE)) == (0, 1)
+        again = producer.try_put("d", delay=SECOND)
+        assert again is not None
+        assert again.result(PATIENCE) == 2
+    with pytest.raises(CassieqError, match="closed"):
+        producer.try_put("e")
+
+
 def test_what_is_cancelled_in_time_is_left_out(slow_client: Client, slow: SlowStore):
     producer = slow_client.producer("q", linger=timedelta(0))
     slow.gate.clear()

@@ -270,3 +270,13 @@ def test_what_was_put_stays_as_few_bytes_as_it_needs():
 
     assert (chunk["start"], chunk["stop"]) == (0, 1)
     assert len(bucket[0].data) < 500
+
+
+def test_what_is_put_under_an_idempotency_key_is_there_once(client: Client):
+    assert client.put_many("q", ["a", "b"], idempotency_key="k") == Range(0, 2)
+    assert client.put_many("q", ["a", "b"], idempotency_key="k") is None
+    assert client.put_many("q", ["c"], idempotency_key="l") == Range(2, 3)
+    with pytest.raises(OptionError, match="not empty"):
+        client.put_many("q", ["d"], idempotency_key=" ")
+    with pytest.raises(OptionError, match="without txn_app_id"):
+        client.put_many("q", ["d"], idempotency_key="k", txn_app_id="x", txn_version=1)

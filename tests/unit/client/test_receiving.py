@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections import Counter
@@ -11,7 +12,7 @@ import pytest
 
 from cassieq_spark import Client, Message
 from cassieq_spark.delivery.groups import delete_group
-from cassieq_spark.errors import NotAppliedError, OptionError, QueueStateError
+from cassieq_spark.errors import NotAppliedError, NotFoundError, OptionError, QueueStateError
 from cassieq_spark.queues import delete_queue, pause_queue, purge_queue, resume_queue
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.testing.faults import Fault, FaultyStore
@@ -142,6 +143,25 @@ def test_a_group_that_is_deleted_does_not_come_back_by_itself(
         with pytest.raises(QueueStateError, match="group 'g'"):
             client.receive("q", "g")
     assert client.stats("q").groups == ()
+
+
+def test_a_group_is_made_unless_it_is_not_to_be(client: Client):
+    client.put("q", "a")
+
+    with pytest.raises(NotFoundError, match="no group 'g'"):
+        client.receive("q", "g", make_group=False)
+    assert client.stats("q").groups == ()
+    client.create_group("q", "g")
+    assert len(client.receive("q", "g", make_group=False)) == 1
+
+
+def test_as_many_as_fit_are_leased_and_one_at_least(client: Client):
+    client.put_many("q", [os.urandom(1000) for _ in range(20)])
+
+    assert 5 <= len(client.receive("q", "g", max=20, max_bytes=10_000)) <= 10
+    assert len(client.receive("q", "g", max=20, max_bytes=1)) == 1
+    with pytest.raises(OptionError, match="max_bytes must be at least 1"):
+        client.receive("q", "g", max_bytes=0)
 
 
 def test_a_waiting_receive_wakes_up_soon_after_a_put(client: Client, trouble: FaultyStore):

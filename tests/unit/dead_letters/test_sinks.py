@@ -6,7 +6,7 @@ import pytest
 
 from cassieq_spark.dead_letters.burial import bury
 from cassieq_spark.dead_letters.claims import ADMIN_GROUP, batch_of
-from cassieq_spark.dead_letters.sinks import is_over, publishes_once
+from cassieq_spark.dead_letters.sinks import is_over, publishes_once, sink_of_key
 from cassieq_spark.delivery.groups import ensure_group
 from cassieq_spark.delivery.lease import Delivery
 from cassieq_spark.delivery.settle import Settlement, settle
@@ -108,6 +108,13 @@ def test_what_is_named_otherwise_is_never_over():
 
     assert not is_over(store, "dead:q@1:g:x:0123")
     assert not is_over(store, "redrive:q@1:g")
+
+
+def test_the_sink_of_an_idempotency_key_is_over_as_soon_as_the_sweep_likes():
+    sink = sink_of_key("a:b@1")
+
+    assert publishes_once(sink)
+    assert is_over(MemoryStore(), sink)
 
 
 def test_queries_and_applications_publish_again_and_again():

@@ -1,0 +1,147 @@
+"""The gateway by HTTP: put, get and ack, both at once; with 1, 8, 32, 128 clients.
+
+Starts a Cassandra and a gateway of its own, and the clients in one process more, all on this
+machine. Each client has one connection, and asks as soon as it has its answer. Prints a line of
+JSON for each measurement: messages per second, how long a request takes, LWTs and reads per
+message. ``batch`` is a hundred messages by one request.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import secrets
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from benchmarks.gateway_load import (
+    BODY,
+    BatchGetter,
+    BatchPutter,
+    Client,
+    Getter,
+    Putter,
+    load,
+)
+from cassieq_spark.accounts import Accounts, Secrets
+from cassieq_spark.http_client import HttpQueue
+from cassieq_spark.node import Cluster
+from cassieq_spark.store import open_store
+from cassieq_spark.store.cassandra.schema import apply_schema
+from cassieq_spark.store.connection import ConnectionOptions
+
+ACCOUNT = "bench"
+WARM_UP_SECONDS = 3.0
+#: Messages that wait for those who get: more than they can get.
+BACKLOG_PER_SECOND = 4_000
+BACKLOG_BATCH = 100
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A gateway that is measured."""
+
+    url: str
+    key: str
+    process: subprocess.Popen[str]
+
+    def counts(self) -> dict[str, int]:
+        """LWTs and reads of rows so far."""
+        self.process.send_signal(signal.SIGUSR1)
+        assert self.process.stdout is not None  # noqa: S101 (it was asked for)
+        told: dict[str, int] = json.loads(self.process.stdout.readline())
+        return told
+
+    def queue(self, name: str) -> HttpQueue:
+        """One of the account's queues, made anew."""
+        queue = HttpQueue(self.url, ACCOUNT, name, key=self.key)
+        queue.create(maxDeliveryCount=0)
+        return queue
+
+
+def main() -> None:
+    """Run it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--clients", default="1,8,32,128")
+    parser.add_argument("--seconds", type=float, default=8.0, help="of each measurement")
+    parser.add_argument("--linger-ms", type=float, default=2.0)
+    parser.add_argument("--only", default="put,get,both,batch")
+    given = parser.parse_args()
+    counts = [int(each) for each in given.clients.split(",")]
+    only = given.only.split(",")
+    with Cluster(nodes=1) as cluster, _gateway(cluster, given.linger_ms) as gateway:
+        warm = gateway.queue("warm")
+        warm.put_many([BODY] * 1000)
+        _measure(gateway, "warm", [Putter, Getter] * 8, WARM_UP_SECONDS)
+        for number, clients in enumerate(counts):
+            for what, kinds in (("put", [Putter]), ("get", [Getter]), ("both", [Putter, Getter])):
+                if what not in only:
+                    continue
+                name = f"{what}-{number}"
+                _fill(gateway, name, given.seconds if what == "get" else 0.0)
+                each = kinds * max(1, clients // len(kinds))
+                _show(gateway, name, what, each, given.seconds)
+        if "batch" in only:
+            _fill(gateway, "batches", 0.0)
+            _show(gateway, "batches", "batch put", [BatchPutter] * 8, given.seconds)
+            _show(gateway, "batches", "batch get", [BatchGetter] * 8, given.seconds)
+
+
+def _show(
+    gateway: Measured, name: str, what: str, clients: list[Callable[[], Client]], seconds: float
+) -> None:
+    told = _measure(gateway, name, clients, seconds)
+    print(json.dumps({"what": what, "clients": len(clients), **told}), flush=True)
+
+
+def _measure(
+    gateway: Measured, name: str, clients: list[Callable[[], Client]], seconds: float
+) -> dict[str, Any]:
+    before = gateway.counts()
+    path = f"/api/v1/accounts/{ACCOUNT}/queues/{name}"
+    told, elapsed = load(gateway.url, path, gateway.key, clients, seconds)
+    after = gateway.counts()
+    through = max(1, told.messages)
+    return {
+        **told.summary(elapsed),
+        "lwts_per_message": round((after["lwts"] - before["lwts"]) / through, 3),
+        "reads_per_message": round((after["reads"] - before["reads"]) / through, 3),
+    }
+
+
+def _fill(gateway: Measured, name: str, seconds: float) -> None:
+    with gateway.queue(name) as queue:
+        for _ in range(int(seconds * BACKLOG_PER_SECOND / BACKLOG_BATCH)):
+            queue.put_many([BODY] * BACKLOG_BATCH)
+
+
+@contextmanager
+def _gateway(cluster: Cluster, linger_ms: float) -> Iterator[Measured]:
+    host = f"{cluster.contact_points[0]}:{cluster.port}"
+    options = ConnectionOptions(contact_points=(host,))
+    apply_schema(options)
+    secret = secrets.token_urlsafe(48)
+    store = open_store(options)
+    keys = Accounts(store, Secrets((secret,))).create(ACCOUNT).keys
+    store.close()
+    command = [sys.executable, "-m", "benchmarks.gateway_server", host, secret, str(linger_ms)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)  # noqa: S603 (ours)
+    assert process.stdout is not None  # noqa: S101 (it was asked for)
+    try:
+        url = process.stdout.readline().strip()
+        httpx.get(f"{url}/ready").raise_for_status()
+        yield Measured(url, str(keys[0].key), process)
+    finally:
+        process.terminate()
+        process.wait()
+
+
+if __name__ == "__main__":
+    main()

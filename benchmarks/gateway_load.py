@@ -1,0 +1,186 @@
+"""Clients of a gateway in one process: each asks as soon as it has its answer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from statistics import quantiles
+from typing import cast
+from urllib.parse import urlsplit
+
+import uvloop
+
+#: What a client does next, after an answer: verb, path below the queue, and body.
+Request = tuple[str, str, bytes]
+BODY = b"x" * 100
+
+
+@dataclass(slots=True)
+class Told:
+    """What the clients of a run were told.
+
+    Attributes:
+        messages: How many messages are through.
+        seconds: Of each request, from asking to its answer.
+        statuses: How many answers had each status code that is none of success.
+    """
+
+    messages: int = 0
+    seconds: list[float] = field(default_factory=list)
+    statuses: dict[int, int] = field(default_factory=dict)
+
+    def summary(self, elapsed: float) -> dict[str, object]:
+        """Messages per second, and how long a request takes."""
+        cuts = quantiles(self.seconds, n=20) if len(self.seconds) > 1 else [0.0] * 19
+        return {
+            "messages_per_second": round(self.messages / elapsed, 1),
+            "requests_per_second": round(len(self.seconds) / elapsed, 1),
+            "median_ms": round(cuts[9] * 1000, 1),
+            "p95_ms": round(cuts[18] * 1000, 1),
+            "other_statuses": self.statuses,
+        }
+
+
+class Putter:
+    """Puts one message after the other."""
+
+    def first(self) -> Request:
+        """The first request."""
+        return "POST", "/messages", BODY
+
+    def next(self, status: int, _: bytes) -> tuple[int, Request]:
+        """How many messages an answer makes, and the request that follows it."""
+        return int(status == 201), self.first()  # noqa: PLR2004 (it is put)
+
+
+class BatchPutter:
+    """Puts a hundred at a time."""
+
+    _body = b'{"message": "' + BODY + b'"}\n'
+
+    def first(self) -> Request:
+        """The first request."""
+        return "POST", "/messages/batch", self._body * 100
+
+    def next(self, status: int, _: bytes) -> tuple[int, Request]:
+        """See `Putter.next`."""
+        return 100 * (status == 201), self.first()  # noqa: PLR2004 (it is put)
+
+
+class Getter:
+    """Gets a message, and acks it."""
+
+    def __init__(self) -> None:
+        self._acks = False
+
+    def first(self) -> Request:
+        """The first request."""
+        return "GET", "/messages/next?wait=5", b""
+
+    def next(self, status: int, body: bytes) -> tuple[int, Request]:
+        """See `Putter.next`."""
+        count = int(self._acks and status == 204)  # noqa: PLR2004 (it is acked)
+        self._acks = status == 200  # noqa: PLR2004 (here is one)
+        if not self._acks:
+            return count, self.first()
+        return 0, ("DELETE", f"/messages?popReceipt={json.loads(body)['popReceipt']}", b"")
+
+
+class BatchGetter:
+    """Gets a hundred messages at a time, and acks them by one request."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def first(self) -> Request:
+        """The first request."""
+        return "GET", "/messages/batch?max=100&wait=5", b""
+
+    def next(self, status: int, body: bytes) -> tuple[int, Request]:
+        """See `Putter.next`."""
+        count, self._count = self._count, 0
+        if count or status != 200:  # noqa: PLR2004 (a settlement was answered, or nothing is there)
+            return count * (status == 200), self.first()  # noqa: PLR2004 (they are acked)
+        receipts = [json.loads(line)["popReceipt"] for line in body.splitlines()]
+        self._count = len(receipts)
+        return 0, ("POST", "/messages/ack", json.dumps({"popReceipts": receipts}).encode())
+
+
+Client = Putter | BatchPutter | Getter | BatchGetter
+
+
+class _Connection(asyncio.Protocol):
+    """One client on a connection of its own."""
+
+    def __init__(self, client: Client, told: Told, queue: str, headers: bytes) -> None:
+        self._client, self._told = client, told
+        self._queue, self._headers = queue, headers
+        self._buffer = b""
+        self._stopped = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._ask(self._client.first())
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        head, found, body = self._buffer.partition(b"\r\n\r\n")
+        if not found:
+            return
+        lowered = head.lower()
+        at = lowered.find(b"content-length:")
+        length = int(lowered[at + 15 :].split(b"\r\n")[0]) if at >= 0 else 0
+        if len(body) < length:
+            return
+        self._buffer = b""
+        status = int(head[9:12])
+        self._told.seconds.append(time.perf_counter() - self._asked)
+        if status >= 300:  # noqa: PLR2004 (where what is no success begins)
+            self._told.statuses[status] = self._told.statuses.get(status, 0) + 1
+        count, request = self._client.next(status, body)
+        self._told.messages += count
+        self._ask(request)
+
+    def _ask(self, request: Request) -> None:
+        verb, path, body = request
+        self._asked = time.perf_counter()
+        self._transport.write(
+            b"%s %s%s HTTP/1.1\r\n%sContent-Length: %d\r\n\r\n%s"
+            % (verb.encode(), self._queue.encode(), path.encode(), self._headers, len(body), body)
+        )
+
+    def close(self) -> None:
+        self._transport.abort()
+
+
+def load(
+    url: str, queue: str, key: str, clients: list[Callable[[], Client]], seconds: float
+) -> tuple[Told, float]:
+    """Let clients ask for so long; what they were told, and how long it was."""
+    return uvloop.run(_load(url, queue, key, clients, seconds))
+
+
+async def _load(
+    url: str, queue: str, key: str, clients: list[Callable[[], Client]], seconds: float
+) -> tuple[Told, float]:
+    loop = asyncio.get_running_loop()
+    where = urlsplit(url)
+    headers = f"Host: {where.netloc}\r\nAuthorization: Key {key}\r\n".encode()
+    told = Told()
+    began = time.perf_counter()
+    connections = []
+    for make in clients:
+        _, connection = await loop.create_connection(
+            lambda make=make: _Connection(make(), told, queue, headers),  # type: ignore[misc]
+            where.hostname,
+            where.port,
+        )
+        connections.append(connection)
+    await asyncio.sleep(seconds)
+    elapsed = time.perf_counter() - began
+    for connection in connections:
+        connection.close()
+    return told, elapsed

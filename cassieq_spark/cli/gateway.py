@@ -1,0 +1,220 @@
+"""``cassieq gateway``: the queues by HTTP."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from typing import Annotated
+
+import typer
+
+from cassieq_spark.accounts import Accounts, Secrets
+from cassieq_spark.accounts.secret import new_secret
+from cassieq_spark.cli.connection import with_connection
+from cassieq_spark.cli.exporter import impatient, parse_listen
+from cassieq_spark.cli.output import AsJson, tell
+from cassieq_spark.client import AsyncClient
+from cassieq_spark.errors import OptionError, SetupError
+from cassieq_spark.options.kinds import duration
+from cassieq_spark.store import open_store
+from cassieq_spark.store.connection import ConnectionOptions
+from cassieq_spark.store.secret import REFERENCES, reveal
+
+app = typer.Typer(
+    help="Serve the queues by HTTP, and make accounts for those who ask.", no_args_is_help=True
+)
+
+_LIMITS = "Limits"
+_MIB = 1 << 20
+_DURATION = duration(timedelta(days=1), zero=True)
+_THREADS = 32
+
+Secret = Annotated[
+    str,
+    typer.Option(
+        help=f"Where the secret of the gateways is: {REFERENCES}; the same for all of them.",
+        show_default=False,
+    ),
+]
+
+
+@app.callback()
+def gateway() -> None:
+    """Serve the queues by HTTP, and make accounts for those who ask."""
+
+
+@app.command()
+@with_connection
+def serve(  # noqa: PLR0913 (one per option)
+    *,
+    connection: ConnectionOptions,
+    secret: Secret,
+    listen: Annotated[
+        str, typer.Option(help="Where to answer: host:port or [ipv6]:port.")
+    ] = "127.0.0.1:8080",
+    tls_cert_file: Annotated[
+        str | None,
+        typer.Option(help="PEM file of the server's certificate.", show_default="no encryption"),
+    ] = None,
+    tls_key_file: Annotated[
+        str | None,
+        typer.Option(help="PEM file of its private key.", show_default="in the certificate file"),
+    ] = None,
+    cors_origin: Annotated[
+        list[str],
+        typer.Option(
+            help="Pages from there may ask, in a browser; * for any. Repeatable.",
+            show_default="none",
+        ),
+    ] = [],  # noqa: B006 (typer copies it)
+    access_log: Annotated[
+        bool, typer.Option(help="A line of JSON for each request, on standard error.")
+    ] = True,
+    linger: Annotated[
+        str, typer.Option(help="How long a put waits for others.", rich_help_panel=_LIMITS)
+    ] = "2ms",
+    max_requests: Annotated[
+        int,
+        typer.Option(
+            help="Most requests at a time, those that wait included; more get 429.",
+            min=1,
+            rich_help_panel=_LIMITS,
+        ),
+    ] = 2_000,
+    max_held_mib: Annotated[
+        int,
+        typer.Option(
+            help="Most MiB of bodies at a time; more get 429.", min=1, rich_help_panel=_LIMITS
+        ),
+    ] = 256,
+    max_batch: Annotated[
+        int, typer.Option(help="Most messages of a batch.", min=1, rich_help_panel=_LIMITS)
+    ] = 10_000,
+    max_wait: Annotated[
+        str, typer.Option(help="How long a get may wait.", rich_help_panel=_LIMITS)
+    ] = "60s",
+    clock_skew: Annotated[
+        str,
+        typer.Option(
+            help="By how much the clocks of those who sign may differ.", rich_help_panel=_LIMITS
+        ),
+    ] = "60s",
+    threads: Annotated[
+        int,
+        typer.Option(
+            help="Most calls of Cassandra at a time, but for puts.", min=1, rich_help_panel=_LIMITS
+        ),
+    ] = _THREADS,
+) -> None:
+    """Serve the queues by HTTP, until SIGTERM or Ctrl-C.
+
+    Run as many as you like side by side. Accounts are made by 'cassieq gateway account', or by
+    HTTP with the key that 'cassieq gateway admin-key' prints.
+    """
+    host, port = parse_listen(listen)
+    try:
+        from cassieq_spark.gateway import Limits, Serving  # noqa: PLC0415 (an extra)
+        from cassieq_spark.gateway import serve as serve_gateway  # noqa: PLC0415 (an extra)
+    except ModuleNotFoundError as error:
+        raise SetupError(
+            "the gateway needs a few packages more: pip install 'cassieq-spark[gateway]'"
+        ) from error
+    serving = Serving(
+        host=host,
+        port=port,
+        certificate=tls_cert_file,
+        private_key=tls_key_file,
+        origins=cors_origin,
+        limits=Limits(
+            batch_count=max_batch,
+            held_bytes=max_held_mib * _MIB,
+            requests=max_requests,
+            wait=_parsed("--max-wait", max_wait),
+            skew=_parsed("--clock-skew", clock_skew),
+            linger=_parsed("--linger", linger),
+        ),
+        on_start=lambda url: typer.echo(f"Gateway at {url}; Ctrl-C ends it."),
+    )
+    secrets = _secrets(secret)
+    # Whoever asks would rather hear of an outage than wait for its end.
+    with closing(open_store(impatient(connection))) as store:
+        log_as_json(logging.INFO if access_log else logging.WARNING)
+        serve_gateway(
+            AsyncClient.from_store(store, threads=threads), Accounts(store, secrets), serving
+        )
+
+
+@app.command()
+def secret(*, as_json: AsJson = False) -> None:
+    """Print a secret for the gateways: put it where they find it, and nobody else does."""
+    made = new_secret()
+    tell(made, {"secret": made}, as_json=as_json)
+
+
+@app.command()
+def admin_key(*, secret: Secret, as_json: AsJson = False) -> None:
+    """Print the key by which accounts are made by HTTP, at /admin/api/v1."""
+    key = _secrets(secret).admin_keys[0]
+    tell(key, {"admin_key": key}, as_json=as_json)
+
+
+@app.command()
+@with_connection
+def account(
+    name: Annotated[str, typer.Argument(help="Name of the account.", show_default=False)],
+    *,
+    connection: ConnectionOptions,
+    secret: Secret,
+    as_json: AsJson = False,
+) -> None:
+    """Make an account, and print its two keys.
+
+    Its queues are those whose names begin with its own and a colon: NAME:orders.
+    """
+    secrets = _secrets(secret)
+    with closing(open_store(connection)) as store:
+        made = Accounts(store, secrets).create(name)
+    keys = {key.name: key.key for key in made.keys}
+    tell(
+        "\n".join(f"{key_name} {key}" for key_name, key in keys.items()),
+        {"account": name, "keys": keys},
+        as_json=as_json,
+    )
+
+
+def log_as_json(level: int) -> None:
+    """Log records of this package as lines of JSON, on standard error."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_JsonLines())
+    ours = logging.getLogger("cassieq_spark")
+    ours.setLevel(level)
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
+
+
+class _JsonLines(logging.Formatter):
+    """A record as a line of JSON, with what it has besides its message."""
+
+    _own = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+    def format(self, record: logging.LogRecord) -> str:
+        """See `logging.Formatter.format`."""
+        extra = {name: value for name, value in vars(record).items() if name not in self._own}
+        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        told = {"at": at, "level": record.levelname, "message": record.getMessage(), **extra}
+        if record.exc_info:
+            told["error"] = self.formatException(record.exc_info)
+        return json.dumps(told, default=str)
+
+
+def _secrets(reference: str) -> Secrets:
+    return Secrets.parse(reveal("secret", reference))
+
+
+def _parsed(option: str, text: str) -> timedelta:
+    try:
+        return _DURATION.parse(text)
+    except ValueError as error:
+        raise OptionError(f"{option} must be {_DURATION.name}, not {text!r}") from error

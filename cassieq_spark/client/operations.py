@@ -1,0 +1,172 @@
+"""What operators do with queues, groups and dead letters, as methods of the client."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from cassieq_spark.client.calls import Calls
+from cassieq_spark.dead_letters.letters import Filter
+from cassieq_spark.dead_letters.purge import PurgeReport, purge
+from cassieq_spark.dead_letters.redrive import RedriveReport, redrive
+from cassieq_spark.dead_letters.survey import Survey, survey
+from cassieq_spark.delivery.groups import create_group, delete_group, seek_group
+from cassieq_spark.model import QueueDefinition
+from cassieq_spark.options.position import StartingPosition
+from cassieq_spark.queues import delete_queue, list_queues, purge_queue, read_queue
+from cassieq_spark.store.protocol import Store
+
+
+class Operations:
+    """The part of `Client` that operators need."""
+
+    _store: Store
+    _calls: Calls
+
+    def queues(self, prefix: str = "") -> list[QueueDefinition]:
+        """The queues whose names begin so, by name. Reads the whole table of queues."""
+        with self._calls:
+            return [each for each in list_queues(self._store) if each.name.startswith(prefix)]
+
+    def delete_queue(self, queue: str, *, force: bool = False) -> None:
+        """Delete a queue, its groups and its messages. Two LWTs, one more for each group.
+
+        Its dead-letter queue stays. A deletion that broke off is finished.
+
+        Args:
+            queue: Its name.
+            force: Also while readers hold messages, or other queues send dead letters there.
+
+        Raises:
+            NotFoundError: There is no such queue.
+            QueueStateError: Somebody uses it.
+        """
+        with self._calls:
+            delete_queue(self._store, queue, force=force)
+
+    def purge_queue(self, queue: str, *, force: bool = False) -> QueueDefinition:
+        """Throw all messages of a queue away. Five LWTs, one more for each group.
+
+        It goes on as the next version, with its groups. A purge that broke off is finished.
+
+        Args:
+            queue: Its name.
+            force: Also while readers hold messages.
+
+        Raises:
+            NotFoundError: There is no such queue.
+            QueueStateError: Somebody holds messages.
+        """
+        with self._calls:
+            return purge_queue(self._store, queue, force=force)
+
+    def create_group(self, queue: str, group: str, start: StartingPosition = "earliest") -> None:
+        """Make a consumer group, before a reader of that name does. Two LWTs and a few reads.
+
+        Args:
+            queue: Name of the queue.
+            group: Its name.
+            start: Where it begins: "earliest", "latest", a monoton, or an instant.
+
+        Raises:
+            OptionError: It can't be called so.
+            NotFoundError: There is no such queue.
+            ExistsError: There is such a group.
+            QueueStateError: There is no such position.
+        """
+        with self._calls:
+            create_group(self._store, read_queue(self._store, queue).queue_id, group, start)
+
+    def seek_group(
+        self, queue: str, group: str, to: StartingPosition, *, force: bool = False
+    ) -> int:
+        """Let a group go on from another position. Three LWTs and some reads.
+
+        Args:
+            queue: Name of the queue.
+            group: Its name.
+            to: What is below is done, the rest is delivered.
+            force: Also while readers hold messages: they lose them.
+
+        Returns:
+            The monoton from which it goes on.
+
+        Raises:
+            NotFoundError: There is no such queue or group.
+            QueueStateError: There is no such position, or readers hold messages.
+        """
+        with self._calls:
+            queue_id = read_queue(self._store, queue).queue_id
+            return seek_group(self._store, queue_id, group, to, force=force)
+
+    def delete_group(self, queue: str, group: str, *, force: bool = False) -> bool:
+        """Delete a group, and what it is owed. Two LWTs and some reads.
+
+        Args:
+            queue: Name of the queue.
+            group: Its name.
+            force: Also while readers hold messages: they lose them.
+
+        Returns:
+            False: there was none.
+
+        Raises:
+            NotFoundError: There is no such queue.
+            QueueStateError: Readers hold messages.
+        """
+        with self._calls:
+            queue_id = read_queue(self._store, queue).queue_id
+            return delete_group(self._store, queue_id, group, force=force)
+
+    def dead_letters(  # noqa: PLR0913 (each narrows it down, by name)
+        self,
+        queue: str,
+        *,
+        group: str | None = None,
+        reason: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        limit: int | None = None,
+    ) -> Survey:
+        """See which dead letters there are. Reads the dead-letter queue; changes nothing.
+
+        Args:
+            queue: A queue: the dead letters that come from it. Or a dead-letter queue: all in it.
+            group: That this consumer group could not process.
+            reason: With this text in their reason, in whatever case of letters.
+            since: Dead since then, or later.
+            until: Dead since before then.
+            limit: So many, the first ones.
+
+        Raises:
+            NotFoundError: There is no such queue.
+            QueueStateError: It has no dead letters, and nowhere to put any.
+        """
+        wanted = Filter(group=group, reason=reason, since=since, until=until)
+        with self._calls:
+            return survey(self._store, queue, wanted, limit=limit)
+
+    def redrive(
+        self, found: Survey, *, to: str | None = None, force: bool = False
+    ) -> RedriveReport:
+        """Publish dead letters again, each once, and let go of them. Three LWTs a thousand.
+
+        Args:
+            found: Which, as `dead_letters` found them.
+            to: Name of the queue that all of them go to; None: each to where it came from.
+            force: Also if other groups of that queue get them once more.
+
+        Raises:
+            OptionError: ``to`` is where they are.
+            QueueStateError: A queue does not exist, or has other groups.
+        """
+        with self._calls:
+            return redrive(self._store, found, to=to, force=force)
+
+    def purge_dead_letters(self, found: Survey) -> PurgeReport:
+        """Give dead letters up: the sweep deletes them. One LWT for some thousands.
+
+        Args:
+            found: Which, as `dead_letters` found them.
+        """
+        with self._calls:
+            return purge(self._store, found)

@@ -1,0 +1,174 @@
+"""Who asks, and whether they may: keys, signed requests, signed URLs."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from starlette.requests import Request
+
+from cassieq_spark.accounts import Account, AccountKey, Accounts, Level, Permission
+from cassieq_spark.accounts.secret import same
+from cassieq_spark.accounts.signing import (
+    REQUEST_TIME,
+    is_recent,
+    is_signature,
+    parse_time,
+    request_text,
+)
+from cassieq_spark.errors import OptionError
+from cassieq_spark.gateway.refusals import RefusedError
+
+#: How long a gateway goes by what it has read of an account.
+KEPT_SECONDS = 5.0
+#: Soon, as it may be made by another gateway.
+_ABSENCE_KEPT_SECONDS = 1.0
+_MOST_KEPT = 10_000
+_CHALLENGE = {"WWW-Authenticate": "Key"}
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What a request may do: what its key allows, and, of a signed URL, what that does."""
+
+    levels: frozenset[Level]
+    queues: tuple[str, ...]
+
+    @classmethod
+    def of(cls, key: AccountKey, permission: Permission | None = None) -> Grant:
+        """What a key, and a URL that it has signed, allow together."""
+        levels = key.levels if permission is None else key.levels & permission.levels
+        queues = (key.queue, permission.queue if permission else None)
+        return cls(levels, tuple(queue for queue in queues if queue is not None))
+
+
+class Access:
+    """Says who may do what. An account is looked up once in five seconds. For one loop.
+
+    Args:
+        accounts: The accounts.
+        skew: By how much the clock of who signs a request may differ from ours.
+        clock: Tells the time.
+    """
+
+    def __init__(
+        self,
+        accounts: Accounts,
+        skew: timedelta,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._accounts = accounts
+        self._skew = skew
+        self._clock = clock
+        self._admin_keys = accounts.admin_keys
+        self._kept: dict[str, tuple[float, asyncio.Task[Account | None]]] = {}
+
+    async def check(self, request: Request, account: str, queue: str | None, level: Level) -> None:
+        """Let a request pass, or not.
+
+        Raises:
+            RefusedError: 401; nobody who is known asks so. 403; they may not do that.
+        """
+        found = await self._look_up(account)
+        now = self._clock()
+        keys = [each for each in found.keys if each.runs(now)] if found else []
+        grant = self._grant(request, account, keys, now)
+        if grant is None or any(queue != each for each in grant.queues):
+            raise RefusedError(
+                "no valid key, signature or signed URL for this account and queue: send "
+                "'Authorization: Key <key>'",
+                401,
+                _CHALLENGE,
+            )
+        if level not in grant.levels:
+            raise RefusedError(f"{level.title} is not among the rights of who asks", 403)
+
+    def check_admin(self, request: Request) -> None:
+        """Let a request of an administrator pass, or not.
+
+        Raises:
+            RefusedError: 401; it is not one.
+        """
+        kind, _, given = request.headers.get("authorization", "").partition(" ")
+        fits = [same(given, key) for key in self._admin_keys]
+        if kind != "Key" or not any(fits):
+            raise RefusedError(
+                "the admin's key is needed: cassieq gateway admin-key", 401, _CHALLENGE
+            )
+
+    def forget(self, account: str) -> None:
+        """Look an account up anew at the next request: it was changed here."""
+        self._kept.pop(account, None)
+
+    async def _look_up(self, name: str) -> Account | None:
+        kept = self._kept.get(name)
+        now = time.monotonic()
+        if kept is None or kept[0] < now:
+            if len(self._kept) >= _MOST_KEPT:
+                self._kept.clear()
+            task = asyncio.create_task(self._read(name))
+            kept = self._kept[name] = (now + KEPT_SECONDS, task)
+        # Others wait for the same task: whoever goes away leaves it alone.
+        return await asyncio.shield(kept[1])
+
+    async def _read(self, name: str) -> Account | None:
+        found: Account | None = None
+        try:
+            found = await asyncio.to_thread(self._accounts.find, name)
+        except BaseException:
+            self._kept.pop(name, None)
+            raise
+        if found is None or not found.is_active:
+            kept = self._kept.get(name)
+            if kept is not None:
+                self._kept[name] = (time.monotonic() + _ABSENCE_KEPT_SECONDS, kept[1])
+            return None
+        return found
+
+    def _grant(
+        self, request: Request, account: str, keys: list[AccountKey], now: datetime
+    ) -> Grant | None:
+        kind, _, given = request.headers.get("authorization", "").partition(" ")
+        if kind == "Key":
+            return _first(keys, lambda key: same(given, key))
+        if kind == "Signed":
+            return self._of_signed_request(request, account, keys, given, now)
+        if "sig" in request.query_params:
+            return _of_signed_url(account, keys, request.query_params, now)
+        return None
+
+    def _of_signed_request(
+        self, request: Request, account: str, keys: list[AccountKey], given: str, now: datetime
+    ) -> Grant | None:
+        try:
+            at = parse_time(request.headers.get(REQUEST_TIME, ""))
+        except OptionError:
+            return None
+        if not is_recent(at, now, self._skew):
+            return None
+        text = request_text(account, request.method, request.url.path, at)
+        return _first(keys, lambda key: is_signature(given, key, text))
+
+
+def _of_signed_url(
+    account: str, keys: list[AccountKey], query: Mapping[str, str], now: datetime
+) -> Grant | None:
+    try:
+        permission = Permission.parse(account, query)
+    except OptionError:
+        return None
+    signature, text = query["sig"], permission.text
+    if not permission.runs(now):
+        return None
+    return _first(keys, lambda key: is_signature(signature, key, text), permission)
+
+
+def _first(
+    keys: list[AccountKey], fits: Callable[[str], bool], permission: Permission | None = None
+) -> Grant | None:
+    # Every one is looked at, so that the time tells nothing.
+    found = [key for key in keys if key.key is not None and fits(key.key)]
+    return Grant.of(found[0], permission) if found else None

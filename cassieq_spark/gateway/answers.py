@@ -1,0 +1,131 @@
+"""Answers as JSON, by CassieQ's names, and receipts as text for URLs."""
+
+from __future__ import annotations
+
+from base64 import b64encode, urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from cassieq_spark.accounts import own_name
+from cassieq_spark.client import Message, StoredMessage
+from cassieq_spark.gateway.refusals import RefusedError
+from cassieq_spark.model import QueueDefinition
+from cassieq_spark.receipts import Receipt
+from cassieq_spark.stats import QueueStats
+
+
+def queue_json(queue: QueueDefinition) -> dict[str, Any]:
+    """A queue as CassieQ told of it, and what else there is to tell."""
+    account = queue.name.partition(":")[0]
+    dead = queue.dead_letter_queue
+    return {
+        "accountName": account,
+        "queueName": own_name(queue.name),
+        "bucketSize": queue.bucket_size,
+        "maxDeliveryCount": queue.max_deliveries,
+        "status": "Active",
+        "version": queue.version,
+        "deleteBucketsAfterFinalization": True,
+        "queueStatsId": queue.queue_id,
+        "dlqName": own_name(dead) if dead and dead.startswith(f"{account}:") else dead,
+        "strictFifo": queue.strict_fifo,
+        "id": queue.queue_id,
+        "leaseSeconds": int(queue.lease.total_seconds()),
+        "retentionSeconds": int(queue.retention.total_seconds()) if queue.retention else None,
+        "createdAt": _instant(queue.created_at),
+    }
+
+
+def stats_json(stats: QueueStats) -> dict[str, Any]:
+    """What a queue holds; ``size`` is what the group that lags most is owed."""
+    stored = stats.next - stats.finalised
+    return {
+        "size": max((group.depth for group in stats.groups), default=stored),
+        "stored": stored,
+        "groups": [
+            {
+                "group": group.group,
+                "size": group.depth,
+                "leased": group.leased,
+                "due": group.due,
+                "waiting": group.waiting,
+                "dead": group.dead,
+                "oldestAgeSeconds": group.oldest_age.total_seconds() if group.oldest_age else None,
+                "next": group.pointer,
+                "floor": group.floor,
+            }
+            for group in stats.groups
+        ],
+    }
+
+
+def stored_json(message: StoredMessage) -> dict[str, Any]:
+    """A message as it was put."""
+    try:
+        text, encoding = message.value.decode(), "text"
+    except UnicodeDecodeError:
+        text, encoding = b64encode(message.value).decode(), "base64"
+    key = message.key
+    return {
+        "message": text,
+        "encoding": encoding,
+        "monoton": message.monoton,
+        "key": None if key is None else key.decode(errors="replace"),
+        "headers": dict(message.headers),
+        "publishedAt": _instant(message.published_at),
+    }
+
+
+def message_json(message: Message) -> dict[str, Any]:
+    """A message that the client holds from now on."""
+    return {
+        "popReceipt": pop_receipt(message.receipt),
+        "deliveryCount": message.delivery_count,
+        "messageTag": str(message.monoton),
+        "leaseUntil": _instant(message.lease_until),
+        **stored_json(message),
+    }
+
+
+def pop_receipt(receipt: str) -> str:
+    """A receipt as text that may stand in a URL."""
+    return urlsafe_b64encode(receipt.encode()).rstrip(b"=").decode()
+
+
+def parse_pop_receipt(text: str, queue: str) -> Receipt:
+    """Read a receipt, which must be of this queue.
+
+    Raises:
+        RefusedError: 400; it is none, or one of another queue.
+    """
+    try:
+        plain = urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode()
+        receipt = Receipt.parse(plain)
+    except ValueError as error:
+        raise RefusedError(
+            "this is no pop receipt: send 'popReceipt' as it came with the message"
+        ) from error
+    if receipt.queue_id.rpartition("@")[0] != queue:
+        raise RefusedError("this pop receipt is of another queue")
+    return receipt
+
+
+def piles_json(piles: Any) -> list[Mapping[str, Any]]:
+    """Dead letters by where they come from and why they are dead."""
+    return [
+        {
+            "originQueue": pile.origin_queue,
+            "originGroup": pile.origin_group,
+            "reason": pile.reason,
+            "count": pile.monotons.count,
+            "monotons": str(pile.monotons),
+            "first": _instant(pile.first),
+            "last": _instant(pile.last),
+        }
+        for pile in piles
+    ]
+
+
+def _instant(at: datetime | None) -> str | None:
+    return at.isoformat().replace("+00:00", "Z") if at else None

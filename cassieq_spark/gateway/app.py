@@ -1,0 +1,185 @@
+"""The application: from the declared endpoints to routes, and what every request goes through.
+
+room -> who asks -> parameters -> body -> handler -> answer, counted and logged
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import Lifespan
+
+from cassieq_spark.gateway import admin, batches, messages, queues
+from cassieq_spark.gateway.endpoint import Call, Endpoint
+from cassieq_spark.gateway.gateway import Gateway
+from cassieq_spark.gateway.openapi import PAGE, description
+from cassieq_spark.gateway.refusals import RefusedError, answer_to
+
+logger = logging.getLogger(__name__)
+
+#: A request was answered.
+REQUEST = "gateway.request"
+
+#: All that can be asked for; what is asked for most often is looked for first.
+ENDPOINTS: tuple[Endpoint, ...] = (
+    *messages.ENDPOINTS,
+    *batches.ENDPOINTS,
+    *queues.ENDPOINTS,
+    *admin.ENDPOINTS,
+)
+
+_DESCRIPTION = description(ENDPOINTS)
+
+
+def make_app(
+    gateway: Callable[[], Gateway], lifespan: Lifespan[Starlette], origins: Sequence[str] = ()
+) -> Starlette:
+    """The application.
+
+    Args:
+        gateway: What all requests share; asked for at each request.
+        lifespan: Makes that, once the loop runs, and lets go of it in the end.
+        origins: Whose pages in a browser may ask; ``*`` for anybody's.
+    """
+    cors = Middleware(
+        CORSMiddleware,
+        allow_origins=list(origins),
+        allow_methods=["GET", "POST", "PUT", "DELETE"],
+        allow_headers=["*"],
+        expose_headers=["Retry-After"],
+    )
+    return Starlette(
+        routes=[
+            *(
+                _route(endpoint.method, endpoint.path, _serve(gateway, endpoint))
+                for endpoint in ENDPOINTS
+            ),
+            # By HEAD, too, as some balancers ask.
+            Route("/health", _health, methods=["GET"]),
+            Route("/ready", _ready(gateway), methods=["GET"]),
+            _route("GET", "/metrics", _metrics(gateway)),
+            _route("GET", "/openapi.json", _described),
+            _route("GET", "/swagger.json", _described),
+            _route("GET", "/", _page),
+        ],
+        middleware=[cors] if origins else [],
+        exception_handlers={HTTPException: _not_served},
+        lifespan=lifespan,
+    )
+
+
+def _route(method: str, path: str, serve: Callable[[Request], Awaitable[Response]]) -> Route:
+    route = Route(path, serve, methods=[method])
+    # A HEAD of what leases would lease.
+    route.methods = {method}
+    return route
+
+
+def _serve(
+    gateway_of: Callable[[], Gateway], endpoint: Endpoint
+) -> Callable[[Request], Awaitable[Response]]:
+    async def serve(request: Request) -> Response:
+        began = time.perf_counter()
+        gateway = gateway_of()
+        names = request.path_params
+        try:
+            with gateway.room.request():
+                response = await _answer(gateway, endpoint, request)
+        except Exception as error:  # noqa: BLE001 (whatever it is, it gets an answer)
+            response = answer_to(error, endpoint.operation, _told(names))
+        took = time.perf_counter() - began
+        gateway.metrics.answered(endpoint.operation, response.status_code, took)
+        _log(request, endpoint, response.status_code, took)
+        return response
+
+    return serve
+
+
+async def _answer(gateway: Gateway, endpoint: Endpoint, request: Request) -> Response:
+    names: Mapping[str, str] = request.path_params
+    if endpoint.level is None:
+        gateway.access.check_admin(request)
+    else:
+        await gateway.access.check(request, names["account"], names.get("queue"), endpoint.level)
+    call = Call(gateway, request, names, endpoint.parse_query(request))
+    if endpoint.body is None:
+        return await endpoint.handler(call)
+    limits = gateway.limits
+    limit = limits.batch_bytes if endpoint.is_batch else limits.body_bytes
+    with gateway.room.body(request, limit) as body:
+        call.body = await body.read()
+        return await endpoint.handler(call)
+
+
+def _told(names: Mapping[str, str]) -> dict[str, str]:
+    """Account and queue, by the names that errors had in CassieQ."""
+    as_told = {"account": "account", "queue": "queueName"}
+    return {told: names[name] for name, told in as_told.items() if name in names}
+
+
+def _log(request: Request, endpoint: Endpoint, status: int, took: float) -> None:
+    if not logging.getLogger(__name__).isEnabledFor(logging.INFO):
+        return
+    # Not the query: receipts and signatures are in it.
+    logger.info(
+        "%s %s %d",
+        request.method,
+        request.url.path,
+        status,
+        extra={
+            "action": REQUEST,
+            "operation": endpoint.operation,
+            "method": request.method,
+            "path": request.url.path,
+            "status": status,
+            "duration_ms": round(took * 1000, 1),
+            "client": request.client.host if request.client else None,
+        },
+    )
+
+
+async def _health(_: Request) -> Response:
+    return JSONResponse({"status": "alive"})
+
+
+def _ready(gateway_of: Callable[[], Gateway]) -> Callable[[Request], Awaitable[Response]]:
+    async def ready(_: Request) -> Response:
+        why_not = await gateway_of().why_not_ready()
+        if why_not is not None:
+            return JSONResponse({"status": "not ready", "message": why_not}, 503)
+        return JSONResponse({"status": "ready"})
+
+    return ready
+
+
+def _metrics(gateway_of: Callable[[], Gateway]) -> Callable[[Request], Awaitable[Response]]:
+    async def metrics(_: Request) -> Response:
+        return Response(gateway_of().metrics.text(), media_type="text/plain; version=0.0.4")
+
+    return metrics
+
+
+async def _described(_: Request) -> Response:
+    return JSONResponse(_DESCRIPTION)
+
+
+async def _page(_: Request) -> Response:
+    return Response(PAGE, media_type="text/html; charset=utf-8")
+
+
+async def _not_served(request: Request, error: Exception) -> Response:
+    """No such path, or not by this verb."""
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    told = "no such path" if status == 404 else "not by this verb"  # noqa: PLR2004 (that is it)
+    headers = dict(getattr(error, "headers", None) or {})
+    refused = RefusedError(f"{told}; see /openapi.json", status, headers)
+    return answer_to(refused, "none", {"path": request.url.path})

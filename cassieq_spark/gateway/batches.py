@@ -1,0 +1,208 @@
+"""Many messages by one request, and what CassieQ had no words for: reject, peek."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from starlette.responses import JSONResponse, Response
+
+from cassieq_spark.accounts import Level
+from cassieq_spark.gateway.answers import parse_pop_receipt, stored_json
+from cassieq_spark.gateway.endpoint import QUEUE, Call, Endpoint
+from cassieq_spark.gateway.formats import (
+    ARROW,
+    LINES,
+    read_arrow,
+    read_lines,
+    write_arrow,
+    write_lines,
+)
+from cassieq_spark.gateway.messages import idempotency_key, position, receive, seconds
+from cassieq_spark.gateway.payloads import (
+    BatchParameters,
+    ExtendedReceipts,
+    PeekParameters,
+    PutParameters,
+    Receipts,
+    RejectedReceipts,
+    ReleasedReceipts,
+)
+from cassieq_spark.gateway.refusals import RefusedError
+from cassieq_spark.gateway.settles import ACK, Action
+from cassieq_spark.receipts import Receipt
+
+
+async def put_batch(call: Call) -> Response:
+    """Publish messages that become visible together, or never."""
+    queue, query = call.queue, call.query
+    if query.key is not None:
+        raise RefusedError("the messages of a batch have keys of their own: leave 'key' out")
+    kind = _media_type(call.request.headers.get("content-type", LINES))
+    reads = {LINES: read_lines, ARROW: read_arrow}
+    if kind not in reads:
+        raise RefusedError(f"a batch is {LINES} or {ARROW}, not {kind[:60]!r}", 415)
+    # In a thread: a large batch would hold up everybody else.
+    messages = await asyncio.to_thread(reads[kind], call.body, call.gateway.limits.batch_count)
+    monotons = await call.gateway.client.put_many(
+        queue,
+        messages,
+        delay=seconds(query.initial_invisibility_seconds) or None,
+        visible_at=query.visible_at,
+        idempotency_key=idempotency_key(call.request),
+    )
+    call.gateway.gets.wake(queue)
+    if monotons is None:
+        return JSONResponse({"start": None, "stop": None})
+    return JSONResponse({"start": monotons.start, "stop": monotons.stop}, 201)
+
+
+async def get_batch(call: Call) -> Response:
+    """Lease messages."""
+    accepted = _media_type(call.request.headers.get("accept", "*/*"))
+    most = call.gateway.limits.batch_count
+    if call.query.max > most:
+        raise RefusedError(f"max is {call.query.max}: the limit is {most}")
+    messages = await receive(call, call.query.max)
+    if not messages:
+        return Response(status_code=204)
+    write = write_arrow if accepted == ARROW else write_lines
+    body = await asyncio.to_thread(write, messages)
+    return Response(body, media_type=ARROW if accepted == ARROW else LINES)
+
+
+async def ack_batch(call: Call) -> Response:
+    """Messages are done."""
+    return await _settle(call, call.json(Receipts), ACK)
+
+
+async def release(call: Call) -> Response:
+    """Messages go back."""
+    given = call.json(ReleasedReceipts)
+    return await _settle(call, given, Action("release", seconds(given.delay_seconds)))
+
+
+async def extend(call: Call) -> Response:
+    """Messages are held for longer."""
+    given = call.json(ExtendedReceipts)
+    return await _settle(call, given, Action("extend", seconds(given.seconds)))
+
+
+async def reject(call: Call) -> Response:
+    """Messages go to the dead-letter queue."""
+    given = call.json(RejectedReceipts)
+    return await _settle(call, given, Action("reject", reason=given.reason))
+
+
+async def peek(call: Call) -> Response:
+    """Look at messages."""
+    start = position(call.query.start)
+    found = await call.gateway.client.peek(call.queue, max=call.query.max, start=start)
+    return JSONResponse([stored_json(each) for each in found])
+
+
+async def _settle(call: Call, given: Receipts, action: Action) -> Response:
+    most = call.gateway.limits.batch_count
+    if len(given.pop_receipts) > most:
+        raise RefusedError(f"{len(given.pop_receipts)} receipts: the limit is {most}")
+    queue = call.queue
+    receipts: Sequence[Receipt] = [parse_pop_receipt(each, queue) for each in given.pop_receipts]
+    done = await call.gateway.settles.settle(receipts, action)
+    pairs = zip(given.pop_receipts, done, strict=True)
+    return JSONResponse({"stale": [receipt for receipt, is_done in pairs if not is_done]})
+
+
+def _media_type(header: str) -> str:
+    return header.partition(";")[0].strip().lower()
+
+
+_SETTLED = {
+    200: "Done, but for those that are told of as stale",
+    404: "There is no such queue",
+    422: "The body is not what it should be",
+}
+
+ENDPOINTS = (
+    Endpoint(
+        method="POST",
+        path=QUEUE + "/messages/batch",
+        operation="putMessages",
+        summary="Put messages that become visible together, or never.",
+        level=Level.PUT_MESSAGE,
+        handler=put_batch,
+        query=PutParameters,
+        body=(LINES, ARROW),
+        answers={
+            200: "They were put before, under the same Idempotency-Key",
+            201: "They are put, and will not be lost",
+            404: "There is no such queue",
+            413: "They are too large",
+            415: "Neither JSON lines nor Arrow",
+        },
+        is_batch=True,
+    ),
+    Endpoint(
+        method="GET",
+        path=QUEUE + "/messages/batch",
+        operation="getMessages",
+        summary="Get messages, and hold them for a time: JSON lines, or Arrow if accepted.",
+        level=Level.READ_MESSAGE,
+        handler=get_batch,
+        query=BatchParameters,
+        answers={200: "Messages", 204: "There is none", 404: "There is no such queue"},
+    ),
+    Endpoint(
+        method="POST",
+        path=QUEUE + "/messages/ack",
+        operation="ackMessages",
+        summary="Messages are done.",
+        level=Level.ACK_MESSAGE,
+        handler=ack_batch,
+        body=Receipts,
+        answers=_SETTLED,
+        is_batch=True,
+    ),
+    Endpoint(
+        method="POST",
+        path=QUEUE + "/messages/nack",
+        operation="nackMessages",
+        summary="Give messages back, to be delivered again, at once or later.",
+        level=Level.UPDATE_MESSAGE,
+        handler=release,
+        body=ReleasedReceipts,
+        answers=_SETTLED,
+        is_batch=True,
+    ),
+    Endpoint(
+        method="POST",
+        path=QUEUE + "/messages/extend",
+        operation="extendMessages",
+        summary="Hold messages for so many seconds from now on.",
+        level=Level.UPDATE_MESSAGE,
+        handler=extend,
+        body=ExtendedReceipts,
+        answers=_SETTLED,
+        is_batch=True,
+    ),
+    Endpoint(
+        method="POST",
+        path=QUEUE + "/messages/reject",
+        operation="rejectMessages",
+        summary="Send messages to the dead-letter queue.",
+        level=Level.ACK_MESSAGE,
+        handler=reject,
+        body=RejectedReceipts,
+        answers=_SETTLED,
+        is_batch=True,
+    ),
+    Endpoint(
+        method="GET",
+        path=QUEUE + "/messages",
+        operation="peekMessages",
+        summary="Look at messages, whoever has them; holds nothing.",
+        level=Level.READ_MESSAGE,
+        handler=peek,
+        query=PeekParameters,
+        answers={200: "Messages", 404: "There is no such queue", 409: "No such position"},
+    ),
+)

@@ -1,0 +1,64 @@
+"""What all requests of one server share."""
+
+from __future__ import annotations
+
+import asyncio
+
+from cassieq_spark.accounts import Accounts
+from cassieq_spark.client import AsyncClient
+from cassieq_spark.errors import CassieqError
+from cassieq_spark.gateway.access import Access
+from cassieq_spark.gateway.gets import Gets
+from cassieq_spark.gateway.limits import Limits, Room
+from cassieq_spark.gateway.metrics import Metrics
+from cassieq_spark.gateway.puts import Puts
+from cassieq_spark.gateway.settles import Settles
+
+_READY_SECONDS = 5.0
+#: Nobody can be called so; to look for it takes one read.
+_NOBODY = "-"
+
+
+class Gateway:
+    """Puts, gets and settles for requests, and knows who may. For one loop.
+
+    Args:
+        client: How the queues are reached; connected.
+        accounts: Who may use them.
+        limits: How much is taken at once.
+    """
+
+    def __init__(self, client: AsyncClient, accounts: Accounts, limits: Limits) -> None:
+        self.client = client
+        self.accounts = accounts
+        self.limits = limits
+        self.room = Room(limits)
+        self.access = Access(accounts, limits.skew)
+        self.puts = Puts(client, limits.linger)
+        self.gets = Gets(client, limits.batch_count)
+        self.settles = Settles(client)
+        self.metrics = Metrics(self.room)
+        self._stopping = False
+
+    def stop(self) -> None:
+        """Be ready no more, and let nobody wait: the server is about to end."""
+        self._stopping = True
+        self.gets.stop()
+
+    async def close(self) -> None:
+        """Publish what is left, give back what nobody got, and wait for what is under way."""
+        self.stop()
+        await self.puts.close()
+        await self.gets.close()
+        await self.settles.close()
+
+    async def why_not_ready(self) -> str | None:
+        """What keeps it from serving; None if nothing does. One read."""
+        if self._stopping:
+            return "the gateway is about to end"
+        look = asyncio.to_thread(self.accounts.find, _NOBODY)
+        try:
+            await asyncio.wait_for(look, _READY_SECONDS)
+        except (CassieqError, TimeoutError):
+            return "Cassandra does not answer, or refuses"
+        return None

@@ -1,0 +1,130 @@
+"""How much the gateway takes at once; more is refused, rather than held in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+
+from starlette.requests import Request
+
+from cassieq_spark.errors import OptionError
+from cassieq_spark.gateway.refusals import RefusedError, too_busy
+
+_MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What the gateway takes.
+
+    Attributes:
+        body_bytes: Most bytes of one message.
+        batch_bytes: Most bytes of the body of a batch.
+        batch_count: Most messages of a batch, and most receipts of one request.
+        held_bytes: Most bytes of bodies at a time.
+        requests: Most requests at a time, those that wait included.
+        wait: How long a request may wait for messages.
+        skew: By how much the clock of who signs a request may differ from ours.
+        linger: How long a put waits for others to be published with.
+    """
+
+    body_bytes: int = 8 * _MIB
+    batch_bytes: int = 32 * _MIB
+    batch_count: int = 10_000
+    held_bytes: int = 256 * _MIB
+    requests: int = 2_000
+    wait: timedelta = timedelta(seconds=60)
+    skew: timedelta = timedelta(minutes=1)
+    linger: timedelta = timedelta(milliseconds=2)
+
+    def __post_init__(self) -> None:
+        counts = (self.body_bytes, self.batch_bytes, self.batch_count, self.held_bytes)
+        if min(*counts, self.requests) < 1:
+            raise OptionError("every limit of the gateway must be at least 1")
+
+
+class Room:
+    """What is taken now, of what may be. For one loop."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        #: Requests that are under way.
+        self.requests = 0
+        #: Bytes of their bodies.
+        self.held_bytes = 0
+
+    @contextmanager
+    def request(self) -> Iterator[None]:
+        """Room for one request.
+
+        Raises:
+            RefusedError: 429; there is none.
+        """
+        if self.requests >= self._limits.requests:
+            raise too_busy(f"{self.requests} requests are under way, which is the limit")
+        self.requests += 1
+        try:
+            yield
+        finally:
+            self.requests -= 1
+
+    @contextmanager
+    def body(self, request: Request, limit: int) -> Iterator[Body]:
+        """Room for the body of a request, until it is done with; see `Body`."""
+        body = Body(self, request, limit)
+        try:
+            yield body
+        finally:
+            self.held_bytes -= body.held
+
+    def hold(self, count: int) -> None:
+        """Take room for bytes.
+
+        Raises:
+            RefusedError: 429; there is none.
+        """
+        if self.held_bytes + count > self._limits.held_bytes:
+            raise too_busy(f"{self.held_bytes} bytes of messages are under way already")
+        self.held_bytes += count
+
+
+class Body:
+    """The body of a request, as far as there is room for it."""
+
+    def __init__(self, room: Room, request: Request, limit: int) -> None:
+        self._room = room
+        self._request = request
+        self._limit = limit
+        #: Bytes that it has taken room for.
+        self.held = 0
+
+    async def read(self) -> bytes:
+        """All of it.
+
+        Raises:
+            RefusedError: 413; it is too large. 429; there is no room for it now.
+        """
+        told = self._request.headers.get("content-length", "0")
+        self._take(int(told) if told.isdecimal() else 0)
+        parts: list[bytes] = []
+        size = 0
+        async for part in self._request.stream():
+            size += len(part)
+            self._take(size)
+            parts.append(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _take(self, size: int) -> None:
+        if size > self._limit:
+            raise RefusedError(
+                f"the body has more than {self._limit} bytes, which is the limit: put it "
+                "elsewhere and a reference to it into the queue, or send several batches",
+                413,
+                # What is left of it is not read.
+                {"Connection": "close"},
+            )
+        if size > self.held:
+            self._room.hold(size - self.held)
+            self.held = size

@@ -1,0 +1,253 @@
+"""Single messages: put, get, update, ack, as CassieQ's clients ask for them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Mapping
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from cassieq_spark.accounts import Level
+from cassieq_spark.client import Message, NewMessage
+from cassieq_spark.gateway.answers import message_json, parse_pop_receipt
+from cassieq_spark.gateway.endpoint import QUEUE, Call, Endpoint
+from cassieq_spark.gateway.payloads import GetParameters, PutParameters, ReceiptParameters, Update
+from cassieq_spark.gateway.refusals import RefusedError
+from cassieq_spark.gateway.settles import ACK, Action
+from cassieq_spark.options.position import POSITION, StartingPosition
+
+T = TypeVar("T")
+
+#: Headers of a request that are headers of its message begin so.
+HEADER = "x-cassieq-header-"
+_IDEMPOTENCY_KEY = "idempotency-key"
+_LONGEST_IDEMPOTENCY_KEY = 200
+#: What a lease of no time is: CassieQ's next get had the message again.
+_SHORTEST_LEASE = timedelta(milliseconds=1)
+
+
+async def put(call: Call) -> Response:
+    """Publish the body."""
+    queue, query = call.queue, call.query
+    delay = seconds(query.initial_invisibility_seconds)
+    if (name := idempotency_key(call.request)) is not None:
+        return await _put_once(call, queue, name)
+    monoton = await call.gateway.puts.put(
+        queue,
+        call.body,
+        key=query.key,
+        headers=headers_of(call.request),
+        delay=delay or None,
+        visible_at=query.visible_at,
+    )
+    call.gateway.gets.wake(queue)
+    return JSONResponse({"monoton": monoton}, 201)
+
+
+async def get(call: Call) -> Response:
+    """Lease the next message."""
+    messages = await receive(call, 1)
+    if not messages:
+        return Response(status_code=204)
+    return JSONResponse(message_json(messages[0]))
+
+
+async def update(call: Call) -> Response:
+    """Hold a message for longer, give it back, or put another one in its place."""
+    given = call.json(Update)
+    queue = call.queue
+    receipt = parse_pop_receipt(call.query.pop_receipt, queue)
+    time = seconds(given.new_invisibility_seconds)
+    if given.message is None:
+        action = Action("extend", time) if time else Action("release")
+        (done,) = await call.gateway.settles.settle([receipt], action)
+    else:
+        stale = await call.gateway.client.replace(str(receipt), given.message, delay=time)
+        done = not stale
+    if not done:
+        raise _stale()
+    held = given.message is None and bool(time)
+    return JSONResponse(
+        {
+            "popReceipt": call.query.pop_receipt if held else None,
+            "messageTag": str(receipt.monoton),
+        }
+    )
+
+
+async def ack(call: Call) -> Response:
+    """A message is done."""
+    receipt = parse_pop_receipt(call.query.pop_receipt, call.queue)
+    (done,) = await call.gateway.settles.settle([receipt], ACK)
+    if not done:
+        raise _stale()
+    return Response(status_code=204)
+
+
+async def receive(call: Call, most: int) -> list[Message]:
+    """Lease messages; if whoever asks goes away while waiting, what came is given back."""
+    query = call.query
+    wait = seconds(query.wait)
+    if wait > call.gateway.limits.wait:
+        raise RefusedError(
+            f"wait is {query.wait:g} s: the limit is {call.gateway.limits.wait.total_seconds():g} "
+            "s; ask again"
+        )
+    wanted = call.gateway.gets.get(
+        call.queue,
+        query.group,
+        most=most,
+        lease=max(_SHORTEST_LEASE, seconds(query.invisibility_time_seconds)),
+        wait=wait,
+    )
+    if not wait:
+        return await wanted
+    messages = await _unless_gone(call.request, wanted)
+    return messages or []
+
+
+async def _unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T | None:
+    """Do something, unless whoever asked goes away meanwhile; then None."""
+    task = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(_gone(request))
+    try:
+        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+        return await task if task.done() else None
+    finally:
+        gone.cancel()
+        task.cancel()
+
+
+async def _gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _put_once(call: Call, queue: str, name: str) -> Response:
+    query = call.query
+    monotons = await call.gateway.client.put_many(
+        queue,
+        [NewMessage(call.body, query.key, headers_of(call.request))],
+        delay=seconds(query.initial_invisibility_seconds) or None,
+        visible_at=query.visible_at,
+        idempotency_key=name,
+    )
+    call.gateway.gets.wake(queue)
+    if monotons is None:
+        return JSONResponse({"monoton": None})
+    return JSONResponse({"monoton": monotons.start}, 201)
+
+
+def idempotency_key(request: Request) -> str | None:
+    """Under which a put is done once, however often it is repeated; None: there is none.
+
+    Raises:
+        RefusedError: 400; it is empty, or too long.
+    """
+    given = request.headers.get(_IDEMPOTENCY_KEY)
+    if given is None:
+        return None
+    if not given.strip() or len(given) > _LONGEST_IDEMPOTENCY_KEY:
+        raise RefusedError(
+            f"an Idempotency-Key has 1 to {_LONGEST_IDEMPOTENCY_KEY} characters; take a UUID"
+        )
+    return given
+
+
+def headers_of(request: Request) -> dict[str, str] | None:
+    """The headers of a message, from those of its request."""
+    found: Mapping[str, str] = request.headers
+    own = {
+        name.removeprefix(HEADER): value
+        for name, value in found.items()
+        if name.startswith(HEADER) and name != HEADER
+    }
+    return own or None
+
+
+def seconds(count: float) -> timedelta:
+    """So many seconds, to the millisecond."""
+    return timedelta(milliseconds=round(count * 1000))
+
+
+def position(text: str) -> StartingPosition:
+    """Read where something begins.
+
+    Raises:
+        RefusedError: 400; it is no position.
+    """
+    try:
+        return POSITION.parse(text)
+    except ValueError as error:
+        raise RefusedError(f"a position must be {POSITION.name}, not {text[:60]!r}") from error
+
+
+def _stale() -> RefusedError:
+    return RefusedError(
+        "this message is not held under this receipt any more: it was settled, or its time is "
+        "over and it is being reprocessed",
+        409,
+    )
+
+
+ENDPOINTS = (
+    Endpoint(
+        method="POST",
+        path=QUEUE + "/messages",
+        operation="putMessage",
+        summary="Put a message: the body, as it is.",
+        level=Level.PUT_MESSAGE,
+        handler=put,
+        query=PutParameters,
+        body=("text/plain", "application/octet-stream", "application/json"),
+        answers={
+            200: "It was put before, under the same Idempotency-Key",
+            201: "It is put, and will not be lost",
+            404: "There is no such queue",
+            413: "It is too large",
+        },
+    ),
+    Endpoint(
+        method="GET",
+        path=QUEUE + "/messages/next",
+        operation="getMessage",
+        summary="Get the next message, and hold it for a time.",
+        level=Level.READ_MESSAGE,
+        handler=get,
+        query=GetParameters,
+        answers={200: "A message", 204: "There is none", 404: "There is no such queue"},
+    ),
+    Endpoint(
+        method="PUT",
+        path=QUEUE + "/messages",
+        operation="updateMessage",
+        summary="Hold a message for longer, give it back, or put another one in its place.",
+        level=Level.UPDATE_MESSAGE,
+        handler=update,
+        query=ReceiptParameters,
+        body=Update,
+        answers={
+            200: "Done",
+            404: "There is no such queue",
+            409: "It is not held under this receipt any more",
+            422: "The body is not what it should be",
+        },
+    ),
+    Endpoint(
+        method="DELETE",
+        path=QUEUE + "/messages",
+        operation="ackMessage",
+        summary="A message is done.",
+        level=Level.ACK_MESSAGE,
+        handler=ack,
+        query=ReceiptParameters,
+        answers={
+            204: "Done",
+            404: "There is no such queue",
+            409: "It is not held under this receipt any more",
+        },
+    ),
+)

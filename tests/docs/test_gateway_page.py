@@ -1,0 +1,115 @@
+"""The commands and the program of docs/gateway.md run as they stand; the files in deploy/ fit."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+import yaml
+
+from cassieq_spark.cli import app
+from cassieq_spark.gateway.app import ENDPOINTS
+from cassieq_spark.gateway.limits import Limits
+from cassieq_spark.repair import arguments
+from tests.docs.pages import ROOT, blocks_of
+from tests.support.command_line import cassieq
+from tests.support.gateway import SECRET, RunningGateway, running_on_memory
+
+PAGE = "docs/gateway.md"
+URL = "http://127.0.0.1:8080"
+TEXT = (ROOT / PAGE).read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def gateway(tmp_path: Path):
+    with running_on_memory(tmp_path / "log") as gateway:
+        yield gateway
+
+
+def test_the_commands_and_the_program_run_as_they_stand(gateway: RunningGateway, tmp_path: Path):
+    (tmp_path / "gateway.secret").write_text(SECRET + "\n")
+    shell = "\n".join(block.text for block in blocks_of(PAGE) if block.language == "bash")
+    (program,) = (block.text for block in blocks_of(PAGE) if block.language == "python")
+    script = f"set -euo pipefail\n{shell}\nexport GATEWAY KEY\nexec {sys.executable} program.py\n"
+    (tmp_path / "script").write_text(script.replace(URL, gateway.url))
+    given = "import os\nGATEWAY, KEY = os.environ['GATEWAY'], os.environ['KEY']\n"
+    (tmp_path / "program.py").write_text(given + program)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+
+    done = subprocess.run(
+        ["bash", "script"],
+        cwd=tmp_path,
+        env=os.environ | {"PATH": path, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "b'hello' {'lang': 'en'}" in done.stdout
+    assert '{"start": 2, "stop": 4}'.replace(" ", "") in done.stdout
+    assert '"message":"an order"' in (tmp_path / "message").read_text()
+    lines = (tmp_path / "messages").read_text().splitlines()
+    assert [json.loads(line)["message"] for line in lines][-2:] == ["one", "two"]
+
+
+def test_the_limits_are_those_of_the_code():
+    limits = Limits()
+
+    told = {row.split(" | ")[0]: row.split(" | ")[1] for row in TEXT.splitlines() if " | 4" in row}
+    assert told["| bytes of a message, with key and headers"] == f"{limits.body_bytes >> 20} MiB"
+    assert told["| bytes of a batch"] == f"{limits.batch_bytes >> 20} MiB"
+    assert told["| messages of a batch, receipts of a request"] == f"{limits.batch_count:,}"
+    assert told["| requests at a time, those that wait included"] == f"{limits.requests:,}"
+    assert told["| bytes of bodies at a time"] == f"{limits.held_bytes >> 20} MiB"
+    assert told["| `wait`"] == f"{limits.wait.total_seconds():.0f} s"
+
+
+def test_every_status_is_told():
+    told = {
+        status
+        for row in TEXT.split("## What it answers")[1].split("\n## ")[0].splitlines()
+        if row.startswith("| ")
+        for status in row.split(" | ")[0].strip("| ").split(", ")
+    }
+
+    answered = {str(status) for endpoint in ENDPOINTS for status in endpoint.answers}
+    assert answered <= told
+
+
+def test_the_files_of_deploy_run_commands_that_there_are():
+    compose = yaml.safe_load((ROOT / "deploy" / "compose.yaml").read_text())
+    docker = (ROOT / "deploy" / "Dockerfile").read_text()
+    (standing,) = (line for line in docker.splitlines() if line.startswith("CMD "))
+    commands = [
+        service["command"] for service in compose["services"].values() if "build" in service
+    ]
+
+    assert len(commands) == 3
+    for words in (json.loads(standing.removeprefix("CMD ")), *commands):
+        if words[0] == "repair":
+            arguments.parse(words[2:])
+            continue
+        command = typer.main.get_command(app).commands[words[0]].commands[words[1]]
+        command.make_context(words[1], words[2:])
+    assert 'ENTRYPOINT ["cassieq"]' in docker
+    for line in docker.splitlines():
+        if line.startswith("COPY "):
+            assert all((ROOT / name).exists() for name in line.split()[1:-1]), line
+
+
+def test_a_secret_is_made_and_good_enough(tmp_path: Path):
+    made = cassieq("gateway", "secret")
+    (tmp_path / "secret").write_text(made.out)
+
+    key = cassieq("gateway", "admin-key", "--secret", f"file:{tmp_path}/secret")
+    short = cassieq("gateway", "admin-key", "--secret", "short")
+
+    assert (key.code, len(key.out.strip())) == (0, 86)
+    assert (short.code, short.out) == (1, "")
+    assert "at least 32 characters" in short.err

@@ -1,0 +1,49 @@
+"""A gateway on a store in memory: ``serve_memory.py SECRET [name=value ...]``; tells its URL.
+
+The settings are those of `Limits`, durations in seconds; and ``port`` and ``certificate``.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from datetime import timedelta
+from typing import Any
+
+from cassieq_spark.accounts import Accounts, Secrets
+from cassieq_spark.cli.gateway import log_as_json
+from cassieq_spark.client import AsyncClient
+from cassieq_spark.gateway import Limits, Serving, serve
+from cassieq_spark.store.memory import MemoryStore
+
+_DURATIONS = {"wait", "skew", "linger"}
+
+
+def main(secret: str, *settings: str) -> None:
+    pairs = (setting.split("=") for setting in settings)
+    given: dict[str, Any] = {
+        name: timedelta(seconds=float(value)) if name in _DURATIONS else _read(value)
+        for name, value in pairs
+    }
+    where = {name: given.pop(name) for name in ("port", "certificate") if name in given}
+    log_as_json(logging.INFO)
+    store = MemoryStore()
+    serving = Serving(
+        **({"port": 0} | where),
+        origins=("https://pages.example",),
+        limits=Limits(**given),
+        on_start=_tell,
+    )
+    serve(AsyncClient.from_store(store, threads=16), Accounts(store, Secrets((secret,))), serving)
+
+
+def _read(text: str) -> int | str:
+    return int(text) if text.isdecimal() else text
+
+
+def _tell(url: str) -> None:
+    sys.stdout.write(f"{url}\n")
+    sys.stdout.flush()
+
+
+main(*sys.argv[1:])

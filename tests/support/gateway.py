@@ -1,0 +1,119 @@
+"""Gateways as processes of their own, and accounts at them."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import httpx
+
+from cassieq_spark.accounts import Secrets
+from cassieq_spark.http_client import HttpQueue
+
+SECRET = "the-secret-of-gateways-that-tests-start"
+ADMIN = {"Authorization": f"Key {Secrets((SECRET,)).admin_keys[0]}"}
+_ON_MEMORY = Path(__file__).parents[1] / "integration" / "gateway" / "programs" / "serve_memory.py"
+PATIENCE = 60
+#: One for all: to make one takes longer than most requests.
+HTTP = httpx.Client(timeout=PATIENCE, verify=False)
+
+
+@dataclass(frozen=True)
+class RunningGateway:
+    """A gateway that runs.
+
+    Attributes:
+        url: Where it is.
+        process: The process.
+        log: What it writes to standard error.
+    """
+
+    url: str
+    process: subprocess.Popen[str]
+    log: Path
+
+    def kill(self) -> None:
+        """Let it die at once."""
+        self.process.kill()
+        self.process.wait(PATIENCE)
+
+    def stop(self) -> int:
+        """Ask it to end, and wait for that; its exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(PATIENCE)
+
+    def account(self) -> Account:
+        """A new account."""
+        name = f"a{uuid4().hex[:10]}"
+        answer = HTTP.post(f"{self.url}/admin/api/v1/accounts", headers=ADMIN, content=f'"{name}"')
+        assert answer.status_code == 201, answer.text
+        return Account(self.url, name, answer.json()["keys"]["primary"])
+
+
+@dataclass(frozen=True)
+class Account:
+    """An account, and a gateway at which it is known."""
+
+    url: str
+    name: str
+    key: str
+
+    @property
+    def queues(self) -> str:
+        """Where its queues are."""
+        return f"{self.url}/api/v1/accounts/{self.name}/queues"
+
+    def at(self, gateway: RunningGateway) -> Account:
+        """The same account at another gateway."""
+        return Account(gateway.url, self.name, self.key)
+
+    def ask(self, method: str, path: str = "", **more: Any) -> httpx.Response:
+        """Ask with its key."""
+        headers = {"Authorization": f"Key {self.key}", **more.pop("headers", {})}
+        return HTTP.request(method, f"{self.queues}{path}", headers=headers, **more)
+
+    def queue(self, name: str = "orders", **options: Any) -> HttpQueue:
+        """A client of one of its queues, which is made if there is none."""
+        client = HttpQueue(self.url, self.name, name, key=self.key)
+        client.create(**options)
+        return client
+
+
+@contextmanager
+def running_on_memory(log: Path, *settings: str) -> Iterator[RunningGateway]:
+    """A gateway on a store in memory; settings as ``serve_memory.py`` takes them."""
+    with _running([sys.executable, str(_ON_MEMORY), SECRET, *settings], log) as gateway:
+        yield gateway
+
+
+@contextmanager
+def running(log: Path, *arguments: str) -> Iterator[RunningGateway]:
+    """``cassieq gateway serve`` at any port."""
+    command = [sys.executable, "-m", "cassieq_spark.cli", "gateway", "serve"]
+    words = ["--listen", "127.0.0.1:0", "--secret", SECRET, *arguments]
+    with _running([*command, *words], log) as gateway:
+        yield gateway
+
+
+@contextmanager
+def _running(command: Sequence[str], log: Path) -> Iterator[RunningGateway]:
+    with log.open("w") as errors:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
+    assert process.stdout is not None
+    try:
+        said = process.stdout.readline()
+        assert "http" in said, log.read_text()
+        url = next(word for word in said.split() if word.startswith("http")).rstrip(";")
+        yield RunningGateway(url, process, log)
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait(PATIENCE)
+        process.stdout.close()

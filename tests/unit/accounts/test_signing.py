@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from urllib.parse import parse_qsl
+
+import pytest
+
+from cassieq_spark.accounts import ALL_LEVELS, Level, Permission, sign_request, sign_url
+from cassieq_spark.accounts.signing import (
+    is_recent,
+    is_signature,
+    parse_time,
+    request_text,
+    signature,
+)
+from cassieq_spark.errors import OptionError
+
+NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
+KEY = "a2V5LW9mLWFuLWFjY291bnQ"  # key-of-an-account
+
+
+def test_a_request_is_signed_as_cassieq_did():
+    headers = sign_request(KEY, "acme", "GET", "api/v1/accounts/acme/queues/", NOON)
+
+    text = "acme\nGET\n/api/v1/accounts/acme/queues\n2026-11-20T12:00:00Z"
+    assert request_text("acme", "GET", "/api/v1/accounts/acme/queues", NOON) == text
+    # printf '...' | openssl dgst -sha256 -hmac key-of-an-account -binary | basenc --base64url
+    assert headers == {
+        "Authorization": "Signed dVn2y3hOflAlMhBmrJ10-D_4ljm_89U7rEu-mfkNWtQ",
+        "x-cassieq-request-time": "2026-11-20T12:00:00Z",
+    }
+    assert is_signature(headers["Authorization"].split()[1], KEY, text)
+    assert not is_signature(headers["Authorization"].split()[1], KEY, text + "x")
+
+
+def test_a_url_says_what_it_allows_and_is_read_back():
+    permission = Permission(
+        "acme",
+        frozenset({Level.ACK_MESSAGE, Level.READ_MESSAGE}),
+        "orders",
+        NOON,
+        NOON + timedelta(hours=1),
+    )
+
+    query = dict(parse_qsl(sign_url(KEY, permission)))
+
+    assert permission.text == (
+        "acme\nra\nstartTime:2026-11-20T12:00:00Z\nendTime:2026-11-20T13:00:00Z\nq:orders"
+    )
+    assert query.pop("sig") == signature(KEY, permission.text)
+    assert Permission.parse("acme", query) == permission
+
+
+def test_a_permission_runs_strictly_between_its_ends():
+    permission = Permission("acme", ALL_LEVELS, None, NOON, NOON + timedelta(seconds=2))
+
+    instants = [NOON + timedelta(seconds=number) for number in range(3)]
+    assert [permission.runs(each) for each in instants] == [False, True, False]
+    assert Permission("acme", ALL_LEVELS).runs(NOON)
+    assert Permission("acme", ALL_LEVELS).text == "acme\nrpuagcd"
+
+
+def test_clocks_may_differ_by_less_than_the_skew():
+    skew = timedelta(seconds=5)
+
+    assert is_recent(NOON, NOON + timedelta(seconds=4), skew)
+    assert is_recent(NOON + timedelta(seconds=4), NOON, skew)
+    assert not is_recent(NOON, NOON + skew, skew)
+
+
+def test_a_url_that_allows_nothing_is_refused():
+    with pytest.raises(OptionError, match="allows nothing"):
+        sign_url(KEY, Permission("acme", frozenset()))
+
+
+@pytest.mark.parametrize("key", ["", "a", "a b", "ä", "a+b/"])
+def test_what_is_no_key_signs_nothing(key: str):
+    with pytest.raises(OptionError, match="URL-safe Base64"):
+        signature(key, "text")
+
+
+@pytest.mark.parametrize("text", ["", "noon", "2026-11-20T12:00:00", "0001-01-01T00:00:00+23:59"])
+def test_a_time_that_is_none_is_refused(text: str):
+    with pytest.raises(OptionError, match="a time must be"):
+        parse_time(text)

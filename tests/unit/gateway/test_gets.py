@@ -1,0 +1,182 @@
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from cassieq_spark import AsyncClient, Client, Message
+from cassieq_spark.errors import NotFoundError
+from cassieq_spark.gateway import gets as module
+from cassieq_spark.gateway.gets import Gets
+from cassieq_spark.testing.stores import CountingStore
+from tests.unit.gateway.conftest import PATIENCE, GatedStore
+
+NOW = timedelta(0)
+HOUR = timedelta(hours=1)
+
+
+async def arrival(gated: GatedStore) -> None:
+    assert await asyncio.to_thread(gated.arrived.acquire, timeout=PATIENCE)
+
+
+def get(gets: Gets, *, most: int = 1, lease: timedelta = HOUR, wait: timedelta = NOW, group="g"):
+    return asyncio.create_task(gets.get("q", group, most=most, lease=lease, wait=wait))
+
+
+def test_gets_that_come_while_a_look_is_under_way_share_the_next(
+    store: CountingStore, gated: GatedStore, sync: Client
+):
+    async def program() -> list[list[Message]]:
+        async with AsyncClient.from_store(store) as client:
+            gets = Gets(client, 1000)
+            await get(gets)
+            await asyncio.to_thread(sync.put_many, "q", map(str, range(50)))
+            store.reset()
+            gated.gate.clear()
+            first = get(gets)
+            await arrival(gated)
+            others = [get(gets) for _ in range(20)]
+            await asyncio.sleep(0)
+            gated.gate.set()
+            answers = await asyncio.gather(first, *others)
+            await gets.close()
+            return answers
+
+    answers = asyncio.run(program())
+
+    assert sorted(message.monoton for (message,) in answers) == list(range(21))
+    assert store.cas_count == 2
+
+
+def test_a_get_that_finds_nothing_takes_no_lwt_and_does_not_wait(store: CountingStore):
+    async def program() -> None:
+        async with AsyncClient.from_store(store) as client:
+            gets = Gets(client, 1000)
+            await get(gets)
+            store.reset()
+
+            assert await asyncio.gather(*(get(gets) for _ in range(10))) == [[]] * 10
+            await gets.close()
+
+    asyncio.run(program())
+
+    assert store.cas_count == 0
+
+
+def test_whoever_waits_has_a_message_as_soon_as_one_is_told_of(
+    store: CountingStore, sync: Client, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(module, "_FIRST_PAUSE", 3600)
+    monkeypatch.setattr(module, "_LONGEST_PAUSE", 3600)
+
+    async def program() -> list[list[Message]]:
+        async with AsyncClient.from_store(store) as client:
+            gets = Gets(client, 1000)
+            waiting = [get(gets, wait=HOUR), get(gets, wait=HOUR, lease=2 * HOUR)]
+            while not waiting[0].done():
+                await asyncio.to_thread(sync.put, "q", "a")
+                gets.wake("q")
+                await asyncio.wait(waiting, timeout=0.1, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.to_thread(sync.put, "q", "b")
+            gets.wake("q")
+            answers = await asyncio.wait_for(asyncio.gather(*waiting), PATIENCE)
+            await gets.close()
+            return answers
+
+    answers = asyncio.run(program())
+
+    assert len({message.monoton for (message,) in answers}) == 2
+
+
+def test_messages_that_come_again_and_fresh_ones_serve_all_who_ask_at_once(
+    store: CountingStore, sync: Client
+):
+    sync.put_many("q", ["again"])
+    sync.release(*sync.receive("q", "g"))
+    sync.put_many("q", ["fresh"])
+
+    async def program() -> list[list[Message]]:
+        async with AsyncClient.from_store(store) as client:
+            gets = Gets(client, 1000)
+            answers = await asyncio.gather(get(gets), get(gets), get(gets))
+            await gets.close()
+            return answers
+
+    values = [message.value for messages in asyncio.run(program()) for message in messages]
+
+    assert sorted(values) == [b"again", b"fresh"]
+
+
+def test_what_was_leased_for_a_request_that_went_away_comes_again_at_once(
+    store: CountingStore, gated: GatedStore, sync: Client
+):
+    async def program() -> list[Message]:
+        async with AsyncClient.from_store(store) as client:
+            gets = Gets(client, 1000)
+            await get(gets)
+            await asyncio.to_thread(sync.put, "q", "a")
+            gated.gate.clear()
+            gone = get(gets)
+            await arrival(gated)
+            gone.cancel()
+            gated.gate.set()
+            messages = await get(gets, wait=HOUR)
+            await gets.close()
+            return messages
+
+    (message,) = asyncio.run(program())
+
+    assert (message.value, message.delivery_count) == (b"a", 2)
+
+
+def test_an_error_reaches_all_who_asked(store: CountingStore, sync: Client):
+    async def program() -> list[object]:
+        async with AsyncClient.from_store(store) as client:
+            gets = Gets(client, 1000)
+            asked = (gets.get("no", "g", most=1, lease=HOUR, wait=HOUR) for _ in range(3))
+            answers = await asyncio.gather(*asked, return_exceptions=True)
+            await gets.close()
+            return answers
+
+    assert [type(each) for each in asyncio.run(program())] == [NotFoundError] * 3
+
+
+def test_the_end_lets_nobody_wait(store: CountingStore):
+    async def program() -> None:
+        async with AsyncClient.from_store(store) as client:
+            gets = Gets(client, 1000)
+            waiting = [get(gets, wait=HOUR, group=group) for group in "gh"]
+            await asyncio.sleep(0)
+            gets.stop()
+
+            assert await asyncio.wait_for(asyncio.gather(*waiting), PATIENCE) == [[], []]
+            assert await get(gets, wait=HOUR) == []
+            await gets.close()
+
+    asyncio.run(program())
+
+
+def test_one_look_takes_no_more_than_may_be_taken(store: CountingStore, sync: Client):
+    sync.put_many("q", map(str, range(10)))
+
+    async def program() -> list[Message]:
+        async with AsyncClient.from_store(store) as client:
+            gets = Gets(client, 3)
+            messages = await get(gets, most=10)
+            await gets.close()
+            return messages
+
+    assert len(asyncio.run(program())) == 3
+
+
+def test_the_default_group_is_made_by_itself_and_others_are_not(store: CountingStore):
+    async def program() -> None:
+        async with AsyncClient.from_store(store) as client:
+            gets = Gets(client, 3)
+            assert await get(gets, group="default") == []
+            with pytest.raises(NotFoundError, match="no group 'other'"):
+                await get(gets, group="other")
+            await gets.close()
+
+    asyncio.run(program())
