@@ -9,7 +9,7 @@ from pathlib import Path
 
 from benchmarks.bench.jars import BROKER, CASSANDRA_CONNECTOR, KAFKA_CONNECTOR
 from benchmarks.bench.lab import HEAP_MB
-from cassieq_spark.node.resolve import VERSION
+from cassieq_spark.node.release import DEFAULT_RELEASE
 
 _GIB = 1 << 30
 
@@ -23,7 +23,7 @@ def describe_machine() -> str:
         f"Linux {platform.release().split('-')[0]}",
         f"Python {platform.python_version()}",
         *(f"{name} {version(name)}" for name in ("pyspark", "cassandra-driver", "pyarrow")),
-        f"cassandra-{VERSION} ({HEAP_MB} MiB of heap)",
+        f"cassandra-{DEFAULT_RELEASE.version} ({HEAP_MB} MiB of heap)",
         *(each.name for each in (BROKER, KAFKA_CONNECTOR, CASSANDRA_CONNECTOR)),
     )
     return ", ".join(parts)

@@ -14,8 +14,9 @@ from cassieq_spark.model import QueueDefinition
 from cassieq_spark.rows import message_rows
 from cassieq_spark.store.protocol import Store
 
-#: Smaller batches are put together before Spark gets them; each costs it some 0.1 ms.
-_SMALL = 512
+#: Batches of fewer messages, and fewer bytes, are put together before Spark gets them; each costs
+#: it some 0.1 ms.
+SMALL_COUNT, SMALL_BYTES = 512, 1 << 20
 
 
 def fetch(
@@ -79,10 +80,12 @@ def _fetch_piece(
 
 def _put_together(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     small: list[pa.RecordBatch] = []
+    count = size = 0
     for batch in batches:
         small.append(batch)
-        if sum(each.num_rows for each in small) >= _SMALL:
+        count, size = count + batch.num_rows, size + batch.nbytes
+        if count >= SMALL_COUNT or size >= SMALL_BYTES:
             yield small[0] if len(small) == 1 else pa.concat_batches(small)
-            small = []
+            small, count, size = [], 0, 0
     if small:
         yield pa.concat_batches(small)
