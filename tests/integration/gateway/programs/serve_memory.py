@@ -46,4 +46,5 @@ def _tell(url: str) -> None:
     sys.stdout.flush()
 
 
-main(*sys.argv[1:])
+if __name__ == "__main__":
+    main(*sys.argv[1:])
