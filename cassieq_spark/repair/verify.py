@@ -53,8 +53,10 @@ def verify(
     for each in suspects:
         if fault := _fault_now(store, queue, each):
             _log(queue, each.block, fault)
-            start = first[each.block]
-            bad.setdefault(each.block, []).append(Range(start + each.start, start + each.stop))
+            start, offsets = first[each.block], _looked_for(each, queue)
+            bad.setdefault(each.block, []).append(
+                Range(start + offsets.start, start + offsets.stop)
+            )
     if not bad:
         return []
     # I7: read after the chunks, as what is below is not owed to anybody.
@@ -94,6 +96,12 @@ def _chunks(
         if not guard.is_open():
             return
         yield found
+
+
+def _looked_for(chunk: BucketSlice, queue: QueueDefinition) -> Range:
+    """The offsets of a chunk for which readers look in its bucket, and not in the next one."""
+    first = chunk.bucket * queue.bucket_size
+    return Range(chunk.start, chunk.stop) & Range(first, first + queue.bucket_size)
 
 
 def _fault_now(store: Store, queue: QueueDefinition, suspect: BucketSlice) -> str | None:

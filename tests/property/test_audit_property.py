@@ -100,6 +100,12 @@ def is_truncated(chunk: Chunk) -> bool:
 )
 # Two findings apart: what is read again has to be looked at for each.
 @example(counts=[3], settled=0, damages=[("lose a chunk", 0), ("one too many", 0, 1, 2)])
+# A chunk that reaches beyond its bucket, and can't be read.
+@example(
+    counts=[9, 13],
+    settled=0,
+    damages=[("lose a bucket", 2), ("one too many", 0, 3, 2), ("truncate a chunk", 35)],
+)
 def test_what_is_damaged_is_found_and_nothing_else(
     counts: list[int], settled: int, damages: list[tuple[object, ...]]
 ):
