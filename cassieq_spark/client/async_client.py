@@ -11,9 +11,10 @@ from typing import Self, Unpack, overload
 
 from cassieq_spark.client.async_operations import AsyncOperations
 from cassieq_spark.client.async_producer import AsyncProducer
-from cassieq_spark.client.client import DEFAULT_MAX_DELIVERIES, Client
+from cassieq_spark.client.client import Client
 from cassieq_spark.client.connection import Connection
 from cassieq_spark.client.messages import AT_ONCE, Headers, Message, NewMessage, StoredMessage
+from cassieq_spark.client.operations import DEFAULT_MAX_DELIVERIES
 from cassieq_spark.client.producer import (
     DEFAULT_LINGER,
     DEFAULT_MAX_BATCH,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from types import TracebackType
@@ -13,13 +13,11 @@ from cassieq_spark.client.connection import Connection, connection_options
 from cassieq_spark.client.finished import Finished
 from cassieq_spark.client.gathering import Timed
 from cassieq_spark.client.messages import (
-    A_MOMENT,
     AT_ONCE,
     Headers,
     Message,
     NewMessage,
     StoredMessage,
-    check_duration,
     row_of,
     visible_from,
 )
@@ -38,21 +36,15 @@ from cassieq_spark.client.receiving import (
     pauses_within,
     peek_messages,
 )
-from cassieq_spark.client.settlement import by_lease, replace_one, settle_each, settle_one
-from cassieq_spark.delivery.settle import Settlement
-from cassieq_spark.errors import OptionError
-from cassieq_spark.model import DEFAULT_LEASE, QueueDefinition, Range, Ranges
+from cassieq_spark.client.settling import Settling
+from cassieq_spark.model import Range
 from cassieq_spark.options.position import StartingPosition
-from cassieq_spark.queues import create_queue, read_queue
-from cassieq_spark.stats import QueueStats, queue_stats
+from cassieq_spark.queues import read_queue
 from cassieq_spark.store import open_store
 from cassieq_spark.store.protocol import Store
 
-DEFAULT_MAX_DELIVERIES = 5
-_REASON_LENGTH = 1000
 
-
-class Client(Operations):
+class Client(Operations, Settling):
     """Puts, receives and settles messages. Safe to use from many threads, and across a fork.
 
     Each call reads the queue's definition anew, so it sees what was altered. Leaving its ``with``
@@ -93,68 +85,6 @@ class Client(Operations):
         self._calls = Calls("client")
         self._turns: Turns = {}
         self._finished = Finished()
-
-    def create_queue(  # noqa: PLR0913 (each is a setting of its own, by name)
-        self,
-        queue: str,
-        *,
-        lease: timedelta = DEFAULT_LEASE,
-        max_deliveries: int = DEFAULT_MAX_DELIVERIES,
-        dead_letter_queue: str | None = None,
-        drop_dead: bool = False,
-        strict_fifo: bool = False,
-        retention: timedelta | None = None,
-    ) -> QueueDefinition:
-        """Create a queue, and its dead-letter queue. Two LWTs for each.
-
-        Args:
-            queue: Its name.
-            lease: How long a receiver holds messages unless it says otherwise; whole seconds.
-            max_deliveries: After so many, a message is dead; 0 for never.
-            dead_letter_queue: Where dead messages go; None: ``<queue>.dead``.
-            drop_dead: Have no dead-letter queue: drop them.
-            strict_fifo: Whether a group is given no message before the ones below it are settled.
-            retention: How long a message is kept for groups that have not consumed it; whole
-                seconds. None: for ever.
-
-        Raises:
-            OptionError: A value is out of range, or contradicts another one.
-            QueueStateError: There is a queue of that name.
-        """
-        if dead_letter_queue and (drop_dead or not max_deliveries):
-            raise OptionError(
-                f"dead_letter_queue {dead_letter_queue!r} goes neither with drop_dead nor with "
-                "max_deliveries 0: leave it out"
-            )
-        target = dead_letter_queue or f"{queue}.dead"
-        with self._calls:
-            return create_queue(
-                self._store,
-                queue,
-                lease=lease,
-                max_deliveries=max_deliveries,
-                dead_letter_queue=None if drop_dead or not max_deliveries else target,
-                strict_fifo=strict_fifo,
-                retention=retention,
-            )
-
-    def queue(self, queue: str) -> QueueDefinition:
-        """How a queue is defined. One read.
-
-        Raises:
-            QueueStateError: There is no such queue.
-        """
-        with self._calls:
-            return read_queue(self._store, queue)
-
-    def stats(self, queue: str) -> QueueStats:
-        """What a queue holds, and what each group is owed: exact. A few reads for each group.
-
-        Raises:
-            QueueStateError: There is no such queue.
-        """
-        with self._calls:
-            return queue_stats(self._store, read_queue(self._store, queue).queue_id)
 
     def put(  # noqa: PLR0913 (each is a property of the message, by name)
         self,
@@ -362,105 +292,6 @@ class Client(Operations):
             max_bytes=max_bytes,
         )
 
-    def ack(self, *messages: Message | str) -> list[str]:
-        """Settle messages: they are done. One LWT for each lease, and a few reads.
-
-        Args:
-            messages: Messages or their receipts, of any leases and queues.
-
-        Returns:
-            The receipts that were stale: of messages whose lease ran out and that others have or
-            are to get, or that were settled before. Nothing happened to those.
-
-        Raises:
-            MessageError: One of them is no message and no receipt; nothing is settled.
-            QueueStateError: One of their queues or groups does not exist.
-            StoreError: Cassandra failed; it does no harm to repeat the call.
-        """
-        return self._settle(messages, lambda monotons: Settlement(acked=monotons))
-
-    def release(self, *messages: Message | str, delay: timedelta = AT_ONCE) -> list[str]:
-        """Give messages back, to be delivered again. One LWT for each lease; see `ack`.
-
-        Args:
-            messages: Messages or their receipts, of any leases and queues.
-            delay: How much later they are delivered again, at the earliest.
-
-        Raises:
-            OptionError: The delay is out of range.
-        """
-        check_duration("delay", delay)
-        return self._settle(messages, lambda monotons: Settlement(released={delay: monotons}))
-
-    def extend(self, *messages: Message | str, by: timedelta) -> list[str]:
-        """Hold messages longer: until ``by`` from now on. One LWT for each lease; see `ack`.
-
-        Args:
-            messages: Messages or their receipts, of any leases and queues.
-            by: How long from now on.
-
-        Raises:
-            OptionError: ``by`` is out of range.
-        """
-        check_duration("by", by, least=A_MOMENT)
-        return self._settle(
-            messages, lambda monotons: Settlement(extended={by: monotons}), for_good=False
-        )
-
-    def reject(self, *messages: Message | str, reason: str) -> list[str]:
-        """Dead-letter messages, however often they were delivered. Three LWTs for each lease.
-
-        See `ack`. They are dropped if the queue has no dead-letter queue.
-
-        Args:
-            messages: Messages or their receipts, of any leases and queues.
-            reason: What is wrong with them, for whoever looks at the dead letters; its first
-                thousand characters are kept.
-
-        Raises:
-            OptionError: The reason is empty.
-        """
-        if not reason.strip():
-            raise OptionError("a message is rejected for a reason: say what is wrong with it")
-        reason = reason[:_REASON_LENGTH]
-        return self._settle(messages, lambda monotons: Settlement(rejected={reason: monotons}))
-
-    def replace(
-        self,
-        message: Message | str,
-        value: bytes | str,
-        *,
-        key: bytes | str | None = None,
-        headers: Headers | None = None,
-        delay: timedelta = AT_ONCE,
-    ) -> list[str]:
-        """Put another message, at the end of the queue, and ack this one. Three LWTs; see `ack`.
-
-        Nothing is put for a message that is stale. A crash half way leaves both; so may a lease
-        that runs out meanwhile, which is in the log.
-
-        Args:
-            message: The message or its receipt.
-            value: Body of the new one.
-            key: Key of the new one; the old one's is not taken over.
-            headers: Headers of the new one; the old one's are not taken over.
-            delay: How much later it is delivered, at the earliest.
-
-        Raises:
-            MessageError: The queue does not take such a message.
-            OptionError: The delay is out of range.
-        """
-        check_duration("delay", delay)
-        leases = by_lease([message])
-        (queue,) = (lease.queue for lease in leases)
-        row = row_of(NewMessage(value, key, headers), limit=message_limit(queue))
-        with self._calls:
-            stale = settle_each(
-                self._store, leases, partial(replace_one, self._store, row=row, delay=delay)
-            )
-        self._finished.settle(leases)
-        return stale
-
     def peek(
         self,
         queue: str,
@@ -506,19 +337,3 @@ class Client(Operations):
     def _put_rows(self, queue: str, rows: Sequence[Timed]) -> Sequence[int]:
         with self._calls:
             return put_rows(self._store, queue, rows)
-
-    def _settle(
-        self,
-        messages: Iterable[Message | str],
-        settlement_of: Callable[[Ranges], Settlement],
-        *,
-        for_good: bool = True,
-    ) -> list[str]:
-        leases = by_lease(messages)
-        with self._calls:
-            stale = settle_each(
-                self._store, leases, partial(settle_one, self._store, settlement_of)
-            )
-        if for_good:
-            self._finished.settle(leases)
-        return stale

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from cassieq_spark.client.calls import Calls
 from cassieq_spark.dead_letters.letters import Filter
@@ -10,10 +10,14 @@ from cassieq_spark.dead_letters.purge import PurgeReport, purge
 from cassieq_spark.dead_letters.redrive import RedriveReport, redrive
 from cassieq_spark.dead_letters.survey import Survey, survey
 from cassieq_spark.delivery.groups import create_group, delete_group, seek_group
-from cassieq_spark.model import QueueDefinition
+from cassieq_spark.errors import OptionError
+from cassieq_spark.model import DEFAULT_LEASE, QueueDefinition
 from cassieq_spark.options.position import StartingPosition
-from cassieq_spark.queues import delete_queue, list_queues, purge_queue, read_queue
+from cassieq_spark.queues import create_queue, delete_queue, list_queues, purge_queue, read_queue
+from cassieq_spark.stats import QueueStats, queue_stats
 from cassieq_spark.store.protocol import Store
+
+DEFAULT_MAX_DELIVERIES = 5
 
 
 class Operations:
@@ -21,6 +25,68 @@ class Operations:
 
     _store: Store
     _calls: Calls
+
+    def create_queue(  # noqa: PLR0913 (each is a setting of its own, by name)
+        self,
+        queue: str,
+        *,
+        lease: timedelta = DEFAULT_LEASE,
+        max_deliveries: int = DEFAULT_MAX_DELIVERIES,
+        dead_letter_queue: str | None = None,
+        drop_dead: bool = False,
+        strict_fifo: bool = False,
+        retention: timedelta | None = None,
+    ) -> QueueDefinition:
+        """Create a queue, and its dead-letter queue. Two LWTs for each.
+
+        Args:
+            queue: Its name.
+            lease: How long a receiver holds messages unless it says otherwise; whole seconds.
+            max_deliveries: After so many, a message is dead; 0 for never.
+            dead_letter_queue: Where dead messages go; None: ``<queue>.dead``.
+            drop_dead: Have no dead-letter queue: drop them.
+            strict_fifo: Whether a group is given no message before the ones below it are settled.
+            retention: How long a message is kept for groups that have not consumed it; whole
+                seconds. None: for ever.
+
+        Raises:
+            OptionError: A value is out of range, or contradicts another one.
+            QueueStateError: There is a queue of that name.
+        """
+        if dead_letter_queue and (drop_dead or not max_deliveries):
+            raise OptionError(
+                f"dead_letter_queue {dead_letter_queue!r} goes neither with drop_dead nor with "
+                "max_deliveries 0: leave it out"
+            )
+        target = dead_letter_queue or f"{queue}.dead"
+        with self._calls:
+            return create_queue(
+                self._store,
+                queue,
+                lease=lease,
+                max_deliveries=max_deliveries,
+                dead_letter_queue=None if drop_dead or not max_deliveries else target,
+                strict_fifo=strict_fifo,
+                retention=retention,
+            )
+
+    def queue(self, queue: str) -> QueueDefinition:
+        """How a queue is defined. One read.
+
+        Raises:
+            QueueStateError: There is no such queue.
+        """
+        with self._calls:
+            return read_queue(self._store, queue)
+
+    def stats(self, queue: str) -> QueueStats:
+        """What a queue holds, and what each group is owed: exact. A few reads for each group.
+
+        Raises:
+            QueueStateError: There is no such queue.
+        """
+        with self._calls:
+            return queue_stats(self._store, read_queue(self._store, queue).queue_id)
 
     def queues(self, prefix: str = "") -> list[QueueDefinition]:
         """The queues whose names begin so, by name. Reads the whole table of queues."""
