@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -46,6 +47,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for folder, mark in _MARKS.items():
             if item.path.is_relative_to(Path(__file__).parent / folder):
                 item.add_marker(mark)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _programs_can_be_interrupted() -> None:
+    """Also where a shell has started the tests in the background, which takes Ctrl-C away."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 from textwrap import dedent
 from uuid import uuid4
@@ -317,8 +316,6 @@ class Receiving:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=os.environ | {"PYTHONUNBUFFERED": unbuffered},
-            # A shell starts what runs in its background, these tests perhaps, without it.
-            preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
         )
 
     def read_into_the_second_line(self) -> None:
