@@ -11,7 +11,8 @@ from cassieq_spark.ledger.read import find_position, locate, read_blocks, read_h
 from cassieq_spark.ledger.sweep import finalise, trim
 from cassieq_spark.model import Draft, QueueId, Range
 from cassieq_spark.queues import create_queue
-from cassieq_spark.repair.idle import has_nothing_to_finalise
+from cassieq_spark.repair.idle import has_nothing_to_finalise, is_trimmed
+from cassieq_spark.repair.survey import see
 from cassieq_spark.store.protocol import Store
 
 
@@ -46,14 +47,14 @@ def test_what_is_left_is_found(cassandra_store: Store, queue_id: QueueId):
     instant = last.published_at
     first = next(each.monotons.start for each in blocks if each.published_at >= instant)
     assert find_position(cassandra_store, queue_id, head, instant) == first
-    assert has_nothing_to_finalise(cassandra_store, queue_id)
+    assert has_nothing_to_finalise(see(cassandra_store, queue_id))
 
 
 def test_a_trim_that_comes_late_changes_nothing(cassandra_store: Store, queue_id: QueueId):
     finalise(cassandra_store, queue_id, read_head(cassandra_store, queue_id), 9_000)
 
     assert not trim(cassandra_store, queue_id, finalised=8_002, below=8_000)
-    assert not has_nothing_to_finalise(cassandra_store, queue_id)
+    assert not is_trimmed(see(cassandra_store, queue_id))
     assert read_head(cassandra_store, queue_id).trimmed == 8_000
 
 

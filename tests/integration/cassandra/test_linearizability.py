@@ -22,10 +22,10 @@ def test_histories_have_an_order_also_when_answers_are_lost(
     store, chosen = open_store(through_proxy), random.Random(1)
 
     def lose_answers() -> None:
-        time.sleep(chosen.uniform(0.05, 0.3))
         proxy.lose_answers()
         time.sleep(0.5)
         proxy.restore()
+        time.sleep(chosen.uniform(0.05, 0.3))
 
     recorded = gather(store, threads=THREADS, calls=CALLS, seed=1, meanwhile=lose_answers)
     store.close()

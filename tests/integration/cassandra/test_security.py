@@ -160,7 +160,7 @@ def test_a_wrong_password_is_refused_without_showing_it(
     (tmp_path / "password").write_text("hunter2\n")
     monkeypatch.setenv("OF_A_TEST", "hunter2")
 
-    with caplog.at_level("DEBUG"):
+    with caplog.at_level("DEBUG"), caplog.at_level("DEBUG", "cassandra"):
         for password in ("hunter2", "env:OF_A_TEST", f"file:{tmp_path / 'password'}"):
             message = refusal(replace(cluster.superuser, password=password))
             assert "the cluster refuses user 'cassandra'" in message
