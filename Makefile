@@ -118,6 +118,7 @@ linearizability: $(STAMP) need-java ## Has every history an order, while a node 
 .PHONY: bench-tools
 bench-tools: $(STAMP) need-java
 	$(PYTHON) -m pip install --quiet --constraint constraints.txt --group bench
+	$(BIN)/cassieq spark compile
 	$(BIN)/cassieq node download
 
 .PHONY: bench

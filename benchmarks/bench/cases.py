@@ -57,6 +57,8 @@ _READERS = {
 _SMALL_BATCHES = (RANDOM, FLIGHTS)
 _THREADS = (1, 8, 64)
 _TEN = 10
+#: Messages of a round before all contests, and such rounds: of both, millions go through.
+_WARM, _WARM_ROUNDS = 200_000, 8
 #: Micro-batches that are not counted: the query has just begun.
 _FIRST = 3
 
@@ -84,7 +86,7 @@ FULL = Scale(
     {RANDOM: 200_000, ORDERS: 200_000, READINGS: 400_000, FLIGHTS: 400_000},
     rounds=3,
     batches=40,
-    singles=20,
+    singles=15,
     seconds=3,
 )
 QUICK = Scale({RANDOM: 200_000, FLIGHTS: 200_000}, rounds=1, batches=20, singles=10, seconds=2)
@@ -104,15 +106,20 @@ def contests(lab: Lab, scale: Scale) -> Iterator[Contest]:
 
 
 def warm_up(lab: Lab) -> None:
-    """Let every connector write and read a little: Spark compiles what it runs often."""
-    payload = write_payload(RANDOM, 40_000, lab.folder / "warm-up")
+    """Let every connector write and read until its servers' Java has compiled what it runs often.
+
+    Until then a server takes several times as long, and not each of them as many times.
+    """
+    payload = write_payload(RANDOM, _WARM, lab.folder / "warm-up")
     systems = systems_of(lab)
     for system in (systems[CASSIEQ], systems[KAFKA_TUNED]):
-        place = system.new()
-        write_batch(lab, system, payload, place)
-        write_stream(lab, system, payload, place, batch=20_000)
-        read_stream(lab, system, place, messages=2 * payload.count, batch=40_000)
-        system.drop(place)
+        for _ in range(_WARM_ROUNDS):
+            place = system.new()
+            write_batch(lab, system, payload, place)
+            write_stream(lab, system, payload, place, batch=20_000)
+            read_stream(lab, system, place, messages=2 * payload.count, batch=100_000)
+            system.drop(place)
+            lab.clear()
     append_rows(lab, payload)
     Limit(lab, payload).read()
     lab.clear()

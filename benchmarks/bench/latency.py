@@ -22,7 +22,7 @@ Send = Callable[[bytes], object]
 #: Not counted: the query has just begun.
 _FIRST = 3
 #: From the arrival of one message to the sending of the next.
-_PAUSE_SECONDS = (0.05, 0.55)
+_PAUSE_SECONDS = (0.05, 0.35)
 _LONGEST_SECONDS = 60.0
 _SERIALIZER = "org.apache.kafka.common.serialization.ByteArraySerializer"
 

@@ -20,6 +20,7 @@ from cassieq_spark.cli import (
     queue,
     repair,
     schema,
+    spark,
     top,
 )
 from cassieq_spark.cli.connection import configured
@@ -43,6 +44,7 @@ app.add_typer(node.app, name="node")
 app.add_typer(queue.app, name="queue")
 app.add_typer(repair.app, name="repair")
 app.add_typer(schema.app, name="schema")
+app.add_typer(spark.app, name="spark")
 app.add_typer(top.app)
 
 

@@ -1,0 +1,84 @@
+"""Compile the Python that Spark ships as zip files of sources.
+
+Spark starts its Python from ``python/lib/*.zip`` of its installation. Python keeps no bytecode of
+what it imports from a zip file, so every worker, and the process that each streaming query starts
+for its source, compiles Spark's modules anew: some 0.4 s of processor time.
+"""
+
+from __future__ import annotations
+
+import marshal
+import os
+import shutil
+import tempfile
+import warnings
+from importlib.util import MAGIC_NUMBER, source_hash
+from pathlib import Path
+from zipfile import ZIP_DEFLATED, ZipFile, is_zipfile
+
+from cassieq_spark.errors import SetupError
+
+#: PEP 552: valid by the hash of its source, which nobody is to check.
+_UNCHECKED = (1).to_bytes(4, "little")
+
+
+def archives_of(spark_home: Path) -> list[Path]:
+    """The zip files of a Spark installation, by name.
+
+    Raises:
+        SetupError: There are none, so it is no such installation.
+    """
+    folder = spark_home / "python" / "lib"
+    found = sorted(folder.glob("*.zip"))
+    if not found:
+        raise SetupError(
+            f"{folder} has no zip file, so {spark_home} is not an installation of Spark with "
+            "Python; name one with --spark-home, or set SPARK_HOME"
+        )
+    return found
+
+
+def compile_archive(archive: Path) -> bool:
+    """Add the bytecode of this very Python to a zip file; False if it is there already.
+
+    What the file has stays where it is in it, so a process that is importing from it goes on; and
+    another version of Python finds the sources. It is replaced whole, by one rename.
+
+    Raises:
+        SetupError: It is not a zip file.
+        OSError: It can't be written.
+    """
+    if not is_zipfile(archive):
+        raise SetupError(f"{archive} is not a zip file: install this Spark anew")
+    handle, name = tempfile.mkstemp(dir=archive.parent, prefix=f".{archive.name}.")
+    os.close(handle)
+    copy = Path(name)
+    try:
+        shutil.copy2(archive, copy)
+        with ZipFile(copy, "a", ZIP_DEFLATED) as modules, warnings.catch_warnings():
+            # Of the modules' own code; and of a name that another version's bytecode has.
+            warnings.simplefilter("ignore")
+            if _is_compiled(modules):
+                return False
+            for module in [each for each in modules.namelist() if each.endswith(".py")]:
+                _add_bytecode(modules, module)
+        copy.replace(archive)
+    finally:
+        copy.unlink(missing_ok=True)
+    return True
+
+
+def _is_compiled(modules: ZipFile) -> bool:
+    first = next((name for name in modules.namelist() if name.endswith(".pyc")), None)
+    return first is not None and modules.read(first).startswith(MAGIC_NUMBER)
+
+
+def _add_bytecode(modules: ZipFile, module: str) -> None:
+    source = modules.read(module)
+    try:
+        code = compile(source, module, "exec", dont_inherit=True)
+    except SyntaxError:
+        # A template, or for a Python to come: whoever imports it is told.
+        return
+    bytecode = MAGIC_NUMBER + _UNCHECKED + source_hash(source) + marshal.dumps(code)
+    modules.writestr(f"{module}c", bytecode)

@@ -1,0 +1,51 @@
+"""``cassieq spark``: what makes Spark's Python start sooner."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cassieq_spark.bytecode import archives_of, compile_archive
+from cassieq_spark.cli.output import AsJson, tell
+from cassieq_spark.errors import SetupError
+
+app = typer.Typer(help="Prepare an installation of Spark.", no_args_is_help=True)
+
+
+@app.command(name="compile")
+def compile_(
+    *,
+    spark_home: Annotated[
+        Path | None,
+        typer.Option(
+            help="Which installation.",
+            envvar="SPARK_HOME",
+            file_okay=False,
+            exists=True,
+            show_default="that of the package pyspark",
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compile Spark's own Python once, instead of in every process that it starts.
+
+    Run it with the Python of the workers (PYSPARK_PYTHON), where Spark is installed, before Spark
+    is started. Spark's sources stay as they are; another version of Python goes on with those.
+    """
+    compiled = {each: compile_archive(each) for each in archives_of(spark_home or _pyspark())}
+    names = [str(each) for each, is_new in compiled.items() if is_new]
+    done = f"Compiled {' and '.join(names)}." if names else "It is compiled already."
+    tell(done, {"compiled": names}, as_json=as_json)
+
+
+def _pyspark() -> Path:
+    spec = find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise SetupError(
+            "this Python has no pyspark: name the installation with --spark-home, or set "
+            "SPARK_HOME"
+        )
+    return Path(spec.origin).parent

@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+
+from tests.support.command_line import cassieq
+
+
+@pytest.fixture
+def spark_home(tmp_path: Path) -> Path:
+    folder = tmp_path / "python" / "lib"
+    folder.mkdir(parents=True)
+    with ZipFile(folder / "pyspark.zip", "w") as made:
+        made.writestr("pyspark/__init__.py", "")
+    return tmp_path
+
+
+def test_it_tells_what_it_has_compiled_and_that_nothing_was_left_to_do(spark_home: Path):
+    first = cassieq("spark", "compile", "--spark-home", str(spark_home))
+    again = cassieq("spark", "compile", "--spark-home", str(spark_home))
+
+    assert (first.code, first.out) == (0, f"Compiled {spark_home}/python/lib/pyspark.zip.\n")
+    assert (again.code, again.out) == (0, "It is compiled already.\n")
+
+
+def test_the_environment_names_the_installation(spark_home: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("SPARK_HOME", str(spark_home))
+
+    ended = cassieq("spark", "compile", "--json")
+
+    assert json.loads(ended.out) == {"compiled": [f"{spark_home}/python/lib/pyspark.zip"]}
+
+
+def test_a_folder_without_spark_is_an_error_in_a_line(tmp_path: Path):
+    ended = cassieq("spark", "compile", "--spark-home", str(tmp_path))
+
+    assert ended.code == 1
+    assert ended.err.startswith(f"cassieq: {tmp_path}/python/lib has no zip file")
