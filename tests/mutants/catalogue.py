@@ -235,7 +235,7 @@ MUTANTS = (
         "the token of an attempt is used again",
         "I6",
         "delivery/lease.py",
-        "            token = wish.lease if attempt == 0 else uuid4()\n",
+        "            token = uuid4() if attempt or known is not None else wish.lease\n",
         "            token = wish.lease\n",
     ),
     Mutant(
