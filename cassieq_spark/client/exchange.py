@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from time import monotonic
 from uuid import UUID
 
 from cassieq_spark.client.calls import Calls
@@ -108,7 +108,7 @@ class Exchange:
             return Exchanged([], stale, error)
 
     def _renewed(self) -> tuple[Receiver, Shelf]:
-        now = time.monotonic()
+        now = monotonic()
         if self._receiver is None or self._until <= now:
             self._receiver, self._until = self._new_receiver(), now + KEPT_SECONDS
         queue = self._receiver.queue

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from time import monotonic
 from uuid import UUID, uuid4
 
 from cassieq_spark.client.finished import Finished
@@ -134,7 +134,7 @@ class Receiver:
         # Only once: a group that is deleted is not to come back by itself, and with everything.
         if limit and key not in self._turns:
             self._ensure_group()
-        began = time.monotonic()
+        began = monotonic()
         known = self._still_known(limit, began)
         head = known.head if known else read_head(self._store, queue.queue_id)
         check_open(queue.queue_id, head)
@@ -168,7 +168,7 @@ class Receiver:
         if batch.after is not None and not queue.strict_fifo:
             until = known.until if known else began + KEPT_SECONDS
             is_known = known is not None and batch.state is known.state
-            self._known = _Known(head, batch.after, began if is_known else time.monotonic(), until)
+            self._known = _Known(head, batch.after, began if is_known else monotonic(), until)
         return batch
 
     def fetch(self, batch: Batch, wanted: Wanted, shelf: Shelf | None = None) -> list[Message]:

@@ -38,6 +38,14 @@ def take_acks(changes: Changes, acks: Acks) -> dict[Slot, Ranges]:
     return settled
 
 
+def holds(state: GroupState, acks: Acks) -> bool:
+    """Whether all of it is held under its token."""
+    return all(
+        not monotons - union(slot.monotons for slot in _held(state.slots, lease))
+        for lease, monotons in acks.items()
+    )
+
+
 def without(state: GroupState, settled: Settled) -> GroupState:
     """The state once these messages are settled."""
     slots = tuple(

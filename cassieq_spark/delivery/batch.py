@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from cassieq_spark.delivery.acks import Settled, are_gone
+from cassieq_spark.delivery.acks import Settled
 from cassieq_spark.delivery.follow import follow
 from cassieq_spark.delivery.plan import Leased, Plan, spare_token
 from cassieq_spark.delivery.state import GroupState, Slot, Waiting
@@ -55,14 +55,6 @@ class Batch:
             settled=plan.settled,
             after=follow(state, plan.ops),
         )
-
-
-def is_leased(plan: Plan, token: UUID, slots: Sequence[Slot]) -> bool:
-    """Whether a plan of `plan_batch` under this token went in."""
-    if plan.settled and not (plan.leased or plan.dead or plan.acked):
-        # No slot has the token.
-        return are_gone(plan.settled, slots)
-    return has_token(token, slots)
 
 
 def is_taken_again(plan: Plan, held: UUID | None, token: UUID, slots: Sequence[Slot]) -> bool:

@@ -9,7 +9,8 @@ from datetime import timedelta
 from functools import partial
 from uuid import UUID, uuid4
 
-from cassieq_spark.delivery.batch import Batch, is_leased, is_taken_again
+from cassieq_spark.delivery.acks import holds
+from cassieq_spark.delivery.batch import Batch, has_token, is_taken_again
 from cassieq_spark.delivery.dead import plan_burial, plan_postponement
 from cassieq_spark.delivery.plan import Leased, plan_batch
 from cassieq_spark.delivery.replay import plan_replay
@@ -123,8 +124,11 @@ class Delivery:
         return total
 
     def _try_to_lease(self, wish: Wish, known: GroupState | None = None) -> Batch:
-        if known is not None and (batch := self._attempt(wish, known)) is not None:
-            return batch
+        # What others have leased is not known here, and so not stale.
+        if known is not None and holds(known, wish.acks):
+            batch = self._attempt(wish, known)
+            if batch is not None:
+                return batch
         for attempt in pauses():
             token = uuid4() if attempt or known is not None else wish.lease
             # If order is strict, the lowest row counts, not the one that is due first.
@@ -142,7 +146,7 @@ class Delivery:
         if blocks is None:
             return None
         plan = plan_batch(state, wish, blocks)
-        if not plan.ops or self.carry_out(plan.ops, went_in=partial(is_leased, plan, wish.lease)):
+        if not plan.ops or self.carry_out(plan.ops, went_in=partial(has_token, wish.lease)):
             return Batch.of(wish.lease, state, plan)
         return None
 

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from cassieq_spark.delivery.acks import Settled, take_acks, without
 from cassieq_spark.delivery.ahead import Ahead, walk
-from cassieq_spark.delivery.changes import Changes, handed_out
+from cassieq_spark.delivery.changes import Changes, emptied, handed_out
 from cassieq_spark.delivery.due import (
     count_in_order,
     first_again,
@@ -102,6 +102,9 @@ def plan_batch(state: GroupState, wish: Wish, blocks: Sequence[LedgerBlock] = ()
             leased = _take_over(changes, wish, again, limit)
         elif limit and isinstance(again, Waiting):
             leased = _take_waiting(changes, wish, again, limit, empty)
+    if settled and not (acked or leased or dead):
+        # No row would tell ours from what the holder of the token did meanwhile.
+        changes.fill_slot({**emptied(spare_token(wish.lease)), "deliveries": 0})
     if leased and wish.max_in_flight is not None:
         changes.exclude_others()
     changes.move_pointer(ahead.pointer)
