@@ -111,14 +111,23 @@ async def receive(call: Call, most: int) -> list[Message]:
 
 async def _unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T | None:
     """Do something, unless whoever asked goes away meanwhile; then None."""
-    task = asyncio.ensure_future(work)
+    ours = asyncio.current_task()
     gone = asyncio.ensure_future(_gone(request))
+
+    def leave(_: asyncio.Future[None]) -> None:
+        if ours is not None:
+            ours.cancel()
+
+    gone.add_done_callback(leave)
     try:
-        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
-        return await task if task.done() else None
+        return await work
+    except asyncio.CancelledError:
+        if ours is None or not gone.done() or ours.uncancel():
+            raise
+        return None
     finally:
+        gone.remove_done_callback(leave)
         gone.cancel()
-        task.cancel()
 
 
 async def _gone(request: Request) -> None:
