@@ -16,8 +16,8 @@ from cassieq_spark.client.receiving import Wanted
 from cassieq_spark.client.settlement import LeaseKey
 from cassieq_spark.client.shelf import Shelf
 from cassieq_spark.delivery.acks import settled_of
-from cassieq_spark.errors import CassieqError
-from cassieq_spark.model import Range, Ranges
+from cassieq_spark.errors import CassieqError, QueueStateError
+from cassieq_spark.model import QueueDefinition, Range, Ranges
 from cassieq_spark.receipts import Receipt
 from cassieq_spark.store.protocol import Store
 
@@ -86,10 +86,21 @@ class Exchange:
                 raise
 
     def _turn(self, receipts: Sequence[Receipt], wanted: Wanted) -> Exchanged:
-        receiver, shelf = self._renewed()
+        kept = self._kept(receipts)
+        receiver = self._receiver = kept or self._new_receiver()
+        if kept is None:
+            self._until = monotonic() + KEPT_SECONDS
+        shelf = self._shelf_of(receiver.queue)
         queue_id = receiver.queue.queue_id
         acks = _by_lease(receipt for receipt in receipts if receipt.queue_id == queue_id)
-        batch = receiver.lease(wanted, acks, shelf)
+        try:
+            batch = receiver.lease(wanted, acks, shelf)
+        except QueueStateError:
+            if kept is None:
+                raise
+            # It may have been made anew since, or be gone altogether.
+            self._receiver = None
+            return self._turn(receipts, wanted)
         gone = {lease: settled_of(batch.settled, lease) for lease in acks}
         # Of a queue that was made anew since, nobody holds anything any more.
         stale = frozenset(
@@ -97,24 +108,35 @@ class Exchange:
             for each in receipts
             if each.queue_id != queue_id or each.monoton not in gone[each.lease]
         )
-        group = receiver.group
         self._finished.settle(
-            {LeaseKey(queue_id, group, lease): monotons for lease, monotons in acks.items()}
+            {
+                LeaseKey(queue_id, receiver.group, lease): monotons
+                for lease, monotons in acks.items()
+            }
         )
         try:
-            return Exchanged(receiver.fetch(batch, wanted, shelf), stale)
+            messages = receiver.fetch(batch, wanted, shelf)
+            if receiver.was_misled and wanted.limit and not batch.leased:
+                self._receiver = None
+                again = self._turn([], wanted)
+                return Exchanged(again.messages, stale, again.error)
         except CassieqError as error:
             self._receiver = None
             return Exchanged([], stale, error)
+        return Exchanged(messages, stale)
 
-    def _renewed(self) -> tuple[Receiver, Shelf]:
-        now = monotonic()
-        if self._receiver is None or self._until <= now:
-            self._receiver, self._until = self._new_receiver(), now + KEPT_SECONDS
-        queue = self._receiver.queue
+    def _kept(self, receipts: Sequence[Receipt]) -> Receiver | None:
+        """The receiver of the last turn, if it was a moment ago."""
+        kept = self._receiver
+        if kept is None or self._until <= monotonic():
+            return None
+        is_same = all(receipt.queue_id == kept.queue.queue_id for receipt in receipts)
+        return kept if is_same else None
+
+    def _shelf_of(self, queue: QueueDefinition) -> Shelf:
         if self._shelf is None or self._shelf.queue.queue_id != queue.queue_id:
             self._shelf = Shelf(self._store, queue)
-        return self._receiver, self._shelf
+        return self._shelf
 
 
 def _by_lease(receipts: Iterable[Receipt]) -> dict[UUID, Ranges]:

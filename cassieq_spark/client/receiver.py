@@ -22,7 +22,7 @@ from cassieq_spark.delivery.groups import ensure_group
 from cassieq_spark.delivery.lease import Delivery
 from cassieq_spark.delivery.state import GroupState
 from cassieq_spark.delivery.wish import Wish
-from cassieq_spark.errors import CassieqError, NotFoundError
+from cassieq_spark.errors import CassieqError, InvariantError, NotFoundError
 from cassieq_spark.ledger.read import read_group, read_head
 from cassieq_spark.ledger.state import LedgerHead, check_open
 from cassieq_spark.model import QueueId, Range, Ranges, validate_name
@@ -94,6 +94,8 @@ class Receiver:
         self._make_group = make_group
         self._known: _Known | None = None
         self._next = 0
+        #: Whether the last lease went by a state that was not so any more.
+        self.was_misled = False
 
     @property
     def group(self) -> str:
@@ -136,13 +138,18 @@ class Receiver:
             self._ensure_group()
         began = monotonic()
         known = self._still_known(limit, began)
+        if known and shelf and max_bytes is not None:
+            pointer = known.state.head.pointer
+            try:
+                limit = min(limit, shelf.fitting(Range(pointer, pointer + limit), max_bytes))
+            except InvariantError:
+                # Others have it, settled it, and it is trimmed; or the ledger has a hole.
+                known = None
+            else:
+                max_bytes = None
         head = known.head if known else read_head(self._store, queue.queue_id)
         check_open(queue.queue_id, head)
         self._next = head.next
-        if known and shelf and max_bytes is not None:
-            pointer = known.state.head.pointer
-            limit = min(limit, shelf.fitting(Range(pointer, pointer + limit), max_bytes))
-            max_bytes = None
         finished = self._finished.take(*key) if limit else None
         batch = self._delivery.ack_and_lease(
             Wish(
@@ -165,9 +172,10 @@ class Receiver:
             self._finished.give_back(*key, finished)
         if limit:
             self._turns[key] = any(each.deliveries > 1 for each in batch.leased)
+        is_known = known is not None and batch.state is known.state
+        self.was_misled = known is not None and not is_known
         if batch.after is not None and not queue.strict_fifo:
             until = known.until if known else began + KEPT_SECONDS
-            is_known = known is not None and batch.state is known.state
             self._known = _Known(head, batch.after, began if is_known else monotonic(), until)
         return batch
 

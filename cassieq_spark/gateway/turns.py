@@ -90,7 +90,8 @@ class Turns:
     async def close(self) -> None:
         """Wait for what is under way. No get and no ack may follow."""
         self.stop()
-        await asyncio.gather(*(each.task for each in self._every_group() if each.task))
+        while tasks := [each.task for each in self._every_group() if each.task]:
+            await asyncio.gather(*tasks)
         await asyncio.gather(*self._giving_back)
 
     def give_back(self, messages: Sequence[Message]) -> None:

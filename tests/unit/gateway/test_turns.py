@@ -8,7 +8,9 @@ import pytest
 from cassieq_spark import AsyncClient, Client, Message
 from cassieq_spark.errors import NotFoundError
 from cassieq_spark.gateway import group as module
+from cassieq_spark.gateway import turns as turns_module
 from cassieq_spark.gateway.turns import Turns
+from cassieq_spark.receipts import Receipt
 from cassieq_spark.testing.stores import CountingStore
 from tests.unit.gateway.conftest import PATIENCE, GatedStore
 
@@ -178,6 +180,73 @@ def test_the_default_group_is_made_by_itself_and_others_are_not(store: CountingS
             assert await get(turns, group="default") == []
             with pytest.raises(NotFoundError, match="no group 'other'"):
                 await get(turns, group="other")
+            await turns.close()
+
+    asyncio.run(program())
+
+
+def test_acks_and_gets_share_a_turn_and_the_next_one_waits_for_those_who_were_answered(
+    store: CountingStore, sync: Client
+):
+    sync.put_many("q", map(str, range(40)))
+
+    async def client_of(turns: Turns) -> list[int]:
+        received = []
+        for _ in range(4):
+            (message,) = await get(turns)
+            received.append(message.monoton)
+            receipt = Receipt.parse(message.receipt)
+            assert await turns.ack("q", "g", [receipt, receipt]) == [True, False]
+        return received
+
+    async def program() -> list[list[int]]:
+        async with AsyncClient.from_store(store) as client:
+            turns = Turns(client, 1000, HOUR)
+            answers = await asyncio.gather(*(client_of(turns) for _ in range(10)))
+            await turns.close()
+            return answers
+
+    received = asyncio.run(program())
+
+    assert sorted(monoton for each in received for monoton in each) == list(range(40))
+    # Ten clients, in step: a turn for each of their requests.
+    assert store.cas_count == 1 + 8
+    assert {each.depth for each in sync.stats("q").groups if each.group == "g"} == {0}
+
+
+def test_acks_go_on_while_others_wait_for_messages(store: CountingStore, sync: Client):
+    sync.put_many("q", ["a"])
+    (message,) = sync.receive("q", "g")
+
+    async def program() -> None:
+        async with AsyncClient.from_store(store) as client:
+            turns = Turns(client, 1000, LINGER)
+            waiting = get(turns, wait=HOUR)
+            await asyncio.sleep(0)
+            receipt = Receipt.parse(message.receipt)
+            assert await asyncio.wait_for(turns.ack("q", "g", [receipt]), PATIENCE) == [True]
+            assert not waiting.done()
+            turns.stop()
+            assert await asyncio.wait_for(waiting, PATIENCE) == []
+            await turns.close()
+
+    asyncio.run(program())
+
+
+def test_groups_that_nobody_uses_are_forgotten(
+    store: CountingStore, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(turns_module, "_MOST_GROUPS", 1)
+
+    async def program() -> None:
+        async with AsyncClient.from_store(store) as client:
+            turns = Turns(client, 1000, LINGER)
+            for group in "ghg":
+                assert await get(turns, group=group) == []
+            waiting = get(turns, wait=HOUR)
+            assert await get(turns, group="h") == []
+            turns.stop()
+            assert await asyncio.wait_for(waiting, PATIENCE) == []
             await turns.close()
 
     asyncio.run(program())
