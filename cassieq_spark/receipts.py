@@ -35,6 +35,11 @@ class Receipt:
             raise _refusal(text)
         return receipt
 
+    @property
+    def queue(self) -> str:
+        """Name of the queue."""
+        return self.queue_id.rpartition("@")[0]
+
     def __str__(self) -> str:
         return receipt_prefix(self.queue_id, self.group, self.lease) + str(self.monoton)
 

@@ -74,7 +74,11 @@ def serve(  # noqa: PLR0913 (one per option)
         bool, typer.Option(help="A line of JSON for each request, on standard error.")
     ] = True,
     linger: Annotated[
-        str, typer.Option(help="How long a put waits for others.", rich_help_panel=_LIMITS)
+        str,
+        typer.Option(
+            help="How long a put waits for others, and a get or ack for those just answered.",
+            rich_help_panel=_LIMITS,
+        ),
     ] = "2ms",
     max_requests: Annotated[
         int,

@@ -3,6 +3,7 @@
     put: values -> Arrow batches -> block -> publish (1 LWT for each call, or producer's batch)
     receive: lease (1 LWT; none if nothing is there) -> find -> fetch -> messages with receipts
     settle: receipts -> ranges by lease -> settlement (1 LWT for each lease)
+    exchange: receipts of one group, whatever leases, and the next lease (1 LWT for all of it)
 
 | event | result |
 |---|---|
@@ -16,19 +17,25 @@
 from __future__ import annotations
 
 from cassieq_spark.client.async_client import AsyncClient
+from cassieq_spark.client.async_exchange import AsyncExchange
 from cassieq_spark.client.async_producer import AsyncProducer
 from cassieq_spark.client.client import Client
+from cassieq_spark.client.exchange import Exchanged
 from cassieq_spark.client.messages import Message, NewMessage, StoredMessage
 from cassieq_spark.client.producer import Producer
+from cassieq_spark.client.receiving import Wanted
 from cassieq_spark.dead_letters.survey import Survey
 
 __all__ = [
     "AsyncClient",
+    "AsyncExchange",
     "AsyncProducer",
     "Client",
+    "Exchanged",
     "Message",
     "NewMessage",
     "Producer",
     "StoredMessage",
     "Survey",
+    "Wanted",
 ]

@@ -9,6 +9,7 @@ from functools import partial
 from types import TracebackType
 from typing import Self, Unpack, overload
 
+from cassieq_spark.client.async_exchange import AsyncExchange
 from cassieq_spark.client.async_operations import AsyncOperations
 from cassieq_spark.client.async_producer import AsyncProducer
 from cassieq_spark.client.client import Client
@@ -20,7 +21,7 @@ from cassieq_spark.client.producer import (
     DEFAULT_MAX_BATCH,
     DEFAULT_MAX_BYTES,
 )
-from cassieq_spark.client.receiving import check_receive, pauses_within
+from cassieq_spark.client.receiving import Wanted, check_receive, pauses_within
 from cassieq_spark.client.threads import Threads
 from cassieq_spark.errors import CassieqError, OptionError
 from cassieq_spark.model import DEFAULT_LEASE, QueueDefinition, Range
@@ -197,24 +198,22 @@ class AsyncClient(AsyncOperations):
         """See `Client.receive`. What it leases while it is cancelled is due again at once."""
         check_receive(max, wait, lease, max_bytes)
         pauses = pauses_within(wait)
-        make = partial(
-            self._client.receiver,
-            queue,
-            group,
-            limit=max,
-            lease=lease,
-            make_group=make_group,
-            max_bytes=max_bytes,
-        )
+        make = partial(self._client.receiver, queue, group, make_group=make_group)
         receiver = await self._threads.run(make)
+        look = partial(receiver.look, Wanted(limit=max, lease=lease, max_bytes=max_bytes))
         while True:
-            messages = await self._threads.run(receiver.look, undo=receiver.give_back)
+            messages = await self._threads.run(look, undo=receiver.give_back)
             pause = None if messages else next(pauses, None)
             if pause is None:
                 return messages
             await asyncio.sleep(pause)
             if self._threads.closed:
                 return []
+
+    def exchange(self, queue: str, group: str, *, make_group: bool = True) -> AsyncExchange:
+        """See `Client.exchange`."""
+        exchange = self._client.exchange(queue, group, make_group=make_group)
+        return AsyncExchange(self._threads, exchange)
 
     async def ack(self, *messages: Message | str) -> list[str]:
         """See `Client.ack`."""

@@ -10,6 +10,7 @@ from typing import Self, Unpack, overload
 
 from cassieq_spark.client.calls import Calls
 from cassieq_spark.client.connection import Connection, connection_options
+from cassieq_spark.client.exchange import Exchange
 from cassieq_spark.client.finished import Finished
 from cassieq_spark.client.gathering import Timed
 from cassieq_spark.client.messages import (
@@ -29,9 +30,9 @@ from cassieq_spark.client.producer import (
     Producer,
 )
 from cassieq_spark.client.publishing import batch_named, message_limit, put_rows, put_stream
+from cassieq_spark.client.receiver import Receiver, Turns
 from cassieq_spark.client.receiving import (
-    Receiver,
-    Turns,
+    Wanted,
     check_receive,
     pauses_within,
     peek_messages,
@@ -259,38 +260,31 @@ class Client(Operations, Settling):
         """
         check_receive(max, wait, lease, max_bytes)
         pauses = pauses_within(wait)
+        wanted = Wanted(limit=max, lease=lease, max_bytes=max_bytes)
         with self._calls:
-            receiver = self.receiver(
-                queue, group, limit=max, lease=lease, make_group=make_group, max_bytes=max_bytes
-            )
+            receiver = self.receiver(queue, group, make_group=make_group)
             while True:
-                messages = receiver.look()
+                messages = receiver.look(wanted)
                 pause = None if messages else next(pauses, None)
                 if pause is None or not self._calls.pause(pause):
                     return messages
 
-    def receiver(  # noqa: PLR0913 (what to receive, and how, by name)
-        self,
-        queue: str,
-        group: str,
-        *,
-        limit: int,
-        lease: timedelta | None,
-        make_group: bool = True,
-        max_bytes: int | None = None,
-    ) -> Receiver:
-        """What one `receive` is made of, for those who wait in another way. A read or three."""
+    def receiver(self, queue: str, group: str, *, make_group: bool = True) -> Receiver:
+        """What one `receive` is made of, for those who wait in another way. A read."""
         return Receiver(
-            self._store,
-            self._turns,
-            self._finished,
-            queue,
-            group,
-            limit=limit,
-            lease=lease,
-            make_group=make_group,
-            max_bytes=max_bytes,
+            self._store, self._turns, self._finished, queue, group, make_group=make_group
         )
+
+    def exchange(self, queue: str, group: str, *, make_group: bool = True) -> Exchange:
+        """Ack and receive for one group by one LWT, for those who do so all day; see `Exchange`.
+
+        Args:
+            queue: Name of the queue.
+            group: Name of the group.
+            make_group: Make the group if there is none, from the earliest message on.
+        """
+        receiver = partial(self.receiver, queue, group, make_group=make_group)
+        return Exchange(self._store, self._calls, self._finished, receiver)
 
     def peek(
         self,

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from cassieq_spark.client.messages import Message
-from cassieq_spark.client.settlement import LeaseKey, by_lease
+from cassieq_spark.client.settlement import LeaseKey
 from cassieq_spark.model import QueueId, Ranges
 
 
@@ -38,15 +37,14 @@ class Finished:
         default_factory=lambda: defaultdict(list)
     )
 
-    def lease(self, messages: Iterable[Message], seconds: float) -> None:
+    def lease(self, key: LeaseKey, monotons: Ranges, seconds: float) -> None:
         """Remember what was received, for as long as it is held; forget what has run out."""
         now = time.monotonic()
-        for key, lease in list(self._open.items()):
+        for other, lease in list(self._open.items()):
             if lease.until > now:
                 break
-            self._open.pop(key, None)
-        for key, monotons in by_lease(messages).items():
-            self._open[key] = _Open(_each(monotons), now + seconds)
+            self._open.pop(other, None)
+        self._open[key] = _Open(_each(monotons), now + seconds)
 
     def settle(self, leases: Mapping[LeaseKey, Ranges]) -> None:
         """Note that the queue has confirmed that these leases do not hold these messages."""

@@ -9,8 +9,10 @@ from datetime import timedelta
 from functools import partial
 from uuid import UUID, uuid4
 
+from cassieq_spark.delivery.acks import holds
+from cassieq_spark.delivery.batch import Batch, has_token, is_taken_again
 from cassieq_spark.delivery.dead import plan_burial, plan_postponement
-from cassieq_spark.delivery.plan import Leased, Plan, plan_batch, spare_token
+from cassieq_spark.delivery.plan import Leased, plan_batch
 from cassieq_spark.delivery.replay import plan_replay
 from cassieq_spark.delivery.state import (
     HEAD,
@@ -56,31 +58,6 @@ _BLOCKS_READ = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
-    """What one compare-and-set acked and leased.
-
-    Attributes:
-        lease: Token that holds ``leased``.
-        leased: Empty if there is nothing to deliver.
-        acked: Messages of the batch before that were still held, and are settled now.
-        acked_slots: The slots that the batch before still had; another one is lost.
-        pointer: First monoton not offered to the group yet, afterwards.
-        skipped: Messages that were too old, and count as settled.
-        dead: What is to be dead-lettered and buried.
-        state: The group as it was before.
-    """
-
-    lease: UUID
-    leased: tuple[Leased, ...]
-    acked: int
-    acked_slots: frozenset[int]
-    pointer: int
-    skipped: int
-    dead: tuple[Waiting, ...]
-    state: GroupState
-
-
-@dataclass(frozen=True, slots=True)
 class Delivery:
     """The delivery state of one consumer group of one queue; registered by `ensure_group`."""
 
@@ -113,22 +90,27 @@ class Delivery:
                 return state
         raise ContentionError(f"{self}: its waiting messages change too fast to be counted")
 
-    def ack_and_lease(self, wish: Wish) -> Batch:
-        """Ack the batch that the reader has finished, and lease the next. One LWT, two reads.
+    def ack_and_lease(self, wish: Wish, known: GroupState | None = None) -> Batch:
+        """Ack what the reader has finished, and lease the next. One LWT, two reads.
 
         No LWT if there is nothing to ack and nothing to deliver. Where delayed messages come
         first, two more reads for some hundred blocks of them, and an LWT that steps over them.
         Every attempt has a token of its own, so that one which goes in late, after its answer was
         lost, leaves a lease that nobody mistakes for theirs and that runs out.
 
+        Args:
+            wish: What to ack and what to lease.
+            known: The group as it probably is, of which no read is needed then; see `follow`. One
+                LWT more if it is not so any more.
+
         Raises:
             ContentionError: Lost to other readers again and again.
             QueueStateError: The group is not registered.
         """
-        batch = self._try_to_lease(wish)
+        batch = self._try_to_lease(wish, known)
         total = batch
         while not batch.leased and batch.state.head.pointer < batch.pointer < wish.stop:
-            batch = self._try_to_lease(replace(wish, lease=uuid4()))
+            batch = self._try_to_lease(replace(wish, lease=uuid4(), acks={}))
             total = replace(
                 total,
                 lease=batch.lease,
@@ -137,33 +119,36 @@ class Delivery:
                 skipped=total.skipped + batch.skipped,
                 dead=batch.dead,
                 state=batch.state,
+                after=batch.after,
             )
         return total
 
-    def _try_to_lease(self, wish: Wish) -> Batch:
+    def _try_to_lease(self, wish: Wish, known: GroupState | None = None) -> Batch:
+        # What others have leased is not known here, and so not stale.
+        if known is not None and holds(known, wish.acks):
+            batch = self._attempt(wish, known)
+            if batch is not None:
+                return batch
         for attempt in pauses():
-            token = wish.lease if attempt == 0 else uuid4()
+            token = uuid4() if attempt or known is not None else wish.lease
             # If order is strict, the lowest row counts, not the one that is due first.
             state = self._read(limit=None if wish.strict else _WAITING_READ)
-            blocks = self._blocks_ahead(state, wish)
-            if blocks is None:
-                continue
-            plan = plan_batch(state, replace(wish, lease=token), blocks)
-            if not plan.ops or self.carry_out(plan.ops, went_in=partial(_has_token, token)):
-                return Batch(
-                    lease=token,
-                    leased=plan.leased,
-                    acked=sum(slot.monotons.count for slot in plan.acked),
-                    acked_slots=frozenset(slot.number for slot in plan.acked),
-                    pointer=plan.pointer,
-                    skipped=plan.skipped,
-                    dead=plan.dead,
-                    state=state,
-                )
+            if (batch := self._attempt(replace(wish, lease=token), state)) is not None:
+                return batch
         raise ContentionError(
             f"{self}: lost the race for messages again and again; too many readers for such small "
             "batches? raise maxMessagesPerTrigger or use fewer readers"
         )
+
+    def _attempt(self, wish: Wish, state: GroupState) -> Batch | None:
+        """Lease from this state; None if it is too old."""
+        blocks = self._blocks_ahead(state, wish)
+        if blocks is None:
+            return None
+        plan = plan_batch(state, wish, blocks)
+        if not plan.ops or self.carry_out(plan.ops, went_in=partial(has_token, wish.lease)):
+            return Batch.of(wish.lease, state, plan)
+        return None
 
     def _blocks_ahead(self, state: GroupState, wish: Wish) -> list[LedgerBlock] | None:
         """The first blocks from the pointer on, if they matter; None if the state is too old."""
@@ -219,7 +204,7 @@ class Delivery:
         for _ in pauses():
             token = uuid4()
             plan = plan_replay(self.read(), replace(wish, lease=token))
-            went_in = partial(_is_taken_again, plan, wish.held, token)
+            went_in = partial(is_taken_again, plan, wish.held, token)
             if not plan.ops or self.carry_out(plan.ops, went_in=went_in):
                 return plan.leased
         raise ContentionError(f"{self}: could not take up the lease of a batch again")
@@ -290,13 +275,3 @@ class Delivery:
                 extra={"action": LEASE_RESOLVED, "queue": self.queue_id, "group": self.group},
             )
             return applied
-
-
-def _has_token(token: UUID, slots: Sequence[Slot]) -> bool:
-    return any(slot.lease in (token, spare_token(token)) for slot in slots)
-
-
-def _is_taken_again(plan: Plan, held: UUID | None, token: UUID, slots: Sequence[Slot]) -> bool:
-    deliveries = {slot.number: slot.deliveries for slot in slots if slot.lease == held}
-    taken = all(deliveries.get(each.slot) == each.deliveries for each in plan.leased)
-    return taken and (bool(plan.leased) or _has_token(token, slots))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from uuid import UUID
 
+from cassieq_spark.delivery.acks import Settled, take_acks, without
 from cassieq_spark.delivery.ahead import Ahead, walk
-from cassieq_spark.delivery.changes import Changes, handed_out
+from cassieq_spark.delivery.changes import Changes, emptied, handed_out
 from cassieq_spark.delivery.due import (
     count_in_order,
     first_again,
@@ -45,6 +46,7 @@ class Plan:
         pointer: First monoton not offered to the group, afterwards.
         skipped: Messages that were too old.
         dead: To be dead-lettered, once ``ops`` have gone in.
+        settled: What is acked by receipts, by slot as it was read.
     """
 
     acked: tuple[Slot, ...]
@@ -53,6 +55,7 @@ class Plan:
     pointer: int
     skipped: int = 0
     dead: tuple[Waiting, ...] = ()
+    settled: Settled = field(default_factory=dict)
 
 
 def plan_batch(state: GroupState, wish: Wish, blocks: Sequence[LedgerBlock] = ()) -> Plan:
@@ -67,18 +70,27 @@ def plan_batch(state: GroupState, wish: Wish, blocks: Sequence[LedgerBlock] = ()
         blocks: The first ones from the pointer on, if `Wish.needs_blocks`.
     """
     changes = Changes(state)
+    settled = take_acks(changes, wish.acks)
+    # What is left in these slots has its turn with the next batch: one operation for each row.
+    touched = {slot.number for slot in settled}
+    state = without(state, settled)
     acked = state.held_by(wish.held)
     for slot in acked:
         # I5: under another token, or whoever saw the lease run out could still take it over.
         changes.empty_slot(slot, spare_token(wish.lease))
-    due = what_is_due(state, wish)
+    due = [
+        each
+        for each in what_is_due(state, wish)
+        if isinstance(each, Waiting) or each.number not in touched
+    ]
     dead = tuple(_condemn(changes, wish, each) for each in due if is_to_be_buried(each, wish))
     alive = [each for each in due if not is_to_be_buried(each, wish)]
     limit = most_now(state, wish, alive)
     again = first_again(wish, alive)
     delayed, room = first_delayed(alive, wish, limit)
     ahead = _walk(state, wish, blocks, room)
-    empty = (*acked, *(slot for slot in state.held_by(wish.finished) if not slot.monotons))
+    finished = (slot for slot in state.held_by(wish.finished) if not slot.monotons)
+    empty = (*acked, *(slot for slot in finished if slot.number not in touched))
     leased: tuple[Leased, ...] = ()
     if (delayed or ahead.leased) and (wish.prefer_fresh or again is None):
         leased = _lease_first(changes, wish, delayed, ahead, empty)
@@ -90,12 +102,15 @@ def plan_batch(state: GroupState, wish: Wish, blocks: Sequence[LedgerBlock] = ()
             leased = _take_over(changes, wish, again, limit)
         elif limit and isinstance(again, Waiting):
             leased = _take_waiting(changes, wish, again, limit, empty)
+    if settled and not (acked or leased or dead):
+        # No row would tell ours from what the holder of the token did meanwhile.
+        changes.fill_slot({**emptied(spare_token(wish.lease)), "deliveries": 0})
     if leased and wish.max_in_flight is not None:
         changes.exclude_others()
     changes.move_pointer(ahead.pointer)
     for each in ahead.waiting:
         changes.wait(each)
-    return Plan(acked, leased, changes.ops(), ahead.pointer, ahead.skipped, dead)
+    return Plan(acked, leased, changes.ops(), ahead.pointer, ahead.skipped, dead, settled)
 
 
 def spare_token(lease: UUID) -> UUID:

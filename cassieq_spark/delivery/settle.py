@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from typing import TypeVar
 from uuid import UUID
 
+from cassieq_spark.delivery.acks import are_gone, kept_token, union
 from cassieq_spark.delivery.changes import Changes
 from cassieq_spark.delivery.lease import Delivery
 from cassieq_spark.delivery.state import GroupState, Slot, Waiting
@@ -43,12 +44,12 @@ class Settlement:
     @property
     def named(self) -> Ranges:
         """All the messages."""
-        return _union([self.acked, self.dead, *self.released.values(), *self.extended.values()])
+        return union([self.acked, self.dead, *self.released.values(), *self.extended.values()])
 
     @property
     def dead(self) -> Ranges:
         """Those that are rejected."""
-        return _union(self.rejected.values())
+        return union(self.rejected.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +89,6 @@ class SettlementPlan:
         return sum(each.count for each in self.settled.values()) + self.extended.count
 
 
-def kept_token(lease: UUID) -> UUID:
-    """The token under which messages of a lease are held that were extended one by one."""
-    return UUID(int=lease.int ^ 2)
-
-
 def settle(delivery: Delivery, lease: UUID, settlement: Settlement) -> Settled:
     """Settle messages of a lease, all at once. One LWT and two reads, whatever the number.
 
@@ -112,7 +108,7 @@ def settle(delivery: Delivery, lease: UUID, settlement: Settlement) -> Settled:
         state = delivery.read()
         plan = plan_settlement(state, lease, settlement)
         if not plan.ops or delivery.carry_out(plan.ops, went_in=partial(_went_in, plan)):
-            gone = _union([*plan.settled.values(), plan.extended])
+            gone = union([*plan.settled.values(), plan.extended])
             return Settled(plan.count, settlement.named - gone, plan.dead)
     raise ContentionError(f"{delivery}: lost the race to settle messages again and again")
 
@@ -134,7 +130,7 @@ def plan_settlement(state: GroupState, lease: UUID, settlement: Settlement) -> S
         values: dict[str, Value | ServerNow] = {"ranges": str(slot.monotons - fates.leaving)}
         if fates.stays:
             values["due_at"] = ServerNow(fates.stays_for)
-            stays = _union([stays, fates.stays])
+            stays = union([stays, fates.stays])
         changes.change_slot(slot, values, still)
         if fates.leaving:
             settled[slot] = fates.leaving
@@ -214,17 +210,6 @@ def _handed_out_before(slot: Slot) -> dict[str, Value | ServerNow]:
     return {"deliveries": slot.deliveries} | known
 
 
-def _union(every: Iterable[Ranges]) -> Ranges:
-    return Ranges.of(*(part for each in every for part in each))
-
-
 def _went_in(plan: SettlementPlan, slots: Sequence[Slot]) -> bool:
-    """Nobody but the holder of the token takes messages out of its slots."""
-    now = {slot.number: slot for slot in slots}
-    if not plan.settled:
-        # Holding them on twice does no harm.
-        return False
-    return all(
-        now[slot.number].lease == slot.lease and not now[slot.number].monotons & gone
-        for slot, gone in plan.settled.items()
-    )
+    # Holding them on twice does no harm.
+    return bool(plan.settled) and are_gone(plan.settled, slots)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from uuid import UUID
+
+from cassieq_spark.delivery.acks import Acks
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,7 @@ class Wish:
         strict: Nothing is offered before all earlier messages are settled.
         finished: Token of an earlier lease of the same reader that holds nothing any more: what it
             gets may go into that slot, although it is not due yet.
+        acks: Messages that are done, of other leases than ``held``.
     """
 
     held: UUID | None
@@ -46,6 +49,7 @@ class Wish:
     retry_backoff: timedelta = timedelta(0)
     strict: bool = False
     finished: UUID | None = None
+    acks: Acks = field(default_factory=dict)
 
     def needs_blocks(self, pointer: int) -> bool:
         """Whether what is offered from the pointer on depends on the blocks there."""

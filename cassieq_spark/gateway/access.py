@@ -109,10 +109,11 @@ class Access:
         if kept is None or kept[0] < now:
             if len(self._kept) >= _MOST_KEPT:
                 self._kept.clear()
-            task = asyncio.create_task(self._read(name))
-            kept = self._kept[name] = (now + KEPT_SECONDS, task)
+            kept = (now + KEPT_SECONDS, asyncio.create_task(self._read(name)))
+            self._kept[name] = kept
+        task = kept[1]
         # Others wait for the same task: whoever goes away leaves it alone.
-        return await asyncio.shield(kept[1])
+        return task.result() if task.done() else await asyncio.shield(task)
 
     async def _read(self, name: str) -> Account | None:
         found: Account | None = None

@@ -106,7 +106,7 @@ def parse_pop_receipt(text: str, queue: str) -> Receipt:
         raise RefusedError(
             "this is no pop receipt: send 'popReceipt' as it came with the message"
         ) from error
-    if receipt.queue_id.rpartition("@")[0] != queue:
+    if receipt.queue != queue:
         raise RefusedError("this pop receipt is of another queue")
     return receipt
 

@@ -6,6 +6,7 @@ room -> who asks -> parameters -> body -> handler -> answer, counted and logged
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
@@ -16,10 +17,10 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from starlette.types import Lifespan
+from starlette.types import ASGIApp, Lifespan, Receive, Scope, Send
 
 from cassieq_spark.gateway import admin, batches, messages, queues
-from cassieq_spark.gateway.endpoint import Call, Endpoint
+from cassieq_spark.gateway.endpoint import QUEUE, Call, Endpoint
 from cassieq_spark.gateway.gateway import Gateway
 from cassieq_spark.gateway.openapi import PAGE, description
 from cassieq_spark.gateway.refusals import RefusedError, answer_to
@@ -37,12 +38,15 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *admin.ENDPOINTS,
 )
 
+_QUEUE_PATH = re.compile(
+    QUEUE.format(account="(?P<account>[^/]+)", queue="(?P<queue>[^/]+)") + "(?P<rest>/.*)"
+)
 _DESCRIPTION = description(ENDPOINTS)
 
 
 def make_app(
     gateway: Callable[[], Gateway], lifespan: Lifespan[Starlette], origins: Sequence[str] = ()
-) -> Starlette:
+) -> ASGIApp:
     """The application.
 
     Args:
@@ -57,7 +61,7 @@ def make_app(
         allow_headers=["*"],
         expose_headers=["Retry-After"],
     )
-    return Starlette(
+    app = Starlette(
         routes=[
             *(
                 _route(endpoint.method, endpoint.path, _serve(gateway, endpoint))
@@ -75,6 +79,34 @@ def make_app(
         exception_handlers={HTTPException: _not_served},
         lifespan=lifespan,
     )
+    # Pages in browsers have headers of their own to be answered, and are in no such hurry.
+    return app if origins else _Shortcut(app, gateway)
+
+
+class _Shortcut:
+    """Goes straight to what is asked for most often, past a third of the work for a request.
+
+    Args:
+        app: Serves the rest.
+        gateway: See `make_app`.
+    """
+
+    def __init__(self, app: ASGIApp, gateway: Callable[[], Gateway]) -> None:
+        self._app = app
+        self._serve = {
+            (each.method, each.path.removeprefix(QUEUE)): _serve(gateway, each)
+            for each in (*messages.ENDPOINTS, *batches.ENDPOINTS)
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        names = _QUEUE_PATH.fullmatch(scope["path"]) if scope["type"] == "http" else None
+        serve = self._serve.get((scope["method"], names["rest"])) if names else None
+        if names is None or serve is None or scope.get("root_path"):
+            await self._app(scope, receive, send)
+            return
+        scope["path_params"] = {"account": names["account"], "queue": names["queue"]}
+        response = await serve(Request(scope, receive, send))
+        await response(scope, receive, send)
 
 
 def _route(method: str, path: str, serve: Callable[[Request], Awaitable[Response]]) -> Route:

@@ -29,7 +29,7 @@ from cassieq_spark.gateway.payloads import (
     ReleasedReceipts,
 )
 from cassieq_spark.gateway.refusals import RefusedError
-from cassieq_spark.gateway.settles import ACK, Action
+from cassieq_spark.gateway.settles import Action
 from cassieq_spark.receipts import Receipt
 
 
@@ -51,7 +51,7 @@ async def put_batch(call: Call) -> Response:
         visible_at=query.visible_at,
         idempotency_key=idempotency_key(call.request),
     )
-    call.gateway.gets.wake(queue)
+    call.gateway.turns.wake(queue)
     if monotons is None:
         return JSONResponse({"start": None, "stop": None})
     return JSONResponse({"start": monotons.start, "stop": monotons.stop}, 201)
@@ -73,7 +73,7 @@ async def get_batch(call: Call) -> Response:
 
 async def ack_batch(call: Call) -> Response:
     """Messages are done."""
-    return await _settle(call, call.json(Receipts), ACK)
+    return await _settle(call, call.json(Receipts), None)
 
 
 async def release(call: Call) -> Response:
@@ -101,13 +101,14 @@ async def peek(call: Call) -> Response:
     return JSONResponse([stored_json(each) for each in found])
 
 
-async def _settle(call: Call, given: Receipts, action: Action) -> Response:
+async def _settle(call: Call, given: Receipts, action: Action | None) -> Response:
     most = call.gateway.limits.batch_count
     if len(given.pop_receipts) > most:
         raise RefusedError(f"{len(given.pop_receipts)} receipts: the limit is {most}")
     queue = call.queue
     receipts: Sequence[Receipt] = [parse_pop_receipt(each, queue) for each in given.pop_receipts]
-    done = await call.gateway.settles.settle(receipts, action)
+    settles = call.gateway.settles
+    done = await (settles.settle(receipts, action) if action else settles.ack(receipts))
     pairs = zip(given.pop_receipts, done, strict=True)
     return JSONResponse({"stale": [receipt for receipt, is_done in pairs if not is_done]})
 

@@ -8,11 +8,11 @@ from cassieq_spark.accounts import Accounts
 from cassieq_spark.client import AsyncClient
 from cassieq_spark.errors import CassieqError
 from cassieq_spark.gateway.access import Access
-from cassieq_spark.gateway.gets import Gets
 from cassieq_spark.gateway.limits import Limits, Room
 from cassieq_spark.gateway.metrics import Metrics
 from cassieq_spark.gateway.puts import Puts
 from cassieq_spark.gateway.settles import Settles
+from cassieq_spark.gateway.turns import Turns
 
 _READY_SECONDS = 5.0
 #: Nobody can be called so; to look for it takes one read.
@@ -35,21 +35,21 @@ class Gateway:
         self.room = Room(limits)
         self.access = Access(accounts, limits.skew)
         self.puts = Puts(client, limits.linger)
-        self.gets = Gets(client, limits.batch_count)
-        self.settles = Settles(client)
+        self.turns = Turns(client, limits.batch_count, limits.linger)
+        self.settles = Settles(client, self.turns)
         self.metrics = Metrics(self.room)
         self._stopping = False
 
     def stop(self) -> None:
         """Be ready no more, and let nobody wait: the server is about to end."""
         self._stopping = True
-        self.gets.stop()
+        self.turns.stop()
 
     async def close(self) -> None:
         """Publish what is left, give back what nobody got, and wait for what is under way."""
         self.stop()
         await self.puts.close()
-        await self.gets.close()
+        await self.turns.close()
         await self.settles.close()
 
     async def why_not_ready(self) -> str | None:

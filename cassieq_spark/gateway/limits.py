@@ -27,7 +27,8 @@ class Limits:
         requests: Most requests at a time, those that wait included.
         wait: How long a request may wait for messages.
         skew: By how much the clock of who signs a request may differ from ours.
-        linger: How long a put waits for others to be published with.
+        linger: How long a put waits for others to be published with, and a turn of gets and acks
+            for those that the last one has answered.
     """
 
     body_bytes: int = 8 * _MIB

@@ -16,7 +16,7 @@ from cassieq_spark.gateway.answers import message_json, parse_pop_receipt
 from cassieq_spark.gateway.endpoint import QUEUE, Call, Endpoint
 from cassieq_spark.gateway.payloads import GetParameters, PutParameters, ReceiptParameters, Update
 from cassieq_spark.gateway.refusals import RefusedError
-from cassieq_spark.gateway.settles import ACK, Action
+from cassieq_spark.gateway.settles import Action
 from cassieq_spark.options.position import POSITION, StartingPosition
 
 T = TypeVar("T")
@@ -43,7 +43,7 @@ async def put(call: Call) -> Response:
         delay=delay or None,
         visible_at=query.visible_at,
     )
-    call.gateway.gets.wake(queue)
+    call.gateway.turns.wake(queue)
     return JSONResponse({"monoton": monoton}, 201)
 
 
@@ -81,7 +81,7 @@ async def update(call: Call) -> Response:
 async def ack(call: Call) -> Response:
     """A message is done."""
     receipt = parse_pop_receipt(call.query.pop_receipt, call.queue)
-    (done,) = await call.gateway.settles.settle([receipt], ACK)
+    (done,) = await call.gateway.settles.ack([receipt])
     if not done:
         raise _stale()
     return Response(status_code=204)
@@ -96,7 +96,7 @@ async def receive(call: Call, most: int) -> list[Message]:
             f"wait is {query.wait:g} s: the limit is {call.gateway.limits.wait.total_seconds():g} "
             "s; ask again"
         )
-    wanted = call.gateway.gets.get(
+    wanted = call.gateway.turns.get(
         call.queue,
         query.group,
         most=most,
@@ -111,14 +111,23 @@ async def receive(call: Call, most: int) -> list[Message]:
 
 async def _unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T | None:
     """Do something, unless whoever asked goes away meanwhile; then None."""
-    task = asyncio.ensure_future(work)
+    ours = asyncio.current_task()
     gone = asyncio.ensure_future(_gone(request))
+
+    def leave(_: asyncio.Future[None]) -> None:
+        if ours is not None:
+            ours.cancel()
+
+    gone.add_done_callback(leave)
     try:
-        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
-        return await task if task.done() else None
+        return await work
+    except asyncio.CancelledError:
+        if ours is None or not gone.done() or ours.uncancel():
+            raise
+        return None
     finally:
+        gone.remove_done_callback(leave)
         gone.cancel()
-        task.cancel()
 
 
 async def _gone(request: Request) -> None:
@@ -135,7 +144,7 @@ async def _put_once(call: Call, queue: str, name: str) -> Response:
         visible_at=query.visible_at,
         idempotency_key=name,
     )
-    call.gateway.gets.wake(queue)
+    call.gateway.turns.wake(queue)
     if monotons is None:
         return JSONResponse({"monoton": None})
     return JSONResponse({"monoton": monotons.start}, 201)

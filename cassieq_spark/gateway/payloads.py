@@ -9,7 +9,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from cassieq_spark.errors import MessageError
-from cassieq_spark.gateway.gets import DEFAULT_GROUP
+from cassieq_spark.gateway.turns import DEFAULT_GROUP
 
 _A_YEAR = 365 * 86_400
 

@@ -56,8 +56,9 @@ class Puts:
         shared = self._shared_of(queue)
         shared.users += 1
         try:
+            task = shared.producer
             # Others wait for the same: whoever goes away leaves it alone.
-            producer = await asyncio.shield(shared.producer)
+            producer = task.result() if task.done() else await asyncio.shield(task)
             future = producer.try_put(
                 value, key=key, headers=headers, delay=delay, visible_at=visible_at
             )

@@ -122,7 +122,7 @@ async def redrive(call: Call) -> Response:
         raise RefusedError("some of them come from queues of others: say where they go, by 'to'")
     report = await call.gateway.client.redrive(found, to=to, force=call.query.force)
     for queue in report.redriven:
-        call.gateway.gets.wake(queue)
+        call.gateway.turns.wake(queue)
     return JSONResponse({"redriven": sum(report.redriven.values()), "missed": report.missed})
 
 

@@ -1,4 +1,4 @@
-"""Acks and their like of all requests: those of one group that wait go together."""
+"""What requests settle: acks take turns with the gets; others of one group go together."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import Literal
 
 from cassieq_spark.client import AsyncClient
+from cassieq_spark.gateway.turns import Turns
 from cassieq_spark.receipts import Receipt
 
 
@@ -18,17 +19,15 @@ class Action:
     """What is to become of messages.
 
     Attributes:
-        kind: Done, given back, held for longer, or dead.
+        kind: Given back, held for longer, or dead.
         time: How much later it is delivered again, or from now on held.
         reason: Why it is dead.
     """
 
-    kind: Literal["ack", "release", "extend", "reject"]
+    kind: Literal["release", "extend", "reject"]
     time: timedelta = timedelta(0)
     reason: str = ""
 
-
-ACK = Action("ack")
 
 _Key = tuple[str, str, Action]
 _Waiting = list[tuple[str, asyncio.Future[bool]]]
@@ -37,16 +36,31 @@ _Waiting = list[tuple[str, asyncio.Future[bool]]]
 class Settles:
     """Settles what requests settle: all that comes while a call is under way by the next.
 
-    For one loop. One LWT for each lease of a call.
+    For one loop. Acks go with the next turn of their group; for others, one LWT for each lease of
+    a call.
 
     Args:
         client: How the queues are reached.
+        turns: The turns of the groups.
     """
 
-    def __init__(self, client: AsyncClient) -> None:
+    def __init__(self, client: AsyncClient, turns: Turns) -> None:
         self._client = client
+        self._turns = turns
         self._waiting: defaultdict[_Key, _Waiting] = defaultdict(list)
         self._tasks: dict[_Key, asyncio.Task[None]] = {}
+
+    async def ack(self, receipts: Sequence[Receipt]) -> list[bool]:
+        """Ack messages of one queue; see `settle`."""
+        by_group: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
+        for index, receipt in enumerate(receipts):
+            by_group[receipt.queue, receipt.group].append(index)
+        done = [False] * len(receipts)
+        for (queue, group), indices in by_group.items():
+            told = await self._turns.ack(queue, group, [receipts[index] for index in indices])
+            for index, is_done in zip(indices, told, strict=True):
+                done[index] = is_done
+        return done
 
     async def settle(self, receipts: Sequence[Receipt], action: Action) -> list[bool]:
         """Settle messages.
@@ -55,7 +69,7 @@ class Settles:
             Of each, whether it was still theirs, and is settled now.
 
         Raises:
-            CassieqError: See `AsyncClient.ack`; some of them may be settled.
+            CassieqError: See `AsyncClient.release`; some of them may be settled.
         """
         loop = asyncio.get_running_loop()
         futures = []
@@ -94,8 +108,6 @@ class Settles:
     def _call(self, action: Action) -> Callable[[dict[str, None]], Awaitable[list[str]]]:
         client = self._client
         match action.kind:
-            case "ack":
-                return lambda receipts: client.ack(*receipts)
             case "release":
                 return lambda receipts: client.release(*receipts, delay=action.time)
             case "extend":

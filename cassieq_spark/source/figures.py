@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from cassieq_spark.delivery.lease import Batch
+from cassieq_spark.delivery.batch import Batch
 from cassieq_spark.delivery.state import Slot
 from cassieq_spark.ledger.read import read_block_of
 from cassieq_spark.model import LedgerBlock, QueueId

@@ -12,6 +12,9 @@ _RESOLVED = """            applied = went_in(
 #: What the state machine finds only now and then, and the interleavings always.
 _IN_SOME_ORDER = ("test_interleavings.py",)
 
+#: Where a client acks and leases at once.
+_EXCHANGED = ("test_client_machine.py",)
+
 MUTANTS = (
     # -- the ledger ---------------------------------------------------------------------------
     Mutant(
@@ -235,7 +238,7 @@ MUTANTS = (
         "the token of an attempt is used again",
         "I6",
         "delivery/lease.py",
-        "            token = wish.lease if attempt == 0 else uuid4()\n",
+        "            token = uuid4() if attempt or known is not None else wish.lease\n",
         "            token = wish.lease\n",
     ),
     Mutant(
@@ -296,6 +299,31 @@ MUTANTS = (
         "delivery/settle.py",
         "now + delay // timedelta(milliseconds=1)",
         "now",
+    ),
+    # -- exchanges ----------------------------------------------------------------------------
+    Mutant(
+        "an ack with a lease overlooks what else was settled under its token",
+        "I6",
+        "delivery/acks.py",
+        'changes.change_slot(slot, {"ranges": str(slot.monotons - gone)}, still)',
+        'changes.change_slot(slot, {"ranges": str(slot.monotons - gone)})',
+        _EXCHANGED,
+    ),
+    Mutant(
+        "what is not known is stale",
+        "settle",
+        "delivery/lease.py",
+        "if known is not None and holds(known, wish.acks):",
+        "if known is not None:",
+        _EXCHANGED,
+    ),
+    Mutant(
+        "an ack leaves no token",
+        "settle",
+        "delivery/plan.py",
+        "    if settled and not (acked or leased or dead):\n",
+        "    if False:\n",
+        _EXCHANGED,
     ),
     # -- deliveries and the dead --------------------------------------------------------------
     Mutant(

@@ -11,6 +11,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from cassieq_spark import Client, Message
+from cassieq_spark.client import Wanted
+from cassieq_spark.client import exchange as exchange_module
+from cassieq_spark.client import receiver as receiver_module
+from cassieq_spark.receipts import Receipt
 from cassieq_spark.store import race
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.testing.faults import Fault, FaultyStore
@@ -35,6 +39,7 @@ class ClientMachine(RuleBasedStateMachine):
         self.client = Client.from_store(self.store)
         self.client.create_queue("q", lease=LEASE, max_deliveries=1000)
         self.client.receive("q", "g")
+        self.desk = self.client.exchange("q", "g")
         self.values: dict[int, bytes] = {}
         self.owed: set[int] = set()
         self.dead: set[int] = set()
@@ -67,15 +72,31 @@ class ClientMachine(RuleBasedStateMachine):
         self.store.fault = fault
         messages = self.client.receive("q", "g", max=most)
         assert len(messages) <= most
+        assert {message.lease_until for message in messages} <= {self.clock.now + LEASE}
+        self._take(messages)
+
+    @rule(most=st.integers(0, 5), which=st.just([]) | SOME, fault=FAULTS)
+    def exchange(self, most: int, which: Sequence[int], fault: Fault | None) -> None:
+        chosen = self._choose(which) if self.received else []
+        self.store.fault = fault
+        receipts = [Receipt.parse(message.receipt) for message in chosen]
+        told = self.desk.turn(receipts, Wanted(limit=most))
+        assert told.error is None
+        assert len(told.messages) <= most
+        live = self._live(chosen, [str(each) for each in told.stale])
+        self.owed -= self._let_go(live)
+        self._take(told.messages)
+
+    def _take(self, messages: Sequence[Message]) -> None:
         for message in messages:
             assert message.monoton in self.owed
             assert message.value == self.values[message.monoton]
             assert message.delivery_count > self.deliveries.get(message.monoton, 0)
             _, until = self.holder.get(message.monoton, ("", self.clock.now - MOMENT))
             assert until < self.clock.now, "somebody holds it"
-            assert message.lease_until == self.clock.now + LEASE
+            assert message.lease_until <= self.clock.now + LEASE
             self.deliveries[message.monoton] = message.delivery_count
-            self.holder[message.monoton] = (message.receipt, message.lease_until)
+            self.holder[message.monoton] = (message.receipt, self.clock.now + LEASE)
         self.received += messages
 
     @precondition(lambda self: self.received)
@@ -188,6 +209,9 @@ class ClientMachine(RuleBasedStateMachine):
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(race, "_LONGEST_PAUSE", 0.0)
+    # What an exchange knows is as old as can be.
+    monkeypatch.setattr(exchange_module, "monotonic", lambda: 0.0)
+    monkeypatch.setattr(receiver_module, "monotonic", lambda: 0.0)
 
 
 ClientMachine.TestCase.settings = settings(

@@ -6,7 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from cassieq_spark.delivery.lease import Batch, Delivery
+from cassieq_spark.delivery.batch import Batch
+from cassieq_spark.delivery.lease import Delivery
 from cassieq_spark.errors import QueueStateError
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_blocks, read_head

@@ -11,8 +11,9 @@ import pyarrow as pa
 import pytest
 
 from cassieq_spark.blocks import write_block
+from cassieq_spark.delivery.batch import Batch
 from cassieq_spark.delivery.groups import ensure_group
-from cassieq_spark.delivery.lease import Batch, Delivery
+from cassieq_spark.delivery.lease import Delivery
 from cassieq_spark.delivery.settle import Settlement, settle
 from cassieq_spark.delivery.wish import Wish
 from cassieq_spark.ledger.publish import publish

@@ -10,8 +10,9 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from cassieq_spark.dead_letters.burial import bury
+from cassieq_spark.delivery.batch import Batch
 from cassieq_spark.delivery.groups import ensure_group
-from cassieq_spark.delivery.lease import Batch, Delivery
+from cassieq_spark.delivery.lease import Delivery
 from cassieq_spark.delivery.plan import Leased
 from cassieq_spark.delivery.settle import Settlement
 from cassieq_spark.delivery.wish import Wish

@@ -125,9 +125,10 @@ def test_what_is_never_settled_is_forgotten_when_its_lease_has_run_out():
     with Client.from_store(MemoryStore()) as client:
         client.create_queue("q")
         client.put_many("q", ["a", "b"])
-        first, second = client.receive("q", "g", max=2)
-        finished.lease([first], 0.0)
+        first, second = (by_lease(client.receive("q", "g")) for _ in range(2))
+        finished.lease(*first.popitem(), 0.0)
+        (held,) = second
 
-        finished.lease([second], 60.0)
+        finished.lease(*second.popitem(), 60.0)
 
-    assert list(finished._open) == list(by_lease([second]))
+    assert list(finished._open) == [held]

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from cassieq_spark.delivery import lease as lease_module
-from cassieq_spark.delivery.lease import Batch, Delivery
+from cassieq_spark.delivery.batch import Batch
+from cassieq_spark.delivery.lease import Delivery
 from cassieq_spark.errors import InvariantError
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_head

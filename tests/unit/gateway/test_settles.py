@@ -7,7 +7,8 @@ import pytest
 
 from cassieq_spark import AsyncClient, Client
 from cassieq_spark.errors import StoreError
-from cassieq_spark.gateway.settles import ACK, Action, Settles
+from cassieq_spark.gateway.settles import Action, Settles
+from cassieq_spark.gateway.turns import Turns
 from cassieq_spark.receipts import Receipt
 from cassieq_spark.testing.stores import CountingStore
 from tests.unit.gateway.conftest import PATIENCE, GatedStore
@@ -28,11 +29,11 @@ def test_acks_that_come_while_one_is_under_way_go_together(
 
     async def program() -> list[list[bool]]:
         async with AsyncClient.from_store(store) as client:
-            settles = Settles(client)
+            settles = Settles(client, Turns(client, 1000, timedelta(0)))
             gated.gate.clear()
-            first = asyncio.create_task(settles.settle(receipts[:1], ACK))
+            first = asyncio.create_task(settles.ack(receipts[:1]))
             assert await asyncio.to_thread(gated.arrived.acquire, timeout=PATIENCE)
-            others = [asyncio.create_task(settles.settle([each], ACK)) for each in receipts[1:]]
+            others = [asyncio.create_task(settles.ack([each])) for each in receipts[1:]]
             await asyncio.sleep(0)
             gated.gate.set()
             answers = await asyncio.gather(first, *others)
@@ -49,9 +50,9 @@ def test_of_two_who_show_one_receipt_the_second_comes_too_late(store: CountingSt
 
     async def program() -> tuple[list[bool], list[bool]]:
         async with AsyncClient.from_store(store) as client:
-            settles = Settles(client)
+            settles = Settles(client, Turns(client, 1000, timedelta(0)))
             held = await settles.settle([receipt, receipt], Action("extend", MINUTE))
-            done = await settles.settle([receipt, receipt], ACK)
+            done = await settles.ack([receipt, receipt])
             await settles.close()
             return held, done
 
@@ -63,15 +64,15 @@ def test_each_kind_of_settling_does_what_it_says(store: CountingStore, sync: Cli
 
     async def program() -> None:
         async with AsyncClient.from_store(store) as client:
-            settles = Settles(client)
+            settles = Settles(client, Turns(client, 1000, timedelta(0)))
             actions = (
-                ACK,
+                None,
                 Action("release", MINUTE),
                 Action("extend", 60 * MINUTE),
                 Action("reject", reason="bad"),
             )
             done = [
-                settles.settle([each], action)
+                settles.settle([each], action) if action else settles.ack([each])
                 for each, action in zip((a, b, c, d), actions, strict=True)
             ]
             assert await asyncio.gather(*done) == [[True]] * 4
@@ -94,12 +95,12 @@ def test_an_error_reaches_all_who_asked_and_the_next_go_on(
 
     async def program() -> list[object]:
         async with AsyncClient.from_store(store) as client:
-            settles = Settles(client)
+            settles = Settles(client, Turns(client, 1000, timedelta(0)))
             with monkeypatch.context() as broken:
                 broken.setattr(gated, "cas", fail)
-                asked = (settles.settle([each], ACK) for each in receipts)
+                asked = (settles.ack([each]) for each in receipts)
                 failed = await asyncio.gather(*asked, return_exceptions=True)
-            assert await settles.settle(receipts, ACK) == [True] * 3
+            assert await settles.ack(receipts) == [True] * 3
             await settles.close()
             return failed
 

@@ -13,8 +13,9 @@ from uuid import UUID, uuid4
 import pyarrow as pa
 
 from cassieq_spark.chunks import Cutter, cut
+from cassieq_spark.delivery.batch import Batch
 from cassieq_spark.delivery.groups import ensure_group
-from cassieq_spark.delivery.lease import Batch, Delivery
+from cassieq_spark.delivery.lease import Delivery
 from cassieq_spark.delivery.wish import Wish
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_blocks, read_head

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from cassieq_spark.delivery.batch import Batch
 from cassieq_spark.delivery.groups import delete_group, ensure_group, seek_group
-from cassieq_spark.delivery.lease import Batch
 from cassieq_spark.delivery.settle import Settlement, settle
 from cassieq_spark.errors import QueueStateError
 from cassieq_spark.ledger.publish import publish

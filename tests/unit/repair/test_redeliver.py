@@ -11,9 +11,10 @@ import pytest
 from cassieq_spark.blocks import write_block
 from cassieq_spark.dead_letters.burial import RETRY_AFTER, bury
 from cassieq_spark.dead_letters.claims import ADMIN_GROUP
+from cassieq_spark.delivery.batch import Batch
 from cassieq_spark.delivery.groups import delete_group, ensure_group, seek_group
 from cassieq_spark.delivery.isolation import LONGEST_BACKOFF
-from cassieq_spark.delivery.lease import Batch, Delivery
+from cassieq_spark.delivery.lease import Delivery
 from cassieq_spark.delivery.settle import Settlement, settle
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_head, read_holds

@@ -7,21 +7,24 @@ import pytest
 
 from cassieq_spark import AsyncClient, Client, Message
 from cassieq_spark.errors import NotFoundError
-from cassieq_spark.gateway import gets as module
-from cassieq_spark.gateway.gets import Gets
+from cassieq_spark.gateway import group as module
+from cassieq_spark.gateway import turns as turns_module
+from cassieq_spark.gateway.turns import Turns
+from cassieq_spark.receipts import Receipt
 from cassieq_spark.testing.stores import CountingStore
 from tests.unit.gateway.conftest import PATIENCE, GatedStore
 
 NOW = timedelta(0)
 HOUR = timedelta(hours=1)
+LINGER = timedelta(milliseconds=2)
 
 
 async def arrival(gated: GatedStore) -> None:
     assert await asyncio.to_thread(gated.arrived.acquire, timeout=PATIENCE)
 
 
-def get(gets: Gets, *, most: int = 1, lease: timedelta = HOUR, wait: timedelta = NOW, group="g"):
-    return asyncio.create_task(gets.get("q", group, most=most, lease=lease, wait=wait))
+def get(turns: Turns, *, most: int = 1, lease: timedelta = HOUR, wait: timedelta = NOW, group="g"):
+    return asyncio.create_task(turns.get("q", group, most=most, lease=lease, wait=wait))
 
 
 def test_gets_that_come_while_a_look_is_under_way_share_the_next(
@@ -29,18 +32,18 @@ def test_gets_that_come_while_a_look_is_under_way_share_the_next(
 ):
     async def program() -> list[list[Message]]:
         async with AsyncClient.from_store(store) as client:
-            gets = Gets(client, 1000)
-            await get(gets)
+            turns = Turns(client, 1000, LINGER)
+            await get(turns)
             await asyncio.to_thread(sync.put_many, "q", map(str, range(50)))
             store.reset()
             gated.gate.clear()
-            first = get(gets)
+            first = get(turns)
             await arrival(gated)
-            others = [get(gets) for _ in range(20)]
+            others = [get(turns) for _ in range(20)]
             await asyncio.sleep(0)
             gated.gate.set()
             answers = await asyncio.gather(first, *others)
-            await gets.close()
+            await turns.close()
             return answers
 
     answers = asyncio.run(program())
@@ -52,12 +55,12 @@ def test_gets_that_come_while_a_look_is_under_way_share_the_next(
 def test_a_get_that_finds_nothing_takes_no_lwt_and_does_not_wait(store: CountingStore):
     async def program() -> None:
         async with AsyncClient.from_store(store) as client:
-            gets = Gets(client, 1000)
-            await get(gets)
+            turns = Turns(client, 1000, LINGER)
+            await get(turns)
             store.reset()
 
-            assert await asyncio.gather(*(get(gets) for _ in range(10))) == [[]] * 10
-            await gets.close()
+            assert await asyncio.gather(*(get(turns) for _ in range(10))) == [[]] * 10
+            await turns.close()
 
     asyncio.run(program())
 
@@ -72,16 +75,16 @@ def test_whoever_waits_has_a_message_as_soon_as_one_is_told_of(
 
     async def program() -> list[list[Message]]:
         async with AsyncClient.from_store(store) as client:
-            gets = Gets(client, 1000)
-            waiting = [get(gets, wait=HOUR), get(gets, wait=HOUR, lease=2 * HOUR)]
+            turns = Turns(client, 1000, LINGER)
+            waiting = [get(turns, wait=HOUR), get(turns, wait=HOUR, lease=2 * HOUR)]
             while not waiting[0].done():
                 await asyncio.to_thread(sync.put, "q", "a")
-                gets.wake("q")
+                turns.wake("q")
                 await asyncio.wait(waiting, timeout=0.1, return_when=asyncio.FIRST_COMPLETED)
             await asyncio.to_thread(sync.put, "q", "b")
-            gets.wake("q")
+            turns.wake("q")
             answers = await asyncio.wait_for(asyncio.gather(*waiting), PATIENCE)
-            await gets.close()
+            await turns.close()
             return answers
 
     answers = asyncio.run(program())
@@ -98,9 +101,9 @@ def test_messages_that_come_again_and_fresh_ones_serve_all_who_ask_at_once(
 
     async def program() -> list[list[Message]]:
         async with AsyncClient.from_store(store) as client:
-            gets = Gets(client, 1000)
-            answers = await asyncio.gather(get(gets), get(gets), get(gets))
-            await gets.close()
+            turns = Turns(client, 1000, LINGER)
+            answers = await asyncio.gather(get(turns), get(turns), get(turns))
+            await turns.close()
             return answers
 
     values = [message.value for messages in asyncio.run(program()) for message in messages]
@@ -113,16 +116,16 @@ def test_what_was_leased_for_a_request_that_went_away_comes_again_at_once(
 ):
     async def program() -> list[Message]:
         async with AsyncClient.from_store(store) as client:
-            gets = Gets(client, 1000)
-            await get(gets)
+            turns = Turns(client, 1000, LINGER)
+            await get(turns)
             await asyncio.to_thread(sync.put, "q", "a")
             gated.gate.clear()
-            gone = get(gets)
+            gone = get(turns)
             await arrival(gated)
             gone.cancel()
             gated.gate.set()
-            messages = await get(gets, wait=HOUR)
-            await gets.close()
+            messages = await get(turns, wait=HOUR)
+            await turns.close()
             return messages
 
     (message,) = asyncio.run(program())
@@ -133,10 +136,10 @@ def test_what_was_leased_for_a_request_that_went_away_comes_again_at_once(
 def test_an_error_reaches_all_who_asked(store: CountingStore, sync: Client):
     async def program() -> list[object]:
         async with AsyncClient.from_store(store) as client:
-            gets = Gets(client, 1000)
-            asked = (gets.get("no", "g", most=1, lease=HOUR, wait=HOUR) for _ in range(3))
+            turns = Turns(client, 1000, LINGER)
+            asked = (turns.get("no", "g", most=1, lease=HOUR, wait=HOUR) for _ in range(3))
             answers = await asyncio.gather(*asked, return_exceptions=True)
-            await gets.close()
+            await turns.close()
             return answers
 
     assert [type(each) for each in asyncio.run(program())] == [NotFoundError] * 3
@@ -145,14 +148,14 @@ def test_an_error_reaches_all_who_asked(store: CountingStore, sync: Client):
 def test_the_end_lets_nobody_wait(store: CountingStore):
     async def program() -> None:
         async with AsyncClient.from_store(store) as client:
-            gets = Gets(client, 1000)
-            waiting = [get(gets, wait=HOUR, group=group) for group in "gh"]
+            turns = Turns(client, 1000, LINGER)
+            waiting = [get(turns, wait=HOUR, group=group) for group in "gh"]
             await asyncio.sleep(0)
-            gets.stop()
+            turns.stop()
 
             assert await asyncio.wait_for(asyncio.gather(*waiting), PATIENCE) == [[], []]
-            assert await get(gets, wait=HOUR) == []
-            await gets.close()
+            assert await get(turns, wait=HOUR) == []
+            await turns.close()
 
     asyncio.run(program())
 
@@ -162,9 +165,9 @@ def test_one_look_takes_no_more_than_may_be_taken(store: CountingStore, sync: Cl
 
     async def program() -> list[Message]:
         async with AsyncClient.from_store(store) as client:
-            gets = Gets(client, 3)
-            messages = await get(gets, most=10)
-            await gets.close()
+            turns = Turns(client, 3, LINGER)
+            messages = await get(turns, most=10)
+            await turns.close()
             return messages
 
     assert len(asyncio.run(program())) == 3
@@ -173,10 +176,77 @@ def test_one_look_takes_no_more_than_may_be_taken(store: CountingStore, sync: Cl
 def test_the_default_group_is_made_by_itself_and_others_are_not(store: CountingStore):
     async def program() -> None:
         async with AsyncClient.from_store(store) as client:
-            gets = Gets(client, 3)
-            assert await get(gets, group="default") == []
+            turns = Turns(client, 3, LINGER)
+            assert await get(turns, group="default") == []
             with pytest.raises(NotFoundError, match="no group 'other'"):
-                await get(gets, group="other")
-            await gets.close()
+                await get(turns, group="other")
+            await turns.close()
+
+    asyncio.run(program())
+
+
+def test_acks_and_gets_share_a_turn_and_the_next_one_waits_for_those_who_were_answered(
+    store: CountingStore, sync: Client
+):
+    sync.put_many("q", map(str, range(40)))
+
+    async def client_of(turns: Turns) -> list[int]:
+        received = []
+        for _ in range(4):
+            (message,) = await get(turns)
+            received.append(message.monoton)
+            receipt = Receipt.parse(message.receipt)
+            assert await turns.ack("q", "g", [receipt, receipt]) == [True, False]
+        return received
+
+    async def program() -> list[list[int]]:
+        async with AsyncClient.from_store(store) as client:
+            turns = Turns(client, 1000, HOUR)
+            answers = await asyncio.gather(*(client_of(turns) for _ in range(10)))
+            await turns.close()
+            return answers
+
+    received = asyncio.run(program())
+
+    assert sorted(monoton for each in received for monoton in each) == list(range(40))
+    # Ten clients, in step: a turn for each of their requests.
+    assert store.cas_count == 1 + 8
+    assert {each.depth for each in sync.stats("q").groups if each.group == "g"} == {0}
+
+
+def test_acks_go_on_while_others_wait_for_messages(store: CountingStore, sync: Client):
+    sync.put_many("q", ["a"])
+    (message,) = sync.receive("q", "g")
+
+    async def program() -> None:
+        async with AsyncClient.from_store(store) as client:
+            turns = Turns(client, 1000, LINGER)
+            waiting = get(turns, wait=HOUR)
+            await asyncio.sleep(0)
+            receipt = Receipt.parse(message.receipt)
+            assert await asyncio.wait_for(turns.ack("q", "g", [receipt]), PATIENCE) == [True]
+            assert not waiting.done()
+            turns.stop()
+            assert await asyncio.wait_for(waiting, PATIENCE) == []
+            await turns.close()
+
+    asyncio.run(program())
+
+
+def test_groups_that_nobody_uses_are_forgotten(
+    store: CountingStore, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(turns_module, "_MOST_GROUPS", 1)
+
+    async def program() -> None:
+        async with AsyncClient.from_store(store) as client:
+            turns = Turns(client, 1000, LINGER)
+            for group in "ghg":
+                assert await get(turns, group=group) == []
+            waiting = get(turns, wait=HOUR)
+            assert await get(turns, group="h") == []
+            turns.stop()
+            assert await asyncio.wait_for(waiting, PATIENCE) == []
+            await turns.close()
 
     asyncio.run(program())

@@ -1,0 +1,146 @@
+"""Acks and receives for one group, again and again, by one LWT each time."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from time import monotonic
+from uuid import UUID
+
+from cassieq_spark.client.calls import Calls
+from cassieq_spark.client.finished import Finished
+from cassieq_spark.client.messages import Message
+from cassieq_spark.client.receiver import KEPT_SECONDS, Receiver
+from cassieq_spark.client.receiving import Wanted
+from cassieq_spark.client.settlement import LeaseKey
+from cassieq_spark.client.shelf import Shelf
+from cassieq_spark.delivery.acks import settled_of
+from cassieq_spark.errors import CassieqError, QueueStateError
+from cassieq_spark.model import QueueDefinition, Range, Ranges
+from cassieq_spark.receipts import Receipt
+from cassieq_spark.store.protocol import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Exchanged:
+    """What a turn came to.
+
+    Attributes:
+        messages: Leased.
+        stale: Receipts that were stale; the others are settled.
+        error: Why nothing could be handed over after all; what was leased is due again.
+    """
+
+    messages: list[Message]
+    stale: frozenset[Receipt]
+    error: CassieqError | None = None
+
+
+class Exchange:
+    """Acks what is done and leases what comes next, for one group; for those who do so all day.
+
+    It goes by the queue's definition, and by what it knows of the group, for a tenth of a second,
+    so that a pause or another setting may come that much later; and has messages that are next
+    ready before they are leased. Who leases what is decided by the LWT as ever.
+
+    Made by `Client.exchange`. For one thread at a time.
+
+    Args:
+        store: Where the queue is kept.
+        calls: The client's calls.
+        finished: The client's leases.
+        receiver: Makes a receiver, which reads the queue's definition.
+    """
+
+    def __init__(
+        self, store: Store, calls: Calls, finished: Finished, receiver: Callable[[], Receiver]
+    ) -> None:
+        self._store = store
+        self._calls = calls
+        self._finished = finished
+        self._new_receiver = receiver
+        self._receiver: Receiver | None = None
+        self._shelf: Shelf | None = None
+        self._until = 0.0
+
+    def turn(self, receipts: Sequence[Receipt], wanted: Wanted) -> Exchanged:
+        """Ack messages, and lease others. One LWT, unless there is nothing of either.
+
+        Four reads in a tenth of a second; more to fetch the messages, a few for some hundred.
+
+        Args:
+            receipts: Of this group; of whatever leases.
+            wanted: What to lease.
+
+        Raises:
+            NotFoundError: There is no such queue or group.
+            QueueStateError: The queue was purged or deleted, or the group deleted.
+            StoreError: Cassandra failed. It does no harm to repeat the acks.
+        """
+        with self._calls:
+            try:
+                return self._turn(receipts, wanted)
+            except BaseException:
+                self._receiver = None
+                raise
+
+    def _turn(self, receipts: Sequence[Receipt], wanted: Wanted) -> Exchanged:
+        kept = self._kept(receipts)
+        receiver = self._receiver = kept or self._new_receiver()
+        if kept is None:
+            self._until = monotonic() + KEPT_SECONDS
+        shelf = self._shelf_of(receiver.queue)
+        queue_id = receiver.queue.queue_id
+        acks = _by_lease(receipt for receipt in receipts if receipt.queue_id == queue_id)
+        try:
+            batch = receiver.lease(wanted, acks, shelf)
+        except QueueStateError:
+            if kept is None:
+                raise
+            # It may have been made anew since, or be gone altogether.
+            self._receiver = None
+            return self._turn(receipts, wanted)
+        gone = {lease: settled_of(batch.settled, lease) for lease in acks}
+        # Of a queue that was made anew since, nobody holds anything any more.
+        stale = frozenset(
+            each
+            for each in receipts
+            if each.queue_id != queue_id or each.monoton not in gone[each.lease]
+        )
+        self._finished.settle(
+            {
+                LeaseKey(queue_id, receiver.group, lease): monotons
+                for lease, monotons in acks.items()
+            }
+        )
+        try:
+            messages = receiver.fetch(batch, wanted, shelf)
+            if receiver.was_misled and wanted.limit and not batch.leased:
+                self._receiver = None
+                again = self._turn([], wanted)
+                return Exchanged(again.messages, stale, again.error)
+        except CassieqError as error:
+            self._receiver = None
+            return Exchanged([], stale, error)
+        return Exchanged(messages, stale)
+
+    def _kept(self, receipts: Sequence[Receipt]) -> Receiver | None:
+        """The receiver of the last turn, if it was a moment ago."""
+        kept = self._receiver
+        if kept is None or self._until <= monotonic():
+            return None
+        is_same = all(receipt.queue_id == kept.queue.queue_id for receipt in receipts)
+        return kept if is_same else None
+
+    def _shelf_of(self, queue: QueueDefinition) -> Shelf:
+        if self._shelf is None or self._shelf.queue.queue_id != queue.queue_id:
+            self._shelf = Shelf(self._store, queue)
+        return self._shelf
+
+
+def _by_lease(receipts: Iterable[Receipt]) -> dict[UUID, Ranges]:
+    ranges: defaultdict[UUID, list[Range]] = defaultdict(list)
+    for each in receipts:
+        ranges[each.lease].append(Range(each.monoton, each.monoton + 1))
+    return {lease: Ranges.of(*parts) for lease, parts in ranges.items()}

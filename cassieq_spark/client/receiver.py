@@ -1,0 +1,268 @@
+"""Receiving: lease what is there, find it, fetch it, and hand it over as messages."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from time import monotonic
+from uuid import UUID, uuid4
+
+from cassieq_spark.client.finished import Finished
+from cassieq_spark.client.messages import Message
+from cassieq_spark.client.receiving import Wanted
+from cassieq_spark.client.settlement import LeaseKey
+from cassieq_spark.client.shelf import Shelf, read_stored
+from cassieq_spark.dead_letters.burial import bury
+from cassieq_spark.delivery.acks import Acks
+from cassieq_spark.delivery.batch import Batch
+from cassieq_spark.delivery.follow import is_quiet, later
+from cassieq_spark.delivery.groups import ensure_group
+from cassieq_spark.delivery.lease import Delivery
+from cassieq_spark.delivery.state import GroupState
+from cassieq_spark.delivery.wish import Wish
+from cassieq_spark.errors import CassieqError, InvariantError, NotFoundError
+from cassieq_spark.ledger.read import read_group, read_head
+from cassieq_spark.ledger.state import LedgerHead, check_open
+from cassieq_spark.model import QueueId, Range, Ranges, validate_name
+from cassieq_spark.queues import read_queue
+from cassieq_spark.receipts import Receipt, receipt_prefix
+from cassieq_spark.store.protocol import Store
+
+logger = logging.getLogger(__name__)
+
+#: What was leased could not be handed over, nor given back; it is due when its lease runs out.
+GIVE_BACK_FAILED = "receive.give_back_failed"
+
+#: For how many seconds a receiver goes by the ledger's head that it has read.
+KEPT_SECONDS = 0.1
+
+#: Of each group that a client has received for, whether fresh messages go first next time.
+Turns = dict[tuple[QueueId, str], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What a receiver knows from its last look.
+
+    Attributes:
+        head: Of the ledger: ``next`` may be higher by now.
+        state: Of the group, as we have left it.
+        at: When that state's ``now`` was not over yet, by our own clock.
+        until: When to read anew.
+    """
+
+    head: LedgerHead
+    state: GroupState
+    at: float
+    until: float
+
+
+class Receiver:
+    """Receives for one group, by one definition of its queue. A read. For one thread at a time.
+
+    Args:
+        store: Where the queue is kept.
+        turns: What the client remembers; a new group is made, and begins at the earliest message.
+        finished: The client's leases, this one's to be among them.
+        queue: Name of the queue.
+        group: Name of the group.
+        make_group: Whether a new group is made.
+
+    Raises:
+        OptionError: The group's name is not valid.
+        QueueStateError: There is no such queue.
+    """
+
+    def __init__(  # noqa: PLR0913 (each is a choice of its own, by name)
+        self,
+        store: Store,
+        turns: Turns,
+        finished: Finished,
+        queue: str,
+        group: str,
+        *,
+        make_group: bool = True,
+    ) -> None:
+        validate_name("group", group)
+        self._store = store
+        self._turns = turns
+        self._finished = finished
+        self.queue = read_queue(store, queue)
+        self._delivery = Delivery(store, self.queue.queue_id, group)
+        self._make_group = make_group
+        self._known: _Known | None = None
+        self._next = 0
+        #: Whether the last lease went by a state that was not so any more.
+        self.was_misled = False
+
+    @property
+    def group(self) -> str:
+        """Name of the group."""
+        return self._delivery.group
+
+    def look(self, wanted: Wanted) -> list[Message]:
+        """Lease and fetch what is there. Three reads; if there is something, an LWT and some more.
+
+        For a group not met before, two reads more. What was handed out too often is
+        dead-lettered. A queue that is paused has nothing.
+
+        Raises:
+            NotFoundError: There is no such group, and it is not to be made.
+            QueueStateError: The queue was purged or deleted, or the group deleted.
+            StoreError: Cassandra failed; what was leased is due again, at once if possible.
+        """
+        self._known = None
+        return self.fetch(self.lease(wanted, {}), wanted)
+
+    def lease(self, wanted: Wanted, acks: Acks, shelf: Shelf | None = None) -> Batch:
+        """Ack what is done and lease what is there, by one LWT; three reads, or none.
+
+        None while the last look was a moment ago, has left enough messages that were never handed
+        out, and nothing else is due: the LWT tells if that is not so any more.
+
+        Args:
+            wanted: What to lease.
+            acks: What is done.
+            shelf: Where to see without a read how many messages have ``wanted.max_bytes``.
+
+        Raises:
+            NotFoundError: There is no such group, and it is not to be made.
+            QueueStateError: The queue was purged or deleted, or the group deleted.
+        """
+        queue, key = self.queue, (self.queue.queue_id, self.group)
+        limit, max_bytes = wanted.limit, wanted.max_bytes
+        # Only once: a group that is deleted is not to come back by itself, and with everything.
+        if limit and key not in self._turns:
+            self._ensure_group()
+        began = monotonic()
+        known = self._still_known(limit, began)
+        if known and shelf and max_bytes is not None:
+            pointer = known.state.head.pointer
+            try:
+                limit = min(limit, shelf.fitting(Range(pointer, pointer + limit), max_bytes))
+            except InvariantError:
+                # Others have it, settled it, and it is trimmed; or the ledger has a hole.
+                known = None
+            else:
+                max_bytes = None
+        head = known.head if known else read_head(self._store, queue.queue_id)
+        check_open(queue.queue_id, head)
+        self._next = head.next
+        finished = self._finished.take(*key) if limit else None
+        batch = self._delivery.ack_and_lease(
+            Wish(
+                held=None,
+                lease=uuid4(),
+                length=self._length(wanted),
+                limit=limit,
+                stop=head.offered_stop,
+                max_deliveries=queue.max_deliveries,
+                prefer_fresh=self._turns.get(key, False),
+                delayed_stop=head.delayed_stop,
+                strict=queue.strict_fifo,
+                finished=finished,
+                acks=acks,
+                max_bytes=max_bytes,
+            ),
+            known.state if known else None,
+        )
+        if finished is not None and not batch.leased:
+            self._finished.give_back(*key, finished)
+        if limit:
+            self._turns[key] = any(each.deliveries > 1 for each in batch.leased)
+        is_known = known is not None and batch.state is known.state
+        self.was_misled = known is not None and not is_known
+        if batch.after is not None and not queue.strict_fifo:
+            until = known.until if known else began + KEPT_SECONDS
+            self._known = _Known(head, batch.after, began if is_known else monotonic(), until)
+        return batch
+
+    def fetch(self, batch: Batch, wanted: Wanted, shelf: Shelf | None = None) -> list[Message]:
+        """Fetch what was leased, and dead-letter what was leased too often.
+
+        Raises:
+            StoreError: Cassandra failed; what was leased is due again, at once if possible.
+        """
+        try:
+            messages = self._messages(batch, self._length(wanted), shelf)
+            bury(self._store, self.queue, self._delivery, batch.dead)
+        except BaseException:
+            if batch.leased:
+                _give_back(self._delivery, batch.lease)
+            raise
+        if batch.leased:
+            lease = LeaseKey(self.queue.queue_id, self.group, batch.lease)
+            monotons = Ranges.of(*(part for each in batch.leased for part in each.monotons))
+            self._finished.lease(lease, monotons, self._length(wanted).total_seconds())
+        return messages
+
+    def give_back(self, messages: Sequence[Message]) -> None:
+        """Make messages that nobody got due again at once. One LWT and two reads; never raises."""
+        for message in messages[:1]:
+            _give_back(self._delivery, Receipt.parse(message.receipt).lease)
+
+    def _still_known(self, limit: int, now: float) -> _Known | None:
+        """What is known, if it is enough to lease so many."""
+        known, self._known = self._known, None
+        if known is None or known.until <= now:
+            return None
+        state = later(known.state, now - known.at)
+        if limit and state.head.pointer + limit > known.head.offered_stop:
+            return None
+        return replace(known, state=state) if is_quiet(state) else None
+
+    def _length(self, wanted: Wanted) -> timedelta:
+        return self.queue.lease if wanted.lease is None else wanted.lease
+
+    def _ensure_group(self) -> None:
+        queue_id, group = self.queue.queue_id, self.group
+        if not self._make_group and read_group(self._store, queue_id, group) is None:
+            raise NotFoundError(
+                f"queue {queue_id} has no group {group!r}, and it is not to be made here: create "
+                "it before"
+            )
+        ensure_group(self._store, queue_id, group, starting="earliest")
+
+    def _messages(self, batch: Batch, length: timedelta, shelf: Shelf | None) -> list[Message]:
+        group = self.group
+        prefix = receipt_prefix(self.queue.queue_id, group, batch.lease)
+        # Told before the LWT, so never later than what the lease counts from.
+        until = batch.state.now + length
+        return [
+            Message(
+                queue=stored.queue,
+                monoton=stored.monoton,
+                key=stored.key,
+                value=stored.value,
+                headers=stored.headers,
+                published_at=stored.published_at,
+                group=group,
+                delivery_count=each.deliveries,
+                receipt=f"{prefix}{stored.monoton}",
+                lease_until=until,
+            )
+            for each in batch.leased
+            for stored in (
+                shelf.take(each, self._next)
+                if shelf
+                else read_stored(self._store, self.queue, each.monotons)
+            )
+        ]
+
+
+def _give_back(delivery: Delivery, lease: UUID) -> None:
+    try:
+        delivery.release(lease)
+    except CassieqError as error:
+        logger.warning(
+            "%s: messages were leased that nobody got; they are due when their lease runs out: %s",
+            delivery,
+            error,
+            extra={
+                "action": GIVE_BACK_FAILED,
+                "queue": delivery.queue_id,
+                "group": delivery.group,
+            },
+        )

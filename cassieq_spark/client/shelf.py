@@ -1,0 +1,122 @@
+"""Messages that are read ahead of their lease: many of them by one read of a chunk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from cassieq_spark.client.messages import StoredMessage, rows_of, stored_of
+from cassieq_spark.delivery.plan import Leased
+from cassieq_spark.errors import InvariantError, LeaseLostError
+from cassieq_spark.fetch.find import find_pieces
+from cassieq_spark.fetch.messages import fetch
+from cassieq_spark.fetch.pieces import Piece, pieces_of
+from cassieq_spark.ledger.read import locate
+from cassieq_spark.model import LedgerBlock, QueueDefinition, Range, Ranges
+from cassieq_spark.store.protocol import Store
+
+#: Messages and bytes that are read ahead, about.
+_AHEAD_COUNT, _AHEAD_BYTES = 256, 256 << 10
+
+
+def read_stored(store: Store, queue: QueueDefinition, monotons: Ranges) -> Iterator[StoredMessage]:
+    """Read messages, in order. Two reads, and one for each bucket; more if they are far apart.
+
+    Raises:
+        LeaseLostError: Messages are not there any more.
+        InvariantError: The ledger has a hole there (I1).
+    """
+    pieces = find_pieces(store, queue.queue_id, monotons, deliveries=None)
+    return _read_pieces(store, queue, pieces)
+
+
+class Shelf:
+    """Messages of one version of a queue, as they were put: chunks and blocks never change (I2).
+
+    What is read ahead of the pointer of a group can't be deleted (I7). For one thread at a time.
+
+    Args:
+        store: Where the queue is kept.
+        queue: Which queue.
+    """
+
+    def __init__(self, store: Store, queue: QueueDefinition) -> None:
+        self._store = store
+        self.queue = queue
+        self._blocks: list[LedgerBlock] = []
+        self._messages: dict[int, StoredMessage] = {}
+
+    def fitting(self, fresh: Range, max_bytes: int) -> int:
+        """How many of the first messages have so many bytes, about, as stored; one at least.
+
+        No read for blocks that were looked up, else two.
+        """
+        count, left = 0, float(max_bytes)
+        for block in self._covering(fresh):
+            part = block.monotons & fresh
+            each = max(1, block.size) / len(block.monotons)
+            taken = min(len(part), int(left / each))
+            count, left = count + taken, left - taken * each
+            if taken < len(part):
+                break
+        return max(1, count)
+
+    def take(self, leased: Leased, stop: int) -> list[StoredMessage]:
+        """The messages of a lease, in order. No read if they are here, else some.
+
+        Args:
+            leased: Which messages.
+            stop: The ledger's ``next``, or lower: what is read ahead is below.
+
+        Raises:
+            LeaseLostError: Messages are not there any more.
+            InvariantError: The ledger has a hole there (I1).
+        """
+        wanted = [each for part in leased.monotons for each in range(part.start, part.stop)]
+        missing = [each for each in wanted if each not in self._messages]
+        if missing:
+            self._messages = {
+                each: self._messages[each] for each in wanted if each in self._messages
+            }
+            self._read_more(leased, missing[0], stop)
+        return [self._messages.pop(each) for each in wanted]
+
+    def _read_more(self, leased: Leased, first: int, stop: int) -> None:
+        """Read from the first message on that is missing, and further ahead."""
+        if leased.deliveries == 1:
+            try:
+                least = Range(first, leased.monotons.hull.stop)
+                most = Range(first, max(least.stop, min(stop, first + _AHEAD_COUNT)))
+                count = max(len(least), self.fitting(most, _AHEAD_BYTES))
+                ahead = Range(first, first + count)
+                blocks = self._covering(ahead)
+                pieces = pieces_of(blocks, Ranges.of(ahead), deliveries=None)
+                self._put(_read_pieces(self._store, self.queue, pieces))
+            except (InvariantError, LeaseLostError):
+                # Something beyond the lease: the queue comes to its end, or is damaged there.
+                self._blocks = []
+            else:
+                return
+        self._put(read_stored(self._store, self.queue, leased.monotons))
+
+    def _put(self, messages: Iterable[StoredMessage]) -> None:
+        self._messages |= {each.monoton: each for each in messages}
+
+    def _covering(self, monotons: Range) -> list[LedgerBlock]:
+        """The blocks that hold these messages."""
+        if not self._covers(monotons):
+            self._blocks = locate(self._store, self.queue.queue_id, monotons)
+        return [block for block in self._blocks if block.monotons & monotons]
+
+    def _covers(self, monotons: Range) -> bool:
+        blocks = self._blocks
+        return bool(blocks) and (
+            blocks[0].monotons.start <= monotons.start
+            and monotons.stop <= blocks[-1].monotons.stop
+        )
+
+
+def _read_pieces(
+    store: Store, queue: QueueDefinition, pieces: Iterable[Piece]
+) -> Iterator[StoredMessage]:
+    for row in rows_of(fetch(store, queue, pieces, include_headers=True)):
+        yield StoredMessage(**stored_of(row))

@@ -1,0 +1,80 @@
+"""Acks by receipts that ride along with a lease: what they take out of which slots. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from uuid import UUID
+
+from cassieq_spark.delivery.changes import Changes
+from cassieq_spark.delivery.state import GroupState, Slot
+from cassieq_spark.model import Ranges
+from cassieq_spark.store.protocol import When
+
+#: Messages to be acked, by the token of their lease.
+Acks = Mapping[UUID, Ranges]
+#: Messages that leave the slots that they are in, by slot as it was read.
+Settled = Mapping[Slot, Ranges]
+
+
+def kept_token(lease: UUID) -> UUID:
+    """The token under which messages of a lease are held that were extended one by one."""
+    return UUID(int=lease.int ^ 2)
+
+
+def take_acks(changes: Changes, acks: Acks) -> dict[Slot, Ranges]:
+    """Take what is acked out of the slots that hold it under its token; the rest is stale.
+
+    A slot that becomes empty stays under its token, so that its reader knows that it is not lost.
+    """
+    settled: dict[Slot, Ranges] = {}
+    for lease, monotons in acks.items():
+        for slot in _held(changes.state.slots, lease):
+            if gone := slot.monotons & monotons:
+                # I6: whatever else is settled under this token meanwhile changes the ranges.
+                still = When("ranges", "=", str(slot.monotons))
+                changes.change_slot(slot, {"ranges": str(slot.monotons - gone)}, still)
+                settled[slot] = gone
+    return settled
+
+
+def holds(state: GroupState, acks: Acks) -> bool:
+    """Whether all of it is held under its token."""
+    return all(
+        not monotons - union(slot.monotons for slot in _held(state.slots, lease))
+        for lease, monotons in acks.items()
+    )
+
+
+def without(state: GroupState, settled: Settled) -> GroupState:
+    """The state once these messages are settled."""
+    slots = tuple(
+        replace(slot, monotons=slot.monotons - settled[slot]) if slot in settled else slot
+        for slot in state.slots
+    )
+    return replace(state, slots=slots)
+
+
+def settled_of(settled: Settled, lease: UUID) -> Ranges:
+    """What of it was held under this lease."""
+    return union(settled[slot] for slot in _held(settled, lease))
+
+
+def are_gone(settled: Settled, slots: Sequence[Slot]) -> bool:
+    """Whether they were settled: only the holder of a token takes messages out of its slots."""
+    now = {slot.number: slot for slot in slots}
+    return all(
+        slot.number in now
+        and now[slot.number].lease == slot.lease
+        and not now[slot.number].monotons & gone
+        for slot, gone in settled.items()
+    )
+
+
+def union(every: Iterable[Ranges]) -> Ranges:
+    """All of them together."""
+    return Ranges.of(*(part for each in every for part in each))
+
+
+def _held(slots: Iterable[Slot], lease: UUID) -> list[Slot]:
+    return [slot for slot in slots if slot.lease in {lease, kept_token(lease)}]

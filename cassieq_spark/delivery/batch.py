@@ -1,0 +1,69 @@
+"""What a compare-and-set came to, and whether one went in whose answer was lost. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from cassieq_spark.delivery.acks import Settled
+from cassieq_spark.delivery.follow import follow
+from cassieq_spark.delivery.plan import Leased, Plan, spare_token
+from cassieq_spark.delivery.state import GroupState, Slot, Waiting
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What one compare-and-set acked and leased.
+
+    Attributes:
+        lease: Token that holds ``leased``.
+        leased: Empty if there is nothing to deliver.
+        acked: Messages of the batch before that were still held, and are settled now.
+        acked_slots: The slots that the batch before still had; another one is lost.
+        pointer: First monoton not offered to the group yet, afterwards.
+        skipped: Messages that were too old, and count as settled.
+        dead: What is to be dead-lettered and buried.
+        state: The group as it was before.
+        settled: What was acked by receipts, by slot as it was before.
+        after: The group as it is now, unless others have changed it; None: not known.
+    """
+
+    lease: UUID
+    leased: tuple[Leased, ...]
+    acked: int
+    acked_slots: frozenset[int]
+    pointer: int
+    skipped: int
+    dead: tuple[Waiting, ...]
+    state: GroupState
+    settled: Settled = field(default_factory=dict)
+    after: GroupState | None = None
+
+    @classmethod
+    def of(cls, token: UUID, state: GroupState, plan: Plan) -> Batch:
+        """What carrying out a plan for this state came to."""
+        return cls(
+            lease=token,
+            leased=plan.leased,
+            acked=sum(slot.monotons.count for slot in plan.acked),
+            acked_slots=frozenset(slot.number for slot in plan.acked),
+            pointer=plan.pointer,
+            skipped=plan.skipped,
+            dead=plan.dead,
+            state=state,
+            settled=plan.settled,
+            after=follow(state, plan.ops),
+        )
+
+
+def is_taken_again(plan: Plan, held: UUID | None, token: UUID, slots: Sequence[Slot]) -> bool:
+    """Whether a plan of `plan_replay` went in."""
+    deliveries = {slot.number: slot.deliveries for slot in slots if slot.lease == held}
+    taken = all(deliveries.get(each.slot) == each.deliveries for each in plan.leased)
+    return taken and (bool(plan.leased) or has_token(token, slots))
+
+
+def has_token(token: UUID, slots: Sequence[Slot]) -> bool:
+    """Whether a slot is under the token of an attempt, or the one of those that it empties."""
+    return any(slot.lease in (token, spare_token(token)) for slot in slots)

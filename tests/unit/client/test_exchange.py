@@ -1,0 +1,268 @@
+"""Acking and receiving by one LWT, again and again; `test_client_machine` has the rest."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from datetime import timedelta
+from uuid import UUID
+
+import pytest
+
+from cassieq_spark import Client, Message
+from cassieq_spark.client import Exchanged, Wanted
+from cassieq_spark.client import exchange as exchange_module
+from cassieq_spark.client import receiver as receiver_module
+from cassieq_spark.client.exchange import Exchange
+from cassieq_spark.errors import NotAppliedError, NotFoundError, QueueStateError
+from cassieq_spark.queues import delete_queue, pause_queue, purge_queue
+from cassieq_spark.receipts import Receipt
+from cassieq_spark.testing.faults import FaultyStore
+from cassieq_spark.testing.stores import CountingStore
+from tests.support.faults import FakeClock
+
+HOUR = timedelta(hours=1)
+LEASE = timedelta(seconds=60)
+MOMENT = timedelta(milliseconds=1)
+NOTHING = Wanted(limit=0)
+
+
+class Age:
+    """Our own clock: it stands still, so that what is known stays known until it is moved."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+@pytest.fixture
+def age(monkeypatch: pytest.MonkeyPatch) -> Age:
+    age = Age()
+    monkeypatch.setattr(exchange_module, "monotonic", age)
+    monkeypatch.setattr(receiver_module, "monotonic", age)
+    return age
+
+
+@pytest.fixture
+def exchange(client: Client, age: Age, store: CountingStore) -> Iterator[Exchange]:
+    """Of a group that has two of twenty messages; nothing is known any more."""
+    client.put_many("q", map(str, range(20)))
+    exchange = client.exchange("q", "g")
+    turn(exchange, [], limit=2)
+    age.seconds += 1
+    store.reset()
+    return exchange
+
+
+def turn(exchange: Exchange, acks: list[Message], limit: int = 0) -> Exchanged:
+    receipts = [Receipt.parse(each.receipt) for each in acks]
+    return exchange.turn(receipts, Wanted(limit=limit))
+
+
+def monotons(messages: list[Message]) -> list[int]:
+    return [each.monoton for each in messages]
+
+
+def depth(client: Client) -> int:
+    return client.stats("q").groups[0].depth
+
+
+def test_acks_and_a_lease_are_one_lwt_and_reads_once_in_a_while(
+    exchange: Exchange, store: CountingStore, client: Client
+):
+    first = turn(exchange, [], limit=2)
+    # The definition, the ledger's head, the group twice; what comes next was read before.
+    assert (store.cas_count, store.read_count) == (1, 4)
+
+    second = turn(exchange, first.messages, limit=3)
+    third = turn(exchange, second.messages)
+
+    assert (store.cas_count, store.read_count) == (3, 4)
+    assert monotons(first.messages + second.messages) == [2, 3, 4, 5, 6]
+    assert [each.value for each in second.messages] == [b"4", b"5", b"6"]
+    assert second.stale == third.stale == frozenset()
+    assert depth(client) == 15
+
+
+def test_neither_acks_nor_messages_are_no_lwt(exchange: Exchange, store: CountingStore):
+    turn(exchange, [])
+
+    assert store.cas_count == 0
+
+
+def test_messages_are_read_ahead_and_once(client: Client, store: CountingStore, age: Age):
+    for _ in range(3):
+        client.put_many("q", map(str, range(100)))
+    exchange = client.exchange("q", "g")
+    received = turn(exchange, [], limit=1).messages
+    store.reset()
+
+    while messages := turn(exchange, received[-1:], limit=1).messages:
+        received += messages
+
+    assert monotons(received) == [*range(300)]
+    assert [each.value for each in received] == [b"%d" % (number % 100) for number in range(300)]
+    # A look for more blocks, and the two that found nothing more.
+    assert (store.cas_count, store.serial_read_count) == (300, 0)
+    assert store.read_count <= 8
+
+
+def test_large_messages_are_leased_as_far_as_they_fit_and_not_read_ahead(client: Client, age: Age):
+    client.put_many("q", [os.urandom(100_000) for _ in range(30)])
+    exchange = client.exchange("q", "g")
+    turn(exchange, [], limit=1)
+
+    told = exchange.turn([], Wanted(limit=20, max_bytes=450_000))
+
+    assert monotons(told.messages) == [1, 2, 3, 4]
+    assert exchange._shelf is not None
+    assert len(exchange._shelf._messages) <= 2
+
+
+def test_a_receipt_of_a_lease_of_others_is_good(
+    exchange: Exchange, client: Client, store: CountingStore
+):
+    turn(exchange, [], limit=1)
+    other = Client.from_store(store).receive("q", "g")
+
+    told = turn(exchange, other)
+
+    assert told.stale == frozenset()
+    assert depth(client) == 19
+
+
+def test_a_receipt_that_is_stale_is_told_of_and_the_others_are_acked(
+    exchange: Exchange, client: Client
+):
+    first, second = turn(exchange, [], limit=2).messages
+    client.ack(first)
+
+    told = turn(exchange, [first, second], limit=1)
+
+    assert told.stale == {Receipt.parse(first.receipt)}
+    assert monotons(told.messages) == [4]
+    assert depth(client) == 18
+
+
+def test_receipts_of_a_queue_that_was_made_anew_are_stale(
+    exchange: Exchange, client: Client, store: CountingStore, age: Age
+):
+    (old,) = turn(exchange, [], limit=1).messages
+    delete_queue(store, "q", force=True)
+    client.create_queue("q")
+    client.put("q", "new")
+    age.seconds += 1
+
+    told = turn(exchange, [old], limit=1)
+
+    assert told.stale == {Receipt.parse(old.receipt)}
+    assert [each.value for each in told.messages] == [b"new"]
+
+
+def test_a_queue_that_is_made_anew_is_noticed_at_once(
+    exchange: Exchange, client: Client, store: CountingStore
+):
+    (old,) = turn(exchange, [], limit=1).messages
+    delete_queue(store, "q", force=True)
+    with pytest.raises(NotFoundError):
+        turn(exchange, [old], limit=30)
+    client.create_queue("q")
+    client.put("q", "new")
+
+    told = turn(exchange, [], limit=1)
+
+    assert [each.value for each in told.messages] == [b"new"]
+    assert turn(exchange, told.messages).stale == frozenset()
+
+
+def test_a_queue_that_was_purged_since_the_last_turn_has_what_was_put_then(
+    exchange: Exchange, client: Client, store: CountingStore
+):
+    turn(exchange, [], limit=1)
+    purge_queue(store, "q", force=True)
+    client.put("q", "new")
+
+    assert [each.value for each in turn(exchange, [], limit=1).messages] == [b"new"]
+
+
+def test_a_pause_is_noticed_in_a_tenth_of_a_second_and_acks_go_on(
+    exchange: Exchange, client: Client, store: CountingStore, age: Age
+):
+    messages = turn(exchange, [], limit=1).messages
+    pause_queue(store, "q")
+    age.seconds += receiver_module.KEPT_SECONDS
+
+    told = turn(exchange, messages, limit=1)
+
+    assert (told.messages, told.stale) == ([], frozenset())
+    assert depth(client) == 19
+
+
+def test_what_comes_again_is_not_passed_over(exchange: Exchange, clock: FakeClock, age: Age):
+    turn(exchange, [], limit=1)
+    clock.advance(LEASE + MOMENT)
+    age.seconds += 0.09
+
+    fresh = turn(exchange, [], limit=1).messages
+    age.seconds += 0.02
+    again = turn(exchange, [], limit=5).messages
+
+    assert [each.delivery_count for each in (*fresh, *again)] == [1, 2]
+
+
+def test_a_lease_is_told_to_end_no_later_than_it_does(
+    exchange: Exchange, clock: FakeClock, age: Age
+):
+    for _ in range(3):
+        clock.advance(timedelta(milliseconds=20))
+        age.seconds += 0.0199
+        (message,) = turn(exchange, [], limit=1).messages
+
+        assert clock.now + LEASE - timedelta(milliseconds=2) <= message.lease_until
+        assert message.lease_until <= clock.now + LEASE
+
+
+def test_what_could_not_be_fetched_is_due_again_and_the_acks_are_done(
+    client: Client, age: Age, trouble: FaultyStore, clock: FakeClock
+):
+    client.put_many("q", ["a", "b"])
+    exchange = client.exchange("q", "g")
+    messages = turn(exchange, [], limit=1).messages
+    client.put("q", "c")
+    age.seconds += 1
+    turn(exchange, [], limit=1)
+
+    def fail() -> None:
+        raise NotAppliedError("no replicas")
+
+    # The definition, the head, the group twice, the LWT; then the fetch fails.
+    age.seconds += 1
+    trouble.interrupt(fail, after=5)
+    told = turn(exchange, messages, limit=1)
+
+    assert (told.messages, told.stale) == ([], frozenset())
+    assert isinstance(told.error, NotAppliedError)
+    clock.advance(MOMENT)
+    (again,) = turn(exchange, [], limit=1).messages
+    assert (again.value, again.delivery_count) == (b"c", 2)
+
+
+def test_acks_make_no_group_and_of_none_they_fail(client: Client, age: Age):
+    receipt = Receipt(client.queue("q").queue_id, "no", UUID(int=8), 0)
+
+    with pytest.raises(QueueStateError, match="group 'no'"):
+        client.exchange("q", "no").turn([receipt], NOTHING)
+    with pytest.raises(NotFoundError, match="no group 'no'"):
+        client.exchange("q", "no", make_group=False).turn([], Wanted(limit=1))
+    assert client.stats("q").groups == ()
+
+
+def test_a_hundred_turns_need_no_more_slots_than_leases(exchange: Exchange, client: Client):
+    messages: list[Message] = []
+    for number in range(18):
+        messages = turn(exchange, messages, limit=number % 2).messages
+
+    state = receiver_module.Delivery(client._store, client.queue("q").queue_id, "g").read()
+    assert len(state.slots) <= 5

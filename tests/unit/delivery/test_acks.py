@@ -1,0 +1,206 @@
+"""Acks of whatever leases that ride along with a lease, and going on from what it has left."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from uuid import UUID, uuid4
+
+import pytest
+
+from cassieq_spark.delivery.acks import settled_of
+from cassieq_spark.delivery.batch import Batch
+from cassieq_spark.delivery.follow import follow, is_quiet, later
+from cassieq_spark.delivery.plan import plan_batch
+from cassieq_spark.delivery.settle import Settlement, settle
+from cassieq_spark.delivery.state import GroupState, Slot, Waiting
+from cassieq_spark.model import Ranges
+from cassieq_spark.store.protocol import Op
+from cassieq_spark.testing.faults import Fault, FaultyStore
+from cassieq_spark.testing.stores import CountingStore
+from tests.support.builders import (
+    LEASE,
+    make_clocked_store,
+    make_group,
+    make_queue,
+    make_wish,
+    monotons_of,
+)
+from tests.unit.delivery.test_plan import NOW_MS, OURS, PAST, THEIRS, make_slot, make_state
+
+MOMENT = timedelta(milliseconds=1)
+
+
+def ranges(text: str) -> Ranges:
+    return Ranges.parse(text)
+
+
+class Scene:
+    """Twelve messages, three of them leased by each of two readers."""
+
+    def __init__(self) -> None:
+        memory, self.clock = make_clocked_store()
+        self.trouble = FaultyStore(memory)
+        self.store = CountingStore(self.trouble)
+        self.delivery = make_group(self.store, make_queue(self.store, [12]).queue_id)
+        self.one, self.two = (self.lease(limit=3) for _ in range(2))
+        self.store.reset()
+
+    def lease(self, **wish: object) -> UUID:
+        return self.exchange(**wish).lease
+
+    def exchange(self, known: GroupState | None = None, **wish: object) -> Batch:
+        return self.delivery.ack_and_lease(make_wish(stop=12, **wish), known)
+
+    @property
+    def floor(self) -> int:
+        return self.delivery.read(every_waiting=True).floor
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+def test_acks_of_several_leases_and_a_lease_are_one_lwt(scene: Scene):
+    acks = {scene.one: ranges("0-3"), scene.two: ranges("3-4,5-6")}
+
+    batch = scene.exchange(limit=2, acks=acks)
+
+    assert (scene.store.cas_count, scene.store.read_count) == (1, 2)
+    assert monotons_of(batch.leased) == [ranges("6-8")]
+    assert [settled_of(batch.settled, lease) for lease in acks] == list(acks.values())
+    assert scene.floor == 4
+
+
+def test_what_a_lease_does_not_hold_is_not_acked(scene: Scene):
+    batch = scene.exchange(limit=0, acks={scene.one: ranges("2-4"), uuid4(): ranges("5-6")})
+
+    assert settled_of(batch.settled, scene.one) == ranges("2-3")
+    assert sum(each.count for each in batch.settled.values()) == 1
+
+
+def test_acks_without_a_lease_are_one_lwt_and_stale_ones_are_none(scene: Scene):
+    acks = {scene.one: ranges("0-3")}
+    scene.exchange(limit=0, acks=acks)
+    assert scene.store.cas_count == 1
+
+    batch = scene.exchange(limit=0, acks=acks)
+
+    assert (scene.store.cas_count, dict(batch.settled)) == (1, {})
+
+
+def test_messages_that_were_extended_one_by_one_are_acked_under_their_lease(scene: Scene):
+    settle(scene.delivery, scene.one, Settlement(extended={2 * LEASE: ranges("1-2")}))
+
+    batch = scene.exchange(limit=0, acks={scene.one: ranges("0-3")})
+
+    assert settled_of(batch.settled, scene.one) == ranges("0-3")
+
+
+def test_what_is_left_of_a_lease_that_ran_out_comes_with_the_next_batch(scene: Scene):
+    scene.clock.advance(LEASE + MOMENT)
+
+    now = scene.exchange(acks={scene.one: ranges("0-1"), scene.two: ranges("3-4")}, limit=1)
+    then = scene.exchange(limit=9)
+
+    assert monotons_of(now.leased) == [ranges("6-7")]
+    assert monotons_of(then.leased) == [ranges("1-3")]
+
+
+def test_in_strict_order_acks_make_way_for_what_comes_next(scene: Scene):
+    some = scene.exchange(strict=True, acks={scene.one: ranges("0-3")})
+    rest = scene.exchange(strict=True, acks={scene.two: ranges("3-6")})
+
+    assert some.leased == ()
+    assert monotons_of(rest.leased) == [ranges("6-12")]
+
+
+@pytest.mark.parametrize("limit", [0, 2])
+@pytest.mark.parametrize("fault", Fault)
+def test_a_lost_answer_acks_and_leases_once(scene: Scene, fault: Fault, limit: int):
+    scene.trouble.fault = fault
+
+    batch = scene.exchange(limit=limit, acks={scene.one: ranges("0-3")})
+    scene.trouble.arrive()
+
+    assert settled_of(batch.settled, scene.one) == ranges("0-3")
+    state = scene.delivery.read()
+    held = {slot.monotons for slot in state.held_by(batch.lease)}
+    assert held == ({ranges("6-8")} if limit else set())
+    assert (state.floor, state.head.pointer) == (3, 6 + limit)
+
+
+def test_of_two_acks_at_once_both_count(scene: Scene):
+    scene.trouble.interrupt(
+        lambda: settle(scene.delivery, scene.one, Settlement(acked=ranges("0-1"))), after=2
+    )
+
+    batch = scene.exchange(limit=1, acks={scene.one: ranges("1-3")})
+
+    assert settled_of(batch.settled, scene.one) == ranges("1-3")
+    assert scene.floor == 3
+
+
+def test_what_a_batch_has_left_is_gone_on_from_without_a_read(scene: Scene):
+    first = scene.exchange(limit=1, acks={scene.one: ranges("0-3")})
+    scene.store.reset()
+
+    second = scene.exchange(first.after, limit=1, acks={scene.two: ranges("3-6")})
+    third = scene.exchange(second.after, limit=1, acks={first.lease: ranges("6-7")})
+
+    assert (scene.store.cas_count, scene.store.read_count) == (2, 0)
+    assert monotons_of(second.leased + third.leased) == [ranges("7-8"), ranges("8-9")]
+    assert scene.floor == 7
+
+
+def test_who_goes_on_from_what_is_so_no_more_is_refused_and_reads(scene: Scene):
+    first = scene.exchange(limit=1)
+    other = scene.exchange(limit=1)
+    scene.store.reset()
+
+    batch = scene.exchange(first.after, limit=1, acks={scene.one: ranges("0-3")})
+
+    assert (scene.store.cas_count, scene.store.read_count) == (2, 2)
+    assert monotons_of(other.leased + batch.leased) == [ranges("7-8"), ranges("8-9")]
+    assert settled_of(batch.settled, scene.one) == ranges("0-3")
+
+
+def test_an_ack_from_what_is_so_no_more_takes_nothing_from_who_has_it_now(scene: Scene):
+    known = scene.exchange(limit=0, acks={scene.two: ranges("3-4")}).after
+    scene.clock.advance(LEASE + MOMENT)
+    taken = scene.exchange(limit=9)
+    assert monotons_of(taken.leased) == [ranges("0-3")]
+
+    batch = scene.exchange(known, limit=0, acks={scene.one: ranges("0-3")})
+
+    assert dict(batch.settled) == {}
+    assert scene.floor == 0
+
+
+def test_the_state_after_a_batch_is_what_is_read_then(scene: Scene):
+    batch = scene.exchange(limit=2, finished=uuid4(), acks={scene.one: ranges("0-3")})
+
+    def told(slot: Slot) -> tuple[object, ...]:
+        return slot.number, slot.monotons, slot.lease, slot.due_at, slot.deliveries
+
+    read = scene.delivery.read()
+    assert batch.after is not None
+    assert (batch.after.head, batch.after.waiting) == (read.head, read.waiting)
+    assert [told(each) for each in batch.after.slots] == [told(each) for each in read.slots]
+
+
+def test_a_plan_that_changes_what_waits_is_not_followed():
+    waiting = Waiting(NOW_MS - 1, ranges("3-9"), 1)
+    state = make_state(waiting=(waiting,))
+    ops: tuple[Op, ...] = plan_batch(state, make_wish()).ops
+
+    assert follow(state, ops) is None
+
+
+def test_nothing_is_quiet_while_something_comes_again():
+    waiting = Waiting(NOW_MS + 5, ranges("3-9"), 1)
+
+    assert is_quiet(make_state(make_slot(0, "0-3", OURS), make_slot(1, "", THEIRS, PAST)))
+    assert not is_quiet(make_state(make_slot(0, "0-3", OURS, PAST)))
+    assert is_quiet(make_state(waiting=(waiting,)))
+    assert not is_quiet(later(make_state(waiting=(waiting,)), 0.0051))
