@@ -81,6 +81,7 @@ test-unit: $(STAMP) ## Tests without services, and the examples in docstrings
 test: $(STAMP) need-java ## Everything, with a real Cassandra and a local Spark
 	$(BIN)/cassieq node download
 	$(BIN)/cassieq node download --cassandra-version 4.1
+	$(BIN)/cassieq spark compile
 	$(BIN)/pytest -q --doctest-modules cassieq_spark tests $(PYTEST_ARGS)
 
 .PHONY: test-spark-42
