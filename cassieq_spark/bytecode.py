@@ -61,7 +61,7 @@ def compile_archive(archive: Path) -> bool:
             if _is_compiled(modules):
                 return False
             for module in [each for each in modules.namelist() if each.endswith(".py")]:
-                _add_bytecode(modules, module)
+                _add_bytecode(modules, module, f"{archive}/{module}")
         copy.replace(archive)
     finally:
         copy.unlink(missing_ok=True)
@@ -73,10 +73,10 @@ def _is_compiled(modules: ZipFile) -> bool:
     return first is not None and modules.read(first).startswith(MAGIC_NUMBER)
 
 
-def _add_bytecode(modules: ZipFile, module: str) -> None:
+def _add_bytecode(modules: ZipFile, module: str, shown: str) -> None:
     source = modules.read(module)
     try:
-        code = compile(source, module, "exec", dont_inherit=True)
+        code = compile(source, shown, "exec", dont_inherit=True)
     except SyntaxError:
         # A template, or for a Python to come: whoever imports it is told.
         return

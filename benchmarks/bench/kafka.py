@@ -107,10 +107,17 @@ class Topics:
         self._admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(settings)
 
     def create(self) -> str:
-        """A new topic, of as many partitions as Spark has cores."""
+        """A new topic, of as many partitions as Spark has cores; their leader is ready."""
         name = f"t-{uuid4().hex[:12]}"
-        topic = self._jvm.org.apache.kafka.clients.admin.NewTopic(name, PARTITIONS, 1)
+        kafka = self._jvm.org.apache.kafka
+        topic = kafka.clients.admin.NewTopic(name, PARTITIONS, 1)
         self._admin.createTopics([topic]).all().get()
+        # A producer that is refused by a partition that is not ready yet may hang for two minutes.
+        ends = self._jvm.java.util.HashMap()
+        for partition in range(PARTITIONS):
+            which = kafka.common.TopicPartition(name, partition)
+            ends.put(which, kafka.clients.admin.OffsetSpec.latest())
+        self._admin.listOffsets(ends).all().get()
         return name
 
     def delete(self, name: str) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import marshal
 import subprocess
 import sys
 from importlib.util import MAGIC_NUMBER
@@ -60,6 +61,15 @@ def test_bytecode_of_another_python_gives_way(archive: Path):
     assert compile_archive(archive)
 
     assert _import(archive) == "42 __init__.pyc inner.pyc"
+
+
+def test_a_stack_trace_tells_the_line_and_its_file(archive: Path):
+    compile_archive(archive)
+
+    with ZipFile(archive) as made:
+        code = marshal.loads(made.read("sparky/inner.pyc")[16:])
+
+    assert code.co_filename == f"{archive}/sparky/inner.py"
 
 
 def test_what_is_no_python_is_passed_over(archive: Path):
