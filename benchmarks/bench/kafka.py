@@ -11,6 +11,8 @@ from types import TracebackType
 from typing import Any, Self
 from uuid import uuid4
 
+from py4j.protocol import Py4JJavaError
+
 from benchmarks.bench.jars import BROKER, resolve
 from cassieq_spark.errors import SetupError
 from cassieq_spark.node.java import find_java
@@ -21,6 +23,7 @@ PARTITIONS = 2
 
 _PORTS = range(19300, 19400)
 _START_SECONDS = 60
+_READY_SECONDS = 10
 _LOOK_SECONDS = 0.1
 _ADDRESS = "127.0.0.1"
 #: What bin/kafka-server-start.sh gives a broker.
@@ -117,8 +120,16 @@ class Topics:
         for partition in range(PARTITIONS):
             which = kafka.common.TopicPartition(name, partition)
             ends.put(which, kafka.clients.admin.OffsetSpec.latest())
-        self._admin.listOffsets(ends).all().get()
-        return name
+        deadline = time.monotonic() + _READY_SECONDS
+        while True:
+            try:
+                self._admin.listOffsets(ends).all().get()
+            except Py4JJavaError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(_LOOK_SECONDS)
+            else:
+                return name
 
     def delete(self, name: str) -> None:
         """Delete it, to spare the disk."""
