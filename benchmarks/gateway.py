@@ -40,7 +40,7 @@ from cassieq_spark.store.connection import ConnectionOptions
 ACCOUNT = "bench"
 WARM_UP_SECONDS = 3.0
 #: Messages that wait for those who get: more than they can get.
-BACKLOG_PER_SECOND = 4_000
+BACKLOG_PER_SECOND = 12_000
 BACKLOG_BATCH = 100
 
 
