@@ -41,7 +41,7 @@ def draw(figures: Sequence[Figure]) -> str:
     """The picture: for writes and for reads, and each payload, all that use Spark."""
     shapes: list[str] = []
     y = _MARGIN
-    longest = max((each.median for each in _drawn(figures)), default=1.0)
+    longest = max((max(each.values) for each in _drawn(figures)), default=1.0)
     for title, case in _PANELS:
         shapes.append(_text(_MARGIN, y + 14, title, "title"))
         y += _TITLE_HEIGHT
