@@ -12,12 +12,9 @@ from cassieq_spark.client.messages import (
     AT_ONCE,
     StoredMessage,
     check_duration,
-    rows_of,
-    stored_of,
 )
+from cassieq_spark.client.shelf import read_stored
 from cassieq_spark.errors import OptionError
-from cassieq_spark.fetch.find import find_pieces
-from cassieq_spark.fetch.messages import fetch
 from cassieq_spark.ledger.read import find_position, read_head
 from cassieq_spark.model import QueueDefinition, Range, Ranges
 from cassieq_spark.options.position import StartingPosition
@@ -80,6 +77,4 @@ def peek_messages(
     head = read_head(store, queue.queue_id)
     first = max(head.finalised, find_position(store, queue.queue_id, head, start))
     which = Ranges.of(Range(first, max(first, min(head.next, first + limit))))
-    pieces = find_pieces(store, queue.queue_id, which, deliveries=None)
-    found = fetch(store, queue, pieces, include_headers=True)
-    return [StoredMessage(**stored_of(row)) for row in rows_of(found)]
+    return list(read_stored(store, queue, which))

@@ -8,9 +8,10 @@ from uuid import UUID, uuid4
 import pytest
 
 from cassieq_spark.delivery import settle as settle_module
+from cassieq_spark.delivery.acks import kept_token
 from cassieq_spark.delivery.lease import Delivery
 from cassieq_spark.delivery.plan import Leased
-from cassieq_spark.delivery.settle import Settlement, kept_token, plan_settlement, settle
+from cassieq_spark.delivery.settle import Settlement, plan_settlement, settle
 from cassieq_spark.delivery.state import HEAD, GroupState, Head, Slot, slot_key, waiting_key
 from cassieq_spark.errors import ContentionError, QueueStateError
 from cassieq_spark.model import Ranges, to_millis
