@@ -4,6 +4,8 @@
 `register` makes the format known where Spark's own discovery does not. `Client` and `AsyncClient`
 are the queue for programs without Spark. Importing this package imports neither Spark nor the
 driver nor Arrow.
+
+The one thing that the import does: Spark's Python collects garbage faster, see `garbage`.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cassieq_spark.errors import CassieqError
+from cassieq_spark.garbage import spare_spark as _spare_spark
 from cassieq_spark.options import options_from_session
 from cassieq_spark.progress import Progress, progress
 
@@ -33,6 +36,8 @@ __all__ = [
 ]
 
 __version__ = "0.1.0"
+
+_spare_spark()
 
 
 def register(spark: SparkSession) -> None:

@@ -2,7 +2,9 @@
 
 Spark starts its Python from ``python/lib/*.zip`` of its installation. Python keeps no bytecode of
 what it imports from a zip file, so every worker, and the process that each streaming query starts
-for its source, compiles Spark's modules anew: some 0.4 s of processor time.
+for its source, compiles Spark's modules anew: some 0.4 s of processor time. Most of what the files
+hold are Spark's own tests, and before 3.13 Python reads the list of it all once for each package
+that it has imported from there, in each of these processes: another 0.05 s.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import shutil
 import tempfile
 import warnings
 from importlib.util import MAGIC_NUMBER, source_hash
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from zipfile import ZIP_DEFLATED, ZipFile, is_zipfile
 
 from cassieq_spark.errors import SetupError
@@ -39,10 +41,13 @@ def archives_of(spark_home: Path) -> list[Path]:
 
 
 def compile_archive(archive: Path) -> bool:
-    """Add the bytecode of this very Python to a zip file; False if it is there already.
+    """Add the bytecode of this very Python to a zip file, and take tests off its list.
 
     What the file has stays where it is in it, so a process that is importing from it goes on; and
     another version of Python finds the sources. It is replaced whole, by one rename.
+
+    Returns:
+        Whether there was anything to do.
 
     Raises:
         SetupError: It is not a zip file.
@@ -60,6 +65,10 @@ def compile_archive(archive: Path) -> bool:
             warnings.simplefilter("ignore")
             if _is_compiled(modules):
                 return False
+            for each in list(modules.infolist()):
+                if _is_test(each.filename) or each.filename.endswith(".pyc"):
+                    modules.filelist.remove(each)
+                    modules.NameToInfo.pop(each.filename, None)
             for module in [each for each in modules.namelist() if each.endswith(".py")]:
                 _add_bytecode(modules, module, f"{archive}/{module}")
         copy.replace(archive)
@@ -68,9 +77,15 @@ def compile_archive(archive: Path) -> bool:
     return True
 
 
+def _is_test(name: str) -> bool:
+    return "tests" in PurePosixPath(name).parts
+
+
 def _is_compiled(modules: ZipFile) -> bool:
-    first = next((name for name in modules.namelist() if name.endswith(".pyc")), None)
-    return first is not None and modules.read(first).startswith(MAGIC_NUMBER)
+    names = modules.namelist()
+    first = next((name for name in names if name.endswith(".pyc")), None)
+    is_there = first is not None and modules.read(first).startswith(MAGIC_NUMBER)
+    return is_there and not any(map(_is_test, names))
 
 
 def _add_bytecode(modules: ZipFile, module: str, shown: str) -> None:

@@ -33,7 +33,8 @@ def compile_(
     """Compile Spark's own Python once, instead of in every process that it starts.
 
     Run it with the Python of the workers (PYSPARK_PYTHON), where Spark is installed, before Spark
-    is started. Spark's sources stay as they are; another version of Python goes on with those.
+    is started. Spark's sources stay as they are, and another version of Python goes on with those;
+    only Spark's own tests can't be imported from there any more.
     """
     compiled = {each: compile_archive(each) for each in archives_of(spark_home or _pyspark())}
     names = [str(each) for each, is_new in compiled.items() if is_new]

@@ -22,6 +22,8 @@ def archive(tmp_path: Path) -> Path:
         made.writestr("sparky/__init__.py", "from sparky.inner import answer\n")
         made.writestr("sparky/inner.py", "answer = 42\n")
         made.writestr("sparky/data.json", "{}")
+        made.writestr("sparky/tests/__init__.py", "")
+        made.writestr("sparky/tests/test_inner.py", "assert True\n")
     path.chmod(0o640)
     return path
 
@@ -40,8 +42,37 @@ def test_sources_stay_where_they_are_for_whoever_is_reading_them(archive: Path):
     compile_archive(archive)
 
     after = _entries(archive)
-    assert {name: after[name] for name in before} == before
+    used = {name: where for name, where in before.items() if "tests" not in name}
+    assert {name: after[name] for name in used} == used
     assert archive.stat().st_mode & 0o777 == 0o640
+
+
+def test_tests_are_not_on_the_list_any_more(archive: Path):
+    compile_archive(archive)
+
+    assert sorted(_entries(archive)) == [
+        "sparky/__init__.py",
+        "sparky/__init__.pyc",
+        "sparky/data.json",
+        "sparky/inner.py",
+        "sparky/inner.pyc",
+    ]
+    with ZipFile(archive) as made:
+        assert made.testzip() is None
+
+
+def test_tests_leave_the_list_of_what_was_compiled_with_them(archive: Path):
+    compile_archive(archive)
+    with ZipFile(archive, "a") as made:
+        made.writestr("sparky/tests/test_inner.pyc", MAGIC_NUMBER)
+
+    assert compile_archive(archive)
+
+    with ZipFile(archive) as made:
+        names = made.namelist()
+    assert not [name for name in names if "tests" in name]
+    assert len(names) == len(set(names))
+    assert _import(archive) == "42 __init__.pyc inner.pyc"
 
 
 def test_a_second_time_there_is_nothing_to_do(archive: Path):

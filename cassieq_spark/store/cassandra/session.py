@@ -27,7 +27,6 @@ from cassandra.policies import (
 from cassandra.query import PreparedStatement, tuple_factory
 
 from cassieq_spark.errors import MissingSchemaError, OptionError
-from cassieq_spark.store.cassandra.garbage import freeze_in_worker
 from cassieq_spark.store.cassandra.layout import read_layout
 from cassieq_spark.store.cassandra.mapping import (
     DRIVER_ERRORS,
@@ -107,7 +106,6 @@ def join(options: ConnectionOptions, user: object) -> Link:
         link = _links.get(key)
         if link is None:
             link = _links[key] = _link_to_keyspace(options)
-            freeze_in_worker()
         link.users.add(user)
         return link
 
