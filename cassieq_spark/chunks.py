@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from operator import methodcaller
 
 import pyarrow as pa
@@ -167,10 +168,16 @@ def decode(chunk: Chunk, offsets: Range) -> pa.RecordBatch:
     part = stored.slice(shared.start - chunk.start, len(shared))
     present = set(part.schema.names)
     columns = [
-        part.column(name) if name in present else pa.nulls(len(shared), type_)
-        for name, type_ in zip(STORED.names, STORED.types, strict=True)
+        part.column(name) if name in present else _nulls(name, len(shared))
+        for name in STORED.names
     ]
     return pa.RecordBatch.from_arrays(columns, schema=STORED)
+
+
+@lru_cache(maxsize=64)
+def _nulls(name: str, count: int) -> pa.Array:
+    """Chunks have the same few sizes, so these are made once for many of them."""
+    return pa.nulls(count, STORED.field(name).type)
 
 
 def _name(chunk: Chunk) -> str:

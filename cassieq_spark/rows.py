@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from functools import cache, lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -20,6 +21,10 @@ _ROW = [
     ("delivery_count", pa.int32(), "INT"),
     ("receipt", pa.string(), "STRING"),
 ]
+
+_TYPES = {name: type_ for name, type_, _ in _ROW}
+#: Columns that are kept for the next chunk, of some kilobytes each.
+_KEPT = 64
 
 
 def message_rows(  # noqa: PLR0913 - each is a column of its own, by name
@@ -46,18 +51,29 @@ def message_rows(  # noqa: PLR0913 - each is a column of its own, by name
     count = batch.num_rows
     include_receipts = receipt_prefix is not None
     schema = row_schema(include_headers=include_headers, include_receipts=include_receipts)
-    ones = pa.repeat(pa.scalar(1, pa.int64()), count)
     same = {"queue": queue, "published_at": published_at, "delivery_count": delivery_count}
     columns = {name: batch.column(name) for name in STORED.names}
-    columns["monoton"] = pc.cumulative_sum(ones, start=first_monoton - 1)
+    columns["monoton"] = pc.add(_numbers(count), first_monoton)
     if include_receipts:
         numbers = columns["monoton"].cast(pa.string())
         columns["receipt"] = pc.binary_join_element_wise(receipt_prefix, numbers, "")
     for name, value in same.items():
-        columns[name] = pa.repeat(pa.scalar(value, schema.field(name).type), count)
+        columns[name] = _repeated(name, value, count)
     return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
 
 
+@lru_cache(maxsize=_KEPT)
+def _numbers(count: int) -> pa.Int64Array:
+    """From 0 on. Chunks have the same few sizes, so it is made once for many of them."""
+    return pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), count), start=-1)
+
+
+@lru_cache(maxsize=_KEPT)
+def _repeated(name: str, value: str | datetime | int | None, count: int) -> pa.Array:
+    return pa.repeat(pa.scalar(value, _TYPES[name]), count)
+
+
+@cache
 def row_schema(*, include_headers: bool, include_receipts: bool = False) -> pa.Schema:
     """The Arrow schema of the source, exactly as Spark derives it from `row_ddl`."""
     columns = _row(include_headers=include_headers, include_receipts=include_receipts)

@@ -11,7 +11,7 @@ from uuid import UUID
 from cassieq_spark.client.calls import Calls
 from cassieq_spark.client.finished import Finished
 from cassieq_spark.client.messages import Message
-from cassieq_spark.client.receiver import KEPT_SECONDS, Receiver
+from cassieq_spark.client.receiver import KEPT, Receiver
 from cassieq_spark.client.receiving import Wanted
 from cassieq_spark.client.settlement import LeaseKey
 from cassieq_spark.client.shelf import Shelf
@@ -89,7 +89,7 @@ class Exchange:
         kept = self._kept(receipts)
         receiver = self._receiver = kept or self._new_receiver()
         if kept is None:
-            self._until = monotonic() + KEPT_SECONDS
+            self._until = monotonic() + KEPT.total_seconds()
         shelf = self._shelf_of(receiver.queue)
         queue_id = receiver.queue.queue_id
         acks = _by_lease(receipt for receipt in receipts if receipt.queue_id == queue_id)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from datetime import timedelta
-from time import monotonic
 from uuid import UUID, uuid4
 
 from cassieq_spark.client.finished import Finished
@@ -17,10 +15,9 @@ from cassieq_spark.client.shelf import Shelf, read_stored
 from cassieq_spark.dead_letters.burial import bury
 from cassieq_spark.delivery.acks import Acks
 from cassieq_spark.delivery.batch import Batch
-from cassieq_spark.delivery.follow import is_quiet, later
 from cassieq_spark.delivery.groups import ensure_group
+from cassieq_spark.delivery.last_state import LastState
 from cassieq_spark.delivery.lease import Delivery
-from cassieq_spark.delivery.state import GroupState
 from cassieq_spark.delivery.wish import Wish
 from cassieq_spark.errors import CassieqError, InvariantError, NotFoundError
 from cassieq_spark.ledger.read import read_group, read_head
@@ -35,28 +32,11 @@ logger = logging.getLogger(__name__)
 #: What was leased could not be handed over, nor given back; it is due when its lease runs out.
 GIVE_BACK_FAILED = "receive.give_back_failed"
 
-#: For how many seconds a receiver goes by the ledger's head that it has read.
-KEPT_SECONDS = 0.1
+#: For how long a receiver goes by what it has read of the ledger and the group.
+KEPT = timedelta(milliseconds=100)
 
 #: Of each group that a client has received for, whether fresh messages go first next time.
 Turns = dict[tuple[QueueId, str], bool]
-
-
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """What a receiver knows from its last look.
-
-    Attributes:
-        head: Of the ledger: ``next`` may be higher by now.
-        state: Of the group, as we have left it.
-        at: When that state's ``now`` was not over yet, by our own clock.
-        until: When to read anew.
-    """
-
-    head: LedgerHead
-    state: GroupState
-    at: float
-    until: float
 
 
 class Receiver:
@@ -92,15 +72,20 @@ class Receiver:
         self.queue = read_queue(store, queue)
         self._delivery = Delivery(store, self.queue.queue_id, group)
         self._make_group = make_group
-        self._known: _Known | None = None
+        # Where order is strict, what others do counts at once.
+        self._last = LastState(timedelta(0) if self.queue.strict_fifo else KEPT)
+        self._head: LedgerHead | None = None
         self._next = 0
-        #: Whether the last lease went by a state that was not so any more.
-        self.was_misled = False
 
     @property
     def group(self) -> str:
         """Name of the group."""
         return self._delivery.group
+
+    @property
+    def was_misled(self) -> bool:
+        """Whether the last lease went by a state that was not so any more."""
+        return self._last.was_wrong
 
     def look(self, wanted: Wanted) -> list[Message]:
         """Lease and fetch what is there. Three reads; if there is something, an LWT and some more.
@@ -113,7 +98,7 @@ class Receiver:
             QueueStateError: The queue was purged or deleted, or the group deleted.
             StoreError: Cassandra failed; what was leased is due again, at once if possible.
         """
-        self._known = None
+        self._last.forget()
         return self.fetch(self.lease(wanted, {}), wanted)
 
     def lease(self, wanted: Wanted, acks: Acks, shelf: Shelf | None = None) -> Batch:
@@ -136,10 +121,10 @@ class Receiver:
         # Only once: a group that is deleted is not to come back by itself, and with everything.
         if limit and key not in self._turns:
             self._ensure_group()
-        began = monotonic()
-        known = self._still_known(limit, began)
+        stop = self._head.offered_stop if self._head else 0
+        known = self._last.tell(stop=stop, least=limit)
         if known and shelf and max_bytes is not None:
-            pointer = known.state.head.pointer
+            pointer = known.head.pointer
             try:
                 limit = min(limit, shelf.fitting(Range(pointer, pointer + limit), max_bytes))
             except InvariantError:
@@ -147,7 +132,9 @@ class Receiver:
                 known = None
             else:
                 max_bytes = None
-        head = known.head if known else read_head(self._store, queue.queue_id)
+        if known is None or self._head is None:
+            self._head = read_head(self._store, queue.queue_id)
+        head = self._head
         check_open(queue.queue_id, head)
         self._next = head.next
         finished = self._finished.take(*key) if limit else None
@@ -166,17 +153,13 @@ class Receiver:
                 acks=acks,
                 max_bytes=max_bytes,
             ),
-            known.state if known else None,
+            known,
         )
+        self._last.keep(batch, known)
         if finished is not None and not batch.leased:
             self._finished.give_back(*key, finished)
         if limit:
             self._turns[key] = any(each.deliveries > 1 for each in batch.leased)
-        is_known = known is not None and batch.state is known.state
-        self.was_misled = known is not None and not is_known
-        if batch.after is not None and not queue.strict_fifo:
-            until = known.until if known else began + KEPT_SECONDS
-            self._known = _Known(head, batch.after, began if is_known else monotonic(), until)
         return batch
 
     def fetch(self, batch: Batch, wanted: Wanted, shelf: Shelf | None = None) -> list[Message]:
@@ -202,16 +185,6 @@ class Receiver:
         """Make messages that nobody got due again at once. One LWT and two reads; never raises."""
         for message in messages[:1]:
             _give_back(self._delivery, Receipt.parse(message.receipt).lease)
-
-    def _still_known(self, limit: int, now: float) -> _Known | None:
-        """What is known, if it is enough to lease so many."""
-        known, self._known = self._known, None
-        if known is None or known.until <= now:
-            return None
-        state = later(known.state, now - known.at)
-        if limit and state.head.pointer + limit > known.head.offered_stop:
-            return None
-        return replace(known, state=state) if is_quiet(state) else None
 
     def _length(self, wanted: Wanted) -> timedelta:
         return self.queue.lease if wanted.lease is None else wanted.lease

@@ -7,11 +7,10 @@ from collections.abc import Iterable, Iterator
 from cassieq_spark.client.messages import StoredMessage, rows_of, stored_of
 from cassieq_spark.delivery.plan import Leased
 from cassieq_spark.errors import InvariantError, LeaseLostError
-from cassieq_spark.fetch.find import find_pieces
+from cassieq_spark.fetch.find import Finder, find_pieces
 from cassieq_spark.fetch.messages import fetch
-from cassieq_spark.fetch.pieces import Piece, pieces_of
-from cassieq_spark.ledger.read import locate
-from cassieq_spark.model import LedgerBlock, QueueDefinition, Range, Ranges
+from cassieq_spark.fetch.pieces import Piece
+from cassieq_spark.model import QueueDefinition, Range, Ranges
 from cassieq_spark.store.protocol import Store
 
 #: Messages and bytes that are read ahead, about.
@@ -42,7 +41,7 @@ class Shelf:
     def __init__(self, store: Store, queue: QueueDefinition) -> None:
         self._store = store
         self.queue = queue
-        self._blocks: list[LedgerBlock] = []
+        self._finder = Finder(store, queue.queue_id)
         self._messages: dict[int, StoredMessage] = {}
 
     def fitting(self, fresh: Range, max_bytes: int) -> int:
@@ -51,7 +50,7 @@ class Shelf:
         No read for blocks that were looked up, else two.
         """
         count, left = 0, float(max_bytes)
-        for block in self._covering(fresh):
+        for block in self._finder.covering(fresh):
             part = block.monotons & fresh
             each = max(1, block.size) / len(block.monotons)
             taken = min(len(part), int(left / each))
@@ -88,31 +87,17 @@ class Shelf:
                 most = Range(first, max(least.stop, min(stop, first + _AHEAD_COUNT)))
                 count = max(len(least), self.fitting(most, _AHEAD_BYTES))
                 ahead = Range(first, first + count)
-                blocks = self._covering(ahead)
-                pieces = pieces_of(blocks, Ranges.of(ahead), deliveries=None)
+                pieces = self._finder.pieces(Ranges.of(ahead), deliveries=None)
                 self._put(_read_pieces(self._store, self.queue, pieces))
             except (InvariantError, LeaseLostError):
                 # Something beyond the lease: the queue comes to its end, or is damaged there.
-                self._blocks = []
+                self._finder.forget()
             else:
                 return
         self._put(read_stored(self._store, self.queue, leased.monotons))
 
     def _put(self, messages: Iterable[StoredMessage]) -> None:
         self._messages |= {each.monoton: each for each in messages}
-
-    def _covering(self, monotons: Range) -> list[LedgerBlock]:
-        """The blocks that hold these messages."""
-        if not self._covers(monotons):
-            self._blocks = locate(self._store, self.queue.queue_id, monotons)
-        return [block for block in self._blocks if block.monotons & monotons]
-
-    def _covers(self, monotons: Range) -> bool:
-        blocks = self._blocks
-        return bool(blocks) and (
-            blocks[0].monotons.start <= monotons.start
-            and monotons.stop <= blocks[-1].monotons.stop
-        )
 
 
 def _read_pieces(

@@ -13,18 +13,19 @@ from uuid import UUID, uuid4
 
 from cassieq_spark.dead_letters.burial import bury
 from cassieq_spark.delivery.groups import StartingPosition, ensure_group
+from cassieq_spark.delivery.last_state import LastState
 from cassieq_spark.delivery.lease import Delivery
 from cassieq_spark.delivery.plan import Leased
 from cassieq_spark.delivery.wish import Wish
 from cassieq_spark.errors import QueueStateError, StoreError
-from cassieq_spark.fetch.find import find_pieces
+from cassieq_spark.fetch.find import Finder
 from cassieq_spark.ledger.read import read_head
 from cassieq_spark.ledger.state import check_open
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.receipts import receipt_prefix
+from cassieq_spark.source import lull
 from cassieq_spark.source.figures import Gauge, Seen
 from cassieq_spark.source.heartbeat import LEASE_LOST, Heartbeat
-from cassieq_spark.source.lull import Lull
 from cassieq_spark.source.offsets import Offset, decode, encode
 from cassieq_spark.source.tasks import Task, cut_tasks
 from cassieq_spark.source.terms import Terms
@@ -82,7 +83,11 @@ class Reader:
         self._held: UUID | None = None
         self._leased: tuple[Leased, ...] = ()
         self._target: int | None = None
-        self._lull = Lull()
+        self._lull = lull.Lull()
+        # Where order is strict, or there is a limit for all, what others do counts at once.
+        by_memory = not queue.strict_fifo and self._terms.max_in_flight is None
+        self._last = LastState(lull.RECHECK if by_memory else timedelta(0))
+        self._finder = Finder(store, queue.queue_id)
         self._leased_at = -math.inf
         self.gauge = Gauge(store, queue.queue_id)
 
@@ -91,9 +96,10 @@ class Reader:
         self._target = read_head(self._store, self.queue.queue_id).next
 
     def next_batch(self, done: Mapping[str, Any], *, limit: int | None) -> Mapping[str, Any]:
-        """Ack the batch that ended at ``done`` and lease the next. One LWT, three reads.
+        """Ack the batch that ended at ``done`` and lease the next. One LWT and a read.
 
-        No LWT if there is nothing to ack and nothing to deliver, and mostly one read.
+        Two reads more if the last look at the group was long ago, or others read for it too. No
+        LWT if there is nothing to ack and nothing to deliver.
 
         Returns:
             The end of the next batch; ``done`` itself if there is nothing to deliver.
@@ -108,6 +114,7 @@ class Reader:
         held = before.lease if before else None
         if not self._lull.is_over(held, stop):
             return done
+        told = self._last.tell(stop=stop)
         batch = self._delivery.ack_and_lease(
             replace(
                 self._wish(held, limit),
@@ -115,8 +122,10 @@ class Reader:
                 delayed_stop=head.delayed_stop,
                 least=self._least(),
                 prefer_fresh=before is not None and before.is_redelivery,
-            )
+            ),
+            told,
         )
+        self._last.keep(batch, told)
         self._report_lost(before, batch.acked_slots)
         seen = Seen(batch, held, head.next)
         self.gauge.see(seen)
@@ -141,7 +150,7 @@ class Reader:
     def tasks(
         self, end: Mapping[str, Any], *, messages_per_task: int, limit: int | None = None
     ) -> list[Task]:
-        """Find the messages of the batch that ends at ``end``. Two reads for each range.
+        """Find the messages of the batch that ends at ``end``. Two reads for each range, or fewer.
 
         A batch that this process has not leased is one that Spark replays: its lease is taken up
         again, by one more LWT, and what others have taken meanwhile is left out.
@@ -154,12 +163,7 @@ class Reader:
         pieces = [
             piece
             for each in self._leased
-            for piece in find_pieces(
-                self._store,
-                self.queue.queue_id,
-                each.monotons,
-                deliveries=each.deliveries,
-            )
+            for piece in self._finder.pieces(each.monotons, deliveries=each.deliveries)
         ]
         return cut_tasks(pieces, self.queue, messages_per_task)
 
@@ -220,6 +224,7 @@ class Reader:
 
     def _take_again(self, offset: Offset, limit: int | None) -> None:
         leased = self._delivery.take_again(self._wish(offset.lease, limit))
+        self._last.forget()
         self._hold(offset.lease, leased)
         left_out = _count(offset.leased) - _count(leased)
         if left_out:

@@ -487,6 +487,20 @@ MUTANTS = (
         "    if (delayed or ahead.leased) and again is None:\n",
     ),
     Mutant(
+        "who goes by memory overlooks what has run out",
+        "liveness",
+        "delivery/last_state.py",
+        "        if state.head.pointer + least > stop or not is_quiet(state):\n",
+        "        if state.head.pointer + least > stop:\n",
+    ),
+    Mutant(
+        "who was crossed goes by memory again",
+        "idle",
+        "delivery/last_state.py",
+        "self._is_alone = not self.was_wrong and _are_same(batch.state, self._left)",
+        "self._is_alone = True",
+    ),
+    Mutant(
         "waiting_from runs ahead",
         "I5",
         "delivery/changes.py",

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from cassieq_spark import Client, Message
 from cassieq_spark.client import Wanted
 from cassieq_spark.client import exchange as exchange_module
-from cassieq_spark.client import receiver as receiver_module
+from cassieq_spark.delivery import last_state
 from cassieq_spark.receipts import Receipt
 from cassieq_spark.store import race
 from cassieq_spark.store.memory import MemoryStore
@@ -211,7 +211,7 @@ def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(race, "_LONGEST_PAUSE", 0.0)
     # What an exchange knows is as old as can be.
     monkeypatch.setattr(exchange_module, "monotonic", lambda: 0.0)
-    monkeypatch.setattr(receiver_module, "monotonic", lambda: 0.0)
+    monkeypatch.setattr(last_state, "monotonic", lambda: 0.0)
 
 
 ClientMachine.TestCase.settings = settings(

@@ -6,9 +6,17 @@ middle of an operation; what operations return is checked where they are called.
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import HealthCheck, settings
 
+from cassieq_spark.delivery import last_state
 from tests.property.machine.machine import QueueMachine
+
+
+@pytest.fixture(autouse=True)
+def _our_own_clock_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(last_state, "monotonic", lambda: 0.0)
+
 
 TestQueue = QueueMachine.TestCase
 TestQueue.settings = settings(

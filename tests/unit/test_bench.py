@@ -11,7 +11,8 @@ from benchmarks.bench.figure import draw
 from benchmarks.bench.goals import Goal, goals, judge
 from benchmarks.bench.payloads import FLIGHTS, RANDOM
 from benchmarks.bench.report import figures_table, from_json, goals_table, to_json
-from benchmarks.bench.systems import CASSIEQ, KAFKA, KAFKA_LZ4, KAFKA_TUNED, KAFKA_ZSTD
+from benchmarks.bench.summary import summarise
+from benchmarks.bench.systems import APPEND, CASSIEQ, KAFKA, KAFKA_LZ4, KAFKA_TUNED, KAFKA_ZSTD
 
 
 def figure(system: str, *values: float, case: str = "write", measure: str = cases.RATE) -> Figure:
@@ -133,3 +134,22 @@ def test_figures_are_found_by_system():
     found = find(measured, case="write", payload=RANDOM, measure=cases.RATE)
 
     assert {name: each.median for name, each in found.items()} == {CASSIEQ: 1, KAFKA: 2}
+
+
+def test_the_summary_names_the_best_of_the_tuned_ones_and_leaves_out_what_was_not_measured():
+    measured = [
+        figure(CASSIEQ, 190_000, case=cases.READ_ALL),
+        figure(CASSIEQ, 440_000, case=cases.READ_ALL, measure=cases.INSIDE),
+        figure(KAFKA_TUNED, 500_000, case=cases.READ_ALL),
+        figure(KAFKA_LZ4, 600_000, case=cases.READ_ALL),
+        figure(APPEND, 147_000, case=cases.BATCH_WRITE),
+        Figure(cases.LATENCY, "", CASSIEQ, cases.MS, (73.0,)),
+    ]
+
+    lines = summarise(measured).splitlines()
+
+    assert f"| {cases.READ_ALL}, {RANDOM} | 190 k |  | 600 k (lz4) |  |" in lines
+    assert f"| {cases.READ_ALL}, {RANDOM} | 440 k |  |  |" in lines, "inside the batches"
+    assert f"| {cases.LATENCY} | 73 |  |  |" in lines
+    assert f"{cases.BATCH_WRITE}, {RANDOM}, with {APPEND}: 147 k." in lines
+    assert not [line for line in lines if cases.SMALL_READ in line]

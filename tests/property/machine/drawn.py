@@ -89,7 +89,7 @@ STEPS = st.sampled_from(
 PUBLISH = st.builds(Publish, COUNTS, DELAYS, BATCHES)
 WRITE_ONLY = st.builds(WriteOnly, COUNTS, DELAYS)
 PUBLISH_LATE = st.builds(PublishLate, BATCHES)
-TAKE = st.builds(Lease, READERS, LIMITS, prefer_fresh=st.booleans())
+TAKE = st.builds(Lease, READERS, LIMITS, prefer_fresh=st.booleans(), by_memory=st.booleans())
 LEASE_WITH_TERMS = st.builds(
     Lease,
     READERS,

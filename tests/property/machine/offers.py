@@ -73,3 +73,9 @@ class Offers:
         else:
             assert not got
         assert self.room is None or len(got) <= max(0, self.room)
+
+    def check_at_most(self, leased: Sequence[Any]) -> None:
+        """Compare it with what a reader got who did not look at what comes again."""
+        got = [at for each in leased for at in members(str(each.monotons))]
+        assert set(got) <= self.first
+        assert self.room is None or len(got) <= max(0, self.room)

@@ -12,6 +12,7 @@ from uuid import UUID, uuid4
 from cassieq_spark.dead_letters.burial import bury
 from cassieq_spark.delivery.batch import Batch
 from cassieq_spark.delivery.groups import ensure_group
+from cassieq_spark.delivery.last_state import LastState
 from cassieq_spark.delivery.lease import Delivery
 from cassieq_spark.delivery.plan import Leased
 from cassieq_spark.delivery.settle import Settlement
@@ -31,7 +32,10 @@ Fate = tuple[str, Any] | None
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """Ack the batch before, and lease the next; see `Wish`."""
+    """Ack the batch before, and lease the next; see `Wish`.
+
+    With ``by_memory``, without reading the group if the reader remembers how it has left it.
+    """
 
     reader: int
     limit: int | None = None
@@ -41,6 +45,7 @@ class Lease:
     skip_older: timedelta | None = None
     paused: bool = False
     dead_queue_is_gone: bool = False
+    by_memory: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +99,9 @@ class CatchUp:
     group: str
 
 
+_FOR_EVER = timedelta(days=365)
+
+
 class GroupRemovedError(Exception):
     """Somebody has removed the group since the reader looked for it."""
 
@@ -106,6 +114,7 @@ class Reader:
         token: The lease of the batch in hand.
         slots: Where that is.
         had: The messages of all leases that it ever had, oldest first.
+        last: How it has left its group.
     """
 
     group: str
@@ -113,6 +122,7 @@ class Reader:
     slots: Sequence[int] = ()
     had: dict[UUID, list[int]] = field(default_factory=dict)
     busy: bool = False
+    last: LastState = field(default_factory=lambda: LastState(_FOR_EVER))
 
 
 class Readers:
@@ -146,6 +156,7 @@ class Readers:
             self._declared.retaken.add(reader.token)
             wish = replace(self._wish(reader.token), limit=action.limit)
             again = self._delivery(reader).take_again(wish)
+            reader.last.forget()
             self._check_batch(reader, reader.token, again)
             reader.slots = [each.slot for each in again]
 
@@ -208,7 +219,11 @@ class Readers:
         troubles, held = store.troubles, len(group.held_by(done))
         before = {place.token for place in group.places.values()}
         expected = Offers.of(group, self._model, action, done)
-        batch = self._delivery(reader).ack_and_lease(self._wish(done, action))
+        wish = self._wish(done, action)
+        by_memory = action.by_memory and not wish.strict
+        known = reader.last.tell(stop=wish.stop) if by_memory else None
+        batch = self._delivery(reader).ack_and_lease(wish, known)
+        reader.last.keep(batch, known)
         if batch.leased:
             reader.token, reader.slots = batch.lease, [each.slot for each in batch.leased]
             reader.had[batch.lease] = _monotons(batch.leased)
@@ -216,16 +231,22 @@ class Readers:
         self._check_batch(reader, batch.lease, batch.leased)
         assert action.limit is None or len(_monotons(batch.leased)) <= action.limit
         calm = troubles == store.troubles
-        if calm:
+        if calm and batch.state is known:
+            expected.check_at_most(batch.leased)
+        elif calm:
             assert batch.acked == held
             expected.check(batch.leased, action)
-        known = {batch.lease, None, *(token for each in self._readers for token in each.had)}
-        known |= set(group.kept)
+        known_tokens = {
+            batch.lease,
+            None,
+            *(token for each in self._readers for token in each.had),
+        }
+        known_tokens |= set(group.kept)
         now = {place.token for place in group.places.values()}
         alone = not (store.delayed or self._world.is_shared)
-        assert not alone or now <= before | known, "a lease nobody knows of"
+        assert not alone or now <= before | known_tokens, "a lease nobody knows of"
         self._bury(reader, batch, action)
-        settled = calm and troubles == store.troubles
+        settled = calm and troubles == store.troubles and batch.state is not known
         if settled and not (self._world.is_shared or batch.leased or batch.dead):
             self._check_idle(reader, action)
 
@@ -380,6 +401,7 @@ class Readers:
 
     def _forget(self, reader: Reader) -> None:
         reader.token, reader.slots = None, ()
+        reader.last.forget()
 
 
 def _deal(monotons: Sequence[int], fates: Sequence[Fate]) -> Iterator[tuple[int, Fate]]:

@@ -12,8 +12,10 @@ import pytest
 from cassieq_spark import Client, Message
 from cassieq_spark.client import Exchanged, Wanted
 from cassieq_spark.client import exchange as exchange_module
-from cassieq_spark.client import receiver as receiver_module
 from cassieq_spark.client.exchange import Exchange
+from cassieq_spark.client.receiver import KEPT
+from cassieq_spark.delivery import last_state
+from cassieq_spark.delivery.lease import Delivery
 from cassieq_spark.errors import NotAppliedError, NotFoundError, QueueStateError
 from cassieq_spark.queues import delete_queue, pause_queue, purge_queue
 from cassieq_spark.receipts import Receipt
@@ -41,7 +43,7 @@ class Age:
 def age(monkeypatch: pytest.MonkeyPatch) -> Age:
     age = Age()
     monkeypatch.setattr(exchange_module, "monotonic", age)
-    monkeypatch.setattr(receiver_module, "monotonic", age)
+    monkeypatch.setattr(last_state, "monotonic", age)
     return age
 
 
@@ -192,7 +194,7 @@ def test_a_pause_is_noticed_in_a_tenth_of_a_second_and_acks_go_on(
 ):
     messages = turn(exchange, [], limit=1).messages
     pause_queue(store, "q")
-    age.seconds += receiver_module.KEPT_SECONDS
+    age.seconds += KEPT.total_seconds()
 
     told = turn(exchange, messages, limit=1)
 
@@ -264,5 +266,5 @@ def test_a_hundred_turns_need_no_more_slots_than_leases(exchange: Exchange, clie
     for number in range(18):
         messages = turn(exchange, messages, limit=number % 2).messages
 
-    state = receiver_module.Delivery(client._store, client.queue("q").queue_id, "g").read()
+    state = Delivery(client._store, client.queue("q").queue_id, "g").read()
     assert len(state.slots) <= 5

@@ -28,7 +28,7 @@ def batches_of(*values: bytes) -> list[pa.RecordBatch]:
 
 
 def test_many_small_chunks_are_put_together():
-    assert [batch.num_rows for batch in batches_of(*[b"x"] * 1200)] == [SMALL_COUNT] * 2 + [176]
+    assert [batch.num_rows for batch in batches_of(*[b"x"] * 1276)] == [SMALL_COUNT] * 6 + [76]
 
 
 def test_large_messages_are_handed_over_as_they_come():

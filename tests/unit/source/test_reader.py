@@ -8,14 +8,18 @@ from typing import Any
 
 import pytest
 
+from cassieq_spark.delivery import last_state
 from cassieq_spark.delivery.lease import Delivery
+from cassieq_spark.delivery.settle import Settlement
 from cassieq_spark.errors import NotAppliedError, QueueStateError
 from cassieq_spark.ledger.publish import publish
-from cassieq_spark.model import QueueDefinition, Range
+from cassieq_spark.model import QueueDefinition, Range, Ranges
+from cassieq_spark.settling import settle
 from cassieq_spark.source import lull
 from cassieq_spark.source.heartbeat import LEASE_LOST
-from cassieq_spark.source.offsets import initial_offset
+from cassieq_spark.source.offsets import decode, initial_offset
 from cassieq_spark.source.reader import LEFT_OUT, RELEASE_FAILED, RELEASED, Reader
+from cassieq_spark.source.terms import Terms
 from cassieq_spark.stats import GroupStats, queue_stats
 from cassieq_spark.testing.faults import FaultyStore
 from cassieq_spark.testing.stores import CountingStore
@@ -36,8 +40,10 @@ class Scene:
         self.queue: QueueDefinition = make_queue(self.store, [13, 7])
         self.readers: list[Reader] = []
 
-    def reader(self, group: str = "g") -> Reader:
-        reader = Reader(self.store, self.queue, group, starting="earliest", length=LEASE)
+    def reader(self, group: str = "g", terms: Terms | None = None) -> Reader:
+        reader = Reader(
+            self.store, self.queue, group, starting="earliest", length=LEASE, terms=terms
+        )
         self.readers.append(reader)
         return reader
 
@@ -113,6 +119,58 @@ def test_a_batch_costs_one_lwt_the_last_ack_one_and_idling_none(scene: Scene):
     assert reader.next_batch(second, limit=10) is second
     assert reader.next_batch(second, limit=10) is second
     assert scene.store.cas_count == 3
+
+
+def test_a_reader_on_its_own_reads_the_head_for_each_batch_and_the_rest_once(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(lull, "RECHECK", timedelta(minutes=1))
+    reader, done, costs, found = scene.reader(), FIRST, [], []
+    for _ in range(4):
+        scene.store.reset()
+        done = reader.next_batch(done, limit=4)
+        found += monotons_of(reader, done)
+        costs.append((scene.store.cas_count, scene.store.read_count))
+
+    # The head; once the group, and where the messages are, and at 12 what follows the first block.
+    assert costs == [(1, 5), (1, 1), (1, 1), (1, 2)]
+    assert found == [*range(16)]
+
+
+def test_what_another_reader_lets_go_waits_no_longer_than_the_next_look_at_the_group(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(lull, "RECHECK", timedelta(seconds=1.5))
+    now = [0.0]
+    monkeypatch.setattr(last_state, "monotonic", lambda: now[0])
+    other, reader = scene.reader(), scene.reader()
+    other.next_batch(FIRST, limit=2)
+    done = reader.next_batch(FIRST, limit=2)
+    other.stop()
+
+    done = reader.next_batch(done, limit=2)
+    assert monotons_of(reader, done) == [4, 5]
+    now[0] += 1.5
+    scene.clock.advance(MOMENT)
+    done = reader.next_batch(done, limit=2)
+    assert monotons_of(reader, done) == [0, 1]
+
+
+def test_what_others_ack_makes_room_at_once_below_a_limit_of_the_group(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(lull, "RECHECK", timedelta(minutes=1))
+    other = scene.reader()
+    theirs = decode(other.next_batch(FIRST, limit=6), queue_id=scene.queue.queue_id, group="g")
+    reader = scene.reader(terms=Terms(max_in_flight=6))
+    for _ in range(3):
+        assert reader.next_batch(FIRST, limit=None) is FIRST
+
+    acked = Settlement(acked=Ranges.of(Range(0, 6)))
+    settle(scene.store, scene.queue, "g", theirs.lease, acked)
+
+    done = reader.next_batch(FIRST, limit=None)
+    assert monotons_of(reader, done) == [*range(6, 12)]
 
 
 def test_finding_the_tasks_of_a_batch_costs_no_lwt(scene: Scene):
