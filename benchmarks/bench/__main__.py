@@ -22,6 +22,7 @@ from benchmarks.bench.goals import goals, judge
 from benchmarks.bench.lab import open_lab
 from benchmarks.bench.machine import describe_machine
 from benchmarks.bench.report import figures_table, goals_table, to_json
+from benchmarks.bench.summary import summarise
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -40,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     figures: list[Figure] = []
     began = time.monotonic()
     with open_lab() as lab, (given.into / "figures.jsonl").open("w") as lines:
-        warm_up(lab)
+        warm_up(lab, scale)
         for contest in contests(lab, scale):
             about = f"{contest.case} {contest.payload}"
             if not re.search(given.only, about):
@@ -53,7 +54,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             lines.writelines(f"{to_json(each)}\n" for each in found)
             lines.flush()
     judged = [each for goal in goals() if (each := judge(goal, figures))]
-    report = f"{describe_machine()}\n\n{goals_table(judged)}\n\n{figures_table(figures)}\n"
+    parts = (describe_machine(), summarise(figures), goals_table(judged), figures_table(figures))
+    report = "\n\n".join(parts) + "\n"
     (given.into / "table.md").write_text(report)
     (given.into / "throughput.svg").write_text(draw(figures))
     print(report)

@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID
 
 import pyarrow.parquet as pq
+from cassandra import OperationTimedOut, Timeout
 from cassandra.cluster import ResponseFuture
 
 from benchmarks.bench.lab import Lab
@@ -22,6 +23,8 @@ from cassieq_spark.model import DEFAULT_BUCKET_SIZE, DEFAULT_CHUNK_SIZE, Chunk
 _WRITES_IN_FLIGHT = 4
 _READS_IN_FLIGHT = 3
 _CHUNKS_PER_PAGE = 8
+_TIMED_OUT = (OperationTimedOut, Timeout)
+_PATIENCE_SECONDS = 30
 
 _WRITE = "INSERT INTO cassieq.chunk (queue_id, block, bucket, start, stop, data) VALUES (?, ?, ?, ?, ?, ?)"  # noqa: E501
 _READ = (
@@ -70,13 +73,20 @@ class Limit:
     def _pipeline(
         self, statement: Any, values: Iterable[tuple[Any, ...]], in_flight: int
     ) -> Iterator[list[Any]]:
-        waiting: deque[ResponseFuture] = deque()
+        waiting: deque[tuple[ResponseFuture, tuple[Any, ...]]] = deque()
         for each in values:
-            waiting.append(self._cql.execute_async(statement, each))
+            waiting.append((self._cql.execute_async(statement, each), each))
             if len(waiting) >= in_flight:
-                yield list(waiting.popleft().result())
+                yield self._rows(statement, *waiting.popleft())
         while waiting:
-            yield list(waiting.popleft().result())
+            yield self._rows(statement, *waiting.popleft())
+
+    def _rows(self, statement: Any, future: ResponseFuture, values: tuple[Any, ...]) -> list[Any]:
+        try:
+            return list(future.result())
+        except _TIMED_OUT:
+            # A node that does not answer for seconds is to spoil one round, not the whole run.
+            return list(self._cql.execute(statement, values, timeout=_PATIENCE_SECONDS))
 
 
 def _columns(chunk: Chunk) -> tuple[Any, ...]:
