@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -116,11 +117,19 @@ def test_nothing_is_left_when_the_parent_is_killed():
     assert not Path(folder).exists()
 
 
+def wait_for_peers(session: Session, count: int) -> None:
+    """A node that has seen others come up writes them down a moment later."""
+    deadline = time.monotonic() + 30
+    while len(found := session.execute("SELECT peer FROM system.peers_v2").all()) != count:
+        assert time.monotonic() < deadline, f"expected {count} peers, the node tells {found}"
+        time.sleep(0.1)
+
+
 def test_three_nodes_agree_and_go_on_without_one():
     with Cluster(nodes=3) as cluster:
         for point in cluster.contact_points:
             with session_of([point], cluster.port) as session:
-                assert len(session.execute("SELECT peer FROM system.peers_v2").all()) == 2
+                wait_for_peers(session, 2)
         with session_of(cluster.contact_points[:1], cluster.port) as session:
             table = make_table(session, replicas=3)
             cluster.kill(2)
