@@ -15,7 +15,12 @@ from rich.console import Console
 from cassieq_spark.errors import OptionError, SetupError
 from cassieq_spark.node.command import java_command
 from cassieq_spark.node.configure import NodeSettings, NodeTls
-from cassieq_spark.node.data_folder import lock_data, read_storage_port, write_description
+from cassieq_spark.node.data_folder import (
+    can_pass_page_cache,
+    lock_data,
+    read_storage_port,
+    write_description,
+)
 from cassieq_spark.node.java import find_java
 from cassieq_spark.node.manifest import find_damage
 from cassieq_spark.node.node import Node
@@ -63,7 +68,8 @@ class Cluster:
                 on, and that is the second number of an address.
             release: Which Cassandra.
             port: Where they serve CQL; unless given 9042, or another one if that is in use.
-            data_dir: Folder for the data, kept afterwards; a temporary one unless given.
+            data_dir: Folder for the data, kept afterwards; a temporary one unless given. Its log
+                of writes goes past the page cache, if it can.
             heap_mb: Java heap of each node, in MiB; a node takes about 300 MiB more than that.
             authentication: Ask for a name and a password, at first both ``cassandra``, and check
                 rights.
@@ -136,6 +142,10 @@ class Cluster:
             supervisor, storage_port = self._claim(held)
             self._folder = supervisor.folder
             self._nodes = []
+            kept = self._data_dir is not None
+            direct = (
+                kept and self._release.logs_directly and can_pass_page_cache(supervisor.folder)
+            )
             for address in self.contact_points:
                 settings = NodeSettings(
                     folder=supervisor.folder / address,
@@ -147,7 +157,8 @@ class Cluster:
                     authentication=self._authentication,
                     tls=self._tls,
                     write_through=self._write_through,
-                    synced=self._data_dir is not None,
+                    synced=kept,
+                    direct_log=direct,
                 )
                 command = java_command(settings, java=java, jars=jars)
                 self._nodes.append(Node(settings, command=command, supervisor=supervisor))

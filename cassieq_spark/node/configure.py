@@ -45,6 +45,8 @@ class NodeSettings:
     synced: bool = True
     #: Log a write before it is acknowledged; else a kill may lose the last 100 ms of writes.
     write_through: bool = False
+    #: Write the log past the page cache, for half of what that costs; not known to 4.1.
+    direct_log: bool = False
 
     @property
     def token(self) -> int:
@@ -101,10 +103,7 @@ def cassandra_yaml(settings: NodeSettings) -> str:
         "native_transport_max_request_data_in_flight": "256MiB",
         "native_transport_max_request_data_in_flight_per_ip": "128MiB",
     }
-    if settings.write_through:
-        values["commitlog_sync"] = "batch"
-    else:
-        values |= {"commitlog_sync": "periodic", "commitlog_sync_period": "10000ms"}
+    values |= _log_of_writes(settings)
     if settings.authentication:
         values |= {"authenticator": "PasswordAuthenticator", "authorizer": "CassandraAuthorizer"}
     if settings.tls:
@@ -120,6 +119,20 @@ def cassandra_yaml(settings: NodeSettings) -> str:
         }
     # JSON is YAML: quoting and nesting need no thought.
     return "".join(f"{key}: {json.dumps(value)}\n" for key, value in values.items())
+
+
+def _log_of_writes(settings: NodeSettings) -> dict[str, object]:
+    if settings.write_through:
+        return {"commitlog_sync": "batch"}
+    if settings.direct_log:
+        # What the page cache does not have, a kill loses: so it goes to disk as often as the page
+        # cache is told of it else.
+        return {
+            "commitlog_sync": "periodic",
+            "commitlog_sync_period": "100ms",
+            "commitlog_disk_access_mode": "direct",
+        }
+    return {"commitlog_sync": "periodic", "commitlog_sync_period": "10000ms"}
 
 
 def logback_xml(level: str = "INFO") -> str:

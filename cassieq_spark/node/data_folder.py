@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -74,6 +75,18 @@ def write_description(folder: Path, *, nodes: int, release: Release, storage_por
     """Note what a later start must know."""
     description = {"nodes": nodes, "release": release, "storage_port": storage_port}
     (folder / _DESCRIPTION).write_text(json.dumps(description) + "\n")
+
+
+def can_pass_page_cache(folder: Path) -> bool:
+    """Whether files of this folder can be written past the page cache; in memory, say, not."""
+    probe = folder / "probe"
+    try:
+        os.close(os.open(probe, os.O_CREAT | os.O_WRONLY | os.O_DIRECT))
+    except OSError:
+        return False
+    finally:
+        probe.unlink(missing_ok=True)
+    return True
 
 
 def _locked(file: IO[str]) -> bool:

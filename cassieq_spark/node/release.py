@@ -19,5 +19,10 @@ class Release(StrEnum):
         """The one that is downloaded, as Maven Central has it."""
         return {Release.V4_1: "4.1.10", Release.V5_0: "5.0.8"}[self]
 
+    @property
+    def logs_directly(self) -> bool:
+        """Whether it can write its log of writes past the page cache."""
+        return self is not Release.V4_1
+
 
 DEFAULT_RELEASE = Release.V5_0

@@ -176,8 +176,23 @@ def test_the_command_keeps_a_node_in_the_background_and_its_data_where_told(tmp_
     assert json.loads(cassieq("status", "--json", code=3)) == {"running": False}
     assert not answers_cql("127.0.0.1", state["port"])
 
-    with (
-        Cluster(data_dir=data_dir) as cluster,
-        session_of(cluster.contact_points, cluster.port) as session,
-    ):
-        assert session.execute(f"SELECT v FROM {table} WHERE id = 1").one().v == 10
+    with Cluster(data_dir=data_dir) as cluster:
+        with session_of(cluster.contact_points, cluster.port) as session:
+            assert session.execute(f"SELECT v FROM {table} WHERE id = 1").one().v == 10
+            written = write_for_a_second(session, table)
+
+        cluster.kill(0)
+        cluster.start(0)
+
+        with session_of(cluster.contact_points, cluster.port) as session:
+            left = {row.id for row in session.execute(f"SELECT id FROM {table}")}
+    assert left >= set(range(written // 2)), "a killed node forgets a tenth of a second, not more"
+
+
+def write_for_a_second(session: Session, table: str) -> int:
+    """Write rows from id 0 on; how many."""
+    end, written = time.monotonic() + 1, 0
+    while time.monotonic() < end:
+        session.execute(f"INSERT INTO {table} (id, v) VALUES ({written}, 10)")
+        written += 1
+    return written

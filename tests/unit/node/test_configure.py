@@ -124,6 +124,14 @@ def test_writes_are_logged_before_they_are_acknowledged_if_wanted(write_through:
     assert values_of(settings)["commitlog_sync"] == mode
 
 
+def test_what_passes_the_page_cache_is_on_disk_as_soon_as_a_killed_node_needs_it():
+    cached, direct = values_of(SETTINGS), values_of(replace(SETTINGS, direct_log=True))
+
+    assert "commitlog_disk_access_mode" not in cached
+    assert direct["commitlog_disk_access_mode"] == "direct"
+    assert (direct["commitlog_sync"], direct["commitlog_sync_period"]) == ("periodic", "100ms")
+
+
 def test_the_log_configuration_is_well_formed():
     root = ET.fromstring(logback_xml("WARN"))
 

@@ -1,13 +1,19 @@
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from cassieq_spark.errors import SetupError
 from cassieq_spark.node import Release
-from cassieq_spark.node.data_folder import read_storage_port, write_description
+from cassieq_spark.node.data_folder import (
+    can_pass_page_cache,
+    read_storage_port,
+    write_description,
+)
 
 
 def test_a_new_folder_has_no_port_yet(tmp_path: Path):
@@ -51,3 +57,16 @@ def test_a_description_that_makes_no_sense_is_named(tmp_path: Path, text: str):
 
     with pytest.raises(SetupError, match=r"cluster\.json is not readable"):
         read_storage_port(tmp_path, nodes=1, release=Release.V5_0)
+
+
+def test_whether_the_page_cache_can_be_passed_is_tried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def refuse(path: Path, flags: int) -> int:
+        assert flags & os.O_DIRECT
+        raise OSError(errno.EINVAL, "Invalid argument", str(path))
+
+    monkeypatch.setattr(os, "open", refuse)
+
+    assert not can_pass_page_cache(tmp_path)
+    assert list(tmp_path.iterdir()) == []
