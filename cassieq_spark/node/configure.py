@@ -71,7 +71,6 @@ def cassandra_yaml(settings: NodeSettings) -> str:
         "class_name": "org.apache.cassandra.locator.SimpleSeedProvider",
         "parameters": [{"seeds": seeds}],
     }
-    memtable = f"{max(64, settings.heap_mb // 8)}MiB"
     several = len({member.split(".")[1] for member in settings.members}) > 1
     values: dict[str, object] = {
         "cluster_name": settings.cluster_name,
@@ -89,8 +88,6 @@ def cassandra_yaml(settings: NodeSettings) -> str:
         # Half a segment is the largest mutation: 16 MiB.
         "commitlog_segment_size": "32MiB",
         "commitlog_total_space": "256MiB",
-        "memtable_heap_space": memtable,
-        "memtable_offheap_space": memtable,
         "concurrent_reads": 8,
         "concurrent_writes": 8,
         "concurrent_compactors": 1,
