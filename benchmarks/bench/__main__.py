@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     figures: list[Figure] = []
     began = time.monotonic()
     with open_lab() as lab, (given.into / "figures.jsonl").open("w") as lines:
-        warm_up(lab, scale)
+        warm_up(lab)
         for contest in contests(lab, scale):
             about = f"{contest.case} {contest.payload}"
             if not re.search(given.only, about):

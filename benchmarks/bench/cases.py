@@ -59,6 +59,8 @@ _THREADS = (1, 8, 64)
 _TEN = 10
 #: Messages of a round before all contests.
 _WARM = 200_000
+#: So millions of messages go through both servers.
+_WARM_ROUNDS = 5
 #: Micro-batches that are not counted: the query has just begun.
 _FIRST = 3
 
@@ -73,7 +75,6 @@ class Scale:
         batches: Micro-batches of ten messages.
         singles: Messages of one round of the latency.
         seconds: Of single puts, and of idling.
-        warm_rounds: Before all contests: millions of messages go through both servers.
     """
 
     messages: Mapping[str, int]
@@ -81,7 +82,6 @@ class Scale:
     batches: int
     singles: int
     seconds: float
-    warm_rounds: int
 
 
 FULL = Scale(
@@ -90,7 +90,6 @@ FULL = Scale(
     batches=40,
     singles=15,
     seconds=3,
-    warm_rounds=8,
 )
 QUICK = Scale(
     {RANDOM: 200_000, FLIGHTS: 200_000},
@@ -98,7 +97,6 @@ QUICK = Scale(
     batches=20,
     singles=10,
     seconds=2,
-    warm_rounds=5,
 )
 
 
@@ -115,7 +113,7 @@ def contests(lab: Lab, scale: Scale) -> Iterator[Contest]:
         lab.clear()
 
 
-def warm_up(lab: Lab, scale: Scale) -> None:
+def warm_up(lab: Lab) -> None:
     """Let every connector write and read until its servers' Java has compiled what it runs often.
 
     Until then a server takes several times as long, and not each of them as many times.
@@ -123,7 +121,7 @@ def warm_up(lab: Lab, scale: Scale) -> None:
     payload = write_payload(RANDOM, _WARM, lab.folder / "warm-up")
     systems = systems_of(lab)
     for system in (systems[CASSIEQ], systems[KAFKA_TUNED]):
-        for _ in range(scale.warm_rounds):
+        for _ in range(_WARM_ROUNDS):
             place = system.new()
             write_batch(lab, system, payload, place)
             write_stream(lab, system, payload, place, batch=20_000)
