@@ -91,13 +91,7 @@ FULL = Scale(
     singles=15,
     seconds=3,
 )
-QUICK = Scale(
-    {RANDOM: 200_000, FLIGHTS: 200_000},
-    rounds=1,
-    batches=20,
-    singles=10,
-    seconds=2,
-)
+QUICK = Scale({RANDOM: 200_000, FLIGHTS: 200_000}, rounds=1, batches=20, singles=10, seconds=2)
 
 
 def contests(lab: Lab, scale: Scale) -> Iterator[Contest]:

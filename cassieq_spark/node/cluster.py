@@ -69,7 +69,7 @@ class Cluster:
             release: Which Cassandra.
             port: Where they serve CQL; unless given 9042, or another one if that is in use.
             data_dir: Folder for the data, kept afterwards; a temporary one unless given. Its log
-                of writes goes past the page cache, if it can.
+                of writes goes past the page cache, if it can, and without ``write_through``.
             heap_mb: Java heap of each node, in MiB; a node takes about 300 MiB more than that.
             authentication: Ask for a name and a password, at first both ``cassandra``, and check
                 rights.

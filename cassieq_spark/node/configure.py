@@ -45,7 +45,8 @@ class NodeSettings:
     synced: bool = True
     #: Log a write before it is acknowledged; else a kill may lose the last 100 ms of writes.
     write_through: bool = False
-    #: Write the log past the page cache, for half of what that costs; not known to 4.1.
+    #: Write the log past the page cache, which costs less; not known to 4.1, nor used together
+    #: with ``write_through``.
     direct_log: bool = False
 
     @property

@@ -34,7 +34,7 @@ def collect_in(module: ModuleType) -> None:
 
 
 def walked_over_all(objects: list[list[int]]) -> bool:
-    """Whether the collector looks at each of these; it counts those of other threads as well."""
+    """Whether the collector looks at each of these; how many there are, other threads change."""
     return set(map(id, gc.get_objects())).issuperset(map(id, objects))
 
 

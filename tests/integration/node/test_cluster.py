@@ -24,6 +24,7 @@ from cassandra.policies import WhiteListRoundRobinPolicy
 
 from cassieq_spark.errors import SetupError
 from cassieq_spark.node import Cluster
+from cassieq_spark.node.data_folder import can_pass_page_cache
 from cassieq_spark.node.readiness import answers_cql
 
 #: Opens a cluster, tells the pid of its Java, and waits to be killed.
@@ -177,6 +178,9 @@ def test_the_command_keeps_a_node_in_the_background_and_its_data_where_told(tmp_
     assert not answers_cql("127.0.0.1", state["port"])
 
     with Cluster(data_dir=data_dir) as cluster:
+        settings = (cluster.folder / "127.0.0.1" / "conf" / "cassandra.yaml").read_text()
+        passes = 'commitlog_disk_access_mode: "direct"' in settings
+        assert passes == can_pass_page_cache(tmp_path)
         with session_of(cluster.contact_points, cluster.port) as session:
             assert session.execute(f"SELECT v FROM {table} WHERE id = 1").one().v == 10
             written = write_for_a_second(session, table)

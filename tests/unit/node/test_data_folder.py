@@ -59,14 +59,19 @@ def test_a_description_that_makes_no_sense_is_named(tmp_path: Path, text: str):
         read_storage_port(tmp_path, nodes=1, release=Release.V5_0)
 
 
+@pytest.mark.parametrize("can", [True, False])
 def test_whether_the_page_cache_can_be_passed_is_tried(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, can: bool
 ):
-    def refuse(path: Path, flags: int) -> int:
+    really_open = os.open
+
+    def open_if_it_can(path: Path, flags: int) -> int:
         assert flags & os.O_DIRECT
-        raise OSError(errno.EINVAL, "Invalid argument", str(path))
+        if not can:
+            raise OSError(errno.EINVAL, "Invalid argument", str(path))
+        return really_open(path, flags & ~os.O_DIRECT)
 
-    monkeypatch.setattr(os, "open", refuse)
+    monkeypatch.setattr(os, "open", open_if_it_can)
 
-    assert not can_pass_page_cache(tmp_path)
+    assert can_pass_page_cache(tmp_path) == can
     assert list(tmp_path.iterdir()) == []
