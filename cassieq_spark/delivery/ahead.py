@@ -35,7 +35,6 @@ def walk(  # noqa: PLR0913 (each is a bound of its own, by name)
     max_bytes: int | None,
     not_before: datetime | None,
     now: datetime,
-    waiting_from: int,
 ) -> Ahead:
     """Walk over the blocks from the pointer on, as far as the limits allow.
 
@@ -47,7 +46,6 @@ def walk(  # noqa: PLR0913 (each is a bound of its own, by name)
         max_bytes: How many bytes to lease, about, but a message at least; None for no limit.
         not_before: Messages visible since before this are skipped; None: never.
         now: By the server's clock.
-        waiting_from: Lowest due time (in ms) of a waiting row.
     """
     leased: list[Range] = []
     delayed: dict[int, list[Range]] = {}
@@ -59,7 +57,7 @@ def walk(  # noqa: PLR0913 (each is a bound of its own, by name)
             continue
         due = block.visible_at
         if due is not None and due > now:
-            delayed.setdefault(max(to_millis(due), waiting_from), []).append(part)
+            delayed.setdefault(to_millis(due), []).append(part)
         elif not_before is not None and (due or block.published_at) < not_before:
             skipped += len(part)
         else:

@@ -39,8 +39,9 @@ class Changes:
 
     def ops(self) -> tuple[Op, ...]:
         """All of it, the head first."""
-        if self._gone:
-            self._advance("waiting_from", self.state.head.waiting_from, self._low_end())
+        begin, low_end = self.state.head.waiting_from, self._low_end()
+        if low_end != begin:
+            self._advance("waiting_from", begin, low_end)
         head = Update(HEAD, self._head_values, when=tuple(self._head_when.values()))
         return (
             *((head,) if self._head_values else ()),
@@ -81,7 +82,7 @@ class Changes:
         return number
 
     def wait(self, waiting: Waiting) -> None:
-        """Add a waiting row; never below the end under which nobody looks."""
+        """Add a waiting row; reads begin there, if they began beyond it."""
         self._touch_waiting()
         self._come.append(waiting)
         values: dict[str, Value | ServerNow] = {
@@ -121,21 +122,24 @@ class Changes:
         """Refuse, and be refused by, whatever else does so or changes what waits meanwhile."""
         self._touch_waiting()
 
-    def earliest(self, due: int) -> int:
-        """A due time (in ms) that a new waiting row may have: ``due`` or a little later."""
-        return max(due, self.state.head.waiting_from)
-
     def _key(self, waiting: Waiting) -> tuple[str | int, ...]:
         return waiting_key(waiting.due, waiting.monotons.start)
 
     def _low_end(self) -> int:
-        """Below which due time no waiting row is left: readers skip the rows deleted there."""
+        """Below which due time no waiting row is left: readers skip the rows deleted there.
+
+        It follows from the rows, never from a clock: one that is wrong must hide no row.
+        """
         state = self.state
-        # Rows beyond those read are due no earlier than the last one read.
-        end = state.now_ms if state.all_waiting else state.waiting[-1].due
-        left = [each.due for each in state.waiting if each not in self._gone]
-        left += [each.due for each in self._come]
-        return max(state.head.waiting_from, min([end, *left]))
+        end = state.head.waiting_from
+        if self._gone:
+            beyond = [max(each.due for each in self._gone) + 1]
+            beyond += [each.due for each in state.waiting if each not in self._gone]
+            if not state.all_waiting:
+                # Rows beyond those read are due no earlier than the last one read.
+                beyond.append(state.waiting[-1].due)
+            end = max(end, min(beyond))
+        return min([end, *(each.due for each in self._come)])
 
     def _touch_waiting(self) -> None:
         """Condition a change of the waiting rows on nobody else having changed them."""

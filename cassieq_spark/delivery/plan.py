@@ -121,7 +121,7 @@ def spare_token(lease: UUID) -> UUID:
 def condemn_slot(changes: Changes, slot: Slot, lease: UUID, *when: When) -> Waiting:
     """Take messages that were handed out too often from where a token could still settle them."""
     dead = Waiting(
-        changes.earliest(changes.state.now_ms),
+        changes.state.now_ms,
         slot.monotons,
         slot.deliveries,
         slot.first_at,
@@ -143,11 +143,7 @@ def give_back(changes: Changes, rest: Ranges, failed: Slot, *, after: timedelta)
     """Let messages of a lease that failed wait, their count unchanged."""
     if rest:
         due = changes.state.now_ms + after // timedelta(milliseconds=1)
-        changes.wait(
-            Waiting(
-                changes.earliest(due), rest, failed.deliveries, failed.first_at, failed.last_at
-            )
-        )
+        changes.wait(Waiting(due, rest, failed.deliveries, failed.first_at, failed.last_at))
 
 
 def _condemn(changes: Changes, wish: Wish, dead: Slot | Waiting) -> Waiting:
@@ -172,7 +168,6 @@ def _walk(state: GroupState, wish: Wish, blocks: Sequence[LedgerBlock], limit: i
         max_bytes=wish.max_bytes,
         not_before=None if wish.skip_older is None else state.now - wish.skip_older,
         now=state.now,
-        waiting_from=state.head.waiting_from,
     )
 
 

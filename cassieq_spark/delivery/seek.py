@@ -197,8 +197,9 @@ def _moved(state: GroupState, target: int, *, force: bool) -> list[Op]:
     freed = [_emptied(slot, force=force) for slot in state.slots if slot.monotons]
     gone: list[Op] = []
     if state.waiting:
-        gone.append(DeleteBelow("waiting", state.waiting[-1].due + 1))
-        values["waiting_from"] = max(head.waiting_from, state.now_ms)
+        beyond = state.waiting[-1].due + 1
+        gone.append(DeleteBelow("waiting", beyond))
+        values["waiting_from"] = beyond
     return [Update(HEAD, values, when=unchanged), *freed, *gone]
 
 

@@ -194,13 +194,10 @@ def _waiting_rows(changes: Changes, slot: Slot, fates: _Fates) -> list[Waiting]:
     now = changes.state.now_ms
     about = (slot.deliveries, slot.first_at, slot.last_at)
     rows = [
-        Waiting(changes.earliest(now + delay // timedelta(milliseconds=1)), ranges, *about)
+        Waiting(now + delay // timedelta(milliseconds=1), ranges, *about)
         for delay, ranges in fates.released.items()
     ]
-    rows += [
-        Waiting(changes.earliest(now), ranges, *about, reason)
-        for reason, ranges in fates.rejected.items()
-    ]
+    rows += [Waiting(now, ranges, *about, reason) for reason, ranges in fates.rejected.items()]
     return rows
 
 

@@ -158,7 +158,6 @@ def plan_expiry(  # noqa: PLR0913 (what is there, what is too old, and for whom)
         max_bytes=None,
         not_before=cutoff,
         now=state.now,
-        waiting_from=state.head.waiting_from,
     )
     if ahead.skipped:
         pointer = ahead.pointer

@@ -433,8 +433,8 @@ MUTANTS = (
         "a delay counts from the beginning of the write",
         "delay",
         "delivery/ahead.py",
-        "max(to_millis(due), waiting_from)",
-        "max(to_millis(block.published_at), waiting_from)",
+        "delayed.setdefault(to_millis(due), [])",
+        "delayed.setdefault(to_millis(block.published_at), [])",
     ),
     Mutant(
         "messages that are not too old are skipped",
@@ -504,7 +504,7 @@ MUTANTS = (
         "waiting_from runs ahead",
         "I5",
         "delivery/changes.py",
-        "        return max(state.head.waiting_from, min([end, *left]))",
-        "        return max(state.head.waiting_from, end)",
+        "            end = max(end, min(beyond))",
+        "            end = max(end, beyond[0])",
     ),
 )

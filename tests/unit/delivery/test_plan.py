@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
 
@@ -21,6 +22,7 @@ from tests.support.builders import LEASE, make_wish
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 NOW_MS = 1795176000000
+MONTH_MS = 30 * 24 * 3_600_000
 OURS, THEIRS = UUID(int=1), UUID(int=2)
 PAST, FUTURE = NOW - timedelta(seconds=1), NOW + timedelta(seconds=1)
 
@@ -229,13 +231,14 @@ def test_a_takeover_of_several_ranges_is_cut_by_messages(limit: int, taken: str,
     assert op_on(plan, waits).values == {"ranges": rest, "deliveries": 2}
 
 
-def test_no_range_waits_below_where_waiting_is_looked_for():
-    # A coordinator whose clock is behind the one that raised waiting_from.
-    state = make_state(make_slot(0, "3-9", due_at=PAST), waiting_from=NOW_MS + 50)
+def test_a_row_that_comes_below_where_reads_begin_lowers_that():
+    # A coordinator whose clock is behind the one that raised waiting_from, if only by a month.
+    state = make_state(make_slot(0, "3-9", due_at=PAST), waiting_from=NOW_MS + MONTH_MS)
 
     plan = plan_batch(state, make_wish(limit=2))
 
-    assert op_on(plan, waiting_key(NOW_MS + 50, 5))
+    assert op_on(plan, waiting_key(NOW_MS, 5))
+    assert op_on(plan, HEAD).values["waiting_from"] == NOW_MS
 
 
 def test_a_waiting_range_is_leased_and_its_row_deleted():
@@ -245,7 +248,7 @@ def test_a_waiting_range_is_leased_and_its_row_deleted():
 
     assert plan.leased == (Leased(0, Ranges.parse("3-9"), 3),)
     assert Delete(waiting_key(10, 3)) in plan.ops
-    assert op_on(plan, HEAD).values == {"waiting_version": 4, "waiting_from": NOW_MS}
+    assert op_on(plan, HEAD).values == {"waiting_version": 4, "waiting_from": 11}
 
 
 def test_what_does_not_fit_of_a_waiting_range_waits_on_at_the_same_time():
@@ -275,14 +278,24 @@ def test_several_ranges_that_wait_are_cut_by_messages(limit: int, taken: str, re
     assert op_on(plan, waits).values == {"ranges": rest, "deliveries": 2}
 
 
-def test_waiting_from_rises_to_the_lowest_that_is_left_and_never_falls():
+def test_waiting_from_rises_to_just_beyond_what_goes_or_to_what_is_left():
     waiting = (Waiting(10, Ranges.parse("3-4"), 2), Waiting(20, Ranges.parse("7-8"), 2))
+    next_to_it = (waiting[0], Waiting(10, Ranges.parse("7-8"), 2))
 
-    plan = plan_batch(make_state(waiting=waiting), make_wish())
-    behind = plan_batch(make_state(waiting=waiting[:1], waiting_from=NOW_MS + 9), make_wish())
+    far = plan_batch(make_state(waiting=waiting), make_wish())
+    near = plan_batch(make_state(waiting=next_to_it), make_wish())
 
-    assert op_on(plan, HEAD).values["waiting_from"] == 20
-    assert op_on(behind, HEAD).values["waiting_from"] == NOW_MS + 9
+    assert op_on(far, HEAD).values["waiting_from"] == 11
+    assert op_on(near, HEAD).values["waiting_from"] == 10
+
+
+def test_a_clock_that_is_ahead_moves_waiting_from_no_further_than_the_rows_that_go():
+    a_month_ahead = NOW + timedelta(days=30)
+    state = make_state(waiting=(Waiting(NOW_MS, Ranges.parse("3-4"), 2),))
+
+    plan = plan_batch(replace(state, now=a_month_ahead), make_wish())
+
+    assert op_on(plan, HEAD).values["waiting_from"] == NOW_MS + 1
 
 
 def test_waiting_from_does_not_pass_rows_that_were_not_read():

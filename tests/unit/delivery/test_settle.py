@@ -142,16 +142,18 @@ def test_slots_under_other_tokens_and_those_that_hold_none_of_it_are_left_alone(
     assert op.row == slot_key(2)
 
 
-def test_nothing_waits_below_where_waiting_is_looked_for():
+def test_what_is_released_waits_no_longer_than_it_was_told_wherever_reads_begin():
     # A coordinator whose clock is behind the one that raised waiting_from.
-    begin = to_millis(NOW) + 50
-    state = make_state(make_slot(0, "0-6"), make_slot(1, "6-8"), waiting_from=begin)
+    now = to_millis(NOW)
+    state = make_state(make_slot(0, "0-6"), make_slot(1, "6-8"), waiting_from=now + 10**9)
     released = {AT_ONCE: Ranges.parse("1-2,6-7"), MOMENT: Ranges.parse("3-4")}
 
     ops = ops_of(state, released=released)
 
     rows = [op.row for op in ops if isinstance(op, Insert)]
-    assert rows == [waiting_key(begin, 1), waiting_key(begin, 3), waiting_key(begin, 6)]
+    assert rows == [waiting_key(now, 1), waiting_key(now + 1, 3), waiting_key(now, 6)]
+    assert isinstance(ops[0], Update)
+    assert ops[0].values["waiting_from"] == now
 
 
 def test_a_message_released_under_two_delays_waits_once_for_the_shorter():
