@@ -21,13 +21,32 @@ class Table(StrEnum):
     ACCOUNT = "account"
 
 
+#: As long as Cassandra keeps hints for a node that is away (``max_hint_window``): no longer is
+#: needed where a row that came back would do no harm, and a hint lives no longer than this.
+GRACE = 3 * 3600
+#: Where rows that came back would be told, or held by two. Not longer than idempotency keys live:
+#: what has expired is dropped after the longer of the two.
+ROW_GRACE = 24 * 3600
+#: Cassandra's default: where a row that came back would be a key that was revoked.
+LONG_GRACE = 10 * 24 * 3600
+
+
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Columns of a table: partition key, clustering key, the rest with their CQL types."""
+    """A table.
+
+    Attributes:
+        partition: Columns of its partition key.
+        clustering: Columns of its clustering key.
+        columns: The rest, with their CQL types.
+        gc_grace_seconds: How long Cassandra keeps the mark of a deletion, so that a replica that
+            missed it still learns of it; an operator may keep it for longer.
+    """
 
     partition: tuple[str, ...]
     clustering: tuple[str, ...]
     columns: dict[str, str]
+    gc_grace_seconds: int = GRACE
 
 
 SHAPES = {
@@ -85,6 +104,7 @@ SHAPES = {
             "starts_at": "bigint",
             "created_at": "timestamp",
         },
+        gc_grace_seconds=ROW_GRACE,
     ),
     Table.DELIVERY: Shape(
         partition=("queue_id", "consumer_group"),
@@ -107,6 +127,7 @@ SHAPES = {
             "lease": "uuid",
             "due_at": "timestamp",
         },
+        gc_grace_seconds=ROW_GRACE,
     ),
     Table.CHUNK: Shape(
         partition=("queue_id", "block", "bucket"),
@@ -159,5 +180,6 @@ SHAPES = {
             # both
             "created_at": "timestamp",
         },
+        gc_grace_seconds=LONG_GRACE,
     ),
 }

@@ -180,6 +180,13 @@ MUTANTS = (
         "if head_of(heads[0]).waiting_version == state.head.waiting_version:",
         "if heads:",
     ),
+    Mutant(
+        "marks of deletions go before replicas are repaired",
+        "I6",
+        "store/tables.py",
+        "ROW_GRACE = 24 * 3600",
+        "ROW_GRACE = GRACE",
+    ),
     # -- leases -------------------------------------------------------------------------------
     Mutant(
         "fresh messages without the pointer",

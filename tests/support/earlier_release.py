@@ -43,7 +43,7 @@ _COLUMNS = {
     Table.CHUNK: ("stop", "data"),
 }
 
-#: Its tables.
+#: Its tables; all kept the marks of deletions for three hours.
 EARLIER = {
     table: Shape(
         SHAPES[table].partition,
@@ -59,6 +59,12 @@ NEWER_COLUMNS = {
     for table, shape in EARLIER.items()
     if (newer := tuple(name for name in SHAPES[table].columns if name not in shape.columns))
 }
+#: Where that is too short by now.
+SHORT_GRACES = tuple(
+    table
+    for table, shape in EARLIER.items()
+    if shape.gc_grace_seconds < SHAPES[table].gc_grace_seconds
+)
 
 
 def make_earlier(store: MemoryStore) -> None:

@@ -22,6 +22,7 @@ from cassieq_spark.store.cassandra.upgrade import (
     version_statement,
 )
 from cassieq_spark.store.connection import ConnectionOptions
+from cassieq_spark.store.tables import SHAPES
 
 #: The first major release with UnifiedCompactionStrategy.
 _UNIFIED_COMPACTION = 5
@@ -42,13 +43,16 @@ def schema_statements(
         replication: As ``CREATE KEYSPACE`` takes it: ``class`` and replicas.
         server_version: Such as ``5.0.8``; decides what the tables are compacted with.
     """
-    texts = named_texts("schema.cql").values()
     parts = {
         "keyspace": keyspace,
         "replication": _literal(replication),
         "compaction": _literal({"class": _compaction(server_version)}),
     }
-    return [text.substitute(parts) for text in texts]
+    graces = {str(table): shape.gc_grace_seconds for table, shape in SHAPES.items()}
+    return [
+        text.substitute(parts, grace=graces.get(name))
+        for name, text in named_texts("schema.cql").items()
+    ]
 
 
 def plan_schema(options: ConnectionOptions, replication: Replication = None) -> list[str]:
@@ -89,7 +93,8 @@ def check_schema(options: ConnectionOptions) -> Difference:
 def apply_schema(options: ConnectionOptions, replication: Replication = None) -> tuple[str, ...]:
     """Create what is missing of the keyspace, its tables and their columns.
 
-    What exists stays as it is: nothing is ever dropped or changed. Releases that know less of the
+    What exists stays as it is, but for a ``gc_grace_seconds`` that is too short: nothing is ever
+    dropped. Releases that know less of the
     tables go on meanwhile, until in the end a newer version is recorded. Returns when all nodes
     agree. Safe to repeat.
 
@@ -115,10 +120,9 @@ def apply_schema(options: ConnectionOptions, replication: Replication = None) ->
                 for name, text in statements.items()
                 if name in lacking
             ),
-            *zip(
-                (f"change of {table}" for table in difference.columns),
-                upgrade_statements(options.keyspace, difference),
-                strict=True,
+            *(
+                ("change of a table", text)
+                for text in upgrade_statements(options.keyspace, difference)
             ),
             # Last: who finds the version finds all that it stands for.
             *(("record of the version", text) for text in _versions(options, difference)),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from cassieq_spark.errors import MissingSchemaError
 from cassieq_spark.store.tables import SHAPES, Shape, Table
@@ -26,6 +26,7 @@ class Difference:
         keyspace: Whether there is none, and so no table either.
         tables: Those that are missing.
         columns: Those that are missing in tables that are there, with their CQL types.
+        graces: What ``gc_grace_seconds`` should be, in tables that are there with a shorter one.
         conflicts: What is there, but otherwise, in words; adding does not mend it.
         unknown: What this release does not know, in words: a later one has added it, or somebody.
         comment: Of the table that records the version.
@@ -37,6 +38,7 @@ class Difference:
     conflicts: tuple[str, ...]
     unknown: tuple[str, ...] = ()
     comment: str = ""
+    graces: Mapping[Table, int] = field(default_factory=dict)
 
     @property
     def version(self) -> int | None:
@@ -64,6 +66,7 @@ class Difference:
                 for table, columns in self.columns.items()
                 for name, cql_type in columns.items()
             ),
+            *(f"gc_grace_seconds {table} {seconds}" for table, seconds in self.graces.items()),
             *((f"schema version {KNOWN_VERSION}",) if self.lacks_version else ()),
         )
 
@@ -89,6 +92,11 @@ def compare(found: Mapping[str, Shape] | None, comment: str = "") -> Difference:
             if name not in SHAPES[table].columns
         ),
         comment=comment,
+        graces={
+            table: SHAPES[table].gc_grace_seconds
+            for table, shape in there.items()
+            if shape.gc_grace_seconds < SHAPES[table].gc_grace_seconds
+        },
     )
 
 
@@ -117,17 +125,22 @@ def check_usable(difference: Difference, keyspace: str) -> None:
 
 
 def upgrade_statements(keyspace: str, difference: Difference) -> list[str]:
-    """What adds the missing columns; each may be repeated, and carried out by several at once.
+    """What adds columns and keeps marks longer; to be repeated, by several at once, at will.
 
     >>> both = Difference(False, (), {Table.LEDGER: {"gate": "text", "paused": "boolean"}}, ())
     >>> upgrade_statements("queues", both)
     ['ALTER TABLE queues.ledger ADD IF NOT EXISTS (gate text, paused boolean)']
     """
-    return [
+    added = [
         f"ALTER TABLE {keyspace}.{table} ADD IF NOT EXISTS "
         f"({', '.join(f'{name} {cql_type}' for name, cql_type in columns.items())})"
         for table, columns in difference.columns.items()
     ]
+    kept = [
+        f"ALTER TABLE {keyspace}.{table} WITH gc_grace_seconds = {seconds}"
+        for table, seconds in difference.graces.items()
+    ]
+    return [*added, *kept]
 
 
 def version_statement(keyspace: str, difference: Difference) -> str:

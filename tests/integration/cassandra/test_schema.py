@@ -33,6 +33,7 @@ from tests.support.earlier_release import (
     EARLIER,
     NEWER_COLUMNS,
     NEWER_TABLES,
+    SHORT_GRACES,
     make_earlier,
     rows_of,
 )
@@ -88,15 +89,48 @@ def test_a_table_in_cassandra_is_the_one_that_the_code_knows(
 
 def test_chunks_are_not_compressed_again(connection: ConnectionOptions, session: Session):
     tables = session.execute(
-        "SELECT table_name, compression, gc_grace_seconds FROM system_schema.tables "
-        "WHERE keyspace_name = %s",
+        "SELECT table_name, compression FROM system_schema.tables WHERE keyspace_name = %s",
         (connection.keyspace,),
     )
 
-    found = {name: (compression.get("enabled"), grace) for name, compression, grace in tables}
+    enabled = {name: compression.get("enabled") for name, compression in tables}
 
-    assert found["chunk"] == ("false", 10800)
-    assert {grace for _, grace in found.values()} == {10800}
+    assert {name for name, value in enabled.items() if value == "false"} == {"chunk"}
+
+
+def test_marks_of_deletions_are_kept_for_as_long_as_their_rows_must_not_come_back(
+    connection: ConnectionOptions, session: Session
+):
+    hour = 3600
+
+    assert _graces(session, connection) == {
+        "queue": 3 * hour,
+        "ledger": 24 * hour,
+        "delivery": 24 * hour,
+        "chunk": 3 * hour,
+        "lock": 3 * hour,
+        "sweep": 3 * hour,
+        "account": 240 * hour,
+    }
+
+
+def test_marks_that_are_kept_too_short_are_kept_longer_and_longer_is_left_as_it_is(
+    fresh: ConnectionOptions, session: Session
+):
+    apply_schema(fresh, "1")
+    for table, seconds in (("delivery", 10800), ("ledger", 864000), ("chunk", 60)):
+        session.execute(f"ALTER TABLE {fresh.keyspace}.{table} WITH gc_grace_seconds = {seconds}")
+    before = _graces(session, fresh)
+
+    open_store(fresh).close()
+    checked = _check(fresh)
+    added = apply_schema(fresh, "1")
+
+    assert checked.exit_code == 1
+    assert "Missing: gc_grace_seconds delivery 86400" in checked.stdout
+    assert added == ("gc_grace_seconds delivery 86400", "gc_grace_seconds chunk 10800")
+    assert _graces(session, fresh) == before | {"delivery": 86400, "chunk": 10800}
+    assert check_schema(fresh).missing == ()
 
 
 def test_applying_it_again_changes_nothing(connection: ConnectionOptions):
@@ -193,7 +227,12 @@ def test_tables_of_an_earlier_release_are_upgraded_and_their_rows_go_on(
     assert checked.exit_code == 1
     missing = json.loads(checked.stdout)["missing"]
     columns = [f"{table}.{name}" for table, names in NEWER_COLUMNS.items() for name in names]
-    assert [line.split()[1] for line in missing] == [*NEWER_TABLES, *columns, "version"]
+    assert [line.split()[1] for line in missing] == [
+        *NEWER_TABLES,
+        *columns,
+        *SHORT_GRACES,
+        "version",
+    ]
     assert applied.exit_code == 0, applied.output
     assert json.loads(applied.stdout) == {"keyspace": fresh.keyspace, "added": missing}
     assert check_schema(fresh).missing == ()
@@ -334,6 +373,7 @@ def _make_earlier_keyspace(session: Session, keyspace: str) -> None:
         columns = [f"{name} {types[name]}" for name in _names(shape)]
         key = ", ".join((f"({', '.join(shape.partition)})", *shape.clustering))
         text = f"CREATE TABLE {keyspace}.{table} ({', '.join(columns)}, PRIMARY KEY ({key}))"
+        text += f" WITH gc_grace_seconds = {shape.gc_grace_seconds}"
         session.execute(text, timeout=60)
 
 
@@ -346,6 +386,11 @@ def _comment(session: Session, connection: ConnectionOptions) -> str:
     text = "SELECT comment FROM system_schema.tables WHERE keyspace_name = %s AND table_name = %s"
     comment: str = session.execute(text, (connection.keyspace, "queue")).one()[0]
     return comment
+
+
+def _graces(session: Session, connection: ConnectionOptions) -> dict[str, int]:
+    text = "SELECT table_name, gc_grace_seconds FROM system_schema.tables WHERE keyspace_name = %s"
+    return dict(session.execute(text, (connection.keyspace,)))
 
 
 def _check(connection: ConnectionOptions, *how: str) -> Result:

@@ -13,7 +13,7 @@ from cassieq_spark.store.cassandra.upgrade import (
     version_statement,
 )
 from cassieq_spark.store.tables import SHAPES, Shape, Table
-from tests.support.earlier_release import EARLIER, NEWER_COLUMNS, NEWER_TABLES
+from tests.support.earlier_release import EARLIER, NEWER_COLUMNS, NEWER_TABLES, SHORT_GRACES
 
 CURRENT: dict[str, Shape] = {str(table): shape for table, shape in SHAPES.items()}
 RECORD = "cassieq-spark schema 1"
@@ -47,9 +47,26 @@ def test_an_earlier_release_lacks_what_came_since():
     assert difference.conflicts == ()
     assert "column queue.strict_fifo boolean" in difference.missing
     statements = upgrade_statements("ks", difference)
-    assert len(statements) == len(NEWER_COLUMNS)
+    assert len(statements) == len(NEWER_COLUMNS) + len(SHORT_GRACES)
     assert statements[0].startswith("ALTER TABLE ks.queue ADD IF NOT EXISTS (")
     assert "strict_fifo boolean" in statements[0]
+
+
+def test_marks_of_deletions_that_go_too_early_are_kept_longer_and_never_shorter():
+    ledger, delivery = CURRENT["ledger"], CURRENT["delivery"]
+    found = {
+        **CURRENT,
+        "ledger": replace(ledger, gc_grace_seconds=10 * ledger.gc_grace_seconds),
+        "delivery": replace(delivery, gc_grace_seconds=delivery.gc_grace_seconds - 1),
+    }
+
+    difference = compare(found, RECORD)
+
+    assert difference.missing == ("gc_grace_seconds delivery 86400",)
+    assert upgrade_statements("ks", difference) == [
+        "ALTER TABLE ks.delivery WITH gc_grace_seconds = 86400"
+    ]
+    check_usable(difference, "ks")
 
 
 def test_what_a_later_release_or_somebody_else_has_added_is_named_and_left_alone():
