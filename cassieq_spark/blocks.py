@@ -21,6 +21,10 @@ DELAY, VISIBLE_AT = "delay", "visible_at"
 
 #: Visibility times that one writer task has open at a time.
 MOST_TIMES = 100
+#: Of a write's tasks, from this one on each has fewer: all of their blocks go into one publish.
+_TASKS_OF_MOST_TIMES = 60
+#: At once, and two times of delivery: instants as far apart as a step may fall on both its sides.
+_FEWEST_TIMES = 3
 #: Visibility times are rounded up to multiples of this, or, if there are too many, of more.
 FINEST = timedelta(seconds=1)
 #: Delayed messages are gathered to so many bytes before they are written.
@@ -35,6 +39,19 @@ def new_block_id() -> UUID:
     """A time-based uuid that no other process makes, whatever its host's address (I10)."""
     multicast = 1 << 40  # as RFC 9562 asks of a random node
     return uuid1(node=secrets.randbits(48) | multicast, clock_seq=secrets.randbits(14))
+
+
+def times_of_task(partition: int) -> int:
+    """How many visibility times a task of a write may have open at a time.
+
+    A task is not told how many there are, so each has fewer than the one before. Tasks up to ten
+    thousand have 59,000 together; and a task may make more blocks than it has times.
+
+    Args:
+        partition: Its number among the tasks of its write, from 0.
+    """
+    fair = MOST_TIMES * _TASKS_OF_MOST_TIMES // (partition + 1)
+    return max(_FEWEST_TIMES, min(MOST_TIMES, fair))
 
 
 def write_block(
@@ -62,12 +79,15 @@ def write_blocks(
     queue: QueueDefinition,
     batches: Iterable[pa.RecordBatch],
     options: SinkOptions,
+    *,
+    most_times: int = MOST_TIMES,
 ) -> list[Draft]:
     """Write messages, some of them to be delivered later, as a block for each time of delivery.
 
-    Times are rounded up to whole seconds. Where that makes more than `MOST_TIMES`, to two seconds,
-    then four, and so on: so a message is late by a second, or by a fiftieth of the time between
-    the first and the last message of this call, whichever is more; and never early.
+    Times are rounded up to whole seconds. Where that makes more than ``most_times``, to two
+    seconds, then four, and so on: so a message is late by a second, or by a fiftieth (with the
+    default) of the time between the first and the last message of this call, whichever is more;
+    and never early.
 
     Args:
         store: Where the queue is kept.
@@ -76,6 +96,7 @@ def write_blocks(
             or a number of seconds), counted from publication, or ``visible_at`` (timestamp). Null
             is for at once.
         options: How to write.
+        most_times: Visibility times that are open at a time; three at least.
 
     Returns:
         Drafts in the order of their times.
@@ -91,7 +112,7 @@ def write_blocks(
         if column is None:
             return [write_block(store, queue, _chain(first, iterator), options)]
         if writer is None:
-            writer = _TimedWriter(store, queue, options, column)
+            writer = _TimedWriter(store, queue, options, column, most_times)
         writer.add(first)
     return writer.finish() if writer else []
 
@@ -135,13 +156,22 @@ class _TimedBlock:
         self._block = new_block_id()
         self._cutter = _cutter(queue, options)
         self._gathered: list[pa.RecordBatch] = []
+        self._is_begun = False
         self._messages = 0
         self._size = 0
 
     def gather(self, messages: pa.RecordBatch) -> None:
         self._gathered.append(messages)
 
+    def join(self, other: _TimedBlock) -> bool:
+        """Take over what the other has gathered; False if it has written some of it already."""
+        if other._is_begun:
+            return False
+        self._gathered += other._gathered
+        return True
+
     def write(self) -> None:
+        self._is_begun = self._is_begun or bool(self._gathered)
         self._write(self._cutter.feed(self._gathered))
         self._gathered = []
 
@@ -161,12 +191,18 @@ class _TimedWriter:
     """Deals messages out to blocks by the time of their delivery, in microseconds."""
 
     def __init__(
-        self, store: Store, queue: QueueDefinition, options: SinkOptions, column: str
+        self,
+        store: Store,
+        queue: QueueDefinition,
+        options: SinkOptions,
+        column: str,
+        most_times: int,
     ) -> None:
         self._store = store
         self._queue = queue
         self._options = options
         self._column = column
+        self._most_times = most_times
         self._open: dict[int, _TimedBlock] = {}
         self._closed: list[tuple[int, _TimedBlock]] = []
         self._step = FINEST // _MICROSECOND
@@ -216,15 +252,17 @@ class _TimedWriter:
     def _make_room(self, wanted: pa.Array) -> None:
         """Round more, until there are few enough times."""
         wanted = pc.unique(wanted)
-        while len({*self._open, *_rounded(wanted, self._step).to_pylist()}) > MOST_TIMES:
+        while len({*self._open, *_rounded(wanted, self._step).to_pylist()}) > self._most_times:
             self._step *= 2
             merged: dict[int, _TimedBlock] = {}
             for time, block in self._open.items():
                 later = -(-time // self._step) * self._step
-                if later in merged:
-                    self._closed.append((later, block))
-                else:
-                    merged[later] = block
+                kept = merged.setdefault(later, block)
+                if kept is block or kept.join(block):
+                    continue
+                if not block.join(kept):
+                    self._closed.append((later, kept))
+                merged[later] = block
             self._open = merged
 
     def _visible(self, time: int) -> datetime | timedelta | None:

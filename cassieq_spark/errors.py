@@ -14,6 +14,7 @@ CassieqError                       retryable: is the same call worth repeating?
 │   ├── MissingSchemaError         keyspace or table missing, or of another release
 │   ├── NotAppliedError            certainly not applied                            retryable
 │   ├── OutcomeUnknownError        may have been applied; resolve it, never guess
+│   ├── TooLargeError              more than one compare-and-set takes; certainly not applied
 │   └── ContentionError            lost a compare-and-set too often                 retryable
 └── InvariantError                 a state that the design rules out; never caught, never retried
 
@@ -84,6 +85,10 @@ class NotAppliedError(StoreError):
 
 class OutcomeUnknownError(StoreError):
     """The request may have been applied, or may be applied later; a serial read tells."""
+
+
+class TooLargeError(StoreError):
+    """The request has more operations than one compare-and-set takes; nothing was applied."""
 
 
 class ContentionError(StoreError):

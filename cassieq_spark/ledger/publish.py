@@ -11,15 +11,19 @@ from cassieq_spark.errors import (
     NotAppliedError,
     OutcomeUnknownError,
     StoreError,
+    TooLargeError,
 )
 from cassieq_spark.ledger.decide import AlreadyPublished, Fenced, Publication, decide_publish
 from cassieq_spark.ledger.read import read_block_at, read_head, read_last_batch
 from cassieq_spark.ledger.state import check_open
 from cassieq_spark.model import Draft, QueueId, Range, SinkBatch
-from cassieq_spark.store.protocol import Store, partition_of_ledger
+from cassieq_spark.store.protocol import MOST_OPS, Store, partition_of_ledger
 from cassieq_spark.store.race import pauses
 
 logger = logging.getLogger(__name__)
+
+#: Blocks that one publish makes visible: each is an operation, and so are head and sink.
+MOST_BLOCKS = MOST_OPS - 2
 
 #: A batch was found published already.
 ALREADY_PUBLISHED = "publish.already"
@@ -56,8 +60,16 @@ def publish(
         NotAppliedError: The write was slower than the fence; write it again.
         QueueStateError: There is no such queue, or it was purged or deleted; nothing went in.
         OutcomeUnknownError: The answer was lost, and so was every trace that could tell.
+        TooLargeError: More than `MOST_BLOCKS` blocks; nothing went in.
     """
     drafts = [draft for draft in drafts if draft.count]
+    if len(drafts) > MOST_BLOCKS:
+        raise TooLargeError(
+            f"queue {queue_id}: the write has {len(drafts)} blocks, and {MOST_BLOCKS} is the most "
+            "that one publish takes; nothing of it is visible. Each task makes one, or one for "
+            "each time of delivery: write with fewer tasks (df.coalesce(1000)), with delays that "
+            "are rounded more, or in several writes"
+        )
     if not drafts:
         return Published(None)
     return _Publishing(store, queue_id, drafts, batch).run()

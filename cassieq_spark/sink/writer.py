@@ -15,7 +15,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from cassieq_spark.blocks import write_blocks
+from cassieq_spark.blocks import times_of_task, write_blocks
 from cassieq_spark.errors import InvariantError, OptionError
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_last_batch
@@ -67,7 +67,9 @@ class _Writing:
             last = read_last_batch(store, self._queue.queue_id, batch.sink)
             if last is not None and last >= batch.batch_id:
                 return TaskDone(batch, drafts=None)
-        drafts = write_blocks(store, self._queue, batches, self._options)
+        context = TaskContext.get()
+        times = times_of_task(context.partitionId() if context else 0)
+        drafts = write_blocks(store, self._queue, batches, self._options, most_times=times)
         return TaskDone(batch, tuple(drafts))
 
     def _publish(self, messages: Sequence[WriterCommitMessage | None]) -> None:

@@ -31,6 +31,7 @@ from cassieq_spark.store.protocol import (
     Update,
     Value,
     When,
+    check_ops,
     check_timed_row,
 )
 from cassieq_spark.store.tables import SHAPES, Table
@@ -70,11 +71,7 @@ class MemoryStore:
 
     def cas(self, partition: Partition, ops: Sequence[Op]) -> bool:
         """See `Store.cas`."""
-        named = [op.row for op in ops if not isinstance(op, DeleteBelow)]
-        if len(set(named)) < len(named):
-            raise ValueError(f"two operations on one row of {partition}: {named}")
-        if not any(_is_conditional(op) for op in ops):
-            raise ValueError(f"a compare-and-set on {partition} needs a condition")
+        check_ops(partition, ops)
         with self._lock:
             rows = self._alive(partition)
             now = self._now()
@@ -194,14 +191,6 @@ class MemoryStore:
 
     def _now(self) -> datetime:
         return from_millis(to_millis(self._clock()))
-
-
-def _is_conditional(op: Op) -> bool:
-    match op:
-        case Insert(if_absent=conditional) | Update(when=conditional):
-            return bool(conditional)
-        case _:
-            return isinstance(op, Delete)
 
 
 def _holds(op: Op, rows: _PartitionRows, now: datetime) -> bool:

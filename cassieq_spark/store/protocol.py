@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from typing import Literal, Protocol
 from uuid import UUID
 
+from cassieq_spark.errors import TooLargeError
 from cassieq_spark.model import BucketSlice, Chunk, QueueId
 from cassieq_spark.store.tables import Table
 
@@ -123,6 +124,9 @@ class Rows:
 
 EVERYTHING: Slice = Slice()
 
+#: Operations of one compare-and-set: Cassandra's protocol counts them in 16 bits.
+MOST_OPS = 65_535
+
 
 class Store(Protocol):
     """Where queues are kept. Safe to call from several threads.
@@ -136,13 +140,14 @@ class Store(Protocol):
         """Carry out all of ``ops`` on one partition at once if every condition holds. One LWT.
 
         At least one operation must carry a condition (`Update`, `Delete`, or `Insert` with
-        ``if_absent``), and no two may name the same row.
+        ``if_absent``), no two may name the same row, and there are `MOST_OPS` at the most.
 
         Returns:
             True: all applied. False: a condition did not hold, and nothing was applied.
 
         Raises:
             OutcomeUnknownError: It may have been applied. A serial read of the rows tells.
+            TooLargeError: More than `MOST_OPS`; nothing was sent.
         """
 
     def read_rows(
@@ -207,6 +212,31 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Let go of connections and threads. No other call may follow."""
+
+
+def check_ops(partition: Partition, ops: Sequence[Op]) -> None:
+    """Refuse what would not be one compare-and-set.
+
+    Raises:
+        TooLargeError: There are more than `MOST_OPS`.
+        ValueError: Two operations name one row, or none carries a condition.
+    """
+    if len(ops) > MOST_OPS:
+        raise TooLargeError(
+            f"a compare-and-set on {partition.table} {'/'.join(partition.key)} has {len(ops)} "
+            f"operations, and {MOST_OPS} is the most that it can have; nothing was applied: do it "
+            "in smaller parts"
+        )
+    rows = [op.row for op in ops if not isinstance(op, DeleteBelow)]
+    if len(set(rows)) < len(rows):
+        raise ValueError(f"two operations on one row of {partition}: {rows}")
+    if not any(
+        isinstance(op, Delete)
+        or (isinstance(op, Update) and op.when)
+        or (isinstance(op, Insert) and op.if_absent)
+        for op in ops
+    ):
+        raise ValueError(f"a compare-and-set on {partition} needs a condition")
 
 
 def check_timed_row(values: Mapping[str, Value], ttl: timedelta) -> None:

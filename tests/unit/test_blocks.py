@@ -8,9 +8,10 @@ import pyarrow as pa
 import pytest
 
 from cassieq_spark import blocks
-from cassieq_spark.blocks import MOST_TIMES, write_block, write_blocks
+from cassieq_spark.blocks import MOST_TIMES, times_of_task, write_block, write_blocks
 from cassieq_spark.chunks import decode
 from cassieq_spark.errors import MessageError
+from cassieq_spark.ledger.publish import MOST_BLOCKS
 from cassieq_spark.model import BucketSlice, Draft, Range
 from cassieq_spark.options import SinkOptions
 from cassieq_spark.store.memory import MemoryStore
@@ -145,6 +146,42 @@ def test_many_times_are_rounded_to_few_and_no_message_is_early_or_much_too_late(
                 )
             ]
     assert max(late) <= most_late
+
+
+def test_the_blocks_of_ten_thousand_tasks_go_into_one_publish():
+    times = [times_of_task(partition) for partition in range(10_000)]
+
+    assert sum(times) <= MOST_BLOCKS
+    assert sum(times[:1000]) < MOST_BLOCKS / 2, "and a thousand may have twice as many"
+    assert times == sorted(times, reverse=True)
+    assert (times[0], times[59], times[999]) == (MOST_TIMES, MOST_TIMES, 6)
+
+
+@pytest.mark.parametrize("most", [3, 6, 50])
+def test_a_task_of_many_keeps_fewer_times(scene: Scene, most: int):
+    delays = [float(1 + number) for number in range(1000)]
+    batches = [delayed(*delays[at : at + 10]) for at in range(0, 1000, 10)]
+
+    drafts = write_blocks(scene.store, scene.queue, batches, OPTIONS, most_times=most)
+
+    assert sum(draft.count for draft in drafts) == 1000
+    assert len(drafts) <= most
+
+
+def test_what_was_written_before_times_were_rounded_more_has_blocks_of_its_own(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+):
+    early, late = delayed(1, 2, 3), delayed(4, 5, 6, 7, 8)
+    monkeypatch.setattr(blocks, "_GATHERED_BYTES", early.nbytes + 1)
+
+    drafts = write_blocks(scene.store, scene.queue, [early, early, late], OPTIONS, most_times=3)
+
+    assert scene.written(drafts) == [
+        (2 * SECOND, ["0", "0"]),
+        (4 * SECOND, ["2", "2", "0"]),
+        (4 * SECOND, ["1", "1"]),
+        (8 * SECOND, ["1", "2", "3", "4"]),
+    ]
 
 
 def test_a_negative_delay_is_refused_by_its_row(scene: Scene):

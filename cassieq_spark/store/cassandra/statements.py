@@ -227,21 +227,3 @@ def _term(value: Value | ServerNow) -> tuple[str, Any]:
             return "?", to_millis(value)
         case _:
             return "?", value
-
-
-def check_ops(partition: Partition, ops: Sequence[Op]) -> None:
-    """Refuse what would not be one compare-and-set.
-
-    Raises:
-        ValueError: Two operations name one row, or none carries a condition.
-    """
-    rows = [op.row for op in ops if not isinstance(op, DeleteBelow)]
-    if len(set(rows)) < len(rows):
-        raise ValueError(f"two operations on one row of {partition}: {rows}")
-    if not any(
-        isinstance(op, Delete)
-        or (isinstance(op, Update) and op.when)
-        or (isinstance(op, Insert) and op.if_absent)
-        for op in ops
-    ):
-        raise ValueError(f"a compare-and-set on {partition} needs a condition")

@@ -25,7 +25,6 @@ from cassieq_spark.store.cassandra.session import (
 )
 from cassieq_spark.store.cassandra.statements import (
     Statement,
-    check_ops,
     columns_of,
     fill_in,
     scan_of,
@@ -45,6 +44,7 @@ from cassieq_spark.store.protocol import (
     Rows,
     Slice,
     Value,
+    check_ops,
 )
 from cassieq_spark.store.tables import Table
 

@@ -7,7 +7,9 @@ from uuid import uuid1, uuid4
 
 import pytest
 
+from cassieq_spark.errors import TooLargeError
 from cassieq_spark.store.protocol import (
+    MOST_OPS,
     Delete,
     DeleteBelow,
     Insert,
@@ -143,6 +145,17 @@ class OperationContract:
     def test_no_two_operations_may_name_one_row(self, store: Store) -> None:
         with pytest.raises(ValueError, match="two operations on one row"):
             store.cas(fresh_ledger(), [Delete(HEAD), Insert(HEAD, {"next": 0})])
+
+    def test_more_operations_than_a_compare_and_set_has_room_for_are_refused(
+        self, store: Store
+    ) -> None:
+        ledger = fresh_ledger()
+        inserts = [Insert(block(at), {"stop": at + 1}) for at in range(MOST_OPS)]
+
+        with pytest.raises(TooLargeError, match=f"{MOST_OPS + 1} operations.*smaller parts"):
+            store.cas(ledger, [*inserts, Insert(HEAD, {"next": 0}, if_absent=True)])
+
+        assert store.read_rows(ledger).rows == []
 
     def test_a_thousand_rows_are_one_compare_and_set(self, store: Store) -> None:
         ledger = fresh_ledger()

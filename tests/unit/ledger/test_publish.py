@@ -13,13 +13,17 @@ from cassieq_spark.errors import (
     OutcomeUnknownError,
     QueueStateError,
     StoreError,
+    TooLargeError,
 )
 from cassieq_spark.ledger import publish as publish_module
-from cassieq_spark.ledger.publish import ALREADY_PUBLISHED, Published, publish
+from cassieq_spark.ledger.decide import Publication, decide_publish
+from cassieq_spark.ledger.publish import ALREADY_PUBLISHED, MOST_BLOCKS, Published, publish
 from cassieq_spark.ledger.read import locate, read_blocks, read_head
+from cassieq_spark.ledger.state import LedgerHead
 from cassieq_spark.ledger.sweep import finalise, raise_fence, trim
 from cassieq_spark.model import QueueId, Range, SinkBatch
 from cassieq_spark.store.memory import MemoryStore
+from cassieq_spark.store.protocol import MOST_OPS
 from cassieq_spark.testing.faults import Fault, FaultyStore
 from cassieq_spark.testing.stores import CountingStore
 from tests.support.builders import BEGUN_AT, make_drafts, make_queue
@@ -176,6 +180,26 @@ def test_a_write_slower_than_the_fence_is_refused_with_advice(
     raise_fence(store, queue_id, read_head(store, queue_id), BEGUN_AT + timedelta(hours=1))
 
     with pytest.raises(NotAppliedError, match="longer --write-timeout"):
+        publish(store, queue_id, drafts)
+    assert read_head(store, queue_id).next == 0
+
+
+def test_as_many_blocks_as_one_publish_takes_fill_one_compare_and_set():
+    head = LedgerHead(next=0, finalised=0, fence=BEGUN_AT - timedelta(days=1), groups_version=0)
+    drafts = make_drafts([1]) * MOST_BLOCKS
+
+    decision = decide_publish(head, drafts, batch=SinkBatch("s", 0), last=None)
+
+    assert isinstance(decision, Publication)
+    assert len(decision.ops) == MOST_OPS
+
+
+def test_more_blocks_than_one_publish_takes_are_refused_with_advice(
+    queue_id: QueueId, store: FaultyStore
+):
+    drafts = make_drafts([1]) * (MOST_BLOCKS + 1)
+
+    with pytest.raises(TooLargeError, match=f"has {MOST_BLOCKS + 1} blocks.*coalesce"):
         publish(store, queue_id, drafts)
     assert read_head(store, queue_id).next == 0
 

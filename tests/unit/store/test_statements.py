@@ -7,7 +7,6 @@ from cassandra.util import Duration
 
 from cassieq_spark.model import QueueId
 from cassieq_spark.store.cassandra.statements import (
-    check_ops,
     columns_of,
     selection_of,
     statement_of,
@@ -21,6 +20,7 @@ from cassieq_spark.store.protocol import (
     Slice,
     Update,
     When,
+    check_ops,
     partition_of_ledger,
     partition_of_queue,
 )
