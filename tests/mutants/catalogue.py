@@ -32,6 +32,21 @@ MUTANTS = (
         "",
     ),
     Mutant(
+        "a publish of any number of blocks",
+        "I1",
+        "ledger/publish.py",
+        "    if len(drafts) > MOST_BLOCKS:",
+        "    if len(drafts) > 2 * MOST_BLOCKS:",
+    ),
+    Mutant(
+        "as many times of delivery in each of a thousand tasks",
+        "I1",
+        "blocks.py",
+        "    return max(_FEWEST_TIMES, min(MOST_TIMES, fair))",
+        "    return max(MOST_TIMES, fair)",
+        tests=("test_writer_property.py",),
+    ),
+    Mutant(
         "one row too many is trimmed",
         "I2",
         "ledger/sweep.py",
