@@ -23,8 +23,11 @@ from cassieq_spark.repair.survey import Seen
 from cassieq_spark.repair.work import Scanned, Work
 from cassieq_spark.store.protocol import Row, ServerNow, Slice, Store, When, partition_of_ledger
 
-#: Dead messages are left to readers for so long.
+#: Dead messages that no token can settle any more are left to readers for so long.
 GRACE = timedelta(minutes=1)
+#: At least so long those of a lease that ran out are left to the query that had it: it may have
+#: processed them and be down, and acks them when it is started again.
+PATIENCE = timedelta(hours=1)
 #: A seek, or the making of a group, that takes longer broke off.
 BROKEN_OFF = timedelta(minutes=10)
 #: Leases that a reader is given to come back.
@@ -54,7 +57,7 @@ def plan_redeliver(work: Work, queue: QueueDefinition, _: Scanned | None) -> Ite
         if state is None:
             notes += _never_opened(queue, row, found.now)
             continue
-        dead = find_dead(state, queue.max_deliveries)
+        dead = find_dead(state, queue)
         # Its leases are claims, and only a redrive or a purge can tell what became of them.
         if group.name != ADMIN_GROUP:
             planned += [DeadLetter(queue, group.name, each) for each in dead]
@@ -63,24 +66,27 @@ def plan_redeliver(work: Work, queue: QueueDefinition, _: Scanned | None) -> Ite
     return planned
 
 
-def find_dead(state: GroupState, max_deliveries: int) -> list[Slot | Waiting]:
+def find_dead(state: GroupState, queue: QueueDefinition) -> list[Slot | Waiting]:
     """What is dead, and no reader has taken for a while. Pure.
 
     Args:
         state: The group; the waiting rows that are due first will do.
-        max_deliveries: The queue's limit; 0 for none.
+        queue: Its queue, for the limit of deliveries and the length of a lease.
     """
     late = state.now - GRACE
+    given_up = state.now - max(PATIENCE, _LEASES * queue.lease)
     slots = [
         slot
         for slot in state.slots
-        if slot.monotons and slot.due_at < late and is_dead(slot.deliveries, max_deliveries)
+        if slot.monotons
+        and slot.due_at < given_up
+        and is_dead(slot.deliveries, queue.max_deliveries)
     ]
     waiting = [
         each
         for each in state.waiting
         if from_millis(each.due) < late
-        and (each.reason is not None or is_dead(each.deliveries, max_deliveries))
+        and (each.reason is not None or is_dead(each.deliveries, queue.max_deliveries))
     ]
     return [*slots, *waiting]
 
@@ -133,9 +139,7 @@ def _is_quiet(queue: QueueDefinition, seen: Seen) -> bool:
     """Whether all that was offered is leased, settled, or due for a while only."""
     states = [(group.name, seen.state_of(group)) for group in seen.ledger.groups]
     return not seen.ledger.holds and all(
-        state is not None
-        and not find_dead(state, queue.max_deliveries)
-        and not any(_overdue(queue, name, state))
+        state is not None and not find_dead(state, queue) and not any(_overdue(queue, name, state))
         for name, state in states
     )
 

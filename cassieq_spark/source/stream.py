@@ -12,11 +12,13 @@ from typing import Any, cast
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
     ReadLimit,
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
 
+from cassieq_spark.errors import OptionError
 from cassieq_spark.fetch.messages import fetch
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.options import SourceOptions
@@ -31,6 +33,14 @@ logger = logging.getLogger(__name__)
 
 #: The progress of a batch comes without figures.
 REPORT_FAILED = "progress.report_failed"
+
+#: Spark asks for all there is with this trigger only, as our own limit has another type.
+_ONCE = (
+    "trigger(once=True) is not supported: Spark ends the query after one batch without asking for "
+    "the next, which is what acks it; use trigger(availableNow=True). If the query has that "
+    "trigger, another source of it does not support it, and Spark falls back to once: read the "
+    "other source in a query of its own"
+)
 
 
 @dataclass(frozen=True)
@@ -68,7 +78,13 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._open().aim()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Ack the batch that ended at ``start``; lease the next. One LWT, none when idle."""
+        """Ack the batch that ended at ``start``; lease the next. One LWT, none when idle.
+
+        Raises:
+            OptionError: The trigger is Once, after whose only batch nothing would ack it.
+        """
+        if isinstance(limit, ReadAllAvailable):
+            raise OptionError(_ONCE)
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         return cast("dict[str, Any]", self._open().next_batch(start, limit=most))
 

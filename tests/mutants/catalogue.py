@@ -122,6 +122,21 @@ MUTANTS = (
         "return GroupState(",
     ),
     Mutant(
+        "a sweep condemns what a query that is down may have done",
+        "what is done is acked",
+        "repair/redeliver.py",
+        "given_up = state.now - max(PATIENCE, _LEASES * queue.lease)",
+        "given_up = state.now - GRACE",
+    ),
+    Mutant(
+        "Trigger.Once leases what nothing acks",
+        "what is done is acked",
+        "source/stream.py",
+        "        if isinstance(limit, ReadAllAvailable):\n            raise OptionError(_ONCE)\n",
+        "",
+        ("../unit/source/test_stream.py",),
+    ),
+    Mutant(
         "a sweep goes by the survey of what it has changed",
         "a sweep finishes what it begins",
         "repair/work.py",

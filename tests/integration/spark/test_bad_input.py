@@ -74,6 +74,18 @@ def test_a_queue_that_does_not_exist_is_named(queue: QueueOnSpark, fails):
     )
 
 
+def test_trigger_once_is_refused_before_anything_is_leased(queue: QueueOnSpark):
+    """After its only batch nothing would ack it."""
+    queue.publish(queue.numbers(10))
+    query = queue.start(queue.stream("g"), lambda batch, _: None, once=True)
+
+    with pytest.raises(PySparkException, match=r"use trigger\(availableNow=True\)"):
+        query.awaitTermination()
+
+    stats = queue.group_stats("g")
+    assert (stats.depth, stats.pointer) == (10, 0)
+
+
 def test_a_stream_without_a_group_is_refused(queue: QueueOnSpark, fails):
     stream = queue.spark.readStream.format("cassieq").options(**queue.options)
 

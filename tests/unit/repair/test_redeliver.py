@@ -21,7 +21,7 @@ from cassieq_spark.ledger.read import read_head, read_holds
 from cassieq_spark.model import Ranges
 from cassieq_spark.options import SinkOptions
 from cassieq_spark.queues import alter_queue, create_queue, delete_queue, pause_queue
-from cassieq_spark.repair.redeliver import BROKEN_OFF, GRACE
+from cassieq_spark.repair.redeliver import BROKEN_OFF, GRACE, PATIENCE
 from cassieq_spark.repair.report import Counts, Report
 from cassieq_spark.repair.scan import DriverScan
 from cassieq_spark.repair.sweep import Step, run_once
@@ -32,7 +32,7 @@ from tests.support.builders import LEASE, make_clocked_store, make_wish
 from tests.unit.dead_letters.test_burial import Scene as Burial
 
 MOMENT = timedelta(milliseconds=1)
-LATE = GRACE + MOMENT
+LATE = PATIENCE + MOMENT
 
 
 class Scene(Burial):
@@ -75,13 +75,35 @@ def test_what_was_rejected_is_dead_lettered_where_no_reader_comes(scene: Scene):
     assert {copy["value"].decode() for copy in scene.copies()} == set("01234567")
 
 
-def test_readers_have_a_minute_before_that():
+def test_a_query_that_is_down_has_an_hour_to_come_back_and_ack_what_it_had():
+    """It may have processed and committed it before it was stopped."""
     scene = Scene()
-    scene.clock.advance(GRACE - MOMENT)
+    scene.clock.advance(PATIENCE - MOMENT)
 
     assert scene.sweep().totals == Counts()
     scene.clock.advance(MOMENT)
     assert scene.sweep().totals.dead_lettered == 6
+
+
+def test_it_has_ten_leases_if_they_are_longer_than_an_hour():
+    scene = Scene()
+    alter_queue(scene.memory, "q", lease=timedelta(hours=1))
+    scene.clock.advance(timedelta(hours=10) - MOMENT)
+
+    assert scene.sweep().totals == Counts()
+    scene.clock.advance(MOMENT)
+    assert scene.sweep().totals.dead_lettered == 6
+
+
+def test_what_no_token_can_settle_any_more_is_left_to_readers_for_a_minute():
+    scene = Scene(count=0)
+    lease = scene.hand_out(2)
+    settle(scene.delivery, lease, Settlement(rejected={"bad": Ranges.parse("0-2")}))
+    scene.clock.advance(GRACE)
+
+    assert scene.sweep().totals == Counts()
+    scene.clock.advance(MOMENT)
+    assert scene.sweep().totals.dead_lettered == 2
 
 
 def test_what_is_alive_stays(scene: Scene):
@@ -297,7 +319,8 @@ def test_while_a_queue_is_paused_nobody_is_missed():
     assert notes(scene) == []
 
 
-def test_a_seek_that_broke_off_is_told(scene: Scene):
+def test_a_seek_that_broke_off_is_told():
+    scene = Scene(count=0)
     queue_id = scene.queue.queue_id
     calls = count()
     while not read_holds(scene.memory, queue_id, "g"):
@@ -316,7 +339,8 @@ def test_a_seek_that_broke_off_is_told(scene: Scene):
     assert notes(scene) == []
 
 
-def test_a_group_that_was_never_opened_is_told(scene: Scene):
+def test_a_group_that_was_never_opened_is_told():
+    scene = Scene(count=0)
     ensure_group(scene.memory, scene.queue.queue_id, "half", starting="earliest")
     del scene.memory._rows[partition_of_delivery(scene.queue.queue_id, "half")]
     assert notes(scene) == []
