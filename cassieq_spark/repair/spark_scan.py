@@ -98,7 +98,7 @@ def connector_options(connection: ConnectionOptions) -> dict[str, str]:
     options = {
         "keyspace": connection.keyspace,
         "table": str(Table.CHUNK),
-        "spark.cassandra.input.consistency.level": connection.consistency.of_reads,
+        "spark.cassandra.input.consistency.level": connection.consistency.value,
         "spark.cassandra.input.fetch.sizeInRows": str(_PAGE_ROWS),
     }
     if connection.secure_connect_bundle is not None:

@@ -217,6 +217,13 @@ MUTANTS = (
         "ROW_GRACE = 24 * 3600",
         "ROW_GRACE = GRACE",
     ),
+    Mutant(
+        "compare-and-sets at another level than reads",
+        "I7",
+        "store/consistency.py",
+        '"LOCAL_SERIAL" if self is Consistency.LOCAL_QUORUM else "SERIAL"',
+        '"SERIAL"',
+    ),
     # -- leases -------------------------------------------------------------------------------
     Mutant(
         "fresh messages without the pointer",

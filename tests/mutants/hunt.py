@@ -20,7 +20,14 @@ from tests.mutants.mutant import PACKAGE, Mutant
 _COPIED = (PACKAGE, "tests")
 _LEFT_OUT = shutil.ignore_patterns("__pycache__", "integration", ".hypothesis")
 #: They come first: they take seconds, while the machine goes on until the time is over.
-UNIT_TESTS = ("unit/delivery", "unit/ledger", "unit/dead_letters", "unit/repair", "unit/queues")
+UNIT_TESTS = (
+    "unit/delivery",
+    "unit/ledger",
+    "unit/dead_letters",
+    "unit/repair",
+    "unit/queues",
+    "unit/store/test_consistency.py",
+)
 _FAILED = re.compile(r"^(?:FAILED|ERROR) tests/(\S+)", re.MULTILINE)
 _WHY = re.compile(r"^E +(?:[\w.]*\.)?(\w+(?:Error|Exception)\b.*)$", re.MULTILINE)
 _WORDS = re.compile(r"""['"]([^'"]+)['"]\)?$""")

@@ -140,7 +140,7 @@ def test_both_roles_say_how_to_reach_cassandra(role: Role):
             "sslcertfile": "own.pem",
             "sslkeyfile": "own.key",
             "sslcheckhostname": "false",
-            "consistency": "each_quorum",
+            "consistency": "quorum",
             "keyspace": "queues",
         }
     )
@@ -156,7 +156,7 @@ def test_both_roles_say_how_to_reach_cassandra(role: Role):
         ssl_cert_file="own.pem",
         ssl_key_file="own.key",
         ssl_check_hostname=False,
-        consistency=Consistency.EACH_QUORUM,
+        consistency=Consistency.QUORUM,
         keyspace="queues",
     )
 

@@ -218,8 +218,7 @@ def _connection_class() -> type:
 
 def _profiles(options: ConnectionOptions) -> dict[object, ExecutionProfile]:
     levels, chosen = ConsistencyLevel.name_to_value, options.consistency
-    writes, reads = levels[chosen.value], levels[chosen.of_reads]
-    serial = levels[chosen.of_conditions]
+    plain, serial = levels[chosen.value], levels[chosen.of_conditions]
     seconds = options.request_timeout.total_seconds()
 
     def profile(
@@ -239,15 +238,15 @@ def _profiles(options: ConnectionOptions) -> dict[object, ExecutionProfile]:
             row_factory=tuple_factory,
         )
 
-    read = profile(reads)
+    read = profile(plain)
     return {
         EXEC_PROFILE_DEFAULT: read,
         READ: read,
         SERIAL_READ: profile(serial),
         # Sent twice, the second would hide that the first one won (CASSANDRA-9086). All of one
         # partition go to the same replica first, to queue there instead of fighting over ballots.
-        CAS: profile(writes, idempotent=False),
+        CAS: profile(plain, idempotent=False),
         # No such reason here: all replicas share the load.
-        BULK: profile(writes, shuffle_replicas=True),
-        BULK_READ: profile(reads, shuffle_replicas=True),
+        BULK: profile(plain, shuffle_replicas=True),
+        BULK_READ: profile(plain, shuffle_replicas=True),
     }

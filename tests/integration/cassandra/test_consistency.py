@@ -51,17 +51,6 @@ def test_every_request_works_at_every_level(
     store.close()
 
 
-def test_a_level_that_the_keyspace_cannot_keep_is_refused_when_the_store_is_opened(
-    connection: ConnectionOptions,
-):
-    # SimpleStrategy.
-    with pytest.raises(OptionError, match="EACH_QUORUM does not fit keyspace"):
-        open_store(replace(connection, consistency=Consistency.EACH_QUORUM))
-
-    store = open_store(replace(connection, consistency=Consistency.QUORUM))
-    store.close()
-
-
 # Two data centres of one node each
 
 
@@ -114,11 +103,12 @@ def test_a_local_quorum_needs_to_know_where(near: ConnectionOptions, far: Connec
     assert "use QUORUM" in refusal(replace(near, keyspace="whichever"))
 
 
-@pytest.mark.parametrize("consistency", [Consistency.QUORUM, Consistency.EACH_QUORUM])
 def test_what_one_data_centre_does_the_other_sees_at_once(
-    near: ConnectionOptions, far: ConnectionOptions, consistency: Consistency
+    near: ConnectionOptions, far: ConnectionOptions
 ):
-    here, there = (open_store(replace(each, consistency=consistency)) for each in (near, far))
+    here, there = (
+        open_store(replace(each, consistency=Consistency.QUORUM)) for each in (near, far)
+    )
     queue_id = QueueId(f"{uuid4()}@1")
     ledger = partition_of_ledger(queue_id)
     assert here.cas(ledger, [Insert(HEAD, {"next": 0}, if_absent=True)])
@@ -145,12 +135,11 @@ def test_when_a_data_centre_is_lost_only_a_local_quorum_goes_on(
     far_and_near.kill(1)
     try:
         assert stores[Consistency.LOCAL_QUORUM].cas(ledger, head)
-        for consistency in (Consistency.QUORUM, Consistency.EACH_QUORUM):
-            with pytest.raises(StoreError, match=rf"{consistency}|SERIAL"):
-                stores[consistency].cas(ledger, head)
-            with pytest.raises(StoreError, match=consistency):
-                stores[consistency].write_chunks(queue_id, block, [Chunk(0, 0, 1, b"data")])
-        assert stores[Consistency.EACH_QUORUM].read_rows(ledger).rows
+        assert stores[Consistency.LOCAL_QUORUM].read_rows(ledger).rows
+        with pytest.raises(StoreError, match=r"QUORUM|SERIAL"):
+            stores[Consistency.QUORUM].cas(ledger, head)
+        with pytest.raises(StoreError, match="QUORUM"):
+            stores[Consistency.QUORUM].write_chunks(queue_id, block, [Chunk(0, 0, 1, b"data")])
     finally:
         far_and_near.start(1)
         for store in stores.values():

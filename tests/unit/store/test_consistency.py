@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from itertools import combinations
+
 import pytest
 
 from cassieq_spark.errors import OptionError
 from cassieq_spark.store.consistency import Consistency, check_consistency, parse_consistency
 
-LOCAL, QUORUM, EACH = Consistency.LOCAL_QUORUM, Consistency.QUORUM, Consistency.EACH_QUORUM
+LOCAL, QUORUM = Consistency.LOCAL_QUORUM, Consistency.QUORUM
 BOTH = {"dc1": 3, "dc2": 3}
 
 
@@ -33,27 +35,29 @@ def quorum(count: int) -> int:
 
 @pytest.mark.parametrize("consistency", Consistency)
 @pytest.mark.parametrize("replicas", [{"dc1": 1}, {"dc1": 3}, {"dc1": 3, "dc2": 2}, BOTH])
-def test_a_read_meets_every_write(consistency: Consistency, replicas: dict[str, int]):
-    """At any of its levels, what a read asks and a write waits for cannot miss each other."""
-    all_replicas = sum(replicas.values())
-    fewest_written_here = {
-        "LOCAL_QUORUM": quorum(replicas["dc1"]),
-        "EACH_QUORUM": quorum(replicas["dc1"]),
-    }
-    if consistency is QUORUM:
-        assert (consistency.of_reads, consistency.value) == ("QUORUM", "QUORUM")
-        assert 2 * quorum(all_replicas) > all_replicas
-    else:
-        assert consistency.of_reads == "LOCAL_QUORUM"
-        written = fewest_written_here[consistency.value]
-        assert written + quorum(replicas["dc1"]) > replicas["dc1"]
+def test_a_read_meets_every_write_and_every_completed_compare_and_set(
+    consistency: Consistency, replicas: dict[str, int]
+):
+    """A compare-and-set that broke off is completed by others at a quorum of its serial level.
+
+    Whichever replicas of the whole cluster that quorum has, the replicas that a plain read asks
+    include one of them. So it is with the replicas that a plain write waits for.
+    """
+    everywhere = [(dc, n) for dc, count in replicas.items() for n in range(count)]
+    here = [replica for replica in everywhere if replica[0] == "dc1"]
+    asked = {"LOCAL_QUORUM": here, "QUORUM": everywhere}[consistency.value]
+    completed = {"LOCAL_SERIAL": here, "SERIAL": everywhere}[consistency.of_conditions]
+
+    for written in (asked, completed):
+        for one in combinations(written, quorum(len(written))):
+            for other in combinations(asked, quorum(len(asked))):
+                assert set(one) & set(other)
 
 
 def test_compare_and_sets_stay_in_the_data_centre_only_if_all_else_does():
     assert {each: each.of_conditions for each in Consistency} == {
         LOCAL: "LOCAL_SERIAL",
         QUORUM: "SERIAL",
-        EACH: "SERIAL",
     }
 
 
@@ -64,7 +68,15 @@ def test_a_level_is_read_in_any_case(text: str):
 
 @pytest.mark.parametrize("text", ["ONE", "any", "LOCAL_ONE", "TWO", "ALL", "SERIAL", "", "strong"])
 def test_weak_and_unknown_levels_are_refused_with_a_reason(text: str):
-    with pytest.raises(OptionError, match=r"expected LOCAL_QUORUM, QUORUM, EACH_QUORUM.*a quorum"):
+    with pytest.raises(OptionError, match=r"expected LOCAL_QUORUM, QUORUM\. .*a quorum"):
+        parse_consistency(text)
+
+
+@pytest.mark.parametrize("text", ["EACH_QUORUM", "each_quorum "])
+def test_a_quorum_of_each_data_centre_is_refused_with_what_to_use_instead(text: str):
+    with pytest.raises(
+        OptionError, match=r"a read .* may miss, .* lost\. Use QUORUM if .*, LOCAL_QUORUM if"
+    ):
         parse_consistency(text)
 
 
@@ -78,8 +90,6 @@ def test_weak_and_unknown_levels_are_refused_with_a_reason(text: str):
         (QUORUM, BOTH, False),
         (QUORUM, {"dc2": 3}, False),
         (QUORUM, {"SimpleStrategy": 3}, False),
-        (EACH, BOTH, False),
-        (EACH, {"dc1": 3}, False),
     ],
 )
 def test_what_a_keyspace_can_keep_is_accepted(
@@ -95,19 +105,11 @@ def test_a_local_quorum_of_a_simple_strategy_needs_a_cluster_of_one_data_centre(
         check(LOCAL, {"SimpleStrategy": 3}, given=True)
 
 
-def test_each_quorum_needs_to_know_which_replica_is_where():
-    with pytest.raises(OptionError, match=r"queues' \(SimpleStrategy=1\).*NetworkTopology"):
-        check(EACH, {"SimpleStrategy": 1}, data_centres=("dc1",))
-
-
-@pytest.mark.parametrize("consistency", [LOCAL, EACH])
-def test_a_data_centre_without_replicas_is_named_with_those_that_there_are(
-    consistency: Consistency,
-):
+def test_a_data_centre_without_replicas_is_named_with_those_that_there_are():
     with pytest.raises(
         OptionError, match=r"\(dc1=3, dc2=3\): it has no replica in data centre 'dc3'"
     ):
-        check(consistency, BOTH, local_dc="dc3", given=True)
+        check(LOCAL, BOTH, local_dc="dc3", given=True)
 
 
 def test_with_replicas_in_several_data_centres_the_local_one_must_be_named():

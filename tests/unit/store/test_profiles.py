@@ -16,22 +16,16 @@ from cassieq_spark.store.consistency import Consistency
 
 
 @pytest.mark.parametrize(
-    ("consistency", "writes", "reads", "serial"),
+    ("consistency", "plain", "serial"),
     [
-        ("LOCAL_QUORUM", Level.LOCAL_QUORUM, Level.LOCAL_QUORUM, Level.LOCAL_SERIAL),
-        ("QUORUM", Level.QUORUM, Level.QUORUM, Level.SERIAL),
-        ("EACH_QUORUM", Level.EACH_QUORUM, Level.LOCAL_QUORUM, Level.SERIAL),
+        ("LOCAL_QUORUM", Level.LOCAL_QUORUM, Level.LOCAL_SERIAL),
+        ("QUORUM", Level.QUORUM, Level.SERIAL),
     ],
 )
-def test_every_request_has_the_level_of_its_kind(
-    consistency: str, writes: int, reads: int, serial: int
-):
+def test_every_request_has_the_level_of_its_kind(consistency: str, plain: int, serial: int):
     profiles = _profiles(ConnectionOptions(consistency=Consistency(consistency)))
 
-    assert {name: profiles[name].consistency_level for name in (BULK, CAS)} == {
-        BULK: writes,
-        CAS: writes,
-    }
-    assert {profiles[name].consistency_level for name in (READ, BULK_READ)} == {reads}
+    kinds = (BULK, CAS, READ, BULK_READ)
+    assert {profiles[name].consistency_level for name in kinds} == {plain}
     assert profiles[SERIAL_READ].consistency_level == serial
     assert {each.serial_consistency_level for each in profiles.values()} == {serial}
