@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from datetime import timedelta
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 from cassieq_spark.client.finished import Finished
 from cassieq_spark.client.messages import Message
@@ -24,7 +24,7 @@ from cassieq_spark.ledger.read import read_group, read_head
 from cassieq_spark.ledger.state import LedgerHead, check_open
 from cassieq_spark.model import QueueId, Range, Ranges, validate_name
 from cassieq_spark.queues import read_queue
-from cassieq_spark.receipts import Receipt, receipt_prefix
+from cassieq_spark.receipts import receipt_prefix
 from cassieq_spark.store.protocol import Store
 
 logger = logging.getLogger(__name__)
@@ -76,6 +76,7 @@ class Receiver:
         self._last = LastState(timedelta(0) if self.queue.strict_fifo else KEPT)
         self._head: LedgerHead | None = None
         self._next = 0
+        self._given: Batch | None = None
 
     @property
     def group(self) -> str:
@@ -173,8 +174,9 @@ class Receiver:
             bury(self._store, self.queue, self._delivery, batch.dead)
         except BaseException:
             if batch.leased:
-                _give_back(self._delivery, batch.lease)
+                _give_back(self._delivery, batch)
             raise
+        self._given = batch
         if batch.leased:
             lease = LeaseKey(self.queue.queue_id, self.group, batch.lease)
             monotons = Ranges.of(*(part for each in batch.leased for part in each.monotons))
@@ -182,9 +184,12 @@ class Receiver:
         return messages
 
     def give_back(self, messages: Sequence[Message]) -> None:
-        """Make messages that nobody got due again at once. One LWT and two reads; never raises."""
-        for message in messages[:1]:
-            _give_back(self._delivery, Receipt.parse(message.receipt).lease)
+        """Make messages due again that were returned last, and that nobody got. Never raises.
+
+        One LWT and two reads; nothing without messages.
+        """
+        if messages and self._given is not None:
+            _give_back(self._delivery, self._given)
 
     def _length(self, wanted: Wanted) -> timedelta:
         return self.queue.lease if wanted.lease is None else wanted.lease
@@ -225,9 +230,9 @@ class Receiver:
         ]
 
 
-def _give_back(delivery: Delivery, lease: UUID) -> None:
+def _give_back(delivery: Delivery, batch: Batch) -> None:
     try:
-        delivery.release(lease)
+        delivery.release(batch.lease, batch.leased)
     except CassieqError as error:
         logger.warning(
             "%s: messages were leased that nobody got; they are due when their lease runs out: %s",

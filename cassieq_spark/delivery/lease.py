@@ -164,30 +164,53 @@ class Delivery:
                 raise
             return None
 
-    def extend(self, lease: UUID, slots: Sequence[int], *, by: timedelta) -> bool:
-        """Let a lease run until ``by`` from now on. One LWT; False if the lease is lost.
+    def extend(self, lease: UUID, leased: Sequence[Leased], *, by: timedelta) -> bool:
+        """Let a lease run until ``by`` from now on. One LWT; False if this process has lost it.
 
-        An unknown outcome counts as success: whichever it is, the next extension tells.
+        A restarted query takes up its lease under the same token, and counts one delivery more:
+        from then on the process before it changes nothing here. An unknown outcome counts as
+        success: whichever it is, the next extension tells.
+
+        Args:
+            lease: The token.
+            leased: What was handed out to this process under that token.
+            by: For how long from now on.
         """
-        held = (When("lease", "=", lease),)
-        ops = [Update(slot_key(number), {"due_at": ServerNow(by)}, when=held) for number in slots]
+        ops = [
+            Update(slot_key(each.slot), {"due_at": ServerNow(by)}, when=_handed_out(lease, each))
+            for each in leased
+        ]
         try:
             return not ops or self.store.cas(self._partition, ops)
         except OutcomeUnknownError:
             return True
 
-    def release(self, lease: UUID) -> int:
-        """Make what a token holds due at once, for whoever comes. One LWT and two reads.
+    def release(self, lease: UUID, leased: Sequence[Leased]) -> int:
+        """Make what this process still holds due at once, for any reader. One LWT, two reads.
 
         The token stays in the slots, so that the same query takes them again if it comes first.
 
+        Args:
+            lease: The token.
+            leased: What was handed out to this process under that token.
+
         Returns:
-            Messages released.
+            Messages released; not those that a restarted query has taken up meanwhile.
         """
-        ours = self.read().held_by(lease)
-        numbers = [slot.number for slot in ours]
-        released = self.extend(lease, numbers, by=timedelta(0))
-        return sum(slot.monotons.count for slot in ours) if released else 0
+        ours = self._still_held(lease, leased)
+        released = self.extend(lease, list(ours), by=timedelta(0))
+        return sum(slot.monotons.count for slot in ours.values()) if released else 0
+
+    def is_taken_up(self, lease: UUID, leased: Sequence[Leased]) -> bool:
+        """Whether another process has taken up this lease, as a restarted query does. One read.
+
+        Args:
+            lease: The token.
+            leased: What was handed out to this process under that token.
+        """
+        rows = self.store.read_rows(self._partition, Slice(kinds=("slot",))).rows
+        counts = {slot.number: slot.deliveries for slot in slots_of(rows) if slot.lease == lease}
+        return any(counts.get(each.slot, 0) > each.deliveries for each in leased)
 
     def take_again(self, wish: Wish) -> tuple[Leased, ...]:
         """Take up a lease that this process did not make: a batch that Spark replays. One LWT.
@@ -219,6 +242,11 @@ class Delivery:
     def postpone(self, dead: Waiting, *, by: timedelta) -> bool:
         """Try to bury dead messages again later. One LWT, three reads; False if it failed."""
         return self._dispose(dead, partial(plan_postponement, by=by))
+
+    def _still_held(self, lease: UUID, leased: Sequence[Leased]) -> dict[Leased, Slot]:
+        slots = {(slot.number, slot.deliveries): slot for slot in self.read().held_by(lease)}
+        keys = {each: (each.slot, each.deliveries) for each in leased}
+        return {each: slots[key] for each, key in keys.items() if key in slots}
 
     def _dispose(
         self, dead: Waiting, plan: Callable[[GroupState, Waiting], tuple[Op, ...]]
@@ -275,3 +303,7 @@ class Delivery:
                 extra={"action": LEASE_RESOLVED, "queue": self.queue_id, "group": self.group},
             )
             return applied
+
+
+def _handed_out(lease: UUID, leased: Leased) -> tuple[When, ...]:
+    return (When("lease", "=", lease), When("deliveries", "=", leased.deliveries))

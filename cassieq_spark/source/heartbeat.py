@@ -9,12 +9,15 @@ from datetime import timedelta
 from uuid import UUID
 
 from cassieq_spark.delivery.lease import Delivery
+from cassieq_spark.delivery.plan import Leased
 from cassieq_spark.errors import StoreError
 
 logger = logging.getLogger(__name__)
 
 #: The lease of the running batch is gone: others may process its messages too.
 LEASE_LOST = "lease.lost"
+#: Another process has taken up the running batch; this one is no longer responsible for it.
+LEASE_TAKEN_UP = "lease.taken_up"
 #: An extension failed; it is tried again.
 EXTENSION_FAILED = "lease.extension_failed"
 
@@ -28,15 +31,15 @@ class Heartbeat:
         self._delivery = delivery
         self._length = length
         self._changed = threading.Condition()
-        self._held: tuple[UUID, tuple[int, ...]] | None = None
+        self._held: tuple[UUID, tuple[Leased, ...]] | None = None
         self._stopped = False
         self._thread = threading.Thread(target=self._run, name="cassieq-heartbeat", daemon=True)
 
-    def hold(self, lease: UUID, slots: Sequence[int]) -> None:
+    def hold(self, lease: UUID, leased: Sequence[Leased]) -> None:
         """Begin to extend this lease; it has just been made."""
         if not self._thread.ident:
             self._thread.start()
-        self._set((lease, tuple(slots)))
+        self._set((lease, tuple(leased)))
 
     def let_go(self) -> None:
         """Extend nothing any more, until the next `hold`."""
@@ -50,7 +53,7 @@ class Heartbeat:
         if self._thread.ident:
             self._thread.join(_STOP_SECONDS)
 
-    def _set(self, held: tuple[UUID, tuple[int, ...]] | None) -> None:
+    def _set(self, held: tuple[UUID, tuple[Leased, ...]] | None) -> None:
         with self._changed:
             self._held = held
             self._changed.notify()
@@ -67,10 +70,11 @@ class Heartbeat:
             if before is not None:
                 self._extend(*before)
 
-    def _extend(self, lease: UUID, slots: tuple[int, ...]) -> None:
+    def _extend(self, lease: UUID, leased: tuple[Leased, ...]) -> None:
         about = {"queue": self._delivery.queue_id, "group": self._delivery.group}
         try:
-            kept = self._delivery.extend(lease, slots, by=self._length)
+            kept = self._delivery.extend(lease, leased, by=self._length)
+            taken_up = not kept and self._delivery.is_taken_up(lease, leased)
         except StoreError as error:
             logger.warning(
                 "could not extend the lease of the running batch, trying again: %s",
@@ -79,9 +83,16 @@ class Heartbeat:
             )
             return
         with self._changed:
-            lost = not kept and self._held == (lease, slots)
+            lost = not kept and self._held == (lease, leased)
             self._held = None if lost else self._held
-        if lost:
+        if lost and taken_up:
+            logger.info(
+                "%s: another process has taken up the running batch, as a restarted query does; "
+                "this one holds it no longer",
+                self._delivery,
+                extra={"action": LEASE_TAKEN_UP, **about},
+            )
+        elif lost:
             logger.warning(
                 "%s: the lease of the running batch is lost; others may process its messages too. "
                 "Raise leaseSeconds if batches take longer than that without a heartbeat",

@@ -181,7 +181,7 @@ class Reader:
             return
         about = {"queue": self.queue.queue_id, "group": self._delivery.group}
         try:
-            count = self._delivery.release(self._held)
+            count = self._delivery.release(self._held, self._leased)
         except (StoreError, QueueStateError) as error:
             logger.warning(
                 "could not release the messages of the stopped query, they are due when their "
@@ -220,7 +220,7 @@ class Reader:
     def _hold(self, lease: UUID | None, leased: tuple[Leased, ...]) -> None:
         self._held, self._leased = lease, leased
         if lease is not None:
-            self._heartbeat.hold(lease, [each.slot for each in leased])
+            self._heartbeat.hold(lease, leased)
 
     def _take_again(self, offset: Offset, limit: int | None) -> None:
         leased = self._delivery.take_again(self._wish(offset.lease, limit))

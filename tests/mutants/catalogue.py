@@ -275,8 +275,16 @@ MUTANTS = (
         "hold on whoever has it",
         "I6",
         "delivery/lease.py",
-        '        held = (When("lease", "=", lease),)\n',
-        '        held = (When("deliveries", ">=", 0),)\n',
+        'return (When("lease", "=", lease), ',
+        'return (When("deliveries", ">=", 0), ',
+    ),
+    Mutant(
+        "a process holds on what its restarted query holds",
+        "I6",
+        "delivery/lease.py",
+        'When("deliveries", "=", leased.deliveries))',
+        'When("deliveries", ">=", leased.deliveries))',
+        _IN_SOME_ORDER,
     ),
     Mutant(
         "the token of an attempt is used again",

@@ -9,7 +9,7 @@ from tests.property.interleavings.scene import (
     QueueScene,
 )
 from tests.property.machine.operators import MakeGroup
-from tests.property.machine.readers import HoldOn, Lease, Settle
+from tests.property.machine.readers import GiveBack, HoldOn, Lease, Replay, Settle
 from tests.property.machine.terms import Terms
 
 
@@ -114,6 +114,28 @@ class SettleAgainstCondemnation(ExtensionAgainstExpiry):
         self.clock.advance(LEASE + MOMENT)
         self.stage.let("a", lambda: slow.settle(Settle(0, 0, [("ack", None), None])))
         self.stage.let("b", lambda: other.lease(Lease(0)))
+
+
+class StopAgainstReplay(QueueScene):
+    """A query is restarted, and its old process, which was cut off, holds its batch on and stops.
+
+    What the new one has taken up stays its own.
+    """
+
+    writes = 2
+
+    def begin(self) -> None:
+        self.publish(4)
+        old, new = self.readers_as("a"), self.readers_as("b")
+        old.lease(Lease(0))
+        new.restart(old)
+
+        def go_on_late() -> None:
+            old.hold_on(HoldOn(0))
+            old.give_back(GiveBack(0))
+
+        self.stage.let("a", go_on_late)
+        self.stage.let("b", lambda: new.replay(Replay(0)))
 
 
 class BurialAgainstBurial(QueueScene):

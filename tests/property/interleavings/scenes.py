@@ -18,6 +18,7 @@ from tests.property.interleavings.reading import (
     SettleAgainstCondemnation,
     SettleAgainstExpiry,
     SettleAgainstSettle,
+    StopAgainstReplay,
 )
 from tests.property.interleavings.redriving import RedriveAgainstPurge, RedriveAgainstRedrive
 from tests.property.interleavings.scene import Scene
@@ -42,6 +43,7 @@ SCENES: dict[str, type[Scene]] = {
     "settle against settle": SettleAgainstSettle,
     "extension against expiry": ExtensionAgainstExpiry,
     "settle against condemnation": SettleAgainstCondemnation,
+    "stop against replay": StopAgainstReplay,
     "burial against burial": BurialAgainstBurial,
     "finalise against registration": FinaliseAgainstRegistration,
     "finalise against seek": FinaliseAgainstSeek,

@@ -8,6 +8,8 @@ from uuid import UUID
 
 #: A message under a lease, as a receipt names it.
 Named = tuple[UUID, int]
+#: A lease as one process holds it: its token, and how often its messages were handed out.
+Delivered = tuple[UUID, int]
 
 
 @dataclass(slots=True)
@@ -17,8 +19,8 @@ class Declared:
     Attributes:
         finished: Leases whose batch is done.
         retaken: Leases that are taken up again.
-        beaten: Leases that are held on.
-        given_back: Leases that are given back.
+        beaten: Leases that are held on, each by a process to which it was handed out.
+        given_back: Leases that are given back, likewise.
         acked: Messages that are done.
         rejected: Messages that are dead, by reason.
         released: Messages to be offered again: since when it is wanted, and after how long, in ms.
@@ -28,8 +30,8 @@ class Declared:
 
     finished: set[UUID] = field(default_factory=set)
     retaken: set[UUID] = field(default_factory=set)
-    beaten: set[UUID] = field(default_factory=set)
-    given_back: set[UUID] = field(default_factory=set)
+    beaten: set[Delivered] = field(default_factory=set)
+    given_back: set[Delivered] = field(default_factory=set)
     acked: set[Named] = field(default_factory=set)
     rejected: defaultdict[Named, set[str]] = field(default_factory=lambda: defaultdict(set))
     released: defaultdict[Named, list[tuple[int, int]]] = field(

@@ -102,8 +102,9 @@ LEASE_WITH_TERMS = st.builds(
     dead_queue_is_gone=st.sampled_from([False, False, False, True]),
 )
 REPLAY = st.builds(Replay, READERS, LIMITS)
-HOLD_ON = st.builds(HoldOn, READERS)
-GIVE_BACK = st.builds(GiveBack, READERS)
+LATE = st.sampled_from([False, False, True])
+HOLD_ON = st.builds(HoldOn, READERS, LATE)
+GIVE_BACK = st.builds(GiveBack, READERS, LATE)
 FORGET = st.builds(Forget, READERS)
 SETTLE = st.builds(
     Settle, READERS, st.sampled_from([0, 0, 0, 1, 2]), st.lists(FATES, min_size=1, max_size=4)

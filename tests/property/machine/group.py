@@ -266,9 +266,9 @@ class GroupModel:
         together = [at for at, each in self.places.items() if again and each.row == place.row]
         assert most is None or len(together) <= most, (move, "not isolated")
         allowed = set()
-        if token in declared.given_back:
+        if (token, place.deliveries) in declared.given_back:
             allowed.add(now)
-        if token in declared.beaten or again:
+        if (token, place.deliveries) in declared.beaten or again:
             allowed.add(now + self._lease_ms)
         if token in self.kept:
             allowed |= {now + by for by in declared.extended[self.owner(token), move.at]}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -214,6 +215,14 @@ class QueueMachine(RuleBasedStateMachine):
         self._run(Forget(number), NOTHING)
         self._run(Lease(number, limit), NOTHING, Trouble(Fault.REQUEST_LATE, after, meanwhile))
         self._run(Arrive(), NOTHING)
+
+    @rule(number=READERS, deed=HOLD_ON | GIVE_BACK, pause=PAUSES)
+    def a_query_is_restarted_while_its_old_process_goes_on(
+        self, number: int, deed: HoldOn | GiveBack, pause: timedelta
+    ) -> None:
+        self._run(Lease(number), NOTHING)
+        self._run(Replay(number), NOTHING)
+        self._run(replace(deed, reader=number, late=True), pause)
 
     @rule(counts=COUNTS, batch=BATCHES, after=st.integers(0, 24), sweep_is_slow=st.booleans())
     def a_publish_is_slower_than_a_sweep_allows(

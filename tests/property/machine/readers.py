@@ -21,9 +21,10 @@ from cassieq_spark.errors import OutcomeUnknownError, QueueStateError
 from cassieq_spark.ledger.read import read_head
 from cassieq_spark.model import Ranges
 from cassieq_spark.settling import settle
+from tests.property.machine.declared import Delivered
 from tests.property.machine.group import RETRY_MS, GroupModel
 from tests.property.machine.offers import Offers
-from tests.property.machine.rows import MILLISECOND, members, ranges_of
+from tests.property.machine.rows import MILLISECOND, Place, members, ranges_of
 from tests.property.machine.world import World
 
 #: What may become of a message that a receipt names; None: nothing, it is not named.
@@ -58,16 +59,18 @@ class Replay:
 
 @dataclass(frozen=True, slots=True)
 class HoldOn:
-    """Extend the lease of the batch in hand."""
+    """Extend the lease of the batch in hand; with ``late``, by the process before the replay."""
 
     reader: int
+    late: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class GiveBack:
-    """Stop: what the batch in hand has left is due at once."""
+    """Stop: what the batch in hand has left is due at once; ``late`` as above."""
 
     reader: int
+    late: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,14 +115,16 @@ class Reader:
 
     Attributes:
         token: The lease of the batch in hand.
-        slots: Where that is.
+        leased: Where that is.
+        former: Where the process before it has it, if the batch was replayed.
         had: The messages of all leases that it ever had, oldest first.
         last: How it has left its group.
     """
 
     group: str
     token: UUID | None = None
-    slots: Sequence[int] = ()
+    leased: Sequence[Leased] = ()
+    former: Sequence[Leased] = ()
     had: dict[UUID, list[int]] = field(default_factory=dict)
     busy: bool = False
     last: LastState = field(default_factory=lambda: LastState(_FOR_EVER))
@@ -144,6 +149,12 @@ class Readers:
         for mine, theirs in zip(self._readers, others._readers, strict=True):
             mine.had |= theirs.had
 
+    def restart(self, others: Readers) -> None:
+        """Have the batches in hand that these have logged, as their restarted selves do."""
+        self.receive_from(others)
+        for mine, theirs in zip(self._readers, others._readers, strict=True):
+            mine.token, mine.leased = theirs.token, theirs.leased
+
     def lease(self, action: Lease) -> None:
         with self._as(action.reader) as reader:
             if reader is not None:
@@ -158,18 +169,17 @@ class Readers:
             again = self._delivery(reader).take_again(wish)
             reader.last.forget()
             self._check_batch(reader, reader.token, again)
-            reader.slots = [each.slot for each in again]
+            reader.former, reader.leased = reader.leased, again
 
     def hold_on(self, action: HoldOn) -> None:
         with self._as(action.reader) as reader:
             if reader is None or reader.token is None:
                 return
-            self._declared.beaten.add(reader.token)
+            leased = reader.former if action.late else reader.leased
+            self._declared.beaten |= _named(reader.token, leased)
             troubles = self._world.store.troubles
-            held = self._group(reader).held_by(reader.token)
-            kept = self._delivery(reader).extend(
-                reader.token, reader.slots, by=self._model.terms.lease
-            )
+            held = self._held(reader, leased)
+            kept = self._delivery(reader).extend(reader.token, leased, by=self._model.terms.lease)
             calm = troubles == self._world.store.troubles
             assert kept or not held or not calm, "a lease was lost that nobody took"
             if calm and kept:
@@ -180,14 +190,16 @@ class Readers:
         with self._as(action.reader) as reader:
             if reader is None or reader.token is None:
                 return
-            self._declared.given_back.add(reader.token)
+            leased = reader.former if action.late else reader.leased
+            self._declared.given_back |= _named(reader.token, leased)
             troubles = self._world.store.troubles
-            released = self._delivery(reader).release(reader.token)
-            held = self._group(reader).held_by(reader.token)
+            released = self._delivery(reader).release(reader.token, leased)
+            held = self._held(reader, leased)
             if troubles == self._world.store.troubles:
                 assert released == len(held)
                 assert all(place.due == self._model.now for place in held.values())
-            self._forget(reader)
+            if not action.late:
+                self._forget(reader)
 
     def forget(self, action: Forget) -> None:
         with self._as(action.reader) as reader:
@@ -225,7 +237,7 @@ class Readers:
         batch = self._delivery(reader).ack_and_lease(wish, known)
         reader.last.keep(batch, known)
         if batch.leased:
-            reader.token, reader.slots = batch.lease, [each.slot for each in batch.leased]
+            reader.token, reader.leased, reader.former = batch.lease, batch.leased, ()
             reader.had[batch.lease] = _monotons(batch.leased)
         group = self._group(reader)
         self._check_batch(reader, batch.lease, batch.leased)
@@ -393,6 +405,12 @@ class Readers:
     def _delivery(self, reader: Reader) -> Delivery:
         return Delivery(self._world.store, self._world.definition.queue_id, reader.group)
 
+    def _held(self, reader: Reader, leased: Sequence[Leased]) -> dict[int, Place]:
+        """What a process holds that knows of this; not what was handed out again since."""
+        known = {(each.slot, each.deliveries) for each in leased}
+        held = self._group(reader).held_by(reader.token)
+        return {at: each for at, each in held.items() if (each.row[1], each.deliveries) in known}
+
     def _group(self, reader: Reader) -> GroupModel:
         group = self._model.groups.get(reader.group)
         if group is None:
@@ -400,12 +418,16 @@ class Readers:
         return group
 
     def _forget(self, reader: Reader) -> None:
-        reader.token, reader.slots = None, ()
+        reader.token, reader.leased, reader.former = None, (), ()
         reader.last.forget()
 
 
 def _deal(monotons: Sequence[int], fates: Sequence[Fate]) -> Iterator[tuple[int, Fate]]:
     yield from ((at, fates[number % len(fates)]) for number, at in enumerate(monotons))
+
+
+def _named(token: UUID, leased: Sequence[Leased]) -> set[Delivered]:
+    return {(token, each.deliveries) for each in leased}
 
 
 def _monotons(leased: Sequence[Leased]) -> list[int]:

@@ -84,8 +84,8 @@ def test_what_others_have_is_not_to_be_had():
 
 def test_what_a_lease_holds_is_not_to_be_had_even_if_it_ran_out():
     delivery, _ = make_delivery()
-    lease = delivery.ack_and_lease(make_wish(limit=4, stop=COUNT)).lease
-    delivery.release(lease)
+    batch = delivery.ack_and_lease(make_wish(limit=4, stop=COUNT))
+    delivery.release(batch.lease, batch.leased)
 
     assert taken_now(delivery, "0-8") == "4-8"
 

@@ -33,9 +33,9 @@ class Scene:
         self.store = FaultyStore(memory)
         self.queue_id: QueueId = make_queue(self.store, [END]).queue_id
         self.g = make_group(self.store, self.queue_id)
-        self.lease = self.g.ack_and_lease(make_wish(stop=END, limit=4)).lease
+        self.batch = self.g.ack_and_lease(make_wish(stop=END, limit=4))
         released = Settlement(released={LEASE: Ranges.of(Range(1, 3))})
-        settle(self.g, self.lease, released)
+        settle(self.g, self.batch.lease, released)
 
     def close(self) -> None:
         close_ledger(self.store, self.queue_id, Gate.DELETED, bucket_size=8)
@@ -58,8 +58,8 @@ def test_everything_is_settled_and_nothing_can_be_leased(scene: Scene):
     scene.close()
 
     scene.check()
-    assert not scene.g.extend(scene.lease, [0], by=LEASE)
-    assert settle(scene.g, scene.lease, Settlement(acked=Ranges.of(Range(0, 4)))).count == 0
+    assert not scene.g.extend(scene.batch.lease, scene.batch.leased, by=LEASE)
+    assert settle(scene.g, scene.batch.lease, Settlement(acked=Ranges.of(Range(0, 4)))).count == 0
 
 
 def test_groups_that_are_closed_cost_reads_only(scene: Scene):

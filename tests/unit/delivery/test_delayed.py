@@ -370,7 +370,7 @@ def test_in_strict_order_what_failed_comes_again_before_all_else_lowest_first(sc
 def test_in_strict_order_a_release_with_a_delay_holds_up_the_rest(scene: Scene):
     scene.publish((4, None))
     batch = scene.take(limit=2, strict=True)
-    scene.delivery.release(batch.lease)
+    scene.delivery.release(batch.lease, batch.leased)
     scene.clock.advance(MOMENT)
     assert scene.taken(limit=1, strict=True) == "0-1"
 
@@ -384,21 +384,23 @@ def test_in_strict_order_a_release_with_a_delay_holds_up_the_rest(scene: Scene):
 def test_messages_that_failed_are_left_alone_for_longer_each_time(scene: Scene):
     scene.publish((2, None))
     pauses = []
-    scene.delivery.release(scene.take().lease)
+    batch = scene.take()
+    scene.delivery.release(batch.lease, batch.leased)
     for _ in range(3):
         waited = 0
         while not (batch := scene.take(retry_backoff=10 * SECOND)).leased:
             scene.clock.advance(SECOND)
             waited += 1
         pauses.append(waited)
-        scene.delivery.release(batch.lease)
+        scene.delivery.release(batch.lease, batch.leased)
 
     assert pauses == [11, 21, 41]
 
 
 def test_others_are_delivered_meanwhile(scene: Scene):
     scene.publish((2, None))
-    scene.delivery.release(scene.take().lease)
+    batch = scene.take()
+    scene.delivery.release(batch.lease, batch.leased)
     scene.publish((3, None))
     scene.clock.advance(SECOND)
 

@@ -25,6 +25,8 @@ from tests.support.builders import (
 from tests.support.faults import FakeClock
 
 MOMENT = timedelta(milliseconds=1)
+#: The queue of these tests, handed out for the first time.
+WHOLE = (Leased(0, Ranges.parse("0-10"), 1),)
 
 
 @pytest.fixture
@@ -149,7 +151,7 @@ def test_an_extension_keeps_others_away(store: FaultyStore, delivery: Delivery, 
     held = delivery.ack_and_lease(make_wish(stop=10)).lease
     clock.advance(LEASE)
 
-    assert delivery.extend(held, [0], by=LEASE)
+    assert delivery.extend(held, WHOLE, by=LEASE)
     clock.advance(LEASE)
 
     assert delivery.ack_and_lease(make_wish(stop=10)).leased == ()
@@ -160,7 +162,7 @@ def test_an_extension_between_a_look_and_a_takeover_wins(
 ):
     held = delivery.ack_and_lease(make_wish(stop=10)).lease
     clock.advance(LEASE + MOMENT)
-    store.interrupt(lambda: delivery.extend(held, [0], by=LEASE) and None, after=2)
+    store.interrupt(lambda: delivery.extend(held, WHOLE, by=LEASE) and None, after=2)
 
     assert delivery.ack_and_lease(make_wish(stop=10)).leased == ()
 
@@ -171,7 +173,7 @@ def test_an_extension_between_a_look_and_a_condemnation_wins(
     # I6
     held = delivery.ack_and_lease(make_wish(stop=10)).lease
     clock.advance(LEASE + MOMENT)
-    store.interrupt(lambda: delivery.extend(held, [0], by=LEASE) and None, after=2)
+    store.interrupt(lambda: delivery.extend(held, WHOLE, by=LEASE) and None, after=2)
 
     batch = delivery.ack_and_lease(make_wish(stop=10, max_deliveries=1))
 
@@ -184,25 +186,25 @@ def test_a_lost_lease_cannot_be_extended(delivery: Delivery, clock: FakeClock):
     clock.advance(LEASE + MOMENT)
     delivery.ack_and_lease(make_wish(stop=10))
 
-    assert not delivery.extend(held, [0], by=LEASE)
+    assert not delivery.extend(held, WHOLE, by=LEASE)
 
 
 def test_an_extension_whose_answer_is_lost_counts_as_one(store: FaultyStore, delivery: Delivery):
     held = delivery.ack_and_lease(make_wish(stop=10)).lease
     store.fault = Fault.REQUEST_LOST
 
-    assert delivery.extend(held, [0], by=LEASE)
+    assert delivery.extend(held, WHOLE, by=LEASE)
 
 
 def test_released_messages_are_due_at_once_for_whoever_comes(delivery: Delivery, clock: FakeClock):
     held = delivery.ack_and_lease(make_wish(stop=10)).lease
 
-    assert delivery.release(held) == 10
+    assert delivery.release(held, WHOLE) == 10
     clock.advance(MOMENT)
 
     (leased,) = delivery.ack_and_lease(make_wish(stop=10)).leased
     assert leased == Leased(0, Ranges.parse("0-10"), 2)
-    assert delivery.release(held) == 0
+    assert delivery.release(held, WHOLE) == 0
 
 
 def test_a_replay_takes_up_its_lease_and_counts_as_another_delivery(

@@ -230,7 +230,7 @@ def test_messages_that_are_held_are_moved_by_force_only(scene: Scene):
     after = scene.g.ack_and_lease(make_wish(held=held.lease, stop=30))
     assert after.acked == 0
     assert [each.start for each in monotons_of(after.leased)] == [10]
-    assert not scene.g.extend(held.lease, [held.leased[0].slot], by=LEASE)
+    assert not scene.g.extend(held.lease, held.leased, by=LEASE)
 
 
 def test_what_is_due_or_waits_is_forgotten(scene: Scene):
@@ -385,7 +385,7 @@ def test_a_group_whose_messages_are_held_is_deleted_by_force_only(scene: Scene):
         delete_group(scene.store, scene.queue_id, "g")
     assert delete_group(scene.store, scene.queue_id, "g", force=True)
 
-    assert not scene.g.extend(held.lease, [0], by=LEASE)
+    assert not scene.g.extend(held.lease, held.leased, by=LEASE)
 
 
 def test_a_group_made_again_begins_anew(scene: Scene):

@@ -239,8 +239,8 @@ def test_a_takeover_that_looked_before_a_replay_counts_it(scene: Scene, clock: F
     clock.advance(LEASE + MOMENT)
 
     def come_and_go() -> None:
-        scene.replay()
-        scene.delivery.release(scene.held)
+        again = scene.delivery.take_again(make_wish(held=scene.held))
+        scene.delivery.release(scene.held, again)
         clock.advance(MOMENT)
 
     scene.trouble.interrupt(come_and_go, after=2)

@@ -43,7 +43,8 @@ class Scene:
         self.trouble = FaultyStore(memory)
         self.store = CountingStore(self.trouble)
         self.delivery = make_group(self.store, make_queue(self.store, [10]).queue_id)
-        self.lease = self.delivery.ack_and_lease(make_wish(stop=10)).lease
+        batch = self.delivery.ack_and_lease(make_wish(stop=10))
+        self.lease, self.leased = batch.lease, batch.leased
 
     def settle(self, lease: UUID | None = None, **what: Any) -> Outcome:
         """How many were settled, and how many were stale."""
@@ -314,7 +315,7 @@ def test_a_takeover_that_looked_before_brings_back_nothing_that_is_settled(
 
 def test_an_extension_goes_with_settling(scene: Scene, clock: FakeClock):
     scene.trouble.interrupt(
-        lambda: scene.delivery.extend(scene.lease, [0], by=2 * LEASE) and None, after=2
+        lambda: scene.delivery.extend(scene.lease, scene.leased, by=2 * LEASE) and None, after=2
     )
 
     assert scene.ack("0-3") == (3, 0)

@@ -9,6 +9,7 @@ import pytest
 
 from cassieq_spark.delivery.batch import Batch
 from cassieq_spark.delivery.groups import delete_group, ensure_group, seek_group
+from cassieq_spark.delivery.plan import Leased
 from cassieq_spark.delivery.settle import Settlement, settle
 from cassieq_spark.errors import QueueStateError
 from cassieq_spark.ledger.publish import publish
@@ -95,7 +96,7 @@ def test_a_block_that_was_offered_in_part_expires_from_there(scene: Scene):
     scene.publish(6)
     batch = scene.take(limit=2)
     scene.clock.advance(RETENTION + MOMENT)
-    scene.delivery.extend(batch.lease, [each.slot for each in batch.leased], by=LEASE)
+    scene.delivery.extend(batch.lease, batch.leased, by=LEASE)
 
     assert scene.expire() == 4
     assert (scene.pointer, scene.outstanding) == (6, ["0-2"])
@@ -383,10 +384,11 @@ def test_a_reader_that_settles_late_settles_what_it_still_has(after: int):
 def test_a_reader_that_extends_its_lease_late_keeps_what_it_still_has(after: int):
     busy = Busy()
     (slot,) = busy.delivery.read().held_by(busy.held)
+    leased = Leased(slot.number, slot.monotons, slot.deliveries)
     extended: list[bool] = []
 
     def extend() -> None:
-        extended.append(busy.delivery.extend(busy.held, [slot.number], by=LEASE))
+        extended.append(busy.delivery.extend(busy.held, [leased], by=LEASE))
 
     busy.store.interrupt(extend, after=after)
 

@@ -15,6 +15,7 @@ from cassieq_spark.delivery.batch import Batch
 from cassieq_spark.delivery.groups import delete_group, ensure_group, seek_group
 from cassieq_spark.delivery.isolation import LONGEST_BACKOFF
 from cassieq_spark.delivery.lease import Delivery
+from cassieq_spark.delivery.plan import Leased
 from cassieq_spark.delivery.settle import Settlement, settle
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_head, read_holds
@@ -264,10 +265,11 @@ def test_a_reader_that_extends_its_lease_late_keeps_what_it_still_has(after: int
     lease = scene.hand_out(6)
     scene.clock.advance(LATE)
     (slot,) = scene.delivery.read().held_by(lease)
+    leased = Leased(slot.number, slot.monotons, slot.deliveries)
     extended: list[bool] = []
 
     def extend() -> None:
-        extended.append(scene.delivery.extend(lease, [slot.number], by=LEASE))
+        extended.append(scene.delivery.extend(lease, [leased], by=LEASE))
 
     scene.store.interrupt(extend, after=after)
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from datetime import timedelta
@@ -9,7 +10,12 @@ import pytest
 
 from cassieq_spark.delivery.lease import Delivery
 from cassieq_spark.errors import NotAppliedError
-from cassieq_spark.source.heartbeat import EXTENSION_FAILED, LEASE_LOST, Heartbeat
+from cassieq_spark.source.heartbeat import (
+    EXTENSION_FAILED,
+    LEASE_LOST,
+    LEASE_TAKEN_UP,
+    Heartbeat,
+)
 from cassieq_spark.testing.faults import FaultyStore
 from tests.support.builders import (
     LEASE,
@@ -21,6 +27,7 @@ from tests.support.builders import (
 from tests.support.faults import FakeClock
 
 THIRD = LEASE / 3
+MOMENT = timedelta(milliseconds=1)
 
 
 class ScriptedCondition:
@@ -55,13 +62,14 @@ class Scene:
         memory, self.clock = make_clocked_store()
         self.store = FaultyStore(memory)
         self.delivery: Delivery = make_group(self.store, make_queue(self.store, [10]).queue_id)
-        self.lease = self.delivery.ack_and_lease(make_wish(stop=10)).lease
+        batch = self.delivery.ack_and_lease(make_wish(stop=10))
+        self.lease, self.leased = batch.lease, batch.leased
         self.heartbeat = Heartbeat(self.delivery, LEASE)
 
     def run(self, *script: Callable[[], bool]) -> list[float | None]:
         condition = ScriptedCondition(self.heartbeat, *script)
         self.heartbeat._changed = condition  # type: ignore[assignment]
-        self.heartbeat._held = (self.lease, (0,))
+        self.heartbeat._held = (self.lease, self.leased)
         self.heartbeat._run()
         return condition.pauses
 
@@ -102,12 +110,12 @@ def test_what_is_held_next_is_extended_a_third_after_that(scene: Scene):
     second = uuid4()
 
     def hold_another() -> bool:
-        scene.heartbeat._set((second, (0,)))
+        scene.heartbeat._set((second, scene.leased))
         return True
 
     scene.run(hold_another)
 
-    assert scene.heartbeat._held == (second, (0,))
+    assert scene.heartbeat._held == (second, scene.leased)
     assert scene.due_at() == LEASE
 
 
@@ -124,6 +132,24 @@ def test_a_lost_lease_is_told_once_and_extended_no_more(
     assert pauses == [THIRD.total_seconds(), None]
     assert actions(caplog) == [LEASE_LOST]
     assert "leaseSeconds" in caplog.text
+
+
+def test_a_lease_that_a_restarted_query_has_taken_up_is_neither_held_on_nor_called_lost(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level(logging.INFO)
+
+    def take_again() -> bool:
+        scene.clock.advance(THIRD)
+        scene.delivery.take_again(make_wish(held=scene.lease))
+        scene.clock.advance(MOMENT)
+        return False
+
+    pauses = scene.run(take_again)
+
+    assert pauses == [THIRD.total_seconds(), None]
+    assert actions(caplog) == [LEASE_TAKEN_UP]
+    assert scene.due_at() == THIRD + LEASE
 
 
 def test_a_lease_acked_while_it_was_being_extended_is_not_lost(
@@ -166,8 +192,8 @@ def test_the_thread_begins_with_the_first_batch_and_ends_with_the_stop(scene: Sc
     heartbeat = Heartbeat(scene.delivery, LEASE)
     assert not heartbeat._thread.is_alive()
 
-    heartbeat.hold(scene.lease, [0])
-    heartbeat.hold(scene.lease, [0])
+    heartbeat.hold(scene.lease, scene.leased)
+    heartbeat.hold(scene.lease, scene.leased)
     assert heartbeat._thread.is_alive()
     assert heartbeat._thread in threading.enumerate()
     heartbeat.stop()

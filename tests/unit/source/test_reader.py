@@ -298,6 +298,23 @@ def test_stopping_makes_what_is_held_due_at_once(
     assert "6 messages" in caplog.text
 
 
+def test_a_process_that_stops_late_releases_nothing_that_its_restarted_query_has_taken_up(
+    scene: Scene, clock: FakeClock, caplog: pytest.LogCaptureFixture
+):
+    # I6: the old one was cut off; both have the token that Spark has logged.
+    caplog.set_level(logging.INFO)
+    old, new = scene.reader(), scene.reader()
+    end = old.next_batch(FIRST, limit=None)
+    assert monotons_of(new, end) == [*range(20)]
+
+    old.stop()
+    clock.advance(MOMENT)
+
+    assert (scene.stats().leased, scene.stats().due) == (20, 0)
+    assert scene.reader().next_batch(FIRST, limit=None) is FIRST
+    assert "released 0 messages" in caplog.text
+
+
 def test_stopping_an_idle_reader_costs_nothing(scene: Scene):
     reader = scene.reader()
     reader.next_batch(reader.next_batch(FIRST, limit=None), limit=None)
