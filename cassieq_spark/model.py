@@ -182,7 +182,10 @@ class QueueDefinition:
         dead_letter_queue: Where dead messages go; None: they are dropped.
         created_at: By the coordinator's clock.
         strict_fifo: Whether a group is given no message before the ones below it are settled.
-        retention: How long a message is kept for groups that have not consumed it; None: for ever.
+        expire_after: What was not consumed so long after it became visible is thrown away; None:
+            nothing is.
+        keep_settled: What every group has settled is kept until so long after it became visible,
+            to be read again; None: it is not kept.
     """
 
     name: str
@@ -194,7 +197,8 @@ class QueueDefinition:
     dead_letter_queue: str | None = None
     created_at: datetime | None = None
     strict_fifo: bool = False
-    retention: timedelta | None = None
+    expire_after: timedelta | None = None
+    keep_settled: timedelta | None = None
 
     @property
     def queue_id(self) -> QueueId:
@@ -265,6 +269,11 @@ class LedgerBlock:
     published_at: datetime
     visible_at: datetime | None = None
     size: int = 0
+
+    @property
+    def visible_since(self) -> datetime:
+        """When its messages became visible, or will."""
+        return self.visible_at or self.published_at
 
     def offsets(self, monotons: Range) -> Range:
         """The offsets within this block of the monotons that it shares with ``monotons``."""

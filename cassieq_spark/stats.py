@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from cassieq_spark.delivery.groups import read_group_states
 from cassieq_spark.delivery.state import GroupState
@@ -56,6 +56,15 @@ class QueueStats:
     next: int
     groups: tuple[GroupStats, ...]
 
+    @property
+    def settled(self) -> int:
+        """Messages below everything that a group is owed, and stored: groups can go back to them.
+
+        As long as the queue keeps what is settled, and else until the next run of the sweep.
+        """
+        lowest = min((group.floor for group in self.groups), default=self.finalised)
+        return max(0, lowest - self.finalised)
+
 
 def queue_stats(store: Store, queue_id: QueueId) -> QueueStats:
     """Compute the figures of a queue. Two reads, and five more for each group.
@@ -97,7 +106,7 @@ def _group_stats(
     dead = sum(each.monotons.count for each in state.waiting) - due - waiting
     not_offered = max(0, head.next - state.head.pointer)
     ahead = _blocks_ahead(store, queue_id, state, head)
-    delayed = [block for block in ahead if _visible_since(block) > state.now]
+    delayed = [block for block in ahead if block.visible_since > state.now]
     return GroupStats(
         group=name,
         depth=not_offered + outstanding + due + waiting + dead,
@@ -131,7 +140,7 @@ def _first_visible(
     owed += [
         max(state.head.pointer, block.monotons.start)
         for block in ahead
-        if _visible_since(block) <= state.now
+        if block.visible_since <= state.now
     ]
     rest = max(state.head.pointer, head.delayed_stop)
     if rest < head.next:
@@ -143,13 +152,9 @@ def _count_from(pointer: int) -> Callable[[LedgerBlock], int]:
     return lambda block: block.monotons.stop - max(pointer, block.monotons.start)
 
 
-def _visible_since(block: LedgerBlock) -> datetime:
-    return block.visible_at or block.published_at
-
-
 def _age(
     store: Store, queue_id: QueueId, state: GroupState, monoton: int | None
 ) -> timedelta | None:
     block = None if monoton is None else read_block_of(store, queue_id, monoton)
     # None: settled since by its reader, and deleted by the sweep.
-    return max(timedelta(0), state.now - _visible_since(block)) if block else None
+    return max(timedelta(0), state.now - block.visible_since) if block else None

@@ -32,7 +32,7 @@ from cassieq_spark.store.protocol import Store
 MAX_DELIVERIES = 5
 #: Whoever takes longer to write than this is refused; what was not published goes after it.
 WRITE_TIMEOUT = timedelta(seconds=20)
-RETENTION = timedelta(seconds=10)
+EXPIRE_AFTER = timedelta(seconds=10)
 CLIENTS, READERS = "clients", "readers"
 _LEASE = timedelta(seconds=4)
 #: Of chance, so that compression leaves most of it.
@@ -47,7 +47,7 @@ class Nature:
         name: Its name.
         restless: Whether it is purged, deleted and made anew all the time.
         strict: Whether it is strictly ordered.
-        expires: Whether messages are kept for `RETENTION` only.
+        expires: Whether messages are kept for `EXPIRE_AFTER` only.
         small: Whether its buckets are.
     """
 
@@ -118,7 +118,7 @@ class World:
             max_deliveries=MAX_DELIVERIES,
             dead_letter_queue=f"{nature.name}.dead",
             strict_fifo=nature.strict,
-            retention=RETENTION if nature.expires else None,
+            expire_after=EXPIRE_AFTER if nature.expires else None,
         )
         for group in (CLIENTS, READERS):
             ensure_group(store, queue.queue_id, group, starting="earliest")

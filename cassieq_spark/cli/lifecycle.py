@@ -33,8 +33,9 @@ app = typer.Typer()
 Name = Annotated[str, typer.Argument(help="Name of the queue.", show_default=False)]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 
-RETENTION = duration(timedelta(days=20_000), zero=True)
-RETENTION_HELP = "How long messages are kept for groups that do not consume them, such as 7d"
+EXPIRE_AFTER_HELP = "Throw away what was not consumed so long after it became visible, as in 14d"
+KEEP_SETTLED_HELP = "Keep what all groups have settled for so long, to be read again, as in 7d"
+_PERIOD = duration(timedelta(days=20_000), zero=True)
 
 #: What can't be altered: there to be refused with a reason.
 _Fixed = Annotated[int | None, typer.Option(hidden=True)]
@@ -60,7 +61,12 @@ def alter(  # noqa: PLR0913 (one per option)
     drop_dead: Annotated[
         bool, typer.Option("--drop-dead", help="Have no dead-letter queue: drop dead messages.")
     ] = False,
-    retention: Annotated[str | None, typer.Option(help=f"{RETENTION_HELP}; 0s: for ever.")] = None,
+    expire_after: Annotated[
+        str | None, typer.Option(help=f"{EXPIRE_AFTER_HELP}; 0s: nothing.")
+    ] = None,
+    keep_settled: Annotated[
+        str | None, typer.Option(help=f"{KEEP_SETTLED_HELP}; 0s: not at all.")
+    ] = None,
     bucket_size: _Fixed = None,
     chunk_size: _Fixed = None,
     strict_fifo: Annotated[
@@ -75,7 +81,7 @@ def alter(  # noqa: PLR0913 (one per option)
     _refuse_fixed(bucket_size, chunk_size, strict_fifo)
     if dead_letter_queue and drop_dead:
         raise OptionError("--dead-letter-queue does not go with --drop-dead")
-    settings = (lease_seconds, max_deliveries, dead_letter_queue, retention)
+    settings = (lease_seconds, max_deliveries, dead_letter_queue, expire_after, keep_settled)
     if not drop_dead and all(each is None for each in settings):
         raise OptionError("nothing to alter: give a setting, as in --lease-seconds 120")
     with closing(open_store(connection)) as store:
@@ -85,7 +91,8 @@ def alter(  # noqa: PLR0913 (one per option)
             lease=None if lease_seconds is None else timedelta(seconds=lease_seconds),
             max_deliveries=max_deliveries,
             dead_letter_queue="" if drop_dead else dead_letter_queue,
-            retention=parse_retention(retention),
+            expire_after=parse_period("--expire-after", expire_after),
+            keep_settled=parse_period("--keep-settled", keep_settled),
         )
     tell(
         f"Queue {name} is altered: cassieq queue show {name}. Start its readers again to have "
@@ -180,14 +187,14 @@ def delete(
     )
 
 
-def parse_retention(text: str | None) -> timedelta | None:
-    """The value of ``--retention``; None if it was not given."""
+def parse_period(option: str, text: str | None) -> timedelta | None:
+    """The value of ``--expire-after`` or ``--keep-settled``; None if it was not given."""
     if text is None:
         return None
     try:
-        return RETENTION.parse(text)
+        return _PERIOD.parse(text)
     except ValueError as error:
-        raise OptionError(f"--retention must be {RETENTION.name}, not {text!r}") from error
+        raise OptionError(f"{option} must be {_PERIOD.name}, not {text!r}") from error
 
 
 def _refuse_fixed(

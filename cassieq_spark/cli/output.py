@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from datetime import timedelta
 from typing import Annotated, Any
 
 import typer
@@ -43,7 +44,6 @@ def tell_unexamined(groups: Iterable[GroupStats]) -> None:
 
 def settings_json(queue: QueueDefinition) -> dict[str, Any]:
     """How a queue is defined; durations in seconds, and null for what it has not."""
-    retention = queue.retention
     return {
         "queue": queue.name,
         "version": queue.version,
@@ -53,5 +53,10 @@ def settings_json(queue: QueueDefinition) -> dict[str, Any]:
         "max_deliveries": queue.max_deliveries,
         "dead_letter_queue": queue.dead_letter_queue,
         "strict_fifo": queue.strict_fifo,
-        "retention_seconds": None if retention is None else int(retention.total_seconds()),
+        "expire_after_seconds": _whole_seconds(queue.expire_after),
+        "keep_settled_seconds": _whole_seconds(queue.keep_settled),
     }
+
+
+def _whole_seconds(period: timedelta | None) -> int | None:
+    return None if period is None else int(period.total_seconds())

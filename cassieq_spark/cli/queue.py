@@ -13,7 +13,12 @@ from rich.table import Table
 
 from cassieq_spark.cli import lifecycle
 from cassieq_spark.cli.connection import with_connection
-from cassieq_spark.cli.lifecycle import RETENTION_HELP, Name, parse_retention
+from cassieq_spark.cli.lifecycle import (
+    EXPIRE_AFTER_HELP,
+    KEEP_SETTLED_HELP,
+    Name,
+    parse_period,
+)
 from cassieq_spark.cli.output import AsJson, print_json, settings_json, tell_unexamined
 from cassieq_spark.errors import OptionError
 from cassieq_spark.model import (
@@ -76,8 +81,11 @@ def create(  # noqa: PLR0913 (one per option)
             help="Give a group no message before the ones below it are settled.",
         ),
     ] = False,
-    retention: Annotated[
-        str | None, typer.Option(help=f"{RETENTION_HELP}.", show_default="for ever")
+    expire_after: Annotated[
+        str | None, typer.Option(help=f"{EXPIRE_AFTER_HELP}.", show_default="nothing")
+    ] = None,
+    keep_settled: Annotated[
+        str | None, typer.Option(help=f"{KEEP_SETTLED_HELP}.", show_default="not at all")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -86,7 +94,8 @@ def create(  # noqa: PLR0913 (one per option)
         raise OptionError(
             "--dead-letter-queue goes neither with --drop-dead nor with --max-deliveries 0"
         )
-    keep = parse_retention(retention) or None
+    expiry = parse_period("--expire-after", expire_after) or None
+    keep = parse_period("--keep-settled", keep_settled) or None
     target = None if drop_dead or not max_deliveries else dead_letter_queue or f"{name}.dead"
     with closing(open_store(connection)) as store:
         queue = create_queue(
@@ -98,7 +107,8 @@ def create(  # noqa: PLR0913 (one per option)
             max_deliveries=max_deliveries,
             dead_letter_queue=target,
             strict_fifo=strict_fifo,
-            retention=keep,
+            expire_after=expiry,
+            keep_settled=keep,
         )
     if as_json:
         print_json({"queue_id": queue.queue_id, **settings_json(queue)})
@@ -161,7 +171,8 @@ def stats(name: Name, *, connection: ConnectionOptions, as_json: AsJson = False)
     console = Console()
     console.print(
         f"{figures.queue_id}: {figures.next:,} messages published, "
-        f"{figures.next - figures.finalised:,} of them still stored"
+        f"{figures.next - figures.finalised:,} of them still stored, {figures.settled:,} of these "
+        "settled by every group"
     )
     table = Table("group", "depth", "leased", "due again", "waiting", "dead", "oldest age")
     for group in figures.groups:
@@ -185,6 +196,7 @@ def _figures(stats: QueueStats) -> dict[str, Any]:
         "queue_id": stats.queue_id,
         "finalised": stats.finalised,
         "next": stats.next,
+        "settled": stats.settled,
         "groups": [_group(group) for group in stats.groups],
     }
 

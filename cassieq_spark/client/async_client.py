@@ -75,7 +75,8 @@ class AsyncClient(AsyncOperations):
         dead_letter_queue: str | None = None,
         drop_dead: bool = False,
         strict_fifo: bool = False,
-        retention: timedelta | None = None,
+        expire_after: timedelta | None = None,
+        keep_settled: timedelta | None = None,
     ) -> QueueDefinition:
         """See `Client.create_queue`."""
         return await self._threads.run(
@@ -87,7 +88,8 @@ class AsyncClient(AsyncOperations):
                 dead_letter_queue=dead_letter_queue,
                 drop_dead=drop_dead,
                 strict_fifo=strict_fifo,
-                retention=retention,
+                expire_after=expire_after,
+                keep_settled=keep_settled,
             )
         )
 

@@ -35,7 +35,8 @@ class Operations:
         dead_letter_queue: str | None = None,
         drop_dead: bool = False,
         strict_fifo: bool = False,
-        retention: timedelta | None = None,
+        expire_after: timedelta | None = None,
+        keep_settled: timedelta | None = None,
     ) -> QueueDefinition:
         """Create a queue, and its dead-letter queue. Two LWTs for each.
 
@@ -46,8 +47,10 @@ class Operations:
             dead_letter_queue: Where dead messages go; None: ``<queue>.dead``.
             drop_dead: Have no dead-letter queue: drop them.
             strict_fifo: Whether a group is given no message before the ones below it are settled.
-            retention: How long a message is kept for groups that have not consumed it; whole
-                seconds. None: for ever.
+            expire_after: What was not consumed so long after it became visible is thrown away;
+                whole seconds. None: nothing is.
+            keep_settled: What every group has settled is kept until so long after it became
+                visible, and groups can go back to it; whole seconds. None: it is not kept.
 
         Raises:
             OptionError: A value is out of range, or contradicts another one.
@@ -67,7 +70,8 @@ class Operations:
                 max_deliveries=max_deliveries,
                 dead_letter_queue=None if drop_dead or not max_deliveries else target,
                 strict_fifo=strict_fifo,
-                retention=retention,
+                expire_after=expire_after,
+                keep_settled=keep_settled,
             )
 
     def queue(self, queue: str) -> QueueDefinition:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from base64 import b64encode, urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from cassieq_spark.accounts import own_name
@@ -32,7 +32,8 @@ def queue_json(queue: QueueDefinition) -> dict[str, Any]:
         "strictFifo": queue.strict_fifo,
         "id": queue.queue_id,
         "leaseSeconds": int(queue.lease.total_seconds()),
-        "retentionSeconds": int(queue.retention.total_seconds()) if queue.retention else None,
+        "expireAfterSeconds": _whole_seconds(queue.expire_after),
+        "keepSettledSeconds": _whole_seconds(queue.keep_settled),
         "createdAt": _instant(queue.created_at),
     }
 
@@ -43,6 +44,7 @@ def stats_json(stats: QueueStats) -> dict[str, Any]:
     return {
         "size": max((group.depth for group in stats.groups), default=stored),
         "stored": stored,
+        "settled": stats.settled,
         "groups": [
             {
                 "group": group.group,
@@ -125,6 +127,10 @@ def piles_json(piles: Any) -> list[Mapping[str, Any]]:
         }
         for pile in piles
     ]
+
+
+def _whole_seconds(period: timedelta | None) -> int | None:
+    return None if period is None else int(period.total_seconds())
 
 
 def _instant(at: datetime | None) -> str | None:

@@ -33,7 +33,8 @@ _QUEUE = {
     "strictFifo": False,
     "id": "acme:orders@1",
     "leaseSeconds": 30,
-    "retentionSeconds": None,
+    "expireAfterSeconds": None,
+    "keepSettledSeconds": None,
     "createdAt": "2026-11-20T12:00:00Z",
 }
 _GROUP = {
@@ -84,7 +85,7 @@ ANSWERS: dict[tuple[str, int], Any] = {
     ("listQueues", 200): [_QUEUE],
     ("getQueue", 200): _QUEUE,
     ("purgeQueue", 200): {**_QUEUE, "version": 2, "id": "acme:orders@2"},
-    ("getStatistics", 200): {"size": 3, "stored": 3, "groups": [_GROUP]},
+    ("getStatistics", 200): {"size": 3, "stored": 3, "settled": 0, "groups": [_GROUP]},
     ("listGroups", 200): [_GROUP],
     ("moveGroup", 200): {"next": 0},
     ("redriveDeadLetters", 200): {"redriven": 1, "missed": 0},

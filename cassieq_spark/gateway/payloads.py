@@ -62,8 +62,11 @@ class QueueOptions(Payload):
         default=False, description="Nothing before all earlier messages are settled."
     )
     lease_seconds: int = Field(default=30, ge=1, le=_A_YEAR)
-    retention_seconds: int | None = Field(
-        default=None, ge=1, le=_A_YEAR, description="How long it waits for slow groups."
+    expire_after_seconds: int | None = Field(
+        default=None, ge=1, le=_A_YEAR, description="Throw away what is not consumed by then."
+    )
+    keep_settled_seconds: int | None = Field(
+        default=None, ge=1, le=_A_YEAR, description="Keep what is settled, to be read again."
     )
 
 

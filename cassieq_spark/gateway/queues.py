@@ -35,7 +35,6 @@ async def create_queue(call: Call) -> Response:
     """Make a queue."""
     given = call.json(QueueOptions)
     dead = None if given.dlq_name is None else call.queue_named(given.dlq_name, 422)
-    retention = given.retention_seconds
     try:
         await call.gateway.client.create_queue(
             call.queue_named(given.queue_name, 422),
@@ -44,7 +43,8 @@ async def create_queue(call: Call) -> Response:
             dead_letter_queue=dead,
             drop_dead=given.drop_dead,
             strict_fifo=given.strict_fifo,
-            retention=None if retention is None else timedelta(seconds=retention),
+            expire_after=_period(given.expire_after_seconds),
+            keep_settled=_period(given.keep_settled_seconds),
         )
     except ExistsError:
         if call.query.error_if_exists:
@@ -130,6 +130,10 @@ async def purge_dead(call: Call) -> Response:
     """Give dead letters up."""
     report = await call.gateway.client.purge_dead_letters(await _survey(call))
     return JSONResponse({"purged": report.purged, "missed": report.missed})
+
+
+def _period(seconds: int | None) -> timedelta | None:
+    return None if seconds is None else timedelta(seconds=seconds)
 
 
 async def _survey(call: Call) -> Survey:

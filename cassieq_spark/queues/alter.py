@@ -20,13 +20,14 @@ def alter_queue(  # noqa: PLR0913 (each is a setting of its own, by name)
     lease: timedelta | None = None,
     max_deliveries: int | None = None,
     dead_letter_queue: str | None = None,
-    retention: timedelta | None = None,
+    expire_after: timedelta | None = None,
+    keep_settled: timedelta | None = None,
 ) -> QueueDefinition:
     """Alter a queue; what is None stays as it is. One LWT and three reads; reads, if it is so.
 
-    Readers and writers that run go on as the queue was when they began. The sweep takes up the
-    retention with its next run. Sizes can't be altered, as the keys of all stored messages come
-    from them, nor can the order, as readers that run would go on in the other one.
+    Readers and writers that run go on as the queue was when they began. The sweep takes up what
+    expires and what is kept with its next run. Sizes can't be altered, as the keys of all stored
+    messages come from them, nor can the order, as readers that run would go on in the other one.
 
     Args:
         store: Where the queue is kept.
@@ -35,8 +36,10 @@ def alter_queue(  # noqa: PLR0913 (each is a setting of its own, by name)
         max_deliveries: After so many, a message is dead; 0 for never.
         dead_letter_queue: Where dead messages go; made if it does not exist. Empty: they are
             dropped.
-        retention: How long a message is kept for groups that have not consumed it; whole seconds.
-            Zero: for ever.
+        expire_after: What was not consumed so long after it became visible is thrown away; whole
+            seconds. Zero: nothing is.
+        keep_settled: What every group has settled is kept until so long after it became visible;
+            whole seconds. Zero: it is not kept.
 
     Raises:
         OptionError: A value is out of range, or contradicts another one.
@@ -55,7 +58,8 @@ def alter_queue(  # noqa: PLR0913 (each is a setting of its own, by name)
                     if dead_letter_queue is None
                     else dead_letter_queue or None
                 ),
-                retention=queue.retention if retention is None else retention or None,
+                expire_after=queue.expire_after if expire_after is None else expire_after or None,
+                keep_settled=queue.keep_settled if keep_settled is None else keep_settled or None,
             )
         )
 

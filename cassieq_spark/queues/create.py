@@ -32,7 +32,8 @@ def create_queue(  # noqa: PLR0913 (each is a setting of its own, by name)
     max_deliveries: int = 0,
     dead_letter_queue: str | None = None,
     strict_fifo: bool = False,
-    retention: timedelta | None = None,
+    expire_after: timedelta | None = None,
+    keep_settled: timedelta | None = None,
 ) -> QueueDefinition:
     """Create a queue. Two LWTs; where one was deleted that the sweep has not retired, some reads.
 
@@ -46,8 +47,10 @@ def create_queue(  # noqa: PLR0913 (each is a setting of its own, by name)
         dead_letter_queue: Where dead messages go; made, without a limit, if it does not exist.
             None: they are dropped.
         strict_fifo: Whether a group is given no message before the ones below it are settled.
-        retention: How long a message is kept for groups that have not consumed it; whole seconds.
-            None: for ever.
+        expire_after: What was not consumed so long after it became visible is thrown away; whole
+            seconds. None: nothing is.
+        keep_settled: What every group has settled is kept until so long after it became visible,
+            and groups can go back to it; whole seconds. None: it is not kept.
 
     Raises:
         OptionError: A value is out of range.
@@ -64,7 +67,8 @@ def create_queue(  # noqa: PLR0913 (each is a setting of its own, by name)
             max_deliveries,
             dead_letter_queue,
             strict_fifo=strict_fifo,
-            retention=retention,
+            expire_after=expire_after,
+            keep_settled=keep_settled,
         )
     )
     if dead_letter_queue is not None:

@@ -13,6 +13,8 @@ from cassieq_spark.model import QueueDefinition, QueueId
 from cassieq_spark.store.protocol import Row, Store, Values, partition_of_queue
 from cassieq_spark.store.tables import Table
 
+_ZERO = timedelta(0)
+
 
 class Status(StrEnum):
     """What a queue's row says of it."""
@@ -144,7 +146,8 @@ def record_of(row: Row) -> QueueRecord:
         dead_letter_queue=values["dead_letter_queue"] or None,
         created_at=values["created_at"],
         strict_fifo=bool(values["strict_fifo"]),
-        retention=timedelta(seconds=values["retention_seconds"] or 0) or None,
+        expire_after=timedelta(seconds=values["expire_after_seconds"] or 0) or None,
+        keep_settled=timedelta(seconds=values["keep_settled_seconds"] or 0) or None,
     )
     retired = values["retired"] or 0
     return QueueRecord(definition, Status(values["status"]), retired, values["change"])
@@ -159,5 +162,6 @@ def settings_of(queue: QueueDefinition) -> Values:
         "max_deliveries": queue.max_deliveries,
         "dead_letter_queue": queue.dead_letter_queue or "",
         "strict_fifo": queue.strict_fifo,
-        "retention_seconds": int(queue.retention.total_seconds()) if queue.retention else 0,
+        "expire_after_seconds": int((queue.expire_after or _ZERO).total_seconds()),
+        "keep_settled_seconds": int((queue.keep_settled or _ZERO).total_seconds()),
     }

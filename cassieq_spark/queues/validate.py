@@ -31,8 +31,10 @@ def validate(queue: QueueDefinition) -> QueueDefinition:
         )
     if queue.dead_letter_queue is not None:
         _validate_dead_letter_queue(queue, queue.dead_letter_queue)
-    if queue.retention is not None:
-        _validate_duration("a retention", queue.retention)
+    if queue.expire_after is not None:
+        _validate_duration("the time after which messages expire", queue.expire_after)
+    if queue.keep_settled is not None:
+        _validate_duration("the time for which settled messages are kept", queue.keep_settled)
     return queue
 
 

@@ -4,7 +4,7 @@ Run now and then by `jobs/repair.py`, one at a time by a lock; several at once w
 every decision is carried out by a compare-and-set or repeats nothing but deletions.
 
     redeliver  dead messages that no reader has buried: condemned, copied, let go of (I9)
-    expire     what a group left for longer than the retention counts as settled (I5)
+    expire     what a group has not consumed after so long counts as settled (I5)
     finalise   head -> floors of all groups -> `finalised` up (I7) -> buckets -> ledger rows
     fence      `fence` up to now - write timeout: no block begun before is published any more (I10)
     clean      scan, then fence, then ledger: a block before the fence and in no row is garbage

@@ -14,14 +14,19 @@ from cassieq_spark.queues import QueueRecord
 
 @dataclass(frozen=True, slots=True)
 class Finalise:
-    """Move ``finalised`` of this head up to the floor. One LWT; what follows depends on it."""
+    """Move ``finalised`` of this head up to the floor. One LWT; what follows depends on it.
+
+    With ``unconsumed``, because all of it is too old and there is no group.
+    """
 
     queue_id: QueueId
     head: LedgerHead
     floor: int
+    unconsumed: bool = False
 
     def __str__(self) -> str:
-        return f"finalise monotons {Range(self.head.finalised, self.floor)}"
+        why = ", which are too old and which no group is there for" if self.unconsumed else ""
+        return f"finalise monotons {Range(self.head.finalised, self.floor)}{why}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +101,7 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class Expire:
-    """Settle what a group has left for longer than its queue keeps it: ``count`` and more."""
+    """Settle what a group has not consumed after so long as its queue says: ``count`` and more."""
 
     queue: QueueDefinition
     group: Group

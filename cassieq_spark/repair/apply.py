@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from cassieq_spark.errors import ContentionError, OutcomeUnknownError
 from cassieq_spark.ledger.sinks import forget_sinks, stamp_sinks
 from cassieq_spark.ledger.sweep import empty, finalise, raise_fence, trim
-from cassieq_spark.model import QueueId
+from cassieq_spark.model import QueueId, Range
 from cassieq_spark.queues import close_versions, mark_retired
 from cassieq_spark.repair.actions import (
     Action,
@@ -27,7 +27,7 @@ from cassieq_spark.repair.actions import (
     Trim,
     Upkeep,
 )
-from cassieq_spark.repair.expire import expire
+from cassieq_spark.repair.expire import expire, tell_unconsumed
 from cassieq_spark.repair.guard import Guard
 from cassieq_spark.repair.redeliver import dead_letter
 from cassieq_spark.repair.report import Counts
@@ -79,7 +79,10 @@ def _apply_one(store: Store, action: Action) -> Counts | None:
 def _carry_out(store: Store, action: Sweeping) -> bool:
     match action:
         case Finalise(queue_id=queue_id, head=head, floor=floor):
-            return finalise(store, queue_id, head, floor)
+            went_in = finalise(store, queue_id, head, floor)
+            if went_in and action.unconsumed:
+                tell_unconsumed(queue_id, Range(head.finalised, floor))
+            return went_in
         case RaiseFence(queue_id=queue_id, head=head, fence=fence):
             return raise_fence(store, queue_id, head, fence)
         case Trim(queue_id=queue_id, finalised=finalised, below=below):
@@ -93,8 +96,9 @@ def _carry_out(store: Store, action: Sweeping) -> bool:
 
 def _counts(action: Sweeping) -> Counts:
     match action:
-        case Finalise(head=head, floor=floor):
-            return Counts(finalised=floor - head.finalised)
+        case Finalise(head=head, floor=floor, unconsumed=unconsumed):
+            count = floor - head.finalised
+            return Counts(finalised=count, expired=count if unconsumed else 0)
         case DeleteSettled(buckets=buckets):
             return Counts(settled_buckets=len(buckets))
         case Trim(count=count):

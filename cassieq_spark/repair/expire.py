@@ -1,4 +1,4 @@
-"""Expiry: what a group has left for longer than its queue keeps messages counts as settled."""
+"""Expiry: what a group has not consumed after so long as its queue says counts as settled."""
 
 from __future__ import annotations
 
@@ -66,13 +66,15 @@ class Expiry:
 
 
 def plan_expire(work: Work, queue: QueueDefinition, _: Scanned | None) -> list[Expire]:
-    """Plan the expiry of each group. Nothing is read of a queue that keeps messages for ever.
+    """Plan the expiry of each group. Nothing is read of a queue in which nothing expires.
+
+    What expires without any group is finalised, see `plan_finalising`.
 
     One read if what is stored is young; else one more, and for each group three serial ones, and
     four plain ones if nothing is too old for it.
     """
     seen = work.seen(queue)
-    if queue.retention is None or (seen is not None and _is_young(work.store, queue, seen)):
+    if queue.expire_after is None or (seen is not None and _is_young(work.store, queue, seen)):
         return []
     planned = []
     for group in read_groups(work.store, queue.queue_id):
@@ -84,10 +86,10 @@ def plan_expire(work: Work, queue: QueueDefinition, _: Scanned | None) -> list[E
 
 def _is_young(store: Store, queue: QueueDefinition, seen: Seen) -> bool:
     """Whether no group can be owed what is too old: a read, unless all is settled."""
-    if queue.retention is None or has_nothing_owed(seen):
+    if queue.expire_after is None or has_nothing_owed(seen):
         return True
     first = read_block_of(store, queue.queue_id, seen.ledger.head.finalised)
-    return first is not None and first.published_at >= seen.now - queue.retention
+    return first is not None and first.published_at >= seen.now - queue.expire_after
 
 
 def expire(store: Store, queue: QueueDefinition, group: Group) -> int:
@@ -99,7 +101,7 @@ def expire(store: Store, queue: QueueDefinition, group: Group) -> int:
 
     Args:
         store: Where the queue is kept.
-        queue: Which queue; it has a retention.
+        queue: Which queue; its messages expire.
         group: Which group, by its registration: another one of that name is left alone.
 
     Returns:
@@ -134,9 +136,7 @@ def plan_expiry(  # noqa: PLR0913 (what is there, what is too old, and for whom)
         max_deliveries: The queue's limit; 0 for none.
         token: Put into the slots that are emptied.
     """
-    old = Ranges.of(
-        *(each.monotons for each in blocks if (each.visible_at or each.published_at) < cutoff)
-    )
+    old = Ranges.of(*(each.monotons for each in blocks if each.visible_since < cutoff))
     changes = Changes(state)
     rows = [
         row
@@ -188,7 +188,7 @@ def _expire_some(store: Store, queue: QueueDefinition, group: Group) -> int:
 
 def _find(store: Store, queue: QueueDefinition, group: Group, token: UUID) -> Expiry | None:
     """Plan an expiry that puts ``token`` into the state; None if there is no such group."""
-    if queue.retention is None:
+    if queue.expire_after is None:
         return None
     queue_id = queue.queue_id
     # The token first: whatever is read after it belongs to this registration, and no seek has
@@ -202,7 +202,7 @@ def _find(store: Store, queue: QueueDefinition, group: Group, token: UUID) -> Ex
     except QueueStateError:
         return None
     stop = read_head(store, queue_id).next
-    cutoff = state.now - queue.retention
+    cutoff = state.now - queue.expire_after
     expiry = plan_expiry(
         state,
         _read_old_blocks(delivery, state.floor, stop, cutoff),
@@ -264,6 +264,17 @@ def _few_delayed(blocks: Sequence[LedgerBlock], now: datetime) -> list[LedgerBlo
     return list(blocks)
 
 
+def tell_unconsumed(queue_id: QueueId, monotons: Range) -> None:
+    """Log that messages have expired that no group was there for."""
+    logger.warning(
+        "queue %s: %d messages have expired, as it has no group that could consume them: %s",
+        queue_id,
+        len(monotons),
+        monotons,
+        extra={"action": EXPIRED, "queue": queue_id, "count": len(monotons)},
+    )
+
+
 def _tell(queue: QueueDefinition, group: Group, expired: Expiry) -> None:
     queue_id: QueueId = queue.queue_id
     logger.warning(
@@ -272,7 +283,7 @@ def _tell(queue: QueueDefinition, group: Group, expired: Expiry) -> None:
         group.name,
         queue_id,
         expired.count,
-        queue.retention,
+        queue.expire_after,
         expired.pointer,
         extra={
             "action": EXPIRED,

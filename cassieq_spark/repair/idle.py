@@ -8,6 +8,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from cassieq_spark.ledger.state import Group
+from cassieq_spark.model import QueueDefinition
 from cassieq_spark.repair.survey import Seen
 
 
@@ -17,12 +18,13 @@ def has_nothing_owed(seen: Seen) -> bool:
     return not seen.ledger.groups or head.finalised == head.next
 
 
-def has_nothing_to_finalise(seen: Seen) -> bool:
-    """Whether a group is still owed ``finalised``, or there is none; a crash aside."""
-    finalised = seen.ledger.head.finalised
-    groups = seen.ledger.groups
-    is_held = any(position <= finalised for position in seen.ledger.holds)
-    return is_held or not groups or any(_keeps_finalised(seen, group) for group in groups)
+def has_nothing_to_finalise(queue: QueueDefinition, seen: Seen) -> bool:
+    """Whether a group is still owed ``finalised``, or nothing goes without one; a crash aside."""
+    head, groups = seen.ledger.head, seen.ledger.groups
+    if not groups:
+        return queue.expire_after is None or head.finalised == head.next
+    is_held = any(position <= head.finalised for position in seen.ledger.holds)
+    return is_held or any(_keeps_finalised(seen, group) for group in groups)
 
 
 def is_trimmed(seen: Seen) -> bool:

@@ -26,6 +26,8 @@ def plan_finalise(
     head: LedgerHead,
     blocks: Sequence[LedgerBlock],
     floor: int | None,
+    *,
+    unconsumed: bool = False,
 ) -> list[Action]:
     """Plan how to let go of what is settled, in an order in which a crash leaves no hole.
 
@@ -37,8 +39,9 @@ def plan_finalise(
         queue: Which queue.
         head: As read before the floors of the groups were (I7).
         blocks: Those that begin below the floor or ``finalised``, also those not trimmed yet.
-        floor: Lowest monoton that any group is owed; None without groups: finish only what an
-            earlier sweep has left.
+        floor: Lowest monoton that any group is owed, or the first one that stays for another
+            reason; None without groups: finish only what an earlier sweep has left.
+        unconsumed: Whether what goes is too old, and there is no group that it could be kept for.
 
     Raises:
         InvariantError: A group is owed less than what is finalised (I7), or the ledger has a hole
@@ -59,12 +62,24 @@ def plan_finalise(
         ) from error
     actions: list[Action] = []
     if settled:
-        actions.append(Finalise(queue.queue_id, head, reached))
+        actions.append(Finalise(queue.queue_id, head, reached, unconsumed))
     if buckets := tuple(_settled_buckets(blocks, settled, queue.bucket_size)):
         actions.append(DeleteSettled(queue.queue_id, buckets))
     if done := [block for block in blocks if block.monotons.stop <= reached]:
         actions.append(Trim(queue.queue_id, reached, done[-1].monotons.stop, len(done)))
     return actions
+
+
+def stays_from(queue: QueueDefinition, now: datetime, *, has_groups: bool) -> datetime | None:
+    """What became visible then or later stays, whatever is settled; None: nothing has to.
+
+    Args:
+        queue: Which queue.
+        now: By a clock that others agree with.
+        has_groups: Without, nothing is settled, and what expires goes by its age alone.
+    """
+    periods = [queue.keep_settled, None if has_groups else queue.expire_after]
+    return min((now - period for period in periods if period is not None), default=None)
 
 
 def plan_fence(

@@ -58,7 +58,8 @@ class Counts:
         postponed: Queues where another sweep or a new group came between; the next run goes on.
         dead_lettered: Dead messages that no reader had buried, and that are by now.
         not_dead_lettered: Dead messages that could not be buried, or that a reader was at.
-        expired: Messages that count as settled, as they were kept for as long as their queue says.
+        expired: Messages that were thrown away, as nobody had consumed them after so long as their
+            queue says.
         retired_versions: Versions of queues of which nothing is left but the head of the ledger.
         forgotten_sinks: Sinks that publish once whose rows were deleted.
     """
@@ -201,8 +202,9 @@ class Report:
             yield from (f"{name}: {note}" for note in queue.notes)
             if queue.counts.expired:
                 yield (
-                    f"{name}: {queue.counts.expired:,} message(s) have expired: a group had not "
-                    "consumed them within the queue's retention; the log says which"
+                    f"{name}: {queue.counts.expired:,} message(s) have expired: they were not "
+                    "consumed within the time that the queue says (--expire-after); the log says "
+                    "which"
                 )
             if queue.counts.not_dead_lettered:
                 yield (

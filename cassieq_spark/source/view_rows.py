@@ -91,8 +91,11 @@ def _queues(store: Store, options: SourceOptions) -> Iterator[ViewRow]:
         if options.queue in {"", it.name}:
             sizes = (it.bucket_size, it.chunk_size, int(it.lease.total_seconds()))
             dead = (it.max_deliveries, it.dead_letter_queue)
-            kept = int(it.retention.total_seconds()) if it.retention else None
-            settings = (*sizes, *dead, it.strict_fifo, kept)
+            periods = (
+                None if each is None else int(each.total_seconds())
+                for each in (it.expire_after, it.keep_settled)
+            )
+            settings = (*sizes, *dead, it.strict_fifo, *periods)
             yield it.name, it.version, record.status.value, *settings, it.created_at
 
 

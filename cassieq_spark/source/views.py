@@ -132,10 +132,16 @@ VIEWS: Mapping[str, View] = MappingProxyType(
                         "Whether a group gets no message before the ones below it are settled.",
                     ),
                     Column(
-                        "retention_seconds",
+                        "expire_after_seconds",
                         "INT",
-                        "How long messages are kept for groups that do not consume them; null: "
-                        "for ever.",
+                        "What was not consumed so long after it became visible is thrown away; "
+                        "null: nothing is.",
+                    ),
+                    Column(
+                        "keep_settled_seconds",
+                        "INT",
+                        "What every group has settled is kept until so long after it became "
+                        "visible; null: it is not kept.",
                     ),
                     Column("created_at", "TIMESTAMP", "When it was created."),
                 ),

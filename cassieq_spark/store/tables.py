@@ -66,8 +66,10 @@ SHAPES = {
             "max_deliveries": "int",
             "dead_letter_queue": "text",
             "strict_fifo": "boolean",
-            # 0: for ever
-            "retention_seconds": "int",
+            # 0: nothing expires
+            "expire_after_seconds": "int",
+            # 0: nothing is kept once it is settled
+            "keep_settled_seconds": "int",
             "created_at": "timestamp",
         },
     ),

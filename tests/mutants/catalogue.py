@@ -79,9 +79,30 @@ MUTANTS = (
         "rows are trimmed before the buckets are deleted",
         "I3",
         "repair/plan.py",
-        "    return actions\n\n\ndef plan_fence(",
+        "    return actions\n\n\ndef stays_from(",
         "    return sorted(actions, key=lambda each: isinstance(each, DeleteSettled))\n\n\n"
-        "def plan_fence(",
+        "def stays_from(",
+    ),
+    Mutant(
+        "what is settled is not kept",
+        "keep",
+        "repair/plan.py",
+        "    periods = [queue.keep_settled, None if",
+        "    periods = [None, None if",
+    ),
+    Mutant(
+        "without a group all of it expires at once",
+        "keep",
+        "repair/finalise.py",
+        "has_groups=not unconsumed)",
+        "has_groups=True)",
+    ),
+    Mutant(
+        "without a group nothing expires",
+        "keep",
+        "repair/finalise.py",
+        "unconsumed = floor is None and queue.expire_after is not None",
+        "unconsumed = False",
     ),
     Mutant(
         "a sink publishes the same batch again",
@@ -551,6 +572,13 @@ MUTANTS = (
         "delivery/last_state.py",
         "self._is_alone = not self.was_wrong and _are_same(batch.state, self._left)",
         "self._is_alone = True",
+    ),
+    Mutant(
+        "waiting_from goes by a clock",
+        "delay",
+        "delivery/changes.py",
+        "            beyond = [max(each.due for each in self._gone) + 1]",
+        "            beyond = [state.now_ms]",
     ),
     Mutant(
         "waiting_from runs ahead",

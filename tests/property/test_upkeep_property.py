@@ -36,7 +36,7 @@ from tests.support.builders import make_clocked_store, make_group, make_wish
 
 MINUTE = timedelta(minutes=1)
 HOUR = timedelta(hours=1)
-RETENTION = 5 * HOUR
+EXPIRE_AFTER = 5 * HOUR
 LEASE = 10 * MINUTE
 LIMIT = 2
 UPKEEP = (Step.REDELIVER, Step.EXPIRE, Step.RETIRE)
@@ -65,7 +65,7 @@ class World:
             bucket_size=4,
             chunk_size=2,
             lease=LEASE,
-            retention=RETENTION,
+            expire_after=EXPIRE_AFTER,
             max_deliveries=LIMIT,
             dead_letter_queue="dead",
         )
@@ -153,7 +153,7 @@ class World:
         copies = self.copies()
         assert all(count == 1 for count in copies.values()), "I9"
         gone = set(range(state.head.pointer)) - set(outstanding)
-        old = {each for each in gone if self.visible_since[each] < self.clock.now - RETENTION}
+        old = {each for each in gone if self.visible_since[each] < self.clock.now - EXPIRE_AFTER}
         assert gone <= self.acked | set(copies) | old, "I5: lost"
         assert not self.acked - gone, "settled, and still owed"
         head = read_head(self.memory, self.queue.queue_id)
@@ -189,7 +189,7 @@ STEPS = st.one_of(
     READ,
     SETTLE,
     st.tuples(
-        st.just("pass time"), st.sampled_from([MINUTE, LEASE + 2 * MINUTE, HOUR, RETENTION])
+        st.just("pass time"), st.sampled_from([MINUTE, LEASE + 2 * MINUTE, HOUR, EXPIRE_AFTER])
     ),
     st.tuples(st.just("sweep"), SWEEPS),
     st.tuples(st.just("lose"), SWEEPS, CALLS, st.sampled_from(Fault)),
@@ -250,7 +250,7 @@ def test_nothing_is_lost_that_is_neither_settled_nor_dead_nor_too_old(
 
     # Nobody reads any more: all of it goes, by itself.
     for _ in range(3):
-        world.clock.advance(8 * HOUR + RETENTION + MINUTE)
+        world.clock.advance(8 * HOUR + EXPIRE_AFTER + MINUTE)
         world.sweep(*UPKEEP, Step.FINALISE)
         world.check()
     head = read_head(world.memory, world.queue.queue_id)

@@ -64,7 +64,7 @@ def earlier() -> Earlier:
 def test_a_queue_is_what_it_was_and_nothing_more(earlier: Earlier):
     queue, record = read_queue(earlier.store, "q"), read_record(earlier.store, "q")
 
-    assert (queue.strict_fifo, queue.retention, queue.bucket_size) == (False, None, 8)
+    assert (queue.strict_fifo, queue.expire_after, queue.bucket_size) == (False, None, 8)
     assert record is not None
     assert (record.retired, record.change, record.to_retire) == (0, None, ())
 
@@ -115,10 +115,10 @@ def test_it_is_paused_and_resumed(earlier: Earlier):
 
 
 def test_it_is_altered(earlier: Earlier):
-    altered = alter_queue(earlier.store, "q", retention=timedelta(days=1))
+    altered = alter_queue(earlier.store, "q", expire_after=timedelta(days=1))
 
     assert read_queue(earlier.store, "q") == altered
-    assert altered.retention == timedelta(days=1)
+    assert altered.expire_after == timedelta(days=1)
 
 
 def test_it_is_purged(earlier: Earlier):

@@ -68,8 +68,8 @@ def test_what_is_done_is_told_as_one_object(reach: list[str], connection: Connec
         values: dict[str, object] = json.loads(ended.out)
         return values
 
-    created = told("queue", "create", name, "--retention", "1h")
-    assert (created["queue_id"], created["retention_seconds"]) == (f"{name}@1", 3600)
+    created = told("queue", "create", name, "--expire-after", "1h")
+    assert (created["queue_id"], created["expire_after_seconds"]) == (f"{name}@1", 3600)
     assert created["dead_letter_queue"] == f"{name}.dead"
     assert told("put", name, "a", "b") == {"queue": name, "start": 0, "stop": 2}
     group = told("group", "create", name, "billing")

@@ -64,16 +64,16 @@ def lease(store: Store, queue: QueueDefinition, limit: int) -> list[Ranges]:
 def test_a_queue_is_altered(queue_command: Command, queue: QueueDefinition):
     dead = f"{queue.name}.dead"
     settings = ["--lease-seconds", "5", "--max-deliveries", "3", "--dead-letter-queue", dead]
-    queue_command("alter", queue.name, *settings, "--retention", "2h")
+    queue_command("alter", queue.name, *settings, "--expire-after", "2h")
 
     values = shown(queue_command, queue.name)
     assert (values["lease_seconds"], values["max_deliveries"]) == (5, 3)
-    assert (values["dead_letter_queue"], values["retention_seconds"]) == (dead, 7200)
+    assert (values["dead_letter_queue"], values["expire_after_seconds"]) == (dead, 7200)
     assert values["bucket_size"] == queue.bucket_size
     assert status(queue_command, dead) == "active"
-    queue_command("alter", queue.name, "--drop-dead", "--retention", "0s")
+    queue_command("alter", queue.name, "--drop-dead", "--expire-after", "0s")
     values = shown(queue_command, queue.name)
-    assert (values["dead_letter_queue"], values["retention_seconds"]) == (None, None)
+    assert (values["dead_letter_queue"], values["expire_after_seconds"]) == (None, None)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_a_queue_is_altered(queue_command: Command, queue: QueueDefinition):
         (["--drop-dead", "--dead-letter-queue", "d"], "does not go with"),
         (["--lease-seconds", "0"], "at least a second"),
         (["--dead-letter-queue", "d"], "needs a limit"),
-        (["--retention", "soon"], "--retention must be a duration"),
+        (["--expire-after", "soon"], "--expire-after must be a duration"),
     ],
 )
 def test_what_cannot_be_altered_is_refused_with_a_reason(

@@ -40,11 +40,13 @@ def test_a_queue_is_created_shown_and_listed(queue_command: Command, name: str):
     assert shown in json.loads(queue_command("list", "--json").stdout)
 
 
-def test_order_and_retention_are_shown_as_created(queue_command: Command, name: str):
-    queue_command("create", name, "--strict-fifo", "--retention", "7d")
+def test_order_and_periods_are_shown_as_created(queue_command: Command, name: str):
+    periods = ["--expire-after", "14d", "--keep-settled", "7d"]
+    queue_command("create", name, "--strict-fifo", *periods)
 
     shown = json.loads(queue_command("show", name, "--json").stdout)
-    assert (shown["strict_fifo"], shown["retention_seconds"]) == (True, 7 * 86_400)
+    assert (shown["strict_fifo"], shown["expire_after_seconds"]) == (True, 14 * 86_400)
+    assert shown["keep_settled_seconds"] == 7 * 86_400
 
 
 def test_a_queue_comes_with_a_dead_letter_queue_unless_told_otherwise(
@@ -82,8 +84,11 @@ def test_creating_a_queue_twice_changes_nothing_and_says_so(queue_command: Comma
         (["no spaces"], "not valid"),
         (["sizes", "--bucket-size", "1000"], "multiple of chunk size"),
         (["short", "--lease-seconds", "0"], "at least a second"),
-        (["kept", "--retention", "soon"], "--retention must be a duration such as"),
-        (["kept", "--retention", "500ms"], "a retention must last whole seconds"),
+        (["kept", "--expire-after", "soon"], "--expire-after must be a duration such as"),
+        (
+            ["kept", "--expire-after", "500ms"],
+            "the time after which messages expire must last whole seconds",
+        ),
     ],
 )
 def test_bad_definitions_are_refused_before_anything_is_made(

@@ -238,7 +238,7 @@ def test_tables_of_an_earlier_release_are_upgraded_and_their_rows_go_on(
     assert check_schema(fresh).missing == ()
     store = open_store(fresh)
     queue = read_queue(store, "q")
-    assert (queue.strict_fifo, queue.retention) == (False, None)
+    assert (queue.strict_fifo, queue.expire_after) == (False, None)
     group = Delivery(store, queue.queue_id, "g")
     batch = group.ack_and_lease(make_wish(held=held, stop=12))
     assert (batch.acked, monotons_of(batch.leased)) == (4, [Ranges.parse("4-12")])

@@ -101,7 +101,7 @@ def test_what_no_reader_buries_is_dead_lettered_and_its_sink_forgotten(cassandra
 
 
 def test_what_is_kept_for_long_enough_expires(cassandra_store: Store):
-    queue = Queue(cassandra_store, retention=timedelta(seconds=1), max_deliveries=3)
+    queue = Queue(cassandra_store, expire_after=timedelta(seconds=1), max_deliveries=3)
     queue.publish(2, delay=HOUR)
     queue.publish(10)
     lease = queue.lease(length=HOUR, limit=3).lease

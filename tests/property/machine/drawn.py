@@ -50,6 +50,8 @@ TERMS = st.builds(
     strict=st.sampled_from([False, False, True]),
     max_in_flight=st.sampled_from([None, None, 2, 6]),
     backoff=st.sampled_from([NOTHING, NOTHING, SECOND]),
+    expire_after=st.sampled_from([None, None, LEASE, LONG]),
+    keep_settled=st.sampled_from([None, None, LEASE, LONG]),
 )
 
 PAUSES = st.sampled_from([NOTHING, NOTHING, MOMENT, SECOND, LEASE, LEASE + MOMENT, LONG])

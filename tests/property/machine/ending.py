@@ -23,6 +23,8 @@ def check_figures(model: QueueModel, memory: MemoryStore) -> None:
     stats = queue_stats(memory, model.queue.queue_id)
     assert (stats.finalised, stats.next) == (model.ledger.finalised, model.ledger.next)
     assert list(stats.groups) == [model.stats_of(name) for name in sorted(model.groups)]
+    lowest = min((group.floor for group in stats.groups), default=stats.finalised)
+    assert stats.settled == lowest - stats.finalised >= 0
 
 
 def end(world: World, operators: Operators, readers: Readers) -> None:
@@ -41,7 +43,7 @@ def end(world: World, operators: Operators, readers: Readers) -> None:
     operators.sweep(Sweep(tuple(Step), write_timeout=timedelta(0)))
     stored = {row["block"] for row in world.memory.scan(Table.CHUNK)}
     letters = {each.block for each in world.dead.ledger.published.values()}
-    if model.groups:
+    if model.groups or model.terms.expire_after:
         assert model.ledger.finalised == model.ledger.next
         assert not read_blocks(world.memory, model.queue.queue_id)
         assert stored == letters, "not deleted, or a letter too many"

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from datetime import timedelta
 from uuid import UUID
 
 from tests.property.machine.declared import Declared
@@ -125,7 +126,7 @@ class GroupModel:
     def watch(self, rows: AnyRows, now: int) -> None:
         """Check what a compare-and-set has changed."""
         (registration,) = of_kind(rows, "registration")
-        sought = self.is_open and self._token != registration["lease"]
+        moved = self.is_open and self._token != registration["lease"]
         self._token = registration["lease"]
         (head,) = of_kind(rows, "head")
         old_slots, old_waiting = self._slots, self._waiting
@@ -140,7 +141,7 @@ class GroupModel:
             assert (self.pointer, self.places) == (self.starts_at, {})
             return
         self._check_heads(old_from, old_version, old_waiting)
-        if sought:
+        if moved and not self._may_be_expiry():
             self._begin_anew(old_slots, old_tokens)
             return
         assert old_pointer <= self.pointer <= self._ledger.next, "I5"
@@ -156,9 +157,18 @@ class GroupModel:
         every = [Move(at, old.get(at), self.places.get(at)) for at in touched]
         return [each for each in every if each.was != each.now or each.at >= old_pointer]
 
+    def _may_be_expiry(self) -> bool:
+        """Whether an expiry has changed the token of the registration, and not a seek."""
+        held = self._held()
+        sought = held and not self.places and min(held) <= self.pointer
+        return self.terms.expire_after is not None and not sought
+
+    def _held(self) -> list[int]:
+        return [hold.position for hold in self._ledger.holds.values() if hold.group == self.name]
+
     def _begin_anew(self, old_slots: AnyRows, old_tokens: set[UUID]) -> None:
         """A seek: below the pointer all is settled, above it nothing was offered."""
-        held = [hold.position for hold in self._ledger.holds.values() if hold.group == self.name]
+        held = self._held()
         assert self._ledger.finalised <= self.pointer <= self._ledger.next, "I7"
         assert min(held) <= self.pointer, "I7: a sweep could pass it"
         assert not self.places, "I5"
@@ -192,15 +202,19 @@ class GroupModel:
 
     def _check_settled(self, move: Move, now: int) -> str:
         was, declared = move.was, self._declared
+        age = now - millis(self._ledger.visible_since(move.at))
+        expires = self.terms.has_expired(timedelta(milliseconds=age))
         if was is None:
-            age = now - millis(self._ledger.visible_since(move.at))
-            assert any(age > oldest for oldest in declared.skipped), (move, "I5: stepped over")
+            skipped = any(age > oldest for oldest in declared.skipped)
+            assert expires or skipped, (move, "I5: stepped over")
             return "skipped"
         if was.token is not None:
             named = (self.owner(was.token), move.at)
             done = was.token in declared.finished or named in declared.acked
-            assert done, (move, "I6: settled without its token")
-            return "acked"
+            assert done or (expires and was.due < now), (move, "I6: settled without its token")
+            return "acked" if done else "expired"
+        if expires and not self.is_dead(was):
+            return "expired"
         assert self.is_dead(was), (move, "I5: lost while it waited")
         assert self._is_copied(self.name, move.at), (move, "I9: left without its copy")
         return "buried"

@@ -6,7 +6,7 @@ Invariants are those of docs/design.md section 8.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -16,6 +16,7 @@ from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import partition_of_ledger
 from cassieq_spark.store.tables import Table
 from tests.property.machine.rows import AnyRows, of_kind
+from tests.property.machine.terms import Terms
 from tests.support.faults import FakeClock
 
 
@@ -50,9 +51,12 @@ class LedgerModel:
             there must be none.
     """
 
-    def __init__(self, store: MemoryStore, queue_id: QueueId, clock: FakeClock) -> None:
+    def __init__(
+        self, store: MemoryStore, queue_id: QueueId, clock: FakeClock, terms: Terms
+    ) -> None:
         self._store = store
         self._clock = clock
+        self._terms = terms
         self.queue_id = queue_id
         self.foreign: Callable[[Sequence[Block], str], None] | None = None
         self.publishing: list[tuple[Sequence[Draft], SinkBatch | None]] = []
@@ -73,6 +77,7 @@ class LedgerModel:
         self._take(rows)
         assert self.next >= old_next, "I1"
         assert self.finalised >= old_finalised, "I7"
+        self._check_ages(range(old_finalised, self.finalised))
         assert self.fence >= old_fence, "I10"
         assert self.delayed_stop >= old_delayed, "a delayed block could be overlooked"
         self._check_tiling()
@@ -91,6 +96,14 @@ class LedgerModel:
         """From when on a message may be handed out."""
         block = self.published[at]
         return block.visible_at or block.published_at
+
+    def _check_ages(self, finalised: Iterable[int]) -> None:
+        """What is let go of is old enough, whatever groups there are."""
+        for at in finalised:
+            age = self._clock.now - self.visible_since(at)
+            kept = self._terms.keep_settled
+            assert kept is None or age > kept, (at, "it was to be kept")
+            assert self.registered or self._terms.has_expired(age), (at, "nobody had consumed it")
 
     def check_chunks(self, bucket_size: int) -> None:
         """I3, I7: each message that is not finalised is in one chunk, in the right bucket."""

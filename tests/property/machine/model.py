@@ -45,7 +45,7 @@ class QueueModel:
         self.queue = queue
         self.terms = terms
         self.declared = Declared()
-        self.ledger = LedgerModel(memory, queue.queue_id, clock)
+        self.ledger = LedgerModel(memory, queue.queue_id, clock, terms)
         self.groups: dict[str, GroupModel] = {}
         self.dead: dict[str, set[int]] = {}
         self.first_values: dict[UUID, int] = {}

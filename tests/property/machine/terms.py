@@ -16,6 +16,8 @@ class Terms:
         strict: Nothing is offered before all below it is settled.
         max_in_flight: Most messages that the readers of a group hold together.
         backoff: How long messages that failed once are left alone; doubles each time.
+        expire_after: What was not consumed so long after it became visible is thrown away.
+        keep_settled: What is settled is kept until so long after it became visible.
     """
 
     lease: timedelta
@@ -23,6 +25,12 @@ class Terms:
     strict: bool = False
     max_in_flight: int | None = None
     backoff: timedelta = timedelta(0)
+    expire_after: timedelta | None = None
+    keep_settled: timedelta | None = None
+
+    def has_expired(self, age: timedelta) -> bool:
+        """Whether what has been visible for so long may be thrown away."""
+        return self.expire_after is not None and age > self.expire_after
 
     def is_dead(self, deliveries: int) -> bool:
         """Whether what was handed out so often must not be handed out again."""

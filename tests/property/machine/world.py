@@ -71,6 +71,8 @@ class World:
             max_deliveries=terms.max_deliveries,
             dead_letter_queue=dead.name if dead_letters else None,
             strict_fifo=terms.strict,
+            expire_after=terms.expire_after,
+            keep_settled=terms.keep_settled,
         )
         self.letters = Letters(self.memory)
         is_copied = self.letters.is_copied if dead_letters else _anything

@@ -109,7 +109,7 @@ def test_what_can_not_be_a_value_is_wrong_usage(arguments: str, complaint: str):
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ("queue create orders --retention soon", "--retention must be a duration"),
+        ("queue create orders --expire-after soon", "--expire-after must be a duration"),
         ("queue create orders --drop-dead --dead-letter-queue x", "--dead-letter-queue goes"),
         ("queue alter orders", "nothing to alter"),
         ("queue alter orders --bucket-size 10", "bucket size and chunk size can't be altered"),

@@ -234,7 +234,7 @@ def test_queues_are_made_with_a_dead_letter_queue_unless_told_otherwise():
     client.create_queue("a")
     client.create_queue("b", max_deliveries=2, dead_letter_queue="a.dead", lease=5 * SECOND)
     client.create_queue("c", drop_dead=True)
-    client.create_queue("d", max_deliveries=0, strict_fifo=True, retention=timedelta(days=1))
+    client.create_queue("d", max_deliveries=0, strict_fifo=True, expire_after=timedelta(days=1))
 
     found = [client.queue(name) for name in ("a", "a.dead", "b", "c", "d")]
 
@@ -246,7 +246,7 @@ def test_queues_are_made_with_a_dead_letter_queue_unless_told_otherwise():
         (0, None),
     ]
     assert (found[2].lease, found[4].strict_fifo) == (5 * SECOND, True)
-    assert found[4].retention == timedelta(days=1)
+    assert found[4].expire_after == timedelta(days=1)
     with pytest.raises(OptionError, match="goes neither with"):
         client.create_queue("e", dead_letter_queue="x", drop_dead=True)
 

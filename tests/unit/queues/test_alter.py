@@ -22,23 +22,23 @@ WEEK = timedelta(days=7)
 
 
 def test_what_is_given_is_altered_and_the_rest_stays(scene: Scene):
-    alter_queue(scene.store, "q", max_deliveries=4, dead_letter_queue="d", retention=WEEK)
+    alter_queue(scene.store, "q", max_deliveries=4, dead_letter_queue="d", expire_after=WEEK)
     altered = alter_queue(scene.store, "q", lease=3 * MINUTE)
 
     assert altered == read_queue(scene.store, "q")
     assert (altered.version, altered.created_at) == (1, scene.old.created_at)
     assert (altered.bucket_size, altered.chunk_size) == (8, 4)
     assert (altered.lease, altered.max_deliveries) == (3 * MINUTE, 4)
-    assert (altered.dead_letter_queue, altered.retention) == ("d", WEEK)
+    assert (altered.dead_letter_queue, altered.expire_after) == ("d", WEEK)
     assert "d" in {queue.name for queue in list_queues(scene.store)}
 
 
 def test_what_may_be_left_out_can_be_taken_away_again(scene: Scene):
-    alter_queue(scene.store, "q", max_deliveries=4, dead_letter_queue="d", retention=WEEK)
+    alter_queue(scene.store, "q", max_deliveries=4, dead_letter_queue="d", expire_after=WEEK)
 
-    altered = alter_queue(scene.store, "q", dead_letter_queue="", retention=timedelta(0))
+    altered = alter_queue(scene.store, "q", dead_letter_queue="", expire_after=timedelta(0))
 
-    assert (altered.dead_letter_queue, altered.retention) == (None, None)
+    assert (altered.dead_letter_queue, altered.expire_after) == (None, None)
     assert alter_queue(scene.store, "q", max_deliveries=0).max_deliveries == 0
 
 
@@ -59,8 +59,10 @@ def test_nothing_to_alter_is_nothing_to_do(scene: Scene):
         ({"max_deliveries": 0}, "leave out 'd'"),
         ({"dead_letter_queue": "q"}, "its own dead-letter queue"),
         ({"dead_letter_queue": "no spaces"}, "queue name"),
-        ({"retention": timedelta(seconds=0.5)}, "a retention must last whole seconds"),
-        ({"retention": -MINUTE}, "a retention must last whole seconds"),
+        ({"expire_after": timedelta(seconds=0.5)}, "messages expire must last whole seconds"),
+        ({"expire_after": -MINUTE}, "messages expire must last whole seconds"),
+        ({"keep_settled": timedelta(seconds=0.5)}, "messages are kept must last whole seconds"),
+        ({"keep_settled": -MINUTE}, "messages are kept must last whole seconds"),
     ],
 )
 def test_what_a_queue_cannot_be_is_refused_before_anything_is_written(
@@ -75,12 +77,12 @@ def test_what_a_queue_cannot_be_is_refused_before_anything_is_written(
 
 
 def test_two_alterations_at_once_are_both_made(scene: Scene):
-    scene.store.interrupt(lambda: alter_queue(scene.store, "q", retention=WEEK), after=2)
+    scene.store.interrupt(lambda: alter_queue(scene.store, "q", expire_after=WEEK), after=2)
 
     alter_queue(scene.store, "q", lease=3 * MINUTE)
 
     queue = read_queue(scene.store, "q")
-    assert (queue.lease, queue.retention) == (3 * MINUTE, WEEK)
+    assert (queue.lease, queue.expire_after) == (3 * MINUTE, WEEK)
 
 
 def test_of_two_alterations_that_contradict_each_other_one_is_refused(scene: Scene):
@@ -115,8 +117,8 @@ def test_a_queue_that_is_gone_or_being_purged_is_not_altered(scene: Scene):
 
 
 def test_the_settings_of_a_queue_are_read_as_it_was_created(scene: Scene):
-    created = create_queue(scene.store, "f", strict_fifo=True, retention=WEEK)
+    created = create_queue(scene.store, "f", strict_fifo=True, expire_after=WEEK)
 
     assert read_queue(scene.store, "f") == created
-    assert (created.strict_fifo, created.retention) == (True, WEEK)
-    assert (scene.old.strict_fifo, scene.old.retention) == (False, None)
+    assert (created.strict_fifo, created.expire_after) == (True, WEEK)
+    assert (scene.old.strict_fifo, scene.old.expire_after) == (False, None)

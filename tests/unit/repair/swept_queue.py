@@ -39,7 +39,13 @@ LEASE = timedelta(seconds=60)
 class SweptQueue:
     """The queue, and what tests do with it."""
 
-    def __init__(self, name: str = "orders", *, retention: timedelta | None = None) -> None:
+    def __init__(
+        self,
+        name: str = "orders",
+        *,
+        expire_after: timedelta | None = None,
+        keep_settled: timedelta | None = None,
+    ) -> None:
         self.clock = FakeClock()
         self.store = MemoryStore(self.clock)
         self.definition = create_queue(
@@ -48,7 +54,8 @@ class SweptQueue:
             bucket_size=BUCKET_SIZE,
             chunk_size=CHUNK_SIZE,
             lease=LEASE,
-            retention=retention,
+            expire_after=expire_after,
+            keep_settled=keep_settled,
         )
         self.queue_id = self.definition.queue_id
         self.batches: dict[str, Batch] = {}

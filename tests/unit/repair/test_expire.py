@@ -27,7 +27,7 @@ from cassieq_spark.testing.stores import CountingStore
 from tests.support.builders import LEASE, make_clocked_store, make_drafts, make_group, make_wish
 
 HOUR = timedelta(hours=1)
-RETENTION = 10 * HOUR
+EXPIRE_AFTER = 10 * HOUR
 MOMENT = timedelta(milliseconds=1)
 
 
@@ -37,7 +37,7 @@ class Scene:
     def __init__(self, **settings: Any) -> None:
         self.memory, self.clock = make_clocked_store()
         self.store = FaultyStore(self.memory)
-        settings = {"lease": LEASE, "retention": RETENTION} | settings
+        settings = {"lease": LEASE, "expire_after": EXPIRE_AFTER} | settings
         self.queue = create_queue(self.memory, "q", bucket_size=8, chunk_size=4, **settings)
         self.queue_id = self.queue.queue_id
         self.delivery = make_group(self.memory, self.queue_id)
@@ -82,7 +82,7 @@ def test_what_was_never_offered_expires_by_block(scene: Scene):
     scene.publish(3, 2)
     scene.clock.advance(HOUR)
     scene.publish(4)
-    scene.clock.advance(RETENTION - HOUR)
+    scene.clock.advance(EXPIRE_AFTER - HOUR)
     assert scene.expire() == 0, "kept for as long as that, not less"
 
     scene.clock.advance(MOMENT)
@@ -95,7 +95,7 @@ def test_what_was_never_offered_expires_by_block(scene: Scene):
 def test_a_block_that_was_offered_in_part_expires_from_there(scene: Scene):
     scene.publish(6)
     batch = scene.take(limit=2)
-    scene.clock.advance(RETENTION + MOMENT)
+    scene.clock.advance(EXPIRE_AFTER + MOMENT)
     scene.delivery.extend(batch.lease, batch.leased, by=LEASE)
 
     assert scene.expire() == 4
@@ -105,7 +105,7 @@ def test_a_block_that_was_offered_in_part_expires_from_there(scene: Scene):
 def test_leases_that_run_are_left_alone_and_those_that_ran_out_are_not(scene: Scene):
     scene.publish(6)
     scene.take(limit=2)
-    scene.clock.advance(RETENTION)
+    scene.clock.advance(EXPIRE_AFTER)
     scene.take(limit=2, prefer_fresh=True)
 
     assert scene.expire() == 0
@@ -122,7 +122,7 @@ def test_waiting_rows_go_once_all_of_them_is_too_old(scene: Scene):
     lease = scene.take().lease
     released = {HOUR: Ranges.parse("0-1"), 20 * HOUR: Ranges.parse("1-3")}
     settle(scene.delivery, lease, Settlement(released=released, acked=Ranges.parse("3-4")))
-    scene.clock.advance(RETENTION - HOUR + MOMENT)
+    scene.clock.advance(EXPIRE_AFTER - HOUR + MOMENT)
 
     assert scene.expire() == 1
     assert scene.outstanding == ["1-3"]
@@ -143,7 +143,7 @@ def test_more_rows_than_one_compare_and_set_takes_go_one_after_another(
         scene.publish(1, delay=30 * HOUR)
         scene.clock.advance(MOMENT)
     scene.publish(1)
-    scene.clock.advance(RETENTION + HOUR)
+    scene.clock.advance(EXPIRE_AFTER + HOUR)
 
     assert scene.expire() == 7
     assert scene.pointer == 7, "the delayed ones make more rows than fit, and hide the last"
@@ -153,7 +153,7 @@ def test_what_is_delayed_waits_as_if_a_reader_had_stepped_over_it(scene: Scene):
     scene.publish(2, delay=15 * HOUR)
     scene.publish(3)
     scene.publish(2, delay=12 * HOUR)
-    scene.clock.advance(RETENTION + MOMENT)
+    scene.clock.advance(EXPIRE_AFTER + MOMENT)
 
     assert scene.expire() == 3
     assert scene.outstanding == ["5-7", "0-2"]
@@ -166,7 +166,7 @@ def test_what_is_delayed_waits_as_if_a_reader_had_stepped_over_it(scene: Scene):
 
 def test_delayed_messages_are_kept_from_the_time_when_they_are_visible(scene: Scene):
     scene.publish(2, delay=5 * HOUR)
-    scene.clock.advance(RETENTION + 5 * HOUR)
+    scene.clock.advance(EXPIRE_AFTER + 5 * HOUR)
     assert scene.expire() == 0
 
     scene.clock.advance(MOMENT)
@@ -176,7 +176,7 @@ def test_delayed_messages_are_kept_from_the_time_when_they_are_visible(scene: Sc
 
 def test_delayed_messages_alone_make_no_rows(scene: Scene):
     scene.publish(2, delay=50 * HOUR)
-    scene.clock.advance(RETENTION + MOMENT)
+    scene.clock.advance(EXPIRE_AFTER + MOMENT)
     store = CountingStore(scene.store)
 
     assert scene.expire(store) == 0
@@ -188,7 +188,7 @@ def test_what_is_dead_is_left_to_be_dead_lettered():
     scene.publish(4)
     lease = scene.take(max_deliveries=1).lease
     settle(scene.delivery, lease, Settlement(rejected={"bad": Ranges.parse("0-1")}))
-    scene.clock.advance(RETENTION + MOMENT)
+    scene.clock.advance(EXPIRE_AFTER + MOMENT)
 
     assert scene.expire() == 0
     assert scene.outstanding == ["1-4", "0-1"]
@@ -197,7 +197,7 @@ def test_what_is_dead_is_left_to_be_dead_lettered():
 def test_in_a_strictly_ordered_queue_what_expired_counts_as_settled():
     scene = Scene(strict_fifo=True)
     scene.publish(2)
-    scene.clock.advance(RETENTION + MOMENT)
+    scene.clock.advance(EXPIRE_AFTER + MOMENT)
     scene.publish(2)
 
     scene.expire()
@@ -206,7 +206,7 @@ def test_in_a_strictly_ordered_queue_what_expired_counts_as_settled():
 
 
 def test_a_queue_that_keeps_messages_for_ever_costs_nothing():
-    scene = Scene(retention=None)
+    scene = Scene(expire_after=None)
     scene.publish(3)
     scene.clock.advance(10_000 * HOUR)
     store = CountingStore(scene.memory)
@@ -237,7 +237,7 @@ def test_where_nothing_is_owed_it_costs_no_read(scene: Scene):
 
 def test_where_one_group_has_settled_what_is_too_old_it_costs_a_few_reads(scene: Scene):
     scene.publish(1)
-    scene.clock.advance(RETENTION + MOMENT)
+    scene.clock.advance(EXPIRE_AFTER + MOMENT)
     scene.publish(*[1] * 5)
     scene.expire()
     store = CountingStore(scene.memory)
@@ -251,7 +251,7 @@ def test_many_blocks_expire_in_one_compare_and_set(scene: Scene, monkeypatch: py
     monkeypatch.setattr(expire_module, "_BLOCKS_READ", 3)
     for _ in range(4):
         scene.publish(*[1] * 5)
-    scene.clock.advance(RETENTION + MOMENT)
+    scene.clock.advance(EXPIRE_AFTER + MOMENT)
     scene.publish(1)
     store = CountingStore(scene.store)
 
@@ -261,7 +261,7 @@ def test_many_blocks_expire_in_one_compare_and_set(scene: Scene, monkeypatch: py
 
 def test_it_is_told_loudly(scene: Scene, caplog: pytest.LogCaptureFixture):
     scene.publish(3)
-    scene.clock.advance(RETENTION + MOMENT)
+    scene.clock.advance(EXPIRE_AFTER + MOMENT)
 
     with caplog.at_level(logging.WARNING):
         report = scene.sweep()
@@ -279,7 +279,7 @@ def test_it_is_told_loudly(scene: Scene, caplog: pytest.LogCaptureFixture):
 
 def test_a_dry_run_only_tells(scene: Scene):
     scene.publish(3)
-    scene.clock.advance(RETENTION + MOMENT)
+    scene.clock.advance(EXPIRE_AFTER + MOMENT)
     store = CountingStore(scene.store)
 
     report = scene.sweep(store=store, dry_run=True)
@@ -290,7 +290,7 @@ def test_a_dry_run_only_tells(scene: Scene):
 
 def test_what_has_expired_is_deleted_in_the_same_sweep(scene: Scene):
     scene.publish(3)
-    scene.clock.advance(RETENTION + MOMENT)
+    scene.clock.advance(EXPIRE_AFTER + MOMENT)
 
     report = scene.sweep(Step.EXPIRE, Step.FINALISE)
 
@@ -311,7 +311,7 @@ class Busy(Scene):
         lease = self.take(limit=2).lease
         settle(self.delivery, lease, Settlement(released={HOUR: Ranges.parse("0-2")}))
         self.held = self.take(limit=2).lease
-        self.clock.advance(RETENTION + MOMENT)
+        self.clock.advance(EXPIRE_AFTER + MOMENT)
 
     def check(self, *, given: AbstractSet[int] = frozenset()) -> None:
         """Everything is settled but what a reader was given."""

@@ -26,7 +26,7 @@ def queue() -> SweptQueue:
 
 
 def is_idle(queue: SweptQueue) -> bool:
-    return has_nothing_to_finalise(queue.seen())
+    return has_nothing_to_finalise(queue.definition, queue.seen())
 
 
 def cost_of_sweep(queue: SweptQueue, *steps: Step, **options: object) -> tuple[int, int, int]:
@@ -39,7 +39,7 @@ def cost_of_sweep(queue: SweptQueue, *steps: Step, **options: object) -> tuple[i
 
 def test_queues_that_were_never_used_cost_nothing(queue: SweptQueue):
     for number in range(100):
-        create_queue(queue.store, f"queue-{number}", retention=timedelta(days=1))
+        create_queue(queue.store, f"queue-{number}", expire_after=timedelta(days=1))
 
     assert cost_of_sweep(queue, *CHEAP) == (CLOCK, 0, 0)
 
@@ -197,7 +197,7 @@ def test_what_a_group_has_left_that_was_removed_keeps_nothing(queue: SweptQueue)
 
 
 def test_what_a_sweep_lets_expire_it_finalises_itself():
-    queue = SweptQueue(retention=timedelta(hours=1))
+    queue = SweptQueue(expire_after=timedelta(hours=1))
     queue.publish(6)
     queue.register("billing")
     queue.clock.advance(timedelta(hours=2))

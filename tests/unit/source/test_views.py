@@ -224,20 +224,28 @@ def test_queues_are_all_of_the_keyspace_or_the_one_asked_for():
         "max_deliveries": 0,
         "dead_letter_queue": None,
         "strict_fifo": False,
-        "retention_seconds": None,
+        "expire_after_seconds": None,
+        "keep_settled_seconds": None,
         "created_at": created.created_at,
     }
 
 
 def test_queues_that_are_gone_are_shown_with_what_became_of_them():
     store = MemoryStore()
-    create_queue(store, "q", strict_fifo=True, retention=timedelta(days=7))
+    create_queue(
+        store,
+        "q",
+        strict_fifo=True,
+        expire_after=timedelta(days=7),
+        keep_settled=timedelta(days=1),
+    )
     delete_queue(store, "q")
 
     (row,) = rows_of(store, "queues", queue="q")
 
     assert (row["version"], row["status"]) == (1, "deleting")
-    assert (row["strict_fifo"], row["retention_seconds"]) == (True, 604_800)
+    assert (row["strict_fifo"], row["expire_after_seconds"]) == (True, 604_800)
+    assert row["keep_settled_seconds"] == 86_400
 
 
 @pytest.mark.parametrize("view", ["blocks", "leases", "groups", "stats"])
