@@ -35,7 +35,7 @@ def received(told: Told, queue: str, group: str) -> list[str]:
 
 
 def test_the_last_hour_is_read_again(told: Told):
-    queue = f"kept-{uuid4().hex[:10]}"
+    queue = f"hour-{uuid4().hex[:10]}"
     told("queue", "create", queue, "--keep-settled", "7d")
     told("put", queue, "before")
     time.sleep(0.01)
@@ -56,7 +56,7 @@ def test_the_last_hour_is_read_again(told: Told):
 
 
 def test_what_nobody_ever_consumes_goes_after_its_time(told: Told):
-    queue = f"dead-{uuid4().hex[:10]}"
+    queue = f"nobody-{uuid4().hex[:10]}"
     told("queue", "create", queue, "--expire-after", "1s")
     told("put", queue, "a", "b")
     time.sleep(1.1)

@@ -118,7 +118,7 @@ def test_figures_are_exact(queue_command: Command, name: str, cassandra_store: S
     figures = json.loads(queue_command("stats", name, "--json").stdout)
 
     (group,) = figures.pop("groups")
-    assert figures == {"queue_id": queue_id, "finalised": 0, "next": 1_000}
+    assert figures == {"queue_id": queue_id, "finalised": 0, "next": 1_000, "settled": 0}
     assert group.pop("oldest_age_seconds") >= 0
     assert group == {
         "group": "g",
