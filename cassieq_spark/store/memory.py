@@ -91,8 +91,7 @@ class MemoryStore:
         del serial
         with self._lock:
             rows = self._alive(partition)
-            keys = sorted((key for key in rows if _is_in(key, which)), reverse=which.reverse)
-            found = [_whole_row(partition, key, rows[key]) for key in keys[: which.limit]]
+            found = [_whole_row(partition, key, rows[key]) for key in keys_in(rows, which)]
             return Rows(found, self._now() if found else None)
 
     def write_row(
@@ -191,6 +190,13 @@ class MemoryStore:
 
     def _now(self) -> datetime:
         return from_millis(to_millis(self._clock()))
+
+
+def keys_in(keys: Iterable[RowKey], which: Slice) -> list[RowKey]:
+    """Those of these rows that a slice has, in its order."""
+    return sorted((key for key in keys if _is_in(key, which)), reverse=which.reverse)[
+        : which.limit
+    ]
 
 
 def _holds(op: Op, rows: _PartitionRows, now: datetime) -> bool:

@@ -153,7 +153,23 @@ class Store(Protocol):
     def read_rows(
         self, partition: Partition, which: Slice = EVERYTHING, *, serial: bool = False
     ) -> Rows:
-        """Read rows of one partition at quorum; serially, what is in flight is decided first."""
+        """Read rows of one partition: what every compare-and-set has left that was answered.
+
+        A plain read may show one more, which is decided and on few replicas yet: it is in flight,
+        or its answer was lost. What it shows is of one moment; at most, rows that other plain
+        reads have shown before are newer than the rest. Two plain reads are not of one moment:
+        the second may ask other replicas, and miss what the first has shown. Only row by row,
+        what was shown once is not missed again.
+
+        A serial read, like a compare-and-set, first completes what is in flight: it misses
+        nothing that any earlier read has shown. So what rests on several rows is read at once, or
+        serially after the row that all changes of the others change too.
+
+        Args:
+            partition: Where.
+            which: Which rows.
+            serial: Complete what is in flight first; costs about as much as an LWT.
+        """
 
     def write_row(
         self,

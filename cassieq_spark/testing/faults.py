@@ -21,16 +21,22 @@ from cassieq_spark.store.protocol import (
     Value,
 )
 from cassieq_spark.testing.stores import WrappedStore
+from cassieq_spark.testing.tearing import TearingStore
 
 _T = TypeVar("_T")
 
 
 class Fault(Enum):
-    """What becomes of a write of rows; its caller hears that the outcome is unknown."""
+    """What becomes of a write of rows; its caller hears that the outcome is unknown.
+
+    A compare-and-set that has reached one replica is decided, and plain reads may miss it until
+    the next compare-and-set or serial read on its partition; see `TearingStore`.
+    """
 
     REQUEST_LOST = auto()
     ANSWER_LOST = auto()
     REQUEST_LATE = auto()
+    REACHED_ONE = auto()
 
 
 class FaultyStore(WrappedStore):
@@ -39,37 +45,65 @@ class FaultyStore(WrappedStore):
     Args:
         store: The store that does the work.
         watch: Called with the partition after every compare-and-set that was applied.
+        replicas: The store within ``store`` that has the replicas, if several share them; None:
+            ``store`` itself, if it tears, else replicas of its own.
 
     Attributes:
+        replicas: Say here which replicas plain reads ask.
         fault: Strikes the next compare-and-set, or write or deletion of a row.
         lasting: Whether it strikes all of them until `calm`, not only the next one.
         late: Requests under way, oldest first; `arrive` carries out the first.
         troubles: How many faults and interruptions have struck.
+        torn: How many reads could have seen something else by asking other replicas.
         delayed: How many requests were late.
     """
 
-    def __init__(self, store: Store, watch: Callable[[Partition], None] = lambda _: None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        watch: Callable[[Partition], None] = lambda _: None,
+        replicas: TearingStore | None = None,
+    ) -> None:
+        if replicas is None:
+            store = replicas = store if isinstance(store, TearingStore) else TearingStore(store)
         super().__init__(store)
+        self.replicas = replicas
         self._watch = watch
         self._interruption: Callable[[], None] | None = None
         self._calls_left = 0
+        self._bit_by_bit = False
         self.fault: Fault | None = None
         self.lasting = False
         self.late: list[Callable[[], object]] = []
         self.troubles = 0
+        self.torn = 0
         self.delayed = 0
 
-    def interrupt(self, action: Callable[[], None], *, after: int) -> None:
+    @property
+    def unrest(self) -> int:
+        """Grows unless all that was read is what was so, and all that was written was answered."""
+        return self.troubles + self.torn
+
+    def interrupt(
+        self, action: Callable[[], None], *, after: int, bit_by_bit: bool = False
+    ) -> None:
         """Let ``action`` happen just before the next call but ``after``; it may raise.
 
         What counts are compare-and-sets, reads of rows and deletions of buckets.
+
+        Args:
+            action: What happens.
+            after: So many calls later.
+            bit_by_bit: Let each compare-and-set reach one replica first, and the others with the
+                answer; that counts as a call of its own.
         """
         self._interruption, self._calls_left = action, after
+        self._bit_by_bit = bit_by_bit
 
     def calm(self) -> None:
         """Disarm everything; what is under way stays so."""
         self.fault = self._interruption = None
-        self.lasting = False
+        self.lasting = self._bit_by_bit = False
 
     def arrive(self) -> None:
         """Carry out the oldest late request, if there is one."""
@@ -84,13 +118,18 @@ class FaultyStore(WrappedStore):
             return applied
 
         self._pass()
+        if self.fault is None and self._bit_by_bit:
+            return self._carry_out_bit_by_bit(partition, carry_out)
         return self._write(carry_out, f"compare-and-set on {partition}")
 
     def read_rows(
         self, partition: Partition, which: Slice = EVERYTHING, *, serial: bool = False
     ) -> Rows:
         self._pass()
-        return super().read_rows(partition, which, serial=serial)
+        drawn = self.replicas.drawn
+        rows = super().read_rows(partition, which, serial=serial)
+        self.torn += self.replicas.drawn - drawn
+        return rows
 
     def write_row(
         self,
@@ -118,6 +157,20 @@ class FaultyStore(WrappedStore):
         self._pass()
         super().delete_buckets(queue_id, buckets)
 
+    def _carry_out_bit_by_bit(self, partition: Partition, carry_out: Callable[[], bool]) -> bool:
+        """Reach one replica, and the others before the answer comes."""
+        with self.replicas.tearing():
+            applied = carry_out()
+        commit = self.replicas.pending(partition) if applied else None
+        if applied:
+            self._await_answer()
+        self.replicas.complete(partition, commit)
+        return applied
+
+    def _await_answer(self) -> None:
+        """Others may act before the answer comes."""
+        self._pass()
+
     def _pass(self) -> None:
         action = self._interruption
         if action is None:
@@ -141,4 +194,7 @@ class FaultyStore(WrappedStore):
             self.late.append(write)
         if fault is Fault.ANSWER_LOST:
             write()
+        if fault is Fault.REACHED_ONE:
+            with self.replicas.tearing():
+                write()
         raise OutcomeUnknownError(f"{doing}: {fault.name.lower().replace('_', ' ')}")

@@ -249,18 +249,18 @@ class LifecycleMachine(RuleBasedStateMachine):
         drafts = make_drafts([2], self.clock.now)
         self.model.intended[drafts[0].block] = queue.queue_id
         before = read_last_batch(self.memory, queue.queue_id, "app:a")
-        troubles = self.store.troubles
+        troubles = self.store.unrest
         try:
             monotons = publish(self.store, queue.queue_id, drafts, batch=batch).monotons
         except OutcomeUnknownError:
-            assert self.store.troubles > troubles
+            assert self.store.unrest > troubles
             return
         except QueueStateError:
             assert drafts[0].block not in self.model.published
             raise
         if monotons is not None:
             assert drafts[0].block in self.model.published
-        elif self.store.troubles == troubles:
+        elif self.store.unrest == troubles:
             assert batch is not None
             assert before is not None
             assert before >= batch.batch_id
@@ -269,13 +269,13 @@ class LifecycleMachine(RuleBasedStateMachine):
         over = queue.version <= self.over
         ensure_group(self.store, queue.queue_id, group, starting="earliest")
         head = read_head(self.store, queue.queue_id)
-        troubles = self.store.troubles
+        troubles = self.store.unrest
         with contextlib.suppress(QueueStateError):
             check_open(queue.queue_id, head)
         wish = make_wish(stop=head.offered_stop, length=LEASE)
         batch = Delivery(self.store, queue.queue_id, group).ack_and_lease(wish)
         assert not (over and batch.leased), "nothing comes out of what is over"
-        if head.paused and self.store.troubles == troubles:
+        if head.paused and self.store.unrest == troubles:
             assert not batch.leased
         check_open(queue.queue_id, head)
         self.clock.advance(LEASE)

@@ -29,8 +29,10 @@ from tests.support.repeatable import repeatable
 TURNS = st.lists(
     st.builds("{}{}".format, st.sampled_from("abcn"), st.integers(1, 9)), max_size=16
 ).map(" ".join)
+#: While a commit is on one replica, plain reads of several rows have no order, and need none.
+LINEAR = [fault for fault in Fault if fault is not Fault.REACHED_ONE]
 TROUBLES = st.none() | st.builds(
-    Trouble, st.sampled_from("abc"), st.sampled_from([None, *Fault]), st.integers(0, 2)
+    Trouble, st.sampled_from("abc"), st.sampled_from([None, *LINEAR]), st.integers(0, 2)
 )
 
 

@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 from uuid import UUID, uuid1
 
-from cassieq_spark.store.protocol import Insert, Partition, Store, Update, When
-from cassieq_spark.testing.conformance.rows import HEAD, fresh_ledger, head_of, put
+from cassieq_spark.store.protocol import Insert, Op, Partition, Slice, Store, Update, When
+from cassieq_spark.testing.conformance.rows import HEAD, block, fresh_ledger, head_of, put
 
 RACERS = 2
 ROUNDS = 10
@@ -36,6 +36,41 @@ class RaceContract:
                 assert sorted(outcomes) == [False, True]
                 assert head["next"] == turn + 1
                 assert head["block"] == blocks[outcomes.index(True)]
+
+    def test_a_read_of_several_rows_is_of_one_moment(self, store: Store) -> None:
+        ledger, rows = fresh_ledger(), [block(0), block(10), HEAD]
+        for row in rows:
+            put(store, ledger, row, stop=0)
+        seen: list[set[object]] = []
+
+        def write() -> None:
+            for turn in range(ROUNDS):
+                ops = [Update(row, {"stop": turn + 1}, (When("stop", "=", turn),)) for row in rows]
+                assert store.cas(ledger, ops)
+
+        with ThreadPoolExecutor(1) as threads:
+            writing = threads.submit(write)
+            while not writing.done():
+                for serial in (False, True):
+                    found = store.read_rows(ledger, serial=serial).rows
+                    seen.append({row["stop"] for row in found})
+            writing.result()
+
+        assert all(len(each) == 1 for each in seen)
+
+    def test_what_was_answered_is_never_missed(self, store: Store) -> None:
+        ledger = fresh_ledger()
+        put(store, ledger, HEAD, next=0)
+
+        for turn in range(ROUNDS):
+            ops: list[Op] = [
+                Update(HEAD, {"next": turn + 1}, (When("next", "=", turn),)),
+                Insert(block(turn), {"stop": turn + 1}),
+            ]
+            assert store.cas(ledger, ops)
+
+            assert head_of(store, ledger)["next"] == turn + 1
+            assert len(store.read_rows(ledger, Slice(kinds=("block",))).rows) == turn + 1
 
     def test_of_two_that_insert_the_same_row_one_is_applied(self, store: Store) -> None:
         gate = Barrier(RACERS)

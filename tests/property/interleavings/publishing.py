@@ -10,6 +10,7 @@ from cassieq_spark.ledger.state import check_open
 from cassieq_spark.model import QueueId, SinkBatch
 from cassieq_spark.queues import create_queue, delete_queue, purge_queue, read_queue, read_record
 from cassieq_spark.store.protocol import Store
+from cassieq_spark.testing.tearing import TearingStore
 from tests.property.interleavings.scene import (
     BATCH,
     LEASE,
@@ -60,15 +61,16 @@ class PurgeAgainstPublish(Scene):
 
     def __init__(self) -> None:
         self.memory, clock = make_clocked_store()
-        super().__init__(clock)
+        super().__init__(clock, TearingStore(self.memory))
         self.model = LifecycleModel(self.memory)
 
     def begin(self) -> None:
-        setting_up = self.stage.process("-").store_around(self.memory, self.model.watch)
+        setting_up = self.stage.process("-").store_around(self.replicas, self.model.watch)
         queue = create_queue(setting_up, "q", bucket_size=8, chunk_size=4, lease=LEASE)
         ensure_group(setting_up, queue.queue_id, "one", starting="earliest")
         ops, writer, reader = (
-            self.stage.process(name).store_around(self.memory, self.model.watch) for name in "abc"
+            self.stage.process(name).store_around(self.replicas, self.model.watch)
+            for name in "abc"
         )
         self.drafts = make_drafts([2], self.clock.now)
         self.model.intended[self.drafts[0].block] = queue.queue_id
@@ -97,7 +99,7 @@ class PurgeAgainstPublish(Scene):
 
     def end(self) -> None:
         # Whatever broke off, the next one of the kind finishes.
-        self.bring_to_an_end(self.stage.process("-").store_around(self.memory, self.model.watch))
+        self.bring_to_an_end(self.stage.process("-").store_around(self.replicas, self.model.watch))
         record = read_record(self.memory, "q")
         assert record is not None
         assert read_queue(self.memory, "q") == record.definition

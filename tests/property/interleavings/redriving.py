@@ -21,13 +21,13 @@ class RedriveAgainstRedrive(Scene):
 
     def __init__(self) -> None:
         self.queue = DeadQueue(["orders", "payments", "orders"])
-        super().__init__(self.queue.clock)
+        super().__init__(self.queue.clock, self.queue.store.replicas)
 
     def begin(self) -> None:
         found = survey(self.queue.memory, "dead", Filter(origin="orders"))
         redrive(self.queue.memory, survey(self.queue.memory, "payments"))
         for name, act in (("a", redrive), ("b", self.second)):
-            store = self.stage.process(name).store_around(self.queue.memory)
+            store = self.stage.process(name).store_around(self.replicas)
             self.stage.let(name, surviving(lambda at=store, does=act: does(at, found)))
 
     def check(self) -> None:

@@ -15,6 +15,7 @@ from cassieq_spark.errors import (
 )
 from cassieq_spark.model import SinkBatch
 from cassieq_spark.repair.sweep import Step
+from cassieq_spark.testing.tearing import TearingStore
 from tests.property.interleavings.stage import Stage
 from tests.property.machine.ending import check_figures, end
 from tests.property.machine.operators import Operators, Sweep
@@ -39,13 +40,15 @@ class Scene(ABC):
         preemptions: How many there may be in every order that is played in the normal tests.
         stage: Who acts.
         clock: The time of all.
+        replicas: Where all of it is kept.
     """
 
     writes = 1
     preemptions = 1
 
-    def __init__(self, clock: FakeClock) -> None:
+    def __init__(self, clock: FakeClock, replicas: TearingStore) -> None:
         self.clock = clock
+        self.replicas = replicas
         self.stage = Stage(clock)
 
     @abstractmethod
@@ -68,7 +71,7 @@ class QueueScene(Scene):
 
     def __init__(self) -> None:
         self.world = World(self.terms, dead_letters=self.terms.max_deliveries > 0)
-        super().__init__(self.world.clock)
+        super().__init__(self.world.clock, self.world.replicas)
         self.producers = Producers(self.world, with_delays=True)
         self.readers = Readers(self.world, ["one"])
         self.operators = Operators(self.world)

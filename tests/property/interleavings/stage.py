@@ -8,6 +8,7 @@ from datetime import timedelta
 
 from cassieq_spark.store.protocol import Op, Partition, Store
 from cassieq_spark.testing.faults import Fault, FaultyStore
+from cassieq_spark.testing.tearing import TearingStore
 from tests.property.interleavings.schedule import Actor, Play
 from tests.support.faults import FakeClock
 from tests.support.turns import SteppedStore, Turns
@@ -43,13 +44,24 @@ class Trouble:
 
 
 class ActingStore(SteppedStore, FaultyStore):
-    """Stops before each call of its process; what is late arrives without."""
+    """Stops before each call of its process, and before the answer to a compare-and-set.
+
+    What is late arrives without.
+    """
 
     def __init__(
-        self, store: Store, watch: Callable[[Partition], None], stop: Callable[[], None]
+        self,
+        store: Store,
+        watch: Callable[[Partition], None],
+        stop: Callable[[], None],
+        replicas: TearingStore | None,
     ) -> None:
+        if replicas is None:
+            store = replicas = store if isinstance(store, TearingStore) else TearingStore(store)
         super().__init__(store, stop)
         self._watch = watch
+        self.replicas = replicas
+        self._bit_by_bit = True
         self._fates: list[Fault | None] = []
 
     def strike(self, fault: Fault, at: int) -> None:
@@ -61,6 +73,9 @@ class ActingStore(SteppedStore, FaultyStore):
             self.fault = self._fates.pop(0)
         return super().cas(partition, ops)
 
+    def _await_answer(self) -> None:
+        self._stop()
+
 
 class Process:
     """An actor that calls a store: a turn is one call, and what it does up to the next one."""
@@ -70,10 +85,13 @@ class Process:
         self._stores: list[ActingStore] = []
 
     def store_around(
-        self, store: Store, watch: Callable[[Partition], None] = lambda _: None
+        self,
+        store: Store,
+        watch: Callable[[Partition], None] = lambda _: None,
+        replicas: TearingStore | None = None,
     ) -> ActingStore:
-        """A store of its own; undisturbed until it begins."""
-        self._stores.append(ActingStore(store, watch, self._stop))
+        """A store of its own; undisturbed until it begins. See `FaultyStore`."""
+        self._stores.append(ActingStore(store, watch, self._stop, replicas))
         return self._stores[-1]
 
     def begin(self, deed: Callable[[], None], trouble: Trouble | None) -> None:

@@ -120,6 +120,7 @@ PASS = st.builds(Pass, st.sampled_from([MOMENT, SECOND, LEASE + MOMENT]))
 
 
 FAULTS = st.none() | st.sampled_from(Fault)
+DRAWS = st.text("fs", min_size=1, max_size=6)
 READS = st.one_of(TAKE, TAKE, TAKE, SETTLE, SETTLE, REPLAY, HOLD_ON, GIVE_BACK)
 CHANGES = st.one_of(MAKE_GROUP, SEEK, SEEK, REMOVE)
 #: What comes over readers and publishers, over changes of groups, and over sweeps.
@@ -128,18 +129,21 @@ TROUBLES = st.none() | st.builds(
     fault=FAULTS,
     after=st.integers(0, 10),
     meanwhile=st.one_of(st.none(), READS, READS, PUBLISH, CHANGES, SWEEP, st.just(Arrive()), PASS),
+    draws=DRAWS,
 )
 GROUP_TROUBLES = st.none() | st.builds(
     Trouble,
     fault=FAULTS,
     after=st.integers(0, 14),
     meanwhile=st.one_of(st.none(), SWEEP, SWEEP, READS, PUBLISH, CHANGES, st.just(Arrive()), PASS),
+    draws=DRAWS,
 )
 SWEEP_TROUBLES = st.none() | st.builds(
     Trouble,
     fault=FAULTS,
     after=st.integers(0, 14),
     meanwhile=st.one_of(st.none(), CHANGES, CHANGES, READS, CATCH_UP, PUBLISH, SWEEP, PASS),
+    draws=DRAWS,
 )
 
 

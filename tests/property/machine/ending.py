@@ -33,6 +33,7 @@ def end(world: World, operators: Operators, readers: Readers) -> None:
     world.store.calm()
     while world.store.late:
         world.arrive()
+    world.replicas.heal()
     # What a seek left that broke off, another one clears away.
     for name in {hold.group for hold in model.ledger.holds.values()}:
         operators.seek(Seek(name, "earliest", force=True))

@@ -74,7 +74,7 @@ class Operators:
 
     def seek(self, action: Seek) -> None:
         world, model, name = self._world, self._model, action.group
-        troubles, group, ledger = world.store.troubles, model.groups.get(name), model.ledger
+        troubles, group, ledger = world.store.unrest, model.groups.get(name), model.ledger
         position = action.position
         refused = group is None or (
             isinstance(position, int) and not ledger.finalised <= position <= ledger.next
@@ -87,9 +87,9 @@ class Operators:
                 world.store, world.definition.queue_id, name, position, force=action.force
             )
         except QueueStateError:
-            assert refused or world.store.troubles > troubles
+            assert refused or world.store.unrest > troubles
             return
-        if troubles == world.store.troubles:
+        if troubles == world.store.unrest:
             assert not refused
             assert model.groups[name].pointer == target
             assert name not in {hold.group for hold in ledger.holds.values()}
@@ -97,19 +97,19 @@ class Operators:
     def remove(self, action: Remove) -> None:
         world, name = self._world, action.group
         queue_id = world.definition.queue_id
-        troubles, known = world.store.troubles, name in self._model.groups
+        troubles, known = world.store.unrest, name in self._model.groups
         try:
             found = delete_group(world.store, queue_id, name, force=action.force)
         except QueueStateError:
-            assert not action.force or world.store.troubles > troubles
+            assert not action.force or world.store.unrest > troubles
             return
-        if troubles == world.store.troubles:
+        if troubles == world.store.unrest:
             assert found or not known
             assert name not in self._model.groups
             assert not world.memory.read_rows(partition_of_delivery(queue_id, name)).rows
 
     def sweep(self, action: Sweep) -> None:
-        store, troubles = self._world.store, self._world.store.troubles
+        store, troubles = self._world.store, self._world.store.unrest
         try:
             report = run_once(
                 store,
@@ -119,10 +119,10 @@ class Operators:
                 write_timeout=action.write_timeout,
             )
         except OutcomeUnknownError:
-            assert store.troubles > troubles
+            assert store.troubles
             return  # the next sweep goes on
         assert report.is_whole, "I3"
-        if troubles == store.troubles:
+        if troubles == store.unrest:
             self._check_deleted()
 
     def _check_deleted(self) -> None:

@@ -64,7 +64,7 @@ class Producers:
 
     def _publish(self, drafts: Sequence[Draft], batch: SinkBatch | None) -> None:
         ledger, store, trying = self._model.ledger, self._world.store, (drafts, batch)
-        troubles, last = store.troubles, ledger.sinks.copy()
+        troubles, last = store.unrest, ledger.sinks.copy()
         blocks = [draft.block for draft in drafts]
         ledger.publishing.append(trying)
         try:
@@ -74,7 +74,7 @@ class Producers:
             assert min(map(block_time, blocks)) <= ledger.fence
             assert not {each.block for each in ledger.published.values()} & set(blocks)
         except OutcomeUnknownError:
-            assert troubles < store.troubles
+            assert troubles < store.unrest
             return  # it may still arrive
         else:
             if monotons is None:
@@ -83,7 +83,7 @@ class Producers:
             else:
                 found = [at for at, each in ledger.published.items() if each.block in blocks]
                 assert (min(found), max(found) + 1) == (monotons.start, monotons.stop)
-            if troubles == store.troubles and batch is not None:
+            if troubles == store.unrest and batch is not None:
                 again = last.get(batch.sink, -1) >= batch.batch_id
                 assert again == (monotons is None)
         ledger.publishing.remove(trying)

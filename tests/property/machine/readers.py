@@ -177,10 +177,10 @@ class Readers:
                 return
             leased = reader.former if action.late else reader.leased
             self._declared.beaten |= _named(reader.token, leased)
-            troubles = self._world.store.troubles
+            troubles = self._world.store.unrest
             held = self._held(reader, leased)
             kept = self._delivery(reader).extend(reader.token, leased, by=self._model.terms.lease)
-            calm = troubles == self._world.store.troubles
+            calm = troubles == self._world.store.unrest
             assert kept or not held or not calm, "a lease was lost that nobody took"
             if calm and kept:
                 until = self._model.now + self._model.terms.lease // MILLISECOND
@@ -192,10 +192,10 @@ class Readers:
                 return
             leased = reader.former if action.late else reader.leased
             self._declared.given_back |= _named(reader.token, leased)
-            troubles = self._world.store.troubles
+            troubles = self._world.store.unrest
             released = self._delivery(reader).release(reader.token, leased)
             held = self._held(reader, leased)
-            if troubles == self._world.store.troubles:
+            if troubles == self._world.store.unrest:
                 assert released == len(held)
                 assert all(place.due == self._model.now for place in held.values())
             if not action.late:
@@ -228,7 +228,7 @@ class Readers:
             self._declared.finished.add(done)
         if action.skip_older is not None:
             self._declared.skipped.add(action.skip_older // MILLISECOND)
-        troubles, held = store.troubles, len(group.held_by(done))
+        troubles, held = store.unrest, len(group.held_by(done))
         before = {place.token for place in group.places.values()}
         expected = Offers.of(group, self._model, action, done)
         wish = self._wish(done, action)
@@ -242,7 +242,7 @@ class Readers:
         group = self._group(reader)
         self._check_batch(reader, batch.lease, batch.leased)
         assert action.limit is None or len(_monotons(batch.leased)) <= action.limit
-        calm = troubles == store.troubles
+        calm = troubles == store.unrest
         if calm and batch.state is known:
             expected.check_at_most(batch.leased)
         elif calm:
@@ -258,7 +258,7 @@ class Readers:
         alone = not (store.delayed or self._world.is_shared)
         assert not alone or now <= before | known_tokens, "a lease nobody knows of"
         self._bury(reader, batch, action)
-        settled = calm and troubles == store.troubles and batch.state is not known
+        settled = calm and troubles == store.unrest and batch.state is not known
         if settled and not (self._world.is_shared or batch.leased or batch.dead):
             self._check_idle(reader, action)
 
@@ -268,9 +268,9 @@ class Readers:
             queue = replace(queue, dead_letter_queue="gone")
         else:
             action = replace(action, dead_queue_is_gone=False)
-        troubles, now = store.troubles, self._model.now
+        troubles, now = store.unrest, self._model.now
         bury(store, queue, self._delivery(reader), batch.dead)
-        if troubles != store.troubles:
+        if troubles != store.unrest:
             return
         places = self._group(reader).places
         for at in (at for each in batch.dead for at in members(str(each.monotons))):
@@ -323,11 +323,11 @@ class Readers:
         named = {at for at, fate in fates.items() if fate is not None}
         reached = named & self._group(reader).reached_by(lease).keys()
         store = self._world.store
-        troubles, now = store.troubles, self._model.now
+        troubles, now = store.unrest, self._model.now
         self._world.counting.reset()
         queue = self._world.definition
         found = settle(store, queue, reader.group, lease, settlement)
-        if troubles != store.troubles:
+        if troubles != store.unrest:
             return
         assert found.count == len(reached)
         assert set(members(str(found.stale))) == named - reached
@@ -392,13 +392,17 @@ class Readers:
             yield None
             return
         reader.busy = True
-        troubles = self._world.store.troubles
+        store = self._world.store
+        troubles, unrest = store.troubles, store.unrest
         try:
             queue_id = self._world.definition.queue_id
             ensure_group(self._world.store, queue_id, reader.group, starting="earliest")
             yield reader
         except (QueueStateError, OutcomeUnknownError, GroupRemovedError):
-            assert troubles < self._world.store.troubles
+            assert unrest < store.unrest
+            assert troubles < store.troubles or reader.group not in self._model.groups, (
+                "it is there"
+            )
         finally:
             reader.busy = False
 

@@ -19,6 +19,7 @@ from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import Partition, Store
 from cassieq_spark.testing.faults import Fault, FaultyStore
 from cassieq_spark.testing.stores import CountingStore
+from cassieq_spark.testing.tearing import Draws, TearingStore
 from tests.property.machine.letters import Letters
 from tests.property.machine.model import QueueModel
 from tests.property.machine.terms import Terms
@@ -43,19 +44,23 @@ class Trouble:
         fault: Strikes its first compare-and-set.
         after: So many calls of the store later, something comes between.
         meanwhile: What; None for a crash.
+        draws: Which replicas plain reads ask from now on.
     """
 
     fault: Fault | None
     after: int
     meanwhile: object | None
+    draws: Draws = "fs"
 
 
 class World:
     """Everything that there is; whoever acts uses ``store``, whoever looks ``memory``.
 
+    In ``memory`` is what is decided, also while it is on one replica only.
+
     Attributes:
         is_shared: Whether others may act between any two calls of ``store``. Each time they did,
-            its ``troubles`` have grown.
+            its ``unrest`` has grown.
     """
 
     def __init__(self, terms: Terms, *, dead_letters: bool) -> None:
@@ -84,8 +89,9 @@ class World:
             self.queue, self.dead, blocks, sink
         )
         self.models = {each.queue.queue_id: each for each in (self.queue, self.dead)}
-        self.counting = CountingStore(self.memory)
-        self.store = FaultyStore(self.counting, self._watch)
+        self.replicas = TearingStore(self.memory)
+        self.counting = CountingStore(self.replicas)
+        self.store = FaultyStore(self.counting, self._watch, self.replicas)
         self.is_shared = False
         self._values = count()
 
@@ -126,17 +132,19 @@ class World:
         self.set_outdated(value=False)
 
     def seen_by(
-        self, store_around: Callable[[Store, Callable[[Partition], None]], FaultyStore]
+        self,
+        store_around: Callable[[Store, Callable[[Partition], None], TearingStore], FaultyStore],
     ) -> World:
         """The same world for somebody who acts while others do, by a store of its own.
 
         Args:
-            store_around: Makes that, around a store, with whom it has to tell what was applied.
+            store_around: Makes that, around a store, with whom it has to tell what was applied,
+                and the replicas.
         """
         view = copy.copy(self)
         view.is_shared = True
-        view.counting = CountingStore(self.memory)
-        view.store = store_around(view.counting, self._watch)
+        view.counting = CountingStore(self.replicas)
+        view.store = store_around(view.counting, self._watch, self.replicas)
         return view
 
     def check_chunks(self) -> None:
@@ -148,8 +156,11 @@ class World:
     def in_trouble(self, trouble: Trouble | None, do: Callable[[object], None]) -> Iterator[None]:
         """Let trouble come over what is done within; if it dies of that, so be it."""
         if trouble is not None:
+            self.replicas.draw(trouble.draws)
             self.store.fault = trouble.fault
-            self.store.interrupt(lambda: self._happen(trouble.meanwhile, do), after=trouble.after)
+            self.store.interrupt(
+                lambda: self._happen(trouble.meanwhile, do), after=trouble.after, bit_by_bit=True
+            )
         with suppress(Crash):
             yield
         self.set_outdated(value=False)

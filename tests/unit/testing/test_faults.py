@@ -58,6 +58,32 @@ def test_a_lost_answer_is_applied(store: FaultyStore, memory: MemoryStore):
     assert not store.cas(LEDGER, [HEAD])
 
 
+def test_what_has_reached_one_replica_is_decided_and_may_be_missed(
+    store: FaultyStore, memory: MemoryStore
+):
+    store.fault = Fault.REACHED_ONE
+    with pytest.raises(OutcomeUnknownError, match="reached one"):
+        store.cas(LEDGER, [HEAD])
+    store.replicas.draw("s")
+
+    assert is_there(memory)
+    assert not is_there(store)
+    assert (store.troubles, store.torn, store.unrest) == (1, 1, 2)
+    assert not store.cas(LEDGER, [HEAD])
+    assert is_there(store)
+
+
+def test_others_may_act_before_the_answer_comes(store: FaultyStore):
+    seen: list[bool] = []
+    store.replicas.draw("s")
+    store.interrupt(lambda: seen.append(is_there(store)), after=1, bit_by_bit=True)
+
+    assert store.cas(LEDGER, [HEAD])
+
+    assert seen == [False]
+    assert is_there(store)
+
+
 def test_a_late_request_is_applied_when_it_arrives(store: FaultyStore, memory: MemoryStore):
     store.fault = Fault.REQUEST_LATE
     with pytest.raises(OutcomeUnknownError, match="request late"):

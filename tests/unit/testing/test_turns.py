@@ -40,8 +40,8 @@ def count_carelessly(turns: Sequence[str], *, counted: list[int]) -> Sequence[Ch
 def test_every_order_is_run_once():
     every = list(orders(lambda turns: count_carelessly(turns, counted=[]), ALL, events=""))
 
-    # Three turns each: up to the read, up to the write, and to the end.
-    assert len(every) == len(set(every)) == comb(6, 3)
+    # Four turns each: up to the read, up to the write, up to its answer, and to the end.
+    assert len(every) == len(set(every)) == comb(8, 4)
 
 
 @pytest.mark.parametrize(("preemptions", "expected"), [(0, {2}), (1, {1, 2})])
