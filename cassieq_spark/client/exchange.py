@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import monotonic
 from uuid import UUID
 
@@ -29,11 +29,13 @@ class Exchanged:
     Attributes:
         messages: Leased.
         stale: Receipts that were stale; the others are settled.
+        strict: Whether the queue is strictly ordered, so that the messages are for one receiver.
         error: Why nothing could be handed over after all; what was leased is due again.
     """
 
     messages: list[Message]
     stale: frozenset[Receipt]
+    strict: bool
     error: CassieqError | None = None
 
 
@@ -71,7 +73,8 @@ class Exchange:
 
         Args:
             receipts: Of this group; of whatever leases.
-            wanted: What to lease.
+            wanted: What to lease. In a strictly ordered queue, one receiver holds all of it: see
+                `Wanted.strict_limit`.
 
         Raises:
             NotFoundError: There is no such queue or group.
@@ -119,11 +122,11 @@ class Exchange:
             if receiver.was_misled and wanted.limit and not batch.leased:
                 self._receiver = None
                 again = self._turn([], wanted)
-                return Exchanged(again.messages, stale, again.error)
+                return replace(again, stale=stale)
         except CassieqError as error:
             self._receiver = None
-            return Exchanged([], stale, error)
-        return Exchanged(messages, stale)
+            return Exchanged([], stale, receiver.queue.strict_fifo, error)
+        return Exchanged(messages, stale, receiver.queue.strict_fifo)
 
     def _kept(self, receipts: Sequence[Receipt]) -> Receiver | None:
         """The receiver of the last turn, if it was a moment ago."""

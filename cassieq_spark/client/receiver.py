@@ -119,6 +119,8 @@ class Receiver:
         """
         queue, key = self.queue, (self.queue.queue_id, self.group)
         limit, max_bytes = wanted.limit, wanted.max_bytes
+        if queue.strict_fifo and wanted.strict_limit is not None:
+            limit = min(limit, wanted.strict_limit)
         # Only once: a group that is deleted is not to come back by itself, and with everything.
         if limit and key not in self._turns:
             self._ensure_group()

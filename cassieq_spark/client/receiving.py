@@ -33,11 +33,15 @@ class Wanted:
         limit: Most messages; 0 for none.
         lease: How long they are held; None: as long as the queue says.
         max_bytes: About how many bytes of fresh messages, as stored; None: no limit.
+        strict_limit: Most messages if the queue is strictly ordered. Who deals the messages of one
+            call to several receivers sets it to what the first of them takes, as the second must
+            not have a message before the first has settled the earlier ones. None: ``limit``.
     """
 
     limit: int
     lease: timedelta | None = None
     max_bytes: int | None = None
+    strict_limit: int | None = None
 
 
 def check_receive(

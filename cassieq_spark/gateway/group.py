@@ -68,6 +68,8 @@ class Group:
         self._wants: list[Want] = []
         self._acks: list[Ack] = []
         self._woken = asyncio.Event()
+        # Whether the queue was strictly ordered when it was last looked at.
+        self._is_strict = False
         # How many have come since the last turn began, and how many that has answered, and when.
         self._come = self._expected = 0
         self._complete = asyncio.Event()
@@ -122,10 +124,16 @@ class Group:
             self.task = None
 
     async def _turn(self) -> None:
-        """Ack all that is done, and lease for all who want the same lease as the first."""
+        """Ack all that is done, and lease for all who want the same lease as the first.
+
+        In a strictly ordered queue, for the first alone: what the second gets must wait until that
+        is settled.
+        """
         acks, self._acks = self._acks, []
         served: list[Want] = []
-        if self._wants and (self._looks or self._look_at <= self._loop.time()):
+        # In strict order, the next message is to be had once the one before is acked.
+        frees = bool(acks) and self._is_strict
+        if self._wants and (frees or self._looks or self._look_at <= self._loop.time()):
             self._looks = False
             served = [want for want in self._wants if want.lease == self._wants[0].lease]
         self._come = 0
@@ -141,10 +149,11 @@ class Group:
             messages = []
         else:
             _confirm(acks, told.stale)
-            messages = told.messages
+            messages, self._is_strict = told.messages, told.strict
             if told.error is not None:
                 _fail(served, told.error)
-            self._give_back(_hand_out(served, messages))
+            takers = [want for want in served if not want.future.done()]
+            self._give_back(_hand_out(takers[:1] if told.strict else takers, messages))
         self._answered_at = now = self._loop.time()
         for want in served:
             want.looked = True
@@ -161,6 +170,7 @@ class Group:
             limit=most,
             lease=served[0].lease if served else None,
             max_bytes=_TURN_BYTES if most > _FEW else None,
+            strict_limit=min(most, served[0].most) if served else None,
         )
 
     def _sort_wants(self, served: Sequence[Want]) -> None:
@@ -171,10 +181,14 @@ class Group:
         self._wants += [want for want in left if want in just]
 
     def _plan_look(self, now: float, *, found: bool) -> None:
-        """Look again for those who are left: at once, if something was there, or in a while."""
+        """Look again for those who are left: at once, if something was there, or in a while.
+
+        In strict order there is no more for them before that is acked.
+        """
         if found:
             self._pause = _FIRST_PAUSE
-        if found or not all(want.looked for want in self._wants):
+        looked_for_all = self._is_strict or all(want.looked for want in self._wants)
+        if not looked_for_all or (found and not self._is_strict):
             self._looks = True
             return
         for want in self._wants:
@@ -188,11 +202,11 @@ class Group:
                 await event.wait()
 
 
-def _hand_out(served: Sequence[Want], messages: list[Message]) -> list[Message]:
+def _hand_out(takers: Sequence[Want], messages: list[Message]) -> list[Message]:
     """Give each what it wants, as far as there is enough; what nobody is left for."""
     at = 0
-    for want in served:
-        if at < len(messages) and not want.future.done():
+    for want in takers:
+        if at < len(messages):
             want.future.set_result(messages[at : at + want.most])
             at += want.most
     return messages[at:]

@@ -29,8 +29,9 @@ class Turns:
     """Acks and leases messages for requests: those that come during a turn share the next.
 
     For one loop. A turn is one LWT, however many requests it serves; none if it acks nothing and
-    nothing is there. It waits until as many have come as the last one has answered, as they are
-    likely to ask again at once; but not for long.
+    nothing is there. In a strictly ordered queue it leases for one request, and the next one gets
+    messages once those are settled. It waits until as many have come as the last one has answered,
+    as they are likely to ask again at once; but not for long.
 
     Args:
         client: How the queues are reached.

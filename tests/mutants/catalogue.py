@@ -524,6 +524,22 @@ MUTANTS = (
         "    if wish.strict and state.waiting:\n",
     ),
     Mutant(
+        "one lease serves all who wait in strict order",
+        "strict",
+        "gateway/group.py",
+        "takers[:1] if told.strict else takers",
+        "takers",
+        ("test_strict_turns_property.py",),
+    ),
+    Mutant(
+        "a turn leases for all who wait in strict order",
+        "strict",
+        "client/receiver.py",
+        "            limit = min(limit, wanted.strict_limit)\n",
+        "            pass\n",
+        ("test_strict_turns_property.py",),
+    ),
+    Mutant(
         "over a gap out of order",
         "strict",
         "delivery/plan.py",

@@ -55,6 +55,25 @@ def test_a_get_that_waits_has_its_message_once_it_is_put(
         assert answer.result(PATIENCE).json()["message"] == "a"
 
 
+def test_in_strict_order_one_client_at_a_time_has_messages(
+    gateway: RunningGateway, account: Account
+):
+    with account.queue("orders", strictFifo=True) as orders, ThreadPoolExecutor(5) as threads:
+        orders.put_many([f"{number}" for number in range(10)])
+        first = orders.get()
+        answers = [threads.submit(waiting, account, wait=2) for _ in range(5)]
+        until_under_way(gateway, 5)
+
+        assert orders.ack(*first) == []
+
+        told = [each.result(PATIENCE) for each in answers]
+        got = [each.json()["message"] for each in told if each.status_code == 200]
+
+    assert [each.value for each in first] == [b"0"]
+    assert got == ["1"]
+    assert sorted(each.status_code for each in told) == [200, 204, 204, 204, 204]
+
+
 def test_what_comes_for_a_client_that_went_away_is_not_lost(
     gateway: RunningGateway, account: Account
 ):

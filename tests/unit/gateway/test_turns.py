@@ -133,6 +133,37 @@ def test_what_was_leased_for_a_request_that_went_away_comes_again_at_once(
     assert (message.value, message.delivery_count) == (b"a", 2)
 
 
+def test_in_strict_order_what_was_leased_for_a_request_that_went_away_goes_to_one_other(
+    store: CountingStore, gated: GatedStore, sync: Client
+):
+    sync.create_queue("q2", strict_fifo=True, max_deliveries=9)
+    sync.create_group("q2", "g")
+
+    async def program() -> list[Message]:
+        async with AsyncClient.from_store(store) as client:
+            turns = Turns(client, 1000, LINGER)
+            await turns.get("q2", "g", most=1, lease=HOUR, wait=NOW)
+            await asyncio.to_thread(sync.put_many, "q2", map(str, range(3)))
+            gated.gate.clear()
+            asked = [
+                asyncio.create_task(turns.get("q2", "g", most=most, lease=HOUR, wait=HOUR))
+                for most in (3, 1, 1)
+            ]
+            await arrival(gated)
+            asked[0].cancel()
+            gated.gate.set()
+            messages = await asked[1]
+            assert not asked[2].done()
+            turns.stop()
+            assert await asyncio.wait_for(asked[2], PATIENCE) == []
+            await turns.close()
+            return messages
+
+    (message,) = asyncio.run(program())
+
+    assert (message.monoton, message.delivery_count) == (0, 1)
+
+
 def test_an_error_reaches_all_who_asked(store: CountingStore, sync: Client):
     async def program() -> list[object]:
         async with AsyncClient.from_store(store) as client:

@@ -1,0 +1,124 @@
+"""Requests that take turns in a strictly ordered queue: one at a time holds messages."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from cassieq_spark import AsyncClient, Client, Message
+from cassieq_spark.gateway.turns import Turns
+from cassieq_spark.receipts import Receipt
+from cassieq_spark.store.memory import MemoryStore
+
+HOUR = timedelta(hours=1)
+LINGER = timedelta(milliseconds=1)
+PATIENCE = 60
+
+
+@dataclass(frozen=True)
+class Worker:
+    """A client: how many it takes, for how long, and how many it acks at a time.
+
+    With ``goes_away``, it gives up its first request.
+    """
+
+    most: int
+    lease: timedelta
+    acks: int
+    goes_away: bool
+
+
+WORKERS = st.lists(
+    st.builds(
+        Worker,
+        st.integers(1, 3),
+        st.sampled_from([HOUR, 2 * HOUR]),
+        st.integers(1, 3),
+        st.booleans(),
+    ),
+    min_size=2,
+    max_size=6,
+)
+PATIENT = Worker(1, HOUR, 1, goes_away=False)
+
+
+class Judge:
+    """Knows who holds what, and what is not acked yet."""
+
+    def __init__(self, count: int) -> None:
+        self.left = set(range(count))
+        self._holders: dict[int, set[int]] = {}
+
+    def has(self, worker: int, messages: Sequence[Message]) -> None:
+        got = {message.monoton for message in messages}
+        assert not self._holders, (worker, got, self._holders, "two hold messages")
+        assert min(got) == min(self.left), (got, self.left, "out of order")
+        self._holders[worker] = got
+
+    def lets_go(self, worker: int, messages: Sequence[Message]) -> None:
+        """Before the ack is sent: from then on another one may have the next messages."""
+        gone = {message.monoton for message in messages}
+        self.left -= gone
+        self._holders[worker] -= gone
+        if not self._holders[worker]:
+            del self._holders[worker]
+
+
+async def work(turns: Turns, judge: Judge, number: int, worker: Worker) -> None:
+    if worker.goes_away:
+        asked = asyncio.create_task(
+            turns.get("q", "g", most=worker.most, lease=worker.lease, wait=HOUR)
+        )
+        await asyncio.sleep(0.001 * number)
+        asked.cancel()
+        # If it has its answer by now, that is given back.
+        await asyncio.wait([asked])
+        if not asked.cancelled():
+            turns.give_back(asked.result())
+    while judge.left:
+        messages = await turns.get(
+            "q", "g", most=worker.most, lease=worker.lease, wait=timedelta(milliseconds=20)
+        )
+        if messages:
+            judge.has(number, messages)
+        for at in range(0, len(messages), worker.acks):
+            done = messages[at : at + worker.acks]
+            judge.lets_go(number, done)
+            receipts = [Receipt.parse(message.receipt) for message in done]
+            assert all(await turns.ack("q", "g", receipts))
+
+
+@given(workers=WORKERS, count=st.integers(1, 12))
+@example(workers=[PATIENT] * 6, count=10)
+@settings(max_examples=settings().max_examples // 2)
+def test_in_strict_order_one_request_at_a_time_holds_messages_and_all_are_served(
+    workers: Sequence[Worker], count: int
+):
+    store = MemoryStore()
+    judge = Judge(count)
+
+    async def program() -> None:
+        async with AsyncClient.from_store(store) as client:
+            turns = Turns(client, 1000, LINGER)
+            every = [
+                asyncio.create_task(work(turns, judge, number, worker))
+                for number, worker in enumerate(workers)
+            ]
+            await asyncio.sleep(0)
+            await client.put_many("q", map(str, range(count)))
+            turns.wake("q")
+            await asyncio.wait_for(asyncio.gather(*every), PATIENCE)
+            await turns.close()
+
+    with Client.from_store(store) as client:
+        client.create_queue("q", strict_fifo=True, max_deliveries=0)
+        client.create_group("q", "g")
+        asyncio.run(program())
+
+        assert judge.left == set()
+        assert client.stats("q").groups[0].depth == 0
