@@ -52,6 +52,7 @@ class Judge:
 
     def __init__(self, count: int) -> None:
         self.left = set(range(count))
+        self.most_deliveries = 0
         self._holders: dict[int, set[int]] = {}
 
     def has(self, worker: int, messages: Sequence[Message]) -> None:
@@ -59,6 +60,7 @@ class Judge:
         assert not self._holders, (worker, got, self._holders, "two hold messages")
         assert min(got) == min(self.left), (got, self.left, "out of order")
         self._holders[worker] = got
+        self.most_deliveries = max(each.delivery_count for each in messages)
 
     def lets_go(self, worker: int, messages: Sequence[Message]) -> None:
         """Before the ack is sent: from then on another one may have the next messages."""
@@ -121,4 +123,5 @@ def test_in_strict_order_one_request_at_a_time_holds_messages_and_all_are_served
         asyncio.run(program())
 
         assert judge.left == set()
+        assert judge.most_deliveries == 1 or any(each.goes_away for each in workers)
         assert client.stats("q").groups[0].depth == 0
