@@ -106,4 +106,6 @@ def sweep(world: World, store: Store, steps: Sequence[Step], write_timeout: time
     world.note("sweeps")
     for queue in report.queues.values():
         world.journal.alarms += [f"audit: {queue.queue_id}: {each}" for each in queue.findings]
+        if queue.error is not None:
+            world.journal.alarms.append(f"sweep: {queue.queue_id}: {queue.error}")
     return report

@@ -33,7 +33,7 @@ def run(context: typer.Context) -> None:
     This process then reads the table of chunks itself, where a step needs that. Exit codes of its
     own: 0 done, or ended by a signal with --every; 1 messages lost or stored wrongly; 2 wrong
     usage, or no such cluster, schema or queue; 3 failed, or stopped half way, as by Ctrl-C; 4
-    another sweep is at work.
+    another sweep is at work; 5 some queues failed, all others are done.
     """
     raise typer.Exit(main(["--scan=driver", *context.args]))
 

@@ -12,7 +12,12 @@ from functools import partial
 from cassieq_spark.dead_letters.survey import read_dead
 from cassieq_spark.delivery.groups import read_group_states
 from cassieq_spark.delivery.state import GroupState
-from cassieq_spark.errors import CassieqError, ConnectError
+from cassieq_spark.errors import (
+    CassieqError,
+    ConnectError,
+    InvariantError,
+    MissingSchemaError,
+)
 from cassieq_spark.ledger.read import read_head
 from cassieq_spark.queues.record import QueueRecord, Status, active, list_records
 from cassieq_spark.stats import QueueStats, stats_of
@@ -114,10 +119,12 @@ def _read_unless_broken(
     try:
         record = active(name, records.get(name))
         return _read_queue(store, record, is_target=name in targets)
-    except ConnectError:
+    except (ConnectError, MissingSchemaError):
         raise
     except CassieqError as error:
         return error
+    except Exception as error:  # noqa: BLE001 (rows of one queue must not hide the others)
+        return InvariantError(f"queue {name!r}: {type(error).__name__}: {error}")
 
 
 def _read_queue(store: Store, record: QueueRecord, *, is_target: bool) -> QueueFigures:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from cassieq_spark.errors import ContentionError, OutcomeUnknownError
 from cassieq_spark.ledger.sinks import forget_sinks, stamp_sinks
@@ -39,21 +39,23 @@ logger = logging.getLogger(__name__)
 POSTPONED = "sweep.postponed"
 
 
-def apply(store: Store, actions: Iterable[Action], guard: Guard) -> Counts:
+def apply(store: Store, actions: Iterable[Action], guard: Guard) -> Iterator[Counts]:
     """Carry out actions on one queue until one is refused; those that follow depend on it.
 
     Also until ``guard`` says no; one read more for each action, if it has a lock.
+
+    Yields:
+        What each has done, as it is done: should the next one fail, that was done all the same.
     """
-    counts = Counts()
     for action in actions:
         if not guard.confirm():
             break
         done = _apply_one(store, action)
         if done is None:
             postpone(action.queue_id, str(action))
-            return counts + Counts(postponed=1)
-        counts += done
-    return counts
+            yield Counts(postponed=1)
+            return
+        yield done
 
 
 def postpone(queue_id: QueueId, what: str) -> None:

@@ -28,6 +28,9 @@ class Guard:
     Args:
         lock: Under which the sweep runs; None: under none.
         is_wanted: Whether to go on; asked again and again.
+
+    Attributes:
+        error: What kept it from asking the lock. It is the sweep's, whichever queue was its turn.
     """
 
     def __init__(
@@ -35,6 +38,7 @@ class Guard:
     ) -> None:
         self._lock = lock
         self._is_wanted = is_wanted
+        self.error: Exception | None = None
 
     def is_open(self) -> bool:
         """Whether to begin another part of the work. Reads nothing."""
@@ -42,7 +46,11 @@ class Guard:
 
     def confirm(self) -> bool:
         """Whether to carry out an action. One read, under a lock."""
-        return self._is_wanted() and (self._lock is None or self._lock.confirm())
+        try:
+            return self._is_wanted() and (self._lock is None or self._lock.confirm())
+        except Exception as error:
+            self.error = error
+            raise
 
     @property
     def outcome(self) -> Outcome:

@@ -49,6 +49,9 @@ LOSS = 1
 USAGE = 2
 FAILED = 3
 BUSY = 4
+SOME_FAILED = 5
+
+_STATUS = {Outcome.DONE: WHOLE, Outcome.SOME_FAILED: SOME_FAILED}
 
 _BY_THE_CALLER = (OptionError, SetupError, ConnectError, MissingSchemaError, QueueStateError)
 
@@ -59,7 +62,7 @@ def main(argv: Sequence[str]) -> int:
     Returns:
         0: done. 1: the audit found messages lost or stored wrongly. 2: wrong usage, or no such
         cluster, schema or queue. 3: the sweep ended half way; running it again goes on. 4: another
-        sweep was at work.
+        sweep was at work. 5: some queues failed, all others are done.
     """
     arguments = parse(argv)
     log_to_stderr()
@@ -150,7 +153,7 @@ def _sweep_and_tell(
     _tell(report, arguments.json, console)
     if not report.is_whole:
         return LOSS
-    return WHOLE if report.outcome is Outcome.DONE else FAILED
+    return _STATUS.get(report.outcome, FAILED)
 
 
 def _tell(report: Report, json_file: str | None, console: Console) -> None:

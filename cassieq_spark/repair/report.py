@@ -37,6 +37,8 @@ class Outcome(StrEnum):
     STOPPED = "stopped"
     #: It was paused, or reached no Cassandra, and another one may have begun.
     LOCK_LOST = "lock lost"
+    #: It came to its end, but not for every queue: errors kept it from some.
+    SOME_FAILED = "some queues failed"
     #: An error ended it.
     FAILED = "failed"
     #: Its process ended without a word.
@@ -96,6 +98,7 @@ class QueueReport:
         strays: Blocks that are stored, but not published; if that was asked for.
         block_count: Blocks in its ledger; 0 unless they were read for the steps of a scan.
         notes: What is stuck, and what to do about it.
+        error: What kept the sweep from going on with this queue; None: nothing.
     """
 
     queue_id: QueueId
@@ -106,6 +109,7 @@ class QueueReport:
     strays: list[Stray] = field(default_factory=list)
     block_count: int = 0
     notes: list[str] = field(default_factory=list)
+    error: str | None = None
 
     @property
     def has_large_ledger(self) -> bool:
@@ -117,7 +121,7 @@ class QueueReport:
         """Whether anything was done, planned or found."""
         done = self.counts != Counts()
         found = self.findings or self.strays or self.notes or self.has_large_ledger
-        return bool(done or self.planned or found)
+        return bool(done or self.planned or found or self.error)
 
 
 @dataclass(slots=True)
@@ -150,6 +154,11 @@ class Report:
         return sum((queue.counts for queue in self.queues.values()), Counts())
 
     @property
+    def failed(self) -> list[str]:
+        """Names of the queues that an error kept the sweep from."""
+        return [name for name, queue in self.queues.items() if queue.error is not None]
+
+    @property
     def is_whole(self) -> bool:
         """Whether the audit found nothing; true without an audit."""
         return not any(queue.findings for queue in self.queues.values())
@@ -168,6 +177,7 @@ class Report:
                 "dry_run": self.dry_run,
                 "seconds": round(self.seconds, 3),
                 "totals": asdict(self.totals),
+                "failed": self.failed,
                 "queue_count": len(self.queues),
                 "queues": {name: _queue_to_json(queue) for name, queue in self._busy()},
                 "foreign_blocks": self.foreign,
@@ -199,6 +209,8 @@ class Report:
             for each in queue.findings:
                 where = f"block {each.block}" if each.block else "no block in the ledger"
                 yield f"{name}: messages {each.monotons} are {each.problem} ({where})"
+            if queue.error is not None:
+                yield f"{name}: {queue.error}; nothing more was done to this queue"
             yield from (f"{name}: {note}" for note in queue.notes)
             if queue.counts.expired:
                 yield (
@@ -241,7 +253,9 @@ class Report:
             if queue.counts.postponed:
                 text = f"{name}: another sweep or a new group came between; the next run goes on"
                 yield Text(text, style="yellow")
-        if self.outcome is not Outcome.DONE:
+        if self.outcome is Outcome.SOME_FAILED:
+            yield Text(f"{len(self.failed):,} queue(s) failed; the others are done", style="red")
+        elif self.outcome is not Outcome.DONE:
             yield Text(f"{self.outcome}: the next run goes on", style="yellow")
         for problem in self.problems():
             yield Text(problem, style="yellow" if self.is_whole else "bold red")
@@ -275,6 +289,7 @@ def _queue_to_json(queue: QueueReport) -> dict[str, Any]:
         "block_count": queue.block_count,
         "planned": queue.planned,
         "notes": queue.notes,
+        "error": queue.error,
         "diagnoses": [diagnosis_to_json(each) for each in queue.diagnoses],
         "strays": [stray_to_json(stray) for stray in queue.strays],
         "findings": [

@@ -6,8 +6,10 @@ or not before the next run: what it misses is late, never lost.
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
@@ -16,6 +18,7 @@ from typing import Any
 from cassieq_spark.dead_letters.sinks import publishes_once
 from cassieq_spark.delivery.state import GroupState, Head, Slot, slots_of
 from cassieq_spark.delivery.state import head_of as group_head_of
+from cassieq_spark.errors import ConnectError
 from cassieq_spark.ledger.sinks import SinkRow, sink_of
 from cassieq_spark.ledger.state import Group, LedgerHead, group_of, head_of, hold_of
 from cassieq_spark.model import QueueId
@@ -28,6 +31,11 @@ from cassieq_spark.store.protocol import (
     partition_of_queue,
 )
 from cassieq_spark.store.tables import Table
+
+logger = logging.getLogger(__name__)
+
+#: A queue could not be seen before the steps; they look at it themselves.
+NOT_SEEN = "sweep.not_seen"
 
 _OF_LEDGER = ("group", "head", "hold", "sink")
 _OF_DELIVERY = ("head", "registration", "slot")
@@ -97,23 +105,51 @@ class Seen:
 def see_all(store: Store, name: str) -> dict[QueueId, Seen]:
     """See every queue that is or was. Two scans that leave out blocks and what waits, and a read.
 
+    A queue whose rows can't be made sense of is left out: the steps look at it themselves.
+
     Args:
         store: Where the queues are kept.
         name: Of a queue that is or was; its row comes with the time.
+
+    Raises:
+        StoreError: A scan failed, be it for the rows of one queue only; see `see_each`.
     """
     now = store.read_rows(partition_of_queue(name)).now
     if now is None:
         return {}
-    ledgers = {
-        QueueId(queue_id): ledger
-        for queue_id, rows in groupby(store.scan(Table.LEDGER, _OF_LEDGER), _queue_id)
-        if (ledger := _ledger_of(rows)) is not None
-    }
+    strange: set[QueueId] = set()
+    ledgers: dict[QueueId, SeenLedger] = {}
+    for queue_id, rows in groupby(store.scan(Table.LEDGER, _OF_LEDGER), _queue_id):
+        found = list(rows)
+        with _told_strange(queue_id, strange):
+            if (ledger := _ledger_of(found)) is not None:
+                ledgers[queue_id] = ledger
     deliveries: defaultdict[QueueId, dict[str, SeenDelivery]] = defaultdict(dict)
     for (queue_id, group), rows in groupby(store.scan(Table.DELIVERY, _OF_DELIVERY), _group_key):
-        if (delivery := _delivery_of(rows)) is not None:
-            deliveries[QueueId(queue_id)][group] = delivery
-    return {key: Seen(ledger, deliveries.get(key, {}), now) for key, ledger in ledgers.items()}
+        found = list(rows)
+        with _told_strange(queue_id, strange):
+            if (delivery := _delivery_of(found)) is not None:
+                deliveries[queue_id][group] = delivery
+    return {
+        key: Seen(ledger, deliveries.get(key, {}), now)
+        for key, ledger in ledgers.items()
+        if key not in strange
+    }
+
+
+def see_each(store: Store, queue_ids: Iterable[QueueId]) -> dict[QueueId, Seen]:
+    """See queues one by one, as `see` does; those that can't be seen are left out.
+
+    Raises:
+        ConnectError: No node answers.
+    """
+    strange: set[QueueId] = set()
+    found: dict[QueueId, Seen] = {}
+    for queue_id in queue_ids:
+        with _told_strange(queue_id, strange):
+            if (seen := see(store, queue_id)) is not None:
+                found[queue_id] = seen
+    return found
 
 
 def see(store: Store, queue_id: QueueId) -> Seen | None:
@@ -155,6 +191,23 @@ def _delivery_of(rows: Iterable[Row]) -> SeenDelivery | None:
     )
 
 
+@contextmanager
+def _told_strange(queue_id: QueueId, strange: set[QueueId]) -> Iterator[None]:
+    """What can't be seen now is looked at by each step: it fails there, and is reported."""
+    try:
+        yield
+    except ConnectError:
+        raise
+    except Exception as error:  # noqa: BLE001 (rows of one queue must not hide the others)
+        strange.add(queue_id)
+        logger.warning(
+            "queue %s: could not be seen with the others: %s",
+            queue_id,
+            error,
+            extra={"action": NOT_SEEN, "queue": queue_id},
+        )
+
+
 def _by_kind(rows: Iterable[Row]) -> defaultdict[str, list[Row]]:
     kinds: defaultdict[str, list[Row]] = defaultdict(list)
     for row in rows:
@@ -162,10 +215,9 @@ def _by_kind(rows: Iterable[Row]) -> defaultdict[str, list[Row]]:
     return kinds
 
 
-def _queue_id(row: Any) -> str:
-    queue_id: str = row["queue_id"]
-    return queue_id
+def _queue_id(row: Any) -> QueueId:
+    return QueueId(row["queue_id"])
 
 
-def _group_key(row: Any) -> tuple[str, str]:
-    return row["queue_id"], row["consumer_group"]
+def _group_key(row: Any) -> tuple[QueueId, str]:
+    return QueueId(row["queue_id"]), row["consumer_group"]

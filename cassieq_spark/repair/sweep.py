@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 from functools import partial
 from uuid import UUID
 
-from cassieq_spark.errors import ContentionError, OptionError, QueueStateError
+from cassieq_spark.errors import (
+    ConnectError,
+    ContentionError,
+    MissingSchemaError,
+    OptionError,
+    QueueStateError,
+)
 from cassieq_spark.ledger.state import LedgerHead
 from cassieq_spark.model import LedgerBlock, QueueDefinition, QueueId
 from cassieq_spark.queues import QueueRecord, Status, list_records
@@ -27,10 +35,10 @@ from cassieq_spark.repair.guard import Guard
 from cassieq_spark.repair.plan import plan_clean, plan_fence
 from cassieq_spark.repair.read import read_head_and_time, read_ledger
 from cassieq_spark.repair.redeliver import plan_redeliver
-from cassieq_spark.repair.report import Counts, QueueReport, Report
+from cassieq_spark.repair.report import Counts, Outcome, QueueReport, Report
 from cassieq_spark.repair.retire import plan_retire
 from cassieq_spark.repair.scan import Run, Scan
-from cassieq_spark.repair.survey import Seen, see, see_all
+from cassieq_spark.repair.survey import Seen, see_all, see_each
 from cassieq_spark.repair.work import (
     DEFAULT_KEEP_SINKS,
     DEFAULT_WRITE_TIMEOUT,
@@ -43,8 +51,17 @@ from cassieq_spark.store.protocol import Store
 #: What is being done, how many parts are done, and of how many.
 Watch = Callable[[str, int, int], None]
 
+logger = logging.getLogger(__name__)
+
+#: An error kept the sweep from a queue; it went on with the others.
+QUEUE_FAILED = "sweep.queue_failed"
+#: All queues could not be seen at once, so they are one by one.
+SURVEY_FAILED = "sweep.survey_failed"
+
 #: Queues that are worked on at the same time.
 QUEUES_AT_ONCE = 8
+#: What is wrong then is wrong with every queue: to go on would be to wait for each in turn.
+_OF_ALL_QUEUES = (ConnectError, MissingSchemaError)
 
 
 class Step(StrEnum):
@@ -88,6 +105,8 @@ def run_once(  # noqa: PLR0913 (each is a choice of its own, by name)
     and two LWTs for each 10,000 blocks with something to finalise, one more where something
     unpublished is found.
 
+    What goes wrong with one queue is told in its report, and ends the sweep of that queue only.
+
     Args:
         store: Where the queues are kept.
         scan: How to read the table of chunks; not called unless a step needs it.
@@ -105,7 +124,8 @@ def run_once(  # noqa: PLR0913 (each is a choice of its own, by name)
         OptionError: ``keep_sinks`` is too short.
         QueueStateError: A queue of ``queues`` does not exist.
         MissingSchemaError: The tables do not exist.
-        InvariantError: A ledger contradicts itself, or what its groups are owed.
+        ConnectError: No node answers.
+        StoreError: The table of queues, the lock or the chunks could not be read.
     """
     begun = time.monotonic()
     wanted = set(steps)
@@ -141,15 +161,28 @@ def run_once(  # noqa: PLR0913 (each is a choice of its own, by name)
         if queue.needed_something or records[name].status is not Status.DELETED
     }
     report.outcome = work.guard.outcome
+    if report.outcome is Outcome.DONE and report.failed:
+        report.outcome = Outcome.SOME_FAILED
     report.seconds = time.monotonic() - begun
     return report
 
 
 def _see(store: Store, active: Sequence[QueueDefinition], *, every: bool) -> dict[QueueId, Seen]:
     if every and active:
-        return see_all(store, active[0].name)
-    found = {queue.queue_id: see(store, queue.queue_id) for queue in active}
-    return {queue_id: seen for queue_id, seen in found.items() if seen is not None}
+        try:
+            return see_all(store, active[0].name)
+        except _OF_ALL_QUEUES:
+            raise
+        except Exception as error:  # noqa: BLE001 (rows of one queue)
+            # A scan dies of the rows of one queue. Who reads them one by one learns of which.
+            logger.warning(
+                "all queues can't be seen at once, so each is by itself: %s",
+                error,
+                extra={"action": SURVEY_FAILED},
+            )
+    with ThreadPoolExecutor(QUEUES_AT_ONCE, thread_name_prefix="cassieq-sweep") as pool:
+        found = pool.map(lambda queue: see_each(store, [queue.queue_id]), active)
+        return {queue_id: seen for each in found for queue_id, seen in each.items()}
 
 
 def _plan_fence(work: Work, queue: QueueDefinition, scanned: Scanned | None) -> list[Action]:
@@ -203,7 +236,7 @@ def _take(
     scanned: Mapping[str, Scanned],
     watched: _Watched,
 ) -> None:
-    """One step over all queues, some at the same time; the first error ends it."""
+    """One step over all queues, some at the same time; what is wrong with all of them ends it."""
     pool = ThreadPoolExecutor(QUEUES_AT_ONCE, thread_name_prefix="cassieq-sweep")
     try:
         parts = [
@@ -221,15 +254,38 @@ def _take_one(work: Work, step: Step, queue: QueueDefinition, scanned: Scanned |
     if not work.guard.is_open() or not (active or step is Step.RETIRE):
         return
     report = work.report.queues[queue.name]
+    if report.error is not None:
+        return
+    with _apart(work, queue, step):
+        try:
+            actions = STEPS[step](work, queue, scanned)
+            if work.report.dry_run:
+                report.planned += map(str, actions)
+                return
+            for done in apply(work.store, actions, work.guard):
+                report.counts += done
+        except ContentionError as error:
+            postpone(queue.queue_id, f"{step}: {error}")
+            report.counts += Counts(postponed=1)
+
+
+@contextmanager
+def _apart(work: Work, queue: QueueDefinition, doing: str) -> Iterator[None]:
+    """Keep from the other queues what goes wrong with this one."""
     try:
-        actions = STEPS[step](work, queue, scanned)
-        if work.report.dry_run:
-            report.planned += map(str, actions)
-        else:
-            report.counts += apply(work.store, actions, work.guard)
-    except ContentionError as error:
-        postpone(queue.queue_id, f"{step}: {error}")
-        report.counts += Counts(postponed=1)
+        yield
+    except _OF_ALL_QUEUES:
+        raise
+    except Exception as error:
+        if error is work.guard.error:
+            raise
+        work.report.queues[queue.name].error = f"{doing}: {type(error).__name__}: {error}"
+        logger.exception(
+            "queue %s: %s failed, nothing more is done to it in this run",
+            queue.queue_id,
+            doing,
+            extra={"action": QUEUE_FAILED, "queue": queue.queue_id},
+        )
 
 
 def _scan(
@@ -240,11 +296,13 @@ def _scan(
     watched: _Watched,
 ) -> dict[str, Scanned]:
     """Read ledgers, then chunks; some of them, if the guard says no: then no step looks at it."""
-    chosen = _active(work.records, chosen)
     with ThreadPoolExecutor(QUEUES_AT_ONCE, thread_name_prefix="cassieq-sweep") as pool:
-        ledgers = list(pool.map(partial(_read_ledger, work), chosen))
-    for queue, (_, blocks) in zip(chosen, ledgers, strict=True):
-        work.report.queues[queue.name].block_count = len(blocks)
+        active = _active(work.records, chosen)
+        read = zip(active, pool.map(partial(_read_ledger, work), active), strict=True)
+        ledgers = {queue.queue_id: ledger for queue, ledger in read if ledger is not None}
+    chosen = [queue for queue in active if queue.queue_id in ledgers]
+    for queue in chosen:
+        work.report.queues[queue.name].block_count = len(ledgers[queue.queue_id][1])
     watched.begin("scan")
     bucket_sizes = {queue.queue_id: queue.bucket_size for queue in every}
     runs: dict[QueueId, list[Run]] = {queue.queue_id: [] for queue in chosen}
@@ -263,17 +321,25 @@ def _scan(
     if work.thoroughness.explain:
         work.report.strays = strays_of(strange, (), None)
     return {
-        queue.name: Scanned(runs[queue.queue_id], *ledger)
-        for queue, ledger in zip(chosen, ledgers, strict=True)
+        queue.name: Scanned(runs[queue.queue_id], *ledgers[queue.queue_id]) for queue in chosen
     }
 
 
-def _read_ledger(work: Work, queue: QueueDefinition) -> tuple[LedgerHead, Sequence[LedgerBlock]]:
-    """A ledger as it stands before the scan; what was seen of it will do if it has no blocks."""
+def _read_ledger(
+    work: Work, queue: QueueDefinition
+) -> tuple[LedgerHead, Sequence[LedgerBlock]] | None:
+    """A ledger as it stands before the scan; what was seen of it will do if it has no blocks.
+
+    None: it can't be read, now or before.
+    """
+    if work.report.queues[queue.name].error is not None:
+        return None
     seen = work.seen(queue)
     if seen is not None and seen.ledger.head.trimmed == seen.ledger.head.next:
         return seen.ledger.head, ()
-    return read_ledger(work.store, queue.queue_id)
+    with _apart(work, queue, "read the ledger"):
+        return read_ledger(work.store, queue.queue_id)
+    return None
 
 
 def _unpublished(scanned: Scanned) -> bool:

@@ -158,6 +158,22 @@ MUTANTS = (
         ("../unit/source/test_stream.py",),
     ),
     Mutant(
+        "an error of one queue ends the sweep of all",
+        "one queue's trouble is its own",
+        "repair/sweep.py",
+        "        if error is work.guard.error:\n            raise\n",
+        "        raise\n",
+        ("test_sweep_property.py",),
+    ),
+    Mutant(
+        "the survey of all dies of one queue's rows",
+        "one queue's trouble is its own",
+        "repair/sweep.py",
+        "        except Exception as error:  # noqa: BLE001 (rows of one queue)",
+        "        except ContentionError as error:",
+        ("test_sweep_property.py",),
+    ),
+    Mutant(
         "a sweep goes by the survey of what it has changed",
         "a sweep finishes what it begins",
         "repair/work.py",
@@ -237,6 +253,7 @@ MUTANTS = (
         "store/tables.py",
         "ROW_GRACE = 24 * 3600",
         "ROW_GRACE = GRACE",
+        ("../unit/store/test_upgrade.py",),
     ),
     Mutant(
         "compare-and-sets at another level than reads",

@@ -12,13 +12,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cassieq_spark.delivery.lease import Delivery
+from cassieq_spark.errors import (
+    ContentionError,
+    InvariantError,
+    NotAppliedError,
+    OutcomeUnknownError,
+)
 from cassieq_spark.ledger.read import read_blocks
 from cassieq_spark.model import BucketSlice, Chunk, QueueId, Range
 from cassieq_spark.repair.plan import buckets_of
+from cassieq_spark.repair.report import Outcome
+from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import EVERYTHING, Op, Partition, Row, Rows, Slice, Store
 from cassieq_spark.store.tables import Table
 from cassieq_spark.testing.faults import FaultyStore
 from cassieq_spark.testing.stores import WrappedStore
+from tests.support.ailing_queue import AilingQueueStore, copy_of
 from tests.unit.repair.swept_queue import BUCKET_SIZE, WRITE_TIMEOUT, SweptQueue
 
 GROUPS = st.sampled_from(["billing", "shipping"])
@@ -134,14 +143,16 @@ class World:
         within = Range(offsets.start - monotons.start, offsets.stop - monotons.start)
         return {(block, bucket) for bucket in buckets_of(within, BUCKET_SIZE)}
 
-    def sweep(self) -> None:
-        assert self.queue.sweep().is_whole
+    def sweep(self, store: Store | None = None) -> None:
+        report = self.queue.sweep(store=store or self.queue.store)
+        assert report.is_whole
+        assert not report.failed, report.to_json()
 
     def race(self, group: str, count: int, at_call: int) -> None:
         """Somebody reads in the middle of a sweep."""
         troubled = FaultyStore(self.queue.store)
         troubled.interrupt(lambda: self.queue.consume(group, count), after=at_call)
-        assert self.queue.sweep(store=troubled).is_whole
+        self.sweep(troubled)
 
     def crash(self, at_call: int, *, late: bool) -> None:
         self.crashed = True
@@ -211,3 +222,75 @@ def test_wherever_a_sweep_crashes_the_next_one_finishes(
     assert world.queue.finalised == sum(counts)
     assert not world.queue.buckets()
     assert not world.queue.ledger_blocks()
+
+
+ERRORS = (
+    NotAppliedError("no"),
+    OutcomeUnknownError("who knows"),
+    ContentionError("lost"),
+    InvariantError("contradicts itself"),
+    KeyError("kind"),
+)
+DONE = st.one_of(
+    st.tuples(st.just("publish"), COUNTS),
+    st.tuples(st.just("write"), COUNTS),
+    st.tuples(st.just("consume"), COUNTS, st.booleans()),
+    st.tuples(st.just("pass time"), st.sampled_from([timedelta(minutes=2), timedelta(hours=30)])),
+    st.tuples(st.just("purge")),
+)
+
+
+@given(
+    steps=st.lists(st.tuples(st.sampled_from("abc"), DONE), min_size=1, max_size=20),
+    ailing=st.sampled_from("abc"),
+    error=st.sampled_from(ERRORS),
+    after=st.integers(0, 60),
+)
+def test_what_ails_one_queue_changes_nothing_of_what_is_done_for_another(
+    steps: list[tuple[str, tuple[object, ...]]], ailing: str, error: Exception, after: int
+):
+    first = SweptQueue("a", max_deliveries=2, expire_after=timedelta(days=1))
+    queues = {"a": first} | {
+        name: SweptQueue(name, beside=first, max_deliveries=2, dead_letter_queue="a")
+        for name in "bc"
+    }
+    for name, step in steps:
+        queue = queues[name]
+        match step:
+            case ("publish", int(count)):
+                queue.publish(count)
+            case ("write", int(count)):
+                queue.write(count)
+            case ("consume", int(count), bool(ack)):
+                queue.consume("billing", count, ack=ack)
+            case ("pass time", timedelta() as by):
+                queue.clock.advance(by)
+            case _:
+                queue.purge()
+    well = copy_of(first.store)
+    expected = first.sweep(store=well)
+
+    report = first.sweep(
+        store=AilingQueueStore(first.store, queues[ailing].queue_id, error, after=after)
+    )
+
+    # What is dead goes from one queue to another: that one is no other's business.
+    others = set("abc") - {ailing, "a"}
+    assert set(report.failed) <= {ailing}
+    for name in others:
+        if not expected.queues[name].counts.dead_lettered:
+            assert report.queues[name].counts == expected.queues[name].counts
+            assert stored_of(first.store, name) == stored_of(well, name)
+    assert (report.outcome is Outcome.SOME_FAILED) == bool(report.failed)
+
+
+def stored_of(store: MemoryStore, name: str) -> object:
+    """The buckets of a queue, and its ledgers."""
+    ids = {f"{name}@{version}" for version in range(30)}
+    buckets = {key for key in store._chunks if key[0] in ids}
+    ledgers = {
+        partition.key: rows
+        for partition, rows in store._rows.items()
+        if partition.table is Table.LEDGER and partition.key[0] in ids
+    }
+    return buckets, ledgers

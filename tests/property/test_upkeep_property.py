@@ -123,6 +123,7 @@ class World:
     def sweep(self, *steps: Step) -> None:
         report = run_once(self.store, scan=DriverScan(self.store), steps=steps)
         assert report.is_whole
+        assert not report.failed, report.to_json()
         self.totals += report.totals
 
     def copies(self) -> Counter[int]:

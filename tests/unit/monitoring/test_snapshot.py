@@ -6,10 +6,12 @@ import pytest
 
 from cassieq_spark.errors import ConnectError, NotAppliedError, QueueStateError
 from cassieq_spark.ledger.publish import publish
+from cassieq_spark.model import QueueId
 from cassieq_spark.monitoring.snapshot import read_snapshot
 from cassieq_spark.queues import create_queue, delete_queue, pause_queue, read_queue
 from cassieq_spark.stats import queue_stats
 from cassieq_spark.store.memory import MemoryStore
+from cassieq_spark.store.protocol import partition_of_ledger
 from cassieq_spark.testing.stores import CountingStore
 from tests.support.builders import LEASE, make_clocked_store, make_drafts, make_wish
 from tests.support.builders import make_group as ensure_reader
@@ -85,6 +87,18 @@ def test_one_queue_that_cannot_be_read_does_not_hide_the_others():
     assert {name: str(error) for name, error in snapshot.errors.items()} == {
         "b": "too few replicas"
     }
+
+
+def test_rows_of_a_queue_that_nobody_can_make_sense_of_hide_no_other():
+    store = MemoryStore()
+    for name in ("a", "b"):
+        make_busy_queue(store, name)
+    store._rows[partition_of_ledger(QueueId("a@1"))]["head", 0, ""]["gate"] = "ajar"
+
+    snapshot = read_snapshot(store)
+
+    assert [queue.name for queue in snapshot.queues] == ["b"]
+    assert "queue 'a': ValueError: 'ajar' is not a valid Gate" in str(snapshot.errors["a"])
 
 
 def test_a_queue_that_does_not_exist_is_said_so_and_the_others_are_read():

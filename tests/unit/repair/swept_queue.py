@@ -20,7 +20,7 @@ from cassieq_spark.delivery.wish import Wish
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_blocks, read_head
 from cassieq_spark.model import Chunk, Draft
-from cassieq_spark.queues import create_queue
+from cassieq_spark.queues import create_queue, purge_queue
 from cassieq_spark.repair.report import Report
 from cassieq_spark.repair.scan import DriverScan
 from cassieq_spark.repair.survey import Seen, see, see_all
@@ -37,25 +37,20 @@ LEASE = timedelta(seconds=60)
 
 
 class SweptQueue:
-    """The queue, and what tests do with it."""
+    """The queue, and what tests do with it; ``beside`` another one, in the same store."""
 
     def __init__(
-        self,
-        name: str = "orders",
-        *,
-        expire_after: timedelta | None = None,
-        keep_settled: timedelta | None = None,
+        self, name: str = "orders", *, beside: SweptQueue | None = None, **settings: Any
     ) -> None:
-        self.clock = FakeClock()
-        self.store = MemoryStore(self.clock)
+        self.clock = beside.clock if beside else FakeClock()
+        self.store = beside.store if beside else MemoryStore(self.clock)
         self.definition = create_queue(
             self.store,
             name,
             bucket_size=BUCKET_SIZE,
             chunk_size=CHUNK_SIZE,
             lease=LEASE,
-            expire_after=expire_after,
-            keep_settled=keep_settled,
+            **settings,
         )
         self.queue_id = self.definition.queue_id
         self.batches: dict[str, Batch] = {}
@@ -96,6 +91,12 @@ class SweptQueue:
         """Lease so many messages and ack them; nothing is leased afterwards."""
         self.consume(group, count)
         self.consume(group, 0)
+
+    def purge(self) -> None:
+        """Throw away all of it; what is leased, too."""
+        self.definition = purge_queue(self.store, self.definition.name, force=True)
+        self.queue_id = self.definition.queue_id
+        self.batches.clear()
 
     def sweep(self, *steps: Step, store: Store | None = None, **options: Any) -> Report:
         store = store or self.store

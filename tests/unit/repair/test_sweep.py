@@ -14,6 +14,7 @@ from cassieq_spark.model import Chunk, Draft, QueueId, Range
 from cassieq_spark.queues import create_queue
 from cassieq_spark.repair import finalise as finalise_module
 from cassieq_spark.repair.audit import Finding, Problem
+from cassieq_spark.repair.report import Outcome
 from cassieq_spark.repair.scan import DriverScan, Run
 from cassieq_spark.repair.sweep import Step
 from cassieq_spark.store.protocol import Partition, partition_of_ledger
@@ -140,11 +141,15 @@ def test_a_waiting_range_that_moves_while_floors_are_read_is_not_lost(
     assert queue.finalised <= 4
 
 
-def test_a_queue_without_its_ledger_ends_the_sweep(queue: SweptQueue):
+def test_a_queue_without_its_ledger_is_told(queue: SweptQueue):
     del queue.store._rows[partition_of_ledger(queue.queue_id)]
 
-    with pytest.raises(QueueStateError, match="queue orders@1 has no ledger"):
-        queue.sweep(Step.FINALISE)
+    report = queue.sweep(Step.FINALISE)
+
+    assert report.queues["orders"].error == (
+        "finalise: QueueStateError: queue orders@1 has no ledger"
+    )
+    assert report.outcome is Outcome.SOME_FAILED
 
 
 @pytest.mark.parametrize("fault", Fault)

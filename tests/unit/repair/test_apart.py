@@ -1,0 +1,248 @@
+"""One queue's trouble is its own: the sweep goes on with all the others, and tells of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from datetime import timedelta
+
+import pytest
+
+from cassieq_spark.errors import (
+    CassieqError,
+    ConnectError,
+    InvariantError,
+    MissingSchemaError,
+    NotAppliedError,
+    QueueStateError,
+    StoreError,
+)
+from cassieq_spark.model import QueueId
+from cassieq_spark.repair import job
+from cassieq_spark.repair.guard import Guard
+from cassieq_spark.repair.history import read_history
+from cassieq_spark.repair.report import Counts, Outcome, Report
+from cassieq_spark.repair.scan import DriverScan
+from cassieq_spark.repair.sweep import STEPS, Step, run_once
+from cassieq_spark.store.memory import MemoryStore
+from cassieq_spark.store.protocol import Partition, RowKey, Store, partition_of_ledger
+from cassieq_spark.store.tables import Table
+from tests.support.ailing_queue import AilingQueueStore, copy_of
+from tests.unit.repair.swept_queue import WRITE_TIMEOUT, SweptQueue
+
+#: More than a sweep ever touches of one queue.
+ALWAYS_WELL = 10_000
+DAY = timedelta(days=1)
+
+
+def make_busy(queue: SweptQueue) -> None:
+    """Something to do for each step: what is dead, too old, settled, unpublished, purged."""
+    queue.publish(8)
+    queue.purge()
+    queue.publish(6, 10)
+    queue.settle("billing", 4)
+    queue.consume("dying", 12, ack=False)
+    queue.write(3)
+    queue.clock.advance(2 * DAY)
+    queue.publish(5)
+    queue.settle("billing", 6)
+
+
+@pytest.fixture(scope="module")
+def store() -> MemoryStore:
+    """Three queues with the same to do; the one in the middle is to ail."""
+    first: SweptQueue | None = None
+    for name in ("a", "b", "c"):
+        queue = SweptQueue(name, beside=first, max_deliveries=1, expire_after=DAY)
+        first = first or queue
+        make_busy(queue)
+    assert first is not None
+    first.clock.advance(timedelta(hours=3))
+    return first.store
+
+
+B = QueueId("b@2")
+#: What becomes of the others, what is done to each, how often the one is touched for it.
+Expected = tuple[dict[object, object], dict[str, Counts], int]
+TOKENS = {"lease", "change"}
+WHOLE_WORK = {
+    "finalised",
+    "settled_buckets",
+    "trimmed_blocks",
+    "fences_raised",
+    "garbage_blocks",
+    "dead_lettered",
+    "expired",
+    "retired_versions",
+}
+
+
+def sweep(store: Store, *steps: Step) -> Report:
+    return run_once(
+        store, scan=DriverScan(store), steps=steps or tuple(Step), write_timeout=WRITE_TIMEOUT
+    )
+
+
+def state_of(store: MemoryStore, names: Iterable[str]) -> dict[object, object]:
+    """What queues hold, but for the tokens that each sweep draws."""
+    ours = {f"{name}@{version}" for name in names for version in (1, 2)} | set(names)
+    rows: dict[object, object] = {
+        partition: {
+            key: {name: value for name, value in row.items() if name not in TOKENS}
+            for key, row in found.items()
+        }
+        for partition, found in store._rows.items()
+        if partition.key[0] in ours
+    }
+    return rows | {key: chunks for key, chunks in store._chunks.items() if key[0] in ours}
+
+
+@pytest.fixture(scope="module")
+def expected(store: MemoryStore) -> Expected:
+    well = copy_of(store)
+    watching = AilingQueueStore(well, B, StoreError("never"), after=ALWAYS_WELL)
+    report = sweep(watching)
+    assert report.outcome is Outcome.DONE
+    done = {name: report.queues[name].counts for name in "ac"}
+    assert all(getattr(done["c"], name) for name in WHOLE_WORK), done
+    return state_of(well, "ac"), done, watching.touched
+
+
+ERRORS = (
+    NotAppliedError("too many tombstones"),
+    InvariantError("contradicts itself"),
+    QueueStateError("is not what it was"),
+    ValueError("not a status"),
+)
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_whatever_fails_in_one_queue_wherever_the_others_are_swept_as_if_it_were_well(
+    store: MemoryStore,
+    expected: Expected,
+    error: Exception,
+):
+    others, done, touched = expected
+    for after in range(ERRORS.index(error), touched, len(ERRORS)):
+        tried = copy_of(store)
+
+        report = sweep(AilingQueueStore(tried, B, error, after=after))
+
+        assert state_of(tried, "ac") == others, after
+        assert {name: report.queues[name].counts for name in "ac"} == done
+        assert set(report.failed) <= {"b"}
+        assert report.outcome is (Outcome.SOME_FAILED if report.failed else Outcome.DONE)
+
+
+@pytest.mark.parametrize("step", set(STEPS) - {Step.CLEAN, Step.AUDIT, Step.REDELIVER})
+def test_a_queue_that_can_not_be_read_fails_in_each_step_that_reads_it(
+    store: MemoryStore, step: Step
+):
+    tried = copy_of(store)
+
+    report = sweep(AilingQueueStore(tried, B, ERRORS[0]), step)
+
+    assert report.failed == ["b"]
+    assert report.queues["b"].error == f"{step}: NotAppliedError: too many tombstones"
+
+
+def test_what_was_done_to_it_before_is_told_and_the_steps_after_it_are_left_out(
+    store: MemoryStore, caplog: pytest.LogCaptureFixture
+):
+    tried = copy_of(store)
+    steps = {
+        step: AilingQueueStore(copy_of(store), B, StoreError("never"), after=ALWAYS_WELL)
+        for step in Step
+    }
+    sweep(steps[Step.REDELIVER], Step.REDELIVER)
+
+    report = sweep(AilingQueueStore(tried, B, ERRORS[1], after=steps[Step.REDELIVER].touched + 1))
+
+    ailing = report.queues["b"]
+    assert ailing.error == "expire: InvariantError: contradicts itself"
+    assert (ailing.counts.dead_lettered, ailing.counts.finalised) == (12, 0)
+    (told,) = (record for record in caplog.records if record.exc_info)
+    assert told.action == "sweep.queue_failed"  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("error", [ConnectError("no node"), MissingSchemaError("no table")])
+@pytest.mark.parametrize("after", [0, 8, 30])
+def test_what_is_wrong_with_all_of_them_ends_it(
+    store: MemoryStore, error: CassieqError, after: int
+):
+    with pytest.raises(type(error), match=str(error)):
+        sweep(AilingQueueStore(copy_of(store), B, error, after=after))
+
+
+def test_a_lock_that_can_not_be_asked_is_no_queues_fault(store: MemoryStore):
+    class Lock:
+        def is_held(self) -> bool:
+            return True
+
+        def confirm(self) -> bool:
+            raise StoreError("too few replicas")
+
+    tried = copy_of(store)
+
+    with pytest.raises(StoreError, match="too few replicas"):
+        run_once(tried, scan=DriverScan(tried), guard=Guard(Lock()))
+
+
+STRANGE: list[tuple[Partition, RowKey, dict[str, object]]] = [
+    (partition_of_ledger(B), ("head", 0, ""), {"gate": "ajar"}),
+    (Partition(Table.DELIVERY, (B, "billing")), ("head", 0, 0), {"pointer": "far"}),
+    (Partition(Table.DELIVERY, (B, "dying")), ("slot", 0, 0), {"ranges": "1 to 5"}),
+]
+
+
+@pytest.mark.parametrize(("partition", "key", "values"), STRANGE)
+def test_rows_that_nobody_can_make_sense_of_are_their_queues_trouble(
+    store: MemoryStore,
+    expected: Expected,
+    partition: Partition,
+    key: RowKey,
+    values: dict[str, object],
+):
+    tried = copy_of(store)
+    tried._rows[partition][key] |= values  # type: ignore[arg-type]
+
+    report = sweep(tried)
+
+    assert state_of(tried, "ac") == expected[0]
+    assert report.failed == ["b"]
+    assert "Error: " in str(report.queues["b"].error)
+
+
+def test_it_is_told_to_people_to_programs_to_the_history_and_to_who_has_started_it(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    ailing = AilingQueueStore(copy_of(store), B, ERRORS[0])
+    monkeypatch.setattr(job, "open_store", lambda _: ailing)
+
+    status = job.main(["--scan", "driver", "--json", "-"])
+
+    told = capsys.readouterr()
+    report = json.loads(told.out)
+    what = "redeliver: NotAppliedError: too many tombstones"
+    assert status == job.SOME_FAILED
+    assert (report["outcome"], report["failed"]) == ("some queues failed", ["b"])
+    assert report["queues"]["b"]["error"] == what
+    assert report["queues"]["a"]["error"] is None
+    assert f"b: {what}; nothing more was done to this queue" in told.err
+    assert "1 queue(s) failed; the others are done" in told.err
+    (run,) = read_history(ailing, 1)
+    assert run.outcome is Outcome.SOME_FAILED
+    assert f"b: {what}; nothing more was done to this queue" in run.problems
+
+
+def test_a_loss_goes_before_a_queue_that_failed(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+):
+    tried = copy_of(store)
+    ledger = tried._rows[partition_of_ledger(QueueId("a@2"))]
+    lost = ledger[max(key for key in ledger if key[0] == "block")]["block"]
+    for key in [key for key in tried._chunks if key[1] == lost]:
+        del tried._chunks[key]
+    monkeypatch.setattr(job, "open_store", lambda _: AilingQueueStore(tried, B, ERRORS[0]))
+
+    assert job.main(["--scan", "driver", "--steps", "audit"]) == job.LOSS
