@@ -25,6 +25,9 @@ DEFAULT_LEASE = timedelta(seconds=60)
 _UUID_EPOCH_OFFSET = 0x01B21DD213814000
 _UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _QUEUE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,199}")
+#: What an account of the gateway calls its queue, after the colon, is a part of a URL's path, and
+#: URLs leave parts that are "." or ".." out.
+_DOTS_ALONE = re.compile(r".*:\.+")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -289,12 +292,12 @@ def validate_name(kind: str, name: str) -> str:
         name: 1 to 200 letters, digits, ``.``, ``_``, ``:`` or ``-``; first a letter or digit.
 
     Raises:
-        OptionError: It is empty, too long, or has another character.
+        OptionError: It is empty, too long, or has another character; or dots alone after a colon.
     """
-    if not _QUEUE_NAME.fullmatch(name):
+    if not _QUEUE_NAME.fullmatch(name) or _DOTS_ALONE.fullmatch(name):
         raise OptionError(
             f"{kind} name {name!r} is not valid: expected 1 to 200 letters, digits, '.', '_', ':' "
-            "or '-', beginning with a letter or digit"
+            "or '-', beginning with a letter or digit, and not dots alone after a colon"
         )
     return name
 

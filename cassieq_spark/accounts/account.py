@@ -10,7 +10,11 @@ from cassieq_spark.accounts.levels import ALL_LEVELS, Level
 from cassieq_spark.errors import OptionError
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,49}")
-_QUEUE = re.compile(r"[A-Za-z0-9._-]{1,140}")
+#: What an account may call a queue. Not dots alone: clients leave "." and ".." out of the path of
+#: a URL before they ask for it.
+QUEUE_PATTERN = r"^\.*[A-Za-z0-9_-][A-Za-z0-9._-]*$"
+_QUEUE = re.compile(QUEUE_PATTERN)
+_LONGEST_QUEUE = 140
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +80,10 @@ def full_name(account: str, queue: str) -> str:
     Raises:
         OptionError: No queue of an account can be called so.
     """
-    if not _QUEUE.fullmatch(queue):
+    if len(queue) > _LONGEST_QUEUE or not _QUEUE.fullmatch(queue):
         raise OptionError(
-            f"queue name {queue[:150]!r} is not valid: expected 1 to 140 letters, digits, '.', "
-            "'_' or '-'"
+            f"queue name {queue[:150]!r} is not valid: expected 1 to {_LONGEST_QUEUE} letters, "
+            "digits, '.', '_' or '-', and not dots alone"
         )
     return f"{account}:{queue}"
 

@@ -21,7 +21,7 @@ from cassieq_spark.client.async_exchange import AsyncExchange
 from cassieq_spark.client.async_producer import AsyncProducer
 from cassieq_spark.client.client import Client
 from cassieq_spark.client.exchange import Exchanged
-from cassieq_spark.client.messages import Message, NewMessage, StoredMessage
+from cassieq_spark.client.messages import Headers, Message, NewMessage, StoredMessage
 from cassieq_spark.client.producer import Producer
 from cassieq_spark.client.receiving import Wanted
 from cassieq_spark.dead_letters.survey import Survey
@@ -32,6 +32,7 @@ __all__ = [
     "AsyncProducer",
     "Client",
     "Exchanged",
+    "Headers",
     "Message",
     "NewMessage",
     "Producer",

@@ -9,12 +9,13 @@ from functools import partial
 from types import TracebackType
 from typing import Self, Unpack, overload
 
+from cassieq_spark.arguments import AT_ONCE, check_count
 from cassieq_spark.client.async_exchange import AsyncExchange
 from cassieq_spark.client.async_operations import AsyncOperations
 from cassieq_spark.client.async_producer import AsyncProducer
 from cassieq_spark.client.client import Client
 from cassieq_spark.client.connection import Connection
-from cassieq_spark.client.messages import AT_ONCE, Headers, Message, NewMessage, StoredMessage
+from cassieq_spark.client.messages import Headers, Message, NewMessage, StoredMessage
 from cassieq_spark.client.operations import DEFAULT_MAX_DELIVERIES
 from cassieq_spark.client.producer import (
     DEFAULT_LINGER,
@@ -23,13 +24,14 @@ from cassieq_spark.client.producer import (
 )
 from cassieq_spark.client.receiving import Wanted, check_receive, pauses_within
 from cassieq_spark.client.threads import Threads
-from cassieq_spark.errors import CassieqError, OptionError
+from cassieq_spark.errors import CassieqError
 from cassieq_spark.model import DEFAULT_LEASE, QueueDefinition, Range
 from cassieq_spark.options.position import StartingPosition
 from cassieq_spark.stats import QueueStats
 from cassieq_spark.store.protocol import Store
 
 DEFAULT_THREADS = 8
+_MOST_THREADS = 10_000
 
 
 class AsyncClient(AsyncOperations):
@@ -60,8 +62,7 @@ class AsyncClient(AsyncOperations):
         return client
 
     def _begin(self, connect: Callable[[], Client], threads: int) -> None:
-        if threads < 1:
-            raise OptionError(f"threads must be at least 1, not {threads}")
+        check_count("threads", threads, most=_MOST_THREADS)
         self._connect = connect
         self._connected: Client | None = None
         self._threads = Threads(threads)

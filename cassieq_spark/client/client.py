@@ -8,13 +8,13 @@ from functools import partial
 from types import TracebackType
 from typing import Self, Unpack, overload
 
+from cassieq_spark.arguments import AT_ONCE
 from cassieq_spark.client.calls import Calls
 from cassieq_spark.client.connection import Connection, connection_options
 from cassieq_spark.client.exchange import Exchange
 from cassieq_spark.client.finished import Finished
 from cassieq_spark.client.gathering import Timed
 from cassieq_spark.client.messages import (
-    AT_ONCE,
     Headers,
     Message,
     NewMessage,
@@ -175,7 +175,8 @@ class Client(Operations, Settling):
             key, None if it was published before: nothing was written.
 
         Raises:
-            MessageError: The queue does not take one of the messages; nothing is visible.
+            MessageError: The queue does not take one of the messages, or they are not several
+                but one; nothing is visible.
             OptionError: A delay, or the name of the batch, is not valid.
             QueueStateError: There is no such queue.
             NotAppliedError: It took longer than the sweep allows; nothing is visible.

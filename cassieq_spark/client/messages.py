@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from cassieq_spark.arguments import bytes_of, check_duration, check_instant, header_pairs
 from cassieq_spark.errors import MessageError, OptionError
 
 _HEADERS = pa.map_(pa.string(), pa.string())
@@ -16,9 +17,6 @@ _HEADERS = pa.map_(pa.string(), pa.string())
 COLUMNS = pa.schema([("key", pa.binary()), ("value", pa.binary()), ("headers", _HEADERS)])
 _PUBLISHED_AT = "published_at"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_LONGEST = timedelta(days=365)
-AT_ONCE = timedelta(0)
-A_MOMENT = timedelta(milliseconds=1)
 #: Messages and bytes that are put together before they are cut into chunks.
 _BATCH_COUNT = 512
 _BATCH_BYTES = 1 << 20
@@ -108,12 +106,13 @@ def row_of(message: bytes | str | NewMessage, *, limit: int, what: str = "the me
         what: Which message it is, for errors.
 
     Raises:
-        MessageError: Its value, key or headers are of another type, or it is too large.
+        MessageError: Its value, key or headers are of another type, a header has no name, a text
+            is not one that UTF-8 can hold, or it is too large.
     """
     new = message if isinstance(message, NewMessage) else NewMessage(message)
-    value = _bytes_of(new.value, f"the value of {what}")
-    key = None if new.key is None else _bytes_of(new.key, f"the key of {what}")
-    headers = _pairs_of(new.headers, what) if new.headers else None
+    value = bytes_of(new.value, f"the value of {what}")
+    key = None if new.key is None else bytes_of(new.key, f"the key of {what}")
+    headers = None if new.headers is None else header_pairs(new.headers, what) or None
     size = len(value) + len(key or b"")
     size += sum(len(text.encode()) for pair in headers or () for text in pair if text)
     if size > limit:
@@ -170,31 +169,17 @@ def stored_of(row: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def check_duration(name: str, duration: timedelta, *, least: timedelta = AT_ONCE) -> timedelta:
-    """Return ``duration`` if a message can be delayed or held for so long.
-
-    Raises:
-        OptionError: It is shorter than ``least``, or longer than a year.
-    """
-    if not least <= duration <= _LONGEST:
-        raise OptionError(f"{name} must be from {least} to {_LONGEST.days} days, not {duration}")
-    return duration
-
-
 def visible_from(delay: timedelta | None, visible_at: datetime | None) -> Visible:
     """When a message is to be delivered: so long after it is published, at an instant, at once.
 
     Raises:
-        OptionError: Both are given, the delay is out of range, or the instant has no time zone.
+        OptionError: Both are given, one is out of range, or the instant has no time zone.
     """
     if delay is not None and visible_at is not None:
         raise OptionError("delay and visible_at exclude each other: give one of them")
-    if visible_at is not None and visible_at.tzinfo is None:
-        raise OptionError(
-            f"visible_at {visible_at} has no time zone, so it could be any of many instants: make "
-            "it aware, e.g. datetime.now(UTC)"
-        )
-    return visible_at if delay is None else check_duration("delay", delay) or None
+    if visible_at is not None:
+        return check_instant("visible_at", visible_at)
+    return None if delay is None else check_duration("delay", delay) or None
 
 
 def _batch_of(rows: list[Row], schema: pa.Schema) -> pa.RecordBatch:
@@ -202,36 +187,3 @@ def _batch_of(rows: list[Row], schema: pa.Schema) -> pa.RecordBatch:
         pa.array([getattr(row, column.name) for row in rows], column.type) for column in schema
     ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
-def _bytes_of(value: object, what: str) -> bytes:
-    if isinstance(value, bytes):
-        return value
-    if not isinstance(value, str):
-        raise MessageError(
-            f"{what} is of type {type(value).__name__}, expected bytes or str: encode it, e.g. "
-            "json.dumps(value)"
-        )
-    return _encoded(value, what)
-
-
-def _pairs_of(headers: Headers, what: str) -> tuple[tuple[str, str | None], ...]:
-    for name, value in headers.items():
-        _check_text(name, f"the name of header {name!r} of {what}")
-        _check_text(value or "", f"header {name!r} of {what}")
-        _encoded(name + (value or ""), f"header {name!r} of {what}")
-    return tuple(headers.items())
-
-
-def _check_text(text: object, what: str) -> None:
-    if not isinstance(text, str):
-        raise MessageError(f"{what} is of type {type(text).__name__}, expected str")
-
-
-def _encoded(text: str, what: str) -> bytes:
-    try:
-        return text.encode()
-    except UnicodeEncodeError as error:
-        raise MessageError(
-            f"{what} is no text that UTF-8 can hold ({error}): give bytes"
-        ) from error

@@ -10,6 +10,7 @@ from functools import partial
 from types import TracebackType
 from typing import Self
 
+from cassieq_spark.arguments import check_count, check_duration
 from cassieq_spark.blocks import FINEST
 from cassieq_spark.client.gathering import Gathering, Publish
 from cassieq_spark.client.messages import (
@@ -20,7 +21,7 @@ from cassieq_spark.client.messages import (
     row_of,
     visible_from,
 )
-from cassieq_spark.errors import CassieqError, OptionError
+from cassieq_spark.errors import CassieqError
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.queues import check_delayable
 
@@ -63,12 +64,9 @@ class Producer:
         max_batch: int = DEFAULT_MAX_BATCH,
         max_bytes: int = DEFAULT_MAX_BYTES,
     ) -> None:
-        if linger < timedelta(0):
-            raise OptionError(f"linger must be 0 or longer, not {linger}")
-        if min(max_batch, max_bytes) < 1:
-            raise OptionError(
-                f"max_batch and max_bytes must be at least 1, not {max_batch} and {max_bytes}"
-            )
+        check_duration("linger", linger)
+        check_count("max_batch", max_batch)
+        check_count("max_bytes", max_bytes)
         self.queue = queue.name
         self._definition = queue
         self._limit = limit

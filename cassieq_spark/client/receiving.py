@@ -7,14 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 
-from cassieq_spark.client.messages import (
-    A_MOMENT,
-    AT_ONCE,
-    StoredMessage,
-    check_duration,
-)
+from cassieq_spark.arguments import A_MOMENT, check_count, check_duration
+from cassieq_spark.client.messages import StoredMessage
 from cassieq_spark.client.shelf import read_stored
-from cassieq_spark.errors import OptionError
 from cassieq_spark.ledger.read import find_position, read_head
 from cassieq_spark.model import QueueDefinition, Range, Ranges
 from cassieq_spark.options.position import StartingPosition
@@ -47,13 +42,11 @@ class Wanted:
 def check_receive(
     limit: int, wait: timedelta, lease: timedelta | None, max_bytes: int | None
 ) -> None:
-    """Raise `OptionError` if one of them is out of range."""
-    if max_bytes is not None and max_bytes < 1:
-        raise OptionError(f"max_bytes must be at least 1, not {max_bytes}")
-    if limit < 1:
-        raise OptionError(f"max must be at least 1 message, not {limit}")
-    if wait < AT_ONCE:
-        raise OptionError(f"wait must be 0 or longer, not {wait}")
+    """Raise `OptionError` if one of them is of another type, or out of range."""
+    if max_bytes is not None:
+        check_count("max_bytes", max_bytes)
+    check_count("max", limit)
+    check_duration("wait", wait)
     if lease is not None:
         check_duration("lease", lease, least=A_MOMENT)
 
@@ -76,8 +69,7 @@ def peek_messages(
         OptionError: ``limit`` is below 1.
         QueueStateError: No message has that monoton yet.
     """
-    if limit < 1:
-        raise OptionError(f"max must be at least 1 message, not {limit}")
+    check_count("max", limit)
     head = read_head(store, queue.queue_id)
     first = max(head.finalised, find_position(store, queue.queue_id, head, start))
     which = Ranges.of(Range(first, max(first, min(head.next, first + limit))))

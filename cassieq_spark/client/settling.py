@@ -6,15 +6,13 @@ from collections.abc import Callable, Iterable
 from datetime import timedelta
 from functools import partial
 
+from cassieq_spark.arguments import A_MOMENT, AT_ONCE, check_duration, check_text
 from cassieq_spark.client.calls import Calls
 from cassieq_spark.client.finished import Finished
 from cassieq_spark.client.messages import (
-    A_MOMENT,
-    AT_ONCE,
     Headers,
     Message,
     NewMessage,
-    check_duration,
     row_of,
 )
 from cassieq_spark.client.publishing import message_limit
@@ -92,6 +90,7 @@ class Settling:
         Raises:
             OptionError: The reason is empty.
         """
+        reason = check_text("reason", reason)
         if not reason.strip():
             raise OptionError("a message is rejected for a reason: say what is wrong with it")
         reason = reason[:_REASON_LENGTH]

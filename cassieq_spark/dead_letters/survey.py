@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from cassieq_spark.arguments import check_count
 from cassieq_spark.dead_letters.claims import ADMIN_GROUP, read_claims
 from cassieq_spark.dead_letters.letters import (
     DeadLetter,
@@ -18,7 +19,7 @@ from cassieq_spark.dead_letters.letters import (
 )
 from cassieq_spark.dead_letters.read import read_messages
 from cassieq_spark.delivery.groups import read_group_states
-from cassieq_spark.errors import NotFoundError, OptionError, QueueStateError
+from cassieq_spark.errors import NotFoundError, QueueStateError
 from cassieq_spark.ledger.read import read_head
 from cassieq_spark.model import QueueDefinition, Range, Ranges
 from cassieq_spark.queues import list_queues, read_queue
@@ -92,8 +93,8 @@ def survey(
         OptionError: The limit is below 1.
         QueueStateError: There is no such queue, or it has no dead letters and nowhere to put any.
     """
-    if limit is not None and limit < 1:
-        raise OptionError(f"a limit must be 1 or more, not {limit}")
+    if limit is not None:
+        check_count("limit", limit)
     queue, origin = find_dead_letter_queue(store, name)
     wanted = wanted or Filter()
     if origin is not None:

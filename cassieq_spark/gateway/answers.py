@@ -9,6 +9,7 @@ from typing import Any
 
 from cassieq_spark.accounts import own_name
 from cassieq_spark.client import Message, StoredMessage
+from cassieq_spark.gateway.headers import BASE64, TEXT
 from cassieq_spark.gateway.refusals import RefusedError
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.receipts import Receipt
@@ -64,16 +65,14 @@ def stats_json(stats: QueueStats) -> dict[str, Any]:
 
 def stored_json(message: StoredMessage) -> dict[str, Any]:
     """A message as it was put."""
-    try:
-        text, encoding = message.value.decode(), "text"
-    except UnicodeDecodeError:
-        text, encoding = b64encode(message.value).decode(), "base64"
-    key = message.key
+    text, encoding = _encoded(message.value)
+    key, key_encoding = (None, TEXT) if message.key is None else _encoded(message.key)
     return {
         "message": text,
         "encoding": encoding,
         "monoton": message.monoton,
-        "key": None if key is None else key.decode(errors="replace"),
+        "key": key,
+        "keyEncoding": key_encoding,
         "headers": dict(message.headers),
         "publishedAt": _instant(message.published_at),
     }
@@ -131,6 +130,14 @@ def piles_json(piles: Any) -> list[Mapping[str, Any]]:
 
 def _whole_seconds(period: timedelta | None) -> int | None:
     return None if period is None else int(period.total_seconds())
+
+
+def _encoded(data: bytes) -> tuple[str, str]:
+    """Bytes as text, and how: as they are if they are UTF-8."""
+    try:
+        return data.decode(), TEXT
+    except UnicodeDecodeError:
+        return b64encode(data).decode(), BASE64
 
 
 def _instant(at: datetime | None) -> str | None:

@@ -18,7 +18,8 @@ from cassieq_spark.gateway.formats import (
     write_arrow,
     write_lines,
 )
-from cassieq_spark.gateway.messages import idempotency_key, position, receive, seconds
+from cassieq_spark.gateway.headers import headers_of, idempotency_key
+from cassieq_spark.gateway.messages import position, receive, seconds
 from cassieq_spark.gateway.payloads import (
     BatchParameters,
     ExtendedReceipts,
@@ -36,8 +37,11 @@ from cassieq_spark.receipts import Receipt
 async def put_batch(call: Call) -> Response:
     """Publish messages that become visible together, or never."""
     queue, query = call.queue, call.query
-    if query.key is not None:
-        raise RefusedError("the messages of a batch have keys of their own: leave 'key' out")
+    if query.key is not None or headers_of(call.request) is not None:
+        raise RefusedError(
+            "the messages of a batch have keys and headers of their own: leave 'key' and "
+            "X-Cassieq-Headers out"
+        )
     kind = _media_type(call.request.headers.get("content-type", LINES))
     reads = {LINES: read_lines, ARROW: read_arrow}
     if kind not in reads:

@@ -13,6 +13,7 @@ from starlette.responses import Response
 from cassieq_spark.accounts import Level, full_name
 from cassieq_spark.errors import OptionError
 from cassieq_spark.gateway.gateway import Gateway
+from cassieq_spark.gateway.headers import query_of
 from cassieq_spark.gateway.payloads import Nothing
 from cassieq_spark.gateway.refusals import RefusedError
 
@@ -114,7 +115,7 @@ class Endpoint:
             RefusedError: 400; one of them is malformed, or missing.
         """
         try:
-            return self.query.model_validate(dict(request.query_params))
+            return self.query.model_validate(query_of(request))
         except ValidationError as error:
             raise RefusedError(_said(error, "query")) from error
 

@@ -10,6 +10,7 @@ _MESSAGE = {
     "encoding": "text",
     "monoton": 0,
     "key": None,
+    "keyEncoding": "text",
     "headers": {},
     "publishedAt": "2026-11-20T12:00:00Z",
 }

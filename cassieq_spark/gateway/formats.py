@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from cassieq_spark.client import Message, NewMessage
 from cassieq_spark.gateway.answers import message_json, pop_receipt
+from cassieq_spark.gateway.headers import decoded
 from cassieq_spark.gateway.payloads import NewMessageLine
 from cassieq_spark.gateway.refusals import RefusedError
 
@@ -71,6 +72,9 @@ def read_arrow(body: bytes, most: int) -> list[NewMessage]:
         ) from error
     keys = columns.get("key", [None] * table.num_rows)
     headers = columns.get("headers", [None] * table.num_rows)
+    for row, pairs in enumerate(headers):
+        if pairs and len(dict(pairs)) < len(pairs):
+            raise RefusedError(f"row {row} (counted from 0) has a header twice")
     return [
         NewMessage(value, key, dict(pairs) if pairs else None)
         for value, key, pairs in zip(columns["value"], keys, headers, strict=True)
@@ -113,7 +117,13 @@ def _message_of(number: int, line: bytes) -> NewMessage:
         raise RefusedError(
             f"line {number} (counted from 0) is no message: {where}: {first['msg']}"
         ) from error
-    return NewMessage(given.value(), given.key, given.headers)
+    value = decoded(given.message, given.encoding, f"the message of line {number}")
+    key = given.key
+    if key is not None:
+        return NewMessage(
+            value, decoded(key, given.key_encoding, f"the key of line {number}"), given.headers
+        )
+    return NewMessage(value, None, given.headers)
 
 
 def _check_count(count: int, most: int) -> None:

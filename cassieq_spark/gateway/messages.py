@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -14,6 +14,7 @@ from cassieq_spark.accounts import Level
 from cassieq_spark.client import Message, NewMessage
 from cassieq_spark.gateway.answers import message_json, parse_pop_receipt
 from cassieq_spark.gateway.endpoint import QUEUE, Call, Endpoint
+from cassieq_spark.gateway.headers import decoded, headers_of, idempotency_key
 from cassieq_spark.gateway.payloads import GetParameters, PutParameters, ReceiptParameters, Update
 from cassieq_spark.gateway.refusals import RefusedError
 from cassieq_spark.gateway.settles import Action
@@ -21,10 +22,6 @@ from cassieq_spark.options.position import POSITION, StartingPosition
 
 T = TypeVar("T")
 
-#: Headers of a request that are headers of its message begin so.
-HEADER = "x-cassieq-header-"
-_IDEMPOTENCY_KEY = "idempotency-key"
-_LONGEST_IDEMPOTENCY_KEY = 200
 #: What a lease of no time is: CassieQ's next get had the message again.
 _SHORTEST_LEASE = timedelta(milliseconds=1)
 
@@ -38,7 +35,7 @@ async def put(call: Call) -> Response:
     monoton = await call.gateway.puts.put(
         queue,
         call.body,
-        key=query.key,
+        key=key_of(call),
         headers=headers_of(call.request),
         delay=delay or None,
         visible_at=query.visible_at,
@@ -139,7 +136,7 @@ async def _put_once(call: Call, queue: str, name: str) -> Response:
     query = call.query
     monotons = await call.gateway.client.put_many(
         queue,
-        [NewMessage(call.body, query.key, headers_of(call.request))],
+        [NewMessage(call.body, key_of(call), headers_of(call.request))],
         delay=seconds(query.initial_invisibility_seconds) or None,
         visible_at=query.visible_at,
         idempotency_key=name,
@@ -150,31 +147,14 @@ async def _put_once(call: Call, queue: str, name: str) -> Response:
     return JSONResponse({"monoton": monotons.start}, 201)
 
 
-def idempotency_key(request: Request) -> str | None:
-    """Under which a put is done once, however often it is repeated; None: there is none.
+def key_of(call: Call) -> bytes | None:
+    """The key of a message that is put alone.
 
     Raises:
-        RefusedError: 400; it is empty, or too long.
+        RefusedError: 400; it is not Base64.
     """
-    given = request.headers.get(_IDEMPOTENCY_KEY)
-    if given is None:
-        return None
-    if not given.strip() or len(given) > _LONGEST_IDEMPOTENCY_KEY:
-        raise RefusedError(
-            f"an Idempotency-Key has 1 to {_LONGEST_IDEMPOTENCY_KEY} characters; take a UUID"
-        )
-    return given
-
-
-def headers_of(request: Request) -> dict[str, str] | None:
-    """The headers of a message, from those of its request."""
-    found: Mapping[str, str] = request.headers
-    own = {
-        name.removeprefix(HEADER): value
-        for name, value in found.items()
-        if name.startswith(HEADER) and name != HEADER
-    }
-    return own or None
+    key = call.query.key
+    return None if key is None else decoded(key, call.query.key_encoding, "key")
 
 
 def seconds(count: float) -> timedelta:

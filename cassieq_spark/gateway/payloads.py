@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from base64 import b64decode
 from typing import Annotated, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from cassieq_spark.errors import MessageError
+from cassieq_spark.accounts.account import QUEUE_PATTERN
 from cassieq_spark.gateway.turns import DEFAULT_GROUP
 
 _A_YEAR = 365 * 86_400
@@ -24,6 +23,8 @@ Position = Annotated[
         examples=["earliest"],
     ),
 ]
+#: How bytes travel in JSON or in a URL: as text, or, if they are not UTF-8, as Base64.
+Encoding = Literal["text", "base64"]
 Force = Annotated[bool, Field(description="Also while somebody holds messages.")]
 
 
@@ -47,14 +48,14 @@ class QueueOptions(Payload):
     """A queue to be created. CassieQ's other settings are accepted, and ignored."""
 
     queue_name: str = Field(
-        min_length=1, max_length=140, pattern=r"^[A-Za-z0-9._-]+$", examples=["orders"]
+        min_length=1, max_length=140, pattern=QUEUE_PATTERN, examples=["orders"]
     )
     max_delivery_count: int = Field(default=5, ge=0, le=1_000_000, description="0: never dead.")
     dlq_name: str | None = Field(
         default=None,
         min_length=1,
         max_length=140,
-        pattern=r"^[A-Za-z0-9._-]+$",
+        pattern=QUEUE_PATTERN,
         description="Where dead messages go; made if there is none. Else: <queue>.dead.",
     )
     drop_dead: bool = Field(default=False, description="Drop dead messages instead.")
@@ -78,6 +79,7 @@ class PutParameters(Payload):
     )
     visible_at: AwareDatetime | None = Field(default=None, description="Not delivered before.")
     key: str | None = Field(default=None, max_length=10_000, description="Key of the message.")
+    key_encoding: Encoding = Field(default="text", description="base64: the key is not text.")
 
 
 class GetParameters(Payload):
@@ -184,22 +186,10 @@ class NewMessageLine(Payload):
     """A message of a batch, in JSON."""
 
     message: str
-    encoding: Literal["text", "base64"] = "text"
+    encoding: Encoding = "text"
     key: str | None = None
+    key_encoding: Encoding = "text"
     headers: dict[str, str | None] | None = None
-
-    def value(self) -> bytes:
-        """Its body.
-
-        Raises:
-            MessageError: It is not Base64.
-        """
-        if self.encoding == "text":
-            return self.message.encode()
-        try:
-            return b64decode(self.message, validate=True)
-        except ValueError as error:
-            raise MessageError(f"a message is not Base64: {error}") from error
 
 
 class KeyOptions(Payload):

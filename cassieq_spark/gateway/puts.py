@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import islice
 
-from cassieq_spark.client import AsyncClient, AsyncProducer
+from cassieq_spark.client import AsyncClient, AsyncProducer, Headers
 from cassieq_spark.gateway.refusals import too_busy
 
 #: Producers that are kept for the next put; each has a thread once it was used.
@@ -42,8 +42,8 @@ class Puts:
         queue: str,
         value: bytes,
         *,
-        key: str | None,
-        headers: dict[str, str] | None,
+        key: bytes | None,
+        headers: Headers | None,
         delay: timedelta | None,
         visible_at: datetime | None,
     ) -> int:

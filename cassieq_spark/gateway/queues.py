@@ -34,7 +34,12 @@ async def list_queues(call: Call) -> Response:
 async def create_queue(call: Call) -> Response:
     """Make a queue."""
     given = call.json(QueueOptions)
-    dead = None if given.dlq_name is None else call.queue_named(given.dlq_name, 422)
+    dead = None
+    if given.dlq_name is not None:
+        dead = call.queue_named(given.dlq_name, 422)
+    elif given.max_delivery_count and not given.drop_dead:
+        # Its name must fit, too, or nobody could reach it here.
+        dead = call.queue_named(f"{given.queue_name}.dead", 422)
     try:
         await call.gateway.client.create_queue(
             call.queue_named(given.queue_name, 422),

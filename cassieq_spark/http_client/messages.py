@@ -10,7 +10,9 @@ from datetime import datetime
 
 import httpx
 
-from cassieq_spark.errors import CassieqError, NotFoundError
+from cassieq_spark.errors import CassieqError, NotFoundError, OptionError
+
+Headers = Mapping[str, str | None]
 
 _MISSING = 404
 _ERRORS = 400
@@ -38,7 +40,7 @@ class HttpMessage:
         value: Its body.
         delivery_count: How often it was delivered to its group, this time included.
         monoton: Its position in the queue.
-        key: As put, if it was text.
+        key: As put; text comes back as UTF-8.
         headers: As put.
         lease_until: Until when it is surely held, by Cassandra's clock.
     """
@@ -47,8 +49,8 @@ class HttpMessage:
     value: bytes
     delivery_count: int
     monoton: int
-    key: str | None
-    headers: Mapping[str, str | None] = field(hash=False)
+    key: bytes | None
+    headers: Headers = field(hash=False)
     lease_until: datetime
 
 
@@ -72,24 +74,54 @@ def checked(answer: httpx.Response) -> httpx.Response:
 
 def line_of(value: bytes | str) -> bytes:
     """A message of a batch, as a line of JSON."""
-    if isinstance(value, str):
-        line = {"message": value}
-    else:
-        line = {"message": b64encode(value).decode(), "encoding": _BASE64}
-    return json.dumps(line).encode() + b"\n"
+    message, encoding = encoded(value)
+    return json.dumps({"message": message, "encoding": encoding}).encode() + b"\n"
+
+
+def encoded(data: bytes | str) -> tuple[str, str]:
+    """Bytes or text as text that can travel, and how it is encoded."""
+    if isinstance(data, str):
+        return data, _TEXT
+    return b64encode(data).decode(), _BASE64
+
+
+def headers_sent(headers: Headers) -> dict[str, str]:
+    """The headers of a message as one header of a request: JSON, which is ASCII.
+
+    Each as a header of its own would lose capitals in names, and spaces around values.
+    """
+    return {"X-Cassieq-Headers": json.dumps(dict(headers))} if headers else {}
+
+
+def idempotency_sent(key: str) -> dict[str, bytes]:
+    """An idempotency key as a header of a request.
+
+    Raises:
+        OptionError: HTTP would change it.
+    """
+    if key != key.strip() or not key.isprintable() or not key:
+        raise OptionError(
+            f"idempotency key {key[:60]!r} would not arrive as it is: expected printable text "
+            "without spaces around it, such as a UUID"
+        )
+    return {"Idempotency-Key": key.encode()}
 
 
 def messages_of(answer: httpx.Response) -> Iterator[HttpMessage]:
     """The messages of an answer, each a line of JSON."""
     for line in answer.content.splitlines():
         told = json.loads(line)
-        text: str = told["message"]
+        key = told["key"]
         yield HttpMessage(
             told["popReceipt"],
-            text.encode() if told["encoding"] == _TEXT else b64decode(text),
+            _decoded(told["message"], told["encoding"]),
             told["deliveryCount"],
             told["monoton"],
-            told["key"],
+            None if key is None else _decoded(key, told["keyEncoding"]),
             told["headers"],
             datetime.fromisoformat(told["leaseUntil"]),
         )
+
+
+def _decoded(text: str, encoding: str) -> bytes:
+    return text.encode() if encoding == _TEXT else b64decode(text)

@@ -11,12 +11,17 @@ from typing import Any, Self
 
 import httpx
 
+from cassieq_spark.accounts.account import check_account, full_name
 from cassieq_spark.accounts.signing import sign_request
 from cassieq_spark.errors import OptionError
 from cassieq_spark.http_client.messages import (
+    Headers,
     HttpError,
     HttpMessage,
     checked,
+    encoded,
+    headers_sent,
+    idempotency_sent,
     line_of,
     messages_of,
 )
@@ -47,12 +52,12 @@ class HttpQueue:
         signed_url: Instead of a key, the query of a signed URL.
         sign: Sign requests with the key, rather than send it.
         patience: How long a call goes on while the gateway has no room, or no Cassandra.
-
         ca_file: PEM file of the CAs that may have signed the gateway's certificate; those that
             the machine trusts, if None.
 
     Raises:
-        OptionError: Neither a key nor a signed URL is given, or both are.
+        OptionError: Neither a key nor a signed URL is given, or both are; or no account or queue
+            can be called so.
     """
 
     def __init__(  # noqa: PLR0913 (each is a choice of its own, by name)
@@ -73,6 +78,7 @@ class HttpQueue:
         self._key = key
         self._sign = sign
         self._query = dict(httpx.QueryParams(signed_url)) if signed_url else {}
+        full_name(check_account(account), queue)
         self._path = f"/api/v1/accounts/{account}/queues/{queue}"
         self._queue = queue
         self._patience = patience.total_seconds()
@@ -115,8 +121,8 @@ class HttpQueue:
         self,
         value: bytes | str,
         *,
-        key: str | None = None,
-        headers: Mapping[str, str] | None = None,
+        key: bytes | str | None = None,
+        headers: Headers | None = None,
         delay: timedelta = _AT_ONCE,
         idempotency_key: str | None = None,
     ) -> int | None:
@@ -125,7 +131,7 @@ class HttpQueue:
         Args:
             value: Its body.
             key: Whatever the program wants to know it by.
-            headers: Names, in lower-case letters, with values.
+            headers: Names with values.
             delay: How much later it is delivered, at the earliest.
             idempotency_key: Under one such key it is put once, however often this is called; it
                 then takes an LWT of its own.
@@ -137,12 +143,12 @@ class HttpQueue:
             HttpError: The gateway refused; without an answer (status 0), or with 504, it may be
                 there.
         """
-        sent = {f"x-cassieq-header-{name}": text for name, text in (headers or {}).items()}
+        sent: dict[str, bytes | str] = {**headers_sent(headers or {})}
         query: dict[str, Any] = {"initialInvisibilitySeconds": delay.total_seconds()}
         if key is not None:
-            query["key"] = key
+            query["key"], query["keyEncoding"] = encoded(key)
         if idempotency_key is not None:
-            sent["Idempotency-Key"] = idempotency_key
+            sent |= idempotency_sent(idempotency_key)
         body = value.encode() if isinstance(value, str) else value
         answer = self._ask(
             "POST", self._path + "/messages", query=query, headers=sent, content=body
@@ -165,9 +171,9 @@ class HttpQueue:
         Raises:
             HttpError: See `put`.
         """
-        sent = {"Content-Type": _LINES}
+        sent: dict[str, bytes | str] = {"Content-Type": _LINES}
         if idempotency_key is not None:
-            sent["Idempotency-Key"] = idempotency_key
+            sent |= idempotency_sent(idempotency_key)
         query = {"initialInvisibilitySeconds": delay.total_seconds()}
         body = b"".join(map(line_of, values))
         path = self._path + "/messages/batch"
@@ -262,7 +268,7 @@ class HttpQueue:
         path: str,
         *,
         query: Mapping[str, Any] | None = None,
-        headers: Mapping[str, str] | None = None,
+        headers: Mapping[str, bytes | str] | None = None,
         wait: float = 0.0,
         **body: Any,
     ) -> httpx.Response:
@@ -274,7 +280,7 @@ class HttpQueue:
                     method,
                     path,
                     params={**self._query, **(query or {})},
-                    headers={**self._credentials(method, path), **(headers or {})},
+                    headers=_raw({**self._credentials(method, path), **(headers or {})}),
                     timeout=_TIMEOUT.total_seconds() + wait,
                     **body,
                 )
@@ -291,3 +297,10 @@ class HttpQueue:
         if not self._sign:
             return {"Authorization": f"Key {self._key}"}
         return sign_request(self._key, self._account, method, path, datetime.now(UTC))
+
+
+def _raw(headers: Mapping[str, bytes | str]) -> list[tuple[bytes, bytes]]:
+    return [
+        (name.encode(), value if isinstance(value, bytes) else value.encode())
+        for name, value in headers.items()
+    ]

@@ -415,6 +415,15 @@ MUTANTS = (
         "    if False:\n",
         _EXCHANGED,
     ),
+    # -- by HTTP ------------------------------------------------------------------------------
+    Mutant(
+        "keys that are not text come out as something else",
+        "as it was",
+        "gateway/answers.py",
+        "        return b64encode(data).decode(), BASE64\n",
+        '        return data.decode(errors="replace"), TEXT\n',
+        ("test_formats_property.py",),
+    ),
     # -- deliveries and the dead --------------------------------------------------------------
     Mutant(
         "deliveries are not counted",

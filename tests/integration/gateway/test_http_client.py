@@ -28,7 +28,7 @@ def test_messages_go_in_and_come_out_as_they_were(orders: HttpQueue):
 
     text, raw, more = orders.get(max=10)
 
-    assert (text.value, text.key, text.headers) == (b"text", "k", {"lang": "en"})
+    assert (text.value, text.key, text.headers) == (b"text", b"k", {"lang": "en"})
     assert (raw.value, more.value, more.monoton) == (b"\xff\x00", b"more", 2)
     assert (raw.delivery_count, raw.key) == (1, None)
     assert orders.get() == []

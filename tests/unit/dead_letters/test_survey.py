@@ -52,7 +52,7 @@ def test_only_what_is_meant_is_found():
 
     assert found(queue, "orders", wanted) == {"orders": "2-3"}
     assert survey(queue.memory, "dead", wanted, limit=2).monotons == Ranges.parse("1-3")
-    with pytest.raises(OptionError, match="1 or more, not 0"):
+    with pytest.raises(OptionError, match="limit must be at least 1, not 0"):
         survey(queue.memory, "dead", limit=0)
 
 

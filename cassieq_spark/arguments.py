@@ -1,0 +1,207 @@
+"""Arguments of the public API: checked before anything is touched. Pure.
+
+What passes is of exactly the type that it is said to be, not of a subclass with a mind of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import TypeVar
+
+from cassieq_spark.errors import CassieqError, MessageError, OptionError
+
+T = TypeVar("T")
+
+AT_ONCE = timedelta(0)
+#: The smallest time that the store can tell from none.
+A_MOMENT = timedelta(milliseconds=1)
+A_YEAR = timedelta(days=365)
+#: What a column of the type ``bigint`` holds at the most.
+MOST = 2**63 - 1
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+#: Instants are rounded up, and lengths of time added to them: that must not leave the calendar.
+_END = datetime(9999, 1, 1, tzinfo=UTC)
+_SIMPLE = (bool, int, float, str, type(None))
+_LONGEST_SHOWN = 60
+
+
+def check_duration(
+    name: str, given: object, *, least: timedelta = AT_ONCE, most: timedelta = A_YEAR
+) -> timedelta:
+    """Return a length of time.
+
+    Args:
+        name: Of the argument, for errors.
+        given: What was given for it.
+        least: The shortest that is taken.
+        most: The longest that is taken.
+
+    Raises:
+        OptionError: It is no `timedelta`, or out of range.
+    """
+    if not isinstance(given, timedelta):
+        raise OptionError(
+            f"{name} must be a timedelta, not {shown(given)}: use timedelta, e.g. "
+            "timedelta(seconds=5)"
+        )
+    if not least <= given <= most:
+        raise OptionError(f"{name} must be from {least} to {most.days} days, not {given}")
+    return timedelta(days=given.days, seconds=given.seconds, microseconds=given.microseconds)
+
+
+def check_instant(name: str, given: object) -> datetime:
+    """Return an instant, in UTC; what is before 1970 becomes the beginning of 1970.
+
+    Raises:
+        OptionError: It is no aware `datetime`, or beyond the year 9998.
+    """
+    if not isinstance(given, datetime):
+        raise OptionError(
+            f"{name} must be an aware datetime, not {shown(given)}: e.g. datetime.now(UTC)"
+        )
+    try:
+        is_aware = given.utcoffset() is not None
+        since = given - _EPOCH if is_aware else AT_ONCE
+        # A subclass, such as that of pandas, reckons in another way.
+        plain = timedelta(days=since.days, seconds=since.seconds, microseconds=since.microseconds)
+    except Exception as error:
+        raise OptionError(f"{name} is no instant: {type(error).__name__}") from error
+    if not is_aware:
+        raise OptionError(
+            f"{name} {given} has no time zone, so it could be any of many instants: make it "
+            "aware, e.g. datetime.now(UTC)"
+        )
+    if plain >= _END - _EPOCH:
+        raise OptionError(f"{name} must be before the year 9999, not {given}")
+    return _EPOCH + max(plain, AT_ONCE)
+
+
+def check_count(name: str, given: object, *, least: int = 1, most: int = MOST) -> int:
+    """Return a whole number.
+
+    Raises:
+        OptionError: It is no `int`, or out of range.
+    """
+    if not isinstance(given, int) or isinstance(given, bool):
+        raise OptionError(f"{name} must be a whole number, not {shown(given)}")
+    if given < least:
+        raise OptionError(f"{name} must be at least {least}, not {shown(given)}")
+    if given > most:
+        raise OptionError(f"{name} must be at most {most}, not {shown(given)}")
+    return int(given)
+
+
+def check_flag(name: str, given: object) -> bool:
+    """Return True or False.
+
+    Raises:
+        OptionError: It is neither; a text such as "no" would count as True.
+    """
+    if not isinstance(given, bool):
+        raise OptionError(f"{name} must be True or False, not {shown(given)}")
+    return given
+
+
+def check_text(name: str, given: object) -> str:
+    """Return a text.
+
+    Raises:
+        OptionError: It is no `str`, or one that UTF-8 cannot hold.
+    """
+    if not isinstance(given, str):
+        raise OptionError(f"{name} must be a str, not {shown(given)}")
+    _encoded(given, name, OptionError)
+    return str.__str__(given)
+
+
+def check_many(name: str, given: Iterable[T], expected: str) -> Iterable[T]:
+    """Return what is to be iterated over.
+
+    Args:
+        name: Of the argument, for errors.
+        given: What was given for it.
+        expected: What is expected, for the error.
+
+    Raises:
+        MessageError: It cannot be, or it is one value, which would be taken for many.
+    """
+    if isinstance(given, str | bytes | bytearray | memoryview | dict) or not isinstance(
+        given, Iterable
+    ):
+        raise MessageError(f"{name} must be {expected}, not {shown(given)}")
+    return given
+
+
+def bytes_of(given: object, what: str) -> bytes:
+    """The bytes of a value or a key; text as UTF-8.
+
+    Raises:
+        MessageError: It is neither bytes nor text that UTF-8 can hold.
+    """
+    if isinstance(given, bytes):
+        return given if type(given) is bytes else bytes(memoryview(given))
+    if not isinstance(given, str):
+        raise MessageError(
+            f"{what} is of type {type(given).__name__}, expected bytes or str: encode it, e.g. "
+            "json.dumps(value)"
+        )
+    return _encoded(given, what, MessageError)
+
+
+def header_pairs(given: object, what: str) -> tuple[tuple[str, str | None], ...]:
+    """The headers of a message as pairs of texts.
+
+    A value may be None: what came from Spark, where it may, can be put again as it is.
+
+    Args:
+        given: A mapping.
+        what: Which message, for errors.
+
+    Raises:
+        MessageError: It is no mapping; a name is empty; a name or a value is no text that UTF-8
+            can hold.
+    """
+    if not isinstance(given, Mapping):
+        raise MessageError(
+            f"the headers of {what} are of type {type(given).__name__}, expected a dict of str to "
+            'str, e.g. {"lang": "en"}'
+        )
+    try:
+        items = [(name, given[name]) for name in given]
+    except Exception as error:
+        raise MessageError(
+            f"the headers of {what} cannot be read: {type(error).__name__}"
+        ) from error
+    pairs = []
+    for name, value in items:
+        called = _header_text(name, f"the name of a header of {what}")
+        if not called:
+            raise MessageError(f"a header of {what} has an empty name: give it a name")
+        told = None if value is None else _header_text(value, f"header {called!r} of {what}")
+        pairs.append((called, told))
+    return tuple(pairs)
+
+
+def shown(given: object) -> str:
+    """What was given, for an error: its value if it is a simple one, or its type."""
+    if isinstance(given, int) and abs(given) > MOST:
+        return "a number of more than 64 bits"
+    if type(given) in _SIMPLE:
+        return ascii(given)[:_LONGEST_SHOWN]
+    return f"an object of type {type(given).__name__}"
+
+
+def _header_text(given: object, what: str) -> str:
+    if not isinstance(given, str):
+        raise MessageError(f"{what} is of type {type(given).__name__}, expected str")
+    _encoded(given, what, MessageError)
+    return str.__str__(given)
+
+
+def _encoded(text: str, what: str, refusal: type[CassieqError]) -> bytes:
+    try:
+        return str.encode(text)
+    except UnicodeEncodeError as error:
+        raise refusal(f"{what} is no text that UTF-8 can hold: {error.reason}") from error
