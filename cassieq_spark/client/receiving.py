@@ -70,7 +70,7 @@ def peek_messages(
         QueueStateError: No message has that monoton yet.
     """
     check_count("max", limit)
-    head = read_head(store, queue.queue_id)
+    head = read_head(store, queue.queue_id, serial=True)
     first = max(head.finalised, find_position(store, queue.queue_id, head, start))
     which = Ranges.of(Range(first, max(first, min(head.next, first + limit))))
     return list(read_stored(store, queue, which))

@@ -32,7 +32,7 @@ class Changes:
     state: GroupState
     _head_values: dict[str, Value | ServerNow] = field(default_factory=dict)
     _head_when: dict[str, When] = field(default_factory=dict)
-    _slots: dict[int, Op] = field(default_factory=dict)
+    _slots: dict[int, Insert | Update] = field(default_factory=dict)
     _waiting: list[Op] = field(default_factory=list)
     _gone: list[Waiting] = field(default_factory=list)
     _come: list[Waiting] = field(default_factory=list)
@@ -70,7 +70,9 @@ class Changes:
             The number of the slot.
         """
         for slot in reuse:
-            self.change_slot(slot, values)
+            known = self._slots.get(slot.number)
+            still = known.when[1:] if isinstance(known, Update) else ()
+            self.change_slot(slot, values, *still)
             return slot.number
         for slot in self.state.slots:
             if slot.number not in self._slots and slot.is_free(self.state.now):
@@ -80,6 +82,15 @@ class Changes:
         number = max([-1, *self._slots, *(slot.number for slot in self.state.slots)]) + 1
         self._slots[number] = Insert(slot_key(number), values, if_absent=True)
         return number
+
+    def leave_token(self, *ours: UUID) -> None:
+        """See to it that a change of slots leaves one of these tokens, which nobody else writes.
+
+        Without it, nothing would tell a lost answer from what the holders of leases did meanwhile.
+        """
+        tokens = {op.values.get("lease") for op in self._slots.values()}
+        if tokens and not tokens & set(ours):
+            self.fill_slot({**emptied(ours[-1]), "deliveries": 0})
 
     def wait(self, waiting: Waiting) -> None:
         """Add a waiting row; reads begin there, if they began beyond it."""
@@ -98,7 +109,7 @@ class Changes:
         self._waiting.append(Insert(self._key(waiting), values))
 
     def take_waiting(self, waiting: Waiting) -> None:
-        """Remove a waiting row."""
+        """Remove a waiting row; only from a state that is of one moment."""
         self._touch_waiting()
         self._gone.append(waiting)
         self._waiting.append(Delete(self._key(waiting)))
@@ -150,6 +161,11 @@ class Changes:
     def _advance(self, column: str, old: int, new: int) -> None:
         self._head_values[column] = new
         self._head_when[column] = When(column, "=", old)
+
+
+def removes_waiting(ops: Iterable[Op]) -> bool:
+    """Whether waiting rows leave by these changes, and so reads may begin beyond them."""
+    return any(isinstance(op, Delete) for op in ops)
 
 
 def emptied(lease: UUID) -> dict[str, Value | ServerNow]:

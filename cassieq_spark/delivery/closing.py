@@ -41,7 +41,7 @@ def close_groups(store: Store, queue_id: QueueId, *, end: int) -> None:
     Raises:
         ContentionError: Lost to readers again and again.
     """
-    for group in read_groups(store, queue_id):
+    for group in read_groups(store, queue_id, serial=True):
         _close(store, queue_id, group, end)
 
 
@@ -51,7 +51,7 @@ def check_unleased(store: Store, queue_id: QueueId) -> None:
     Raises:
         QueueStateError: They do.
     """
-    for group in read_groups(store, queue_id):
+    for group in read_groups(store, queue_id, serial=True):
         state = _read_state(store, queue_id, group)
         if state is not None:
             refuse_leases(queue_id, group.name, state)

@@ -179,11 +179,14 @@ def delete_group(store: Store, queue_id: QueueId, group: str, *, force: bool = F
 def read_group_states(store: Store, queue_id: QueueId) -> dict[str, GroupState]:
     """Read what every registered group is owed, all of it, by name. One read, and four for each.
 
+    I7: whoever deletes by it has read the ledger's head before, and deletes on no change of its
+    groups version since.
+
     A group that is registered and has no delivery state yet is owed everything from its start; one
     that is removed meanwhile is left out.
     """
     which = Slice(kinds=("group", "hold"))
-    registered = store.read_rows(partition_of_ledger(queue_id), which)
+    registered = store.read_rows(partition_of_ledger(queue_id), which, serial=True)
     if registered.now is None:
         return {}
     rows = registered.rows
@@ -205,7 +208,7 @@ def _registration(
     *,
     fail_on_data_loss: bool = True,
 ) -> tuple[Op, ...]:
-    head = read_head(store, queue_id)
+    head = read_head(store, queue_id, serial=True)
     starts_at = _find_start(
         store, queue_id, head, group, starting, fail_on_data_loss=fail_on_data_loss
     )

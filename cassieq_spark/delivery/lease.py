@@ -11,12 +11,14 @@ from uuid import UUID, uuid4
 
 from cassieq_spark.delivery.acks import holds
 from cassieq_spark.delivery.batch import Batch, has_token, is_taken_again
+from cassieq_spark.delivery.changes import removes_waiting
 from cassieq_spark.delivery.dead import plan_burial, plan_postponement
 from cassieq_spark.delivery.plan import Leased, plan_batch
 from cassieq_spark.delivery.replay import plan_replay
 from cassieq_spark.delivery.state import (
     HEAD,
     GroupState,
+    Head,
     Slot,
     Waiting,
     head_of,
@@ -68,8 +70,9 @@ class Delivery:
     def read(self, *, every_waiting: bool = False) -> GroupState:
         """Read the state. Two reads of one partition.
 
-        They are not of one moment, which only those who go on to a compare-and-set can bear. With
-        ``every_waiting`` they are, by serial reads, and a third that tells whether to try again.
+        They are not of one moment, which is good enough for a plan that removes no waiting rows.
+        With ``every_waiting`` they are, by serial reads, and a third that tells whether to try
+        again.
 
         Args:
             every_waiting: Read all waiting rows instead of the first ones.
@@ -79,24 +82,23 @@ class Delivery:
             ContentionError: Waiting ranges came and went again and again.
         """
         if not every_waiting:
-            return self._read(limit=_WAITING_READ)
+            return self._read()
         for _ in pauses():
-            state = self._read(limit=None, serial=True)
+            state = self._with_waiting(self._read_slots(serial=True), limit=None, serial=True)
             # I7: a range that went from waiting to a slot between the reads would be in neither.
-            heads = self.store.read_rows(self._partition, Slice(row=HEAD), serial=True).rows
-            if not heads:
-                raise QueueStateError(f"{self} was deleted")
-            if head_of(heads[0]).waiting_version == state.head.waiting_version:
+            if self._read_head().waiting_version == state.head.waiting_version:
                 return state
         raise ContentionError(f"{self}: its waiting messages change too fast to be counted")
 
     def ack_and_lease(self, wish: Wish, known: GroupState | None = None) -> Batch:
         """Ack what the reader has finished, and lease the next. One LWT, two reads.
 
-        No LWT if there is nothing to ack and nothing to deliver. Where delayed messages come
-        first, two more reads for some hundred blocks of them, and an LWT that steps over them.
-        Every attempt has a token of its own, so that one which goes in late, after its answer was
-        lost, leaves a lease that nobody mistakes for theirs and that runs out.
+        One serial read more if what has waited is handed out again; if order is strict, the
+        second of the two reads is serial instead. No LWT if there is nothing to ack and nothing
+        to deliver. Where delayed messages come first, two more reads for some hundred blocks of
+        them, and an LWT that steps over them. Every attempt has a token of its own, so that one
+        which goes in late, after its answer was lost, leaves a lease that nobody mistakes for
+        theirs and that runs out.
 
         Args:
             wish: What to ack and what to lease.
@@ -132,7 +134,8 @@ class Delivery:
         for attempt in pauses():
             token = uuid4() if attempt or known is not None else wish.lease
             # If order is strict, the lowest row counts, not the one that is due first.
-            state = self._read(limit=None if wish.strict else _WAITING_READ)
+            limit = None if wish.strict else _WAITING_READ
+            state = self._with_waiting(self._read_slots(), limit=limit, serial=wish.strict)
             if (batch := self._attempt(replace(wish, lease=token), state)) is not None:
                 return batch
         raise ContentionError(
@@ -146,6 +149,10 @@ class Delivery:
         if blocks is None:
             return None
         plan = plan_batch(state, wish, blocks)
+        if removes_waiting(plan.ops) and not state.of_one_moment:
+            # I5: a row that the first read missed must not be left where nobody looks.
+            state = self._with_waiting(state, limit=_WAITING_READ, serial=True)
+            plan = plan_batch(state, wish, blocks)
         if not plan.ops or self.carry_out(plan.ops, went_in=partial(has_token, wish.lease)):
             return Batch.of(wish.lease, state, plan)
         return None
@@ -160,7 +167,7 @@ class Delivery:
             return locate(self.store, self.queue_id, fresh, limit=_BLOCKS_READ)
         except InvariantError:
             # Settled by others and trimmed since the pointer was read, or really missing.
-            if self.read().head.pointer == pointer:
+            if self._read_head().pointer == pointer:
                 raise
             return None
 
@@ -233,14 +240,14 @@ class Delivery:
         raise ContentionError(f"{self}: could not take up the lease of a batch again")
 
     def bury(self, dead: Waiting) -> bool:
-        """Let go of dead messages. One LWT and three reads; False if someone else did.
+        """Let go of dead messages. One LWT and two or three reads; False if someone else did.
 
         Their copies must be visible in the dead-letter queue before (I9).
         """
         return self._dispose(dead, plan_burial)
 
     def postpone(self, dead: Waiting, *, by: timedelta) -> bool:
-        """Try to bury dead messages again later. One LWT, three reads; False if it failed."""
+        """Try to bury dead messages again later, at the same cost; False if it failed."""
         return self._dispose(dead, partial(plan_postponement, by=by))
 
     def _still_held(self, lease: UUID, leased: Sequence[Leased]) -> dict[Leased, Slot]:
@@ -251,11 +258,9 @@ class Delivery:
     def _dispose(
         self, dead: Waiting, plan: Callable[[GroupState, Waiting], tuple[Op, ...]]
     ) -> bool:
-        state = self.read()
-        # After the head, on whose version the change depends: after a seek, the row of that key
-        # may have other messages.
-        row = Slice(row=waiting_key(dead.due, dead.monotons.start))
-        if waiting_of(self.store.read_rows(self._partition, row).rows) != (dead,):
+        state = self._with_waiting(self._read_slots(), limit=_WAITING_READ, serial=True)
+        # After a seek, the row of that key may have other messages.
+        if dead not in state.waiting and (state.all_waiting or not self._waits(dead)):
             return False
         ops = plan(state, dead)
         return bool(ops) and self.carry_out(ops, went_in=partial(self._is_gone, dead))
@@ -267,16 +272,38 @@ class Delivery:
     def _partition(self) -> Partition:
         return partition_of_delivery(self.queue_id, self.group)
 
-    def _read(self, *, limit: int | None, serial: bool = False) -> GroupState:
+    def _read(self) -> GroupState:
+        return self._with_waiting(self._read_slots(), limit=_WAITING_READ, serial=False)
+
+    def _read_slots(self, *, serial: bool = False) -> GroupState:
+        """The state without what waits. One read; serially if a plain one finds no group."""
         which = Slice(kinds=("head", "slot"))
         rows = self.store.read_rows(self._partition, which, serial=serial)
         if not rows.rows or rows.now is None or rows.rows[0]["kind"] != HEAD[0]:
+            if not serial:
+                # It may be one that only the next serial read completes.
+                return self._read_slots(serial=True)
             raise QueueStateError(f"{self} does not exist; a reader of that group makes it")
-        head = head_of(rows.rows[0])
-        due = Slice(kinds=("waiting",), start=head.waiting_from, limit=limit)
-        waiting = waiting_of(self.store.read_rows(self._partition, due).rows)
+        return GroupState(head_of(rows.rows[0]), slots_of(rows.rows), (), rows.now)
+
+    def _with_waiting(self, state: GroupState, *, limit: int | None, serial: bool) -> GroupState:
+        """The same with what waits, read after it: of one moment, if that is serial. One read."""
+        due = Slice(kinds=("waiting",), start=state.head.waiting_from, limit=limit)
+        waiting = waiting_of(self.store.read_rows(self._partition, due, serial=serial).rows)
         complete = limit is None or len(waiting) < limit
-        return GroupState(head, slots_of(rows.rows), waiting, rows.now, all_waiting=complete)
+        return replace(state, waiting=waiting, all_waiting=complete, of_one_moment=serial)
+
+    def _read_head(self) -> Head:
+        heads = self.store.read_rows(self._partition, Slice(row=HEAD), serial=True).rows
+        if not heads:
+            raise QueueStateError(f"{self} was deleted")
+        return head_of(heads[0])
+
+    def _waits(self, waiting: Waiting) -> bool:
+        """One serial read."""
+        row = Slice(row=waiting_key(waiting.due, waiting.monotons.start))
+        found = waiting_of(self.store.read_rows(self._partition, row, serial=True).rows)
+        return found == (waiting,)
 
     def _is_gone(self, waiting: Waiting, _: Sequence[Slot]) -> bool:
         # No row has our token. Two that tell of the same burial are better than none.

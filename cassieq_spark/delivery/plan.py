@@ -9,7 +9,7 @@ from uuid import UUID
 
 from cassieq_spark.delivery.acks import Settled, take_acks, without
 from cassieq_spark.delivery.ahead import Ahead, walk
-from cassieq_spark.delivery.changes import Changes, emptied, handed_out
+from cassieq_spark.delivery.changes import Changes, handed_out
 from cassieq_spark.delivery.due import (
     count_in_order,
     first_again,
@@ -65,7 +65,8 @@ def plan_batch(state: GroupState, wish: Wish, blocks: Sequence[LedgerBlock] = ()
     both, so that a message which makes its batch fail does not drag fresh ones along.
 
     Args:
-        state: The group as read; waiting rows may be the first ones only, unless ``wish.strict``.
+        state: The group as read; if ``wish.strict``, all of it, of one moment. Of another one, a
+            plan that removes waiting rows has to be made again from one that is of one moment.
         wish: What the reader has finished, and what it wants.
         blocks: The first ones from the pointer on, if `Wish.needs_blocks`.
     """
@@ -76,8 +77,10 @@ def plan_batch(state: GroupState, wish: Wish, blocks: Sequence[LedgerBlock] = ()
     state = without(state, settled)
     acked = state.held_by(wish.held)
     for slot in acked:
+        # If order is strict, nothing of it may have gone elsewhere since: what follows is leased.
+        whole = (When("ranges", "=", str(slot.monotons)),) if wish.strict else ()
         # I5: under another token, or whoever saw the lease run out could still take it over.
-        changes.empty_slot(slot, spare_token(wish.lease))
+        changes.empty_slot(slot, spare_token(wish.lease), *whole)
     due = [
         each
         for each in what_is_due(state, wish)
@@ -102,10 +105,8 @@ def plan_batch(state: GroupState, wish: Wish, blocks: Sequence[LedgerBlock] = ()
             leased = _take_over(changes, wish, again, limit)
         elif limit and isinstance(again, Waiting):
             leased = _take_waiting(changes, wish, again, limit, empty)
-    if settled and not (acked or leased or dead):
-        # No row would tell ours from what the holder of the token did meanwhile.
-        changes.fill_slot({**emptied(spare_token(wish.lease)), "deliveries": 0})
-    if leased and wish.max_in_flight is not None:
+    changes.leave_token(wish.lease, spare_token(wish.lease))
+    if leased and (wish.strict or wish.max_in_flight is not None):
         changes.exclude_others()
     changes.move_pointer(ahead.pointer)
     for each in ahead.waiting:

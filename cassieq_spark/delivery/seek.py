@@ -204,7 +204,10 @@ def _moved(state: GroupState, target: int, *, force: bool) -> list[Op]:
 
 
 def _emptied(slot: Slot, *, force: bool) -> Op:
-    """Free a slot; without ``force``, only if its lease has still run out."""
-    under = When("lease", "=", slot.lease)
+    """Free a slot; without ``force``, only if its lease has still run out.
+
+    I5: only with what was read in it. An extension moves messages from one slot to another.
+    """
+    under = (When("lease", "=", slot.lease), When("ranges", "=", str(slot.monotons)))
     ran_out = () if force else (When("due_at", "<", ServerNow()),)
-    return Update(slot_key(slot.number), emptied(uuid4()), when=(under, *ran_out))
+    return Update(slot_key(slot.number), emptied(uuid4()), when=(*under, *ran_out))

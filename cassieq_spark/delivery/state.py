@@ -68,7 +68,9 @@ class Waiting:
 class GroupState:
     """What was read of a group, and when by the server's clock.
 
-    ``waiting`` has the lowest due times first; without ``all_waiting``, not all of them.
+    ``waiting`` has the lowest due times first; without ``all_waiting``, not all of them. With
+    ``of_one_moment`` it was read serially after ``head``: so long as ``waiting_version`` is the
+    same, it is what waits. Without, it may be older than ``head``, or newer.
     """
 
     head: Head
@@ -76,6 +78,7 @@ class GroupState:
     waiting: tuple[Waiting, ...]
     now: datetime
     all_waiting: bool = True
+    of_one_moment: bool = True
 
     @property
     def now_ms(self) -> int:

@@ -148,7 +148,7 @@ def _steps_to_open(store: Store, after: QueueId) -> list[Sequence[Op]]:
     steps: list[Sequence[Op]] = [
         [_prepared({"gate": Gate.PREPARED}), *sinks] for sinks in _sinks(store, after)
     ]
-    groups = read_groups(store, after)
+    groups = read_groups(store, after, serial=True)
     registered: list[Op] = [
         Insert(
             group_key(group.name),
@@ -165,6 +165,7 @@ def _prepared(values: Values) -> Op:
 
 
 def _sinks(store: Store, queue_id: QueueId) -> Iterator[Sequence[Op]]:
-    rows = store.read_rows(partition_of_ledger(queue_id), Slice(kinds=("sink",))).rows
+    which = Slice(kinds=("sink",))
+    rows = store.read_rows(partition_of_ledger(queue_id), which, serial=True).rows
     found = [Insert(sink_key(str(row["name"])), {"batch_id": last_batch_of(row)}) for row in rows]
     yield from (found[at : at + _SINKS_AT_ONCE] for at in range(0, len(found), _SINKS_AT_ONCE))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
-from cassieq_spark.errors import NotFoundError, QueueStateError
+from cassieq_spark.errors import InvariantError, NotFoundError, QueueStateError
 from cassieq_spark.ledger.state import (
     HEAD,
     Gate,
@@ -85,9 +85,10 @@ def read_group(
     return group_of(row) if row else None
 
 
-def read_groups(store: Store, queue_id: QueueId) -> list[Group]:
+def read_groups(store: Store, queue_id: QueueId, *, serial: bool = False) -> list[Group]:
     """Read the registered groups, by name. One read."""
-    rows = store.read_rows(partition_of_ledger(queue_id), Slice(kinds=("group",)))
+    which = Slice(kinds=("group",))
+    rows = store.read_rows(partition_of_ledger(queue_id), which, serial=serial)
     return [group_of(row) for row in rows.rows]
 
 
@@ -101,6 +102,8 @@ def find_position(
     store: Store, queue_id: QueueId, head: LedgerHead, position: StartingPosition
 ) -> int:
     """The monoton that a position stands for, which may be finalised. No read but for an instant.
+
+    ``head`` must have been read serially.
 
     An instant stands for the first block, in the order of monotons, that was published then or
     later, by the coordinators' clocks, if they agree to within a minute. Some twenty reads of one
@@ -186,6 +189,9 @@ def locate(
 ) -> list[LedgerBlock]:
     """Find the blocks that hold these messages, in order. Two reads; one more per thousand blocks.
 
+    Plain reads may miss a block that the head has shown, as nothing has completed its publish
+    yet. So what looks like a hole is read once more, serially.
+
     Args:
         store: Where the queue is kept.
         queue_id: Which queue.
@@ -197,16 +203,26 @@ def locate(
     """
     if not monotons:
         return []
+    try:
+        return _locate(store, queue_id, monotons, limit=limit)
+    except InvariantError:
+        return _locate(store, queue_id, monotons, limit=limit, serial=True)
+
+
+def _locate(
+    store: Store, queue_id: QueueId, monotons: Range, *, limit: int | None, serial: bool = False
+) -> list[LedgerBlock]:
     before = Slice(kinds=("block",), stop=monotons.start + 1, limit=1, reverse=True)
-    blocks = _read_slice(store, queue_id, before)
+    blocks = _read_slice(store, queue_id, before, serial=serial)
     start = monotons.start + 1
     if limit is None:
-        blocks += stream_blocks(store, queue_id, start=start, stop=monotons.stop)
+        blocks += stream_blocks(store, queue_id, start=start, stop=monotons.stop, serial=serial)
     else:
         after = Slice(kinds=("block",), start=start, stop=monotons.stop, limit=limit)
-        blocks += _read_slice(store, queue_id, after)
-    if limit is not None and blocks:
-        monotons &= Range(0, max(monotons.start, blocks[-1].monotons.stop))
+        blocks += _read_slice(store, queue_id, after, serial=serial)
+        # Of the first message there must be a block, whatever the limit.
+        stop = max([monotons.start + 1, *(block.monotons.stop for block in blocks)])
+        monotons &= Range(0, stop)
     check_tiling(blocks, monotons)
     return blocks
 
@@ -215,7 +231,8 @@ def _find_instant(store: Store, queue_id: QueueId, head: LedgerHead, instant: da
     """Where what was published from ``instant`` on begins, of what ``head`` shows.
 
     Blocks are published in order, but each by the clock of its coordinator. So what is more than
-    `_CLOCKS_APART` too old is passed over by bisection, the rest is looked at one by one.
+    `_CLOCKS_APART` too old is passed over by bisection, the rest is looked at one by one. A block
+    that is not found is trimmed, as ``head`` was read serially: every publish before is complete.
     """
     start, stop = head.trimmed, head.next
     while start < stop:

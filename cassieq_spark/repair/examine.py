@@ -97,7 +97,7 @@ def explain(store: Store, queue: QueueDefinition, findings: Sequence[Finding]) -
     if not findings:
         return []
     states = read_group_states(store, queue.queue_id)
-    head = read_head(store, queue.queue_id)
+    head = read_head(store, queue.queue_id, serial=True)
     blocks = read_blocks(store, queue.queue_id, start=head.trimmed)
     return diagnose(queue, findings, blocks, Range(head.finalised, head.next), states)
 

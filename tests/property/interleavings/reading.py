@@ -8,9 +8,14 @@ from tests.property.interleavings.scene import (
     NOTHING,
     QueueScene,
 )
+from tests.property.machine.group import RETRY_MS
 from tests.property.machine.operators import MakeGroup
-from tests.property.machine.readers import GiveBack, HoldOn, Lease, Replay, Settle
+from tests.property.machine.readers import Fate, GiveBack, HoldOn, Lease, Replay, Settle
+from tests.property.machine.rows import MILLISECOND
 from tests.property.machine.terms import Terms
+
+#: What could not be buried is due again.
+RETRY = RETRY_MS * MILLISECOND
 
 
 class LeaseAgainstLease(QueueScene):
@@ -136,6 +141,76 @@ class StopAgainstReplay(QueueScene):
 
         self.stage.let("a", go_on_late)
         self.stage.let("b", lambda: new.replay(Replay(0)))
+
+
+class LeaseAgainstRelease(QueueScene):
+    """Messages go back to the group while a reader takes what went back before, for longer."""
+
+    def begin(self) -> None:
+        self.publish(3)
+        slow, other = self.readers_as("a"), self.readers_as("b")
+        slow.lease(Lease(0, 2))
+        self.readers.lease(Lease(0))
+        self.readers.settle(Settle(0, 0, [("release", MOMENT)]))
+        self.stage.let("a", lambda: slow.settle(Settle(0, 0, [("release", NOTHING)])))
+        self.stage.let("b", lambda: other.lease(Lease(0)))
+        self.stage.let_pass(MOMENT)
+
+
+class BurialAgainstRelease(QueueScene):
+    """Messages go back to the group while a reader buries what could not be buried before."""
+
+    terms = Terms(LEASE, max_deliveries=1)
+
+    def begin(self) -> None:
+        self.publish(3)
+        self.readers.lease(Lease(0, 1))
+        self.readers.give_back(GiveBack(0))
+        self.clock.advance(MOMENT)
+        self.readers.lease(Lease(0, 1, dead_queue_is_gone=True))
+        self.readers.lease(Lease(0, paused=True))
+        slow, other = self.readers_as("a"), self.readers_as("b")
+        slow.lease(Lease(0, 1))
+        self.clock.advance(RETRY - MOMENT)
+        slow.hold_on(HoldOn(0))
+        self.stage.let("a", lambda: slow.settle(Settle(0, 0, [("release", NOTHING)])))
+        self.stage.let("b", lambda: other.lease(Lease(0)))
+        self.stage.let_pass(MOMENT)
+
+
+class OrderAgainstSettle(QueueScene):
+    """Order is strict: a client gives back what a reader is about to ack, to lease the next."""
+
+    terms = Terms(LEASE, strict=True)
+    fates: tuple[Fate, ...] = (("release", NOTHING), None)
+
+    def begin(self) -> None:
+        self.publish(4)
+        reader, client = self.readers_as("b"), self.readers_as("a")
+        reader.lease(Lease(0, 2))
+        client.receive_from(reader)
+        self.stage.let("a", lambda: client.settle(Settle(0, 0, self.fates)))
+        self.stage.let("b", lambda: reader.lease(Lease(0)))
+
+
+class OrderAgainstExtension(OrderAgainstSettle):
+    """The same with a client that holds on to it."""
+
+    fates = (("extend", LEASE), None)
+
+
+class OrderOfTwo(QueueScene):
+    """Order is strict: two readers want the one message that waits; others follow it."""
+
+    terms = Terms(LEASE, strict=True)
+
+    def begin(self) -> None:
+        self.publish(4)
+        first, other = self.readers_as("a"), self.readers_as("b")
+        first.lease(Lease(0, 2))
+        first.settle(Settle(0, 0, [("ack", None), ("release", NOTHING)]))
+        self.stage.let("a", lambda: first.lease(Lease(0)))
+        self.stage.let("b", lambda: other.lease(Lease(0)))
 
 
 class BurialAgainstBurial(QueueScene):

@@ -13,7 +13,8 @@ from tests.property.interleavings.scene import (
 )
 from tests.property.machine.operators import MakeGroup, Operators, Remove, Seek, Sweep
 from tests.property.machine.producers import PublishLate, WriteOnly
-from tests.property.machine.readers import CatchUp, Lease
+from tests.property.machine.readers import CatchUp, Fate, Lease, Replay, Settle
+from tests.property.machine.terms import Terms
 
 
 class FinaliseAgainstRegistration(QueueScene):
@@ -95,6 +96,60 @@ class SeekAgainstLease(QueueScene):
         reader.lease(Lease(0, 2))
         self.stage.let("a", lambda: mover.seek(Seek("one", "earliest", force=True)))
         self.stage.let("b", lambda: reader.lease(Lease(0, 2)))
+
+
+class SeekAgainstSettle(QueueScene):
+    """A group is moved while messages of a lease are settled: in place, or out of their slot."""
+
+    writes = 3
+    fates: tuple[Fate, ...] = (("extend", LEASE), None, ("ack", None))
+
+    def begin(self) -> None:
+        self.publish(3, 3)
+        reader, mover = self.readers_as("b"), Operators(self.view("a"))
+        reader.lease(Lease(0, 4))
+        self.stage.let("a", lambda: mover.seek(Seek("one", "earliest", force=True)))
+        self.stage.let("b", lambda: reader.settle(Settle(0, 0, self.fates)))
+
+
+class SeekAgainstRelease(SeekAgainstSettle):
+    """The same with messages that go back to the group."""
+
+    fates = (("release", NOTHING), None)
+
+
+class SeekAgainstReplay(QueueScene):
+    """A group is moved while a batch comes again, smaller than it was."""
+
+    writes = 3
+    terms = Terms(LEASE, max_deliveries=4)
+
+    def begin(self) -> None:
+        self.publish(3, 3)
+        reader, mover = self.readers_as("b"), Operators(self.view("a"))
+        reader.lease(Lease(0, 4))
+        reader.replay(Replay(0))
+        self.stage.let("a", lambda: mover.seek(Seek("one", "earliest", force=True)))
+        self.stage.let("b", lambda: reader.replay(Replay(0)))
+
+
+class RemovalAgainstSettle(QueueScene):
+    """A group is removed, and made anew, while messages of a lease are settled."""
+
+    writes = 2
+
+    def begin(self) -> None:
+        self.publish(3)
+        reader, remover = self.readers_as("b"), Operators(self.view("a"))
+        reader.lease(Lease(0, 3))
+
+        def make_anew() -> None:
+            remover.remove(Remove("one", force=True))
+            remover.make_group(MakeGroup("one", "earliest"))
+
+        fates: tuple[Fate, ...] = (("extend", LEASE), ("release", NOTHING), ("ack", None))
+        self.stage.let("a", make_anew)
+        self.stage.let("b", lambda: reader.settle(Settle(0, 0, fates)))
 
 
 class RemovalAgainstLease(QueueScene):

@@ -115,6 +115,25 @@ def test_in_strict_order_acks_make_way_for_what_comes_next(scene: Scene):
     assert monotons_of(rest.leased) == [ranges("6-12")]
 
 
+@pytest.mark.parametrize(
+    "settlement",
+    [
+        Settlement(released={MOMENT: Ranges.parse("1-2")}),
+        Settlement(extended={LEASE: Ranges.parse("1-2")}),
+    ],
+)
+def test_in_strict_order_what_leaves_a_batch_meanwhile_is_waited_for(
+    scene: Scene, settlement: Settlement
+):
+    scene.exchange(held=scene.two, limit=0)
+    scene.trouble.interrupt(lambda: settle(scene.delivery, scene.one, settlement), after=2)
+
+    batch = scene.exchange(held=scene.one, strict=True)
+
+    assert batch.leased == ()
+    assert scene.floor == 1
+
+
 @pytest.mark.parametrize("limit", [0, 2])
 @pytest.mark.parametrize("fault", Fault)
 def test_a_lost_answer_acks_and_leases_once(scene: Scene, fault: Fault, limit: int):
@@ -128,6 +147,17 @@ def test_a_lost_answer_acks_and_leases_once(scene: Scene, fault: Fault, limit: i
     held = {slot.monotons for slot in state.held_by(batch.lease)}
     assert held == ({ranges("6-8")} if limit else set())
     assert (state.floor, state.head.pointer) == (3, 6 + limit)
+
+
+@pytest.mark.parametrize("fault", Fault)
+def test_a_lost_answer_acks_once_where_others_are_dead(scene: Scene, fault: Fault):
+    settle(scene.delivery, scene.two, Settlement(rejected={"bad": ranges("3-6")}))
+    scene.trouble.fault = fault
+
+    batch = scene.exchange(limit=0, acks={scene.one: ranges("0-3")})
+
+    assert settled_of(batch.settled, scene.one) == ranges("0-3")
+    assert [each.monotons for each in batch.dead] == [ranges("3-6")]
 
 
 def test_of_two_acks_at_once_both_count(scene: Scene):

@@ -145,9 +145,9 @@ def test_what_moves_between_the_reads_of_a_state_is_seen_once(after: int):
 def test_waiting_messages_that_never_stand_still_are_contention(monkeypatch: pytest.MonkeyPatch):
     store = MemoryStore()
     delivery = make_group(store, make_queue(store).queue_id)
-    state = delivery.read()
-    moved = replace(state, head=replace(state.head, waiting_version=-1))
-    monkeypatch.setattr(Delivery, "_read", lambda *_, **__: moved)
+    head = delivery.read().head
+    moved = replace(head, waiting_version=-1)
+    monkeypatch.setattr(Delivery, "_read_head", lambda _: moved)
 
     with pytest.raises(ContentionError, match="too fast"):
         delivery.read(every_waiting=True)

@@ -19,11 +19,12 @@ from cassieq_spark.delivery.groups import (
     seek_group,
 )
 from cassieq_spark.delivery.lease import Delivery
+from cassieq_spark.delivery.settle import Settlement, settle
 from cassieq_spark.errors import ContentionError, OptionError, QueueStateError
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_groups, read_head
 from cassieq_spark.ledger.sweep import finalise
-from cassieq_spark.model import QueueId
+from cassieq_spark.model import QueueId, Ranges
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import (
     Delete,
@@ -207,6 +208,30 @@ def test_a_seek_costs_three_lwts(scene: Scene):
     seek_group(store, scene.queue_id, "g", 10)
 
     assert store.cas_count == 3
+
+
+@pytest.mark.parametrize("after", range(CALLS_OF_A_SEEK))
+def test_what_is_held_on_to_while_the_group_moves_has_one_holder(scene: Scene, after: int):
+    batch = scene.g.ack_and_lease(make_wish(stop=30))
+    extended = Settlement(extended={LEASE: Ranges.parse("22-23")})
+    scene.store.interrupt(lambda: settle(scene.g, batch.lease, extended), after=after)
+
+    seek_group(scene.store, scene.queue_id, "g", 20, force=True)
+
+    assert not any(slot.monotons for slot in scene.g.read().slots)
+
+
+def test_a_group_that_begins_at_an_instant_misses_no_publish_of_one_replica(scene: Scene):
+    scene.clock.advance(timedelta(hours=1))
+    instant = scene.clock.now
+    with scene.store.replicas.tearing():
+        publish(scene.store, scene.queue_id, make_drafts([4]))
+    # The ledger's head is read from the replica that has it, the blocks from the others.
+    scene.store.replicas.draw("sfs")
+
+    ensure_group(scene.store, scene.queue_id, "new", starting=instant)
+
+    assert scene.pointer("new") == 30
 
 
 def test_what_is_finalised_cannot_be_sought(scene: Scene):

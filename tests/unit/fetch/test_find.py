@@ -9,6 +9,7 @@ from cassieq_spark.fetch.find import Finder
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import QueueDefinition, Range
 from cassieq_spark.store.memory import MemoryStore
+from cassieq_spark.testing.faults import FaultyStore
 from cassieq_spark.testing.stores import CountingStore
 from tests.support.builders import make_drafts, make_queue
 
@@ -64,6 +65,18 @@ def test_what_is_published_later_is_found(
         Range(30, 40),
         Range(40, 45),
     ]
+
+
+def test_what_follows_and_is_on_one_replica_only_is_found():
+    torn = FaultyStore(MemoryStore())
+    queue = make_queue(torn, BLOCKS)
+    finder = Finder(torn, queue.queue_id)
+    finder.covering(Range(30, 40))
+    with torn.replicas.tearing():
+        publish(torn, queue.queue_id, make_drafts([5]))
+    torn.replicas.draw("s")
+
+    assert [block.monotons for block in finder.covering(Range(40, 45))] == [Range(40, 45)]
 
 
 def test_a_hole_behind_what_is_known_is_told(finder: Finder):

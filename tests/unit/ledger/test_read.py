@@ -20,10 +20,19 @@ from cassieq_spark.ledger.read import (
 from cassieq_spark.model import QueueId, Range
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import Delete, partition_of_ledger
+from cassieq_spark.testing.faults import FaultyStore
 from cassieq_spark.testing.stores import CountingStore
 from tests.support.builders import make_clocked_store, make_drafts, make_group, make_queue
 
 SECOND = timedelta(seconds=1)
+
+
+class Crash(BaseException):
+    """The process ends: nothing may catch it."""
+
+
+def crash() -> None:
+    raise Crash
 
 
 @pytest.mark.parametrize(
@@ -44,6 +53,28 @@ def test_messages_are_located_in_their_blocks(monotons: Range, blocks: list[Rang
 
     assert [block.monotons for block in locate(store, queue.queue_id, monotons)] == blocks
     assert store.read_count <= 2
+
+
+@pytest.mark.parametrize("draws", ["s", "sf", "fs"])
+@pytest.mark.parametrize("limit", [None, 1, 5])
+@pytest.mark.parametrize("monotons", [Range(2, 9), Range(4, 9), Range(4, 5), Range(8, 9)])
+def test_blocks_that_the_head_has_shown_are_found_though_one_replica_has_them(
+    monotons: Range, limit: int | None, draws: str
+):
+    store = FaultyStore(MemoryStore())
+    queue = make_queue(store, [3, 1])
+    one_after_another = [*make_drafts([2]), *make_drafts([3])]
+    store.interrupt(crash, after=2, bit_by_bit=True)
+    with pytest.raises(Crash):
+        publish(store, queue.queue_id, one_after_another)
+    store.replicas.draw("f")
+    assert read_head(store, queue.queue_id).next == 9
+    store.replicas.draw(draws)
+
+    blocks = locate(store, queue.queue_id, monotons, limit=limit)
+
+    assert monotons.start in blocks[0].monotons
+    assert limit is not None or blocks[-1].monotons.stop >= monotons.stop
 
 
 @pytest.mark.parametrize("monotons", [Range(2, 5), Range(3, 4), Range(3, 9), Range(8, 10)])
