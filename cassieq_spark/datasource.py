@@ -80,7 +80,12 @@ class CassieqDataSource(DataSource):
         _check_platform()
         from cassieq_spark.sink.writer import MessageStreamWriter
 
-        return MessageStreamWriter(self._sink_options(), schema, overwrite=overwrite)
+        return MessageStreamWriter(
+            self._sink_options(),
+            schema,
+            overwrite=overwrite,
+            checkpoint=self.options.get("checkpointLocation"),
+        )
 
     def writer(self, schema: StructType, overwrite: bool) -> MessageWriter | ReceiptWriter:
         """Publish a DataFrame, or settle the messages whose receipts it has."""

@@ -7,7 +7,9 @@ CassieqError                       retryable: is the same call worth repeating?
 ├── MessageError (ValueError)      a message the queue does not take: null value, too large
 ├── QueueStateError                the queue or group is not as it would have to be
 │   ├── NotFoundError              there is no such queue, group, dead letter, account or key
-│   └── ExistsError                there is one of that name already
+│   ├── ExistsError                there is one of that name already
+│   ├── BatchOrderError            a sink has published a later batch than this one
+│   └── BatchChangedError          a sink has published this batch with another content
 ├── LeaseLostError                 someone else holds the messages, or has finished them
 ├── StoreError                     Cassandra failed; the driver's error is __cause__
 │   ├── ConnectError               no node answers, or it refuses these credentials
@@ -59,6 +61,14 @@ class NotFoundError(QueueStateError):
 
 class ExistsError(QueueStateError):
     """There is a queue, a consumer group, an account or a key of that name already."""
+
+
+class BatchOrderError(QueueStateError):
+    """A sink has published a later batch than the one that it is given."""
+
+
+class BatchChangedError(QueueStateError):
+    """A sink has published a batch of this number, and its content was another one."""
 
 
 class LeaseLostError(CassieqError):

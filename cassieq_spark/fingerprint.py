@@ -162,8 +162,10 @@ def _folded(at: npt.NDArray[np.signedinteger], data: pa.Buffer) -> _Words:
     folded ^= before[:-1]
     folded ^= before[1:]
     turn = behind[:-1].astype(np.uint64) << np.uint64(3)
-    turned: _Words = (folded >> turn) | (folded << ((_WHOLE - turn) & np.uint64(63)))
-    return turned
+    turned_over = folded << ((_WHOLE - turn) & np.uint64(63))
+    folded >>= turn
+    folded |= turned_over
+    return folded
 
 
 def _mixed(words: _Words) -> _Words:

@@ -249,10 +249,17 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class SinkBatch:
-    """One batch of one sink: published once, and only if no later batch of that sink has been."""
+    """One batch of one sink: published once, and only if no later batch of that sink has been.
+
+    Attributes:
+        sink: Name of the sink.
+        batch_id: Its number; those of a sink grow.
+        fingerprint: What tells its content from another one; None: not known, or of no interest.
+    """
 
     sink: str
     batch_id: int
+    fingerprint: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

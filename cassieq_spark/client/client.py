@@ -178,6 +178,8 @@ class Client(Operations, Settling):
             MessageError: The queue does not take one of the messages, or they are not several
                 but one; nothing is visible.
             OptionError: A delay, or the name of the batch, is not valid.
+            BatchChangedError: This version was published before with other messages.
+            BatchOrderError: A higher version was published before.
             QueueStateError: There is no such queue.
             NotAppliedError: It took longer than the sweep allows; nothing is visible.
             OutcomeUnknownError: The answer was lost, and so was every trace that could tell.

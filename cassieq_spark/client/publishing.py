@@ -10,10 +10,12 @@ import pyarrow as pa
 
 from cassieq_spark.blocks import write_block
 from cassieq_spark.client.messages import NewMessage, Row, Visible, batches_of, row_of, schema_of
-from cassieq_spark.dead_letters.sinks import sink_of_key
+from cassieq_spark.dead_letters.sinks import publishes_once, sink_of_key
 from cassieq_spark.errors import InvariantError, OptionError
+from cassieq_spark.fingerprint import Fingerprinting
+from cassieq_spark.ledger.batches import check_order, skip_published
 from cassieq_spark.ledger.publish import publish
-from cassieq_spark.ledger.read import read_last_batch
+from cassieq_spark.ledger.read import read_sink
 from cassieq_spark.model import Draft, QueueDefinition, Range, SinkBatch
 from cassieq_spark.options import SinkOptions
 from cassieq_spark.queues import check_delayable, read_queue
@@ -66,17 +68,41 @@ def put_stream(
     Returns:
         Their monotons, an empty range if there were no messages; None if the batch was published
         before, so that nothing was written.
+
+    Raises:
+        BatchChangedError: The batch was published before with other messages.
+        BatchOrderError: A later batch was published before.
     """
-    if batch is not None:
-        last = read_last_batch(store, queue.queue_id, batch.sink)
-        if last is not None and last >= batch.batch_id:
-            return None
     limit = message_limit(queue.name)
     rows = (
         row_of(message, limit=limit, what=f"message {number} (counted from 0)")
         for number, message in enumerate(messages)
     )
-    draft = _write(store, queue, batches_of(rows), visible)
+    batches: Iterable[pa.RecordBatch] = batches_of(rows)
+    if batch is None:
+        return _publish(store, queue, _write(store, queue, batches, visible), None)
+    last = read_sink(store, queue.queue_id, batch.sink)
+    check_order(queue.queue_id, batch, last)
+    is_published = last is not None and last.batch_id == batch.batch_id
+    if publishes_once(batch.sink):
+        # Under a key whatever comes is the same.
+        if is_published:
+            return None
+        return _publish(store, queue, _write(store, queue, batches, visible), batch)
+    passing = Fingerprinting(batches)
+    if last is not None and is_published:
+        for _ in passing:
+            pass
+        batch = replace(batch, fingerprint=str(passing.found))
+        skip_published(queue.queue_id, batch, last, fail_on_changed=True)
+        return None
+    draft = _write(store, queue, passing, visible)
+    return _publish(store, queue, draft, replace(batch, fingerprint=str(passing.found)))
+
+
+def _publish(
+    store: Store, queue: QueueDefinition, draft: Draft, batch: SinkBatch | None
+) -> Range | None:
     if not draft.count:
         return Range(0, 0)
     return publish(store, queue.queue_id, [draft], batch=batch).monotons

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from enum import Enum, auto
 
 from cassieq_spark.ledger.state import (
     HEAD,
@@ -15,6 +16,7 @@ from cassieq_spark.ledger.state import (
     group_key,
     hold_key,
     sink_key,
+    sink_values,
 )
 from cassieq_spark.model import Draft, Range, SinkBatch, block_time
 from cassieq_spark.store.protocol import Delete, Insert, Op, ServerNow, Update, Value, Values, When
@@ -28,11 +30,24 @@ class Publication:
     ops: tuple[Op, ...]
 
 
+class Standing(Enum):
+    """What a batch is to its sink."""
+
+    #: Above all that the sink has published.
+    NEW = auto()
+    #: The last one that it has published, as far as is known.
+    PUBLISHED = auto()
+    #: It has published one of this number last, with another content.
+    CHANGED = auto()
+    #: It has published a later one.
+    BEHIND = auto()
+
+
 @dataclass(frozen=True, slots=True)
 class AlreadyPublished:
-    """The sink has published this batch, or a later one."""
+    """The sink has published a batch of this number, or a later one."""
 
-    last_batch: int
+    last: SinkBatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +58,26 @@ class Fenced:
     fence: datetime
 
 
+def standing_of(batch: SinkBatch, last: SinkBatch | None) -> Standing:
+    """Compare a batch with what its sink has published last; None: nothing yet.
+
+    Fingerprints are compared if both are known.
+    """
+    if last is None or last.batch_id < batch.batch_id:
+        return Standing.NEW
+    if last.batch_id > batch.batch_id:
+        return Standing.BEHIND
+    differ = last.fingerprint != batch.fingerprint
+    is_known = last.fingerprint is not None and batch.fingerprint is not None
+    return Standing.CHANGED if is_known and differ else Standing.PUBLISHED
+
+
 def decide_publish(
     head: LedgerHead,
     drafts: Sequence[Draft],
     *,
     batch: SinkBatch | None,
-    last: int | None,
+    last: SinkBatch | None,
 ) -> Publication | AlreadyPublished | Fenced:
     """Decide how to give every draft its monotons, all at once.
 
@@ -58,7 +87,7 @@ def decide_publish(
         batch: Sink and batch id; None for a write that nobody will repeat.
         last: What the sink's row shows; None if there is none.
     """
-    if batch is not None and last is not None and last >= batch.batch_id:
+    if batch and last and standing_of(batch, last) is not Standing.NEW:
         return AlreadyPublished(last)
     oldest = min(block_time(draft.block) for draft in drafts)
     if oldest <= head.fence:
@@ -115,11 +144,11 @@ def _next_groups_version(head: LedgerHead) -> Op:
     return Update(HEAD, {"groups_version": head.groups_version + 1}, when=unchanged)
 
 
-def _claim(batch: SinkBatch, last: int | None) -> Op:
-    values: Values = {"batch_id": batch.batch_id}
+def _claim(batch: SinkBatch, last: SinkBatch | None) -> Op:
+    values = sink_values(batch)
     if last is None:
         return Insert(sink_key(batch.sink), values, if_absent=True)
-    return Update(sink_key(batch.sink), values, when=(When("batch_id", "=", last),))
+    return Update(sink_key(batch.sink), values, when=(When("batch_id", "=", last.batch_id),))
 
 
 def _block_rows(first: int, drafts: Sequence[Draft]) -> list[Op]:

@@ -13,8 +13,9 @@ from cassieq_spark.ledger.state import (
     LedgerHead,
     check_open,
     group_key,
-    last_batch_of,
+    sink_batch_of,
     sink_key,
+    sink_values,
 )
 from cassieq_spark.model import QueueId
 from cassieq_spark.store.protocol import (
@@ -167,5 +168,5 @@ def _prepared(values: Values) -> Op:
 def _sinks(store: Store, queue_id: QueueId) -> Iterator[Sequence[Op]]:
     which = Slice(kinds=("sink",))
     rows = store.read_rows(partition_of_ledger(queue_id), which, serial=True).rows
-    found = [Insert(sink_key(str(row["name"])), {"batch_id": last_batch_of(row)}) for row in rows]
+    found = [Insert(sink_key(each.sink), sink_values(each)) for each in map(sink_batch_of, rows)]
     yield from (found[at : at + _SINKS_AT_ONCE] for at in range(0, len(found), _SINKS_AT_ONCE))

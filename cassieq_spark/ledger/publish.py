@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,20 +12,16 @@ from cassieq_spark.errors import (
     StoreError,
     TooLargeError,
 )
+from cassieq_spark.ledger.batches import skip_published
 from cassieq_spark.ledger.decide import AlreadyPublished, Fenced, Publication, decide_publish
-from cassieq_spark.ledger.read import read_block_at, read_head, read_last_batch
+from cassieq_spark.ledger.read import read_block_at, read_head, read_sink
 from cassieq_spark.ledger.state import check_open
 from cassieq_spark.model import Draft, QueueId, Range, SinkBatch
 from cassieq_spark.store.protocol import MOST_OPS, Store, partition_of_ledger
 from cassieq_spark.store.race import pauses
 
-logger = logging.getLogger(__name__)
-
 #: Blocks that one publish makes visible: each is an operation, and so are head and sink.
 MOST_BLOCKS = MOST_OPS - 2
-
-#: A batch was found published already.
-ALREADY_PUBLISHED = "publish.already"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +37,12 @@ class Published:
 
 
 def publish(
-    store: Store, queue_id: QueueId, drafts: Sequence[Draft], *, batch: SinkBatch | None = None
+    store: Store,
+    queue_id: QueueId,
+    drafts: Sequence[Draft],
+    *,
+    batch: SinkBatch | None = None,
+    fail_on_changed: bool = True,
 ) -> Published:
     """Give every draft its monotons, all at once, and so make its messages visible.
 
@@ -54,8 +54,12 @@ def publish(
         queue_id: Which queue.
         drafts: Blocks written and acknowledged, in the order that their messages are to have.
         batch: Sink and batch id; a batch that the sink has published is not published again.
+        fail_on_changed: Whether it is an error that the sink has published a batch of this number
+            with another fingerprint; if not, it is logged.
 
     Raises:
+        BatchChangedError: It has.
+        BatchOrderError: The sink has published a later batch.
         ContentionError: Lost to other publishers again and again.
         NotAppliedError: The write was slower than the fence; write it again.
         QueueStateError: There is no such queue, or it was purged or deleted; nothing went in.
@@ -72,19 +76,26 @@ def publish(
         )
     if not drafts:
         return Published(None)
-    return _Publishing(store, queue_id, drafts, batch).run()
+    return _Publishing(store, queue_id, drafts, batch, fail_on_changed=fail_on_changed).run()
 
 
 class _Publishing:
     """One call of `publish`; remembers the attempts whose outcome is not known."""
 
     def __init__(
-        self, store: Store, queue_id: QueueId, drafts: Sequence[Draft], batch: SinkBatch | None
+        self,
+        store: Store,
+        queue_id: QueueId,
+        drafts: Sequence[Draft],
+        batch: SinkBatch | None,
+        *,
+        fail_on_changed: bool,
     ) -> None:
         self._store = store
         self._queue_id = queue_id
         self._drafts = drafts
         self._batch = batch
+        self._fail_on_changed = fail_on_changed
         self._doubtful: list[Range] = []
 
     def run(self) -> Published:
@@ -106,12 +117,9 @@ class _Publishing:
             if (found := self._find_doubtful()) is not None:
                 return Published(found)
             match decision:
-                case AlreadyPublished(last_batch=last_batch):
-                    logger.info(
-                        "%s is published already (last batch %d): nothing to do",
-                        self._batch,
-                        last_batch,
-                        extra={"action": ALREADY_PUBLISHED, "queue": self._queue_id},
+                case AlreadyPublished(last=last) if self._batch is not None:
+                    skip_published(
+                        self._queue_id, self._batch, last, fail_on_changed=self._fail_on_changed
                     )
                     return Published(None)
                 case Fenced(oldest=oldest, fence=fence):
@@ -135,7 +143,7 @@ class _Publishing:
         head = read_head(self._store, self._queue_id)
         last = None
         if self._batch is not None:
-            last = read_last_batch(self._store, self._queue_id, self._batch.sink)
+            last = read_sink(self._store, self._queue_id, self._batch.sink)
         return decide_publish(head, self._drafts, batch=self._batch, last=last)
 
     def _apply(self, decision: Publication) -> bool:

@@ -21,9 +21,10 @@ from cassieq_spark.ledger.state import (
     head_of,
     hold_of,
     last_batch_of,
+    sink_batch_of,
     sink_key,
 )
-from cassieq_spark.model import LedgerBlock, QueueId, Range
+from cassieq_spark.model import LedgerBlock, QueueId, Range, SinkBatch
 from cassieq_spark.options.position import StartingPosition
 from cassieq_spark.store.protocol import (
     Insert,
@@ -75,6 +76,12 @@ def read_last_batch(store: Store, queue_id: QueueId, sink: str) -> int | None:
     """Read which batch a sink published last; None if none. One read."""
     row = _read_row(store, queue_id, sink_key(sink))
     return last_batch_of(row) if row else None
+
+
+def read_sink(store: Store, queue_id: QueueId, sink: str) -> SinkBatch | None:
+    """Read the last batch that a sink published, and its fingerprint; None if none. One read."""
+    row = _read_row(store, queue_id, sink_key(sink))
+    return sink_batch_of(row) if row else None
 
 
 def read_group(

@@ -9,8 +9,8 @@ from enum import StrEnum
 from typing import Any
 
 from cassieq_spark.errors import InvariantError, QueueStateError
-from cassieq_spark.model import LedgerBlock, QueueId, Range
-from cassieq_spark.store.protocol import Row, RowKey
+from cassieq_spark.model import LedgerBlock, QueueId, Range, SinkBatch
+from cassieq_spark.store.protocol import Row, RowKey, Value
 
 HEAD: RowKey = ("head", 0, "")
 
@@ -136,6 +136,25 @@ def last_batch_of(row: Row) -> int:
     values: Any = row
     batch_id: int = values["batch_id"]
     return batch_id
+
+
+def sink_values(batch: SinkBatch) -> dict[str, Value]:
+    """What a sink row says once the batch is published.
+
+    The fingerprint names its batch: an earlier release moves the batch id and leaves it.
+    """
+    values: dict[str, Value] = {"batch_id": batch.batch_id}
+    if batch.fingerprint is not None:
+        values["fingerprint"] = f"{batch.batch_id} {batch.fingerprint}"
+    return values
+
+
+def sink_batch_of(row: Row) -> SinkBatch:
+    """Decode a sink row: the last batch that the sink has published."""
+    values: Any = row
+    of_batch, _, fingerprint = (values["fingerprint"] or "").partition(" ")
+    is_known = of_batch == str(values["batch_id"])
+    return SinkBatch(values["name"], values["batch_id"], fingerprint if is_known else None)
 
 
 def group_of(row: Row) -> Group:

@@ -8,7 +8,15 @@ from typing import ClassVar
 
 from cassieq_spark.errors import OptionError
 from cassieq_spark.options.declaration import check_both_or_neither, option
-from cassieq_spark.options.kinds import SECONDS, TEXT, choice, duration, size, whole_number
+from cassieq_spark.options.kinds import (
+    BOOLEAN,
+    SECONDS,
+    TEXT,
+    choice,
+    duration,
+    size,
+    whole_number,
+)
 from cassieq_spark.options.role import RoleOptions, a_role
 
 _LARGEST_MESSAGE = 8 << 20
@@ -19,6 +27,9 @@ PUBLISH = "publish"
 ACK, RELEASE, EXTEND, REJECT, REPLACE = "ack", "release", "extend", "reject", "replace"
 #: Each row says by itself what to do.
 EACH = "each"
+
+#: What makes a batch write publish once: the name that it is given, or its micro-batch.
+BY_NAME, BY_BATCH = "name", "batch"
 
 
 @a_role
@@ -34,7 +45,9 @@ class SinkOptions(RoleOptions):
             "txnAppId",
             TEXT,
             "With `txnVersion`: names the writer, so that a batch write repeated under the same "
-            "version is published once. A streaming query needs neither.",
+            "version is published once. With `exactlyOnce` = batch, and without `txnVersion`: "
+            "tells several writes of one micro-batch to one queue apart. A streaming query needs "
+            "neither.",
         ),
     )
     txn_version: int | None = field(
@@ -42,8 +55,28 @@ class SinkOptions(RoleOptions):
         metadata=option(
             "txnVersion",
             whole_number(0, _LARGEST_BIGINT),
-            "With `txnAppId`: number of this write, higher than those before it; in "
-            "`foreachBatch`, the batch id.",
+            "With `txnAppId`: number of this write, higher than those before it. Inside "
+            "`foreachBatch`, use `exactlyOnce` = batch instead.",
+        ),
+    )
+    exactly_once: str = field(
+        default=BY_NAME,
+        metadata=option(
+            "exactlyOnce",
+            choice(BY_NAME, BY_BATCH),
+            "What makes a batch write publish once: its `txnAppId` and `txnVersion`, if they are "
+            "given (name); or, for a write inside `foreachBatch`, the query and the micro-batch "
+            "that it is a part of, which Spark tells its tasks (batch).",
+        ),
+    )
+    fail_on_changed_batch: bool = field(
+        default=True,
+        metadata=option(
+            "failOnChangedBatch",
+            BOOLEAN,
+            "Whether a batch that was published already, with another content, is an error. It "
+            "means that a checkpoint was restored from an older copy, or that the rows of a query "
+            "differ from run to run; if not, it is skipped, with an error in the log.",
         ),
     )
     operation: str = field(
@@ -110,7 +143,10 @@ class SinkOptions(RoleOptions):
     )
 
     def __post_init__(self) -> None:
-        check_both_or_neither({"txnAppId": self.txn_app_id, "txnVersion": self.txn_version})
+        if self.exactly_once == BY_BATCH:
+            self._check_by_batch()
+        else:
+            check_both_or_neither({"txnAppId": self.txn_app_id, "txnVersion": self.txn_version})
         given = {
             "delay": (bool(self.delay), (RELEASE, REPLACE, EACH)),
             "seconds": (self.seconds is not None, (EXTEND, EACH)),
@@ -127,3 +163,15 @@ class SinkOptions(RoleOptions):
                         else ""
                     )
                 )
+
+    def _check_by_batch(self) -> None:
+        if self.txn_version is not None:
+            raise OptionError(
+                "option 'exactlyOnce' = 'batch' has its version from Spark, the batch id: leave "
+                "out 'txnVersion' (and 'txnAppId', unless several writes of one micro-batch go to "
+                "one queue)"
+            )
+        if self.operation != PUBLISH:
+            raise OptionError(
+                f"option 'exactlyOnce' is for publishing, not for 'operation' = {self.operation!r}"
+            )

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,7 +15,11 @@ from chispa import assert_df_equality
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
+from cassieq_spark.client import Client
 from cassieq_spark.ledger.read import read_head, read_last_batch
+from cassieq_spark.model import QueueDefinition
+from cassieq_spark.queues import create_queue
+from cassieq_spark.stats import queue_stats
 from cassieq_spark.store.tables import Table
 from tests.support.spark_session import QueueOnSpark, numbers_of
 
@@ -81,11 +86,13 @@ def test_a_replayed_micro_batch_publishes_nothing(queue: QueueOnSpark):
     assert _chunk_rows(queue) == written, "the tasks of the replay wrote nothing either"
 
 
-def test_a_write_inside_foreach_batch_is_exactly_once_with_the_batch_id(queue: QueueOnSpark):
+def test_a_write_inside_foreach_batch_is_exactly_once_with_its_batch(queue: QueueOnSpark):
     attempts = []
 
     def publish_then_fail_once(batch: DataFrame, batch_id: int) -> None:
-        queue.publish(batch.selectExpr("value"), txnAppId="relay", txnVersion=str(batch_id))
+        values = batch.selectExpr("value")
+        queue.publish(values, exactlyOnce="batch")
+        queue.publish(values.limit(1), exactlyOnce="batch", txnAppId="a second one")
         attempts.append(batch_id)
         if attempts == [0]:
             raise RuntimeError("after the publish")
@@ -96,7 +103,47 @@ def test_a_write_inside_foreach_batch_is_exactly_once_with_the_batch_id(queue: Q
     queue.start(source, publish_then_fail_once).awaitTermination()
 
     assert attempts == [0, 0, 1]
-    assert numbers_of(queue.browse().orderBy("monoton").collect()) == list(range(2_000))
+    published = [*range(1_000), 0, *range(1_000, 2_000), 1_000]
+    assert numbers_of(queue.browse().orderBy("monoton").collect()) == published
+
+    # Another checkpoint is another query, although its batches begin at 0 again.
+    queue.start(source, publish_then_fail_once, checkpoint="new").awaitTermination()
+    assert attempts == [0, 0, 1, 0, 1]
+    assert numbers_of(queue.browse().orderBy("monoton").collect()) == 2 * published
+
+
+def test_a_fixed_name_after_a_new_checkpoint_is_an_error_and_not_a_loss(queue: QueueOnSpark):
+    def publish(batch: DataFrame, batch_id: int) -> None:
+        queue.publish(batch.selectExpr("value"), txnAppId="relay", txnVersion=str(batch_id))
+
+    source = _text_source(queue, batches=2)
+    queue.start(source, publish).awaitTermination()
+
+    with pytest.raises(PySparkException, match=r"has published up to batch 1.* it is batch 0"):
+        queue.start(source, publish, checkpoint="new").awaitTermination()
+    assert queue.stats().next == 2_000
+
+
+def test_a_batch_of_foreach_batch_cannot_be_named_outside_of_it(queue: QueueOnSpark):
+    with pytest.raises(PySparkException, match="'exactlyOnce' = 'batch' is for writes inside"):
+        queue.publish(queue.numbers(10), exactlyOnce="batch")
+
+    assert queue.stats().next == 0
+    assert not _chunk_rows(queue)
+
+
+def test_a_batch_with_another_content_is_an_error_unless_it_is_to_be_skipped(queue: QueueOnSpark):
+    named = {"txnAppId": "loader", "txnVersion": "7"}
+    queue.publish(queue.numbers(100), **named)
+    queue.publish(queue.numbers(100).repartition(5), **named)
+
+    with pytest.raises(PySparkException, match="batch 7 with another content"):
+        queue.publish(queue.numbers(101), **named)
+    queue.publish(queue.numbers(101), failOnChangedBatch="false", **named)
+    with pytest.raises(PySparkException, match=r"has published up to batch 7.* it is batch 6"):
+        queue.publish(queue.numbers(10), txnAppId="loader", txnVersion="6")
+
+    assert queue.stats().next == 100
 
 
 def test_what_a_failed_task_wrote_is_never_visible_and_its_retry_is(queue: QueueOnSpark):
@@ -155,6 +202,26 @@ def test_what_a_killed_driver_wrote_is_never_visible(queue: QueueOnSpark):
     assert queue.browse().count() == 0
 
 
+class _Relay:
+    """A query from one queue to another."""
+
+    def __init__(self, target: QueueOnSpark, source: QueueDefinition) -> None:
+        self._target = target
+        self._source = source
+        self.checkpoint = target.folder / "relay"
+
+    def put(self, numbers: range) -> None:
+        with Client.from_store(self._target.store) as client:
+            client.put_many(self._source.name, map(str, numbers))
+
+    def run(self) -> None:
+        options = self._target.connection | {"queue": self._source.name, "group": "relay"}
+        read = self._target.spark.readStream.format("cassieq").options(**options).load()
+        writer = read.select("value").writeStream.format("cassieq").options(**self._target.options)
+        writer = writer.option("checkpointLocation", str(self.checkpoint))
+        writer.trigger(availableNow=True).start().awaitTermination()
+
+
 def _text_source(queue: QueueOnSpark, *, batches: int) -> DataFrame:
     folder = queue.folder / "files"
     folder.mkdir(exist_ok=True)
@@ -205,3 +272,44 @@ def _fail_at_end_when(gate: str):
         raise RuntimeError("the data is bad")
 
     return pass_on
+
+
+def test_a_continuous_trigger_is_refused_before_anything_is_taken(queue: QueueOnSpark):
+    ticks = queue.spark.readStream.format("rate").option("rowsPerSecond", 100).load()
+    writer = ticks.selectExpr("cast(value AS string) AS value").writeStream.format("cassieq")
+    writer = writer.options(**queue.options).trigger(continuous="200 milliseconds")
+    checkpoint = queue.folder / "checkpoint"
+
+    with pytest.raises(PySparkException, match="cannot be written to with a continuous trigger"):
+        writer.option("checkpointLocation", str(checkpoint)).start().awaitTermination(60)
+
+    assert not list(checkpoint.glob("commits/[0-9]*"))
+    assert queue.stats().next == 0
+
+
+def test_a_query_whose_checkpoint_was_restored_from_a_copy_stops_and_loses_nothing(
+    queue: QueueOnSpark,
+):
+    source = create_queue(queue.store, f"{queue.definition.name}-source")
+    relay = _Relay(queue, source)
+    relay.put(range(10))
+    relay.run()
+    shutil.copytree(relay.checkpoint, queue.folder / "copy")
+    for start in (10, 20):
+        relay.put(range(start, start + 10))
+        relay.run()
+    assert queue.stats().next == 30
+
+    shutil.rmtree(relay.checkpoint)
+    shutil.copytree(queue.folder / "copy", relay.checkpoint)
+    relay.put(range(30, 40))
+    with pytest.raises(PySparkException, match=r"has published up to batch 2.* it is batch 1"):
+        relay.run()
+
+    assert queue.stats().next == 30
+    (group,) = queue_stats(queue.store, source.queue_id).groups
+    assert group.depth == 10, "nothing of it is acked"
+    # What the error advises.
+    shutil.rmtree(relay.checkpoint)
+    relay.run()
+    assert sorted(numbers_of(queue.browse().collect())) == list(range(40))

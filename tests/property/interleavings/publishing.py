@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from cassieq_spark.delivery.groups import ensure_group
 from cassieq_spark.delivery.lease import Delivery
 from cassieq_spark.ledger.publish import publish
@@ -41,14 +43,23 @@ class PublishAgainstPublish(QueueScene):
 class OneBatchTwice(QueueScene):
     """Two drivers publish the same batch of a sink, a third one the next."""
 
+    others = (BATCH, BATCH)
+
     def begin(self) -> None:
         self.operators.make_group(MakeGroup("one", "earliest"))
-        for name, batch in (("a", BATCH), ("b", BATCH), ("c", SinkBatch("left", 1))):
+        first, second = self.others
+        for name, batch in (("a", first), ("b", second), ("c", SinkBatch("left", 1))):
             producers = self.producers_as(name)
             producers.write_only(WriteOnly([2], [None]))
             self.stage.let(
                 name, lambda each=producers, its=batch: each.publish_late(PublishLate(its))
             )
+
+
+class OneBatchWithTwoContents(OneBatchTwice):
+    """The same with a query whose rows differ from run to run."""
+
+    others = (replace(BATCH, fingerprint="same"), replace(BATCH, fingerprint="other"))
 
 
 class PurgeAgainstPublish(Scene):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.property.interleavings.publishing import (
     DeletionAgainstPublish,
     OneBatchTwice,
+    OneBatchWithTwoContents,
     PublishAgainstPublish,
     PurgeAgainstPublish,
 )
@@ -44,6 +45,7 @@ from tests.property.interleavings.upkeep import (
 SCENES: dict[str, type[Scene]] = {
     "publish against publish": PublishAgainstPublish,
     "one batch twice": OneBatchTwice,
+    "one batch with two contents": OneBatchWithTwoContents,
     "lease against lease": LeaseAgainstLease,
     "lease within a limit": LeaseWithinALimit,
     "settle against expiry": SettleAgainstExpiry,

@@ -68,7 +68,12 @@ DELAYS = st.lists(
     min_size=1,
     max_size=3,
 )
-BATCHES = st.none() | st.builds(SinkBatch, st.sampled_from(["left", "right"]), st.integers(0, 3))
+BATCHES = st.none() | st.builds(
+    SinkBatch,
+    st.sampled_from(["left", "right"]),
+    st.integers(0, 3),
+    st.sampled_from([None, "same", "same", "other"]),
+)
 FATES = st.sampled_from(
     [
         None,

@@ -6,9 +6,10 @@ Invariants are those of docs/design.md section 8.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 from cassieq_spark.model import Draft, QueueId, SinkBatch, block_time
@@ -40,6 +41,12 @@ class Sought:
     position: int
 
 
+def _sink(row: Mapping[str, Any]) -> SinkBatch:
+    number, fingerprint = row["batch_id"], row["fingerprint"]
+    known = fingerprint is not None and fingerprint.startswith(f"{number} ")
+    return SinkBatch(row["name"], number, fingerprint.split()[1] if known else None)
+
+
 class LedgerModel:
     """Looks at the rows of a ledger after each compare-and-set, and asks whether it may be so.
 
@@ -61,7 +68,7 @@ class LedgerModel:
         self.foreign: Callable[[Sequence[Block], str], None] | None = None
         self.publishing: list[tuple[Sequence[Draft], SinkBatch | None]] = []
         self.published: dict[int, Block] = {}
-        self.sinks: dict[str, int] = {}
+        self.sinks: dict[str, SinkBatch] = {}
         self.registered: dict[str, tuple[int, int]] = {}
         self.holds: dict[int, Sought] = {}
         self.blocks: list[Block] = []
@@ -153,10 +160,11 @@ class LedgerModel:
         self, rows: AnyRows, old_next: int, fence: datetime, old_blocks: set[Block]
     ) -> None:
         new = [each for each in self.blocks if each not in old_blocks]
-        sinks = {row["name"]: row["batch_id"] for row in of_kind(rows, "sink")}
+        sinks = {row["name"]: _sink(row) for row in of_kind(rows, "sink")}
         assert self.sinks.keys() <= sinks.keys(), "I4"
         moved = {name: last for name, last in sinks.items() if self.sinks.get(name) != last}
-        assert all(last > self.sinks.get(name, -1) for name, last in moved.items()), "I4"
+        befores = {name: self.sinks[name].batch_id for name in moved if name in self.sinks}
+        assert all(last.batch_id > befores.get(name, -1) for name, last in moved.items()), "I4"
         self.sinks = sinks
         if not new:
             assert not moved, "I4: a sink moved without its messages"
@@ -177,7 +185,7 @@ class LedgerModel:
         batches = [batch for drafts, batch in self.publishing if self._are(new, drafts)]
         assert batches, (new, "nobody publishes this any more")
         batch = batches[0]
-        assert moved == ({batch.sink: batch.batch_id} if batch else {}), "I4"
+        assert moved == ({batch.sink: batch} if batch else {}), "I4"
 
     def _are(self, blocks: Sequence[Block], drafts: Sequence[Draft]) -> bool:
         return [(b.block, b.stop - b.start, b.size, b.visible_at) for b in blocks] == [

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 
-from cassieq_spark.errors import NotAppliedError, OutcomeUnknownError
+from cassieq_spark.errors import (
+    BatchChangedError,
+    BatchOrderError,
+    NotAppliedError,
+    OutcomeUnknownError,
+)
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import Draft, SinkBatch, block_time
 from tests.property.machine.world import Delay, World
@@ -33,6 +39,15 @@ class PublishLate:
     """Publish what was written longest ago."""
 
     batch: SinkBatch | None
+
+
+class Fate(Enum):
+    """What a publish came to."""
+
+    NEW = auto()
+    REPLAY = auto()
+    CHANGED = auto()
+    BEHIND = auto()
 
 
 class Producers:
@@ -67,6 +82,7 @@ class Producers:
         troubles, last = store.unrest, ledger.sinks.copy()
         blocks = [draft.block for draft in drafts]
         ledger.publishing.append(trying)
+        came_to: Fate | None = None
         try:
             queue_id = self._world.definition.queue_id
             monotons = publish(store, queue_id, drafts, batch=batch).monotons
@@ -76,14 +92,33 @@ class Producers:
         except OutcomeUnknownError:
             assert troubles < store.unrest
             return  # it may still arrive
+        except BatchOrderError:
+            came_to = Fate.BEHIND
+        except BatchChangedError:
+            came_to = Fate.CHANGED
         else:
-            if monotons is None:
-                assert batch is not None
-                assert ledger.sinks[batch.sink] >= batch.batch_id
-            else:
+            came_to = Fate.REPLAY if monotons is None else Fate.NEW
+            if monotons is not None:
                 found = [at for at, each in ledger.published.items() if each.block in blocks]
                 assert (min(found), max(found) + 1) == (monotons.start, monotons.stop)
-            if troubles == store.unrest and batch is not None:
-                again = last.get(batch.sink, -1) >= batch.batch_id
-                assert again == (monotons is None)
+        if batch is None:
+            assert came_to in {None, Fate.NEW}
+        elif came_to is not None and troubles == store.unrest:
+            assert came_to is _fate(batch, last.get(batch.sink)), "I4"
+        elif came_to not in {None, Fate.NEW}:
+            # Others have moved the sink meanwhile, up to this batch or beyond.
+            now = ledger.sinks[batch.sink]
+            is_behind = now.batch_id > batch.batch_id
+            assert (
+                is_behind if came_to is Fate.BEHIND else is_behind or _fate(batch, now) is came_to
+            )
         ledger.publishing.remove(trying)
+
+
+def _fate(batch: SinkBatch, last: SinkBatch | None) -> Fate:
+    """What is to become of a batch, as docs/sink.md says."""
+    if last is None or last.batch_id < batch.batch_id:
+        return Fate.NEW
+    if last.batch_id > batch.batch_id:
+        return Fate.BEHIND
+    return Fate.REPLAY if len({batch.fingerprint, last.fingerprint} - {None}) < 2 else Fate.CHANGED

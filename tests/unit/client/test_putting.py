@@ -7,6 +7,8 @@ import pytest
 
 from cassieq_spark import Client, NewMessage
 from cassieq_spark.errors import (
+    BatchChangedError,
+    BatchOrderError,
     CassieqError,
     MessageError,
     OptionError,
@@ -136,7 +138,10 @@ def test_a_batch_that_has_a_name_is_published_once(client: Client, store: Counti
     store.reset()
 
     assert client.put_many("q", ["a"], **named) is None
-    assert client.put_many("q", ["older"], txn_app_id="loader", txn_version=6) is None
+    with pytest.raises(BatchChangedError, match="batch 7 with another content"):
+        client.put_many("q", ["other"], **named)
+    with pytest.raises(BatchOrderError, match=r"up to batch 7, .* is batch 6"):
+        client.put_many("q", ["older"], txn_app_id="loader", txn_version=6)
     assert (store.cas_count, len(list(store.scan(Table.CHUNK)))) == (0, 1)
     assert client.put_many("q", ["b"], txn_app_id="loader", txn_version=8) == Range(1, 2)
     assert client.put_many("q", ["c"], txn_app_id="other", txn_version=7) == Range(2, 3)

@@ -3,7 +3,16 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from cassieq_spark.ledger.decide import AlreadyPublished, Fenced, Publication, decide_publish
+import pytest
+
+from cassieq_spark.ledger.decide import (
+    AlreadyPublished,
+    Fenced,
+    Publication,
+    Standing,
+    decide_publish,
+    standing_of,
+)
 from cassieq_spark.ledger.state import HEAD, LedgerHead, block_key, sink_key
 from cassieq_spark.model import Range, SinkBatch
 from cassieq_spark.store.protocol import Insert, ServerNow, Update, When
@@ -43,18 +52,41 @@ def test_the_first_batch_of_a_sink_claims_a_row_that_must_not_be_there():
 
 
 def test_a_later_batch_claims_the_row_as_it_was_read():
-    decision = decide_publish(OPEN, make_drafts([1]), batch=BATCH, last=2)
+    decision = decide_publish(OPEN, make_drafts([1]), batch=BATCH, last=SinkBatch("sink", 2))
 
     assert isinstance(decision, Publication)
     claim = Update(sink_key("sink"), {"batch_id": 3}, when=(When("batch_id", "=", 2),))
     assert claim in decision.ops
 
 
-def test_a_batch_at_or_below_the_last_one_is_published_already():
-    for last in (3, 4):
-        decision = decide_publish(OPEN, make_drafts([1]), batch=BATCH, last=last)
+@pytest.mark.parametrize(
+    ("number", "fingerprint", "standing"),
+    [
+        (2, "a", Standing.NEW),
+        (3, "a", Standing.PUBLISHED),
+        (3, None, Standing.PUBLISHED),
+        (3, "b", Standing.CHANGED),
+        (4, "a", Standing.BEHIND),
+    ],
+)
+def test_what_a_batch_is_to_its_sink(number: int, fingerprint: str | None, standing: Standing):
+    batch, last = replace(BATCH, fingerprint="a"), SinkBatch("sink", number, fingerprint)
 
-        assert decision == AlreadyPublished(last)
+    assert standing_of(batch, last) is standing
+    assert standing_of(batch, None) is Standing.NEW
+    decision = decide_publish(OPEN, make_drafts([1]), batch=batch, last=last)
+    assert isinstance(decision, Publication) == (standing is Standing.NEW)
+    assert decision == AlreadyPublished(last) or standing is Standing.NEW
+
+
+def test_the_fingerprint_of_a_batch_is_written_with_it_and_names_it():
+    batch = replace(BATCH, fingerprint="a")
+
+    decision = decide_publish(OPEN, make_drafts([1]), batch=batch, last=None)
+
+    assert isinstance(decision, Publication)
+    values = {"batch_id": 3, "fingerprint": "3 a"}
+    assert Insert(sink_key("sink"), values, if_absent=True) in decision.ops
 
 
 def test_a_block_as_old_as_the_fence_is_refused_and_one_younger_is_not():
@@ -72,6 +104,6 @@ def test_a_block_as_old_as_the_fence_is_refused_and_one_younger_is_not():
 def test_a_published_batch_is_a_success_also_behind_the_fence():
     fenced = replace(OPEN, fence=BEGUN_AT)
 
-    decision = decide_publish(fenced, make_drafts([1]), batch=BATCH, last=3)
+    decision = decide_publish(fenced, make_drafts([1]), batch=BATCH, last=SinkBatch("sink", 3))
 
-    assert decision == AlreadyPublished(3)
+    assert decision == AlreadyPublished(SinkBatch("sink", 3))

@@ -7,6 +7,8 @@ from datetime import timedelta
 import pytest
 
 from cassieq_spark.errors import (
+    BatchChangedError,
+    BatchOrderError,
     ConnectError,
     ContentionError,
     NotAppliedError,
@@ -16,9 +18,10 @@ from cassieq_spark.errors import (
     TooLargeError,
 )
 from cassieq_spark.ledger import publish as publish_module
+from cassieq_spark.ledger.batches import ALREADY_PUBLISHED, CHANGED
 from cassieq_spark.ledger.decide import Publication, decide_publish
-from cassieq_spark.ledger.publish import ALREADY_PUBLISHED, MOST_BLOCKS, Published, publish
-from cassieq_spark.ledger.read import locate, read_blocks, read_head
+from cassieq_spark.ledger.publish import MOST_BLOCKS, Published, publish
+from cassieq_spark.ledger.read import locate, read_blocks, read_head, read_sink
 from cassieq_spark.ledger.state import LedgerHead
 from cassieq_spark.ledger.sweep import finalise, raise_fence, trim
 from cassieq_spark.model import QueueId, Range, SinkBatch
@@ -79,11 +82,50 @@ def test_a_replayed_batch_is_published_once_also_with_other_tasks(
     publish(store, queue_id, make_drafts([2, 2]), batch=SinkBatch("s", 5))
 
     again = publish(store, queue_id, make_drafts([7]), batch=SinkBatch("s", 5))
-    older = publish(store, queue_id, make_drafts([7]), batch=SinkBatch("s", 4))
 
-    assert (again, older) == (Published(None), Published(None))
+    assert again == Published(None)
     assert read_head(store, queue_id).next == 4
-    assert [record.action for record in caplog.records] == [ALREADY_PUBLISHED] * 2  # type: ignore[attr-defined]
+    assert [record.action for record in caplog.records] == [ALREADY_PUBLISHED]  # type: ignore[attr-defined]
+
+
+def test_a_batch_below_the_last_one_is_refused_with_what_may_have_happened(
+    queue_id: QueueId, store: FaultyStore
+):
+    publish(store, queue_id, make_drafts([2]), batch=SinkBatch("s", 5))
+
+    with pytest.raises(
+        BatchOrderError, match=r"up to batch 5, .* batch 4; .* older copy"
+    ) as error:
+        publish(store, queue_id, make_drafts([7]), batch=SinkBatch("s", 4))
+    assert not error.value.retryable
+    assert read_head(store, queue_id).next == 2
+
+
+def test_a_batch_with_another_content_is_refused_or_skipped_with_an_error_in_the_log(
+    queue_id: QueueId, store: FaultyStore, caplog: pytest.LogCaptureFixture
+):
+    publish(store, queue_id, make_drafts([2]), batch=SinkBatch("s", 5, "one"))
+    other = SinkBatch("s", 5, "other")
+
+    with pytest.raises(BatchChangedError, match=r"\(one, here other\).*'failOnChangedBatch'"):
+        publish(store, queue_id, make_drafts([7]), batch=other)
+    skipped = publish(store, queue_id, make_drafts([7]), batch=other, fail_on_changed=False)
+
+    assert skipped == Published(None)
+    assert read_head(store, queue_id).next == 2
+    (record,) = caplog.records
+    assert (record.action, record.levelno) == (CHANGED, logging.ERROR)  # type: ignore[attr-defined]
+
+
+def test_a_fingerprint_that_is_not_known_is_not_compared(queue_id: QueueId, store: FaultyStore):
+    publish(store, queue_id, make_drafts([2]), batch=SinkBatch("s", 5, "one"))
+    # As an earlier release does: it knows of no fingerprint, and leaves that of batch 5.
+    publish(store, queue_id, make_drafts([2]), batch=SinkBatch("s", 6))
+
+    again = publish(store, queue_id, make_drafts([7]), batch=SinkBatch("s", 6, "other"))
+
+    assert again == Published(None)
+    assert read_sink(store, queue_id, "s") == SinkBatch("s", 6)
 
 
 @pytest.mark.parametrize("batch", [None, SinkBatch("s", 0)])
