@@ -1,14 +1,133 @@
-"""What tasks write, and the driver publishes: however many there are."""
+"""What tasks write, and the driver publishes: once, whichever tasks have which rows."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql.types import BinaryType, StructType
 
+from cassieq_spark import Client
 from cassieq_spark.blocks import times_of_task
+from cassieq_spark.errors import BatchChangedError, BatchOrderError
 from cassieq_spark.ledger.publish import MOST_BLOCKS
+from cassieq_spark.model import SinkBatch
+from cassieq_spark.options import SinkOptions
+from cassieq_spark.sink import writer as writer_module
+from cassieq_spark.sink.writer import MessageWriter, TaskDone
+from cassieq_spark.store.memory import MemoryStore
+from tests.support.builders import make_queue
+
+SCHEMA = StructType().add("value", BinaryType())
+#: The values of each task.
+TASKS = st.lists(st.lists(st.binary(max_size=12), max_size=3), min_size=1, max_size=4)
+
+
+@dataclass
+class Driver:
+    """Runs a write task by task, as Spark does."""
+
+    store: MemoryStore
+    options: SinkOptions
+
+    def task(self, values: Sequence[bytes], batch: SinkBatch) -> TaskDone:
+        rows = [pa.record_batch({"value": pa.array([each], pa.binary())}) for each in values]
+        return self._writer()._write(iter(rows), batch)
+
+    def commit(self, done: Sequence[TaskDone]) -> None:
+        self._writer().commit(list(done))
+
+    def run(self, tasks: Sequence[Sequence[bytes]], batch: SinkBatch) -> None:
+        self.commit([self.task(values, batch) for values in tasks])
+
+    def visible(self) -> list[bytes]:
+        with Client.from_store(self.store) as client:
+            return sorted(message.value for message in client.peek("q", max=1000))
+
+    def _writer(self) -> MessageWriter:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(writer_module, "open_store", lambda _: self.store)
+            writer = MessageWriter(self.options, SCHEMA, overwrite=False)
+        writer._store = lambda: self.store  # type: ignore[method-assign]
+        return writer
+
+
+def make_driver(*, fail_on_changed: bool = True) -> Driver:
+    store = MemoryStore()
+    options = SinkOptions(queue="q", fail_on_changed_batch=fail_on_changed)
+    make_queue(store)
+    return Driver(store, options)
 
 
 @given(st.integers(1, 10_000))
 def test_whatever_number_of_tasks_has_delayed_messages_one_publish_takes_them(tasks: int):
     assert sum(map(times_of_task, range(tasks))) <= MOST_BLOCKS
+
+
+@given(TASKS, st.data())
+def test_a_replay_with_its_rows_in_any_order_and_any_tasks_publishes_nothing(
+    tasks: list[list[bytes]], data: st.DataObject
+):
+    driver, batch = make_driver(), SinkBatch("query:q", 3)
+    rows = [value for values in tasks for value in values]
+    driver.run(tasks, batch)
+
+    shuffled = data.draw(st.permutations(rows))
+    cut = data.draw(st.integers(0, len(rows)))
+    driver.run([shuffled[:cut], shuffled[cut:]], batch)
+
+    assert driver.visible() == sorted(rows)
+
+
+@given(TASKS, TASKS, st.booleans(), st.data())
+def test_a_driver_that_is_overtaken_by_another_publishes_all_or_nothing_and_is_told(
+    tasks: list[list[bytes]],
+    others: list[list[bytes]],
+    fail_on_changed: bool,
+    data: st.DataObject,
+):
+    driver, batch = make_driver(fail_on_changed=fail_on_changed), SinkBatch("query:q", 3)
+    ours, theirs = (sorted(chain(*each)) for each in (tasks, others))
+    before = data.draw(st.integers(0, len(tasks)))
+
+    done = [driver.task(values, batch) for values in tasks[:before]]
+    driver.run(others, batch)
+    done += [driver.task(values, batch) for values in tasks[before:]]
+
+    if not theirs:
+        # Nothing was published, so there is nothing to find.
+        driver.commit(done)
+        assert driver.visible() == ours
+    elif ours == theirs or not fail_on_changed:
+        driver.commit(done)
+        assert driver.visible() == theirs
+    elif not ours and before == len(tasks):
+        driver.commit(done)  # nothing to publish, and nobody has looked
+        assert driver.visible() == theirs
+    else:
+        with pytest.raises(BatchChangedError):
+            driver.commit(done)
+        assert driver.visible() == theirs
+
+
+@given(TASKS.filter(any), TASKS, st.integers(0, 9))
+def test_a_batch_below_the_last_one_is_refused_before_its_rows_are_read(
+    tasks: list[list[bytes]], older: list[list[bytes]], number: int
+):
+    driver = make_driver()
+    driver.run(tasks, SinkBatch("query:q", 10))
+
+    def unread() -> Iterator[pa.RecordBatch]:
+        raise AssertionError("it reads")
+        yield
+
+    with pytest.raises(BatchOrderError):
+        driver._writer()._write(unread(), SinkBatch("query:q", number))
+    with pytest.raises(BatchOrderError):
+        driver.run(older, SinkBatch("query:q", number))
+    assert driver.visible() == sorted(chain(*tasks))
