@@ -62,14 +62,13 @@ def _price(contact_points: str, keyspace: str) -> None:
     spark = SparkSession.builder.getOrCreate()
     reach = {"spark.cassandra.connection.host": contact_points, "keyspace": keyspace}
 
-    def price(batch: DataFrame, batch_id: int) -> None:
+    def price(batch: DataFrame, _: int) -> None:
         order = "from_json(cast(value AS string), 'order INT, pieces INT')"
         priced = batch.selectExpr(f"{order} AS o").selectExpr(
             "to_json(named_struct('order', o.order, 'cents', o.pieces * 995)) AS value"
         )
         written = priced.write.format("cassieq").option("queue", f"{ACCOUNT}:invoices")
-        named = written.option("txnAppId", "pricing").option("txnVersion", batch_id)
-        named.options(**reach).mode("append").save()
+        written.option("exactlyOnce", "batch").options(**reach).mode("append").save()
 
     query = (
         spark.readStream.format("cassieq")

@@ -51,9 +51,10 @@ def skip_published(
             f"content ({last.fingerprint}, here {batch.fingerprint}); nothing was published now. "
             "Either a checkpoint was restored from an older copy: go on with the newest one, or "
             "with a new one, and what was published already comes again. Or the rows of the query "
-            "differ from run to run (random numbers, the time, a limit without order): if what "
-            "was published is as good, skip this batch with .option('failOnChangedBatch', "
-            "'false'). Or two writes of one batch have one name: give each a 'txnAppId'"
+            "differ from run to run (random numbers, the time, a limit without order; or others "
+            "have got some of its messages, as a lease ran out): if what was published is as "
+            "good, skip this batch with .option('failOnChangedBatch', 'false'). Or two writes of "
+            "one batch have one name: give each a 'txnAppId'"
         )
     logger.error(
         "queue %s: %s has published batch %d with another content (%s, here %s): this one is "

@@ -182,7 +182,7 @@ def _batch_of_task() -> SinkBatch:
     if query is None or batch is None:
         raise InvariantError(
             f"Spark did not tell this task its query and batch ({_QUERY_ID}, {_BATCH_ID}); write "
-            "from foreachBatch with the options txnAppId and txnVersion instead"
+            "from foreachBatch with the option exactlyOnce instead"
         )
     return SinkBatch(f"query:{query}", int(batch))
 

@@ -18,6 +18,7 @@ GAP = "\0"
 MET_IN_SPARK = (
     "datasource.py",
     "fetch/messages.py",
+    "ledger/batches.py",
     "ledger/publish.py",
     "queues/record.py",
     "sink/writer.py",

@@ -163,8 +163,8 @@ class LedgerModel:
         sinks = {row["name"]: _sink(row) for row in of_kind(rows, "sink")}
         assert self.sinks.keys() <= sinks.keys(), "I4"
         moved = {name: last for name, last in sinks.items() if self.sinks.get(name) != last}
-        befores = {name: self.sinks[name].batch_id for name in moved if name in self.sinks}
-        assert all(last.batch_id > befores.get(name, -1) for name, last in moved.items()), "I4"
+        earlier = {name: self.sinks[name].batch_id for name in moved if name in self.sinks}
+        assert all(last.batch_id > earlier.get(name, -1) for name, last in moved.items()), "I4"
         self.sinks = sinks
         if not new:
             assert not moved, "I4: a sink moved without its messages"
