@@ -61,14 +61,6 @@ MUTANTS = (
         tests=("test_fingerprint_property.py",),
     ),
     Mutant(
-        "a batch that one task found published is published by the others",
-        "I4",
-        "sink/writer.py",
-        "        if batch is not None and last is not None:\n",
-        "        if batch is not None and last is not None and not any(d.drafts for d in done):\n",
-        tests=("test_writer_property.py",),
-    ),
-    Mutant(
         "only the tasks that wrote count for the fingerprint",
         "I4",
         "sink/writer.py",
