@@ -15,6 +15,7 @@ CassieqError                       retryable: is the same call worth repeating?
 │   ├── ConnectError               no node answers, or it refuses these credentials
 │   ├── MissingSchemaError         keyspace or table missing, or of another release
 │   ├── NotAppliedError            certainly not applied                            retryable
+│   ├── ClockError                 a server's clock and ours disagree               retryable
 │   ├── OutcomeUnknownError        may have been applied; resolve it, never guess
 │   ├── TooLargeError              more than one compare-and-set takes; certainly not applied
 │   └── ContentionError            lost a compare-and-set too often                 retryable
@@ -103,6 +104,12 @@ class TooLargeError(StoreError):
 
 class ContentionError(StoreError):
     """A compare-and-set was lost to others again and again."""
+
+    retryable = True
+
+
+class ClockError(StoreError):
+    """A server's clock disagrees with that of this machine, by minutes; nothing was changed."""
 
     retryable = True
 

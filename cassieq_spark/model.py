@@ -285,6 +285,15 @@ class LedgerBlock:
         """When its messages became visible, or will."""
         return self.visible_at or self.published_at
 
+    @property
+    def young_since(self) -> datetime:
+        """From when on its age counts that lets it be thrown away.
+
+        Not before its writer began it, by the writer's clock: the server that published it may
+        have had a clock that was behind.
+        """
+        return max(self.visible_since, block_time(self.block))
+
     def offsets(self, monotons: Range) -> Range:
         """The offsets within this block of the monotons that it shares with ``monotons``."""
         shared = self.monotons & monotons

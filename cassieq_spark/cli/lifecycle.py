@@ -188,7 +188,7 @@ def delete(
 
 
 def parse_period(option: str, text: str | None) -> timedelta | None:
-    """The value of ``--expire-after`` or ``--keep-settled``; None if it was not given."""
+    """The value of an option that is a period of time; None if it was not given."""
     if text is None:
         return None
     try:

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from cassieq_spark.cli import lifecycle
+from cassieq_spark.cli import clocks, lifecycle
 from cassieq_spark.cli.connection import with_connection
 from cassieq_spark.cli.lifecycle import (
     EXPIRE_AFTER_HELP,
@@ -45,6 +45,7 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 app.add_typer(lifecycle.app)
+app.add_typer(clocks.app)
 
 
 @app.command()

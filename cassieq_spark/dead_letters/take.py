@@ -114,7 +114,7 @@ def plan_take(
         changes.take_waiting(each)
     deliveries = max((each.deliveries for each in rows), default=0)
     # Later than the rows that go: none that comes may have the key of one of them.
-    due = max([state.now_ms, *(each.due + 1 for each in rows)])
+    due = max([state.due_in(), *(each.due + 1 for each in rows)])
     for left in _around(found - taken, taken.start // WINDOW):
         changes.wait(Waiting(due, left, deliveries))
     if length is None:

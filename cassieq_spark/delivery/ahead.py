@@ -58,7 +58,7 @@ def walk(  # noqa: PLR0913 (each is a bound of its own, by name)
         due = block.visible_at
         if due is not None and due > now:
             delayed.setdefault(to_millis(due), []).append(part)
-        elif not_before is not None and (due or block.published_at) < not_before:
+        elif not_before is not None and block.young_since < not_before:
             skipped += len(part)
         else:
             taken = len(part) if limit is None else min(limit, len(part))

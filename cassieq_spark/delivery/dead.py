@@ -21,7 +21,7 @@ def plan_postponement(state: GroupState, dead: Waiting, by: timedelta) -> tuple[
     """Plan to try it again later, so that what can't be buried does not hide what waits."""
     changes = Changes(state)
     changes.take_waiting(dead)
-    due = state.now_ms + by // timedelta(milliseconds=1)
+    due = state.due_in(by)
     if due > dead.due:
         changes.wait(replace(dead, due=due))
     return changes.ops() if due > dead.due else ()

@@ -284,7 +284,8 @@ class Delivery:
                 # It may be one that only the next serial read completes.
                 return self._read_slots(serial=True)
             raise QueueStateError(f"{self} does not exist; a reader of that group makes it")
-        return GroupState(head_of(rows.rows[0]), slots_of(rows.rows), (), rows.now)
+        head, slots = head_of(rows.rows[0]), slots_of(rows.rows)
+        return GroupState(head, slots, (), rows.now, ahead=rows.ahead)
 
     def _with_waiting(self, state: GroupState, *, limit: int | None, serial: bool) -> GroupState:
         """The same with what waits, read after it: of one moment, if that is serial. One read."""

@@ -122,7 +122,7 @@ def spare_token(lease: UUID) -> UUID:
 def condemn_slot(changes: Changes, slot: Slot, lease: UUID, *when: When) -> Waiting:
     """Take messages that were handed out too often from where a token could still settle them."""
     dead = Waiting(
-        changes.state.now_ms,
+        changes.state.due_in(),
         slot.monotons,
         slot.deliveries,
         slot.first_at,
@@ -143,7 +143,7 @@ def too_often(deliveries: int) -> str:
 def give_back(changes: Changes, rest: Ranges, failed: Slot, *, after: timedelta) -> None:
     """Let messages of a lease that failed wait, their count unchanged."""
     if rest:
-        due = changes.state.now_ms + after // timedelta(milliseconds=1)
+        due = changes.state.due_in(after)
         changes.wait(Waiting(due, rest, failed.deliveries, failed.first_at, failed.last_at))
 
 
@@ -167,7 +167,7 @@ def _walk(state: GroupState, wish: Wish, blocks: Sequence[LedgerBlock], limit: i
         fresh,
         limit=limit,
         max_bytes=wish.max_bytes,
-        not_before=None if wish.skip_older is None else state.now - wish.skip_older,
+        not_before=None if wish.skip_older is None else state.sure_now - wish.skip_older,
         now=state.now,
     )
 

@@ -191,13 +191,15 @@ def _deal(left: Ranges, wanted: Mapping[_Key, Ranges]) -> tuple[dict[_Key, Range
 
 
 def _waiting_rows(changes: Changes, slot: Slot, fates: _Fates) -> list[Waiting]:
-    now = changes.state.now_ms
+    state = changes.state
     about = (slot.deliveries, slot.first_at, slot.last_at)
     rows = [
-        Waiting(now + delay // timedelta(milliseconds=1), ranges, *about)
-        for delay, ranges in fates.released.items()
+        Waiting(state.due_in(delay), ranges, *about) for delay, ranges in fates.released.items()
     ]
-    rows += [Waiting(now, ranges, *about, reason) for reason, ranges in fates.rejected.items()]
+    rows += [
+        Waiting(state.due_in(), ranges, *about, reason)
+        for reason, ranges in fates.rejected.items()
+    ]
     return rows
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -71,6 +71,7 @@ class GroupState:
     ``waiting`` has the lowest due times first; without ``all_waiting``, not all of them. With
     ``of_one_moment`` it was read serially after ``head``: so long as ``waiting_version`` is the
     same, it is what waits. Without, it may be older than ``head``, or newer.
+    By ``ahead`` the server's clock was ahead of this process's, if the two disagree; see `Rows`.
     """
 
     head: Head
@@ -79,6 +80,19 @@ class GroupState:
     now: datetime
     all_waiting: bool = True
     of_one_moment: bool = True
+    ahead: timedelta = timedelta(0)
+
+    @property
+    def sure_now(self) -> datetime:
+        """See `Rows.sure_now`."""
+        return self.now - max(timedelta(0), self.ahead)
+
+    def due_in(self, by: timedelta = timedelta(0)) -> int:
+        """When (in ms) messages are due that are to wait for so long from now on.
+
+        By a clock that is a month ahead they would wait for a month.
+        """
+        return to_millis(self.sure_now) + by // timedelta(milliseconds=1)
 
     @property
     def now_ms(self) -> int:

@@ -129,7 +129,8 @@ class _Publishing:
                         f"queue {self._queue_id}: the write began at {oldest} and the queue's "
                         f"fence stands at {fence}, so its blocks may have been swept; write it "
                         "again, in smaller batches, or sweep with a longer --write-timeout; and "
-                        "check that the clocks agree"
+                        "check that the clocks agree: if the fence is ahead, cassieq queue "
+                        f"fix-clocks {self._queue_id.rpartition('@')[0]} takes it back"
                     )
                 case Publication(monotons=monotons) if self._apply(decision):
                     return Published(monotons)

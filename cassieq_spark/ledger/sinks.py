@@ -41,9 +41,9 @@ class SinkRow:
 
 
 def read_sinks(store: Store, queue_id: QueueId) -> tuple[list[SinkRow], datetime | None]:
-    """Read all sinks by name, and the server's clock, if there are any. One read."""
+    """Read all sinks by name, and the time, if there are any; see `Rows.sure_now`. One read."""
     found = store.read_rows(partition_of_ledger(queue_id), Slice(kinds=("sink",)))
-    return [sink_of(row) for row in found.rows], found.now
+    return [sink_of(row) for row in found.rows], found.sure_now
 
 
 def sink_of(row: Row) -> SinkRow:

@@ -7,7 +7,7 @@ from datetime import datetime
 from cassieq_spark.errors import InvariantError
 from cassieq_spark.ledger.state import HEAD, LedgerHead
 from cassieq_spark.model import QueueId
-from cassieq_spark.store.protocol import DeleteBelow, Store, Update, When, partition_of_ledger
+from cassieq_spark.store.protocol import DeleteBelow, Op, Store, Update, When, partition_of_ledger
 
 _NO_END = 2**63 - 1
 
@@ -57,6 +57,16 @@ def raise_fence(store: Store, queue_id: QueueId, head: LedgerHead, fence: dateti
         raise InvariantError(f"queue {queue_id}: {fence} is before the fence {head.fence} (I10)")
     older = (When("fence", "=", head.fence),)
     return store.cas(partition_of_ledger(queue_id), [Update(HEAD, {"fence": fence}, when=older)])
+
+
+def lowered_fence(head: LedgerHead, fence: datetime) -> list[Op]:
+    """Take back a fence that a wrong clock has raised. Pure; one LWT, see `fix_clocks`.
+
+    Args:
+        head: Its fence is beyond ``fence``.
+        fence: No block that was deleted under the old one was begun later (I10).
+    """
+    return [Update(HEAD, {"fence": fence}, when=(When("fence", "=", head.fence),))]
 
 
 def empty(store: Store, queue_id: QueueId, *, end: int) -> bool:

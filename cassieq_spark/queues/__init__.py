@@ -22,6 +22,7 @@ each command that broke off is finished by repeating it, or by the next one.
 from __future__ import annotations
 
 from cassieq_spark.queues.alter import alter_queue
+from cassieq_spark.queues.clocks import ClockRepair, fix_clocks
 from cassieq_spark.queues.create import create_queue
 from cassieq_spark.queues.end import close_versions, delete_queue, mark_retired, purge_queue
 from cassieq_spark.queues.pause import is_paused, pause_queue, resume_queue
@@ -37,6 +38,7 @@ from cassieq_spark.queues.record import (
 from cassieq_spark.queues.validate import check_delayable
 
 __all__ = [
+    "ClockRepair",
     "QueueRecord",
     "Status",
     "alter_queue",
@@ -44,6 +46,7 @@ __all__ = [
     "close_versions",
     "create_queue",
     "delete_queue",
+    "fix_clocks",
     "is_paused",
     "known",
     "list_queues",

@@ -136,7 +136,7 @@ def plan_expiry(  # noqa: PLR0913 (what is there, what is too old, and for whom)
         max_deliveries: The queue's limit; 0 for none.
         token: Put into the slots that are emptied.
     """
-    old = Ranges.of(*(each.monotons for each in blocks if each.visible_since < cutoff))
+    old = Ranges.of(*(each.monotons for each in blocks if each.young_since < cutoff))
     changes = Changes(state)
     rows = [
         row
@@ -202,7 +202,7 @@ def _find(store: Store, queue: QueueDefinition, group: Group, token: UUID) -> Ex
     except QueueStateError:
         return None
     stop = read_head(store, queue_id).next
-    cutoff = state.now - queue.expire_after
+    cutoff = state.sure_now - queue.expire_after
     expiry = plan_expiry(
         state,
         _read_old_blocks(delivery, state.floor, stop, cutoff),
@@ -245,7 +245,7 @@ def _read_old_blocks(
 
 def _outstanding(state: GroupState) -> list[Slot | Waiting]:
     """What was offered, or stepped over, and nobody holds."""
-    ran_out = [slot for slot in state.slots if slot.monotons and slot.due_at < state.now]
+    ran_out = [slot for slot in state.slots if slot.monotons and slot.due_at < state.sure_now]
     return [*ran_out, *state.waiting]
 
 

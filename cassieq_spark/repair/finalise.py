@@ -34,7 +34,7 @@ def plan_finalising(work: Work, queue: QueueDefinition, _: Scanned | None) -> It
     if seen is not None and _is_idle(work, queue, seen):
         return
     # I7: the head first; a group registered from here on makes its compare-and-set fail.
-    head, now = read_head_and_time(work.store, queue.queue_id)
+    head, now = read_head_and_time(work, queue.queue_id)
     floor = read_floor(work.store, queue.queue_id)
     unconsumed = floor is None and queue.expire_after is not None
     if unconsumed:
@@ -63,7 +63,7 @@ def _is_young(work: Work, queue: QueueDefinition, seen: Seen) -> bool:
     if young is None:
         return False
     first = read_block_of(work.store, queue.queue_id, seen.ledger.head.finalised)
-    return first is not None and first.visible_since >= young
+    return first is not None and first.young_since >= young
 
 
 def _plan(  # noqa: PLR0913 (what is there, and what is to go)
@@ -104,7 +104,7 @@ def _first_part(
     part: list[LedgerBlock] = []
     for block in blocks:
         goes_on = block.monotons.stop > finalised
-        if goes_on and young is not None and block.visible_since >= young:
+        if goes_on and young is not None and block.young_since >= young:
             part += [block] * (block.monotons.start < finalised)
             return part, max(finalised, block.monotons.start), True
         part.append(block)

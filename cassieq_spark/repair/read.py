@@ -15,6 +15,7 @@ from cassieq_spark.model import BucketSlice, LedgerBlock, QueueDefinition, Queue
 from cassieq_spark.repair.audit import Finding, audit, holes, merged
 from cassieq_spark.repair.plan import buckets_of
 from cassieq_spark.repair.scan import Run, runs_of
+from cassieq_spark.repair.work import Work
 from cassieq_spark.store.protocol import (
     Row,
     Slice,
@@ -25,8 +26,8 @@ from cassieq_spark.store.protocol import (
 _NO_END = 2**63 - 1
 
 
-def read_head_and_time(store: Store, queue_id: QueueId) -> tuple[LedgerHead, datetime]:
-    """Read the ledger's head serially, and the server's clock. One read.
+def read_head_and_time(work: Work, queue_id: QueueId) -> tuple[LedgerHead, datetime]:
+    """Read the ledger's head serially, and the time; see `Rows.sure_now`. One read.
 
     Serially, so that a publish or a registration whose answer was lost is there for all reads that
     follow, or never.
@@ -34,10 +35,11 @@ def read_head_and_time(store: Store, queue_id: QueueId) -> tuple[LedgerHead, dat
     Raises:
         QueueStateError: There is no such ledger.
     """
-    found = store.read_rows(partition_of_ledger(queue_id), Slice(row=HEAD), serial=True)
-    if not found.rows or found.now is None:
+    found = work.store.read_rows(partition_of_ledger(queue_id), Slice(row=HEAD), serial=True)
+    if not found.rows or found.now is None or found.sure_now is None:
         raise QueueStateError(f"queue {queue_id} has no ledger")
-    return head_of(found.rows[0]), found.now
+    work.compare_clocks(found.now, found.ahead)
+    return head_of(found.rows[0]), found.sure_now
 
 
 def read_ledger(store: Store, queue_id: QueueId) -> tuple[LedgerHead, list[LedgerBlock]]:

@@ -10,18 +10,27 @@ from uuid import uuid4
 from cassieq_spark.dead_letters.burial import bury
 from cassieq_spark.dead_letters.claims import ADMIN_GROUP
 from cassieq_spark.delivery.changes import Changes
+from cassieq_spark.delivery.clocks import seems_ahead
 from cassieq_spark.delivery.isolation import LONGEST_BACKOFF, is_dead
 from cassieq_spark.delivery.lease import Delivery
 from cassieq_spark.delivery.plan import condemn_slot
 from cassieq_spark.delivery.registration import read_registrations
 from cassieq_spark.delivery.state import GroupState, Slot, Waiting
 from cassieq_spark.errors import QueueStateError
-from cassieq_spark.ledger.state import group_of, head_of, hold_of
+from cassieq_spark.ledger.state import LedgerHead, group_of, head_of, hold_of
 from cassieq_spark.model import QueueDefinition, from_millis
 from cassieq_spark.repair.actions import DeadLetter
 from cassieq_spark.repair.survey import Seen
 from cassieq_spark.repair.work import Scanned, Work
-from cassieq_spark.store.protocol import Row, ServerNow, Slice, Store, When, partition_of_ledger
+from cassieq_spark.store.protocol import (
+    CLOCKS_APART,
+    Row,
+    ServerNow,
+    Slice,
+    Store,
+    When,
+    partition_of_ledger,
+)
 
 #: Dead messages that no token can settle any more are left to readers for so long.
 GRACE = timedelta(minutes=1)
@@ -49,6 +58,8 @@ def plan_redeliver(work: Work, queue: QueueDefinition, _: Scanned | None) -> Ite
     notes = work.report.queues[queue.name].notes
     rows = {kind: [row for row in found.rows if row["kind"] == kind] for kind in kinds.kinds}
     notes += _broken_seeks(queue, rows["hold"], found.now)
+    for row in rows["head"]:
+        notes += _fence_ahead(queue, head_of(row), found.now)
     is_paused = any(head_of(row).paused for row in rows["head"])
     planned: list[DeadLetter] = []
     for row in rows["group"]:
@@ -57,6 +68,8 @@ def plan_redeliver(work: Work, queue: QueueDefinition, _: Scanned | None) -> Ite
         if state is None:
             notes += _never_opened(queue, row, found.now)
             continue
+        work.compare_clocks(state.now, state.ahead)
+        notes += _ahead(queue, group.name, state)
         dead = find_dead(state, queue)
         # Its leases are claims, and only a redrive or a purge can tell what became of them.
         if group.name != ADMIN_GROUP:
@@ -73,8 +86,8 @@ def find_dead(state: GroupState, queue: QueueDefinition) -> list[Slot | Waiting]
         state: The group; the waiting rows that are due first will do.
         queue: Its queue, for the limit of deliveries and the length of a lease.
     """
-    late = state.now - GRACE
-    given_up = state.now - max(PATIENCE, _LEASES * queue.lease)
+    late = state.sure_now - GRACE
+    given_up = state.sure_now - max(PATIENCE, _LEASES * queue.lease)
     slots = [
         slot
         for slot in state.slots
@@ -138,8 +151,12 @@ def _read_state(
 def _is_quiet(queue: QueueDefinition, seen: Seen) -> bool:
     """Whether all that was offered is leased, settled, or due for a while only."""
     states = [(group.name, seen.state_of(group)) for group in seen.ledger.groups]
-    return not seen.ledger.holds and all(
-        state is not None and not find_dead(state, queue) and not any(_overdue(queue, name, state))
+    is_fenced = any(_fence_ahead(queue, seen.ledger.head, seen.now))
+    return not (seen.ledger.holds or is_fenced) and all(
+        state is not None
+        and not find_dead(state, queue)
+        and not any(_overdue(queue, name, state))
+        and not any(_ahead(queue, name, state))
         for name, state in states
     )
 
@@ -153,6 +170,23 @@ def _broken_seeks(queue: QueueDefinition, holds: Iterable[Row], now: datetime) -
                 "keeps all messages from there on in the store; repeat it: cassieq group seek "
                 f"{queue.name} {hold.group} --to {hold.position}"
             )
+
+
+def _fence_ahead(queue: QueueDefinition, head: LedgerHead, now: datetime) -> Iterator[str]:
+    if head.fence > now + CLOCKS_APART and not head.is_closed:
+        yield (
+            f"its fence is {_show(head.fence - now)} ahead, raised by a clock that was wrong: all "
+            f"puts are refused until then; take it back: cassieq queue fix-clocks {queue.name}"
+        )
+
+
+def _ahead(queue: QueueDefinition, group: str, state: GroupState) -> Iterator[str]:
+    if count := seems_ahead(state, queue.lease):
+        yield (
+            f"{count} message(s) of group {group!r} were handed out by a clock that is ahead, or "
+            "are held for longer than a day; if that was not wanted, make them due: cassieq queue "
+            f"fix-clocks {queue.name}"
+        )
 
 
 def _never_opened(queue: QueueDefinition, group: Row, now: datetime) -> Iterator[str]:

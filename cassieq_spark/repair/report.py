@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields
+from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
@@ -137,6 +138,7 @@ class Report:
         seconds: How long it took.
         outcome: Whether it came to its end.
         epoch: That of the lock; None if it ran without one.
+        clocks: What a server's clock said and what this machine's did, if they disagree.
     """
 
     steps: tuple[str, ...]
@@ -147,6 +149,7 @@ class Report:
     seconds: float = 0.0
     outcome: Outcome = Outcome.DONE
     epoch: int | None = None
+    clocks: tuple[datetime, datetime] | None = None
 
     @property
     def totals(self) -> Counts:
@@ -203,6 +206,13 @@ class Report:
 
     def problems(self) -> Iterator[str]:
         """What somebody should know of: blocks of no queue, or too many; messages amiss."""
+        if self.clocks is not None:
+            server, here = (each.isoformat(timespec="seconds") for each in self.clocks)
+            yield (
+                f"clocks disagree: it was {server} by a server's, {here} by this machine's; the "
+                "sweep went by the earlier one, so nothing is lost. Set the one right that is "
+                "wrong (NTP), then look at the queues: cassieq queue fix-clocks QUEUE --dry-run"
+            )
         for queue_id, count in self.foreign.items():
             yield f"{queue_id}: no such queue; {count} block(s) left alone"
         for name, queue in self.queues.items():

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Any
 
@@ -81,11 +81,13 @@ class Seen:
         ledger: Its ledger.
         deliveries: The delivery state of each group that has one, read after the ledger.
         now: The server's clock, read before.
+        ahead: How far it was ahead of this machine's, if they disagree; see `Rows.ahead`.
     """
 
     ledger: SeenLedger
     deliveries: Mapping[str, SeenDelivery]
     now: datetime
+    ahead: timedelta = timedelta(0)
 
     def delivery_of(self, group: Group) -> SeenDelivery | None:
         """The state of this very registration; None if there is none."""
@@ -114,7 +116,8 @@ def see_all(store: Store, name: str) -> dict[QueueId, Seen]:
     Raises:
         StoreError: A scan failed, be it for the rows of one queue only; see `see_each`.
     """
-    now = store.read_rows(partition_of_queue(name)).now
+    clocks = store.read_rows(partition_of_queue(name))
+    now = clocks.now
     if now is None:
         return {}
     strange: set[QueueId] = set()
@@ -131,7 +134,7 @@ def see_all(store: Store, name: str) -> dict[QueueId, Seen]:
             if (delivery := _delivery_of(found)) is not None:
                 deliveries[queue_id][group] = delivery
     return {
-        key: Seen(ledger, deliveries.get(key, {}), now)
+        key: Seen(ledger, deliveries.get(key, {}), now, clocks.ahead)
         for key, ledger in ledgers.items()
         if key not in strange
     }
@@ -165,7 +168,9 @@ def see(store: Store, queue_id: QueueId) -> Seen | None:
         )
         for group in ledger.groups
     }
-    return Seen(ledger, {name: each for name, each in read.items() if each}, found.now)
+    return Seen(
+        ledger, {name: each for name, each in read.items() if each}, found.now, found.ahead
+    )
 
 
 def _ledger_of(rows: Iterable[Row]) -> SeenLedger | None:

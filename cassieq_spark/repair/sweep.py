@@ -149,6 +149,8 @@ def run_once(  # noqa: PLR0913 (each is a choice of its own, by name)
         thoroughness,
         _see(store, _active(records, chosen), every=not queues),
     )
+    for seen in work.survey.values():
+        work.compare_clocks(seen.now, seen.ahead)
     watched = _Watched(watch, ordered, len(chosen))
     scanned: dict[str, Scanned] | None = None
     for step in ordered:
@@ -189,7 +191,7 @@ def _plan_fence(work: Work, queue: QueueDefinition, scanned: Scanned | None) -> 
     """After a scan, only where there is something to clean: an LWT for each queue is a lot."""
     if scanned is not None and not _unpublished(scanned):
         return []
-    head, now = read_head_and_time(work.store, queue.queue_id)
+    head, now = read_head_and_time(work, queue.queue_id)
     return plan_fence(queue, head, now, work.write_timeout)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from cassieq_spark.ledger.state import LedgerHead
 from cassieq_spark.model import LedgerBlock, QueueDefinition, QueueId
@@ -52,6 +52,16 @@ class Work:
         """What was seen of a queue; None if that is over, as this sweep has changed it."""
         is_changed = self.report.queues[queue.name].counts != Counts()
         return None if is_changed else self.survey.get(queue.queue_id)
+
+    def compare_clocks(self, now: datetime, ahead: timedelta) -> None:
+        """Report that a server's clock disagrees with this machine's, if it does.
+
+        Args:
+            now: By the server's clock.
+            ahead: How far it is ahead of this machine's; see `Rows.ahead`.
+        """
+        if ahead:
+            self.report.clocks = (now, now - ahead)
 
     def keep(self, run: Run) -> bool:
         """Keep what a scan has found of a version that is to be retired; False: it is not.

@@ -59,10 +59,17 @@ class MemoryStore:
 
     Args:
         clock: The server's clock; aware. Truncated to milliseconds, as Cassandra's is.
+        here: The clock of this process; the same, if it is not given.
     """
 
-    def __init__(self, clock: Callable[[], datetime] | None = None) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], datetime] | None = None,
+        *,
+        here: Callable[[], datetime] | None = None,
+    ) -> None:
         self._clock = clock or (lambda: datetime.now(UTC))
+        self._here = here or self._clock
         self._lock = threading.RLock()
         self._rows: dict[Partition, _PartitionRows] = {}
         self._timed: dict[Partition, dict[RowKey, _Timed]] = {}
@@ -92,7 +99,7 @@ class MemoryStore:
         with self._lock:
             rows = self._alive(partition)
             found = [_whole_row(partition, key, rows[key]) for key in keys_in(rows, which)]
-            return Rows(found, self._now() if found else None)
+            return Rows(found, self._now(), self._here()) if found else Rows(found)
 
     def write_row(
         self,

@@ -114,12 +114,40 @@ class Slice:
     reverse: bool = False
 
 
+#: Clocks that differ by more disagree. Those that are kept by NTP differ by milliseconds, those
+#: that nobody keeps by seconds a day; what goes by a clock is counted in hours.
+CLOCKS_APART = timedelta(minutes=2)
+
+
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """What a read returned, and the server's time then; None where no row came to carry it."""
+    """What a read returned, and when.
+
+    Attributes:
+        rows: What was found.
+        now: By the clock of the server that answered; None where no row came to carry it.
+        here: By the clock of this process, then.
+    """
 
     rows: Sequence[Row]
     now: datetime | None = None
+    here: datetime | None = None
+
+    @property
+    def ahead(self) -> timedelta:
+        """How far the server's clock is ahead of this process's, if they disagree; else zero."""
+        if self.now is None or self.here is None or abs(self.now - self.here) <= CLOCKS_APART:
+            return timedelta(0)
+        return self.now - self.here
+
+    @property
+    def sure_now(self) -> datetime | None:
+        """The server's time; if the clocks disagree, the earlier of the two.
+
+        By it goes what raises a fence, throws away what is old, or lets messages wait: too early a
+        time is made good by the next look, too late a one by nothing.
+        """
+        return self.now and self.now - max(timedelta(0), self.ahead)
 
 
 EVERYTHING: Slice = Slice()

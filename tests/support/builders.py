@@ -47,7 +47,7 @@ def make_wish(**changes: object) -> Wish:
 def make_clocked_store() -> tuple[MemoryStore, FakeClock]:
     """A store and its clock."""
     clock = FakeClock()
-    return MemoryStore(clock), clock
+    return MemoryStore(clock, here=clock.here), clock
 
 
 def monotons_of(leased: Sequence[object]) -> list[Ranges]:

@@ -13,12 +13,22 @@ _numbers = count(1)
 
 
 class FakeClock:
-    """Stands still until it is told to go on; whole milliseconds."""
+    """Stands still until it is told to go on; whole milliseconds.
+
+    Attributes:
+        now: What time it is.
+        ahead: How far the servers' clocks are ahead of that; see `here`.
+    """
 
     def __init__(self) -> None:
         self.now = datetime(2026, 11, 20, 12, tzinfo=UTC)
+        self.ahead = timedelta(0)
 
     def __call__(self) -> datetime:
+        return self.now + self.ahead
+
+    def here(self) -> datetime:
+        """This process's clock, which is right."""
         return self.now
 
     def advance(self, by: timedelta) -> None:

@@ -92,7 +92,9 @@ class CassandraStore:
         found = list(_pages(link, statement, profile, doing))
         columns = columns_of(partition.table)
         rows = [dict(zip(columns, map(_value, row[:-1]), strict=True)) for row in found]
-        return Rows(rows, _instant(found[0][-1]) if found else None)
+        if not found:
+            return Rows(rows)
+        return Rows(rows, _instant(found[0][-1]), datetime.now(UTC))
 
     def write_row(
         self,

@@ -29,6 +29,7 @@ SECOND = timedelta(seconds=1)
 MOMENT = timedelta(milliseconds=1)
 NOTHING = timedelta(0)
 LONG = timedelta(minutes=2)
+MONTH = timedelta(days=30)
 GROUPS = ("one", "one", "one", "two")
 
 
@@ -120,6 +121,9 @@ MAKE_GROUP = st.builds(MakeGroup, NAMES, POSITIONS)
 SEEK = st.builds(Seek, NAMES, POSITIONS, force=st.booleans())
 REMOVE = st.builds(Remove, NAMES, force=st.booleans())
 SWEEP = st.builds(Sweep, STEPS, queues=st.sampled_from([("q",), ("q",), ()]))
+WRONG_SWEEP = st.builds(
+    Sweep, STEPS, queues=st.just(("q",)), ahead=st.sampled_from([MONTH, MONTH, -MONTH])
+)
 CATCH_UP = st.builds(CatchUp, NAMES)
 PASS = st.builds(Pass, st.sampled_from([MOMENT, SECOND, LEASE + MOMENT]))
 

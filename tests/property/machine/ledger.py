@@ -86,6 +86,7 @@ class LedgerModel:
         assert self.finalised >= old_finalised, "I7"
         self._check_ages(range(old_finalised, self.finalised))
         assert self.fence >= old_fence, "I10"
+        assert self.fence <= self._clock.now, "puts are refused"
         assert self.delayed_stop >= old_delayed, "a delayed block could be overlooked"
         self._check_tiling()
         left = set(self.blocks)

@@ -50,6 +50,7 @@ from tests.property.machine.drawn import (
     TERMS,
     TROUBLES,
     WRITE_ONLY,
+    WRONG_SWEEP,
     Arrive,
     Pass,
 )
@@ -158,6 +159,10 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(action=SWEEP, pause=PAUSES, trouble=SWEEP_TROUBLES)
     def sweep(self, action: Sweep, pause: timedelta, trouble: Trouble | None) -> None:
         self._run(action, pause, trouble)
+
+    @rule(action=WRONG_SWEEP, pause=PAUSES)
+    def sweep_by_a_wrong_clock(self, action: Sweep, pause: timedelta) -> None:
+        self._run(action, pause)
 
     # -- what is rare, and matters -------------------------------------------------------------
 

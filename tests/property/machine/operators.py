@@ -45,11 +45,12 @@ class Remove:
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """Sweep; without names, both queues."""
+    """Sweep; without names, both queues. The clocks of the servers may be wrong meanwhile."""
 
     steps: tuple[Step, ...]
     queues: tuple[str, ...] = ()
     write_timeout: timedelta = WRITE_TIMEOUT
+    ahead: timedelta = timedelta(0)
 
 
 class Operators:
@@ -109,6 +110,14 @@ class Operators:
             assert not world.memory.read_rows(partition_of_delivery(queue_id, name)).rows
 
     def sweep(self, action: Sweep) -> None:
+        clock, ahead = self._world.clock, self._world.clock.ahead
+        clock.ahead = action.ahead
+        try:
+            self._sweep(action)
+        finally:
+            clock.ahead = ahead
+
+    def _sweep(self, action: Sweep) -> None:
         store, troubles = self._world.store, self._world.store.unrest
         report = run_once(
             store,

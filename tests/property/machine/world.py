@@ -65,7 +65,7 @@ class World:
 
     def __init__(self, terms: Terms, *, dead_letters: bool) -> None:
         self.clock = FakeClock()
-        self.memory = MemoryStore(self.clock)
+        self.memory = MemoryStore(self.clock, here=self.clock.here)
         dead = create_queue(self.memory, "dead", bucket_size=BUCKET, chunk_size=CHUNK)
         queue = create_queue(
             self.memory,

@@ -43,7 +43,7 @@ class SweptQueue:
         self, name: str = "orders", *, beside: SweptQueue | None = None, **settings: Any
     ) -> None:
         self.clock = beside.clock if beside else FakeClock()
-        self.store = beside.store if beside else MemoryStore(self.clock)
+        self.store = beside.store if beside else MemoryStore(self.clock, here=self.clock.here)
         self.definition = create_queue(
             self.store,
             name,

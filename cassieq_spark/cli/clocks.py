@@ -1,0 +1,59 @@
+"""``cassieq queue fix-clocks``: undo what a server's clock that was ahead has done."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import Annotated
+
+import typer
+
+from cassieq_spark.cli.connection import with_connection
+from cassieq_spark.cli.lifecycle import Name, parse_period
+from cassieq_spark.cli.output import AsJson, print_json
+from cassieq_spark.delivery.clocks import LONGEST
+from cassieq_spark.queues import fix_clocks
+from cassieq_spark.store import open_store
+from cassieq_spark.store.connection import ConnectionOptions
+
+app = typer.Typer()
+
+
+@app.command("fix-clocks")
+@with_connection
+def fix(
+    name: Name,
+    *,
+    connection: ConnectionOptions,
+    longest: Annotated[
+        str,
+        typer.Option(help="Longest lease, or delay of a release, that your programs ask for."),
+    ] = "1d",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Change nothing, and tell what would be.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Undo what a server's clock that was ahead has done to a queue; set it right first.
+
+    A fence that is ahead goes down, so that puts are taken again after two minutes. What was
+    handed out before and would wait for longer than --longest is due at once; what was delayed
+    when it was put keeps its time.
+    """
+    period = parse_period("--longest", longest)
+    with closing(open_store(connection)) as store:
+        done = fix_clocks(
+            store, name, longest=LONGEST if period is None else period, dry_run=dry_run
+        )
+    if as_json:
+        fence = [each.isoformat() for each in done.fence or ()]
+        print_json({"queue": name, "dry_run": dry_run, "fence": fence, "due": dict(done.due)})
+        return
+    if done.fence is not None:
+        was, now = (each.isoformat(timespec="seconds") for each in done.fence)
+        typer.echo(f"The fence {'would go' if dry_run else 'went'} from {was} down to {now}.")
+    for group, count in done.due.items():
+        typer.echo(
+            f"Group {group}: {count:,} message(s) {'would be' if dry_run else 'are'} due now."
+        )
+    if done.fence is None and not done.due:
+        typer.echo(f"Nothing in queue {name} is ahead of its time.")

@@ -1,0 +1,111 @@
+"""Mending what a server's clock that was ahead has left in a queue."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from cassieq_spark.delivery.clocks import LONGEST, check_agreement, make_due
+from cassieq_spark.delivery.lease import Delivery
+from cassieq_spark.delivery.registration import attempt, read_registrations
+from cassieq_spark.errors import ContentionError, NotFoundError, OptionError
+from cassieq_spark.ledger.read import read_groups
+from cassieq_spark.ledger.state import HEAD, LedgerHead, check_open, head_of
+from cassieq_spark.ledger.sweep import lowered_fence
+from cassieq_spark.model import QueueId
+from cassieq_spark.queues.record import read_queue
+from cassieq_spark.store.protocol import CLOCKS_APART, Slice, Store, partition_of_ledger
+from cassieq_spark.store.race import pauses
+
+#: How often the servers are asked for one whose clock agrees with ours.
+_ASKED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class ClockRepair:
+    """What a clock that was ahead had left, and is mended.
+
+    Attributes:
+        fence: Where the fence stood, and where it stands now; None: it was not ahead.
+        due: How many messages are due now that would have waited, by group; only of those with
+            any.
+    """
+
+    fence: tuple[datetime, datetime] | None
+    due: Mapping[str, int]
+
+
+def fix_clocks(
+    store: Store, name: str, *, longest: timedelta = LONGEST, dry_run: bool = False
+) -> ClockRepair:
+    """Undo what a server's clock that was ahead has done to a queue, once it is right again.
+
+    A read, and one LWT if the fence is ahead; four reads for each group, and an LWT for each 200
+    rows that wait. Safe to repeat, to break off, and while the queue is in use.
+
+    A fence that is ahead refuses puts until its time comes. It is lowered, but not to any earlier
+    time than `CLOCKS_APART` from now (I10): under the fence as it stood, a sweep may have deleted
+    unpublished blocks of writers that are still under way. Those were begun before this moment by
+    the clocks of their writers, which may be ahead by so much; they stay refused, and are written
+    again. A sweep that is at work deletes only what it has found before it reads the fence, thus
+    what was begun before it is lowered, or goes by the lowered one.
+
+    Args:
+        store: Where the queue is kept.
+        name: Which queue.
+        longest: The longest lease or delay of a release that anybody has asked for: what was
+            handed out before and is to wait for longer is due at once. A message that was never
+            handed out keeps its time.
+        dry_run: Change nothing, and tell what would be.
+
+    Raises:
+        OptionError: ``longest`` is no time.
+        ClockError: No server answers whose clock agrees with that of this process.
+        QueueStateError: There is no active queue of that name.
+        ContentionError: Lost to others again and again.
+    """
+    if longest <= timedelta(0):
+        raise OptionError(f"the longest lease or delay must be more than nothing, not {longest}")
+    queue_id = read_queue(store, name).queue_id
+    fence = _lower_fence(store, queue_id, dry_run=dry_run)
+    due = {}
+    for group in read_groups(store, queue_id):
+        if group.registered_as in read_registrations(store, queue_id, group.name):
+            delivery = Delivery(store, queue_id, group.name)
+            if count := make_due(delivery, longest, dry_run=dry_run):
+                due[group.name] = count
+    return ClockRepair(fence, due)
+
+
+def _lower_fence(
+    store: Store, queue_id: QueueId, *, dry_run: bool
+) -> tuple[datetime, datetime] | None:
+    tried: dict[datetime, datetime] = {}
+    for _ in pauses():
+        head, now = _read_head(store, queue_id)
+        check_open(queue_id, head)
+        if head.fence in tried:
+            return tried[head.fence], head.fence
+        fence = now + CLOCKS_APART
+        if head.fence <= fence:
+            return None
+        if dry_run:
+            return head.fence, fence
+        tried[fence] = head.fence
+        if attempt(store, partition_of_ledger(queue_id), lowered_fence(head, fence)):
+            return head.fence, fence
+    raise ContentionError(f"queue {queue_id}: its fence moved again and again; try again")
+
+
+def _read_head(store: Store, queue_id: QueueId) -> tuple[LedgerHead, datetime]:
+    """Read the head from a server whose clock agrees with ours."""
+    for _ in range(_ASKED):
+        found = store.read_rows(partition_of_ledger(queue_id), Slice(row=HEAD), serial=True)
+        if not found.rows or found.now is None:
+            raise NotFoundError(f"queue {queue_id} has no ledger")
+        now, ahead = found.now, found.ahead
+        if not ahead:
+            break
+    check_agreement(now, ahead)
+    return head_of(found.rows[0]), now

@@ -1,0 +1,169 @@
+"""Servers whose clocks are wrong by a month now and then: nothing is lost, nothing is for ever.
+
+Each call is answered by a server whose clock is right, or a month ahead or behind; the clock of
+the process is right. Nothing is thrown away early then, and once the clocks are right again and
+`fix_clocks` was called, all messages are delivered and puts are taken.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from uuid import UUID
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cassieq_spark.blocks import write_block
+from cassieq_spark.dead_letters.burial import bury
+from cassieq_spark.delivery.settle import Settlement, settle
+from cassieq_spark.ledger.publish import publish
+from cassieq_spark.ledger.read import read_head
+from cassieq_spark.model import Range, Ranges
+from cassieq_spark.options import SinkOptions
+from cassieq_spark.queues import create_queue, fix_clocks
+from cassieq_spark.repair.scan import DriverScan
+from cassieq_spark.repair.sweep import Step, run_once
+from cassieq_spark.store import race
+from cassieq_spark.store.protocol import CLOCKS_APART
+from tests.support.builders import make_clocked_store, make_group, make_wish
+from tests.support.repeatable import repeatable
+
+SECOND = timedelta(seconds=1)
+HOUR = timedelta(hours=1)
+DAY = timedelta(days=1)
+MONTH = timedelta(days=30)
+LEASE = timedelta(minutes=1)
+
+
+class World:
+    """A queue with a group; what its readers have acked, and what they hold."""
+
+    def __init__(self) -> None:
+        self.store, self.clock = make_clocked_store()
+        create_queue(self.store, "dead", bucket_size=4, chunk_size=2)
+        self.queue = create_queue(
+            self.store,
+            "q",
+            bucket_size=4,
+            chunk_size=2,
+            lease=LEASE,
+            expire_after=20 * DAY,
+            keep_settled=DAY,
+            max_deliveries=50,
+            dead_letter_queue="dead",
+        )
+        self.group = make_group(self.store, self.queue.queue_id)
+        self.published = 0
+        self.acked: set[int] = set()
+        self.rejected: set[int] = set()
+
+    def publish(self, count: int) -> None:
+        values = [str(number) for number in range(count)]
+        batch = pa.record_batch({"value": pa.array(values)})
+        draft = write_block(self.store, self.queue, [batch], SinkOptions(queue="q"))
+        publish(self.store, self.queue.queue_id, [draft])
+        self.published += count
+
+    def lease(self, limit: int | None = None) -> list[tuple[UUID, list[int]]]:
+        head = read_head(self.store, self.queue.queue_id)
+        batch = self.group.ack_and_lease(
+            make_wish(limit=limit, length=LEASE, stop=head.next, max_deliveries=50)
+        )
+        bury(self.store, self.queue, self.group, batch.dead)
+        return [(batch.lease, at(each.monotons)) for each in batch.leased]
+
+    def consume(self, limit: int, fate: str, by: timedelta) -> None:
+        """Lease, and settle every other message; the rest is left to its lease."""
+        for lease, monotons in self.lease(limit):
+            some = monotons[::2]
+            ranges = Ranges.of(*(Range(each, each + 1) for each in some))
+            match fate:
+                case "ack":
+                    settlement = Settlement(acked=ranges)
+                    self.acked |= set(some)
+                case "reject":
+                    settlement = Settlement(rejected={"bad": ranges})
+                    self.rejected |= set(some)
+                case "extend":
+                    settlement = Settlement(extended={by: ranges})
+                case _:
+                    settlement = Settlement(released={by: ranges})
+            settle(self.group, lease, settlement)
+
+    def ack(self, lease: UUID, monotons: list[int]) -> None:
+        ranges = Ranges.of(*(Range(each, each + 1) for each in monotons))
+        assert settle(self.group, lease, Settlement(acked=ranges)).count == len(monotons)
+        self.acked |= set(monotons)
+
+    def sweep(self, *steps: Step) -> None:
+        assert run_once(self.store, scan=DriverScan(self.store), steps=steps).is_whole
+
+    def check(self) -> None:
+        head = read_head(self.store, self.queue.queue_id)
+        assert head.finalised == 0, "thrown away early, or not kept"
+        assert head.fence <= self.clock.now, "puts are refused"
+        state = self.group.read(every_waiting=True)
+        owed = {each for row in (*state.slots, *state.waiting) for each in at(row.monotons)}
+        owed |= set(range(state.head.pointer, self.published))
+        assert set(range(self.published)) - owed <= self.acked | self.rejected, "lost"
+
+
+def at(ranges: Ranges) -> list[int]:
+    return [each for part in ranges for each in range(part.start, part.stop)]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _no_pauses() -> object:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(race, "_LONGEST_PAUSE", 0.0)
+        yield
+
+
+AHEAD = st.sampled_from([timedelta(0), timedelta(0), timedelta(0), MONTH, MONTH, -MONTH])
+PASSES = st.sampled_from([timedelta(0), SECOND, 2 * LEASE])
+STEPS = st.one_of(
+    st.tuples(st.just("publish"), st.integers(1, 5)),
+    st.tuples(
+        st.just("consume"),
+        st.integers(1, 6),
+        st.sampled_from(["ack", "reject", "release", "extend"]),
+        st.sampled_from([timedelta(0), SECOND, HOUR]),
+    ),
+    st.tuples(st.just("sweep"), st.sampled_from([(each,) for each in Step] + [tuple(Step)])),
+)
+
+
+@given(st.lists(st.tuples(STEPS, AHEAD, PASSES), max_size=15))
+def test_whatever_clocks_say_for_a_while_all_of_it_is_delivered_in_the_end(
+    steps: list[tuple[tuple[object, ...], timedelta, timedelta]],
+):
+    world = World()
+    patch = repeatable(world.clock)
+    try:
+        for step, ahead, by in steps:
+            world.clock.advance(by)
+            world.clock.ahead = ahead
+            match step:
+                case ("publish", int(count)):
+                    world.publish(count)
+                case ("consume", int(limit), str(fate), timedelta() as delay):
+                    world.consume(limit, fate, delay)
+                case ("sweep", tuple(which)):
+                    world.sweep(*which)
+            world.clock.ahead = timedelta(0)
+            world.check()
+
+        fix_clocks(world.store, "q")
+        world.clock.advance(CLOCKS_APART + HOUR)
+        world.publish(1)
+        while leased := world.lease():
+            for lease, monotons in leased:
+                world.ack(lease, monotons)
+            world.clock.advance(HOUR)
+        state = world.group.read(every_waiting=True)
+        assert world.acked | world.rejected == set(range(world.published)), "not delivered"
+        assert not state.waiting
+    finally:
+        patch.undo()

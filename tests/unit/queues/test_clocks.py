@@ -1,0 +1,365 @@
+"""A clock that is wrong for a while: what it can't do, and what undoes what it did."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import datetime, timedelta
+from uuid import UUID
+
+import pytest
+
+from cassieq_spark.delivery.batch import Batch
+from cassieq_spark.delivery.clocks import plan_due_now
+from cassieq_spark.delivery.settle import Settlement, settle
+from cassieq_spark.errors import ClockError, NotAppliedError, OptionError, QueueStateError
+from cassieq_spark.ledger.gate import FOR_EVER
+from cassieq_spark.ledger.publish import publish
+from cassieq_spark.ledger.read import read_head
+from cassieq_spark.ledger.sweep import raise_fence
+from cassieq_spark.model import Draft, Ranges, to_millis
+from cassieq_spark.queues import alter_queue, fix_clocks, purge_queue
+from cassieq_spark.repair.sweep import Step
+from cassieq_spark.store import race
+from cassieq_spark.store.protocol import CLOCKS_APART, EVERYTHING, Partition, Rows, Slice
+from cassieq_spark.testing.faults import Fault, FaultyStore
+from cassieq_spark.testing.stores import CountingStore, WrappedStore
+from tests.support.builders import make_clocked_store, make_group, make_queue, make_wish
+from tests.support.faults import FakeClock, make_block_id
+from tests.unit.repair.swept_queue import LEASE, WRITE_TIMEOUT, SweptQueue
+
+SECOND = timedelta(seconds=1)
+HOUR = timedelta(hours=1)
+DAY = timedelta(days=1)
+MONTH = 30 * DAY
+
+
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(race, "_LONGEST_PAUSE", 0.0)
+
+
+class Scene:
+    """A queue with a group, and servers whose clocks can be set ahead."""
+
+    def __init__(self) -> None:
+        self.store, self.clock = make_clocked_store()
+        self.queue = make_queue(self.store, [6])
+        self.group = make_group(self.store, self.queue.queue_id)
+        self.clock.advance(SECOND)
+
+    def take(self, limit: int | None = None, held: UUID | None = None) -> Batch:
+        stop = read_head(self.store, self.queue.queue_id).next
+        wish = make_wish(limit=limit, held=held, stop=stop, prefer_fresh=True)
+        return self.group.ack_and_lease(wish)
+
+    def taken(self) -> list[str]:
+        return [str(each.monotons) for each in self.take().leased]
+
+    def put(self) -> None:
+        draft = Draft(make_block_id(self.clock.now), 1)
+        publish(self.store, self.queue.queue_id, [draft])
+
+    @property
+    def fence(self) -> datetime:
+        return read_head(self.store, self.queue.queue_id).fence
+
+    def raise_fence(self, fence: datetime) -> None:
+        head = read_head(self.store, self.queue.queue_id)
+        assert raise_fence(self.store, self.queue.queue_id, head, fence)
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+@pytest.fixture
+def clock(scene: Scene) -> FakeClock:
+    return scene.clock
+
+
+# -- what a wrong clock can't do --------------------------------------------------------------
+
+
+def test_what_is_released_by_a_clock_that_is_ahead_is_due_when_it_was_told(
+    scene: Scene, clock: FakeClock
+):
+    lease = scene.take().lease
+    clock.ahead = MONTH
+    settle(scene.group, lease, Settlement(released={10 * SECOND: Ranges.parse("0-6")}))
+    clock.ahead = timedelta(0)
+
+    assert scene.taken() == []
+    clock.advance(10 * SECOND)
+    assert scene.taken() == ["0-6"]
+
+
+def test_what_is_released_after_a_clock_was_ahead_is_due_at_once(scene: Scene, clock: FakeClock):
+    lease = scene.take(limit=3).lease
+    settle(scene.group, lease, Settlement(released={timedelta(0): Ranges.parse("0-3")}))
+    clock.ahead = MONTH
+    first = scene.group.ack_and_lease(make_wish(stop=3))
+    clock.ahead = timedelta(0)
+
+    settle(scene.group, first.lease, Settlement(released={timedelta(0): Ranges.parse("0-3")}))
+
+    assert str(scene.group.ack_and_lease(make_wish(stop=3)).leased[0].monotons) == "0-3"
+
+
+def test_a_clock_that_is_ahead_by_seconds_counts(scene: Scene, clock: FakeClock):
+    lease = scene.take().lease
+    clock.ahead = CLOCKS_APART
+    settle(scene.group, lease, Settlement(released={SECOND: Ranges.parse("0-6")}))
+
+    (row,) = scene.group.read().waiting
+
+    assert row.due == to_millis(clock.now + CLOCKS_APART + SECOND)
+
+
+def test_messages_that_are_too_old_by_a_wrong_clock_only_are_not_skipped(
+    scene: Scene, clock: FakeClock
+):
+    clock.ahead = MONTH
+
+    batch = scene.group.ack_and_lease(make_wish(stop=6, skip_older=HOUR))
+
+    assert (batch.skipped, str(batch.leased[0].monotons)) == (0, "0-6")
+
+
+@pytest.mark.parametrize("ahead", [MONTH, -MONTH])
+def test_a_sweep_by_a_wrong_clock_refuses_no_put_and_throws_nothing_away(ahead: timedelta):
+    queue = SweptQueue(expire_after=DAY, keep_settled=HOUR)
+    kept = SweptQueue(keep_settled=DAY)
+    for each in (queue, kept):
+        each.publish(5)
+        each.write(3)
+        each.clock.advance(SECOND)
+    kept.settle("billing", 5)
+    queue.clock.ahead = kept.clock.ahead = ahead
+
+    report = queue.sweep()
+    kept.sweep()
+
+    assert (queue.finalised, kept.finalised) == (0, 0)
+    assert len(queue.buckets()) == 3
+    (problem,) = (each for each in report.problems() if each.startswith("clocks disagree"))
+    server = (queue.clock.now + ahead).isoformat(timespec="seconds")
+    assert f"it was {server} by a server's" in problem
+    assert "cassieq queue fix-clocks" in problem
+    queue.clock.ahead = timedelta(0)
+    assert read_head(queue.store, queue.queue_id).fence < queue.clock.now
+    queue.publish(1)
+
+
+def test_messages_under_their_last_lease_are_not_dead_by_a_wrong_clock():
+    queue = SweptQueue()
+    alter_queue(queue.store, "orders", max_deliveries=1)
+    queue.publish(4)
+    queue.consume("billing")
+    queue.clock.ahead = MONTH
+
+    assert queue.sweep(Step.REDELIVER).totals.dead_lettered == 0
+
+
+def test_clocks_that_agree_are_not_told_of():
+    queue = SweptQueue()
+    queue.publish(5)
+    queue.clock.ahead = CLOCKS_APART
+
+    assert queue.sweep().clocks is None
+
+
+# -- what undoes what it did ------------------------------------------------------------------
+
+
+def test_puts_are_taken_again_and_blocks_begun_before_stay_refused(scene: Scene, clock: FakeClock):
+    scene.raise_fence(clock.now + MONTH)
+    begun_before = Draft(make_block_id(clock.now + CLOCKS_APART), 1)
+    with pytest.raises(NotAppliedError, match="fix-clocks"):
+        scene.put()
+
+    fixed = fix_clocks(scene.store, "q")
+
+    assert fixed.fence == (clock.now + MONTH, clock.now + CLOCKS_APART)
+    assert fix_clocks(scene.store, "q").fence is None
+    clock.advance(CLOCKS_APART + SECOND)
+    with pytest.raises(NotAppliedError):
+        publish(scene.store, scene.queue.queue_id, [begun_before])
+    scene.put()
+    assert read_head(scene.store, scene.queue.queue_id).next == 7
+
+
+def test_a_fence_that_is_not_ahead_stays(scene: Scene, clock: FakeClock):
+    scene.raise_fence(clock.now + CLOCKS_APART)
+    store = CountingStore(scene.store)
+
+    assert fix_clocks(store, "q").fence is None
+    assert store.cas_count == 0
+    assert scene.fence == clock.now + CLOCKS_APART
+
+
+def test_a_queue_that_is_purged_meanwhile_stays_closed():
+    for after in range(8):
+        scene = Scene()
+        scene.raise_fence(scene.clock.now + MONTH)
+        store = FaultyStore(scene.store)
+        store.interrupt(lambda scene=scene: purge_queue(scene.store, "q", force=True), after=after)
+
+        with suppress(QueueStateError):
+            fix_clocks(store, "q")
+
+        store.calm()
+        purge_queue(scene.store, "q", force=True)
+        assert scene.fence == FOR_EVER, after
+
+
+def test_a_lease_of_a_month_is_due_at_once(scene: Scene, clock: FakeClock):
+    clock.ahead = MONTH
+    scene.take(limit=4)
+    clock.ahead = timedelta(0)
+    clock.advance(DAY)
+    assert scene.taken() == ["4-6"]
+
+    assert fix_clocks(scene.store, "q").due == {"g": 4}
+
+    clock.advance(SECOND)
+    assert scene.taken() == ["0-4"]
+
+
+def test_what_waits_for_a_month_is_due_at_once_unless_it_was_never_handed_out(
+    scene: Scene, clock: FakeClock
+):
+    delayed = Draft(make_block_id(clock.now), 2, visible=MONTH)
+    publish(scene.store, scene.queue.queue_id, [delayed])
+    lease = scene.take(limit=6).lease
+    scene.group.ack_and_lease(make_wish(stop=8, delayed_stop=8))
+    released = {MONTH: Ranges.parse("0-3"), HOUR: Ranges.parse("3-4")}
+    settle(
+        scene.group, lease, Settlement(released=released, rejected={"bad": Ranges.parse("4-5")})
+    )
+    before = scene.group.read(every_waiting=True).waiting
+
+    assert fix_clocks(scene.store, "q", dry_run=True).due == {"g": 3}
+    assert scene.group.read(every_waiting=True).waiting == before
+    assert fix_clocks(scene.store, "q", longest=2 * MONTH).due == {}
+    assert fix_clocks(scene.store, "q").due == {"g": 3}
+
+    waiting = scene.group.read(every_waiting=True).waiting
+    due = {str(each.monotons): each.due - to_millis(clock.now) for each in waiting}
+    in_ms = {HOUR: 3_600_000, MONTH: 30 * 86_400_000}
+    assert due["0-3"] == 0
+    assert (due["3-4"], due["6-8"]) == (in_ms[HOUR], in_ms[MONTH])
+
+
+@pytest.mark.parametrize("fault", [Fault.REQUEST_LOST, Fault.ANSWER_LOST])
+@pytest.mark.parametrize("after", range(12))
+def test_whatever_answer_is_lost_it_is_mended(fault: Fault, after: int):
+    scene = Scene()
+    scene.clock.ahead = MONTH
+    scene.take(limit=4)
+    scene.clock.ahead = timedelta(0)
+    scene.raise_fence(scene.clock.now + MONTH)
+    store = FaultyStore(scene.store)
+    store.interrupt(lambda: setattr(store, "fault", fault), after=after)
+
+    fix_clocks(store, "q")
+
+    assert scene.fence == scene.clock.now + CLOCKS_APART
+    scene.clock.advance(SECOND)
+    assert scene.group.ack_and_lease(make_wish(stop=4)).leased
+
+
+def test_a_reader_that_has_extended_its_lease_meanwhile_keeps_it(scene: Scene, clock: FakeClock):
+    clock.ahead = MONTH
+    batch = scene.take()
+    clock.ahead = timedelta(0)
+    store = FaultyStore(scene.store)
+    store.interrupt(lambda: scene.group.extend(batch.lease, batch.leased, by=LEASE), after=6)
+
+    assert fix_clocks(store, "q").due == {}
+    assert scene.taken() == []
+
+
+class OneServerAhead(WrappedStore):
+    """Some answers come from a server whose clock is a month ahead."""
+
+    def __init__(self, scene: Scene, wrong: int) -> None:
+        super().__init__(scene.store)
+        self._left = wrong
+
+    def read_rows(
+        self, partition: Partition, which: Slice = EVERYTHING, *, serial: bool = False
+    ) -> Rows:
+        found = super().read_rows(partition, which, serial=serial)
+        if found.now is None or not self._left:
+            return found
+        self._left -= 1
+        return Rows(found.rows, found.now + MONTH, found.here)
+
+
+def test_another_server_is_asked_if_one_disagrees(scene: Scene, clock: FakeClock):
+    scene.raise_fence(clock.now + 2 * MONTH)
+
+    assert fix_clocks(OneServerAhead(scene, 3), "q").fence is not None
+
+    assert scene.fence == clock.now + CLOCKS_APART
+
+
+@pytest.mark.parametrize("ahead", [MONTH, -MONTH])
+def test_nothing_is_mended_while_clocks_disagree(scene: Scene, clock: FakeClock, ahead: timedelta):
+    fence = clock.now + 2 * MONTH
+    scene.raise_fence(fence)
+    clock.ahead = ahead
+
+    with pytest.raises(ClockError, match=r"by the clock of a server, .* set the one right"):
+        fix_clocks(scene.store, "q")
+
+    assert scene.fence == fence
+
+
+def test_the_longest_lease_is_a_time(scene: Scene):
+    with pytest.raises(OptionError, match="more than nothing"):
+        fix_clocks(scene.store, "q", longest=timedelta(0))
+
+
+def test_rows_are_made_due_some_at_a_time(scene: Scene, clock: FakeClock):
+    lease = scene.take().lease
+    released = {
+        MONTH + number * SECOND: Ranges.parse(f"{number}-{number + 1}") for number in range(6)
+    }
+    settle(scene.group, lease, Settlement(released=released))
+
+    plan = plan_due_now(scene.group.read(every_waiting=True), DAY, at_once=4)
+
+    assert plan.count == 4
+    assert fix_clocks(scene.store, "q").due == {"g": 6}
+
+
+# -- what tells of it -------------------------------------------------------------------------
+
+
+def test_a_sweep_tells_of_a_fence_and_of_leases_that_are_ahead():
+    queue = SweptQueue()
+    queue.publish(5)
+    queue.clock.ahead = MONTH
+    queue.consume("billing", 3)
+    queue.clock.ahead = timedelta(0)
+    head = read_head(queue.store, queue.queue_id)
+    assert raise_fence(queue.store, queue.queue_id, head, queue.clock.now + MONTH)
+
+    fence, leases = queue.sweep(Step.REDELIVER).queues["orders"].notes
+
+    assert fence.startswith("its fence is 30 days, 0:00:00 ahead")
+    assert leases.startswith("3 message(s) of group 'billing' were handed out by a clock")
+    assert all("cassieq queue fix-clocks orders" in each for each in (fence, leases))
+    fix_clocks(queue.store, "orders")
+    queue.clock.advance(WRITE_TIMEOUT)
+    assert queue.sweep(Step.REDELIVER).queues["orders"].notes == []
+
+
+def test_a_sweep_does_not_tell_of_leases_that_are_as_long_as_they_should_be():
+    queue = SweptQueue()
+    queue.publish(5)
+    queue.consume("billing", 3)
+
+    assert queue.sweep(Step.REDELIVER).queues["orders"].notes == []
