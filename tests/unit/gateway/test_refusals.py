@@ -25,6 +25,7 @@ STATUSES = {
     errors.NotAppliedError: 503,
     errors.OutcomeUnknownError: 504,
     errors.ContentionError: 503,
+    errors.ClockError: 503,
     errors.InvariantError: 500,
     KeyError: 500,
 }
