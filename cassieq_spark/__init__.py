@@ -12,7 +12,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cassieq_spark.arguments import shown as _shown
 from cassieq_spark.errors import CassieqError
+from cassieq_spark.errors import OptionError as _OptionError
 from cassieq_spark.garbage import spare_spark as _spare_spark
 from cassieq_spark.options import options_from_session
 from cassieq_spark.progress import Progress, progress
@@ -44,7 +46,12 @@ def register(spark: SparkSession) -> None:
     """Make ``format("cassieq")`` known to a session, where Spark's own discovery does not.
 
     Discovery fails, for example, when any other module named ``pyspark_...`` can't be imported.
+
+    Raises:
+        OptionError: It is no SparkSession.
     """
+    if not hasattr(getattr(spark, "dataSource", None), "register"):
+        raise _OptionError(f"a SparkSession is needed, not {_shown(spark)}")
     from cassieq_spark.datasource import CassieqDataSource  # noqa: PLC0415 (needs Spark)
 
     spark.dataSource.register(CassieqDataSource)

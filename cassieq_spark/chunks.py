@@ -80,7 +80,8 @@ class Cutter:
                 Other columns are passed over.
 
         Raises:
-            MessageError: A null value or too large a message, before anything of its batch is cut
+            MessageError: A null value, a header without a name or that is not UTF-8, or too large
+                a message, before anything of its batch is cut
                 that was not begun with a batch before it.
         """
         for batch in batches:
@@ -201,7 +202,8 @@ def check_messages(batch: pa.RecordBatch, max_message_bytes: int, *, first_row: 
         first_row: How to number its first row in an error.
 
     Raises:
-        MessageError: A null value or too large a message.
+        MessageError: A null value, a header without a name or that is not UTF-8, or too large a
+            message.
     """
     if batch.num_rows:
         messages = _as_stored(batch)
@@ -227,6 +229,30 @@ def _header_bytes(headers: pa.MapArray) -> pa.Int64Array:
     return pc.pairwise_diff(ends.take(headers.offsets)).slice(1)
 
 
+def _check_headers(headers: pa.MapArray, *, first_row: int) -> None:
+    """Spark has texts that are not UTF-8; nobody could read such a message."""
+    try:
+        headers.validate(full=True)
+        used = headers.offsets
+        names = headers.keys.slice(used[0].as_py(), used[-1].as_py() - used[0].as_py())
+        if pc.min(pc.binary_length(names)).as_py() != 0:
+            return
+    except pa.ArrowInvalid:
+        pass
+    for row in range(len(headers)):
+        try:
+            found = headers[row].as_py() or ()
+        except UnicodeDecodeError:
+            problem = "that is not UTF-8"
+        else:
+            if all(name for name, _ in found):
+                continue
+            problem = "without a name"
+        raise MessageError(
+            f"row {first_row + row} of this task, counted from 0, has a header {problem}"
+        )
+
+
 def _check(
     messages: pa.RecordBatch, sizes: pa.Int64Array, max_message_bytes: int, *, first_row: int
 ) -> None:
@@ -235,6 +261,8 @@ def _check(
     if value.null_count:
         row = first_row + pc.index(value.is_null(), value=True).as_py()
         raise MessageError(f"row {row} {where} has no value: the column 'value' must not be null")
+    if "headers" in messages.schema.names:
+        _check_headers(messages.column("headers"), first_row=first_row)
     if pc.max(sizes).as_py() > max_message_bytes:
         index = pc.index(pc.greater(sizes, max_message_bytes), value=True).as_py()
         raise MessageError(

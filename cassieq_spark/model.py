@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import NewType
 from uuid import UUID
 
+from cassieq_spark.arguments import shown
 from cassieq_spark.errors import OptionError
 
 #: ``<name>@<version>``; never used twice, also when a queue is deleted and made again.
@@ -308,8 +309,11 @@ def validate_name(kind: str, name: str) -> str:
         name: 1 to 200 letters, digits, ``.``, ``_``, ``:`` or ``-``; first a letter or digit.
 
     Raises:
-        OptionError: It is empty, too long, or has another character; or dots alone after a colon.
+        OptionError: It is no str, empty, too long, or has another character; or dots alone after
+            a colon.
     """
+    if not isinstance(name, str):
+        raise OptionError(f"{kind} name must be a str, not {shown(name)}")
     if not _QUEUE_NAME.fullmatch(name) or _DOTS_ALONE.fullmatch(name):
         raise OptionError(
             f"{kind} name {name!r} is not valid: expected 1 to 200 letters, digits, '.', '_', ':' "

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Self
 from uuid import UUID
 
 from cassieq_spark.errors import MessageError
-from cassieq_spark.model import QueueId
+from cassieq_spark.model import QueueId, validate_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +20,12 @@ class Receipt:
     monoton: int
 
     @classmethod
-    def parse(cls, text: str) -> Receipt:
+    def parse(cls, text: str, *, advice: str = "take that of a message that was received") -> Self:
         """Read a receipt.
+
+        Args:
+            text: What should be one.
+            advice: Where the caller finds one, for the error.
 
         Raises:
             MessageError: It is not one.
@@ -28,11 +33,15 @@ class Receipt:
         try:
             queue_id, group, lease, monoton = text.split("/")
             receipt = cls(QueueId(queue_id), group, UUID(lease), int(monoton))
+            name, _, version = queue_id.rpartition("@")
+            validate_name("queue", name)
+            validate_name("group", group)
+            # What Python reads as a number is not all that we write: a sign, a space.
+            is_ours = str(receipt) == text and version == str(int(version))
         except ValueError as error:
-            raise _refusal(text) from error
-        # What Python reads as a number is not all that we write: a sign, a space.
-        if str(receipt) != text or receipt.monoton < 0:
-            raise _refusal(text)
+            raise _refusal(text, advice) from error
+        if not is_ours or receipt.monoton < 0:
+            raise _refusal(text, advice)
         return receipt
 
     @property
@@ -49,8 +58,5 @@ def receipt_prefix(queue_id: QueueId, group: str, lease: UUID) -> str:
     return f"{queue_id}/{group}/{lease}/"
 
 
-def _refusal(text: str) -> MessageError:
-    return MessageError(
-        f"{text[:100]!r} is not a receipt; take the column 'receipt' of a stream that is "
-        "read with includeReceipts"
-    )
+def _refusal(text: str, advice: str) -> MessageError:
+    return MessageError(f"{text[:100]!a} is not a receipt; {advice}")

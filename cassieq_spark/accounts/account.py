@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from cassieq_spark.accounts.levels import ALL_LEVELS, Level
+from cassieq_spark.arguments import check_text
 from cassieq_spark.errors import OptionError
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,49}")
@@ -63,7 +64,7 @@ def check_account(name: str) -> str:
     Raises:
         OptionError: It is empty, too long, or has another character.
     """
-    if not _NAME.fullmatch(name):
+    if not _NAME.fullmatch(check_text("account or key name", name)):
         raise OptionError(
             f"account or key name {name[:60]!r} is not valid: expected 1 to 50 letters, digits, "
             "'.', '_' or '-', beginning with a letter or digit"
@@ -80,6 +81,7 @@ def full_name(account: str, queue: str) -> str:
     Raises:
         OptionError: No queue of an account can be called so.
     """
+    check_text("queue name", queue)
     if len(queue) > _LONGEST_QUEUE or not _QUEUE.fullmatch(queue):
         raise OptionError(
             f"queue name {queue[:150]!r} is not valid: expected 1 to {_LONGEST_QUEUE} letters, "

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, TypedDict
 
+from cassieq_spark.arguments import check_many
 from cassieq_spark.store.connection import ConnectionOptions
-from cassieq_spark.store.consistency import Consistency
+from cassieq_spark.store.consistency import Consistency, parse_consistency
 
 
 class Connection(TypedDict, total=False):
@@ -24,7 +25,7 @@ class Connection(TypedDict, total=False):
     ssl_key_file: str | None
     ssl_check_hostname: bool
     secure_connect_bundle: str | None
-    consistency: Consistency
+    consistency: Consistency | str
     keyspace: str
     protocol_version: int
     request_timeout: timedelta
@@ -38,8 +39,11 @@ def connection_options(given: Connection) -> ConnectionOptions:
         OptionError: One of them is malformed.
     """
     values: dict[str, Any] = {**given}
-    points = values.get("contact_points")
-    if points is not None:
-        points = points.split(",") if isinstance(points, str) else points
-        values["contact_points"] = tuple(point.strip() for point in points)
+    points: Any = values.get("contact_points", ())
+    if isinstance(points, str):
+        values["contact_points"] = tuple(point.strip() for point in points.split(","))
+    elif "contact_points" in values:
+        values["contact_points"] = tuple(check_many("contact_points", points, "a list of hosts"))
+    if isinstance(values.get("consistency"), str):
+        values["consistency"] = parse_consistency(values["consistency"])
     return ConnectionOptions(**values)

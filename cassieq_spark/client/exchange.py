@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from time import monotonic
 from uuid import UUID
 
+from cassieq_spark.arguments import check_many, shown
 from cassieq_spark.client.calls import Calls
 from cassieq_spark.client.finished import Finished
 from cassieq_spark.client.messages import Message
@@ -16,7 +17,7 @@ from cassieq_spark.client.receiving import Wanted
 from cassieq_spark.client.settlement import LeaseKey
 from cassieq_spark.client.shelf import Shelf
 from cassieq_spark.delivery.acks import settled_of
-from cassieq_spark.errors import CassieqError, QueueStateError
+from cassieq_spark.errors import CassieqError, MessageError, OptionError, QueueStateError
 from cassieq_spark.model import QueueDefinition, Range, Ranges
 from cassieq_spark.receipts import Receipt
 from cassieq_spark.store.protocol import Store
@@ -81,6 +82,11 @@ class Exchange:
             QueueStateError: The queue was purged or deleted, or the group deleted.
             StoreError: Cassandra failed. It does no harm to repeat the acks.
         """
+        check_many("receipts", receipts, "receipts that were parsed")
+        if not all(isinstance(each, Receipt) for each in receipts):
+            raise MessageError("receipts must be parsed, by Receipt.parse")
+        if not isinstance(wanted, Wanted):
+            raise OptionError(f"wanted must be what Wanted says, not {shown(wanted)}")
         with self._calls:
             try:
                 return self._turn(receipts, wanted)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+from cassieq_spark.arguments import check_count, check_flag, check_instant, check_text, shown
 from cassieq_spark.client.calls import Calls
 from cassieq_spark.dead_letters.letters import Filter
 from cassieq_spark.dead_letters.purge import PurgeReport, purge
@@ -11,7 +12,7 @@ from cassieq_spark.dead_letters.redrive import RedriveReport, redrive
 from cassieq_spark.dead_letters.survey import Survey, survey
 from cassieq_spark.delivery.groups import create_group, delete_group, seek_group
 from cassieq_spark.errors import OptionError
-from cassieq_spark.model import DEFAULT_LEASE, QueueDefinition
+from cassieq_spark.model import DEFAULT_LEASE, QueueDefinition, validate_name
 from cassieq_spark.options.position import StartingPosition
 from cassieq_spark.queues import create_queue, delete_queue, list_queues, purge_queue, read_queue
 from cassieq_spark.stats import QueueStats, queue_stats
@@ -56,7 +57,12 @@ class Operations:
             OptionError: A value is out of range, or contradicts another one.
             QueueStateError: There is a queue of that name.
         """
-        if dead_letter_queue and (drop_dead or not max_deliveries):
+        validate_name("queue", queue)
+        check_flag("drop_dead", drop_dead)
+        check_count("max_deliveries", max_deliveries, least=0)
+        if dead_letter_queue is not None:
+            validate_name("queue", dead_letter_queue)
+        if dead_letter_queue is not None and (drop_dead or not max_deliveries):
             raise OptionError(
                 f"dead_letter_queue {dead_letter_queue!r} goes neither with drop_dead nor with "
                 "max_deliveries 0: leave it out"
@@ -94,6 +100,7 @@ class Operations:
 
     def queues(self, prefix: str = "") -> list[QueueDefinition]:
         """The queues whose names begin so, by name. Reads the whole table of queues."""
+        check_text("prefix", prefix)
         with self._calls:
             return [each for each in list_queues(self._store) if each.name.startswith(prefix)]
 
@@ -110,6 +117,8 @@ class Operations:
             NotFoundError: There is no such queue.
             QueueStateError: Somebody uses it.
         """
+        validate_name("queue", queue)
+        check_flag("force", force)
         with self._calls:
             delete_queue(self._store, queue, force=force)
 
@@ -126,6 +135,8 @@ class Operations:
             NotFoundError: There is no such queue.
             QueueStateError: Somebody holds messages.
         """
+        validate_name("queue", queue)
+        check_flag("force", force)
         with self._calls:
             return purge_queue(self._store, queue, force=force)
 
@@ -143,6 +154,7 @@ class Operations:
             ExistsError: There is such a group.
             QueueStateError: There is no such position.
         """
+        validate_name("group", group)
         with self._calls:
             create_group(self._store, read_queue(self._store, queue).queue_id, group, start)
 
@@ -164,6 +176,8 @@ class Operations:
             NotFoundError: There is no such queue or group.
             QueueStateError: There is no such position, or readers hold messages.
         """
+        validate_name("group", group)
+        check_flag("force", force)
         with self._calls:
             queue_id = read_queue(self._store, queue).queue_id
             return seek_group(self._store, queue_id, group, to, force=force)
@@ -183,6 +197,8 @@ class Operations:
             NotFoundError: There is no such queue.
             QueueStateError: Readers hold messages.
         """
+        validate_name("group", group)
+        check_flag("force", force)
         with self._calls:
             queue_id = read_queue(self._store, queue).queue_id
             return delete_group(self._store, queue_id, group, force=force)
@@ -211,7 +227,12 @@ class Operations:
             NotFoundError: There is no such queue.
             QueueStateError: It has no dead letters, and nowhere to put any.
         """
-        wanted = Filter(group=group, reason=reason, since=since, until=until)
+        wanted = Filter(
+            group=None if group is None else check_text("group", group),
+            reason=None if reason is None else check_text("reason", reason),
+            since=None if since is None else check_instant("since", since),
+            until=None if until is None else check_instant("until", until),
+        )
         with self._calls:
             return survey(self._store, queue, wanted, limit=limit)
 
@@ -229,6 +250,10 @@ class Operations:
             OptionError: ``to`` is where they are.
             QueueStateError: A queue does not exist, or has other groups.
         """
+        _check_survey(found)
+        if to is not None:
+            validate_name("queue", to)
+        check_flag("force", force)
         with self._calls:
             return redrive(self._store, found, to=to, force=force)
 
@@ -238,5 +263,11 @@ class Operations:
         Args:
             found: Which, as `dead_letters` found them.
         """
+        _check_survey(found)
         with self._calls:
             return purge(self._store, found)
+
+
+def _check_survey(found: object) -> None:
+    if not isinstance(found, Survey):
+        raise OptionError(f"which dead letters? give what dead_letters found, not {shown(found)}")

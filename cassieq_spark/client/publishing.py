@@ -8,10 +8,11 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from cassieq_spark.arguments import check_count, check_many, check_text
 from cassieq_spark.blocks import write_block
 from cassieq_spark.client.messages import NewMessage, Row, Visible, batches_of, row_of, schema_of
 from cassieq_spark.dead_letters.sinks import publishes_once, sink_of_key
-from cassieq_spark.errors import InvariantError, OptionError
+from cassieq_spark.errors import InvariantError, MessageError, OptionError
 from cassieq_spark.fingerprint import Fingerprinting
 from cassieq_spark.ledger.batches import check_order, skip_published
 from cassieq_spark.ledger.publish import publish
@@ -39,6 +40,12 @@ def batch_named(
         OptionError: One is given without the other, or is out of range; or both names are given.
     """
     if idempotency_key is not None:
+        check_text("idempotency_key", idempotency_key)
+    if app is not None:
+        check_text("txn_app_id", app)
+    if version is not None:
+        check_count("txn_version", version, least=0)
+    if idempotency_key is not None:
         if not idempotency_key.strip() or app is not None or version is not None:
             raise OptionError(
                 "an idempotency key is not empty, and goes without txn_app_id and txn_version, "
@@ -47,7 +54,7 @@ def batch_named(
         return SinkBatch(sink_of_key(idempotency_key), 0)
     if app is None and version is None:
         return None
-    if not app or version is None or version < 0:
+    if not app or version is None:
         raise OptionError(
             "txn_app_id and txn_version name a batch together: give a name that is not empty and "
             f"a number from 0 on, or neither, not {app!r} and {version!r}"
@@ -73,6 +80,11 @@ def put_stream(
         BatchChangedError: The batch was published before with other messages.
         BatchOrderError: A later batch was published before.
     """
+    if isinstance(messages, NewMessage):
+        raise MessageError(
+            "messages must be a list of values, such as [message]; for a single value, use put"
+        )
+    check_many("messages", messages, "a list of values; for a single value, use put")
     limit = message_limit(queue.name)
     rows = (
         row_of(message, limit=limit, what=f"message {number} (counted from 0)")

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from uuid import uuid4
 
+from cassieq_spark.arguments import check_flag
 from cassieq_spark.client.finished import Finished
 from cassieq_spark.client.messages import Message
 from cassieq_spark.client.receiving import Wanted
@@ -66,6 +67,7 @@ class Receiver:
         make_group: bool = True,
     ) -> None:
         validate_name("group", group)
+        check_flag("make_group", make_group)
         self._store = store
         self._turns = turns
         self._finished = finished

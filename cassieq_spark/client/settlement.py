@@ -10,6 +10,7 @@ from uuid import UUID
 
 import pyarrow as pa
 
+from cassieq_spark.arguments import shown
 from cassieq_spark.client.messages import Message, Row, batches_of
 from cassieq_spark.delivery.settle import Settled, Settlement
 from cassieq_spark.errors import CassieqError, MessageError
@@ -18,6 +19,8 @@ from cassieq_spark.queues import read_queue
 from cassieq_spark.receipts import Receipt, receipt_prefix
 from cassieq_spark.settling import replace, settle
 from cassieq_spark.store.protocol import Store
+
+_ADVICE = "give a message that was received, or its receipt (Message.receipt)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,7 @@ def by_lease(items: Iterable[Message | str]) -> dict[LeaseKey, Ranges]:
     """
     ranges: defaultdict[LeaseKey, list[Range]] = defaultdict(list)
     for item in items:
-        receipt = Receipt.parse(_receipt_of(item))
+        receipt = Receipt.parse(_receipt_of(item), advice=_ADVICE)
         key = LeaseKey(receipt.queue_id, receipt.group, receipt.lease)
         ranges[key].append(Range(receipt.monoton, receipt.monoton + 1))
     return {key: Ranges.of(*parts) for key, parts in ranges.items()}
@@ -121,6 +124,6 @@ def _receipt_of(item: object) -> str:
     if isinstance(item, str):
         return item
     raise MessageError(
-        f"a message or its receipt is needed, not {type(item).__name__}; give several as "
+        f"a message or its receipt is needed, not {shown(item)}; give several as "
         "arguments of their own: client.ack(*messages)"
     )

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode, b64encode
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 import httpx
 
-from cassieq_spark.errors import CassieqError, NotFoundError, OptionError
+from cassieq_spark.arguments import bytes_of, check_text, header_pairs, shown
+from cassieq_spark.errors import CassieqError, MessageError, NotFoundError, OptionError
 
 Headers = Mapping[str, str | None]
 
@@ -72,25 +74,82 @@ def checked(answer: httpx.Response) -> httpx.Response:
     raise HttpError(f"{answer.status_code}: {message}", answer.status_code)
 
 
-def line_of(value: bytes | str) -> bytes:
-    """A message of a batch, as a line of JSON."""
-    message, encoding = encoded(value)
+def line_of(value: bytes | str, what: str = "a value") -> bytes:
+    """A message of a batch, as a line of JSON.
+
+    Raises:
+        MessageError: It is neither bytes nor text that UTF-8 can hold.
+    """
+    message, encoding = encoded(value, what)
     return json.dumps({"message": message, "encoding": encoding}).encode() + b"\n"
 
 
-def encoded(data: bytes | str) -> tuple[str, str]:
-    """Bytes or text as text that can travel, and how it is encoded."""
+def encoded(data: bytes | str, what: str) -> tuple[str, str]:
+    """Bytes or text as text that can travel, and how it is encoded.
+
+    Raises:
+        MessageError: It is neither bytes nor text that UTF-8 can hold.
+    """
+    plain = bytes_of(data, what)
     if isinstance(data, str):
-        return data, _TEXT
-    return b64encode(data).decode(), _BASE64
+        return str.__str__(data), _TEXT
+    return b64encode(plain).decode(), _BASE64
 
 
-def headers_sent(headers: Headers) -> dict[str, str]:
+def headers_sent(headers: Headers | None) -> dict[str, str]:
     """The headers of a message as one header of a request: JSON, which is ASCII.
 
     Each as a header of its own would lose capitals in names, and spaces around values.
+
+    Raises:
+        MessageError: They are no headers.
     """
-    return {"X-Cassieq-Headers": json.dumps(dict(headers))} if headers else {}
+    pairs = () if headers is None else header_pairs(headers, "the message")
+    return {"X-Cassieq-Headers": json.dumps(dict(pairs))} if pairs else {}
+
+
+def receipt_of(item: HttpMessage | str) -> str:
+    """The receipt of a message, or the receipt itself.
+
+    Raises:
+        MessageError: It is neither.
+    """
+    given: object = item.receipt if isinstance(item, HttpMessage) else item
+    if isinstance(given, str) and given.isascii():
+        return given
+    raise MessageError(
+        f"a message or its receipt is needed, not {shown(item)}; give several as arguments of "
+        "their own: queue.ack(*messages)"
+    )
+
+
+def json_of(given: Mapping[str, object]) -> bytes:
+    """The body of a request.
+
+    Raises:
+        OptionError: Something in it cannot be JSON.
+    """
+    try:
+        return json.dumps(given, allow_nan=False).encode()
+    except Exception as error:
+        raise OptionError(
+            f"{', '.join(map(ascii, given))}: something of these cannot be JSON"
+        ) from error
+
+
+def told_by(answer: httpx.Response, *names: str) -> dict[str, Any]:
+    """What an answer says, as JSON.
+
+    Raises:
+        HttpError: It is none of a gateway's.
+    """
+    try:
+        told: Any = answer.json()
+    except ValueError as error:
+        raise _strange(answer) from error
+    if not isinstance(told, dict) or not told.keys() >= set(names):
+        raise _strange(answer)
+    return told
 
 
 def idempotency_sent(key: str) -> dict[str, bytes]:
@@ -99,6 +158,7 @@ def idempotency_sent(key: str) -> dict[str, bytes]:
     Raises:
         OptionError: HTTP would change it.
     """
+    check_text("idempotency_key", key)
     if key != key.strip() or not key.isprintable() or not key:
         raise OptionError(
             f"idempotency key {key[:60]!r} would not arrive as it is: expected printable text "
@@ -107,21 +167,37 @@ def idempotency_sent(key: str) -> dict[str, bytes]:
     return {"Idempotency-Key": key.encode()}
 
 
-def messages_of(answer: httpx.Response) -> Iterator[HttpMessage]:
-    """The messages of an answer, each a line of JSON."""
-    for line in answer.content.splitlines():
-        told = json.loads(line)
-        key = told["key"]
-        yield HttpMessage(
-            told["popReceipt"],
-            _decoded(told["message"], told["encoding"]),
-            told["deliveryCount"],
-            told["monoton"],
-            None if key is None else _decoded(key, told["keyEncoding"]),
-            told["headers"],
-            datetime.fromisoformat(told["leaseUntil"]),
-        )
+def messages_of(answer: httpx.Response) -> list[HttpMessage]:
+    """The messages of an answer, each a line of JSON.
+
+    Raises:
+        HttpError: It is none of a gateway's.
+    """
+    try:
+        return [_message_of(json.loads(line)) for line in answer.content.splitlines()]
+    except (ValueError, KeyError, TypeError) as error:
+        raise _strange(answer) from error
+
+
+def _message_of(told: Mapping[str, Any]) -> HttpMessage:
+    key = told["key"]
+    return HttpMessage(
+        told["popReceipt"],
+        _decoded(told["message"], told["encoding"]),
+        told["deliveryCount"],
+        told["monoton"],
+        None if key is None else _decoded(key, told["keyEncoding"]),
+        told["headers"],
+        datetime.fromisoformat(told["leaseUntil"]),
+    )
 
 
 def _decoded(text: str, encoding: str) -> bytes:
     return text.encode() if encoding == _TEXT else b64decode(text)
+
+
+def _strange(answer: httpx.Response) -> HttpError:
+    return HttpError(
+        f"{answer.status_code}: the answer is not one of a gateway; is the URL that of one?",
+        answer.status_code,
+    )

@@ -13,6 +13,17 @@ import httpx
 
 from cassieq_spark.accounts.account import check_account, full_name
 from cassieq_spark.accounts.signing import sign_request
+from cassieq_spark.arguments import (
+    A_MOMENT,
+    AT_ONCE,
+    bytes_of,
+    check_count,
+    check_duration,
+    check_flag,
+    check_many,
+    check_text,
+    shown,
+)
 from cassieq_spark.errors import OptionError
 from cassieq_spark.http_client.messages import (
     Headers,
@@ -22,11 +33,14 @@ from cassieq_spark.http_client.messages import (
     encoded,
     headers_sent,
     idempotency_sent,
+    json_of,
     line_of,
     messages_of,
+    receipt_of,
+    told_by,
 )
+from cassieq_spark.model import validate_name
 
-_AT_ONCE = timedelta(0)
 _LEASE = timedelta(seconds=30)
 _TIMEOUT = timedelta(seconds=40)
 _BUSY = {429, 503}
@@ -74,6 +88,11 @@ class HttpQueue:
     ) -> None:
         if (key is None) == (signed_url is None):
             raise OptionError("give a key, or the query of a signed URL: one of the two")
+        for name, given in (("key", key), ("signed_url", signed_url), ("ca_file", ca_file)):
+            if given is not None:
+                check_text(name, given)
+        check_flag("sign", sign)
+        check_duration("patience", patience)
         self._account = account
         self._key = key
         self._sign = sign
@@ -83,8 +102,13 @@ class HttpQueue:
         self._queue = queue
         self._patience = patience.total_seconds()
         # To read all the CAs of a machine takes a while.
-        encrypted = url.startswith("https:")
-        context = ssl.create_default_context(cafile=ca_file) if encrypted else False
+        encrypted = _checked_url(url).startswith("https:")
+        try:
+            context = ssl.create_default_context(cafile=ca_file) if encrypted else False
+        except (OSError, ValueError) as error:
+            raise OptionError(
+                f"ca_file {ca_file!r} has no certificates of CAs: {error}"
+            ) from error
         self._http = httpx.Client(base_url=url, verify=context)
 
     def create(self, **options: Any) -> bool:
@@ -97,7 +121,7 @@ class HttpQueue:
             HttpError: The gateway refused.
         """
         path = self._path.rpartition("/")[0]
-        made = self._ask("POST", path, json={"queueName": self._queue, **options})
+        made = self._ask("POST", path, content=json_of({"queueName": self._queue, **options}))
         return made.status_code == httpx.codes.CREATED
 
     def delete(self) -> None:
@@ -114,8 +138,7 @@ class HttpQueue:
         Raises:
             NotFoundError: There is no such queue.
         """
-        found: dict[str, Any] = self._ask("GET", self._path + "/statistics").json()
-        return found
+        return told_by(self._ask("GET", self._path + "/statistics"))
 
     def put(
         self,
@@ -123,7 +146,7 @@ class HttpQueue:
         *,
         key: bytes | str | None = None,
         headers: Headers | None = None,
-        delay: timedelta = _AT_ONCE,
+        delay: timedelta = AT_ONCE,
         idempotency_key: str | None = None,
     ) -> int | None:
         """Put a message. Puts of many programs share an LWT.
@@ -143,24 +166,25 @@ class HttpQueue:
             HttpError: The gateway refused; without an answer (status 0), or with 504, it may be
                 there.
         """
-        sent: dict[str, bytes | str] = {**headers_sent(headers or {})}
+        check_duration("delay", delay)
+        body = bytes_of(value, "the value of the message")
+        sent: dict[str, bytes | str] = {**headers_sent(headers)}
         query: dict[str, Any] = {"initialInvisibilitySeconds": delay.total_seconds()}
         if key is not None:
-            query["key"], query["keyEncoding"] = encoded(key)
+            query["key"], query["keyEncoding"] = encoded(key, "the key of the message")
         if idempotency_key is not None:
             sent |= idempotency_sent(idempotency_key)
-        body = value.encode() if isinstance(value, str) else value
         answer = self._ask(
             "POST", self._path + "/messages", query=query, headers=sent, content=body
         )
-        monoton: int | None = answer.json()["monoton"]
+        monoton: int | None = told_by(answer, "monoton")["monoton"]
         return monoton
 
     def put_many(
         self,
         values: Iterable[bytes | str],
         *,
-        delay: timedelta = _AT_ONCE,
+        delay: timedelta = AT_ONCE,
         idempotency_key: str | None = None,
     ) -> range | None:
         """Put messages that become visible together, or never. One LWT.
@@ -174,10 +198,13 @@ class HttpQueue:
         sent: dict[str, bytes | str] = {"Content-Type": _LINES}
         if idempotency_key is not None:
             sent |= idempotency_sent(idempotency_key)
+        check_duration("delay", delay)
+        check_many("values", values, "a list of values; for a single value, use put")
         query = {"initialInvisibilitySeconds": delay.total_seconds()}
-        body = b"".join(map(line_of, values))
+        body = b"".join(line_of(each, f"value {at} (from 0)") for at, each in enumerate(values))
         path = self._path + "/messages/batch"
-        told = self._ask("POST", path, query=query, headers=sent, content=body).json()
+        answer = self._ask("POST", path, query=query, headers=sent, content=body)
+        told = told_by(answer, "start", "stop")
         return None if told["start"] is None else range(told["start"], told["stop"])
 
     def get(
@@ -185,7 +212,7 @@ class HttpQueue:
         *,
         max: int = 1,  # noqa: A002 (the word that a user looks for)
         group: str = "default",
-        wait: timedelta = _AT_ONCE,
+        wait: timedelta = AT_ONCE,
         lease: timedelta = _LEASE,
     ) -> list[HttpMessage]:
         """Get messages, and hold them for a time.
@@ -203,6 +230,10 @@ class HttpQueue:
             NotFoundError: There is no such queue.
             HttpError: The gateway refused.
         """
+        check_count("max", max)
+        validate_name("group", group)
+        check_duration("wait", wait)
+        check_duration("lease", lease)
         query = {
             "max": max,
             "group": group,
@@ -212,7 +243,7 @@ class HttpQueue:
         answer = self._ask(
             "GET", self._path + "/messages/batch", query=query, wait=wait.total_seconds()
         )
-        return list(messages_of(answer)) if answer.status_code != _NOTHING else []
+        return messages_of(answer) if answer.status_code != _NOTHING else []
 
     def ack(self, *messages: HttpMessage | str) -> list[str]:
         """Messages are done.
@@ -226,17 +257,19 @@ class HttpQueue:
         """
         return self._settle("ack", messages)
 
-    def nack(self, *messages: HttpMessage | str, delay: timedelta = _AT_ONCE) -> list[str]:
+    def nack(self, *messages: HttpMessage | str, delay: timedelta = AT_ONCE) -> list[str]:
         """Give messages back, to be delivered again; see `ack`."""
+        check_duration("delay", delay)
         return self._settle("nack", messages, delaySeconds=delay.total_seconds())
 
     def extend(self, *messages: HttpMessage | str, by: timedelta) -> list[str]:
         """Hold messages for longer: until ``by`` from now on; see `ack`."""
+        check_duration("by", by, least=A_MOMENT)
         return self._settle("extend", messages, seconds=by.total_seconds())
 
     def reject(self, *messages: HttpMessage | str, reason: str) -> list[str]:
         """Send messages to the dead-letter queue; see `ack`."""
-        return self._settle("reject", messages, reason=reason)
+        return self._settle("reject", messages, reason=check_text("reason", reason))
 
     def close(self) -> None:
         """Let go of connections."""
@@ -256,10 +289,10 @@ class HttpQueue:
     def _settle(self, what: str, messages: Sequence[HttpMessage | str], **more: Any) -> list[str]:
         if not messages:
             return []
-        receipts = [each if isinstance(each, str) else each.receipt for each in messages]
+        receipts = [receipt_of(each) for each in messages]
         path = f"{self._path}/messages/{what}"
-        answer = self._ask("POST", path, json={"popReceipts": receipts, **more})
-        stale: list[str] = answer.json()["stale"]
+        answer = self._ask("POST", path, content=json_of({"popReceipts": receipts, **more}))
+        stale: list[str] = told_by(answer, "stale")["stale"]
         return stale
 
     def _ask(
@@ -286,7 +319,7 @@ class HttpQueue:
                 )
             except httpx.HTTPError as error:
                 raise HttpError(f"the gateway did not answer: {error}") from error
-            pause = float(answer.headers.get("Retry-After", 1))
+            pause = _pause_of(answer)
             if answer.status_code not in _BUSY or time.monotonic() + pause > end:
                 return checked(answer)
             time.sleep(pause)
@@ -297,6 +330,24 @@ class HttpQueue:
         if not self._sign:
             return {"Authorization": f"Key {self._key}"}
         return sign_request(self._key, self._account, method, path, datetime.now(UTC))
+
+
+def _checked_url(url: object) -> str:
+    if isinstance(url, str):
+        try:
+            parsed = httpx.URL(url)
+        except (httpx.InvalidURL, UnicodeError):
+            pass
+        else:
+            if parsed.scheme in {"http", "https"} and parsed.host:
+                return url
+    raise OptionError(f"url must be such as http://127.0.0.1:8080, not {shown(url)}")
+
+
+def _pause_of(answer: httpx.Response) -> float:
+    """For how many seconds a gateway that is busy is left alone."""
+    told = answer.headers.get("Retry-After", "")
+    return float(told) if told.isdecimal() else 1.0
 
 
 def _raw(headers: Mapping[str, bytes | str]) -> list[tuple[bytes, bytes]]:

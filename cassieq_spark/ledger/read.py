@@ -25,7 +25,7 @@ from cassieq_spark.ledger.state import (
     sink_key,
 )
 from cassieq_spark.model import LedgerBlock, QueueId, Range, SinkBatch
-from cassieq_spark.options.position import StartingPosition
+from cassieq_spark.options.position import StartingPosition, check_position
 from cassieq_spark.store.protocol import (
     Insert,
     Row,
@@ -118,8 +118,10 @@ def find_position(
     there instead is what still exists.
 
     Raises:
+        OptionError: It is no position.
         QueueStateError: No message has that monoton yet, or the queue was purged or deleted.
     """
+    position = check_position(position)
     check_open(queue_id, head)
     match position:
         case "earliest":

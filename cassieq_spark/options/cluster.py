@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from cassieq_spark.arguments import shown
+from cassieq_spark.errors import OptionError
 from cassieq_spark.options.declaration import check_both_or_neither, option, options_by_key
 from cassieq_spark.options.kinds import BOOLEAN, TEXT, Kind, whole_number
 from cassieq_spark.store.connection import (
@@ -166,7 +168,13 @@ def options_from_session(spark: Any) -> dict[str, str]:
 
     Sources and sinks cannot see the session's configuration, so hand it over:
     ``.options(**options_from_session(spark))``.
+
+    Raises:
+        OptionError: It is no SparkSession.
     """
+    conf: Any = getattr(spark, "conf", None)
+    if not hasattr(conf, "get"):
+        raise OptionError(f"a SparkSession is needed, not {shown(spark)}")
     keys = [item.key for item in options_by_key(ClusterOptions).values() if "." in item.key]
-    found = {key: spark.conf.get(key, None) for key in keys}
+    found = {key: conf.get(key, None) for key in keys}
     return {key: text for key, text in found.items() if text is not None}

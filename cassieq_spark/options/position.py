@@ -6,6 +6,7 @@ import re
 from datetime import datetime
 from typing import Literal
 
+from cassieq_spark.arguments import check_count, check_instant, shown
 from cassieq_spark.errors import OptionError
 from cassieq_spark.options.kinds import Kind
 
@@ -43,6 +44,28 @@ def parse_position(text: str) -> StartingPosition:
             "or an offset such as +01:00"
         )
     return instant
+
+
+def check_position(given: object) -> StartingPosition:
+    """Return a position that a program gives.
+
+    Raises:
+        OptionError: It is nothing of the kind.
+    """
+    if isinstance(given, datetime):
+        return check_instant("a position", given)
+    if isinstance(given, int) and not isinstance(given, bool):
+        return check_count("a position", given, least=0)
+    if isinstance(given, str):
+        match str.__str__(given):
+            case "earliest":
+                return "earliest"
+            case "latest":
+                return "latest"
+    raise OptionError(
+        "a position must be 'earliest', 'latest', a monoton or an aware datetime, not "
+        f"{shown(given)}"
+    )
 
 
 def show_position(position: StartingPosition) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from cassieq_spark.errors import NotFoundError, QueueStateError
-from cassieq_spark.model import QueueDefinition, QueueId
+from cassieq_spark.model import QueueDefinition, QueueId, validate_name
 from cassieq_spark.store.protocol import Row, Store, Values, partition_of_queue
 from cassieq_spark.store.tables import Table
 
@@ -90,8 +90,10 @@ def read_queue(store: Store, name: str) -> QueueDefinition:
     """Read a queue's definition. One read.
 
     Raises:
+        OptionError: No queue can be called so.
         QueueStateError: There is no active queue of that name.
     """
+    validate_name("queue", name)
     return active(name, read_record(store, name)).definition
 
 

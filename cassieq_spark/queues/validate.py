@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from cassieq_spark.arguments import check_count, check_flag, shown
 from cassieq_spark.errors import OptionError
 from cassieq_spark.model import QueueDefinition, validate_name
 
 _SECOND = timedelta(seconds=1)
-#: What an ``int`` column holds, and reason enough not to reckon in eras.
+#: What a column of the type ``int`` holds at the most.
+_MOST = 2**31 - 1
+#: In seconds, what an ``int`` column holds, and reason enough not to reckon in eras.
 _LONGEST = timedelta(days=20_000)
 
 
@@ -19,16 +22,16 @@ def validate(queue: QueueDefinition) -> QueueDefinition:
         OptionError: A value is out of range, or contradicts another one.
     """
     validate_name("queue", queue.name)
-    if queue.chunk_size < 1 or queue.bucket_size < 1 or queue.bucket_size % queue.chunk_size:
+    check_count("chunk size", queue.chunk_size, most=_MOST)
+    check_count("bucket size", queue.bucket_size, most=_MOST)
+    if queue.bucket_size % queue.chunk_size:
         raise OptionError(
             f"bucket size {queue.bucket_size} must be a positive multiple of chunk size "
             f"{queue.chunk_size}"
         )
     _validate_duration("a lease", queue.lease)
-    if queue.max_deliveries < 0:
-        raise OptionError(
-            f"max deliveries must be 0 (no limit) or more, not {queue.max_deliveries}"
-        )
+    check_count("max deliveries", queue.max_deliveries, least=0, most=_MOST)
+    check_flag("strict_fifo", queue.strict_fifo)
     if queue.dead_letter_queue is not None:
         _validate_dead_letter_queue(queue, queue.dead_letter_queue)
     if queue.expire_after is not None:
@@ -39,6 +42,11 @@ def validate(queue: QueueDefinition) -> QueueDefinition:
 
 
 def _validate_duration(kind: str, length: timedelta) -> None:
+    if not isinstance(length, timedelta):
+        raise OptionError(
+            f"{kind} must be a timedelta, not {shown(length)}: use timedelta, e.g. "
+            "timedelta(seconds=5)"
+        )
     if not _SECOND <= length <= _LONGEST or length % _SECOND:
         raise OptionError(
             f"{kind} must last whole seconds, at least a second and at most {_LONGEST.days} days, "

@@ -22,6 +22,7 @@ from cassieq_spark.receipts import Receipt
 LeaseKey = tuple[str, UUID]
 
 _OPERATIONS = (ACK, RELEASE, EXTEND, REJECT, REPLACE)
+_ADVICE = "take the column 'receipt' of a stream that is read with includeReceipts"
 _MESSAGE = ("value", "key", "headers")
 
 
@@ -143,7 +144,7 @@ class _Rows:
 
     def __iter__(self) -> Iterator[_Row]:
         for at in range(self._count):
-            receipt = Receipt.parse(self._columns["receipt"][at] or "")
+            receipt = Receipt.parse(self._columns["receipt"][at] or "", advice=_ADVICE)
             if receipt.queue_id != self._defaults.queue_id:
                 raise MessageError(
                     f"receipt {str(receipt)!r} is of queue {receipt.queue_id}, not of "

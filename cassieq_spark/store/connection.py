@@ -6,6 +6,15 @@ import re
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+from cassieq_spark.arguments import (
+    A_MOMENT,
+    check_count,
+    check_duration,
+    check_flag,
+    check_many,
+    check_text,
+    shown,
+)
 from cassieq_spark.errors import OptionError
 from cassieq_spark.store.consistency import Consistency
 from cassieq_spark.store.secret import check_secret
@@ -18,6 +27,15 @@ PROTOCOL_VERSIONS = (4, 5)
 _KEYSPACE = re.compile(r"[a-z][a-z0-9_]{0,47}")
 _BRACKETED = re.compile(r"\[(?P<host>[^]]+)](?::(?P<port>\d+))?")
 _HIGHEST_PORT = 65_535
+_TEXTS = (
+    "local_dc",
+    "username",
+    "password",
+    "ssl_ca_file",
+    "ssl_cert_file",
+    "ssl_key_file",
+    "secure_connect_bundle",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +87,7 @@ class ConnectionOptions:
     patience: timedelta = timedelta(seconds=30)
 
     def __post_init__(self) -> None:
+        self._check_types()
         if not self.contact_points:
             raise OptionError("no contact points: name at least one node of the cluster")
         if not _KEYSPACE.fullmatch(self.keyspace):
@@ -80,10 +99,12 @@ class ConnectionOptions:
             raise OptionError("a password without a user name: give both, or neither")
         if self.password is not None:
             check_secret("password", self.password)
-        if self.protocol_version not in PROTOCOL_VERSIONS:
+        if type(self.protocol_version) is not int or (
+            self.protocol_version not in PROTOCOL_VERSIONS
+        ):
             raise OptionError(
-                f"protocol version {self.protocol_version!r} is not on offer: expected 4, which "
-                "reads large rows faster, or 5, which adds checksums"
+                f"protocol version {shown(self.protocol_version)} is not on offer: expected 4, "
+                "which reads large rows faster, or 5, which adds checksums"
             )
         self._check_encryption()
         _ = self.endpoints
@@ -102,6 +123,24 @@ class ConnectionOptions:
             OptionError: One of them is malformed.
         """
         return tuple(_endpoint(point.strip(), self.port) for point in self.contact_points)
+
+    def _check_types(self) -> None:
+        """Whatever is given from Python is of the type that is asked for."""
+        check_many("contact points", self.contact_points, "hosts")
+        texts = {"keyspace": self.keyspace}
+        texts |= {f"contact point {at}": each for at, each in enumerate(self.contact_points)}
+        for name in _TEXTS:
+            if (given := getattr(self, name)) is not None:
+                texts[name] = given
+        for name, given in texts.items():
+            check_text(name, given)
+        check_count("port", self.port, most=_HIGHEST_PORT)
+        check_flag("ssl", self.ssl)
+        check_flag("ssl_check_hostname", self.ssl_check_hostname)
+        if not isinstance(self.consistency, Consistency):
+            raise OptionError(f"consistency must be one of {', '.join(Consistency)}")
+        check_duration("request_timeout", self.request_timeout, least=A_MOMENT)
+        check_duration("patience", self.patience)
 
     def _check_encryption(self) -> None:
         if self.ssl_key_file is not None and self.ssl_cert_file is None:
@@ -137,6 +176,8 @@ def _endpoint(point: str, default_port: int) -> tuple[str, int]:
         host, port = bracketed["host"], bracketed["port"] or port
     elif point.count(":") == 1:
         host, port = point.split(":")
+    # A long number would take int() ages.
+    port = port[: len(str(_HIGHEST_PORT)) + 1]
     if not host or not port.isdecimal() or not 0 < int(port) <= _HIGHEST_PORT:
         raise OptionError(f"contact point {point!r} is not valid: expected host or host:port")
     return host, int(port)

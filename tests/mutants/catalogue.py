@@ -530,6 +530,23 @@ MUTANTS = (
         '        return data.decode(errors="replace"), TEXT\n',
         ("test_formats_property.py",),
     ),
+    # -- what programs give --------------------------------------------------------------------
+    Mutant(
+        "headers that count as false are not looked at",
+        "as it was",
+        "arguments.py",
+        "told = None if value is None else _header_text(",
+        "told = value if not value else _header_text(",
+        ("test_bad_messages_property.py",),
+    ),
+    Mutant(
+        "a text is taken for several",
+        "as it was",
+        "client/publishing.py",
+        '    check_many("messages", messages, "a list of values; for a single value, use put")\n',
+        "",
+        ("test_bad_messages_property.py",),
+    ),
     # -- deliveries and the dead --------------------------------------------------------------
     Mutant(
         "deliveries are not counted",

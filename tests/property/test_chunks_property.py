@@ -22,7 +22,8 @@ MESSAGES = st.lists(
             "value": st.binary(max_size=20),
             "headers": st.none()
             | st.lists(
-                st.tuples(st.text(max_size=3), st.none() | st.text(max_size=3)), max_size=2
+                st.tuples(st.text(min_size=1, max_size=3), st.none() | st.text(max_size=3)),
+                max_size=2,
             ),
         }
     ),

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from cassieq_spark import Client, Message
+from cassieq_spark import CassieqError, Client, Message, NewMessage
 from cassieq_spark.client import Wanted
 from cassieq_spark.client import exchange as exchange_module
 from cassieq_spark.delivery import last_state
@@ -29,6 +30,20 @@ DURATIONS = st.sampled_from([MOMENT, LEASE, 2 * LEASE])
 DELAYS = st.just(timedelta(0)) | DURATIONS
 SOME = st.lists(st.integers(0, 100), min_size=1, max_size=4)
 FAULTS = st.none() | st.sampled_from(Fault)
+#: What no queue takes, in what is put between good messages.
+BAD = st.sampled_from(
+    [
+        {"value": None},
+        {"value": "\ud800"},
+        {"key": 0},
+        {"headers": {"a": 0}},
+        {"headers": {"": "b"}},
+        {"headers": 0},
+        {"delay": 5},
+        {"delay": -MOMENT},
+        {"visible_at": datetime(2026, 1, 1)},  # noqa: DTZ001 (that is it),
+    ]
+)
 
 
 class ClientMachine(RuleBasedStateMachine):
@@ -57,15 +72,29 @@ class ClientMachine(RuleBasedStateMachine):
         assert (monotons.start, monotons.stop) == (first, first + count)
         self._is_put(values)
 
-    @rule(count=st.integers(1, 4), fault=FAULTS)
-    def produce(self, count: int, fault: Fault | None) -> None:
+    @rule(count=st.integers(1, 4), bad=st.lists(BAD, max_size=2), fault=FAULTS)
+    def produce(self, count: int, bad: list[dict[str, Any]], fault: Fault | None) -> None:
         first = len(self.values)
         values = [b"%d" % number for number in range(first, first + count)]
         with self.client.producer("q", linger=LONG) as producer:
             self.store.fault = fault
-            futures = [producer.put(value) for value in values]
+            futures = []
+            for number, value in enumerate(values):
+                for each in bad[number : number + 1]:
+                    with pytest.raises(CassieqError):
+                        producer.put(**({"value": b"bad"} | each))
+                futures.append(producer.put(value))
         assert [each.result(0) for each in futures] == list(range(first, first + count))
         self._is_put(values)
+
+    @rule(bad=BAD)
+    def put_what_no_queue_takes(self, bad: dict[str, Any]) -> None:
+        with pytest.raises(CassieqError):
+            self.client.put("q", **({"value": b"bad"} | bad))
+        good = {name: what for name, what in bad.items() if name in {"value", "key", "headers"}}
+        if good:
+            with pytest.raises(CassieqError):
+                self.client.put_many("q", ["good", NewMessage(**({"value": b"bad"} | good))])
 
     @rule(most=st.integers(1, 5), fault=FAULTS)
     def receive(self, most: int, fault: Fault | None) -> None:

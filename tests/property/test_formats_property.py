@@ -35,7 +35,7 @@ def test_the_client_reads_what_the_gateway_writes(key: bytes | None, value: byte
 def test_the_gateway_reads_what_the_client_writes(value: bytes | str, key, headers):
     line = json.loads(line_of(value))
     if key is not None:
-        line["key"], line["keyEncoding"] = encoded(key)
+        line["key"], line["keyEncoding"] = encoded(key, "the key")
     line["headers"] = headers
 
     (read,) = read_lines(json.dumps(line).encode(), 1)

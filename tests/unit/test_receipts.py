@@ -41,11 +41,16 @@ def test_a_receipt_is_the_prefix_of_its_lease_and_the_monoton():
         f"q@1/g/{LEASE}/7/8",
         f"q@1/g/{LEASE.hex}/7",
         "q@1/g/not-a-token/7",
+        f"q/g/{LEASE}/7",
+        f"q@one/g/{LEASE}/7",
+        f"no name@1/g/{LEASE}/7",
+        f"q@1/no name/{LEASE}/7",
+        f"\ud800@1/g/{LEASE}/7",
     ],
 )
 def test_what_is_no_receipt_is_refused_with_where_to_get_one(text: str):
-    with pytest.raises(MessageError, match="is not a receipt; take the column 'receipt'"):
-        Receipt.parse(text)
+    with pytest.raises(MessageError, match="is not a receipt; look there"):
+        Receipt.parse(text, advice="look there")
 
 
 def test_of_what_is_no_receipt_a_hundred_characters_are_shown():

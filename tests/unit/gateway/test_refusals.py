@@ -26,6 +26,7 @@ STATUSES = {
     errors.OutcomeUnknownError: 504,
     errors.ContentionError: 503,
     errors.ClockError: 503,
+    errors.TooLargeError: 503,
     errors.InvariantError: 500,
     KeyError: 500,
 }

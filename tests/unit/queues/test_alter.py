@@ -55,7 +55,7 @@ def test_nothing_to_alter_is_nothing_to_do(scene: Scene):
     [
         ({"lease": timedelta(0)}, "a lease must last whole seconds"),
         ({"lease": timedelta(days=20_001)}, "at most 20000 days"),
-        ({"max_deliveries": -1}, "or more, not -1"),
+        ({"max_deliveries": -1}, "at least 0, not -1"),
         ({"max_deliveries": 0}, "leave out 'd'"),
         ({"dead_letter_queue": "q"}, "its own dead-letter queue"),
         ({"dead_letter_queue": "no spaces"}, "queue name"),

@@ -1,0 +1,344 @@
+"""Whatever is given for any argument of the public API: it is taken, or refused by our own error.
+
+Methods and their arguments are found by their signatures, so what is new is covered, too; for an
+argument of a new name, `GOOD` has to say what a good one is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import httpx
+import pytest
+
+import cassieq_spark
+from cassieq_spark import AsyncClient, CassieqError, Client, NewMessage, Producer, Progress
+from cassieq_spark.client import AsyncProducer, Wanted
+from cassieq_spark.client.connection import Connection, connection_options
+from cassieq_spark.client.exchange import Exchange
+from cassieq_spark.http_client import HttpQueue
+from cassieq_spark.receipts import Receipt
+from cassieq_spark.store.memory import MemoryStore
+from cassieq_spark.store.protocol import Store
+
+SECOND = timedelta(seconds=1)
+
+
+class Hostile:
+    """Fails by whatever is done with it."""
+
+    def _fail(self, *_: object) -> Any:
+        raise ZeroDivisionError("hostile")
+
+    __eq__ = __lt__ = __gt__ = __hash__ = __repr__ = __str__ = __bool__ = _fail  # type: ignore[assignment]
+    __len__ = __index__ = __int__ = __add__ = _fail
+
+
+BAD: dict[str, Callable[[], Any]] = {
+    "None": lambda: None,
+    "True": lambda: True,
+    "zero": lambda: 0,
+    "minus one": lambda: -1,
+    "five": lambda: 5,
+    "huge": lambda: 10**30,
+    "a fraction": lambda: 2.5,
+    "no number": lambda: float("nan"),
+    "endless": lambda: float("inf"),
+    "no text": lambda: "",
+    "text": lambda: "x",
+    "a name of dots": lambda: "..",
+    "text with a line feed": lambda: "x\n",
+    "long text": lambda: "x" * 300,
+    "half of a pair": lambda: "\ud800",
+    "no bytes": lambda: b"",
+    "bytes": lambda: b"\xff",
+    "a buffer": lambda: bytearray(b"x"),
+    "an empty list": list,
+    "a list": lambda: [1, None],
+    "a list of half of a pair": lambda: ["\ud800"],
+    "a list of hostile objects": lambda: [Hostile()],
+    "a dict": lambda: {"a": 0},
+    "a dict without a name": lambda: {"": "x"},
+    "a dict of half of a pair": lambda: {"a": "\ud800"},
+    "a set": lambda: {1},
+    "an object": object,
+    "a hostile object": Hostile,
+    "a class": lambda: dict,
+    "a function": lambda: len,
+    "an error": lambda: ValueError("x"),
+    "a negative time": lambda: timedelta(seconds=-1),
+    "a moment": lambda: timedelta(microseconds=1),
+    "an age": lambda: timedelta.max,
+    "no time zone": lambda: datetime(2026, 1, 1),  # noqa: DTZ001 (that is it)
+    "the first instant": lambda: datetime.min.replace(tzinfo=UTC),
+    "the last instant": lambda: datetime.max.replace(tzinfo=UTC),
+    "a receipt of nothing": lambda: "a/b/c/d",
+    "a message of nothing": lambda: NewMessage(None),  # type: ignore[arg-type]
+}
+
+
+class Scene:
+    """A client with a queue, a group and a message that is held; and good arguments by name."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.others: list[bytes] = []
+        self.client = Client.from_store(store)
+        self.client.create_queue("q")
+        self.client.put("q", "first")
+        (self.held,) = self.client.receive("q", "g")
+        self.good: dict[str, Any] = {
+            "by": SECOND,
+            "dead_letter_queue": "d",
+            "delay": SECOND,
+            "drop_dead": False,
+            "expire_after": 60 * SECOND,
+            "force": True,
+            "found": self.client.dead_letters("q"),
+            "group": "g",
+            "headers": {"a": "b"},
+            "idempotency_key": None,
+            "keep_settled": 60 * SECOND,
+            "key": b"k",
+            "lease": SECOND,
+            "limit": 3,
+            "linger": SECOND,
+            "make_group": True,
+            "max": 2,
+            "max_batch": 5,
+            "max_bytes": 500,
+            "max_deliveries": 3,
+            "message": self.held,
+            "messages": ["a", NewMessage("b")],
+            "options": {},
+            "prefix": "q",
+            "queue": "q",
+            "reason": "bad",
+            "receipts": [Receipt.parse(self.held.receipt)],
+            "since": datetime(2026, 1, 1, tzinfo=UTC),
+            "start": "earliest",
+            "store": store,
+            "strict_fifo": False,
+            "threads": 1,
+            "to": "earliest",
+            "txn_app_id": None,
+            "txn_version": None,
+            "until": datetime(2026, 1, 1, tzinfo=UTC),
+            "value": b"v",
+            "values": ["a", b"b"],
+            "visible_at": None,
+            "wait": timedelta(0),
+            "wanted": Wanted(limit=1),
+        }
+
+    def stored(self) -> list[bytes]:
+        """What is in the queue, but for what others have put."""
+        found = [each.value for each in self.client.peek("q", max=1000)]
+        return [each for each in found if each not in self.others]
+
+    def arguments(self, of: type, name: str, method: Callable[..., Any]) -> dict[str, Any]:
+        """Good ones for all that it takes."""
+        good = {each: self.good[each] for each in parameters(method)}
+        if name == "create_queue":
+            good |= {"queue": "new"}
+        if name in {"ack", "extend", "nack", "reject", "release"}:
+            good["messages"] = [self.held] if of is not HttpQueue else [self.held.receipt]
+        if name == "redrive":
+            good |= {"to": None}
+        return good
+
+
+def parameters(method: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    found = dict(inspect.signature(method).parameters)
+    found.pop("self", None)
+    return found
+
+
+def methods(of: type) -> list[str]:
+    return [
+        name
+        for name, each in inspect.getmembers(of, inspect.isfunction)
+        if not name.startswith("_") and parameters(each)
+    ]
+
+
+def bound(method: Callable[..., Any], given: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """Arguments as they are to be passed."""
+    args: list[Any] = []
+    named: dict[str, Any] = {}
+    for name, parameter in parameters(method).items():
+        if name not in given:
+            continue
+        if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+            args += given[name]
+        elif parameter.kind is inspect.Parameter.VAR_KEYWORD:
+            named |= given[name]
+        elif parameter.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD:
+            args.append(given[name])
+        else:
+            named[name] = given[name]
+    return args, named
+
+
+def cases(of: type) -> Iterator[Any]:
+    for name in methods(of):
+        for parameter in parameters(getattr(of, name)):
+            yield pytest.param(of, name, parameter, id=f"{of.__name__}-{name}-{parameter}")
+
+
+def of_http_queue(scene: Scene, name: str, args: list[Any], named: dict[str, Any]) -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        told = {"monoton": 0, "start": 0, "stop": 1, "stale": []}
+        status = 204 if request.method == "GET" and "batch" in request.url.path else 200
+        return httpx.Response(status, json=told)
+
+    with HttpQueue("http://127.0.0.1:1", "acme", "q", key="k") as queue:
+        queue._http = httpx.Client(
+            base_url="http://127.0.0.1:1", transport=httpx.MockTransport(answer)
+        )
+        getattr(queue, name)(*args, **named)
+
+
+Call = Callable[[Scene, str, list[Any], dict[str, Any]], object]
+
+
+def try_each(of: type, name: str, parameter: str, call: Call) -> None:
+    method = getattr(of, name)
+    kind = parameters(method)[parameter].kind
+    for what, make in (SOME if of in DELEGATING else BAD).items():
+        scene = Scene(MemoryStore())
+        given = scene.arguments(of, name, method) | {parameter: make()}
+        if kind is inspect.Parameter.VAR_POSITIONAL:
+            given[parameter] = [given[parameter]]
+        if kind is inspect.Parameter.VAR_KEYWORD:
+            given[parameter] = {"maxDeliveryCount": given[parameter]}
+        args, named = bound(method, given)
+        before = scene.stored()
+        try:
+            call(scene, name, args, named)
+        except CassieqError:
+            assert scene.stored() == before, f"{what} for {parameter!r} is refused, but was put"
+        except Exception as error:
+            raise AssertionError(f"{what} for {parameter!r} raises {error!r}") from error
+
+
+def of_client(scene: Scene, name: str, args: list[Any], named: dict[str, Any]) -> None:
+    getattr(scene.client, name)(*args, **named)
+
+
+def of_producer(scene: Scene, name: str, args: list[Any], named: dict[str, Any]) -> None:
+    with scene.client.producer("q") as producer:
+        others = producer.put("others")
+        try:
+            made = getattr(producer, name)(*args, **named)
+            producer.flush()
+            if name in {"put", "try_put"}:
+                made.result()
+        finally:
+            assert others.result() == 1, "what others put arrives"
+            scene.others = [b"others"]
+
+
+def of_exchange(scene: Scene, name: str, args: list[Any], named: dict[str, Any]) -> None:
+    getattr(scene.client.exchange("q", "g"), name)(*args, **named)
+
+
+def of_async_client(scene: Scene, name: str, args: list[Any], named: dict[str, Any]) -> None:
+    async def run() -> None:
+        async with AsyncClient.from_store(scene.store) as client:
+            made = getattr(client, name)(*args, **named)
+            if name == "producer":
+                async with made:
+                    pass
+            elif inspect.isawaitable(made):
+                await made
+
+    asyncio.run(run())
+
+
+def of_async_producer(scene: Scene, name: str, args: list[Any], named: dict[str, Any]) -> None:
+    async def run() -> None:
+        async with (
+            AsyncClient.from_store(scene.store) as client,
+            client.producer("q", linger=timedelta(0)) as producer,
+        ):
+            made = getattr(producer, name)(*args, **named)
+            if inspect.isawaitable(made):
+                await made
+
+    asyncio.run(run())
+
+
+CALLS: dict[type, Call] = {
+    Client: of_client,
+    Producer: of_producer,
+    Exchange: of_exchange,
+    AsyncClient: of_async_client,
+    AsyncProducer: of_async_producer,
+    HttpQueue: of_http_queue,
+}
+
+
+#: They hand over to the others what they are given.
+DELEGATING = {AsyncClient, AsyncProducer}
+SOME = {
+    what: BAD[what]
+    for what in ("None", "True", "huge", "half of a pair", "an age", "a hostile object")
+}
+
+
+@pytest.mark.parametrize(("of", "name", "parameter"), [case for of in CALLS for case in cases(of)])
+def test_any_argument_is_taken_or_refused(of: type, name: str, parameter: str):
+    try_each(of, name, parameter, CALLS[of])
+
+
+@pytest.mark.parametrize("name", Connection.__annotations__)
+def test_any_way_to_connect_is_taken_or_refused(name: str):
+    for what, make in BAD.items():
+        try:
+            connection_options({name: make()})  # type: ignore[misc]
+        except CassieqError:
+            pass
+        except Exception as error:
+            raise AssertionError(f"{what} for {name!r} raises {error!r}") from error
+
+
+@pytest.mark.parametrize(
+    "parameter", sorted({*parameters(HttpQueue), "key", "signed_url"} - {"ca_file"})
+)
+def test_any_gateway_is_taken_or_refused(parameter: str):
+    good = {"url": "http://127.0.0.1:1", "account": "acme", "queue": "q"}
+    for what, make in BAD.items():
+        given = {"key": "k", **good} | {parameter: make()}
+        if parameter == "signed_url":
+            del given["key"]
+        try:
+            HttpQueue(**given).close()
+        except CassieqError:
+            pass
+        except Exception as error:
+            raise AssertionError(f"{what} for {parameter!r} raises {error!r}") from error
+
+
+@pytest.mark.parametrize("name", ["options_from_session", "progress", "register"])
+def test_any_object_is_taken_or_refused_by_what_the_package_offers(name: str):
+    for what, make in BAD.items():
+        try:
+            getattr(cassieq_spark, name)(make())
+        except CassieqError:
+            pass
+        except Exception as error:
+            raise AssertionError(f"{what} raises {error!r}") from error
+
+
+def test_all_that_is_offered_is_tried():
+    offered = {getattr(cassieq_spark, name) for name in cassieq_spark.__all__}
+    functions = {each.__name__ for each in offered if inspect.isfunction(each)}
+    classes = {each for each in offered if inspect.isclass(each)}
+
+    assert functions == {"options_from_session", "progress", "register"}
+    assert {each for each in classes if methods(each)} <= CALLS.keys() | {Progress}
