@@ -35,7 +35,7 @@ def test_messages_go_in_and_come_out_as_they_were(orders: HttpQueue):
 
 
 def test_messages_are_settled_in_every_way(orders: HttpQueue):
-    orders.put_many("abcd")
+    orders.put_many(list("abcd"))
     a, b, c, d = orders.get(max=10, wait=MINUTE, lease=MINUTE)
 
     assert orders.ack(a) == []

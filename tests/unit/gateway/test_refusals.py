@@ -27,6 +27,8 @@ STATUSES = {
     errors.ContentionError: 503,
     errors.ClockError: 503,
     errors.TooLargeError: 503,
+    errors.BatchChangedError: 409,
+    errors.BatchOrderError: 409,
     errors.InvariantError: 500,
     KeyError: 500,
 }
