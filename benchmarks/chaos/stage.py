@@ -35,6 +35,10 @@ MAX_DELIVERIES = 5
 WRITE_TIMEOUT_SECONDS = 90
 _NODE_HEAP_MB = 384
 _MOST_SKEW_SECONDS = 20.0
+#: The sweep whose clock is plainly wrong: it goes by the servers' clocks, or by its own if that is
+#: the earlier one.
+_WRONG = SWEEPS[-1]
+_WRONG_BY = timedelta(days=1)
 ROWS_PER_BATCH = 200
 _MESSAGES_PER_TRIGGER = 1000
 _MESSAGES_PER_TASK = 250
@@ -170,6 +174,8 @@ def skewed_pythons(folder: Path, seed: int, console: Console) -> dict[str, Path]
     pythons = {}
     for name in (*PRODUCERS, *CONSUMERS, *SWEEPS):
         skew = timedelta(seconds=chance.uniform(-_MOST_SKEW_SECONDS, _MOST_SKEW_SECONDS))
+        if name == _WRONG:
+            skew += chance.choice([_WRONG_BY, -_WRONG_BY])
         pythons[name] = skewed_python(folder / f"python-of-{name}", skew)
         console.print(f"  the clock of {name} is {skew.total_seconds():+.1f} s off")
     return pythons

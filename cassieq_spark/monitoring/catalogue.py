@@ -76,6 +76,11 @@ FINALISED = _queue(
 )
 STORED = _queue("cassieq_queue_stored_messages", "Messages that are not finalised.")
 PAUSED = _queue("cassieq_queue_paused", "Whether the readers of the queue pause.")
+FENCE = _queue(
+    "cassieq_queue_fence_timestamp_seconds",
+    "What was begun before is not published any more, since 1970; ahead of now, a clock was "
+    "wrong, and puts are refused.",
+)
 DEAD_LETTERS = _queue(
     "cassieq_queue_dead_letters",
     "Dead letters in this dead-letter queue that are neither redriven nor purged.",
@@ -127,6 +132,7 @@ EXPORTED = (
     FINALISED,
     STORED,
     PAUSED,
+    FENCE,
     DEAD_LETTERS,
     DEPTH,
     LEASED,

@@ -19,6 +19,7 @@ from cassieq_spark.monitoring.catalogue import (
     DEPTH,
     DUE,
     ERRORS,
+    FENCE,
     FINALISED,
     LEASED,
     LEASES,
@@ -118,7 +119,7 @@ def _count_errors(errors: Mapping[str, int], names: Iterable[str]) -> Metric:
 
 def _queue_families(queues: Iterable[QueueFigures]) -> Iterator[Metric]:
     figures = {queue.name: _queue_values(queue) for queue in queues}
-    for family in (PUBLISHED, FINALISED, STORED, PAUSED, DEAD_LETTERS):
+    for family in (PUBLISHED, FINALISED, STORED, PAUSED, FENCE, DEAD_LETTERS):
         values = [((name,), values[family]) for name, values in figures.items()]
         yield family.of((labels, value) for labels, value in values if value is not None)
 
@@ -130,6 +131,7 @@ def _queue_values(queue: QueueFigures) -> Mapping[Family, float | None]:
         FINALISED: stats.finalised,
         STORED: stats.next - stats.finalised,
         PAUSED: queue.paused,
+        FENCE: None if queue.fence is None else queue.fence.timestamp(),
         DEAD_LETTERS: queue.dead_letters,
     }
 

@@ -36,6 +36,7 @@ class QueueFigures:
         stats: What it holds, and what each group is owed.
         leases: Leases that run, by group: one for each reader at work.
         paused: Whether its readers pause.
+        fence: What was begun before is not published any more; None: not known.
         dead_letters: Dead letters in it that are neither redriven nor purged; None if no queue
             sends any there.
         read_at: When, in seconds of this process's monotonic clock.
@@ -45,6 +46,7 @@ class QueueFigures:
     stats: QueueStats
     leases: Mapping[str, int] = field(default_factory=dict)
     paused: bool = False
+    fence: datetime | None = None
     dead_letters: int | None = None
     read_at: float = 0.0
 
@@ -137,6 +139,7 @@ def _read_queue(store: Store, record: QueueRecord, *, is_target: bool) -> QueueF
         stats=stats_of(store, queue.queue_id, states, head),
         leases={name: count_leases(state) for name, state in states.items()},
         paused=head.paused,
+        fence=head.fence,
         dead_letters=read_dead(store, queue).count if is_target else None,
         read_at=read_at,
     )

@@ -116,7 +116,7 @@ class TearingStore(WrappedStore):
         every = super().read_rows(partition)
         known = _as_the_others_know(commit, partition, every.rows)
         found = [known[key] for key in keys_in(known, which)]
-        return Rows(found, (every.now or commit.now) if found else None)
+        return Rows(found, every.now or commit.now, every.here) if found else Rows(found)
 
     def scan(self, table: Table, kinds: Sequence[str] = ()) -> Iterator[Row]:
         if not self._pending:

@@ -792,6 +792,7 @@ MUTANTS = (
         "queues/clocks.py",
         "        fence = now + CLOCKS_APART\n",
         "        fence = now - timedelta(hours=1)\n",
+        _IN_SOME_ORDER,
     ),
     Mutant(
         "a lease of a month is not made due",

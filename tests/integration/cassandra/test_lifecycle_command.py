@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from datetime import timedelta
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -16,10 +17,11 @@ from cassieq_spark.delivery.wish import Wish
 from cassieq_spark.errors import OptionError, QueueStateError
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import open_ledger, read_groups, read_head
+from cassieq_spark.ledger.sweep import raise_fence
 from cassieq_spark.model import Draft, QueueDefinition, Ranges, SinkBatch
 from cassieq_spark.queues import create_queue, read_queue, read_record
 from cassieq_spark.store.connection import ConnectionOptions
-from cassieq_spark.store.protocol import Store
+from cassieq_spark.store.protocol import CLOCKS_APART, Store
 from tests.support.command_line import Command, make_command
 
 
@@ -193,3 +195,27 @@ def test_a_queue_that_does_not_exist_is_named(queue_command: Command, command: s
 
     with pytest.raises(QueueStateError, match="there is no queue 'nobody'"):
         queue_command(command, "nobody", *arguments.get(command, []))
+
+
+def test_what_a_clock_that_was_ahead_has_done_is_undone(
+    queue_command: Command, queue: QueueDefinition, cassandra_store: Store
+):
+    head = read_head(cassandra_store, queue.queue_id)
+    ahead = datetime.now(UTC).replace(microsecond=0) + timedelta(days=30)
+    assert raise_fence(cassandra_store, queue.queue_id, head, ahead)
+    delivery = Delivery(cassandra_store, queue.queue_id, "g")
+    stop = read_head(cassandra_store, queue.queue_id).next
+    wish = Wish(held=None, lease=uuid4(), length=timedelta(days=30), limit=None, stop=stop)
+    held = delivery.ack_and_lease(wish)
+
+    planned = json.loads(queue_command("fix-clocks", queue.name, "--dry-run", "--json").stdout)
+    told = queue_command("fix-clocks", queue.name).stdout
+    again = queue_command("fix-clocks", queue.name).stdout
+
+    assert (planned["fence"][0], planned["due"]) == (ahead.isoformat(), {"g": stop})
+    assert f"Group g: {stop:,} message(s) are due now." in told
+    assert "Nothing" in again
+    fence = read_head(cassandra_store, queue.queue_id).fence
+    assert abs(fence - datetime.now(UTC) - CLOCKS_APART) < timedelta(minutes=1)
+    taken = delivery.ack_and_lease(replace(wish, lease=uuid4()))
+    assert [each.monotons for each in taken.leased] == [each.monotons for each in held.leased]

@@ -29,6 +29,7 @@ from tests.property.interleavings.reading import (
 from tests.property.interleavings.redriving import RedriveAgainstPurge, RedriveAgainstRedrive
 from tests.property.interleavings.scene import Scene
 from tests.property.interleavings.upkeep import (
+    FenceTakenBack,
     FinaliseAgainstFinalise,
     FinaliseAgainstRegistration,
     FinaliseAgainstSeek,
@@ -66,6 +67,7 @@ SCENES: dict[str, type[Scene]] = {
     "finalise against finalise": FinaliseAgainstFinalise,
     "sweep against slow publish": SweepAgainstSlowPublish,
     "patient sweep against publish": PatientSweepAgainstPublish,
+    "a fence is taken back": FenceTakenBack,
     "seek against lease": SeekAgainstLease,
     "seek against settle": SeekAgainstSettle,
     "seek against release": SeekAgainstRelease,

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
+from cassieq_spark.ledger.read import read_head
+from cassieq_spark.ledger.sweep import raise_fence
+from cassieq_spark.queues import fix_clocks
 from cassieq_spark.repair.sweep import Step
 from tests.property.interleavings.scene import (
     BATCH,
@@ -10,6 +15,7 @@ from tests.property.interleavings.scene import (
     MOMENT,
     NOTHING,
     QueueScene,
+    surviving,
 )
 from tests.property.machine.operators import MakeGroup, Operators, Remove, Seek, Sweep
 from tests.property.machine.producers import PublishLate, WriteOnly
@@ -76,6 +82,28 @@ class SweepAgainstSlowPublish(QueueScene):
         sweep = Sweep((Step.FENCE, Step.CLEAN), ("q",), write_timeout=self.write_timeout)
         self.stage.let("a", lambda: sweeper.sweep(sweep))
         self.stage.let("b", lambda: slow.publish_late(PublishLate(BATCH)))
+        self.stage.let_pass(MOMENT)
+
+
+class FenceTakenBack(QueueScene):
+    """A fence that is ahead comes down while a sweep deletes by it what a slow write has begun."""
+
+    writes = 2
+
+    def begin(self) -> None:
+        self.operators.make_group(MakeGroup("one", "earliest"))
+        self.publish(2)
+        world = self.world
+        world.queue.ledger.fence_is_wrong = True
+        queue_id = world.definition.queue_id
+        ahead = self.clock.now + timedelta(days=30)
+        assert raise_fence(world.store, queue_id, read_head(world.store, queue_id), ahead)
+        slow, sweeper, repairer = self.producers_as("b"), self.view("a"), self.view("c")
+        slow.write_only(WriteOnly([3], [None]))
+        clean = Sweep((Step.CLEAN,), ("q",))
+        self.stage.let("a", lambda: Operators(sweeper).sweep(clean))
+        self.stage.let("b", lambda: slow.publish_late(PublishLate(BATCH)))
+        self.stage.let("c", surviving(lambda: fix_clocks(repairer.store, "q")))
         self.stage.let_pass(MOMENT)
 
 

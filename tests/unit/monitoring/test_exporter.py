@@ -89,6 +89,7 @@ def test_the_figures_of_a_queue_and_its_groups_are_published(exporter: Exporter)
         "cassieq_queue_messages_finalised_total": 0,
         "cassieq_queue_stored_messages": 10,
         "cassieq_queue_paused": 0,
+        "cassieq_queue_fence_timestamp_seconds": 0,
     }
     of_group = {n: value for (n, labels), value in samples.items() if labels == ("g", "orders")}
     assert of_group == {
