@@ -30,8 +30,14 @@ REPLACED_TWICE = "replace.lease_lost"
 _HOLD = timedelta(seconds=60)
 
 
-def settle(
-    store: Store, queue: QueueDefinition, group: str, lease: UUID, settlement: Settlement
+def settle(  # noqa: PLR0913 (whose messages, what for, and when)
+    store: Store,
+    queue: QueueDefinition,
+    group: str,
+    lease: UUID,
+    settlement: Settlement,
+    *,
+    with_batch: bool = False,
 ) -> Settled:
     """Settle messages of a lease. One LWT and two reads; a few more for what is rejected.
 
@@ -41,13 +47,14 @@ def settle(
         group: Which group.
         lease: The token that holds the messages.
         settlement: What is to become of which.
+        with_batch: Let the ack of the batch in hand carry it out, not this call.
 
     Raises:
         ContentionError: Lost to others again and again.
         QueueStateError: There is no such group.
     """
     delivery = Delivery(store, queue.queue_id, group)
-    settled = settle_lease(delivery, lease, settlement)
+    settled = settle_lease(delivery, lease, settlement, with_batch=with_batch)
     bury(store, queue, delivery, settled.dead)
     return settled
 
@@ -60,13 +67,15 @@ def replace(  # noqa: PLR0913 (whose messages, and what for)
     replacements: pa.RecordBatch,
     *,
     delay: timedelta = timedelta(0),
+    with_batch: bool = False,
 ) -> Settled:
     """Publish messages instead of others, which are acked. Three LWTs and some reads.
 
     The new ones are messages like any other: at the end of the queue, for every group, their
     deliveries counted anew. First the old ones are held on, so that none is replaced that others
     have got; then the new ones are published; then the old ones are acked. A crash before that
-    leaves both: the old ones are delivered again when their lease runs out.
+    leaves both: the old ones are delivered again when their lease runs out. So does a batch that
+    is replayed, if the old ones are to be acked with it.
 
     Args:
         store: Where the queue is kept.
@@ -76,6 +85,7 @@ def replace(  # noqa: PLR0913 (whose messages, and what for)
         replacements: Columns ``monoton`` (of the old message) and ``value``; optionally ``key``
             and ``headers``.
         delay: How much later the new ones are delivered, at the earliest.
+        with_batch: Let the ack of the batch in hand ack the old ones, not this call.
 
     Returns:
         How many were replaced, and which are stale.
@@ -94,14 +104,14 @@ def replace(  # noqa: PLR0913 (whose messages, and what for)
     monotons = replacements.column("monoton").to_pylist()
     delivery = Delivery(store, queue.queue_id, group)
     hold = {max(_HOLD, queue.lease): Ranges.of(*(Range(at, at + 1) for at in monotons))}
-    held = settle_lease(delivery, lease, Settlement(extended=hold))
+    held = settle_lease(delivery, lease, Settlement(extended=hold), with_batch=with_batch)
     live = [at not in held.stale for at in monotons]
     taken = Ranges.of(*(Range(at, at + 1) for at, ok in zip(monotons, live, strict=True) if ok))
     if not taken:
         return held
     draft = write_block(store, queue, [new.filter(pa.array(live))], options)
     publish(store, queue.queue_id, [changed(draft, visible=delay or None)])
-    acked = settle_lease(delivery, lease, Settlement(acked=taken))
+    acked = settle_lease(delivery, lease, Settlement(acked=taken), with_batch=with_batch)
     if acked.stale:
         logger.warning(
             "%s: messages %s are replaced, but their lease ran out before, so others have got "

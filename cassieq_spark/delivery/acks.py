@@ -7,6 +7,7 @@ from dataclasses import replace
 from uuid import UUID
 
 from cassieq_spark.delivery.changes import Changes
+from cassieq_spark.delivery.outcomes import union
 from cassieq_spark.delivery.state import GroupState, Slot
 from cassieq_spark.model import Ranges
 from cassieq_spark.store.protocol import When
@@ -69,11 +70,6 @@ def are_gone(settled: Settled, slots: Sequence[Slot]) -> bool:
         and not now[slot.number].monotons & gone
         for slot, gone in settled.items()
     )
-
-
-def union(every: Iterable[Ranges]) -> Ranges:
-    """All of them together."""
-    return Ranges.of(*(part for each in every for part in each))
 
 
 def _held(slots: Iterable[Slot], lease: UUID) -> list[Slot]:

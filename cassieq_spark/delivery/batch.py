@@ -27,6 +27,8 @@ class Batch:
         state: The group as it was before.
         settled: What was acked by receipts, by slot as it was before.
         after: The group as it is now, unless others have changed it; None: not known.
+        left: What of the batch before is not acked, as outcomes were recorded for it: in which
+            slots and rows it is now.
     """
 
     lease: UUID
@@ -39,6 +41,14 @@ class Batch:
     state: GroupState
     settled: Settled = field(default_factory=dict)
     after: GroupState | None = None
+    left: tuple[Slot | Waiting, ...] = ()
+
+    @property
+    def leaves_due(self) -> bool:
+        """Whether the batch before leaves messages that may be leased already."""
+        now = self.state.now_ms
+        rows = [each for each in self.left if isinstance(each, Waiting)]
+        return any(each.reason is None and each.due <= now for each in rows)
 
     @classmethod
     def of(cls, token: UUID, state: GroupState, plan: Plan) -> Batch:
@@ -46,7 +56,8 @@ class Batch:
         return cls(
             lease=token,
             leased=plan.leased,
-            acked=sum(slot.monotons.count for slot in plan.acked),
+            acked=sum(it.monotons.count for it in plan.acked)
+            - sum(it.monotons.count for it in plan.left),
             acked_slots=frozenset(slot.number for slot in plan.acked),
             pointer=plan.pointer,
             skipped=plan.skipped,
@@ -54,6 +65,7 @@ class Batch:
             state=state,
             settled=plan.settled,
             after=follow(state, plan.ops),
+            left=plan.left,
         )
 
 

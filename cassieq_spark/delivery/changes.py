@@ -61,7 +61,7 @@ class Changes:
 
     def empty_slot(self, slot: Slot, lease: UUID, *when: When) -> None:
         """Free a slot: it holds nothing, under a token that nobody else knows, and is due."""
-        self.change_slot(slot, emptied(lease), *when)
+        self.change_slot(slot, _without_outcomes(slot, emptied(lease)), *when)
 
     def fill_slot(self, values: Values, *, reuse: Iterable[Slot] = ()) -> int:
         """Put a lease into a slot: one of those to be emptied, else a free one, else a new one.
@@ -72,12 +72,13 @@ class Changes:
         for slot in reuse:
             known = self._slots.get(slot.number)
             still = known.when[1:] if isinstance(known, Update) else ()
-            self.change_slot(slot, values, *still)
+            self.change_slot(slot, _without_outcomes(slot, values), *still)
             return slot.number
         for slot in self.state.slots:
             if slot.number not in self._slots and slot.is_free(self.state.now):
                 # It may be its reader's again, if that was slow to extend an empty lease.
-                self.change_slot(slot, values, When("due_at", "<=", ServerNow()))
+                free = When("due_at", "<=", ServerNow())
+                self.change_slot(slot, _without_outcomes(slot, values), free)
                 return slot.number
         number = max([-1, *self._slots, *(slot.number for slot in self.state.slots)]) + 1
         self._slots[number] = Insert(slot_key(number), values, if_absent=True)
@@ -171,6 +172,11 @@ def removes_waiting(ops: Iterable[Op]) -> bool:
 def emptied(lease: UUID) -> dict[str, Value | ServerNow]:
     """The columns of a slot that holds nothing."""
     return {"ranges": "", "lease": lease, "due_at": ServerNow()}
+
+
+def _without_outcomes(slot: Slot, values: Values) -> Values:
+    """They would be dropped anyway, being those of another lease; but they take room."""
+    return {**values, "outcomes": ""} if slot.recorded else values
 
 
 def handed_out(deliveries: int, first_at: datetime | None) -> dict[str, Value | ServerNow]:

@@ -54,6 +54,8 @@ def _slot_values(values: Values, now: datetime) -> dict[str, Any]:
     known = _values(values, now)
     if "ranges" in known:
         known["monotons"] = Ranges.parse(known.pop("ranges"))
+    if "outcomes" in known:
+        known["recorded"] = known.pop("outcomes")
     return known
 
 

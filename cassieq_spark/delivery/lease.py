@@ -96,8 +96,9 @@ class Delivery:
         One serial read more if what has waited is handed out again; if order is strict, the
         second of the two reads is serial instead. No LWT if there is nothing to ack and nothing
         to deliver. Where delayed messages come first, two more reads for some hundred blocks of
-        them, and an LWT that steps over them. Every attempt has a token of its own, so that one
-        which goes in late, after its answer was lost, leaves a lease that nobody mistakes for
+        them, and an LWT that steps over them; where there is nothing but what the batch before
+        releases without a delay, an attempt more. Every attempt has a token of its own, so that
+        one which goes in late, after its answer was lost, leaves a lease that nobody mistakes for
         theirs and that runs out.
 
         Args:
@@ -111,7 +112,9 @@ class Delivery:
         """
         batch = self._try_to_lease(wish, known)
         total = batch
-        while not batch.leased and batch.state.head.pointer < batch.pointer < wish.stop:
+        while not batch.leased and (
+            batch.state.head.pointer < batch.pointer < wish.stop or batch.leaves_due
+        ):
             batch = self._try_to_lease(replace(wish, lease=uuid4(), acks={}))
             total = replace(
                 total,
@@ -119,9 +122,10 @@ class Delivery:
                 leased=batch.leased,
                 pointer=batch.pointer,
                 skipped=total.skipped + batch.skipped,
-                dead=batch.dead,
+                dead=tuple(dict.fromkeys((*total.dead, *batch.dead))),
                 state=batch.state,
                 after=batch.after,
+                left=batch.left,
             )
         return total
 

@@ -19,6 +19,7 @@ from cassieq_spark.delivery.due import (
     outstanding,
     what_is_due,
 )
+from cassieq_spark.delivery.fates import dead_of, finish_slot, joined
 from cassieq_spark.delivery.isolation import most_messages
 from cassieq_spark.delivery.state import GroupState, Slot, Waiting
 from cassieq_spark.delivery.wish import Wish
@@ -47,6 +48,8 @@ class Plan:
         skipped: Messages that were too old.
         dead: To be dead-lettered, once ``ops`` have gone in.
         settled: What is acked by receipts, by slot as it was read.
+        left: What of the batch before is not acked, as outcomes were recorded for it: in which
+            slots and rows it is afterwards.
     """
 
     acked: tuple[Slot, ...]
@@ -56,6 +59,7 @@ class Plan:
     skipped: int = 0
     dead: tuple[Waiting, ...] = ()
     settled: Settled = field(default_factory=dict)
+    left: tuple[Slot | Waiting, ...] = ()
 
 
 def plan_batch(state: GroupState, wish: Wish, blocks: Sequence[LedgerBlock] = ()) -> Plan:
@@ -76,18 +80,24 @@ def plan_batch(state: GroupState, wish: Wish, blocks: Sequence[LedgerBlock] = ()
     touched = {slot.number for slot in settled}
     state = without(state, settled)
     acked = state.held_by(wish.held)
+    left: list[Slot | Waiting] = []
     for slot in acked:
-        # If order is strict, nothing of it may have gone elsewhere since: what follows is leased.
-        whole = (When("ranges", "=", str(slot.monotons)),) if wish.strict else ()
-        # I5: under another token, or whoever saw the lease run out could still take it over.
-        changes.empty_slot(slot, spare_token(wish.lease), *whole)
+        # I5: under another token, or whoever saw the lease run out could still take it over. If
+        # order is strict, nothing of it may have gone elsewhere since: what follows is leased.
+        left += finish_slot(changes, slot, spare_token(wish.lease), whole=wish.strict)
     due = [
         each
         for each in what_is_due(state, wish)
         if isinstance(each, Waiting) or each.number not in touched
     ]
+    if any(each.monotons & row.monotons for each in left for row in due):
+        # The waiting rows were read later than the slots, which have changed since: this plan will
+        # be refused, but it has to be one.
+        due = []
     dead = tuple(_condemn(changes, wish, each) for each in due if is_to_be_buried(each, wish))
     alive = [each for each in due if not is_to_be_buried(each, wish)]
+    # What the batch leaves counts as outstanding, and has its own turn later.
+    state = joined(state, left)
     limit = most_now(state, wish, alive)
     again = first_again(wish, alive)
     delayed, room = first_delayed(alive, wish, limit)
@@ -111,7 +121,9 @@ def plan_batch(state: GroupState, wish: Wish, blocks: Sequence[LedgerBlock] = ()
     changes.move_pointer(ahead.pointer)
     for each in ahead.waiting:
         changes.wait(each)
-    return Plan(acked, leased, changes.ops(), ahead.pointer, ahead.skipped, dead, settled)
+    dead = (*dead_of(left), *dead)
+    ops = changes.ops()
+    return Plan(acked, leased, ops, ahead.pointer, ahead.skipped, dead, settled, tuple(left))
 
 
 def spare_token(lease: UUID) -> UUID:

@@ -4,52 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
 from functools import partial
-from typing import TypeVar
 from uuid import UUID
 
-from cassieq_spark.delivery.acks import are_gone, kept_token, union
+from cassieq_spark.delivery.acks import are_gone, kept_token
 from cassieq_spark.delivery.changes import Changes
+from cassieq_spark.delivery.fates import Fates, dead_of, put_away
 from cassieq_spark.delivery.lease import Delivery
+from cassieq_spark.delivery.outcomes import Settlement, encode, union
 from cassieq_spark.delivery.state import GroupState, Slot, Waiting
 from cassieq_spark.errors import ContentionError
 from cassieq_spark.model import Ranges
 from cassieq_spark.store.protocol import Op, ServerNow, Value, When
 from cassieq_spark.store.race import pauses
 
+__all__ = ["Settled", "Settlement", "SettlementPlan", "plan_settlement", "settle"]
+
 _NOTHING = Ranges()
-_Key = TypeVar("_Key", str, timedelta)
-
-
-@dataclass(frozen=True, slots=True)
-class Settlement:
-    """What is to become of messages of one lease.
-
-    A message that is named several times is acked; if not that, rejected; if not that, released.
-
-    Attributes:
-        acked: They are done.
-        rejected: They are dead, by reason.
-        released: They are to be offered again, by how much later.
-        extended: They are to be held on, by how long from now; an ack of their whole batch leaves
-            them alone.
-    """
-
-    acked: Ranges = _NOTHING
-    rejected: Mapping[str, Ranges] = field(default_factory=dict)
-    released: Mapping[timedelta, Ranges] = field(default_factory=dict)
-    extended: Mapping[timedelta, Ranges] = field(default_factory=dict)
-
-    @property
-    def named(self) -> Ranges:
-        """All the messages."""
-        return union([self.acked, self.dead, *self.released.values(), *self.extended.values()])
-
-    @property
-    def dead(self) -> Ranges:
-        """Those that are rejected."""
-        return union(self.rejected.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +28,7 @@ class Settled:
     """What became of a settlement.
 
     Attributes:
-        count: Messages settled.
+        count: Messages settled, or recorded for when their batch is acked.
         stale: Messages that the lease does not hold: settled before, or with others by now.
         dead: Where the rejected ones are, to be dead-lettered.
     """
@@ -76,20 +47,26 @@ class SettlementPlan:
         settled: Messages that leave the slots that they are in, by slot as it was read.
         extended: Messages that stay in theirs, for longer.
         dead: The rows that the rejected ones go to.
+        recorded: Messages whose outcomes the ack of their batch carries out.
+        texts: What is written for them, by slot as it was read.
     """
 
     ops: tuple[Op, ...]
     settled: Mapping[Slot, Ranges]
     extended: Ranges
     dead: tuple[Waiting, ...]
+    recorded: Ranges = _NOTHING
+    texts: Mapping[Slot, str] = field(default_factory=dict)
 
     @property
-    def count(self) -> int:
-        """How many messages."""
-        return sum(each.count for each in self.settled.values()) + self.extended.count
+    def reached(self) -> Ranges:
+        """All the messages that were found under the lease."""
+        return union([*self.settled.values(), self.extended, self.recorded])
 
 
-def settle(delivery: Delivery, lease: UUID, settlement: Settlement) -> Settled:
+def settle(
+    delivery: Delivery, lease: UUID, settlement: Settlement, *, with_batch: bool = False
+) -> Settled:
     """Settle messages of a lease, all at once. One LWT and two reads, whatever the number.
 
     The rest of the lease stays as it is. What is rejected can't be settled any more by anyone, and
@@ -99,6 +76,10 @@ def settle(delivery: Delivery, lease: UUID, settlement: Settlement) -> Settled:
         delivery: Queue and group.
         lease: The token that holds them.
         settlement: What is to become of which.
+        with_batch: Only record it for messages of the batch in hand: the LWT that acks the batch
+            carries it out, and a replay of the batch drops it. For a message that is named again,
+            what is recorded last counts. Acks cost no LWT then, unless they take something back.
+            What is held beyond its batch is settled at once all the same.
 
     Raises:
         ContentionError: Lost to others again and again.
@@ -106,23 +87,32 @@ def settle(delivery: Delivery, lease: UUID, settlement: Settlement) -> Settled:
     """
     for _ in pauses():
         state = delivery.read()
-        plan = plan_settlement(state, lease, settlement)
+        plan = plan_settlement(state, lease, settlement, with_batch=with_batch)
         if not plan.ops or delivery.carry_out(plan.ops, went_in=partial(_went_in, plan)):
-            gone = union([*plan.settled.values(), plan.extended])
-            return Settled(plan.count, settlement.named - gone, plan.dead)
+            reached = plan.reached
+            return Settled(reached.count, settlement.named - reached, plan.dead)
     raise ContentionError(f"{delivery}: lost the race to settle messages again and again")
 
 
-def plan_settlement(state: GroupState, lease: UUID, settlement: Settlement) -> SettlementPlan:
+def plan_settlement(
+    state: GroupState, lease: UUID, settlement: Settlement, *, with_batch: bool = False
+) -> SettlementPlan:
     """Take what is settled out of the slots of a lease, and put it where it belongs. Pure.
 
     A slot that becomes empty stays under its token, so that its reader knows that it is not lost.
     """
     changes = Changes(state)
     settled: dict[Slot, Ranges] = {}
-    stays, dead = _NOTHING, []
-    for slot in (*state.held_by(lease), *state.held_by(kept_token(lease))):
-        fates = _Fates.of(slot, lease, settlement)
+    texts: dict[Slot, str] = {}
+    recorded, stays, dead = _NOTHING, _NOTHING, []
+    of_batch, kept = state.held_by(lease), state.held_by(kept_token(lease))
+    for slot in of_batch if with_batch else ():
+        recorded = union([recorded, slot.monotons & settlement.named])
+        text = _record(changes, slot, settlement)
+        if text is not None:
+            texts[slot] = text
+    for slot in kept if with_batch else (*of_batch, *kept):
+        fates = Fates.of(slot, lease, settlement)
         if not fates.leaving and not fates.stays:
             continue
         # I6: whatever else is settled under this token at the same time changes the ranges.
@@ -134,81 +124,33 @@ def plan_settlement(state: GroupState, lease: UUID, settlement: Settlement) -> S
         changes.change_slot(slot, values, still)
         if fates.leaving:
             settled[slot] = fates.leaving
-        for by, monotons in fates.moved.items():
-            changes.fill_slot(
-                {
-                    "ranges": str(monotons),
-                    "lease": kept_token(lease),
-                    "due_at": ServerNow(by),
-                    **_handed_out_before(slot),
-                }
-            )
-        rows = _waiting_rows(changes, slot, fates)
-        for row in rows:
-            changes.wait(row)
-        dead += [row for row in rows if row.reason is not None]
-    return SettlementPlan(changes.ops(), settled, stays, tuple(dead))
+        dead += dead_of(put_away(changes, slot, lease, fates))
+    return SettlementPlan(changes.ops(), settled, stays, tuple(dead), recorded, texts)
 
 
-@dataclass(frozen=True, slots=True)
-class _Fates:
-    """What becomes of the messages of one slot.
-
-    Attributes:
-        rejected, released: What leaves it to wait, or to be dead-lettered.
-        moved: What moves to slots of its own, by how long it is held there.
-        stays, stays_for: What is held on in this very slot.
-        leaving: All that leaves the slot.
-    """
-
-    rejected: Mapping[str, Ranges]
-    released: Mapping[timedelta, Ranges]
-    moved: Mapping[timedelta, Ranges]
-    stays: Ranges
-    stays_for: timedelta
-    leaving: Ranges
-
-    @classmethod
-    def of(cls, slot: Slot, lease: UUID, settlement: Settlement) -> _Fates:
-        left = slot.monotons - settlement.acked
-        rejected, left = _deal(left, settlement.rejected)
-        released, left = _deal(left, settlement.released)
-        moved, left = _deal(left, settlement.extended)
-        stays, stays_for = _NOTHING, timedelta(0)
-        if not left and len(moved) == 1 and slot.lease == kept_token(lease):
-            ((stays_for, stays),) = moved.items()
-            moved, left = {}, stays
-        return cls(rejected, released, moved, stays, stays_for, slot.monotons - left)
-
-
-def _deal(left: Ranges, wanted: Mapping[_Key, Ranges]) -> tuple[dict[_Key, Ranges], Ranges]:
-    dealt: dict[_Key, Ranges] = {}
-    for key, ranges in sorted(wanted.items()):
-        if found := left & ranges:
-            dealt[key] = found
-            left -= found
-    return dealt, left
-
-
-def _waiting_rows(changes: Changes, slot: Slot, fates: _Fates) -> list[Waiting]:
-    state = changes.state
-    about = (slot.deliveries, slot.first_at, slot.last_at)
-    rows = [
-        Waiting(state.due_in(delay), ranges, *about) for delay, ranges in fates.released.items()
-    ]
-    rows += [
-        Waiting(state.due_in(), ranges, *about, reason)
-        for reason, ranges in fates.rejected.items()
-    ]
-    return rows
-
-
-def _handed_out_before(slot: Slot) -> dict[str, Value | ServerNow]:
-    times = {"first_at": slot.first_at, "last_at": slot.last_at}
-    known: dict[str, Value | ServerNow] = {k: v for k, v in times.items() if v is not None}
-    return {"deliveries": slot.deliveries} | known
+def _record(changes: Changes, slot: Slot, settlement: Settlement) -> str | None:
+    """Write what the ack of a slot is to do; the text, or None if that stays as it was."""
+    outcomes = slot.outcomes.then(settlement.within(slot.monotons))
+    text = encode(outcomes, slot.lease, slot.deliveries)
+    if text == encode(slot.outcomes, slot.lease, slot.deliveries):
+        return None
+    as_read = (
+        When("ranges", "=", str(slot.monotons)),
+        When("deliveries", "=", slot.deliveries),
+        When("outcomes", "=", slot.recorded),
+    )
+    changes.change_slot(slot, {"outcomes": text}, *as_read)
+    return text
 
 
 def _went_in(plan: SettlementPlan, slots: Sequence[Slot]) -> bool:
-    # Holding them on twice does no harm.
+    # Recording the same twice does no harm, nor does holding them on twice.
+    if plan.texts:
+        now = {slot.number: slot for slot in slots}
+        return all(
+            slot.number in now
+            and (now[slot.number].lease, now[slot.number].deliveries, now[slot.number].recorded)
+            == (slot.lease, slot.deliveries, text)
+            for slot, text in plan.texts.items()
+        )
     return bool(plan.settled) and are_gone(plan.settled, slots)

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from cassieq_spark.delivery.outcomes import Settlement, decode
 from cassieq_spark.model import Ranges, to_millis
 from cassieq_spark.store.protocol import Row, RowKey
 
@@ -34,6 +35,7 @@ class Slot:
     """A place for one lease; free if it holds no monoton and is due.
 
     Its messages were handed out ``deliveries`` times, first at ``first_at``, last at ``last_at``.
+    ``recorded`` is the text of outcomes, maybe of an earlier lease.
     """
 
     number: int
@@ -43,6 +45,12 @@ class Slot:
     deliveries: int
     first_at: datetime | None = None
     last_at: datetime | None = None
+    recorded: str | None = None
+
+    @property
+    def outcomes(self) -> Settlement:
+        """What was recorded for messages of the batch in hand; the ack of it carries it out."""
+        return decode(self.recorded, self.lease, self.deliveries)
 
     def is_free(self, now: datetime) -> bool:
         """Whether another lease may be put here."""
@@ -147,6 +155,7 @@ def _slot_of(row: Row) -> Slot:
         values["deliveries"],
         values["first_at"],
         values["last_at"],
+        values["outcomes"],
     )
 
 

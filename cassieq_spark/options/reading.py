@@ -11,6 +11,7 @@ from cassieq_spark.options.declaration import explain_missing, option
 from cassieq_spark.options.kinds import (
     BOOLEAN,
     SECONDS,
+    TEXT,
     choice,
     duration,
     name_of,
@@ -147,6 +148,17 @@ class SourceOptions(RoleOptions):
             SECONDS,
             "How long a batch is this reader's without a heartbeat; without it, as long as the "
             "queue says.",
+        ),
+    )
+    checkpoint_location: str | None = field(
+        default=None,
+        metadata=option(
+            "checkpointLocation",
+            TEXT,
+            "The `checkpointLocation` of the query, once more: a path of the driver's machine, or "
+            "a URI that pyarrow reads (`hdfs`, `s3`, `gs`, ...). With it a query that is stopped "
+            "acks its last batch if Spark has committed it; without it, that batch is delivered "
+            "again.",
         ),
     )
     include_headers: bool = field(

@@ -35,8 +35,9 @@ class RoleOptions:
             OptionError: All that is unknown, missing or malformed, a line each; or, if nothing
                 is, options that contradict each other.
         """
-        given = {key.lower(): text for key, text in raw.items() if key.lower() not in _OF_SPARK}
         known = options_by_key(cls) | options_by_key(ClusterOptions)
+        of_spark = _OF_SPARK - known.keys()
+        given = {key.lower(): text for key, text in raw.items() if key.lower() not in of_spark}
         problems = [_explain_unknown(key, cls) for key in given if key not in known]
         own = read_values(cls, given, problems)
         cluster = read_values(ClusterOptions, given, problems)

@@ -27,6 +27,8 @@ PUBLISH = "publish"
 ACK, RELEASE, EXTEND, REJECT, REPLACE = "ack", "release", "extend", "reject", "replace"
 #: Each row says by itself what to do.
 EACH = "each"
+#: When what a write says is carried out.
+WITH_BATCH, NOW = "batch", "now"
 
 #: What makes a batch write publish once: the name that it is given, or its micro-batch.
 BY_NAME, BY_BATCH = "name", "batch"
@@ -118,6 +120,16 @@ class SinkOptions(RoleOptions):
             "dead-letter queue.",
         ),
     )
+    settle: str | None = field(
+        default=None,
+        metadata=option(
+            "settle",
+            choice(WITH_BATCH, NOW),
+            "When a write of receipts takes effect: with its batch, so that a batch which comes "
+            "again comes whole (batch), or at once (now). Without it, with the batch inside "
+            "`foreachBatch`, and at once elsewhere; over Spark Connect, give it.",
+        ),
+    )
     compression: str = field(
         default="lz4",
         metadata=option(
@@ -151,6 +163,10 @@ class SinkOptions(RoleOptions):
             "delay": (bool(self.delay), (RELEASE, REPLACE, EACH)),
             "seconds": (self.seconds is not None, (EXTEND, EACH)),
             "reason": (self.reason != "rejected", (REJECT, EACH)),
+            "settle": (
+                self.settle is not None,
+                (ACK, RELEASE, EXTEND, REJECT, REPLACE, EACH),
+            ),
         }
         for key, (is_given, operations) in given.items():
             if is_given and self.operation not in operations:

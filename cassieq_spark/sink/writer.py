@@ -26,13 +26,11 @@ from cassieq_spark.model import Draft, QueueDefinition, SinkBatch
 from cassieq_spark.options import SinkOptions
 from cassieq_spark.options.writing import BY_BATCH, PUBLISH
 from cassieq_spark.queues import read_queue
+from cassieq_spark.sink.batch import BATCH_ID, QUERY_ID, told
 from cassieq_spark.sink.columns import validate_published
 from cassieq_spark.sink.trigger import check_handed_over, check_trigger
 from cassieq_spark.store import open_store
 from cassieq_spark.store.protocol import Store
-
-_QUERY_ID = "sql.streaming.queryId"
-_BATCH_ID = "streaming.sql.batchId"
 
 
 @dataclass(frozen=True)
@@ -178,10 +176,10 @@ class MessageWriter(_Writing, DataSourceArrowWriter):
 
 def _batch_of_task() -> SinkBatch:
     """The micro-batch of a stream into the queue."""
-    query, batch = _told()
+    query, batch = told()
     if query is None or batch is None:
         raise InvariantError(
-            f"Spark did not tell this task its query and batch ({_QUERY_ID}, {_BATCH_ID}); write "
+            f"Spark did not tell this task its query and batch ({QUERY_ID}, {BATCH_ID}); write "
             "from foreachBatch with the option exactlyOnce instead"
         )
     return SinkBatch(f"query:{query}", int(batch))
@@ -192,7 +190,7 @@ def _batch_of_foreach(name: str | None) -> SinkBatch:
 
     Their sinks have another kind of name than that of the query's own sink.
     """
-    query, batch = _told()
+    query, batch = told()
     if query is None or batch is None:
         raise OptionError(
             "option 'exactlyOnce' = 'batch' is for writes inside foreachBatch, in the thread in "
@@ -200,11 +198,3 @@ def _batch_of_foreach(name: str | None) -> SinkBatch:
             "task which query and batch it is a part of. Give 'txnAppId' and 'txnVersion' instead"
         )
     return SinkBatch(f"batch:{query}" + (f":{name}" if name else ""), int(batch))
-
-
-def _told() -> tuple[str | None, str | None]:
-    """Query and batch, which Spark tells its tasks; both survive restarts and replays."""
-    context = TaskContext.get()
-    if context is None:
-        return None, None
-    return context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_BATCH_ID)

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from cassieq_spark.delivery.batch import Batch
-from cassieq_spark.delivery.state import Slot
+from cassieq_spark.delivery.state import Slot, Waiting
 from cassieq_spark.ledger.read import read_block_of
 from cassieq_spark.model import LedgerBlock, QueueId
 from cassieq_spark.store.protocol import Store
@@ -51,15 +51,16 @@ def count_figures(seen: Seen) -> dict[str, int]:
     """
     batch, state = seen.batch, seen.batch.state
     others = _not_acked(seen)
+    waiting = [*state.waiting, *(it for it in batch.left if isinstance(it, Waiting))]
     again = sum(slot.monotons.count for slot in others)
-    again += sum(each.monotons.count for each in state.waiting)
+    again += sum(each.monotons.count for each in waiting)
     leased = sum(each.monotons.count for each in batch.leased)
     return {
         "backlog": max(0, seen.next - state.head.pointer) + again - leased,
         "leased": leased + sum(it.monotons.count for it in others if it.due_at >= state.now),
         "next": seen.next,
         "pointer": batch.pointer,
-        "waiting": sum(it.monotons.count for it in state.waiting if it.due > state.now_ms),
+        "waiting": sum(it.monotons.count for it in waiting if it.due > state.now_ms),
     }
 
 
@@ -68,6 +69,7 @@ def lowest_owed(seen: Seen) -> int | None:
     batch = seen.batch
     owed = [slot.monotons.start for slot in _not_acked(seen)]
     owed += [waiting.monotons.start for waiting in batch.state.waiting]
+    owed += [each.monotons.start for each in batch.left]
     owed += [leased.monotons.start for leased in batch.leased]
     if batch.pointer < seen.next:
         owed.append(batch.pointer)
@@ -75,7 +77,9 @@ def lowest_owed(seen: Seen) -> int | None:
 
 
 def _not_acked(seen: Seen) -> list[Slot]:
-    return [slot for slot in seen.batch.state.slots if slot.monotons and slot.lease != seen.held]
+    slots = [slot for slot in seen.batch.state.slots if slot.lease != seen.held]
+    slots += [each for each in seen.batch.left if isinstance(each, Slot)]
+    return [slot for slot in slots if slot.monotons]
 
 
 class Gauge:

@@ -13,6 +13,7 @@ from uuid import UUID, uuid4
 
 from cassieq_spark.dead_letters.burial import bury
 from cassieq_spark.delivery.groups import StartingPosition, ensure_group
+from cassieq_spark.delivery.isolation import is_dead
 from cassieq_spark.delivery.last_state import LastState
 from cassieq_spark.delivery.lease import Delivery
 from cassieq_spark.delivery.plan import Leased
@@ -24,6 +25,7 @@ from cassieq_spark.ledger.state import check_open
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.receipts import receipt_prefix
 from cassieq_spark.source import lull
+from cassieq_spark.source.checkpoint import look_up
 from cassieq_spark.source.figures import Gauge, Seen
 from cassieq_spark.source.heartbeat import LEASE_LOST, Heartbeat
 from cassieq_spark.source.offsets import Offset, decode, encode
@@ -41,6 +43,10 @@ SKIPPED = "read.skipped"
 RELEASED = "lease.released"
 #: Releasing failed: what the query held is due when its lease runs out.
 RELEASE_FAILED = "lease.release_failed"
+#: A stopping query has acked its last batch.
+ACKED_AT_LAST = "lease.acked_at_last"
+#: A stopping query does not know whether its last batch is done.
+CHECKPOINT_UNREADABLE = "checkpoint.unreadable"
 
 
 class Reader:
@@ -54,6 +60,9 @@ class Reader:
         length: How long a lease lasts without a heartbeat.
         fail_on_data_loss: Whether a new group may not start where messages are deleted already.
         terms: How much it takes at a time; by default, all there is.
+        with_receipts: Whether outcomes may be recorded for its batches, which it then reads before
+            it acks them.
+        checkpoint: Where the query's checkpoint is; None: not told.
     """
 
     def __init__(  # noqa: PLR0913 (each is a choice of its own, by name)
@@ -66,6 +75,8 @@ class Reader:
         length: timedelta,
         fail_on_data_loss: bool = True,
         terms: Terms | None = None,
+        with_receipts: bool = False,
+        checkpoint: str | None = None,
     ) -> None:
         ensure_group(
             store,
@@ -78,14 +89,17 @@ class Reader:
         self.queue = queue
         self._delivery = Delivery(store, queue.queue_id, group)
         self._length = length
+        self._checkpoint = checkpoint
         self._terms = terms or Terms()
         self._heartbeat = Heartbeat(self._delivery, length)
         self._held: UUID | None = None
         self._leased: tuple[Leased, ...] = ()
         self._target: int | None = None
         self._lull = lull.Lull()
-        # Where order is strict, or there is a limit for all, what others do counts at once.
-        by_memory = not queue.strict_fifo and self._terms.max_in_flight is None
+        # Where order is strict, or there is a limit for all, what others do counts at once; so do
+        # outcomes that tasks have recorded.
+        is_alone = not queue.strict_fifo and self._terms.max_in_flight is None
+        by_memory = is_alone and not with_receipts
         self._last = LastState(lull.RECHECK if by_memory else timedelta(0))
         self._finder = Finder(store, queue.queue_id)
         self._leased_at = -math.inf
@@ -175,13 +189,23 @@ class Reader:
         return receipt_prefix(self.queue.queue_id, self._delivery.group, self._held)
 
     def stop(self) -> None:
-        """Release what is held, for whoever comes next. Two reads and one LWT; never raises."""
+        """Give up what is held. Two reads and one LWT; never raises.
+
+        A batch that Spark has committed is acked, if the checkpoint tells so; another one is
+        released, for any reader. What was handed out as often as may be is not: the next reader
+        would condemn it, and it may be done. It is this query's until its lease runs out.
+        """
         self._heartbeat.stop()
         if self._held is None:
             return
         about = {"queue": self.queue.queue_id, "group": self._delivery.group}
+        limit = self.queue.max_deliveries
+        to_release = [each for each in self._leased if not is_dead(each.deliveries, limit)]
         try:
-            count = self._delivery.release(self._held, self._leased)
+            if self._is_committed(self._held):
+                self._ack_at_last(self._held)
+                return
+            count = self._delivery.release(self._held, to_release)
         except (StoreError, QueueStateError) as error:
             logger.warning(
                 "could not release the messages of the stopped query, they are due when their "
@@ -191,7 +215,42 @@ class Reader:
             )
         else:
             logger.info("released %d messages", count, extra={"action": RELEASED, **about})
-        self._held = None
+        finally:
+            self._held = None
+
+    def _is_committed(self, held: UUID) -> bool:
+        if self._checkpoint is None:
+            return False
+        told = look_up(self._checkpoint, held, self.queue.queue_id)
+        if told.trouble:
+            logger.warning(
+                "%s: the checkpoint %s does not tell whether the last batch is done, which is "
+                "released, and delivered again (%s); give the option checkpointLocation the "
+                "checkpointLocation of the query, as this machine reaches it",
+                self._delivery,
+                self._checkpoint,
+                told.trouble,
+                extra={
+                    "action": CHECKPOINT_UNREADABLE,
+                    "queue": self.queue.queue_id,
+                    "group": self._delivery.group,
+                },
+            )
+        return told.is_committed
+
+    def _ack_at_last(self, held: UUID) -> None:
+        batch = self._delivery.ack_and_lease(self._wish(held, limit=0))
+        bury(self._store, self.queue, self._delivery, batch.dead)
+        logger.info(
+            "acked %d messages of the last batch, which Spark has committed",
+            batch.acked,
+            extra={
+                "action": ACKED_AT_LAST,
+                "queue": self.queue.queue_id,
+                "group": self._delivery.group,
+                "count": batch.acked,
+            },
+        )
 
     def _wish(self, held: UUID | None, limit: int | None) -> Wish:
         return Wish(

@@ -131,7 +131,7 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Nothing: Spark calls it after a later `latestOffset`, which has acked the batch."""
 
     def stop(self) -> None:
-        """Release what is held."""
+        """Ack what Spark has committed, release the rest; see `Reader.stop`."""
         if self._reader is not None:
             self._reader.stop()
 
@@ -147,6 +147,8 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 length=self._options.lease or queue.lease,
                 fail_on_data_loss=self._options.fail_on_data_loss,
                 terms=_terms(self._options),
+                with_receipts=self._options.include_receipts,
+                checkpoint=self._options.checkpoint_location,
             )
             _survive_termination()
         return self._reader

@@ -130,6 +130,8 @@ SHAPES = {
             # slot; registration (ordinal = groups version that it made): a token of its state
             "lease": "uuid",
             "due_at": "timestamp",
+            # slot: what the ack of its batch is to do, see delivery/outcomes.py
+            "outcomes": "text",
         },
         gc_grace_seconds=ROW_GRACE,
     ),

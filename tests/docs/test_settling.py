@@ -1,4 +1,4 @@
-"""The worked example of docs/settling.md does what it says."""
+"""The recipe of docs/settling.md does what it says, into files and into a table."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import sys
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from cassandra.cluster import Cluster
 
 from cassieq_spark.blocks import write_block
 from cassieq_spark.ledger.publish import publish
@@ -26,12 +28,20 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.spark
-def test_the_worked_example_rejects_releases_and_acks(
+def test_the_recipe_rejects_releases_and_writes_the_rest_once(
     cassandra_node: CassandraNode, tmp_path: Path
 ):
     text = (ROOT / "docs" / "settling.md").read_text()
-    (example,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
-    host = f"{cassandra_node.contact_points[0]}:{cassandra_node.port}"
+    example = "".join(re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL))
+    address, port = cassandra_node.contact_points[0], cassandra_node.port
+    host = f"{address}:{port}"
+    example = example.replace('Cluster(["127.0.0.1"])', f'Cluster(["{address}"], port={port})')
+    shop = Cluster([address], port=port).connect()
+    shop.execute(
+        "CREATE KEYSPACE IF NOT EXISTS shop WITH replication = "
+        "{'class': 'SimpleStrategy', 'replication_factor': 1}"
+    )
+    shop.execute("CREATE TABLE IF NOT EXISTS shop.orders (id bigint PRIMARY KEY, total double)")
     here = f'.option("queue", "orders").option("spark.cassandra.connection.host", "{host}")'
     program = tmp_path / "example.py"
     program.write_text(example.replace('.option("queue", "orders")', here))
@@ -54,6 +64,10 @@ def test_the_worked_example_rejects_releases_and_acks(
     )
 
     assert done.returncode == 0, done.stderr
-    (billing,) = queue_stats(store, queue.queue_id).groups
+    billing, table = queue_stats(store, queue.queue_id).groups
     assert (billing.depth, billing.waiting) == (10, 10), "every seventh of seventy"
-    assert read_head(store, read_queue(store, "orders.dead").queue_id).next == 3
+    files = pq.read_table(tmp_path / "out" / "orders").column("id").to_pylist()
+    assert sorted(files) == [number for number in range(1, 71) if number % 7]
+    assert (table.depth, len(list(shop.execute("SELECT id FROM shop.orders")))) == (0, 70)
+    assert read_head(store, read_queue(store, "orders.dead").queue_id).next == 6, "by two groups"
+    shop.cluster.shutdown()

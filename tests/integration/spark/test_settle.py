@@ -48,11 +48,11 @@ def test_messages_released_with_a_delay_wait_and_hold_up_nobody(queue: QueueOnSp
     assert (stats.depth, stats.waiting, stats.leased, stats.floor) == (3, 3, 0, 0)
 
 
-def test_messages_acked_one_by_one_do_not_come_again_when_their_batch_fails(queue: QueueOnSpark):
+def test_messages_settled_at_once_do_not_come_again_when_their_batch_fails(queue: QueueOnSpark):
     queue.publish(queue.numbers(100))
 
     def ack_half_then_fail(batch: DataFrame, _: int) -> None:
-        _settle(queue, batch.where("monoton < 50"), "ack")
+        _settle(queue, batch.where("monoton < 50"), "ack", settle="now")
         raise RuntimeError("half done")
 
     stream = queue.stream("g", includeReceipts="true")

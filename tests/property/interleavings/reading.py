@@ -82,6 +82,84 @@ class SettleAgainstSettle(QueueScene):
             self.stage.let(name, lambda each=other, its=fates: each.settle(Settle(0, 0, its)))
 
 
+class RecordAgainstAck(QueueScene):
+    """Outcomes are recorded for a batch, by a task that is late, while its reader acks it."""
+
+    writes = 2
+
+    def begin(self) -> None:
+        self.publish(4)
+        reader = self.readers_as("c")
+        reader.lease(Lease(0))
+        self.publish(2)
+        self.stage.let("c", lambda: reader.lease(Lease(0)))
+        for name, fates in (
+            ("a", [("release", LEASE), None, ("extend", LEASE), None]),
+            ("b", [None, ("release", NOTHING), None, ("ack", None)]),
+        ):
+            other = self.readers_as(name)
+            other.receive_from(reader)
+            settle = Settle(0, 0, fates, with_batch=True)
+            self.stage.let(name, lambda each=other, its=settle: each.settle(its))
+
+
+class RecordAgainstSettle(QueueScene):
+    """One task records what is to become of messages, another one settles some at once."""
+
+    writes = 2
+
+    def begin(self) -> None:
+        self.publish(3)
+        reader = self.readers_as("c")
+        reader.lease(Lease(0))
+        for name, fates, with_batch in (
+            ("a", [("release", LEASE)], True),
+            ("b", [("ack", None), ("release", NOTHING), None], False),
+        ):
+            other = self.readers_as(name)
+            other.receive_from(reader)
+            settle = Settle(0, 0, fates, with_batch)
+            self.stage.let(name, lambda each=other, its=settle: each.settle(its))
+        self.stage.let("c", lambda: reader.lease(Lease(0)))
+
+
+class RecordAgainstExpiry(SettleAgainstExpiry):
+    """A lease runs out while outcomes are recorded under it, and another reader takes over."""
+
+    def begin(self) -> None:
+        self.publish(5)
+        slow, other = self.readers_as("a"), self.readers_as("b")
+        slow.lease(Lease(0))
+
+        def record_and_go_on() -> None:
+            slow.settle(Settle(0, 0, self.fates, with_batch=True))
+            slow.lease(Lease(0))
+
+        self.stage.let("a", record_and_go_on)
+        self.stage.let("b", lambda: other.lease(Lease(0, 2)))
+        self.stage.let_pass(LEASE + MOMENT)
+
+
+class RecordAgainstReplay(QueueScene):
+    """A task of a query that died records outcomes, while the restarted one replays the batch."""
+
+    writes = 2
+    fates = (("release", LEASE), ("extend", LEASE), None)
+
+    def begin(self) -> None:
+        self.publish(4)
+        old, new = self.readers_as("a"), self.readers_as("b")
+        old.lease(Lease(0))
+        new.restart(old)
+
+        def replay_and_go_on() -> None:
+            new.replay(Replay(0))
+            new.lease(Lease(0))
+
+        self.stage.let("a", lambda: old.settle(Settle(0, 0, self.fates, with_batch=True)))
+        self.stage.let("b", replay_and_go_on)
+
+
 class AckAgainstExpiry(QueueScene):
     """A batch is done, and its lease has run out: another reader is after it."""
 

@@ -6,6 +6,8 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from uuid import UUID
 
+from tests.property.machine.rows import Outcome
+
 #: A message under a lease, as a receipt names it.
 Named = tuple[UUID, int]
 #: A lease as one process holds it: its token, and how often its messages were handed out.
@@ -26,6 +28,8 @@ class Declared:
         released: Messages to be offered again: since when it is wanted, and after how long, in ms.
         extended: Messages to be held on, for how many ms.
         skipped: Messages older than so many ms need not be offered.
+        recorded: What is to become of messages once their batch is acked; nothing, if that is
+            to be taken back.
     """
 
     finished: set[UUID] = field(default_factory=set)
@@ -39,3 +43,6 @@ class Declared:
     )
     extended: defaultdict[Named, set[int]] = field(default_factory=lambda: defaultdict(set))
     skipped: set[int] = field(default_factory=set)
+    recorded: defaultdict[Named, set[Outcome | None]] = field(
+        default_factory=lambda: defaultdict(set)
+    )

@@ -90,6 +90,8 @@ FATES = st.sampled_from(
         ("extend", 2 * LEASE),
     ]
 )
+#: What tasks record for messages of a batch, in turn.
+RECORDED = st.lists(FATES, min_size=1, max_size=4)
 STEPS = st.sampled_from(
     [(Step.FINALISE,), (Step.FINALISE,), (Step.FINALISE, Step.FENCE), tuple(Step)]
 )
@@ -115,7 +117,11 @@ HOLD_ON = st.builds(HoldOn, READERS, LATE)
 GIVE_BACK = st.builds(GiveBack, READERS, LATE)
 FORGET = st.builds(Forget, READERS)
 SETTLE = st.builds(
-    Settle, READERS, st.sampled_from([0, 0, 0, 1, 2]), st.lists(FATES, min_size=1, max_size=4)
+    Settle,
+    READERS,
+    st.sampled_from([0, 0, 0, 1, 2]),
+    st.lists(FATES, min_size=1, max_size=4),
+    st.booleans(),
 )
 MAKE_GROUP = st.builds(MakeGroup, NAMES, POSITIONS)
 SEEK = st.builds(Seek, NAMES, POSITIONS, force=st.booleans())

@@ -15,11 +15,22 @@ from uuid import UUID
 
 from tests.property.machine.declared import Declared
 from tests.property.machine.ledger import LedgerModel
-from tests.property.machine.rows import AnyRows, Place, millis, of_kind, places_of
+from tests.property.machine.rows import (
+    AnyRows,
+    Outcome,
+    Place,
+    members,
+    millis,
+    of_kind,
+    outcomes_of,
+    places_of,
+)
 from tests.property.machine.terms import Terms
 
 #: What can't be buried is tried again so much later.
 RETRY_MS = 60_000
+#: A compare-and-set goes in so much later than what it goes by was read, at the most.
+LATE_MS = 24 * 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +101,7 @@ class GroupModel:
         self._declared = declared
         self._is_copied = is_copied
         self._token: UUID | None = None
+        self._outcomes: dict[tuple[UUID, int], Outcome] = {}
         self._slots: AnyRows = []
         self._waiting: AnyRows = []
         self._waiting_from = self._waiting_version = 0
@@ -146,6 +158,7 @@ class GroupModel:
             return
         assert old_pointer <= self.pointer <= self._ledger.next, "I5"
         assert all(at < self.pointer for at in self.places), "I5: offered, and not"
+        self._check_recorded(old_slots)
         moves = self._moves(old_places, old_pointer)
         for move in moves:
             self._check(move, now, old_pointer, old_tokens)
@@ -200,6 +213,36 @@ class GroupModel:
             assert move.now.deliveries == self.handed[move.at], (move, "I8")
             assert not self.terms.is_dead(move.now.deliveries - 1), (move, "I8: too often")
 
+    def recorded_for(self, lease: UUID | None) -> dict[int, Outcome]:
+        """What the ack of a batch has to do with messages that it holds."""
+        return {
+            at: outcome
+            for row in self._slots
+            if lease and row["lease"] == lease
+            for at, outcome in outcomes_of(row).items()
+            if at in members(row["ranges"])
+        }
+
+    def _check_recorded(self, old_slots: AnyRows) -> None:
+        """What is recorded was asked for; what was, is what acks go by from here on."""
+        self._outcomes = {
+            (row["lease"], at): outcome
+            for row in old_slots
+            for at, outcome in outcomes_of(row).items()
+        }
+        for row in self._slots:
+            for at, outcome in outcomes_of(row).items():
+                asked = self._declared.recorded.get((row["lease"], at), set())
+                assert outcome in asked, (row, at, outcome, "nobody recorded that")
+
+    def _is_recorded(self, move: Move, *wanted: Outcome) -> bool:
+        """Whether the ack of its batch was to do so with a message."""
+        was = move.was
+        assert was is not None
+        assert was.token is not None
+        is_acked = was.token in self._declared.finished
+        return is_acked and self._outcomes.get((was.token, move.at)) in wanted
+
     def _check_settled(self, move: Move, now: int) -> str:
         was, declared = move.was, self._declared
         age = now - millis(self._ledger.visible_since(move.at))
@@ -210,8 +253,11 @@ class GroupModel:
             return "skipped"
         if was.token is not None:
             named = (self.owner(was.token), move.at)
-            done = was.token in declared.finished or named in declared.acked
-            assert done or (expires and was.due < now), (move, "I6: settled without its token")
+            outcome = self._outcomes.get((was.token, move.at))
+            done = was.token in declared.finished and outcome is None
+            done = done or named in declared.acked
+            late = expires and was.due < now
+            assert done or late, (move, outcome, "I6: settled without its token")
             return "acked" if done else "expired"
         if expires and not self.is_dead(was):
             return "expired"
@@ -242,7 +288,9 @@ class GroupModel:
     def _check_condemned(self, move: Move, was: Place, place: Place, now: int) -> None:
         assert was.token is not None
         reasons = self._declared.rejected.get((self.owner(was.token), move.at), set())
-        if place.reason not in reasons:
+        if place.reason not in reasons and not self._is_recorded(
+            move, ("reject", str(place.reason))
+        ):
             assert self.terms.is_dead(was.deliveries), (move, "dead before its time")
             theirs = was.token in self._declared.retaken
             assert theirs or self.is_due(was, now), (move, "I6: condemned too early")
@@ -254,6 +302,14 @@ class GroupModel:
         assert was.token is not None
         wanted = self._declared.released.get((self.owner(was.token), move.at), [])
         if any(since + delay <= place.due <= now + delay for since, delay in wanted):
+            if self.is_dead(place):
+                self.ever_dead.add(move.at)
+            return
+        recorded = self._outcomes.get((was.token, move.at))
+        if recorded and recorded[0] == "release" and self._is_recorded(move, recorded):
+            # Counted from the ack, or a little earlier: from what it has read.
+            delay = int(recorded[1])
+            self._check_due(move, place, now + delay - LATE_MS, now + delay)
             if self.is_dead(place):
                 self.ever_dead.add(move.at)
             return
@@ -297,6 +353,9 @@ class GroupModel:
         assert was.token is not None, (move, "I8: handed out, and not counted")
         owner = self.owner(was.token)
         wanted = self._declared.extended.get((owner, move.at), set())
+        recorded = self._outcomes.get((was.token, move.at))
+        if recorded and recorded[0] == "extend" and self._is_recorded(move, recorded):
+            wanted = wanted | {int(recorded[1])}
         assert wanted, (move, "I6, I8: handed out, and not counted")
         assert place.due in {now + by for by in wanted}, move
         known = place.token in old_tokens and place.token not in self.kept

@@ -42,6 +42,7 @@ from tests.property.machine.drawn import (
     PUBLISH_LATE,
     READERS,
     READS,
+    RECORDED,
     REPLAY,
     SETTLE,
     SWEEP,
@@ -228,6 +229,26 @@ class QueueMachine(RuleBasedStateMachine):
         self._run(Lease(number), NOTHING)
         self._run(Replay(number), NOTHING)
         self._run(replace(deed, reader=number, late=True), pause)
+
+    @rule(
+        number=READERS,
+        limit=LIMITS,
+        fates=st.lists(RECORDED, min_size=1, max_size=2),
+        then=st.sampled_from(["done", "done", "replayed", "lost", "stopped"]),
+    )
+    def outcomes_are_recorded_for_a_batch(
+        self, number: int, limit: int | None, fates: list[list[Any]], then: str
+    ) -> None:
+        self._run(Lease(number, limit), NOTHING)
+        for each in fates:
+            self._run(Settle(number, 0, each, with_batch=True), NOTHING)
+        if then == "replayed":
+            self._run(Replay(number), NOTHING)
+        elif then == "lost":
+            self._run(Lease((number + 1) % len(GROUPS)), LEASE + MOMENT)
+        elif then == "stopped":
+            self._run(GiveBack(number), NOTHING)
+        self._run(Lease(number, limit), NOTHING)
 
     @rule(counts=COUNTS, batch=BATCHES, after=st.integers(0, 24), sweep_is_slow=st.booleans())
     def a_publish_is_slower_than_a_sweep_allows(

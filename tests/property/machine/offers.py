@@ -20,11 +20,16 @@ class Offers:
         again: Messages that failed, and are due.
         first: Messages that were never handed out, and may be.
         room: Most messages that it may get; None for any number.
+        left: Messages that its own batch leaves, as it was recorded, and are due by then; it gets
+            them if there is nothing else.
+        is_left: Whether its batch leaves any.
     """
 
     again: frozenset[int]
     first: frozenset[int]
     room: int | None
+    left: frozenset[int] = frozenset()
+    is_left: bool = False
 
     @classmethod
     def of(cls, group: GroupModel, model: QueueModel, action: Any, done: UUID | None) -> Offers:
@@ -44,23 +49,36 @@ class Offers:
             oldest = now - action.skip_older // MILLISECOND
             first = {at for at in first if millis(ledger.visible_since(at)) >= oldest}
         again = {at for at, each in due.items() if each.deliveries}
+        outcomes = group.recorded_for(done)
+        left = {
+            at
+            for at, outcome in outcomes.items()
+            if outcome == ("release", 0) and not group.is_dead(group.places[at])
+        }
         if model.terms.strict:
-            again = set(due) if due and min(due) == min(others) else set()
-            first = first if not others else set()
+            owed = others.keys() | outcomes.keys()
+            again = set(due) if due and min(due) == min(owed) else set()
+            left = left if left and min(left) == min(owed) else set()
+            first = first if not owed else set()
         else:
             first |= due.keys() - again
         rooms = [] if action.limit is None else [action.limit]
         if model.terms.max_in_flight is not None:
             running = [each for each in others.values() if each.token and each.due >= now]
-            rooms.append(model.terms.max_in_flight - len(running))
+            kept = [at for at, (what, _) in outcomes.items() if what == "extend"]
+            rooms.append(model.terms.max_in_flight - len(running) - len(kept))
         if len(due) + len(unseen) < action.least:
             rooms.append(0)
-        return cls(frozenset(again), frozenset(first), min(rooms, default=None))
+        room = min(rooms, default=None)
+        return cls(frozenset(again), frozenset(first), room, frozenset(left), bool(outcomes))
 
     def check(self, leased: Sequence[Any], action: Any) -> None:
         """Compare it with what the reader got."""
         got = [at for each in leased for at in members(str(each.monotons))]
-        if self.room is not None and self.room <= 0:
+        if self.is_left and action.least:
+            # With what it leaves there may be enough.
+            assert set(got) <= self.first | self.again | self.left
+        elif self.room is not None and self.room <= 0:
             assert not got
         elif self.first and (action.prefer_fresh or not self.again):
             assert got, "withheld"
@@ -70,6 +88,9 @@ class Offers:
         elif self.again:
             assert got, "withheld"
             assert min(got) == min(self.again), "not the lowest"
+        elif self.left:
+            assert got, "withheld"
+            assert min(got) == min(self.left), "not the lowest"
         else:
             assert not got
         assert self.room is None or len(got) <= max(0, self.room)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -21,10 +22,10 @@ from cassieq_spark.errors import OutcomeUnknownError, QueueStateError
 from cassieq_spark.ledger.read import read_head
 from cassieq_spark.model import Ranges
 from cassieq_spark.settling import settle
-from tests.property.machine.declared import Delivered
+from tests.property.machine.declared import Declared, Delivered
 from tests.property.machine.group import RETRY_MS, GroupModel
 from tests.property.machine.offers import Offers
-from tests.property.machine.rows import MILLISECOND, Place, members, ranges_of
+from tests.property.machine.rows import MILLISECOND, Outcome, Place, members, ranges_of
 from tests.property.machine.world import World
 
 #: What may become of a message that a receipt names; None: nothing, it is not named.
@@ -88,11 +89,13 @@ class Settle:
         reader: Whose.
         lease: Of which of its leases: 0 for the last one, 1 for the one before.
         fates: What becomes of its messages, in turn.
+        with_batch: Not before their batch is acked.
     """
 
     reader: int
     lease: int
     fates: Sequence[Fate]
+    with_batch: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +220,8 @@ class Readers:
             leases = list(reversed(reader.had)) if reader is not None else []
             if reader is not None and action.lease < len(leases):
                 lease = leases[action.lease]
-                self._settle(reader, lease, dict(_deal(reader.had[lease], action.fates)))
+                fates = dict(_deal(reader.had[lease], action.fates))
+                self._settle(reader, lease, fates, with_batch=action.with_batch)
 
     # -- leasing ------------------------------------------------------------------------------
 
@@ -228,7 +232,8 @@ class Readers:
             self._declared.finished.add(done)
         if action.skip_older is not None:
             self._declared.skipped.add(action.skip_older // MILLISECOND)
-        troubles, held = store.unrest, len(group.held_by(done))
+        troubles, held = store.unrest, group.held_by(done).keys()
+        held -= group.recorded_for(done).keys()
         before = {place.token for place in group.places.values()}
         expected = Offers.of(group, self._model, action, done)
         wish = self._wish(done, action)
@@ -246,7 +251,7 @@ class Readers:
         if calm and batch.state is known:
             expected.check_at_most(batch.leased)
         elif calm:
-            assert batch.acked == held
+            assert batch.acked == len(held)
             expected.check(batch.leased, action)
         known_tokens = {
             batch.lease,
@@ -318,28 +323,42 @@ class Readers:
 
     # -- settling -----------------------------------------------------------------------------
 
-    def _settle(self, reader: Reader, lease: UUID, fates: dict[int, Fate]) -> None:
-        settlement = self._declare(lease, fates)
+    def _settle(
+        self, reader: Reader, lease: UUID, fates: dict[int, Fate], *, with_batch: bool
+    ) -> None:
+        of_batch = self._group(reader).held_by(lease).keys() if with_batch else set()
+        settlement = self._declare(lease, fates, of_batch)
         named = {at for at, fate in fates.items() if fate is not None}
         reached = named & self._group(reader).reached_by(lease).keys()
         store = self._world.store
         troubles, now = store.unrest, self._model.now
         self._world.counting.reset()
         queue = self._world.definition
-        found = settle(store, queue, reader.group, lease, settlement)
+        found = settle(store, queue, reader.group, lease, settlement, with_batch=with_batch)
         if troubles != store.unrest:
             return
         assert found.count == len(reached)
         assert set(members(str(found.stale))) == named - reached
         assert self._world.counting.cas_count <= 1 or settlement.dead, "one LWT for all of it"
-        for at in reached:
+        recorded = self._group(reader).recorded_for(lease)
+        for at in reached & of_batch:
+            assert recorded.get(at) == _outcome(fates[at]), (at, fates[at], "not recorded")
+        for at in reached - of_batch:
             self._check_settled(reader, lease, at, fates[at], now)
 
-    def _declare(self, lease: UUID, fates: dict[int, Fate]) -> Settlement:
-        """Say what is to become of which message; see `Declared`."""
-        declared, now = self._declared, self._model.now
+    def _declare(
+        self, lease: UUID, fates: dict[int, Fate], of_batch: AbstractSet[int]
+    ) -> Settlement:
+        """Say what is to become of which message; see `Declared`.
+
+        Of those ``of_batch``, nothing before their batch is acked.
+        """
+        now = self._model.now
         acked, rejected, released, extended = [], {}, {}, {}
         for at, fate in fates.items():
+            declared = Declared() if at in of_batch else self._declared
+            if at in of_batch and fate is not None:
+                self._declared.recorded[lease, at].add(_outcome(fate))
             match fate:
                 case ("ack" | "ack and release" as what, by):
                     acked.append(at)
@@ -424,6 +443,16 @@ class Readers:
     def _forget(self, reader: Reader) -> None:
         reader.token, reader.leased, reader.former = None, (), ()
         reader.last.forget()
+
+
+def _outcome(fate: Fate) -> Outcome | None:
+    """What is recorded for it; nothing, if that is what an ack does anyway."""
+    match fate:
+        case ("reject", reason):
+            return "reject", reason
+        case ("release" | "extend" as what, by):
+            return what, by // MILLISECOND
+    return None
 
 
 def _deal(monotons: Sequence[int], fates: Sequence[Fate]) -> Iterator[tuple[int, Fate]]:

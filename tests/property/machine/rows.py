@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -10,6 +11,9 @@ from uuid import UUID
 
 #: Rows as a store returns them; whatever a column holds.
 AnyRows = Sequence[Any]
+
+#: What is to become of a message once its batch is acked: with a reason, or after how many ms.
+Outcome = tuple[str, str | int]
 
 MILLISECOND = timedelta(milliseconds=1)
 
@@ -81,6 +85,20 @@ def places_of(rows: AnyRows) -> dict[int, Place]:
             assert at not in places, (at, place, places[at], "I5, I6: in two places")
             places[at] = place
     return places
+
+
+def outcomes_of(row: Any) -> dict[int, Outcome]:
+    """What is recorded in a slot for the batch in hand, by message; nothing, if for another."""
+    told = json.loads(row["outcomes"] or "{}")
+    if (told.get("lease"), told.get("deliveries")) != (str(row["lease"]), row["deliveries"]):
+        return {}
+    found: dict[int, Outcome] = {}
+    for fate, by_what in (("reject", "rejected"), ("release", "released"), ("extend", "extended")):
+        for what, ranges in told[by_what].items():
+            for at in members(ranges):
+                assert at not in found, (row, at, "recorded twice")
+                found[at] = (fate, what if fate == "reject" else int(what) // 1000)
+    return found
 
 
 def millis(instant: Any) -> int:

@@ -93,7 +93,7 @@ def test_an_ack_empties_the_slot_under_a_fresh_token():
         Update(
             slot_key(0),
             {"ranges": "", "lease": spare_token(wish.lease), "due_at": ServerNow()},
-            when=(When("lease", "=", OURS),),
+            when=(When("lease", "=", OURS), When("outcomes", "=", None)),
         ),
     )
 

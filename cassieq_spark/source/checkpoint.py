@@ -1,0 +1,75 @@
+"""What a query's checkpoint tells: whether Spark has committed the batch in hand.
+
+Spark tells a Python source neither where its checkpoint is nor that a batch is committed: `commit`
+comes with the next batch, and never for the last one. So the user may say where it is.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from uuid import UUID
+
+import pyarrow as pa
+from pyarrow import fs
+
+from cassieq_spark.model import QueueId
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a checkpoint tells of a batch.
+
+    Attributes:
+        is_committed: Whether Spark has committed it.
+        trouble: Why it tells nothing; empty, if it does.
+    """
+
+    is_committed: bool
+    trouble: str = ""
+
+
+def look_up(location: str, lease: UUID, queue_id: QueueId) -> Told:
+    """Look whether the batch of a lease is committed. Lists a folder and reads two files; no LWT.
+
+    Spark writes the offset of a batch, which has the token of its lease, to ``offsets/<batch>``
+    before the batch runs, and ``commits/<batch>`` once it is done.
+
+    Args:
+        location: The query's ``checkpointLocation``: a path of this machine, or a URI that
+            `pyarrow.fs` knows.
+        lease: The token of the batch.
+        queue_id: The queue that the checkpoint must be of.
+    """
+    try:
+        files, path = _open(location)
+        names = [
+            each.base_name for each in files.get_file_info(fs.FileSelector(f"{path}/offsets"))
+        ]
+        last = max((int(name) for name in names if name.isdecimal()), default=None)
+        offsets = "" if last is None else _read(files, f"{path}/offsets/{last}")
+        if str(lease) in offsets:
+            done = files.get_file_info(f"{path}/commits/{last}")
+            return Told(done.type == fs.FileType.File and done.size > 0)
+    except (OSError, ValueError, pa.ArrowException) as error:
+        return Told(is_committed=False, trouble=f"{type(error).__name__}: {error}")
+    if last is not None and f'"{queue_id}"' not in offsets:
+        return Told(is_committed=False, trouble=f"no batch of queue {queue_id} is logged there")
+    return Told(is_committed=False)
+
+
+def _open(location: str) -> tuple[fs.FileSystem, str]:
+    scheme, colon, rest = location.partition(":")
+    if not colon or "/" in scheme:
+        return fs.LocalFileSystem(), os.path.abspath(location)  # noqa: PTH100 (no other path)
+    if scheme == "file":
+        return fs.LocalFileSystem(), "/" + rest.lstrip("/")
+    # Names that Hadoop has for what is one scheme elsewhere.
+    scheme = "s3" if scheme in {"s3a", "s3n"} else scheme
+    files, path = fs.FileSystem.from_uri(f"{scheme}:{rest}")
+    return files, path
+
+
+def _read(files: fs.FileSystem, path: str) -> str:
+    with files.open_input_stream(path) as stream:
+        return bytes(stream.read()).decode()
