@@ -69,6 +69,22 @@ MUTANTS = (
         tests=("test_writer_property.py",),
     ),
     Mutant(
+        "a write inside foreachBatch shares the sink of its query's stream",
+        "I4",
+        "sink/writer.py",
+        'return SinkBatch(f"batch:{query}"',
+        'return SinkBatch(f"query:{query}"',
+        tests=("test_writer_property.py",),
+    ),
+    Mutant(
+        "a continuous trigger is taken for micro-batches",
+        "I4",
+        "sink/trigger.py",
+        "    if planned <= committed:",
+        "    if planned < committed:",
+        tests=("test_writer_property.py",),
+    ),
+    Mutant(
         "a publish of any number of blocks",
         "I1",
         "ledger/publish.py",

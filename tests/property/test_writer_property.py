@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import chain
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -14,11 +18,17 @@ from pyspark.sql.types import BinaryType, StructType
 
 from cassieq_spark import Client
 from cassieq_spark.blocks import times_of_task
-from cassieq_spark.errors import BatchChangedError, BatchOrderError
+from cassieq_spark.errors import (
+    BatchChangedError,
+    BatchOrderError,
+    InvariantError,
+    OptionError,
+)
 from cassieq_spark.ledger.publish import MOST_BLOCKS
 from cassieq_spark.model import SinkBatch
 from cassieq_spark.options import SinkOptions
 from cassieq_spark.sink import writer as writer_module
+from cassieq_spark.sink.trigger import check_trigger
 from cassieq_spark.sink.writer import MessageWriter, TaskDone
 from cassieq_spark.store.memory import MemoryStore
 from tests.support.builders import make_queue
@@ -26,6 +36,28 @@ from tests.support.builders import make_queue
 SCHEMA = StructType().add("value", BinaryType())
 #: The values of each task.
 TASKS = st.lists(st.lists(st.binary(max_size=12), max_size=3), min_size=1, max_size=4)
+
+
+#: As Spark names them, without a colon.
+QUERIES = st.sampled_from(["6c64a0a8", "f7a1"])
+NAMES = st.text("a:", min_size=1, max_size=3)
+
+
+@contextmanager
+def told_by_spark(properties: dict[str, str]) -> Iterator[None]:
+    """In a task that has these local properties."""
+    context = SimpleNamespace(getLocalProperty=properties.get, partitionId=lambda: 0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(writer_module, "TaskContext", SimpleNamespace(get=lambda: context))
+        yield
+
+
+def sinks_of(query: str, name: str | None) -> tuple[str, str]:
+    """Of a query's own stream into a queue, and of a write inside its ``foreachBatch``."""
+    with told_by_spark({"sql.streaming.queryId": query, "streaming.sql.batchId": "7"}):
+        batches = (writer_module._batch_of_task(), writer_module._batch_of_foreach(name))
+    assert {batch.batch_id for batch in batches} == {7}
+    return batches[0].sink, batches[1].sink
 
 
 @dataclass
@@ -62,6 +94,39 @@ def make_driver(*, fail_on_changed: bool = True) -> Driver:
     options = SinkOptions(queue="q", fail_on_changed_batch=fail_on_changed)
     make_queue(store)
     return Driver(store, options)
+
+
+@given(st.lists(st.tuples(QUERIES, st.none() | NAMES), min_size=2, max_size=2, unique=True))
+def test_no_two_writes_of_two_queries_share_a_sink(writes: list[tuple[str, str | None]]):
+    one, other = (sinks_of(query, name) for query, name in writes)
+    queries = {query for query, _ in writes}
+
+    assert len({*one, *other}) == (4 if len(queries) == 2 else 3)
+
+
+def test_a_write_that_spark_tells_no_batch_is_refused():
+    for told in ({}, {"sql.streaming.queryId": "a"}, {"streaming.sql.batchId": "1"}):
+        with told_by_spark(told):
+            with pytest.raises(OptionError, match="writes inside foreachBatch"):
+                writer_module._batch_of_foreach(None)
+            with pytest.raises(InvariantError, match="did not tell"):
+                writer_module._batch_of_task()
+
+
+@given(st.integers(0, 30), st.booleans())
+def test_whether_a_trigger_is_continuous_is_told_by_what_is_logged(
+    committed: int,
+    is_planned: bool,
+):
+    with TemporaryDirectory() as folder:
+        Path(folder, "metadata").touch()
+        for log, count in (("offsets", committed + is_planned), ("commits", committed)):
+            Path(folder, log).mkdir()
+            for number in range(count):
+                Path(folder, log, str(number)).touch()
+
+        with nullcontext() if is_planned else pytest.raises(OptionError, match="continuous"):
+            check_trigger(folder)
 
 
 @given(st.integers(1, 10_000))

@@ -296,6 +296,15 @@ def test_what_belongs_together_comes_together(given: str, missing: str):
     assert message.startswith(f"option {given!r} needs {missing!r}")
 
 
+def test_a_write_that_belongs_to_its_batch_may_have_a_name_and_has_no_version():
+    by_batch = {"queue": "orders", "exactlyOnce": "batch"}
+
+    assert SinkOptions.parse(by_batch).exactly_once == "batch"
+    assert SinkOptions.parse(by_batch | {"txnAppId": "second"}).txn_app_id == "second"
+    assert "leave out 'txnVersion'" in refusal(SinkOptions, **by_batch, txnVersion="7")
+    assert "for publishing, not for" in refusal(SinkOptions, **by_batch, operation="ack")
+
+
 def test_a_password_is_in_no_repr():
     raw = {"spark.cassandra.auth.username": "anna", "spark.cassandra.auth.password": "hunter2"}
 
