@@ -101,7 +101,6 @@ def sweep(world: World, store: Store, steps: Sequence[Step], write_timeout: time
         scan=DriverScan(store),
         steps=steps,
         write_timeout=write_timeout,
-        keep_sinks=timedelta(seconds=30),
     )
     world.note("sweeps")
     for queue in report.queues.values():

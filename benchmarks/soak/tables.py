@@ -16,7 +16,7 @@ from cassieq_spark.store.protocol import Row
 
 #: Rows that a group keeps of a version that is over.
 _REMAINS = {"head", "registration"}
-_LEDGER_KINDS = {"head", "block", "sink", "group"}
+_LEDGER_KINDS = {"head", "block", "sink", "once", "group"}
 
 
 @dataclass(frozen=True, slots=True)

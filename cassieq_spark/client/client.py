@@ -168,7 +168,7 @@ class Client(Operations, Settling):
                 under the same version publishes once.
             txn_version: Number of this call, higher than those before it.
             idempotency_key: Instead of these: a call that is repeated under the same key publishes
-                once. The queue remembers it until the sweep forgets it, after ``--keep-sinks``.
+                once, while the queue remembers it: for a day after it was put.
 
         Returns:
             Their monotons, in order; empty if there were no messages. With ``txn_app_id`` or a

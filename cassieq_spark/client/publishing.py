@@ -11,10 +11,10 @@ import pyarrow as pa
 from cassieq_spark.arguments import check_count, check_many, check_text
 from cassieq_spark.blocks import write_block
 from cassieq_spark.client.messages import NewMessage, Row, Visible, batches_of, row_of, schema_of
-from cassieq_spark.dead_letters.sinks import publishes_once, sink_of_key
 from cassieq_spark.errors import InvariantError, MessageError, OptionError
 from cassieq_spark.fingerprint import Fingerprinting
 from cassieq_spark.ledger.batches import check_order, skip_published
+from cassieq_spark.ledger.once import Once, once_of_key, read_mark
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_sink
 from cassieq_spark.model import Draft, QueueDefinition, Range, SinkBatch
@@ -30,11 +30,11 @@ def message_limit(queue: str) -> int:
 
 def batch_named(
     app: str | None, version: int | None, idempotency_key: str | None = None
-) -> SinkBatch | None:
+) -> SinkBatch | Once | None:
     """The name under which a batch is published once; None for a batch without one.
 
     It is the one that Spark's batch write with the same ``txnAppId`` and ``txnVersion`` has; or
-    one that the sweep forgets some time after it was used.
+    one that is remembered for a day.
 
     Raises:
         OptionError: One is given without the other, or is out of range; or both names are given.
@@ -51,7 +51,7 @@ def batch_named(
                 "an idempotency key is not empty, and goes without txn_app_id and txn_version, "
                 "not with " + repr((idempotency_key, app, version))
             )
-        return SinkBatch(sink_of_key(idempotency_key), 0)
+        return once_of_key(idempotency_key)
     if app is None and version is None:
         return None
     if not app or version is None:
@@ -68,7 +68,7 @@ def put_stream(
     messages: Iterable[bytes | str | NewMessage],
     *,
     visible: Visible = None,
-    batch: SinkBatch | None = None,
+    batch: SinkBatch | Once | None = None,
 ) -> Range | None:
     """Write messages as they come, then publish all of them at once. One LWT and a few reads.
 
@@ -93,14 +93,14 @@ def put_stream(
     batches: Iterable[pa.RecordBatch] = batches_of(rows)
     if batch is None:
         return _publish(store, queue, _write(store, queue, batches, visible), None)
+    if isinstance(batch, Once):
+        # Under a key whatever comes is the same.
+        if read_mark(store, queue.queue_id, batch) is not None:
+            return None
+        return _publish(store, queue, _write(store, queue, batches, visible), batch)
     last = read_sink(store, queue.queue_id, batch.sink)
     check_order(queue.queue_id, batch, last)
     is_published = last is not None and last.batch_id == batch.batch_id
-    if publishes_once(batch.sink):
-        # Under a key whatever comes is the same.
-        if is_published:
-            return None
-        return _publish(store, queue, _write(store, queue, batches, visible), batch)
     passing = Fingerprinting(batches)
     if last is not None and is_published:
         for _ in passing:
@@ -113,7 +113,7 @@ def put_stream(
 
 
 def _publish(
-    store: Store, queue: QueueDefinition, draft: Draft, batch: SinkBatch | None
+    store: Store, queue: QueueDefinition, draft: Draft, batch: SinkBatch | Once | None
 ) -> Range | None:
     if not draft.count:
         return Range(0, 0)

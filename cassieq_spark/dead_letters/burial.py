@@ -1,7 +1,7 @@
 """Burial: dead messages are copied to the dead-letter queue, then let go of.
 
-First the copy is published, once, then the original is buried (I9). The sink that publishes it is
-named after queue, group and messages: two readers, or one that died in between, make one copy.
+First the copy is published, once, then the original is buried (I9). The name that it is published
+under has queue, group and messages in it: two readers, or one that died in between, make one copy.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from cassieq_spark.delivery.state import Waiting
 from cassieq_spark.errors import CassieqError, InvariantError
 from cassieq_spark.fetch.find import find_pieces
 from cassieq_spark.fetch.pieces import Piece, bucket_slices
+from cassieq_spark.ledger.once import BURIAL_LIFETIME, Once, read_mark
 from cassieq_spark.ledger.publish import publish
-from cassieq_spark.ledger.read import read_last_batch
-from cassieq_spark.model import QueueDefinition, SinkBatch
+from cassieq_spark.model import QueueDefinition
 from cassieq_spark.options import SinkOptions
 from cassieq_spark.queues import read_queue
 from cassieq_spark.store.protocol import Store
@@ -103,26 +103,28 @@ def _publish_copies(
     delivery: Delivery,
     dead: Waiting,
 ) -> None:
-    sink = _sink_of(queue, delivery, dead)
-    if read_last_batch(store, target.queue_id, sink) is not None:
+    once = _once_of(queue, delivery, dead)
+    # The row after that: of what somebody has let go of long ago, the target may know no more.
+    if not delivery.has_waiting(dead) or read_mark(store, target.queue_id, once) is not None:
         return
     copies = _copies(store, queue, delivery, dead)
     # The largest message allowed grows by its new headers.
     options = SinkOptions(queue=target.name, max_message_bytes=sys.maxsize)
     draft = write_block(store, target, copies, options)
     if draft.count == dead.monotons.count:
-        publish(store, target.queue_id, [draft], batch=SinkBatch(sink, 0))
-    elif read_last_batch(store, target.queue_id, sink) is None:
+        publish(store, target.queue_id, [draft], batch=once)
+    elif read_mark(store, target.queue_id, once) is None:
         raise InvariantError(
             f"queue {queue.queue_id}: of the dead messages {dead.monotons} only {draft.count} are "
             "in the store; nothing was let go of, the audit of the repair job tells what is gone"
         )
 
 
-def _sink_of(queue: QueueDefinition, delivery: Delivery, dead: Waiting) -> str:
+def _once_of(queue: QueueDefinition, delivery: Delivery, dead: Waiting) -> Once:
     """Of exactly these messages: after a seek, others may die that begin with the same one."""
     digest = sha256(str(dead.monotons).encode()).hexdigest()[:16]
-    return f"dead:{queue.queue_id}:{delivery.group}:{dead.monotons.start}:{digest}"
+    name = f"dead:{queue.queue_id}:{delivery.group}:{dead.monotons.start}:{digest}"
+    return Once(name, BURIAL_LIFETIME)
 
 
 def _copies(

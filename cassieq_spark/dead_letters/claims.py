@@ -1,9 +1,9 @@
 """Claims: dead letters that a run has taken in order to redrive them, and what became of them.
 
-A claim is a lease of the group `ADMIN_GROUP`. Its messages are published by a sink of its own,
+A claim is a lease of the group `ADMIN_GROUP`. Its messages are published under a name of its own,
 and acked after that. A run that breaks off in between leaves its claim behind; the next one looks
 into the ledger of the queue that they were bound for. If they are published, they are acked. If
-they are not, and the lease has run out, the sink is closed, so that they never will be, and they
+they are not, and the lease has run out, the name is closed, so that they never will be, and they
 are given back. So each message is published once, however late a request arrives.
 """
 
@@ -24,11 +24,11 @@ from cassieq_spark.delivery.settle import Settlement, settle
 from cassieq_spark.delivery.state import GroupState, Slot
 from cassieq_spark.delivery.wish import Wish
 from cassieq_spark.errors import ContentionError
-from cassieq_spark.ledger.read import read_group, read_last_batch
-from cassieq_spark.ledger.state import sink_key
-from cassieq_spark.model import QueueId, SinkBatch
+from cassieq_spark.ledger.once import REDRIVE_LIFETIME, Mark, Once, mark, read_mark
+from cassieq_spark.ledger.read import read_group
+from cassieq_spark.model import QueueId
 from cassieq_spark.queues import list_queues
-from cassieq_spark.store.protocol import Insert, Store, partition_of_ledger
+from cassieq_spark.store.protocol import Store, partition_of_ledger
 from cassieq_spark.store.race import pauses
 
 logger = logging.getLogger(__name__)
@@ -39,8 +39,6 @@ CLAIM_RESOLVED = "dead.claim_resolved"
 #: The consumer group that dead letters are redriven and purged in.
 ADMIN_GROUP = "cassieq-dead"
 
-_PUBLISHED = 0
-_CLOSED = 1
 _HALF = 8
 
 
@@ -74,19 +72,19 @@ def is_token_for(token: UUID, target: QueueId) -> bool:
     return token.bytes[_HALF:] == _digest(token.bytes[:_HALF], target)
 
 
-def batch_of(queue_id: QueueId, lease: UUID) -> SinkBatch:
-    """Under what the messages of a claim are published: a sink of its own, once.
+def once_of(queue_id: QueueId, lease: UUID) -> Once:
+    """Under what name the messages of a claim are published, once.
 
     Args:
         queue_id: The dead-letter queue.
         lease: The token of the claim.
     """
-    return SinkBatch(f"redrive:{queue_id}:{lease}", _PUBLISHED)
+    return Once(f"redrive:{queue_id}:{lease}", REDRIVE_LIFETIME)
 
 
-def is_published(store: Store, target: QueueId, batch: SinkBatch) -> bool:
+def is_published(store: Store, target: QueueId, once: Once) -> bool:
     """Whether a claim's messages are visible in the queue that they were bound for. One read."""
-    return read_last_batch(store, target, batch.sink) == _PUBLISHED
+    return read_mark(store, target, once) is Mark.PUBLISHED
 
 
 def read_claims(store: Store, queue_id: QueueId, state: GroupState) -> list[Claim]:
@@ -141,21 +139,21 @@ def ack_claim(delivery: Delivery, lease: UUID) -> None:
 
 def _read_claim(store: Store, queue_id: QueueId, slot: Slot, targets: Sequence[QueueId]) -> Claim:
     target = next((each for each in targets if is_token_for(slot.lease, each)), None)
-    batch = batch_of(queue_id, slot.lease)
-    return Claim(slot, target, target is not None and is_published(store, target, batch))
+    once = once_of(queue_id, slot.lease)
+    return Claim(slot, target, target is not None and is_published(store, target, once))
 
 
 def _is_published_after_all(store: Store, queue_id: QueueId, claim: Claim) -> bool:
-    """Close the sink of a claim, unless it has been used. One LWT and a read."""
+    """Close the name of a claim, unless it has been used. One LWT and a read."""
     if claim.target is None:
         return False
-    batch = batch_of(queue_id, claim.slot.lease)
-    closed = Insert(sink_key(batch.sink), {"batch_id": _CLOSED}, if_absent=True)
+    once = once_of(queue_id, claim.slot.lease)
+    closed = mark(once, Mark.CLOSED)
     for _ in pauses():
         if attempt(store, partition_of_ledger(claim.target), [closed]) is not None:
-            return is_published(store, claim.target, batch)
+            return is_published(store, claim.target, once)
     raise ContentionError(
-        f"queue {claim.target}: Cassandra gave no answer about sink {batch.sink}; try again"
+        f"queue {claim.target}: Cassandra gave no answer about {once.name}; try again"
     )
 
 

@@ -16,8 +16,8 @@ from cassieq_spark.blocks import write_block
 from cassieq_spark.dead_letters.claims import (
     ADMIN_GROUP,
     ack_claim,
-    batch_of,
     is_published,
+    once_of,
     open_admin_group,
     token_for,
 )
@@ -26,7 +26,7 @@ from cassieq_spark.dead_letters.read import read_messages
 from cassieq_spark.dead_letters.survey import Survey, Wait, Watch, unwatched
 from cassieq_spark.dead_letters.take import Taken, batches_of, take
 from cassieq_spark.delivery.lease import Delivery
-from cassieq_spark.errors import BatchOrderError, OptionError, QueueStateError
+from cassieq_spark.errors import OptionError, QueueStateError
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_groups
 from cassieq_spark.model import QueueDefinition, Ranges
@@ -198,12 +198,9 @@ class _Run:
         # The largest message allowed grows by its new header.
         options = SinkOptions(queue=target.name, max_message_bytes=sys.maxsize)
         draft = write_block(self.store, target, _revived(batches), options)
-        batch = batch_of(self.queue.queue_id, claim.lease)
-        try:
-            done = publish(self.store, target.queue_id, [draft], batch=batch)
-        except BatchOrderError:
-            return False  # the sink of the claim is closed
-        return done.monotons is not None or is_published(self.store, target.queue_id, batch)
+        once = once_of(self.queue.queue_id, claim.lease)
+        done = publish(self.store, target.queue_id, [draft], batch=once)
+        return done.monotons is not None or is_published(self.store, target.queue_id, once)
 
 
 def _read_target(store: Store, name: str) -> QueueDefinition:

@@ -264,7 +264,7 @@ class Delivery:
     ) -> bool:
         state = self._with_waiting(self._read_slots(), limit=_WAITING_READ, serial=True)
         # After a seek, the row of that key may have other messages.
-        if dead not in state.waiting and (state.all_waiting or not self._waits(dead)):
+        if dead not in state.waiting and (state.all_waiting or not self.has_waiting(dead)):
             return False
         ops = plan(state, dead)
         return bool(ops) and self.carry_out(ops, went_in=partial(self._is_gone, dead))
@@ -304,8 +304,8 @@ class Delivery:
             raise QueueStateError(f"{self} was deleted")
         return head_of(heads[0])
 
-    def _waits(self, waiting: Waiting) -> bool:
-        """One serial read."""
+    def has_waiting(self, waiting: Waiting) -> bool:
+        """Whether this very row is still there. One serial read."""
         row = Slice(row=waiting_key(waiting.due, waiting.monotons.start))
         found = waiting_of(self.store.read_rows(self._partition, row, serial=True).rows)
         return found == (waiting,)

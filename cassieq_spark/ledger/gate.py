@@ -166,6 +166,7 @@ def _prepared(values: Values) -> Op:
 
 
 def _sinks(store: Store, queue_id: QueueId) -> Iterator[Sequence[Op]]:
+    """Those of streams and applications. What is remembered for a time only stays behind."""
     which = Slice(kinds=("sink",))
     rows = store.read_rows(partition_of_ledger(queue_id), which, serial=True).rows
     found = [Insert(sink_key(each.sink), sink_values(each)) for each in map(sink_batch_of, rows)]

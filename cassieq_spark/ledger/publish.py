@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,13 +13,16 @@ from cassieq_spark.errors import (
     StoreError,
     TooLargeError,
 )
-from cassieq_spark.ledger.batches import skip_published
+from cassieq_spark.ledger.batches import ALREADY_PUBLISHED, skip_published
 from cassieq_spark.ledger.decide import AlreadyPublished, Fenced, Publication, decide_publish
+from cassieq_spark.ledger.once import Mark, Once, TooLate, claim, read_head_and_mark
 from cassieq_spark.ledger.read import read_block_at, read_head, read_sink
 from cassieq_spark.ledger.state import check_open
 from cassieq_spark.model import Draft, QueueId, Range, SinkBatch
 from cassieq_spark.store.protocol import MOST_OPS, Store, partition_of_ledger
 from cassieq_spark.store.race import pauses
+
+logger = logging.getLogger(__name__)
 
 #: Blocks that one publish makes visible: each is an operation, and so are head and sink.
 MOST_BLOCKS = MOST_OPS - 2
@@ -41,7 +45,7 @@ def publish(
     queue_id: QueueId,
     drafts: Sequence[Draft],
     *,
-    batch: SinkBatch | None = None,
+    batch: SinkBatch | Once | None = None,
     fail_on_changed: bool = True,
 ) -> Published:
     """Give every draft its monotons, all at once, and so make its messages visible.
@@ -53,7 +57,8 @@ def publish(
         store: Where the queue is kept.
         queue_id: Which queue.
         drafts: Blocks written and acknowledged, in the order that their messages are to have.
-        batch: Sink and batch id; a batch that the sink has published is not published again.
+        batch: Sink and batch id; a batch that the sink has published is not published again. Or a
+            name, under which nothing is published while it is remembered.
         fail_on_changed: Whether it is an error that the sink has published a batch of this number
             with another fingerprint; if not, it is logged.
 
@@ -61,7 +66,8 @@ def publish(
         BatchChangedError: It has.
         BatchOrderError: The sink has published a later batch.
         ContentionError: Lost to other publishers again and again.
-        NotAppliedError: The write was slower than the fence; write it again.
+        NotAppliedError: The write was slower than the fence, or took half as long as its name is
+            remembered; write it again.
         QueueStateError: There is no such queue, or it was purged or deleted; nothing went in.
         OutcomeUnknownError: The answer was lost, and so was every trace that could tell.
         TooLargeError: More than `MOST_BLOCKS` blocks; nothing went in.
@@ -87,15 +93,18 @@ class _Publishing:
         store: Store,
         queue_id: QueueId,
         drafts: Sequence[Draft],
-        batch: SinkBatch | None,
+        batch: SinkBatch | Once | None,
         *,
         fail_on_changed: bool,
     ) -> None:
         self._store = store
         self._queue_id = queue_id
         self._drafts = drafts
-        self._batch = batch
+        self._batch = batch if isinstance(batch, SinkBatch) else None
         self._fail_on_changed = fail_on_changed
+        self._once = batch if isinstance(batch, Once) else None
+        # A name tells whether an attempt went in, also when the row of its block is trimmed.
+        self._is_named = batch is not None
         self._doubtful: list[Range] = []
 
     def run(self) -> Published:
@@ -103,7 +112,7 @@ class _Publishing:
             return self._try_again_and_again()
         except StoreError as error:
             told = isinstance(error, OutcomeUnknownError)
-            if self._doubtful and self._batch is None and not told:
+            if self._doubtful and not self._is_named and not told:
                 raise OutcomeUnknownError(
                     f"queue {self._queue_id}: the answer to a publish at {self._doubtful[0]} was "
                     f"lost, so it may be visible, now or later; then: {error}"
@@ -122,6 +131,22 @@ class _Publishing:
                         self._queue_id, self._batch, last, fail_on_changed=self._fail_on_changed
                     )
                     return Published(None)
+                case Mark():
+                    logger.warning(
+                        "queue %s: %s is %s already: nothing to do",
+                        self._queue_id,
+                        self._once,
+                        decision.name.lower(),
+                        extra={"action": ALREADY_PUBLISHED, "queue": self._queue_id},
+                    )
+                    return Published(None)
+                case TooLate(begun_at=begun_at, most=most):
+                    raise NotAppliedError(
+                        f"queue {self._queue_id}: what is to be published once was begun at "
+                        f"{begun_at}, more than {most} ago by the clock of the server: its name "
+                        "may have been used meanwhile, and forgotten; look what is in the queue, "
+                        "put it again, and check that the clocks agree"
+                    )
                 case Fenced(oldest=oldest, fence=fence):
                     self._doubtful.clear()  # fenced as well
                     check_open(self._queue_id, read_head(self._store, self._queue_id))
@@ -139,13 +164,24 @@ class _Publishing:
             "publishes at once? gather them into larger ones"
         )
 
-    def _decide(self) -> Publication | AlreadyPublished | Fenced:
+    def _decide(self) -> Publication | AlreadyPublished | Fenced | Mark | TooLate:
+        if self._once is not None:
+            return self._decide_once(self._once)
         # I4: the head before the sink; whoever publishes in between moves `next` as well.
         head = read_head(self._store, self._queue_id)
         last = None
         if self._batch is not None:
             last = read_sink(self._store, self._queue_id, self._batch.sink)
         return decide_publish(head, self._drafts, batch=self._batch, last=last)
+
+    def _decide_once(self, once: Once) -> Publication | AlreadyPublished | Fenced | Mark | TooLate:
+        head, mark, now = read_head_and_mark(self._store, self._queue_id, once)
+        if mark is not None:
+            return mark
+        decision = decide_publish(head, self._drafts, batch=None, last=None)
+        if not isinstance(decision, Publication):
+            return decision
+        return claim(decision, once, self._drafts, now)
 
     def _apply(self, decision: Publication) -> bool:
         try:
@@ -161,7 +197,7 @@ class _Publishing:
             if block is not None and block.block == self._drafts[0].block:
                 return monotons
             head = read_head(self._store, self._queue_id, serial=True)
-            if block is None and head.finalised > monotons.start and self._batch is None:
+            if block is None and head.finalised > monotons.start and not self._is_named:
                 raise OutcomeUnknownError(
                     f"queue {self._queue_id}: the answer to a publish at {monotons} was lost, and "
                     "the sweep has trimmed the ledger there since"

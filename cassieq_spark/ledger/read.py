@@ -68,7 +68,7 @@ def read_head(store: Store, queue_id: QueueId, *, serial: bool = False) -> Ledge
     """
     row = _read_row(store, queue_id, HEAD, serial=serial)
     if row is None:
-        raise NotFoundError(f"there is no queue {queue_id}; create it: cassieq queue create")
+        raise _no_queue(queue_id)
     return head_of(row)
 
 
@@ -256,6 +256,10 @@ def _find_instant(store: Store, queue_id: QueueId, head: LedgerHead, instant: da
     blocks = stream_blocks(store, queue_id, start=start, stop=head.next)
     later = (each.monotons.start for each in blocks if each.published_at >= instant)
     return next(later, head.next)
+
+
+def _no_queue(queue_id: QueueId) -> NotFoundError:
+    return NotFoundError(f"there is no queue {queue_id}; create it: cassieq queue create")
 
 
 def _read_slice(

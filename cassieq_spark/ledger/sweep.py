@@ -78,5 +78,5 @@ def empty(store: Store, queue_id: QueueId, *, end: int) -> bool:
         end: Its ``next``, which ``finalised`` has reached.
     """
     trimmed = Update(HEAD, {"trimmed": end}, when=(When("finalised", "=", end),))
-    gone = [DeleteBelow(kind, _NO_END) for kind in ("block", "sink", "group", "hold")]
+    gone = [DeleteBelow(kind, _NO_END) for kind in ("block", "sink", "once", "group", "hold")]
     return store.cas(partition_of_ledger(queue_id), [trimmed, *gone])

@@ -9,7 +9,7 @@ every decision is carried out by a compare-and-set or repeats nothing but deleti
     fence      `fence` up to now - write timeout: no block begun before is published any more (I10)
     clean      scan, then fence, then ledger: a block before the fence and in no row is garbage
     audit      ledger, then scan: each message from `finalised` on is in exactly one chunk (I3)
-    retire     versions that are over: closed, buckets, ledger but its head; sinks nobody needs
+    retire     versions that are over: closed, buckets, ledger but its head
 
 Finalise reads little of a queue in which nothing happens (`idle`). Clean and audit read the whole
 table `chunk`, without its payload, through Spark or through the driver; then the fence is raised

@@ -158,31 +158,8 @@ class MarkRetired:
         return f"retire {self.queue_id}"
 
 
-@dataclass(frozen=True, slots=True)
-class StampSinks:
-    """Remember when sinks that publish once were first seen: name, last batch. One LWT."""
-
-    queue_id: QueueId
-    sinks: tuple[tuple[str, int], ...]
-
-    def __str__(self) -> str:
-        return f"remember {len(self.sinks)} sink(s) that publish once"
-
-
-@dataclass(frozen=True, slots=True)
-class ForgetSinks:
-    """Delete the rows of sinks that nobody needs, and raise the fence. One LWT."""
-
-    queue_id: QueueId
-    sinks: tuple[str, ...]
-    fence: datetime
-
-    def __str__(self) -> str:
-        return f"forget {len(self.sinks)} sink(s) that publish once"
-
-
-#: To groups, to versions that are over, and to sinks.
-Upkeep = DeadLetter | Expire | CloseVersions | EmptyLedger | MarkRetired | StampSinks | ForgetSinks
+#: To groups, and to versions that are over.
+Upkeep = DeadLetter | Expire | CloseVersions | EmptyLedger | MarkRetired
 #: To ledgers and buckets.
 Sweeping = Finalise | DeleteSettled | Trim | RaiseFence | DeleteGarbage
 Action = Sweeping | Upkeep

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Iterable, Iterator
 
 from cassieq_spark.errors import ContentionError, OutcomeUnknownError
-from cassieq_spark.ledger.sinks import forget_sinks, stamp_sinks
 from cassieq_spark.ledger.sweep import empty, finalise, raise_fence, trim
 from cassieq_spark.model import QueueId, Range
 from cassieq_spark.queues import close_versions, mark_retired
@@ -19,10 +18,8 @@ from cassieq_spark.repair.actions import (
     EmptyLedger,
     Expire,
     Finalise,
-    ForgetSinks,
     MarkRetired,
     RaiseFence,
-    StampSinks,
     Sweeping,
     Trim,
     Upkeep,
@@ -127,9 +124,4 @@ def _keep_up(store: Store, action: Upkeep) -> Counts | None:
         case MarkRetired(name=name, version=version):
             mark_retired(store, name, version)
             counts = Counts(retired_versions=1)
-        case StampSinks(queue_id=queue_id, sinks=sinks):
-            done = stamp_sinks(store, queue_id, sinks)
-        case ForgetSinks(queue_id=queue_id, sinks=names, fence=fence):
-            done = forget_sinks(store, queue_id, names, fence)
-            counts = Counts(forgotten_sinks=len(names))
     return counts if done else None

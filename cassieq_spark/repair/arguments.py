@@ -13,7 +13,7 @@ from cassieq_spark.options.file import CASSANDRA, REPAIR, VARIABLE, read_setting
 from cassieq_spark.options.kinds import Kind, duration
 from cassieq_spark.repair.history import DEFAULT_KEPT
 from cassieq_spark.repair.sweep import Step
-from cassieq_spark.repair.work import DEFAULT_KEEP_SINKS, DEFAULT_WRITE_TIMEOUT
+from cassieq_spark.repair.work import DEFAULT_WRITE_TIMEOUT
 from cassieq_spark.store.connection import DEFAULT_CONTACT_POINTS, DEFAULT_KEYSPACE, DEFAULT_PORT
 from cassieq_spark.store.consistency import Consistency
 from cassieq_spark.store.secret import REFERENCES
@@ -38,7 +38,6 @@ _CLUSTER = (
 OWN = (
     "steps",
     "write-timeout",
-    "keep-sinks",
     "scan",
     "verify",
     "repair-report",
@@ -48,7 +47,6 @@ OWN = (
 )
 
 _WRITE_TIMEOUT: Kind[timedelta] = duration(timedelta(days=30), zero=True)
-_KEEP_SINKS: Kind[timedelta] = duration(timedelta(days=3650), zero=True)
 _EVERY: Kind[timedelta] = duration(timedelta(days=30))
 _KEPT: Kind[timedelta] = duration(timedelta(days=3650))
 
@@ -133,14 +131,6 @@ def parser() -> argparse.ArgumentParser:
         help=f"the longest that a write may take; {_WRITE_TIMEOUT.show(DEFAULT_WRITE_TIMEOUT)}",
     )
     arguments.add_argument(
-        "--keep-sinks",
-        type=_keep_sinks,
-        default=DEFAULT_KEEP_SINKS,
-        metavar="DURATION",
-        help="how long the sinks of dead letters are remembered once nobody needs them, not "
-        f"shorter than a write may take; {_KEEP_SINKS.show(DEFAULT_KEEP_SINKS)}",
-    )
-    arguments.add_argument(
         "--scan",
         choices=("connector", "driver"),
         default="connector",
@@ -198,10 +188,6 @@ def _steps(text: str) -> tuple[Step, ...]:
 
 def _duration(text: str) -> timedelta:
     return _parsed(_WRITE_TIMEOUT, text)
-
-
-def _keep_sinks(text: str) -> timedelta:
-    return _parsed(_KEEP_SINKS, text)
 
 
 def _every(text: str) -> timedelta:

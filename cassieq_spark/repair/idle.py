@@ -5,8 +5,6 @@ True is no more than a reason to look again at the next run.
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 from cassieq_spark.ledger.state import Group
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.repair.survey import Seen
@@ -30,14 +28,6 @@ def has_nothing_to_finalise(queue: QueueDefinition, seen: Seen) -> bool:
 def is_trimmed(seen: Seen) -> bool:
     """Whether no row is left of a block that is settled; False may mean that it is not known."""
     return seen.ledger.head.trimmed == seen.ledger.head.finalised
-
-
-def has_no_sinks_to_trim(seen: Seen, keep_sinks: timedelta) -> bool:
-    """Whether every sink that publishes once was seen by a sweep, and none too long ago."""
-    return all(
-        sink.seen_at is not None and sink.seen_at >= seen.now - keep_sinks
-        for sink in seen.ledger.sinks
-    )
 
 
 def _keeps_finalised(seen: Seen, group: Group) -> bool:

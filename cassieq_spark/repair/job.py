@@ -134,7 +134,6 @@ def _sweep_and_tell(
             thoroughness=Thoroughness(
                 verify_data=arguments.verify == "data", explain=arguments.repair_report
             ),
-            keep_sinks=arguments.keep_sinks,
             watch=watch,
         )
         if arguments.dry_run:

@@ -64,7 +64,6 @@ class Counts:
         expired: Messages that were thrown away, as nobody had consumed them after so long as their
             queue says.
         retired_versions: Versions of queues of which nothing is left but the head of the ledger.
-        forgotten_sinks: Sinks that publish once whose rows were deleted.
     """
 
     finalised: int = 0
@@ -79,7 +78,6 @@ class Counts:
     not_dead_lettered: int = 0
     expired: int = 0
     retired_versions: int = 0
-    forgotten_sinks: int = 0
 
     def __add__(self, other: Counts) -> Counts:
         names = [each.name for each in fields(self)]
@@ -288,8 +286,6 @@ def _upkeep(counts: Counts) -> Iterator[str]:
         yield f"{counts.dead_lettered:,} dead message(s) that no reader had buried are buried"
     if counts.retired_versions:
         yield f"{counts.retired_versions:,} version(s) that are over were retired"
-    if counts.forgotten_sinks:
-        yield f"{counts.forgotten_sinks:,} sink(s) of dead letters were forgotten"
 
 
 def _queue_to_json(queue: QueueReport) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Retirement: versions of queues that are over go, and sinks that nobody needs any more."""
+"""Retirement: versions of queues that are over go."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from uuid import UUID
 
-from cassieq_spark.dead_letters.sinks import is_over, publishes_once
 from cassieq_spark.errors import QueueStateError
 from cassieq_spark.ledger.gate import FOR_EVER
 from cassieq_spark.ledger.read import read_blocks, read_head
-from cassieq_spark.ledger.sinks import SINKS_AT_ONCE, read_sinks
 from cassieq_spark.ledger.state import LedgerHead
 from cassieq_spark.model import QueueDefinition, QueueId, Range
 from cassieq_spark.queues import QueueRecord, Status
@@ -21,11 +19,8 @@ from cassieq_spark.repair.actions import (
     DeleteSettled,
     EmptyLedger,
     Finalise,
-    ForgetSinks,
     MarkRetired,
-    StampSinks,
 )
-from cassieq_spark.repair.idle import has_no_sinks_to_trim
 from cassieq_spark.repair.plan import buckets_of, plan_clean
 from cassieq_spark.repair.work import Scanned, Work
 
@@ -54,8 +49,6 @@ def plan_retire(work: Work, queue: QueueDefinition, _: Scanned | None) -> Iterat
         if version not in versions:
             # Retired before; a writer that knew it wrote on.
             yield from _clean(work, record, version, frozenset())
-    if record.status is Status.ACTIVE:
-        yield from _trim_sinks(work, queue)
 
 
 def _retire(work: Work, record: QueueRecord, version: int) -> Iterator[Action]:
@@ -100,29 +93,3 @@ def _read_head(work: Work, queue_id: QueueId) -> LedgerHead | None:
 
 def _bucket_size(record: QueueRecord, head: LedgerHead) -> int:
     return head.bucket_size or record.definition.bucket_size
-
-
-def _trim_sinks(work: Work, queue: QueueDefinition) -> Iterator[Action]:
-    """I4, I9: not before everybody who could publish under them again has come, or is refused."""
-    seen = work.seen(queue)
-    if seen is not None and has_no_sinks_to_trim(seen, work.keep_sinks):
-        return
-    rows, now = read_sinks(work.store, queue.queue_id)
-    once = [row for row in rows if publishes_once(row.name)]
-    fresh = [(row.name, row.batch_id) for row in once if row.seen_at is None]
-    for at in range(0, len(fresh), SINKS_AT_ONCE):
-        yield StampSinks(queue.queue_id, tuple(fresh[at : at + SINKS_AT_ONCE]))
-    if now is None:
-        return
-    old = [
-        row.name
-        for row in once
-        if row.seen_at is not None
-        and row.seen_at < now - work.keep_sinks
-        and is_over(work.store, row.name)
-    ]
-    if old:
-        stands = read_head(work.store, queue.queue_id, serial=True).fence
-        fence = max(stands, now - work.write_timeout)
-        for at in range(0, len(old), SINKS_AT_ONCE):
-            yield ForgetSinks(queue.queue_id, tuple(old[at : at + SINKS_AT_ONCE]), fence)

@@ -15,11 +15,9 @@ from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Any
 
-from cassieq_spark.dead_letters.sinks import publishes_once
 from cassieq_spark.delivery.state import GroupState, Head, Slot, slots_of
 from cassieq_spark.delivery.state import head_of as group_head_of
 from cassieq_spark.errors import ConnectError
-from cassieq_spark.ledger.sinks import SinkRow, sink_of
 from cassieq_spark.ledger.state import Group, LedgerHead, group_of, head_of, hold_of
 from cassieq_spark.model import QueueId
 from cassieq_spark.store.protocol import (
@@ -37,7 +35,7 @@ logger = logging.getLogger(__name__)
 #: A queue could not be seen before the steps; they look at it themselves.
 NOT_SEEN = "sweep.not_seen"
 
-_OF_LEDGER = ("group", "head", "hold", "sink")
+_OF_LEDGER = ("group", "head", "hold")
 _OF_DELIVERY = ("head", "registration", "slot")
 
 
@@ -49,13 +47,11 @@ class SeenLedger:
         head: Its head.
         groups: The registered groups.
         holds: The monotons to which groups are being moved.
-        sinks: Those that publish once.
     """
 
     head: LedgerHead
     groups: tuple[Group, ...]
     holds: tuple[int, ...]
-    sinks: tuple[SinkRow, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +177,6 @@ def _ledger_of(rows: Iterable[Row]) -> SeenLedger | None:
         head_of(kinds["head"][0]),
         tuple(map(group_of, kinds["group"])),
         tuple(hold_of(row).position for row in kinds["hold"]),
-        tuple(sink for sink in map(sink_of, kinds["sink"]) if publishes_once(sink.name)),
     )
 
 

@@ -18,7 +18,6 @@ from cassieq_spark.errors import (
     ConnectError,
     ContentionError,
     MissingSchemaError,
-    OptionError,
     QueueStateError,
 )
 from cassieq_spark.ledger.state import LedgerHead
@@ -40,7 +39,6 @@ from cassieq_spark.repair.retire import plan_retire
 from cassieq_spark.repair.scan import Run, Scan
 from cassieq_spark.repair.survey import Seen, see_all, see_each
 from cassieq_spark.repair.work import (
-    DEFAULT_KEEP_SINKS,
     DEFAULT_WRITE_TIMEOUT,
     PlanStep,
     Scanned,
@@ -94,7 +92,6 @@ def run_once(  # noqa: PLR0913 (each is a choice of its own, by name)
     steps: Iterable[Step] = tuple(Step),
     dry_run: bool = False,
     write_timeout: timedelta = DEFAULT_WRITE_TIMEOUT,
-    keep_sinks: timedelta = DEFAULT_KEEP_SINKS,
     thoroughness: Thoroughness = BRIEF,
     watch: Watch = _unwatched,
     guard: Guard | None = None,
@@ -114,14 +111,11 @@ def run_once(  # noqa: PLR0913 (each is a choice of its own, by name)
         steps: What to do; taken in the order of `Step`.
         dry_run: Plan only. `clean` then goes by the fence as it stands.
         write_timeout: The longest that a write may take from its first block to its publication.
-        keep_sinks: How long sinks of dead letters are kept that nobody needs; at least as long as
-            a write may take.
         thoroughness: How far the audit goes.
         watch: Told before each part of the work.
         guard: Asked before each part, and each action; ends the sweep early. None: never.
 
     Raises:
-        OptionError: ``keep_sinks`` is too short.
         QueueStateError: A queue of ``queues`` does not exist.
         MissingSchemaError: The tables do not exist.
         ConnectError: No node answers.
@@ -131,10 +125,6 @@ def run_once(  # noqa: PLR0913 (each is a choice of its own, by name)
     wanted = set(steps)
     ordered = tuple(step for step in Step if step in wanted)
     report = Report(ordered, dry_run)
-    if keep_sinks < write_timeout:
-        raise OptionError(
-            f"keep_sinks must be as long as a write may take, {write_timeout}, not {keep_sinks}"
-        )
     records = {each.name: each for each in list_records(store)}
     every = [each.definition for each in records.values() if each.status is Status.ACTIVE]
     chosen = _chosen(records, queues)
@@ -145,7 +135,6 @@ def run_once(  # noqa: PLR0913 (each is a choice of its own, by name)
         write_timeout,
         guard or Guard(),
         records,
-        keep_sinks,
         thoroughness,
         _see(store, _active(records, chosen), every=not queues),
     )

@@ -18,7 +18,6 @@ from cassieq_spark.repair.survey import Seen
 from cassieq_spark.store.protocol import Store
 
 DEFAULT_WRITE_TIMEOUT = timedelta(hours=1)
-DEFAULT_KEEP_SINKS = timedelta(days=30)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +30,6 @@ class Work:
         write_timeout: The longest that a write may take.
         guard: Asked before each part.
         records: All queues that are or were, by name.
-        keep_sinks: How long sinks are kept that publish once.
         thoroughness: How far the audit goes.
         survey: What was seen of each queue at the beginning.
         leftover: What a scan has found of versions that nobody needs any more, by name of the
@@ -43,7 +41,6 @@ class Work:
     write_timeout: timedelta
     guard: Guard
     records: Mapping[str, QueueRecord]
-    keep_sinks: timedelta = DEFAULT_KEEP_SINKS
     thoroughness: Thoroughness = BRIEF
     survey: Mapping[QueueId, Seen] = field(default_factory=dict)
     leftover: dict[str, dict[int, list[Run]]] = field(default_factory=dict)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import operator
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -73,6 +74,7 @@ class MemoryStore:
         self._lock = threading.RLock()
         self._rows: dict[Partition, _PartitionRows] = {}
         self._timed: dict[Partition, dict[RowKey, _Timed]] = {}
+        self._expiring: dict[Partition, list[tuple[datetime, RowKey]]] = {}
         self._chunks: dict[tuple[QueueId, UUID, int], dict[int, Chunk]] = {}
         self._deleted: set[tuple[QueueId, UUID, int]] = set()
 
@@ -89,6 +91,11 @@ class MemoryStore:
             for op in sorted(ops, key=lambda op: isinstance(op, Insert | Update)):
                 _apply(op, rows, now)
             self._rows[partition] = rows
+            for op in ops:
+                if isinstance(op, Insert) and op.ttl is not None:
+                    # As in Cassandra, time begins at the whole second before.
+                    until = now.replace(microsecond=0) + op.ttl
+                    heapq.heappush(self._expiring.setdefault(partition, []), (until, op.row))
             return True
 
     def read_rows(
@@ -193,6 +200,9 @@ class MemoryStore:
         for row, timed in self._timed.get(partition, {}).items():
             if timed.until <= now:
                 rows.pop(row, None)
+        ends = self._expiring.get(partition, [])
+        while ends and ends[0][0] <= now:
+            rows.pop(heapq.heappop(ends)[1], None)
         return rows
 
     def _now(self) -> datetime:
@@ -243,8 +253,8 @@ def _at(value: Value | ServerNow, now: datetime) -> Value:
 
 
 def _is_in(key: RowKey, which: Slice) -> bool:
-    if which.row is not None:
-        return key == which.row
+    if which.row is not None or which.rows:
+        return key == which.row or key in which.rows
     if which.kinds and key[0] not in which.kinds:
         return False
     at_least = which.start is None or int(key[1]) >= which.start

@@ -59,11 +59,21 @@ class When:
 
 @dataclass(frozen=True, slots=True)
 class Insert:
-    """Write a row; with ``if_absent``, only if there is none."""
+    """Write a row; with ``if_absent``, only if there is none.
+
+    Attributes:
+        row: Which row.
+        values: Its columns.
+        if_absent: Whether that is a condition.
+        ttl: After which the row vanishes, in whole seconds; up to a second early. Only with
+            ``if_absent``, and for rows that are never updated or deleted, and read by their whole
+            key: who reads past rows that have vanished wades through what is left of them.
+    """
 
     row: RowKey
     values: Values
     if_absent: bool = False
+    ttl: timedelta | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +109,7 @@ class Slice:
 
     Attributes:
         row: Just the row of this key; then no other attribute may be set.
+        rows: Just the rows of these keys, as they are at one moment; the same.
         kinds: With more than one, no other attribute may be set.
         start: Lowest value of the second key column, inclusive.
         stop: Its end, exclusive.
@@ -107,6 +118,7 @@ class Slice:
     """
 
     row: RowKey | None = None
+    rows: tuple[RowKey, ...] = ()
     kinds: tuple[str, ...] = ()
     start: int | None = None
     stop: int | None = None
@@ -263,7 +275,8 @@ def check_ops(partition: Partition, ops: Sequence[Op]) -> None:
 
     Raises:
         TooLargeError: There are more than `MOST_OPS`.
-        ValueError: Two operations name one row, or none carries a condition.
+        ValueError: Two operations name one row, or none carries a condition; or a row that is to
+            vanish may be there already.
     """
     if len(ops) > MOST_OPS:
         raise TooLargeError(
@@ -271,6 +284,9 @@ def check_ops(partition: Partition, ops: Sequence[Op]) -> None:
             f"operations, and {MOST_OPS} is the most that it can have; nothing was applied: do it "
             "in smaller parts"
         )
+    for op in ops:
+        if isinstance(op, Insert):
+            check_expiring(op)
     rows = [op.row for op in ops if not isinstance(op, DeleteBelow)]
     if len(set(rows)) < len(rows):
         raise ValueError(f"two operations on one row of {partition}: {rows}")
@@ -291,6 +307,27 @@ def check_timed_row(values: Mapping[str, Value], ttl: timedelta) -> None:
     """
     if None in values.values():
         raise ValueError(f"a row that is written for a time has no nulls: {dict(values)}")
+    check_ttl(ttl)
+
+
+def check_expiring(insert: Insert) -> None:
+    """Refuse a row that is to vanish, but may be there already.
+
+    Raises:
+        ValueError: It is so, or its time is not in whole seconds, one at least.
+    """
+    if insert.ttl is not None:
+        check_ttl(insert.ttl)
+        if not insert.if_absent:
+            raise ValueError(f"a row that is to vanish is inserted if absent: {insert}")
+
+
+def check_ttl(ttl: timedelta) -> None:
+    """Refuse a time that is not in whole seconds, or less than one.
+
+    Raises:
+        ValueError: It is so.
+    """
     if ttl < timedelta(seconds=1) or ttl % timedelta(seconds=1):
         raise ValueError(f"a row is written for whole seconds, at least one, not {ttl}")
 

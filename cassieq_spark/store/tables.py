@@ -98,11 +98,10 @@ SHAPES = {
             "published_at": "timestamp",
             "visible_at": "timestamp",
             "size": "bigint",
-            # sink: id in the key; its last batch, and which content that had; when a sweep first
-            # saw it, if it publishes once
+            # sink: id in the key; its last batch, and which content that had. once: name in the
+            # key; 0 published, 1 closed; it vanishes by itself
             "batch_id": "bigint",
             "fingerprint": "text",
-            "seen_at": "timestamp",
             # group (name in the key; its groups_version is that of its registration) and hold
             # (position = groups version that it made, name = group): first monoton owed
             "starts_at": "bigint",

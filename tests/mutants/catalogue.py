@@ -165,6 +165,21 @@ MUTANTS = (
         "last.batch_id <= batch.batch_id",
     ),
     Mutant(
+        "a name that may be forgotten is used again",
+        "I4",
+        "ledger/once.py",
+        "    if now - begun_at > once.lifetime / 2:\n",
+        "    if now - begun_at > 9 * once.lifetime:\n",
+    ),
+    Mutant(
+        "the survey reads names that have vanished",
+        "one queue's trouble is its own",
+        "repair/survey.py",
+        '_OF_LEDGER = ("group", "head", "hold")',
+        '_OF_LEDGER = ("group", "head", "hold", "once")',
+        ("test_sweep_property.py",),
+    ),
+    Mutant(
         "publish behind the fence",
         "I10",
         "ledger/decide.py",
@@ -698,8 +713,8 @@ MUTANTS = (
         "copied again by every reader",
         "I9",
         "dead_letters/burial.py",
-        "batch=SinkBatch(sink, 0))",
-        "batch=SinkBatch(sink + draft.block.hex, 0))",
+        "batch=once)\n",
+        "batch=Once(once.name + draft.block.hex, once.lifetime))\n",
         _IN_SOME_ORDER,
     ),
     Mutant(

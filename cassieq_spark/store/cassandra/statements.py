@@ -125,6 +125,11 @@ def selection_of(keyspace: str, partition: Partition, which: Slice) -> Statement
     if which.row is not None:
         wheres += [f"AND {column} = ?" for column in shape.clustering]
         values += which.row
+    if which.rows:
+        one = f"({', '.join('?' for _ in shape.clustering)})"
+        places = ", ".join(one for _ in which.rows)
+        wheres.append(f"AND ({', '.join(shape.clustering)}) IN ({places})")
+        values += (value for key in which.rows for value in key)
     if which.kinds:
         wheres.append("AND kind = ?" if len(which.kinds) == 1 else "AND kind IN ?")
         values.append(which.kinds[0] if len(which.kinds) == 1 else list(which.kinds))
@@ -163,8 +168,9 @@ def scan_of(keyspace: str, table: Table, kinds: Sequence[str]) -> Statement:
 def _check_slice(which: Slice) -> None:
     bounded = which.start is not None or which.stop is not None
     ordered = which.limit is not None or which.reverse
-    if which.row is not None and (which.kinds or bounded or ordered):
-        raise ValueError(f"a slice of one row has nothing else: {which}")
+    by_key = (which.row is not None) + bool(which.rows)
+    if by_key and (by_key > 1 or which.kinds or bounded or ordered):
+        raise ValueError(f"a slice of one row, or of some, has nothing else: {which}")
     if (bounded and len(which.kinds) != 1) or (ordered and len(which.kinds) > 1):
         raise ValueError(f"a slice with bounds, limit or order needs one kind: {which}")
 
@@ -182,8 +188,10 @@ def _insert(keyspace: str, partition: Partition, op: Insert) -> Statement:
         columns=", ".join((*shape.partition, *shape.clustering, *given)),
         values=", ".join((*("?" for _ in key), *(text for text, _ in terms))),
         exists="IF NOT EXISTS" if op.if_absent else "",
+        ttl="USING TTL ?" if op.ttl is not None else "",
     )
-    return Statement(text, (*key, *(value for _, value in terms)))
+    seconds = () if op.ttl is None else (op.ttl // timedelta(seconds=1),)
+    return Statement(text, (*key, *(value for _, value in terms), *seconds))
 
 
 def _update(keyspace: str, partition: Partition, op: Update) -> Statement:

@@ -51,6 +51,22 @@ class SliceContract:
         return ledger
 
     @pytest.mark.parametrize("serial", [False, True])
+    def test_the_rows_of_some_keys_come_in_order_and_nothing_else(
+        self, store: Store, ledger: Partition, *, serial: bool
+    ) -> None:
+        keys = (sink("b"), HEAD, sink("none"), block(20))
+
+        found = store.read_rows(ledger, Slice(rows=keys), serial=serial)
+
+        assert [(row["kind"], row["position"], row["name"]) for row in found.rows] == [
+            block(20),
+            HEAD,
+            sink("b"),
+        ]
+        assert found.now is not None
+        assert store.read_rows(ledger, Slice(rows=(sink("none"),))).rows == []
+
+    @pytest.mark.parametrize("serial", [False, True])
     def test_a_partition_without_rows_has_no_time(self, store: Store, *, serial: bool) -> None:
         rows = store.read_rows(fresh_ledger(), serial=serial)
 

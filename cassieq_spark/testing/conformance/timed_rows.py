@@ -1,8 +1,9 @@
-"""Rows that one writer has to itself, for a time."""
+"""Rows for a time: of one writer that has them to itself, or inserted by a compare-and-set."""
 
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from datetime import timedelta
 from uuid import uuid4
 
@@ -10,6 +11,7 @@ import pytest
 
 from cassieq_spark.store.protocol import (
     Insert,
+    Op,
     Partition,
     Row,
     RowKey,
@@ -21,10 +23,12 @@ from cassieq_spark.store.protocol import (
     partition_of_history,
     partition_of_lock,
 )
+from cassieq_spark.testing.conformance.rows import HEAD, fresh_ledger, put
 
 ENTRY: RowKey = ("entry", "")
 MINE: RowKey = ("ticket", "mine")
 YOURS: RowKey = ("ticket", "yours")
+ONCE: RowKey = ("once", 0, "name")
 LONG = timedelta(hours=1)
 SHORT = timedelta(seconds=2)
 #: What a server may round away.
@@ -33,7 +37,7 @@ HANGS_AFTER_SECONDS = 60.0
 
 
 class TimedRowContract:
-    """`Store.write_row` and `Store.delete_row`."""
+    """`Store.write_row`, `Store.delete_row` and `Insert.ttl`."""
 
     def test_a_row_for_a_time_is_there_beside_others(self, store: Store) -> None:
         lock = _fresh_lock()
@@ -143,6 +147,51 @@ class TimedRowContract:
     def test_no_value_is_null(self, store: Store) -> None:
         with pytest.raises(ValueError, match="no nulls"):
             store.write_row(_fresh_lock(), MINE, {"owner": None}, timestamp=1, ttl=LONG)
+
+    def test_a_row_that_is_inserted_for_a_time_vanishes_by_itself_and_may_be_inserted_again(
+        self, store: Store
+    ) -> None:
+        ledger, began = fresh_ledger(), time.monotonic()
+        insert = Insert(ONCE, {"batch_id": 1}, if_absent=True, ttl=SHORT)
+        assert store.cas(ledger, [insert])
+
+        again = store.cas(ledger, [replace(insert, values={"batch_id": 2})])
+        found = _read(store, ledger, ONCE)["batch_id"]
+        _await_rows(store, ledger, 0)
+
+        assert (again, found) == (False, 1)
+        assert time.monotonic() - began >= SHORT.total_seconds() - SECOND
+        assert store.cas(ledger, [replace(insert, values={"batch_id": 3}, ttl=LONG)])
+        assert _read(store, ledger, ONCE, serial=True)["batch_id"] == 3
+
+    def test_it_vanishes_alone_of_what_went_in_with_it(self, store: Store) -> None:
+        ledger = fresh_ledger()
+        put(store, ledger, HEAD, next=0)
+        ops: list[Op] = [
+            Update(HEAD, {"next": 1}, (When("next", "=", 0),)),
+            Insert(ONCE, {"batch_id": 0}, if_absent=True, ttl=timedelta(seconds=1)),
+            Insert(("once", 0, "other"), {"batch_id": 0}, if_absent=True, ttl=LONG),
+            Insert(("sink", 0, "s"), {"batch_id": 7}, if_absent=True),
+        ]
+
+        assert store.cas(ledger, ops)
+        assert not store.cas(ledger, [Update(HEAD, {"next": 2}, (When("next", "=", 1),)), ops[1]])
+        _await_rows(store, ledger, 3)
+
+        found = {str(row["name"]): row["batch_id"] for row in store.read_rows(ledger).rows}
+        assert found == {"": None, "other": 0, "s": 7}
+        assert _read(store, ledger, HEAD)["next"] == 1
+
+    @pytest.mark.parametrize("ttl", [timedelta(0), timedelta(milliseconds=1500)])
+    def test_the_time_of_what_is_inserted_is_in_whole_seconds(
+        self, store: Store, ttl: timedelta
+    ) -> None:
+        with pytest.raises(ValueError, match="for whole seconds"):
+            store.cas(fresh_ledger(), [Insert(ONCE, {"batch_id": 1}, if_absent=True, ttl=ttl)])
+
+    def test_what_is_inserted_for_a_time_is_not_there_already(self, store: Store) -> None:
+        with pytest.raises(ValueError, match="inserted if absent"):
+            store.cas(fresh_ledger(), [Insert(ONCE, {"batch_id": 1}, ttl=LONG)])
 
 
 def _fresh_lock() -> Partition:

@@ -18,14 +18,13 @@ from cassieq_spark.delivery.settle import Settlement, settle
 from cassieq_spark.delivery.wish import Wish
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_blocks, read_head
-from cassieq_spark.ledger.sinks import read_sinks
 from cassieq_spark.model import BucketSlice, Draft, QueueDefinition, Ranges
 from cassieq_spark.options import SinkOptions
 from cassieq_spark.queues import Status, create_queue, delete_queue, read_queue, read_record
 from cassieq_spark.repair.report import Report
 from cassieq_spark.repair.scan import DriverScan
 from cassieq_spark.repair.sweep import Step, run_once
-from cassieq_spark.store.protocol import Store, partition_of_ledger
+from cassieq_spark.store.protocol import Slice, Store, partition_of_ledger
 
 NOTHING = timedelta(0)
 HOUR = timedelta(hours=1)
@@ -83,7 +82,7 @@ def is_stored(store: Store, queue: QueueDefinition, draft_block: Any) -> bool:
     return any(True for _ in store.read_chunks(queue.queue_id, pieces))
 
 
-def test_what_no_reader_buries_is_dead_lettered_and_its_sink_forgotten(cassandra_store: Store):
+def test_what_no_reader_buries_is_dead_lettered_once(cassandra_store: Store):
     queue = Queue(cassandra_store)
     queue.publish(6)
     queue.lease(length=LONG_AGO, limit=4)
@@ -94,10 +93,9 @@ def test_what_no_reader_buries_is_dead_lettered_and_its_sink_forgotten(cassandra
     assert read_head(cassandra_store, queue.dead.queue_id).next == 4
     assert queue.outstanding() == []
     assert queue.sweep(Step.FINALISE).totals.finalised == 4
-    assert queue.sweep(Step.RETIRE).totals.forgotten_sinks == 0, "seen for the first time"
-    forgotten = queue.sweep(Step.RETIRE, keep_sinks=NOTHING, write_timeout=NOTHING)
-    assert forgotten.totals.forgotten_sinks == 1
-    assert read_sinks(cassandra_store, queue.dead.queue_id)[0] == []
+    ledger = partition_of_ledger(queue.dead.queue_id)
+    (name,) = cassandra_store.read_rows(ledger, Slice(kinds=("once",))).rows
+    assert str(name["name"]).startswith(f"dead:{queue.queue.queue_id}:")
 
 
 def test_what_is_kept_for_long_enough_expires(cassandra_store: Store):

@@ -11,7 +11,7 @@ from cassieq_spark.model import SinkBatch
 from cassieq_spark.repair.sweep import Step
 from cassieq_spark.testing.faults import Fault
 from tests.property.machine.operators import MakeGroup, Remove, Seek, Sweep
-from tests.property.machine.producers import Publish, PublishLate, WriteOnly
+from tests.property.machine.producers import Key, Publish, PublishLate, WriteOnly
 from tests.property.machine.readers import (
     CatchUp,
     Forget,
@@ -69,12 +69,15 @@ DELAYS = st.lists(
     min_size=1,
     max_size=3,
 )
-BATCHES = st.none() | st.builds(
+KEYS = st.builds(Key, st.sampled_from(["up", "down"]))
+SINK_BATCHES = st.builds(
     SinkBatch,
     st.sampled_from(["left", "right"]),
     st.integers(0, 3),
     st.sampled_from([None, "same", "same", "other"]),
 )
+STALLS = [NOTHING, MOMENT, 2 * SECOND, 4 * SECOND, LONG]
+BATCHES = st.none() | SINK_BATCHES | KEYS
 FATES = st.sampled_from(
     [
         None,

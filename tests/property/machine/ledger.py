@@ -5,13 +5,15 @@ Invariants are those of docs/design.md section 8.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from cassieq_spark.ledger.once import Once
 from cassieq_spark.model import Draft, QueueId, SinkBatch, block_time
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import partition_of_ledger
@@ -51,12 +53,13 @@ class LedgerModel:
     """Looks at the rows of a ledger after each compare-and-set, and asks whether it may be so.
 
     Attributes:
-        publishing: Drafts that somebody tries to publish now, with their batch.
+        publishing: Drafts that somebody tries to publish now, with their batch, or name.
+        uses: When something was published under each name.
         published: The blocks that ever were, by monoton of each message.
         registered: Groups by name: first monoton owed, and groups version.
         fence_is_wrong: Whether a clock that was ahead may have raised the fence, so that somebody
             takes it back.
-        foreign: Told of blocks that nobody declared, with the sink that published them; None if
+        foreign: Told of blocks that nobody declared, with the name of their publication; None if
             there must be none.
     """
 
@@ -69,7 +72,9 @@ class LedgerModel:
         self.queue_id = queue_id
         self.fence_is_wrong = False
         self.foreign: Callable[[Sequence[Block], str], None] | None = None
-        self.publishing: list[tuple[Sequence[Draft], SinkBatch | None]] = []
+        self.publishing: list[tuple[Sequence[Draft], SinkBatch | Once | None]] = []
+        self.uses: defaultdict[str, list[datetime]] = defaultdict(list)
+        self._marks: set[str] = set()
         self.published: dict[int, Block] = {}
         self.sinks: dict[str, SinkBatch] = {}
         self.registered: dict[str, tuple[int, int]] = {}
@@ -171,8 +176,11 @@ class LedgerModel:
         earlier = {name: self.sinks[name].batch_id for name in moved if name in self.sinks}
         assert all(last.batch_id > earlier.get(name, -1) for name, last in moved.items()), "I4"
         self.sinks = sinks
+        marks = {row["name"] for row in of_kind(rows, "once")}
+        marked, self._marks = marks - self._marks, marks
         if not new:
             assert not moved, "I4: a sink moved without its messages"
+            assert not marked, "I4: a name is used without its messages"
             return
         assert new[0].start == old_next, "I1"
         for block in new:
@@ -184,13 +192,31 @@ class LedgerModel:
         late = [block.stop for block in new if block.visible_at is not None]
         assert max([0, *late]) <= self.delayed_stop, "a delayed block would be overlooked"
         if self.foreign is not None:
-            (sink,) = moved
-            self.foreign(new, sink)
+            (name,) = marked
+            self.foreign(new, name)
             return
         batches = [batch for drafts, batch in self.publishing if self._are(new, drafts)]
         assert batches, (new, "nobody publishes this any more")
         batch = batches[0]
-        assert moved == ({batch.sink: batch} if batch else {}), "I4"
+        sink = {batch.sink: batch} if isinstance(batch, SinkBatch) else {}
+        assert moved == sink, "I4"
+        if isinstance(batch, Once):
+            self._use(batch, marks)
+        else:
+            assert not marked, "I4"
+
+    def is_marked(self, once: Once) -> bool:
+        """Whether the name is remembered now; by the server's clock, up to a second shorter."""
+        used = [at.replace(microsecond=0) for at in self.uses[once.name]]
+        return any(self._clock.now < at + once.lifetime for at in used)
+
+    def _use(self, once: Once, marks: AbstractSet[str]) -> None:
+        """Whoever began within half of the time since it was used last has not used it again."""
+        assert once.name in marks, "I4: published, and nothing tells"
+        for at in self.uses[once.name]:
+            again = once.begun_at - at.replace(microsecond=0)
+            assert again >= once.lifetime / 2, (once, at, "I4: used twice")
+        self.uses[once.name].append(self._clock.now)
 
     def _are(self, blocks: Sequence[Block], drafts: Sequence[Draft]) -> bool:
         return [(b.block, b.stop - b.start, b.size, b.visible_at) for b in blocks] == [

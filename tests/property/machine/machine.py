@@ -10,7 +10,6 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from cassieq_spark.model import SinkBatch
 from cassieq_spark.options.position import StartingPosition
 from cassieq_spark.repair.sweep import Step
 from cassieq_spark.testing.faults import Fault
@@ -27,6 +26,7 @@ from tests.property.machine.drawn import (
     GROUPS,
     HOLD_ON,
     JUST_BEFORE,
+    KEYS,
     LEASE,
     LEASE_WITH_TERMS,
     LIMITS,
@@ -45,6 +45,7 @@ from tests.property.machine.drawn import (
     RECORDED,
     REPLAY,
     SETTLE,
+    STALLS,
     SWEEP,
     SWEEP_TROUBLES,
     TAKE,
@@ -57,7 +58,7 @@ from tests.property.machine.drawn import (
 )
 from tests.property.machine.ending import check_figures, end
 from tests.property.machine.operators import MakeGroup, Operators, Remove, Seek, Sweep
-from tests.property.machine.producers import Producers, Publish, PublishLate, WriteOnly
+from tests.property.machine.producers import Key, Named, Producers, Publish, PublishLate, WriteOnly
 from tests.property.machine.readers import (
     CatchUp,
     Forget,
@@ -252,12 +253,32 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule(counts=COUNTS, batch=BATCHES, after=st.integers(0, 24), sweep_is_slow=st.booleans())
     def a_publish_is_slower_than_a_sweep_allows(
-        self, counts: list[int], batch: SinkBatch | None, after: int, *, sweep_is_slow: bool
+        self, counts: list[int], batch: Named, after: int, *, sweep_is_slow: bool
     ) -> None:
         self._run(WriteOnly(counts, [None]), NOTHING)
         deeds = [PublishLate(batch), Sweep((Step.FENCE, Step.CLEAN), ("q",))]
         first, meanwhile = reversed(deeds) if sweep_is_slow else deeds
         self._run(first, LONG, Trouble(None, after if sweep_is_slow else after % 4, meanwhile))
+
+    @rule(
+        counts=COUNTS,
+        key=KEYS,
+        pauses=st.tuples(st.sampled_from(STALLS), st.sampled_from(STALLS)),
+        after=st.integers(0, 3),
+        fault=FAULTS,
+    )
+    def a_put_stalls_while_its_key_is_used_and_perhaps_forgotten(
+        self,
+        counts: list[int],
+        key: Key,
+        pauses: tuple[timedelta, timedelta],
+        after: int,
+        fault: Fault | None,
+    ) -> None:
+        before, then = pauses
+        self._run(WriteOnly(counts, [None]), NOTHING)
+        self._run(Publish(counts, [None], key), before)
+        self._run(PublishLate(key), NOTHING, Trouble(fault, after, Pass(then)))
 
     @rule(name=NAMES, position=POSITIONS, after=st.integers(5, 14))
     def a_seek_breaks_off_and_is_swept(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from enum import Enum, auto
 
 from cassieq_spark.errors import (
@@ -12,9 +13,23 @@ from cassieq_spark.errors import (
     NotAppliedError,
     OutcomeUnknownError,
 )
+from cassieq_spark.ledger.once import Once
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import Draft, SinkBatch, block_time
 from tests.property.machine.world import Delay, World
+
+#: How long keys are remembered.
+KEY_LIFETIME = timedelta(seconds=6)
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """An idempotency key."""
+
+    name: str
+
+
+Named = SinkBatch | Key | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +38,7 @@ class Publish:
 
     counts: Sequence[int]
     delays: Sequence[Delay]
-    batch: SinkBatch | None
+    batch: Named
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +53,7 @@ class WriteOnly:
 class PublishLate:
     """Publish what was written longest ago."""
 
-    batch: SinkBatch | None
+    batch: Named
 
 
 class Fate(Enum):
@@ -62,22 +77,52 @@ class Producers:
         self._world = world
         self._model = world.queue
         self._with_delays = with_delays
-        self._abandoned: list[Sequence[Draft]] = []
+        self._abandoned: list[tuple[Sequence[Draft], datetime]] = []
 
     def publish(self, action: Publish) -> None:
-        self._publish(self._write(action.counts, action.delays), action.batch)
+        begun_at = self._world.clock.now
+        self._publish(self._write(action.counts, action.delays), action.batch, begun_at)
 
     def write_only(self, action: WriteOnly) -> None:
-        self._abandoned.append(self._write(action.counts, action.delays))
+        begun_at = self._world.clock.now
+        self._abandoned.append((self._write(action.counts, action.delays), begun_at))
 
     def publish_late(self, action: PublishLate) -> None:
         if self._abandoned:
-            self._publish(self._abandoned.pop(0), action.batch)
+            drafts, begun_at = self._abandoned.pop(0)
+            self._publish(drafts, action.batch, begun_at)
 
     def _write(self, counts: Sequence[int], delays: Sequence[Delay]) -> Sequence[Draft]:
         return self._world.write(counts, delays if self._with_delays else [None])
 
-    def _publish(self, drafts: Sequence[Draft], batch: SinkBatch | None) -> None:
+    def _publish(self, drafts: Sequence[Draft], named: Named, begun_at: datetime) -> None:
+        if isinstance(named, Key):
+            self._publish_once(drafts, Once(f"key:{named.name}", KEY_LIFETIME, begun_at))
+        else:
+            self._publish_batch(drafts, named)
+
+    def _publish_once(self, drafts: Sequence[Draft], once: Once) -> None:
+        ledger, store, trying = self._model.ledger, self._world.store, (drafts, once)
+        troubles, is_marked = store.unrest, ledger.is_marked(once)
+        blocks = [draft.block for draft in drafts]
+        ledger.publishing.append(trying)
+        try:
+            queue_id = self._world.definition.queue_id
+            monotons = publish(store, queue_id, drafts, batch=once).monotons
+        except NotAppliedError:
+            is_late = self._world.clock.now - once.begun_at > KEY_LIFETIME / 2
+            assert is_late or min(map(block_time, blocks)) <= ledger.fence
+            assert not {each.block for each in ledger.published.values()} & set(blocks)
+        except OutcomeUnknownError:
+            assert troubles < store.unrest
+            return  # it may still arrive
+        else:
+            assert monotons is not None or ledger.uses[once.name]
+            if troubles == store.unrest:
+                assert is_marked == (monotons is None), "I4"
+        ledger.publishing.remove(trying)
+
+    def _publish_batch(self, drafts: Sequence[Draft], batch: SinkBatch | None) -> None:
         ledger, store, trying = self._model.ledger, self._world.store, (drafts, batch)
         troubles, last = store.unrest, ledger.sinks.copy()
         blocks = [draft.block for draft in drafts]

@@ -20,6 +20,7 @@ from cassieq_spark.store.protocol import Partition, Store
 from cassieq_spark.testing.faults import Fault, FaultyStore
 from cassieq_spark.testing.stores import CountingStore
 from cassieq_spark.testing.tearing import Draws, TearingStore
+from cassieq_spark.testing.tombstones import TombstoneStore
 from tests.property.machine.letters import Letters
 from tests.property.machine.model import QueueModel
 from tests.property.machine.terms import Terms
@@ -27,6 +28,8 @@ from tests.support.faults import FakeClock
 
 BUCKET = 4
 CHUNK = 2
+#: Deleted rows that a read may come across.
+MOST_TOMBSTONES = 30
 
 #: When a message is to be visible: after this, or at so much from now; None for at once.
 Delay = tuple[str, timedelta] | None
@@ -90,7 +93,8 @@ class World:
         )
         self.models = {each.queue.queue_id: each for each in (self.queue, self.dead)}
         self.replicas = TearingStore(self.memory)
-        self.counting = CountingStore(self.replicas)
+        self.graves = TombstoneStore(self.replicas, limit=MOST_TOMBSTONES)
+        self.counting = CountingStore(self.graves)
         self.store = FaultyStore(self.counting, self._watch, self.replicas)
         self.is_shared = False
         self._values = count()
@@ -143,7 +147,7 @@ class World:
         """
         view = copy.copy(self)
         view.is_shared = True
-        view.counting = CountingStore(self.replicas)
+        view.counting = CountingStore(self.graves)
         view.store = store_around(view.counting, self._watch, self.replicas)
         return view
 

@@ -460,7 +460,7 @@ def before_the_publish(queue: DeadQueue) -> int:
     return calls - 1
 
 
-def test_a_claim_whose_sink_can_not_be_closed_stays(monkeypatch: pytest.MonkeyPatch):
+def test_a_claim_whose_name_can_not_be_closed_stays(monkeypatch: pytest.MonkeyPatch):
     queue = DeadQueue(["orders"])
     queue.store.interrupt(crash, after=before_the_publish(queue))
     with pytest.raises(KeyboardInterrupt):
@@ -474,7 +474,7 @@ def test_a_claim_whose_sink_can_not_be_closed_stays(monkeypatch: pytest.MonkeyPa
         return cas(partition, ops)
 
     monkeypatch.setattr(queue.store, "cas", troubled)
-    with pytest.raises(ContentionError, match="gave no answer about sink redrive:dead@1:"):
+    with pytest.raises(ContentionError, match="gave no answer about redrive:dead@1:"):
         redrive_troubled(queue)
 
     assert queue.held() == ["0-1"]

@@ -1,18 +1,17 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from cassieq_spark.delivery.groups import ensure_group
-from cassieq_spark.errors import OptionError, QueueStateError
+from cassieq_spark.errors import QueueStateError
 from cassieq_spark.ledger.decide import place_hold
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_blocks, read_groups, read_head, read_last_batch
-from cassieq_spark.ledger.sinks import read_sinks
-from cassieq_spark.model import Draft, QueueDefinition, QueueId, SinkBatch
+from cassieq_spark.model import QueueDefinition, QueueId, SinkBatch
 from cassieq_spark.queues import (
     Status,
     create_queue,
@@ -22,15 +21,12 @@ from cassieq_spark.queues import (
     read_record,
 )
 from cassieq_spark.repair.report import Counts, Report
-from cassieq_spark.repair.scan import DriverScan
-from cassieq_spark.repair.sweep import Step, run_once
-from cassieq_spark.store.protocol import Store, partition_of_ledger
+from cassieq_spark.repair.sweep import Step
+from cassieq_spark.store.protocol import partition_of_ledger
 from cassieq_spark.store.tables import Table
 from cassieq_spark.testing.faults import Fault, FaultyStore
 from cassieq_spark.testing.stores import CountingStore
 from tests.support.builders import make_drafts
-from tests.support.faults import make_block_id
-from tests.unit.dead_letters.test_burial import Scene as Burial
 from tests.unit.repair.swept_queue import SweptQueue, chunks_of
 
 DAY = timedelta(days=1)
@@ -342,155 +338,3 @@ def test_a_purge_whose_version_is_retired_meanwhile_still_comes_to_its_end(
     queue = read_queue(scene.store, "orders")
     assert [each.name for each in read_groups(scene.store, queue.queue_id)] == ["billing", "idle"]
     assert read_last_batch(scene.store, queue.queue_id, "app:loader") == 7
-
-
-# -- sinks ----------------------------------------------------------------------------------------
-
-
-class Sinks(Burial):
-    """One burial, whose messages are finalised; and sinks that publish again and again."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.bury()
-        for name in ("app:loader", "query:stream"):
-            publish(
-                self.memory,
-                self.target.queue_id,
-                make_drafts([1], self.clock.now + MOMENT),
-                batch=SinkBatch(name, 3),
-            )
-        self.delivery.ack_and_lease(self.wish(held=None, limit=None))
-        self.sweep(Step.FINALISE)
-
-    def sweep(self, *steps: Step, store: Store | None = None, **options: Any) -> Report:
-        store = store or self.store
-        return run_once(store, scan=DriverScan(store), steps=steps or (Step.RETIRE,), **options)
-
-    def names(self) -> list[str]:
-        rows, _ = read_sinks(self.memory, self.target.queue_id)
-        return [row.name.partition(":")[0] for row in rows]
-
-
-@pytest.fixture
-def sinks() -> Sinks:
-    return Sinks()
-
-
-def test_the_sink_of_a_burial_goes_thirty_days_after_it_was_seen(sinks: Sinks):
-    sinks.sweep()
-    assert sinks.names() == ["app", "dead", "query"]
-    sinks.clock.advance(30 * DAY)
-    sinks.sweep()
-    assert sinks.names() == ["app", "dead", "query"]
-    sinks.clock.advance(MOMENT)
-
-    report = sinks.sweep()
-
-    assert sinks.names() == ["app", "query"]
-    assert report.totals == Counts(forgotten_sinks=1)
-
-
-def test_it_stays_while_its_messages_could_come_again():
-    fresh = Burial()
-    fresh.bury()
-    for _ in range(2):
-        fresh.clock.advance(400 * DAY)
-        run_once(fresh.memory, scan=DriverScan(fresh.memory), steps=[Step.RETIRE])
-
-    rows, _ = read_sinks(fresh.memory, fresh.target.queue_id)
-
-    assert len(rows) == 1
-
-
-def test_who_has_written_before_and_publishes_after_it_is_refused(sinks: Sinks):
-    """I9: it had looked for the sink before the other published, and sleeps since."""
-    block = make_block_id(sinks.clock.now)
-    rows, _ = read_sinks(sinks.memory, sinks.target.queue_id)
-    (name,) = (row.name for row in rows if row.name.startswith("dead:"))
-    sinks.sweep()
-    sinks.clock.advance(31 * DAY)
-    sinks.sweep()
-    before = len(sinks.copies())
-
-    with pytest.raises(Exception, match="fence"):
-        publish(sinks.memory, sinks.target.queue_id, [Draft(block, 6)], batch=SinkBatch(name, 0))
-
-    assert len(sinks.copies()) == before
-
-
-@pytest.mark.parametrize("fault", Fault)
-@pytest.mark.parametrize("days", [0, 31])
-def test_a_lost_answer_about_sinks_is_left_to_the_next_run(sinks: Sinks, fault: Fault, days: int):
-    if days:
-        sinks.sweep()
-        sinks.clock.advance(days * DAY)
-    sinks.store.fault = fault
-
-    report = sinks.sweep()
-    sinks.store.arrive()
-    sinks.sweep()
-    sinks.clock.advance(31 * DAY)
-    sinks.sweep()
-
-    assert report.totals.postponed == 1
-    assert sinks.names() == ["app", "query"]
-
-
-@pytest.mark.parametrize("after", range(12))
-def test_of_two_sweeps_that_see_it_for_the_first_time_the_first_counts(sinks: Sinks, after: int):
-    seen: list[datetime] = []
-
-    def see() -> None:
-        sinks.sweep(store=sinks.memory)
-        seen.append(sinks.clock.now)
-        sinks.clock.advance(DAY)
-
-    first = sinks.clock.now
-    sinks.store.interrupt(see, after=after)
-
-    sinks.sweep()
-
-    rows, _ = read_sinks(sinks.memory, sinks.target.queue_id)
-    assert [row.seen_at for row in rows] == [None, first, None]
-    assert seen in ([], [first])
-
-
-@pytest.mark.parametrize("after", range(12))
-def test_two_sweeps_at_once_forget_it_once(sinks: Sinks, after: int):
-    sinks.sweep()
-    sinks.clock.advance(31 * DAY)
-    others: list[int] = []
-    sinks.store.interrupt(
-        lambda: others.append(sinks.sweep(store=sinks.memory).totals.forgotten_sinks),
-        after=after,
-    )
-
-    report = sinks.sweep()
-
-    assert report.totals.forgotten_sinks + sum(others) == 1
-    assert sinks.names() == ["app", "query"]
-
-
-def test_sinks_are_kept_for_as_long_as_asked_but_not_shorter_than_a_write(sinks: Sinks):
-    hour = timedelta(hours=1)
-    sinks.sweep()
-    sinks.clock.advance(2 * hour + MOMENT)
-
-    with pytest.raises(OptionError, match="keep_sinks must be as long as a write may take"):
-        sinks.sweep(keep_sinks=2 * hour, write_timeout=3 * hour)
-    sinks.sweep(keep_sinks=2 * hour, write_timeout=hour)
-
-    assert sinks.names() == ["app", "query"]
-    assert read_head(sinks.memory, sinks.target.queue_id).fence == sinks.clock.now - hour
-
-
-def test_a_dry_run_forgets_none(sinks: Sinks):
-    sinks.sweep()
-    sinks.clock.advance(31 * DAY)
-    store = CountingStore(sinks.memory)
-
-    report = sinks.sweep(store=store, dry_run=True)
-
-    assert report.queues["q.dead"].planned == ["forget 1 sink(s) that publish once"]
-    assert store.cas_count == 0
