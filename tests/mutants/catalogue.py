@@ -787,8 +787,8 @@ MUTANTS = (
         "in strict order what waits may change meanwhile",
         "strict",
         "delivery/plan.py",
-        "if leased and (wish.strict or wish.max_in_flight is not None):",
-        "if leased and wish.max_in_flight is not None:",
+        "    if leased and is_exclusive:\n",
+        "    if leased and wish.max_in_flight is not None:\n",
         _IN_SOME_ORDER,
     ),
     Mutant(
@@ -803,9 +803,16 @@ MUTANTS = (
         "in strict order an ack ignores what left its slot",
         "strict",
         "delivery/plan.py",
-        "whole=wish.strict",
+        "whole=is_exclusive",
         "whole=False",
         _IN_SOME_ORDER,
+    ),
+    Mutant(
+        "what a client holds on to meanwhile is not in flight",
+        "in flight",
+        "delivery/plan.py",
+        "whole=is_exclusive",
+        "whole=wish.strict",
     ),
     Mutant(
         "over a gap out of order",

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from cassieq_spark import CassieqError, Client, Message, NewMessage
 from cassieq_spark.client import Wanted
@@ -52,7 +52,12 @@ class ClientMachine(RuleBasedStateMachine):
         self.clock = FakeClock()
         self.store = FaultyStore(MemoryStore(self.clock))
         self.client = Client.from_store(self.store)
-        self.client.create_queue("q", lease=LEASE, max_deliveries=1000)
+
+    @initialize(strict=st.booleans(), draws=st.text("fs", min_size=1, max_size=6))
+    def begin(self, *, strict: bool, draws: str) -> None:
+        self.strict = strict
+        self.store.replicas.draw(draws)
+        self.client.create_queue("q", lease=LEASE, max_deliveries=1000, strict_fifo=strict)
         self.client.receive("q", "g")
         self.desk = self.client.exchange("q", "g")
         self.values: dict[int, bytes] = {}
@@ -68,7 +73,7 @@ class ClientMachine(RuleBasedStateMachine):
         first = len(self.values)
         values = [b"%d" % number for number in range(first, first + count)]
         self.store.fault = fault
-        monotons = self.client.put_many("q", values, delay=delay)
+        monotons = self.client.put_many("q", values, delay=self._possible(delay))
         assert (monotons.start, monotons.stop) == (first, first + count)
         self._is_put(values)
 
@@ -116,7 +121,14 @@ class ClientMachine(RuleBasedStateMachine):
         self.owed -= self._let_go(live)
         self._take(told.messages)
 
+    def _possible(self, delay: timedelta) -> timedelta:
+        return timedelta(0) if self.strict else delay
+
     def _take(self, messages: Sequence[Message]) -> None:
+        taken = {message.monoton for message in messages}
+        if self.strict and taken:
+            assert min(self.owed) in taken, "offered before all earlier ones were settled"
+            assert not {at for at in self.owed if at < max(taken)} - taken, "out of order"
         for message in messages:
             assert message.monoton in self.owed
             assert message.value == self.values[message.monoton]
@@ -168,7 +180,9 @@ class ClientMachine(RuleBasedStateMachine):
     def replace(self, which: int, delay: timedelta) -> None:
         (message,) = self._choose([which])
         value = b"%d" % len(self.values)
-        live = self._live([message], self.client.replace(message, value, delay=delay))
+        live = self._live(
+            [message], self.client.replace(message, value, delay=self._possible(delay))
+        )
         if live:
             self.owed -= self._let_go(live)
             self._is_put([value])

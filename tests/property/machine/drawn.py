@@ -124,7 +124,8 @@ SETTLE = st.builds(
     READERS,
     st.sampled_from([0, 0, 0, 1, 2]),
     st.lists(FATES, min_size=1, max_size=4),
-    st.booleans(),
+    with_batch=st.booleans(),
+    by_client=st.booleans(),
 )
 MAKE_GROUP = st.builds(MakeGroup, NAMES, POSITIONS)
 SEEK = st.builds(Seek, NAMES, POSITIONS, force=st.booleans())

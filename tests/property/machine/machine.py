@@ -13,12 +13,15 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from cassieq_spark.options.position import StartingPosition
 from cassieq_spark.repair.sweep import Step
 from cassieq_spark.testing.faults import Fault
+from cassieq_spark.testing.tearing import Draws
 from tests.property.machine.drawn import (
     BACK,
     BATCHES,
     CATCH_UP,
     CHANGES,
     COUNTS,
+    DRAWS,
+    FATES,
     FAULTS,
     FORGET,
     GIVE_BACK,
@@ -61,6 +64,7 @@ from tests.property.machine.operators import MakeGroup, Operators, Remove, Seek,
 from tests.property.machine.producers import Key, Named, Producers, Publish, PublishLate, WriteOnly
 from tests.property.machine.readers import (
     CatchUp,
+    Fate,
     Forget,
     GiveBack,
     HoldOn,
@@ -222,6 +226,39 @@ class QueueMachine(RuleBasedStateMachine):
         self._run(Forget(number), NOTHING)
         self._run(Lease(number, limit), NOTHING, Trouble(Fault.REQUEST_LATE, after, meanwhile))
         self._run(Arrive(), NOTHING)
+
+    @rule(
+        numbers=st.permutations([0, 1, 2]),
+        fates=st.lists(FATES, min_size=1, max_size=2),
+        action=TAKE,
+        after=st.sampled_from([5, 5, 4, 6]),
+        draws=DRAWS,
+    )
+    def what_is_given_back_is_on_one_replica_while_something_else_is_taken(
+        self, numbers: list[int], fates: list[Fate], action: Lease, after: int, draws: Draws
+    ) -> None:
+        dies, gives_back, takes = numbers
+        self._run(Publish([4], [None], None), NOTHING)
+        self._run(Lease(dies, 2), NOTHING)
+        self._run(Lease(gives_back, 2), NOTHING)
+        self._run(Settle(gives_back, 0, [("release", MOMENT)]), NOTHING)
+        self._run(Settle(dies, 0, fates), NOTHING, Trouble(None, after, None, draws))
+        self._run(replace(action, reader=takes), MOMENT)
+
+    @rule(
+        number=READERS,
+        fates=st.lists(FATES, min_size=1, max_size=3),
+        limit=LIMITS,
+        fault=FAULTS,
+        after=JUST_BEFORE,
+    )
+    def a_client_settles_what_its_reader_is_about_to_ack(
+        self, number: int, fates: list[Fate], limit: int | None, fault: Fault | None, after: int
+    ) -> None:
+        self._run(Publish([4], [None], None), NOTHING)
+        self._run(Lease(number, 2), NOTHING)
+        settle = Settle(number, 0, fates, by_client=True)
+        self._run(Lease(number, limit), NOTHING, Trouble(fault, after, settle))
 
     @rule(number=READERS, deed=HOLD_ON | GIVE_BACK, pause=PAUSES)
     def a_query_is_restarted_while_its_old_process_goes_on(

@@ -131,6 +131,7 @@ class Operators:
             assert all(OutcomeUnknownError.__name__ in each for each in errors), errors
             assert store.troubles
             return  # the next sweep goes on
+        # What an earlier one finalised may have gone in late.
         if troubles == store.unrest and Step.FINALISE in action.steps:
             self._check_deleted()
 

@@ -90,12 +90,14 @@ class Settle:
         lease: Of which of its leases: 0 for the last one, 1 for the one before.
         fates: What becomes of its messages, in turn.
         with_batch: Not before their batch is acked.
+        by_client: Another process does it that has the receipts, whatever the reader does.
     """
 
     reader: int
     lease: int
     fates: Sequence[Fate]
     with_batch: bool = False
+    by_client: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +218,10 @@ class Readers:
                     self.lease_as(reader, Lease(0))
 
     def settle(self, action: Settle) -> None:
-        with self._as(action.reader) as reader:
+        whose = self._readers[action.reader]
+        if action.by_client:
+            whose = Reader(whose.group, had=whose.had)
+        with self._acting(whose) as reader:
             leases = list(reversed(reader.had)) if reader is not None else []
             if reader is not None and action.lease < len(leases):
                 lease = leases[action.lease]

@@ -134,6 +134,16 @@ def test_in_strict_order_what_leaves_a_batch_meanwhile_is_waited_for(
     assert scene.floor == 1
 
 
+def test_what_a_client_holds_on_to_meanwhile_is_in_flight(scene: Scene):
+    scene.exchange(held=scene.two, limit=0)
+    extended = Settlement(extended={LEASE: ranges("0-3")})
+    scene.trouble.interrupt(lambda: settle(scene.delivery, scene.one, extended), after=2)
+
+    batch = scene.exchange(held=scene.one, max_in_flight=4)
+
+    assert monotons_of(batch.leased) == [ranges("6-7")]
+
+
 @pytest.mark.parametrize("limit", [0, 2])
 @pytest.mark.parametrize("fault", Fault)
 def test_a_lost_answer_acks_and_leases_once(scene: Scene, fault: Fault, limit: int):
