@@ -70,8 +70,8 @@ def plan_expire(work: Work, queue: QueueDefinition, _: Scanned | None) -> list[E
 
     What expires without any group is finalised, see `plan_finalising`.
 
-    One read if what is stored is young; else one more, and for each group three serial ones, and
-    four plain ones if nothing is too old for it.
+    One read if what is stored is young; else one more, and for each group four serial ones, and
+    three plain ones if nothing is too old for it.
     """
     seen = work.seen(queue)
     if queue.expire_after is None or (seen is not None and _is_young(work.store, queue, seen)):
