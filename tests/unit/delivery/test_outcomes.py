@@ -311,6 +311,16 @@ def test_nor_is_it_where_the_ack_leases_as_well(scene: Scene):
     assert scene.waiting == [(MINUTE, "3-5", None)]
 
 
+def test_what_is_settled_at_once_just_before_the_ack_goes_in_is_not_released(scene: Scene):
+    scene.release("3-5")
+    acked = Settlement(acked=ranges("4-6"))
+    scene.trouble.interrupt(lambda: settle(scene.delivery, scene.lease, acked), after=2)
+
+    scene.ack()
+
+    assert scene.waiting == [(MINUTE, "3-4", None)]
+
+
 def test_two_that_record_at_once_are_both_heard(scene: Scene):
     scene.trouble.interrupt(lambda: scene.release("3-5"), after=2)
 
