@@ -27,6 +27,7 @@ from cassieq_spark.errors import (
 from cassieq_spark.ledger.publish import MOST_BLOCKS
 from cassieq_spark.model import SinkBatch
 from cassieq_spark.options import SinkOptions
+from cassieq_spark.sink import batch as batch_module
 from cassieq_spark.sink import writer as writer_module
 from cassieq_spark.sink.trigger import check_trigger
 from cassieq_spark.sink.writer import MessageWriter, TaskDone
@@ -48,7 +49,7 @@ def told_by_spark(properties: dict[str, str]) -> Iterator[None]:
     """In a task that has these local properties."""
     context = SimpleNamespace(getLocalProperty=properties.get, partitionId=lambda: 0)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(writer_module, "TaskContext", SimpleNamespace(get=lambda: context))
+        patch.setattr(batch_module, "TaskContext", SimpleNamespace(get=lambda: context))
         yield
 
 
