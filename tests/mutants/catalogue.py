@@ -172,6 +172,15 @@ MUTANTS = (
         "    if now - begun_at > 9 * once.lifetime:\n",
     ),
     Mutant(
+        "a name is read after the head",
+        "I4",
+        "ledger/once.py",
+        "    found = store.read_rows(partition_of_ledger(queue_id), which)\n    rows = {",
+        "    found = store.read_rows(partition_of_ledger(queue_id), Slice(row=HEAD))\n"
+        "    late = store.read_rows(partition_of_ledger(queue_id), which)\n"
+        "    found = replace(found, rows=late.rows)\n    rows = {",
+    ),
+    Mutant(
         "the survey reads names that have vanished",
         "one queue's trouble is its own",
         "repair/survey.py",

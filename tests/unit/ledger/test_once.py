@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import datetime, timedelta
 
 import pytest
@@ -121,6 +122,22 @@ def test_who_stalls_anywhere_while_another_one_publishes_and_is_forgotten_publis
 
     assert scene.count == 1
     assert scene.store.troubles == 1
+
+
+@pytest.mark.parametrize("stalls_before_call", range(4))
+def test_who_stalls_anywhere_after_another_one_has_published_publishes_nothing(
+    scene: Scene, stalls_before_call: int
+):
+    """Head and name are of one moment: the name is not forgotten between the two."""
+    began = scene.clock.now
+    scene.clock.advance(MOMENT)
+    scene.attempt()
+    scene.store.interrupt(lambda: scene.clock.advance(LIFE), after=stalls_before_call)
+
+    with suppress(NotAppliedError):
+        assert not scene.attempt(begun_at=began)
+
+    assert scene.count == 1
 
 
 def test_who_has_half_of_the_time_has_it_whole(scene: Scene):
