@@ -12,7 +12,6 @@ from cassieq_spark.arguments import AT_ONCE
 from cassieq_spark.client.calls import Calls
 from cassieq_spark.client.connection import Connection, connection_options
 from cassieq_spark.client.exchange import Exchange
-from cassieq_spark.client.finished import Finished
 from cassieq_spark.client.gathering import Timed
 from cassieq_spark.client.messages import (
     Headers,
@@ -85,7 +84,6 @@ class Client(Operations, Settling):
         self._closes_store = closes_store
         self._calls = Calls("client")
         self._turns: Turns = {}
-        self._finished = Finished()
 
     def put(  # noqa: PLR0913 (each is a property of the message, by name)
         self,
@@ -274,9 +272,7 @@ class Client(Operations, Settling):
 
     def receiver(self, queue: str, group: str, *, make_group: bool = True) -> Receiver:
         """What one `receive` is made of, for those who wait in another way. A read."""
-        return Receiver(
-            self._store, self._turns, self._finished, queue, group, make_group=make_group
-        )
+        return Receiver(self._store, self._turns, queue, group, make_group=make_group)
 
     def exchange(self, queue: str, group: str, *, make_group: bool = True) -> Exchange:
         """Ack and receive for one group by one LWT, for those who do so all day; see `Exchange`.
@@ -287,7 +283,7 @@ class Client(Operations, Settling):
             make_group: Make the group if there is none, from the earliest message on.
         """
         receiver = partial(self.receiver, queue, group, make_group=make_group)
-        return Exchange(self._store, self._calls, self._finished, receiver)
+        return Exchange(self._store, self._calls, receiver)
 
     def peek(
         self,

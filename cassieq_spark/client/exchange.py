@@ -10,11 +10,9 @@ from uuid import UUID
 
 from cassieq_spark.arguments import check_many, shown
 from cassieq_spark.client.calls import Calls
-from cassieq_spark.client.finished import Finished
 from cassieq_spark.client.messages import Message
 from cassieq_spark.client.receiver import KEPT, Receiver
 from cassieq_spark.client.receiving import Wanted
-from cassieq_spark.client.settlement import LeaseKey
 from cassieq_spark.client.shelf import Shelf
 from cassieq_spark.delivery.acks import settled_of
 from cassieq_spark.errors import CassieqError, MessageError, OptionError, QueueStateError
@@ -52,16 +50,12 @@ class Exchange:
     Args:
         store: Where the queue is kept.
         calls: The client's calls.
-        finished: The client's leases.
         receiver: Makes a receiver, which reads the queue's definition.
     """
 
-    def __init__(
-        self, store: Store, calls: Calls, finished: Finished, receiver: Callable[[], Receiver]
-    ) -> None:
+    def __init__(self, store: Store, calls: Calls, receiver: Callable[[], Receiver]) -> None:
         self._store = store
         self._calls = calls
-        self._finished = finished
         self._new_receiver = receiver
         self._receiver: Receiver | None = None
         self._shelf: Shelf | None = None
@@ -116,12 +110,6 @@ class Exchange:
             each
             for each in receipts
             if each.queue_id != queue_id or each.monoton not in gone[each.lease]
-        )
-        self._finished.settle(
-            {
-                LeaseKey(queue_id, receiver.group, lease): monotons
-                for lease, monotons in acks.items()
-            }
         )
         try:
             messages = receiver.fetch(batch, wanted, shelf)

@@ -8,10 +8,8 @@ from datetime import timedelta
 from uuid import uuid4
 
 from cassieq_spark.arguments import check_flag
-from cassieq_spark.client.finished import Finished
 from cassieq_spark.client.messages import Message
 from cassieq_spark.client.receiving import Wanted
-from cassieq_spark.client.settlement import LeaseKey
 from cassieq_spark.client.shelf import Shelf, read_stored
 from cassieq_spark.dead_letters.burial import bury
 from cassieq_spark.delivery.acks import Acks
@@ -23,7 +21,7 @@ from cassieq_spark.delivery.wish import Wish
 from cassieq_spark.errors import CassieqError, InvariantError, NotFoundError
 from cassieq_spark.ledger.read import read_group, read_head
 from cassieq_spark.ledger.state import LedgerHead, check_open
-from cassieq_spark.model import QueueId, Range, Ranges, validate_name
+from cassieq_spark.model import QueueId, Range, validate_name
 from cassieq_spark.queues import read_queue
 from cassieq_spark.receipts import receipt_prefix
 from cassieq_spark.store.protocol import Store
@@ -46,7 +44,6 @@ class Receiver:
     Args:
         store: Where the queue is kept.
         turns: What the client remembers; a new group is made, and begins at the earliest message.
-        finished: The client's leases, this one's to be among them.
         queue: Name of the queue.
         group: Name of the group.
         make_group: Whether a new group is made.
@@ -56,11 +53,10 @@ class Receiver:
         QueueStateError: There is no such queue.
     """
 
-    def __init__(  # noqa: PLR0913 (each is a choice of its own, by name)
+    def __init__(
         self,
         store: Store,
         turns: Turns,
-        finished: Finished,
         queue: str,
         group: str,
         *,
@@ -70,7 +66,6 @@ class Receiver:
         check_flag("make_group", make_group)
         self._store = store
         self._turns = turns
-        self._finished = finished
         self.queue = read_queue(store, queue)
         self._delivery = Delivery(store, self.queue.queue_id, group)
         self._make_group = make_group
@@ -142,7 +137,6 @@ class Receiver:
         head = self._head
         check_open(queue.queue_id, head)
         self._next = head.next
-        finished = self._finished.take(*key) if limit else None
         batch = self._delivery.ack_and_lease(
             Wish(
                 held=None,
@@ -154,15 +148,13 @@ class Receiver:
                 prefer_fresh=self._turns.get(key, False),
                 delayed_stop=head.delayed_stop,
                 strict=queue.strict_fifo,
-                finished=finished,
+                by_receipts=True,
                 acks=acks,
                 max_bytes=max_bytes,
             ),
             known,
         )
         self._last.keep(batch, known)
-        if finished is not None and not batch.leased:
-            self._finished.give_back(*key, finished)
         if limit:
             self._turns[key] = any(each.deliveries > 1 for each in batch.leased)
         return batch
@@ -181,10 +173,6 @@ class Receiver:
                 _give_back(self._delivery, batch)
             raise
         self._given = batch
-        if batch.leased:
-            lease = LeaseKey(self.queue.queue_id, self.group, batch.lease)
-            monotons = Ranges.of(*(part for each in batch.leased for part in each.monotons))
-            self._finished.lease(lease, monotons, self._length(wanted).total_seconds())
         return messages
 
     def give_back(self, messages: Sequence[Message]) -> None:

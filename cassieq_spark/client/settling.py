@@ -8,7 +8,6 @@ from functools import partial
 
 from cassieq_spark.arguments import A_MOMENT, AT_ONCE, check_duration, check_text
 from cassieq_spark.client.calls import Calls
-from cassieq_spark.client.finished import Finished
 from cassieq_spark.client.messages import (
     Headers,
     Message,
@@ -30,7 +29,6 @@ class Settling:
 
     _store: Store
     _calls: Calls
-    _finished: Finished
 
     def ack(self, *messages: Message | str) -> list[str]:
         """Settle messages: they are done. One LWT for each lease, and a few reads.
@@ -73,9 +71,7 @@ class Settling:
             OptionError: ``by`` is out of range.
         """
         check_duration("by", by, least=A_MOMENT)
-        return self._settle(
-            messages, lambda monotons: Settlement(extended={by: monotons}), for_good=False
-        )
+        return self._settle(messages, lambda monotons: Settlement(extended={by: monotons}))
 
     def reject(self, *messages: Message | str, reason: str) -> list[str]:
         """Dead-letter messages, however often they were delivered. Three LWTs for each lease.
@@ -126,24 +122,17 @@ class Settling:
         (queue,) = (lease.queue for lease in leases)
         row = row_of(NewMessage(value, key, headers), limit=message_limit(queue))
         with self._calls:
-            stale = settle_each(
+            return settle_each(
                 self._store, leases, partial(replace_one, self._store, row=row, delay=delay)
             )
-        self._finished.settle(leases)
-        return stale
 
     def _settle(
         self,
         messages: Iterable[Message | str],
         settlement_of: Callable[[Ranges], Settlement],
-        *,
-        for_good: bool = True,
     ) -> list[str]:
         leases = by_lease(messages)
         with self._calls:
-            stale = settle_each(
+            return settle_each(
                 self._store, leases, partial(settle_one, self._store, settlement_of)
             )
-        if for_good:
-            self._finished.settle(leases)
-        return stale

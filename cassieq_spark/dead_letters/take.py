@@ -120,7 +120,12 @@ def plan_take(
     if length is None:
         values = emptied(lease)
     else:
-        values = {"ranges": str(taken), "lease": lease, "due_at": ServerNow(length)}
+        values = {
+            "ranges": str(taken),
+            "lease": lease,
+            "due_at": ServerNow(length),
+            "by_receipts": False,
+        }
     changes.fill_slot(values | handed_out(deliveries + 1, None))
     return taken, changes.ops()
 

@@ -23,20 +23,47 @@ def kept_token(lease: UUID) -> UUID:
     return UUID(int=lease.int ^ 2)
 
 
-def take_acks(changes: Changes, acks: Acks) -> dict[Slot, Ranges]:
+def take_acks(changes: Changes, acks: Acks, token: UUID) -> dict[Slot, Ranges]:
     """Take what is acked out of the slots that hold it under its token; the rest is stale.
 
-    A slot that becomes empty stays under its token, so that its reader knows that it is not lost.
+    Args:
+        changes: Where the operations go.
+        acks: What is acked.
+        token: Put into the slots that become free; see `take_out`.
     """
     settled: dict[Slot, Ranges] = {}
     for lease, monotons in acks.items():
         for slot in _held(changes.state.slots, lease):
             if gone := slot.monotons & monotons:
-                # I6: whatever else is settled under this token meanwhile changes the ranges.
-                still = When("ranges", "=", str(slot.monotons))
-                changes.change_slot(slot, {"ranges": str(slot.monotons - gone)}, still)
+                take_out(changes, slot, lease, gone, token)
                 settled[slot] = gone
     return settled
+
+
+def take_out(changes: Changes, slot: Slot, lease: UUID, gone: Ranges, token: UUID) -> None:
+    """Take messages out of a slot, one by one.
+
+    If none is left, the slot is free, under a token of this attempt. Only a slot whose batch its
+    reader has yet to ack stays under its own, so that the reader knows that it is not lost.
+
+    Args:
+        changes: Where the operation goes.
+        slot: As it was read.
+        lease: The token of the lease; the slot may be under its `kept_token`.
+        gone: What leaves it.
+        token: As much this attempt's own as that of a lease.
+    """
+    # I6: whatever else is settled under this token meanwhile changes the ranges.
+    still = When("ranges", "=", str(slot.monotons))
+    if is_freed(slot, lease, gone):
+        changes.empty_slot(slot, token, still)
+    else:
+        changes.change_slot(slot, {"ranges": str(slot.monotons - gone)}, still)
+
+
+def is_freed(slot: Slot, lease: UUID, gone: Ranges) -> bool:
+    """Whether a slot of a lease is free once these messages have left it one by one."""
+    return gone == slot.monotons and (slot.by_receipts or slot.lease == kept_token(lease))
 
 
 def holds(state: GroupState, acks: Acks) -> bool:

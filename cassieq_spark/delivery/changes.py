@@ -63,6 +63,10 @@ class Changes:
         """Free a slot: it holds nothing, under a token that nobody else knows, and is due."""
         self.change_slot(slot, _without_outcomes(slot, emptied(lease)), *when)
 
+    def frees(self, slot: Slot) -> bool:
+        """Whether a slot is to be freed."""
+        return "lease" in self._slots[slot.number].values
+
     def fill_slot(self, values: Values, *, reuse: Iterable[Slot] = ()) -> int:
         """Put a lease into a slot: one of those to be emptied, else a free one, else a new one.
 

@@ -75,7 +75,7 @@ def plan_batch(state: GroupState, wish: Wish, blocks: Sequence[LedgerBlock] = ()
         blocks: The first ones from the pointer on, if `Wish.needs_blocks`.
     """
     changes = Changes(state)
-    settled = take_acks(changes, wish.acks)
+    settled = take_acks(changes, wish.acks, spare_token(wish.lease))
     # What is left in these slots has its turn with the next batch: one operation for each row.
     touched = {slot.number for slot in settled}
     state = without(state, settled)
@@ -103,8 +103,7 @@ def plan_batch(state: GroupState, wish: Wish, blocks: Sequence[LedgerBlock] = ()
     again = first_again(wish, alive)
     delayed, room = first_delayed(alive, wish, limit)
     ahead = _walk(state, wish, blocks, room)
-    finished = (slot for slot in state.held_by(wish.finished) if not slot.monotons)
-    empty = (*acked, *(slot for slot in finished if slot.number not in touched))
+    empty = (*acked, *(slot for slot in settled if changes.frees(slot)))
     leased: tuple[Leased, ...] = ()
     if (delayed or ahead.leased) and (wish.prefer_fresh or again is None):
         leased = _lease_first(changes, wish, delayed, ahead, empty)
@@ -243,4 +242,9 @@ def _fill(
 
 
 def _lease_values(wish: Wish, monotons: Ranges) -> dict[str, Value | ServerNow]:
-    return {"ranges": str(monotons), "lease": wish.lease, "due_at": ServerNow(wish.length)}
+    return {
+        "ranges": str(monotons),
+        "lease": wish.lease,
+        "due_at": ServerNow(wish.length),
+        "by_receipts": wish.by_receipts,
+    }

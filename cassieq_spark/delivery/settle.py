@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from uuid import UUID
+from uuid import UUID, uuid4
 
-from cassieq_spark.delivery.acks import are_gone, kept_token
+from cassieq_spark.delivery.acks import are_gone, is_freed, kept_token, take_out
 from cassieq_spark.delivery.changes import Changes
 from cassieq_spark.delivery.fates import Fates, dead_of, put_away
 from cassieq_spark.delivery.lease import Delivery
@@ -15,7 +15,7 @@ from cassieq_spark.delivery.outcomes import Settlement, encode, union
 from cassieq_spark.delivery.state import GroupState, Slot, Waiting
 from cassieq_spark.errors import ContentionError
 from cassieq_spark.model import Ranges
-from cassieq_spark.store.protocol import Op, ServerNow, Value, When
+from cassieq_spark.store.protocol import Op, ServerNow, When
 from cassieq_spark.store.race import pauses
 
 __all__ = ["Settled", "Settlement", "SettlementPlan", "plan_settlement", "settle"]
@@ -86,46 +86,64 @@ def settle(
         QueueStateError: There is no such group.
     """
     for _ in pauses():
-        state = delivery.read()
-        plan = plan_settlement(state, lease, settlement, with_batch=with_batch)
-        if not plan.ops or delivery.carry_out(plan.ops, went_in=partial(_went_in, plan)):
+        state, token = delivery.read(), uuid4()
+        plan = plan_settlement(state, lease, settlement, token, with_batch=with_batch)
+        went_in = partial(_went_in, plan, lease, token)
+        if not plan.ops or delivery.carry_out(plan.ops, went_in=went_in):
             reached = plan.reached
             return Settled(reached.count, settlement.named - reached, plan.dead)
     raise ContentionError(f"{delivery}: lost the race to settle messages again and again")
 
 
 def plan_settlement(
-    state: GroupState, lease: UUID, settlement: Settlement, *, with_batch: bool = False
+    state: GroupState,
+    lease: UUID,
+    settlement: Settlement,
+    token: UUID,
+    *,
+    with_batch: bool = False,
 ) -> SettlementPlan:
     """Take what is settled out of the slots of a lease, and put it where it belongs. Pure.
 
-    A slot that becomes empty stays under its token, so that its reader knows that it is not lost.
+    Args:
+        state: The group as read.
+        lease: The token that holds the messages.
+        settlement: What is to become of them.
+        token: A fresh one, put into the slots that become free; see `take_out`.
+        with_batch: Only record it where a batch is to be acked; see `settle`.
     """
     changes = Changes(state)
     settled: dict[Slot, Ranges] = {}
     texts: dict[Slot, str] = {}
     recorded, stays, dead = _NOTHING, _NOTHING, []
-    of_batch, kept = state.held_by(lease), state.held_by(kept_token(lease))
-    for slot in of_batch if with_batch else ():
+    slots = (*state.held_by(lease), *state.held_by(kept_token(lease)))
+    of_batch = [each for each in slots if with_batch and _is_acked_whole(each, lease)]
+    for slot in of_batch:
         recorded = union([recorded, slot.monotons & settlement.named])
         text = _record(changes, slot, settlement)
         if text is not None:
             texts[slot] = text
-    for slot in kept if with_batch else (*of_batch, *kept):
+    for slot in (each for each in slots if each not in of_batch):
         fates = Fates.of(slot, lease, settlement)
         if not fates.leaving and not fates.stays:
             continue
-        # I6: whatever else is settled under this token at the same time changes the ranges.
-        still = When("ranges", "=", str(slot.monotons))
-        values: dict[str, Value | ServerNow] = {"ranges": str(slot.monotons - fates.leaving)}
         if fates.stays:
-            values["due_at"] = ServerNow(fates.stays_for)
+            # I6: whatever else is settled under this token at the same time changes the ranges.
+            still = When("ranges", "=", str(slot.monotons))
+            until = ServerNow(fates.stays_for)
+            changes.change_slot(slot, {"ranges": str(fates.stays), "due_at": until}, still)
             stays = union([stays, fates.stays])
-        changes.change_slot(slot, values, still)
+        else:
+            take_out(changes, slot, lease, fates.leaving, token)
         if fates.leaving:
             settled[slot] = fates.leaving
         dead += dead_of(put_away(changes, slot, lease, fates))
     return SettlementPlan(changes.ops(), settled, stays, tuple(dead), recorded, texts)
+
+
+def _is_acked_whole(slot: Slot, lease: UUID) -> bool:
+    """Whether a slot has a batch, whose ack carries out what is recorded there."""
+    return slot.lease == lease and not slot.by_receipts
 
 
 def _record(changes: Changes, slot: Slot, settlement: Settlement) -> str | None:
@@ -143,7 +161,9 @@ def _record(changes: Changes, slot: Slot, settlement: Settlement) -> str | None:
     return text
 
 
-def _went_in(plan: SettlementPlan, slots: Sequence[Slot]) -> bool:
+def _went_in(plan: SettlementPlan, lease: UUID, token: UUID, slots: Sequence[Slot]) -> bool:
+    if any(slot.lease == token for slot in slots):
+        return True
     # Recording the same twice does no harm, nor does holding them on twice.
     if plan.texts:
         now = {slot.number: slot for slot in slots}
@@ -153,4 +173,5 @@ def _went_in(plan: SettlementPlan, slots: Sequence[Slot]) -> bool:
             == (slot.lease, slot.deliveries, text)
             for slot, text in plan.texts.items()
         )
-    return bool(plan.settled) and are_gone(plan.settled, slots)
+    freed = any(is_freed(slot, lease, gone) for slot, gone in plan.settled.items())
+    return bool(plan.settled) and not freed and are_gone(plan.settled, slots)

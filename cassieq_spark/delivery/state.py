@@ -35,7 +35,8 @@ class Slot:
     """A place for one lease; free if it holds no monoton and is due.
 
     Its messages were handed out ``deliveries`` times, first at ``first_at``, last at ``last_at``.
-    ``recorded`` is the text of outcomes, maybe of an earlier lease.
+    ``recorded`` is the text of outcomes, maybe of an earlier lease. With ``by_receipts`` they are
+    settled one by one only, and never as a batch.
     """
 
     number: int
@@ -46,6 +47,7 @@ class Slot:
     first_at: datetime | None = None
     last_at: datetime | None = None
     recorded: str | None = None
+    by_receipts: bool = False
 
     @property
     def outcomes(self) -> Settlement:
@@ -156,6 +158,7 @@ def _slot_of(row: Row) -> Slot:
         values["first_at"],
         values["last_at"],
         values["outcomes"],
+        bool(values["by_receipts"]),
     )
 
 

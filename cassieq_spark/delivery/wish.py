@@ -29,8 +29,8 @@ class Wish:
         max_in_flight: Most messages that the group's readers hold together; None for no limit.
         retry_backoff: How long messages that failed once are left alone; see `isolation.backoff`.
         strict: Nothing is offered before all earlier messages are settled.
-        finished: Token of an earlier lease of the same reader that holds nothing any more: what it
-            gets may go into that slot, although it is not due yet.
+        by_receipts: Whether what it gets is settled one by one only, as clients do, and never as
+            the batch of ``held``: the slot is free as soon as all of it is settled.
         acks: Messages that are done, of other leases than ``held``.
     """
 
@@ -48,7 +48,7 @@ class Wish:
     max_in_flight: int | None = None
     retry_backoff: timedelta = timedelta(0)
     strict: bool = False
-    finished: UUID | None = None
+    by_receipts: bool = False
     acks: Acks = field(default_factory=dict)
 
     def needs_blocks(self, pointer: int) -> bool:

@@ -131,6 +131,8 @@ SHAPES = {
             "due_at": "timestamp",
             # slot: what the ack of its batch is to do, see delivery/outcomes.py
             "outcomes": "text",
+            # slot: whether its messages are settled one by one only, so that it is free when empty
+            "by_receipts": "boolean",
         },
         gc_grace_seconds=ROW_GRACE,
     ),

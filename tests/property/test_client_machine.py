@@ -1,4 +1,4 @@
-"""The client against a model: whatever is done in whatever order, no message is lost."""
+"""Two clients against a model: whatever either does in whatever order, no message is lost."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from cassieq_spark.delivery import last_state
 from cassieq_spark.receipts import Receipt
 from cassieq_spark.store import race
 from cassieq_spark.store.memory import MemoryStore
+from cassieq_spark.store.protocol import Slice, partition_of_delivery
 from cassieq_spark.testing.faults import Fault, FaultyStore
 from tests.support.faults import FakeClock
 
@@ -44,6 +45,10 @@ BAD = st.sampled_from(
         {"visible_at": datetime(2026, 1, 1)},  # noqa: DTZ001 (that is it),
     ]
 )
+#: Which of the clients: as behind a balancer, who acks need not have received.
+EITHER = st.integers(0, 1)
+#: Slots beyond those that held messages at once: what one step fills and frees again.
+SPARE = 3
 
 
 class ClientMachine(RuleBasedStateMachine):
@@ -59,7 +64,9 @@ class ClientMachine(RuleBasedStateMachine):
         self.store.replicas.draw(draws)
         self.client.create_queue("q", lease=LEASE, max_deliveries=1000, strict_fifo=strict)
         self.client.receive("q", "g")
-        self.desk = self.client.exchange("q", "g")
+        self.clients = (self.client, Client.from_store(self.store))
+        self.desks = [each.exchange("q", "g") for each in self.clients]
+        self.most_filled = 0
         self.values: dict[int, bytes] = {}
         self.owed: set[int] = set()
         self.dead: set[int] = set()
@@ -101,20 +108,20 @@ class ClientMachine(RuleBasedStateMachine):
             with pytest.raises(CassieqError):
                 self.client.put_many("q", ["good", NewMessage(**({"value": b"bad"} | good))])
 
-    @rule(most=st.integers(1, 5), fault=FAULTS)
-    def receive(self, most: int, fault: Fault | None) -> None:
+    @rule(client=EITHER, most=st.integers(1, 5), fault=FAULTS)
+    def receive(self, client: int, most: int, fault: Fault | None) -> None:
         self.store.fault = fault
-        messages = self.client.receive("q", "g", max=most)
+        messages = self.clients[client].receive("q", "g", max=most)
         assert len(messages) <= most
         assert {message.lease_until for message in messages} <= {self.clock.now + LEASE}
         self._take(messages)
 
-    @rule(most=st.integers(0, 5), which=st.just([]) | SOME, fault=FAULTS)
-    def exchange(self, most: int, which: Sequence[int], fault: Fault | None) -> None:
+    @rule(client=EITHER, most=st.integers(0, 5), which=st.just([]) | SOME, fault=FAULTS)
+    def exchange(self, client: int, most: int, which: Sequence[int], fault: Fault | None) -> None:
         chosen = self._choose(which) if self.received else []
         self.store.fault = fault
         receipts = [Receipt.parse(message.receipt) for message in chosen]
-        told = self.desk.turn(receipts, Wanted(limit=most))
+        told = self.desks[client].turn(receipts, Wanted(limit=most))
         assert told.error is None
         assert len(told.messages) <= most
         live = self._live(chosen, [str(each) for each in told.stale])
@@ -141,11 +148,11 @@ class ClientMachine(RuleBasedStateMachine):
         self.received += messages
 
     @precondition(lambda self: self.received)
-    @rule(which=SOME, fault=FAULTS)
-    def ack(self, which: Sequence[int], fault: Fault | None) -> None:
+    @rule(client=EITHER, which=SOME, fault=FAULTS)
+    def ack(self, client: int, which: Sequence[int], fault: Fault | None) -> None:
         chosen = self._choose(which)
         self.store.fault = fault
-        live = self._live(chosen, self.client.ack(*chosen))
+        live = self._live(chosen, self.clients[client].ack(*chosen))
         self.owed -= self._let_go(live)
 
     @precondition(lambda self: self.received)
@@ -187,6 +194,15 @@ class ClientMachine(RuleBasedStateMachine):
             self.owed -= self._let_go(live)
             self._is_put([value])
 
+    @rule(client=EITHER, rounds=st.integers(1, 6), extends=st.booleans())
+    def one_receives_and_the_other_acks(self, client: int, rounds: int, *, extends: bool) -> None:
+        for _ in range(rounds):
+            self.receive(client=client, most=1, fault=None)
+            if self.received and extends:
+                self.extend(which=[-1], by=2 * LEASE, fault=None)
+            if self.received:
+                self.ack(client=1 - client, which=[-1], fault=None)
+
     @rule(by=DURATIONS)
     def time_passes(self, by: timedelta) -> None:
         self.clock.advance(by)
@@ -201,11 +217,18 @@ class ClientMachine(RuleBasedStateMachine):
         assert len(self.owed) <= figures.depth <= len(self.owed) + len(self.dead)
         assert figures.leased <= figures.depth
 
+    @invariant()
+    def there_are_no_more_slots_than_leases_were_held_at_once(self) -> None:
+        partition = partition_of_delivery(self.client.queue("q").queue_id, "g")
+        rows = self.store.read_rows(partition, Slice(kinds=("slot",))).rows
+        self.most_filled = max(self.most_filled, sum(bool(row["ranges"]) for row in rows))
+        assert len(rows) <= self.most_filled + SPARE
+
     def teardown(self) -> None:
         self.store.calm()
         while self.owed:
             self.clock.advance(LONG)
-            self.receive(most=5, fault=None)
+            self.receive(client=0, most=5, fault=None)
             assert self.received, "what is owed is delivered"
             live = self._live(self.received, self.client.ack(*self.received))
             assert live, "what is owed is delivered"
@@ -217,7 +240,8 @@ class ClientMachine(RuleBasedStateMachine):
         assert sorted(int(each.headers["cassieq.origin-monoton"] or -1) for each in letters) == (
             sorted(self.dead)
         )
-        self.client.close()
+        for each in self.clients:
+            each.close()
 
     def _is_put(self, values: Sequence[bytes]) -> None:
         for value in values:

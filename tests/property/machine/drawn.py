@@ -102,7 +102,14 @@ STEPS = st.sampled_from(
 PUBLISH = st.builds(Publish, COUNTS, DELAYS, BATCHES)
 WRITE_ONLY = st.builds(WriteOnly, COUNTS, DELAYS)
 PUBLISH_LATE = st.builds(PublishLate, BATCHES)
-TAKE = st.builds(Lease, READERS, LIMITS, prefer_fresh=st.booleans(), by_memory=st.booleans())
+TAKE = st.builds(
+    Lease,
+    READERS,
+    LIMITS,
+    prefer_fresh=st.booleans(),
+    by_memory=st.booleans(),
+    as_client=st.sampled_from([False, False, True]),
+)
 LEASE_WITH_TERMS = st.builds(
     Lease,
     READERS,

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 from uuid import UUID
 
 from tests.property.machine.declared import Declared
@@ -68,6 +69,7 @@ class GroupModel:
         fates: What became of those that are owed no more: acked, skipped, or buried.
         revived: Tokens whose lease had run out when they were held on.
         tokens: All that were ever in a slot, of other groups too.
+        most_occupied: Slots that were needed at once.
         outdated: Whether who changes it may have read it before somebody else changed it.
     """
 
@@ -95,6 +97,7 @@ class GroupModel:
         self.tokens = tokens
         self.revived: set[UUID] = set()
         self.epoch = 0
+        self.most_occupied = 0
         self.outdated = False
         self.is_open = False
         self._ledger = ledger
@@ -421,8 +424,23 @@ class GroupModel:
         assert step in (0, 1), "I7"
         assert step or not changed, "I7: a sweep would not notice"
 
+    def _is_occupied(self, row: Any, now: int) -> bool:
+        """Whether a slot holds messages, or has to tell its reader that its lease is not lost."""
+        if row["ranges"]:
+            return True
+        by_receipts = row["lease"] in self.kept or row["lease"] in self._declared.by_receipts
+        return millis(row["due_at"]) > now and not by_receipts
+
     def _check_slots(self, old_slots: AnyRows, now: int) -> None:
         assert [row["ordinal"] for row in self._slots] == list(range(len(self._slots)))
+        occupied = sum(self._is_occupied(row, now) for row in self._slots)
+        self.most_occupied = max(self.most_occupied, occupied)
+        grown = len(self._slots) > len(old_slots)
+        if grown and self.outdated:
+            # Who has not seen that a slot is free takes a new one.
+            self.most_occupied = max(self.most_occupied, len(self._slots))
+        # One more: it has the token of who has acked or put away what was in others.
+        assert not grown or len(self._slots) <= self.most_occupied + 1, "more slots than leases"
         if len(self._slots) > len(old_slots) and not self.outdated:
             unused = [
                 old["ordinal"]

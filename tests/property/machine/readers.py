@@ -36,7 +36,8 @@ Fate = tuple[str, Any] | None
 class Lease:
     """Ack the batch before, and lease the next; see `Wish`.
 
-    With ``by_memory``, without reading the group if the reader remembers how it has left it.
+    With ``by_memory``, without reading the group if the reader remembers how it has left it. A
+    client (``as_client``) acks no batch: it settles message by message.
     """
 
     reader: int
@@ -48,6 +49,7 @@ class Lease:
     paused: bool = False
     dead_queue_is_gone: bool = False
     by_memory: bool = False
+    as_client: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +234,8 @@ class Readers:
 
     def lease_as(self, reader: Reader, action: Lease) -> None:
         """Ack and lease, bury what is dead, and look whether all of that was right."""
-        group, done, store = self._group(reader), reader.token, self._world.store
+        group, store = self._group(reader), self._world.store
+        done = None if action.as_client else reader.token
         if done is not None:
             self._declared.finished.add(done)
         if action.skip_older is not None:
@@ -242,10 +245,12 @@ class Readers:
         before = {place.token for place in group.places.values()}
         expected = Offers.of(group, self._model, action, done)
         wish = self._wish(done, action)
-        by_memory = action.by_memory and not wish.strict
+        by_memory = action.by_memory and not (wish.strict or action.as_client)
         known = reader.last.tell(stop=wish.stop) if by_memory else None
         batch = self._delivery(reader).ack_and_lease(wish, known)
         reader.last.keep(batch, known)
+        if action.as_client:
+            self._declared.by_receipts.add(batch.lease)
         if batch.leased:
             reader.token, reader.leased, reader.former = batch.lease, batch.leased, ()
             reader.had[batch.lease] = _monotons(batch.leased)
@@ -316,6 +321,7 @@ class Readers:
             max_in_flight=terms.max_in_flight,
             retry_backoff=terms.backoff,
             strict=terms.strict,
+            by_receipts=action.as_client,
         )
 
     def _check_batch(self, reader: Reader, lease: UUID, batch: Sequence[Leased]) -> None:

@@ -218,7 +218,7 @@ def test_an_ack_from_what_is_so_no_more_takes_nothing_from_who_has_it_now(scene:
 
 
 def test_the_state_after_a_batch_is_what_is_read_then(scene: Scene):
-    batch = scene.exchange(limit=2, finished=uuid4(), acks={scene.one: ranges("0-3")})
+    batch = scene.exchange(limit=2, acks={scene.one: ranges("0-3")})
 
     def told(slot: Slot) -> tuple[object, ...]:
         return slot.number, slot.monotons, slot.lease, slot.due_at, slot.deliveries

@@ -37,8 +37,16 @@ def make_state(
     return GroupState(Head(pointer, waiting_from, 3), slots, waiting, NOW, all_waiting)
 
 
-def make_slot(number: int, monotons: str, lease: UUID = THEIRS, due_at: datetime = FUTURE) -> Slot:
-    return Slot(number, Ranges.parse(monotons), lease, due_at, deliveries=2)
+def make_slot(
+    number: int,
+    monotons: str,
+    lease: UUID = THEIRS,
+    due_at: datetime = FUTURE,
+    *,
+    by_receipts: bool = False,
+) -> Slot:
+    ranges = Ranges.parse(monotons)
+    return Slot(number, ranges, lease, due_at, deliveries=2, by_receipts=by_receipts)
 
 
 def op_on(plan: Plan, row: tuple[str | int, ...]) -> Update | Insert:
@@ -64,6 +72,7 @@ def test_fresh_messages_move_the_pointer_and_fill_a_new_slot():
             "ranges": "100-107",
             "lease": wish.lease,
             "due_at": ServerNow(LEASE),
+            "by_receipts": False,
             "deliveries": 1,
             "first_at": ServerNow(),
             "last_at": ServerNow(),
@@ -98,25 +107,43 @@ def test_an_ack_empties_the_slot_under_a_fresh_token():
     )
 
 
-def test_the_slot_of_a_finished_lease_takes_the_next_one_before_it_is_due():
-    state = make_state(make_slot(0, ""), make_slot(1, "", OURS))
+def test_a_slot_that_acks_empty_takes_what_is_leased_on_what_was_read_there():
+    state = make_state(make_slot(0, "3-9", OURS, by_receipts=True))
 
-    plan = plan_batch(state, make_wish(finished=OURS))
+    plan = plan_batch(state, make_wish(acks={OURS: Ranges.parse("3-9")}))
+
+    assert [each.slot for each in plan.leased] == [0]
+    assert op_on(plan, slot_key(0)).when == (
+        When("lease", "=", OURS),
+        When("ranges", "=", "3-9"),
+    )
+
+
+def test_a_slot_that_acks_empty_is_free_if_there_is_nothing_to_lease():
+    state = make_state(make_slot(0, "3-9", OURS, by_receipts=True))
+    wish = make_wish(acks={OURS: Ranges.parse("3-9")}, limit=0)
+
+    plan = plan_batch(state, wish)
+
+    values = {"ranges": "", "lease": spare_token(wish.lease), "due_at": ServerNow()}
+    when = (When("lease", "=", OURS), When("ranges", "=", "3-9"))
+    assert plan.ops == (Update(slot_key(0), values, when=when),)
+
+
+@pytest.mark.parametrize("acked", ["3-8", "3-9"])
+def test_a_slot_that_acks_do_not_empty_or_that_is_acked_as_a_batch_takes_nothing(acked: str):
+    state = make_state(make_slot(0, "3-9", OURS, by_receipts=acked != "3-9"))
+
+    plan = plan_batch(state, make_wish(acks={OURS: Ranges.parse(acked)}))
 
     assert [each.slot for each in plan.leased] == [1]
-    assert op_on(plan, slot_key(1)).when == (When("lease", "=", OURS),)
 
 
-def test_the_slot_of_a_lease_that_is_not_finished_after_all_is_left_alone():
-    plan = plan_batch(make_state(make_slot(0, "3-9", OURS)), make_wish(finished=OURS))
+@pytest.mark.parametrize("by_receipts", [True, False])
+def test_a_slot_says_whether_its_messages_are_settled_one_by_one(by_receipts: bool):
+    plan = plan_batch(make_state(), make_wish(by_receipts=by_receipts))
 
-    assert [each.slot for each in plan.leased] == [1]
-
-
-def test_a_finished_lease_is_no_reason_to_do_anything():
-    state = make_state(make_slot(0, "", OURS))
-
-    assert plan_batch(state, make_wish(finished=OURS, stop=100)).ops == ()
+    assert op_on(plan, slot_key(0)).values["by_receipts"] is by_receipts
 
 
 def test_the_slot_just_acked_takes_the_next_batch():

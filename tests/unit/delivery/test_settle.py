@@ -14,6 +14,7 @@ from cassieq_spark.delivery.plan import Leased
 from cassieq_spark.delivery.settle import Settlement, plan_settlement, settle
 from cassieq_spark.delivery.state import HEAD, GroupState, Head, Slot, slot_key, waiting_key
 from cassieq_spark.errors import ContentionError, QueueStateError
+from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import Ranges, to_millis
 from cassieq_spark.store.protocol import Insert, Op, Update, When, partition_of_delivery
 from cassieq_spark.testing.faults import Fault, FaultyStore
@@ -21,6 +22,7 @@ from cassieq_spark.testing.stores import CountingStore
 from tests.support.builders import (
     LEASE,
     make_clocked_store,
+    make_drafts,
     make_group,
     make_queue,
     make_wish,
@@ -30,7 +32,7 @@ from tests.support.faults import FakeClock
 
 MOMENT = timedelta(milliseconds=1)
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
-OURS, THEIRS = UUID(int=2), UUID(int=4)
+OURS, THEIRS, FRESH = UUID(int=2), UUID(int=4), UUID(int=8)
 AT_ONCE = timedelta(0)
 Outcome = tuple[int, int]
 
@@ -103,7 +105,7 @@ def make_slot(number: int, monotons: str, lease: UUID = OURS, deliveries: int = 
 
 
 def ops_of(state: GroupState, **what: Any) -> tuple[Op, ...]:
-    return plan_settlement(state, OURS, Settlement(**what)).ops
+    return plan_settlement(state, OURS, Settlement(**what), FRESH).ops
 
 
 # -- the plan ---------------------------------------------------------------------------------
@@ -507,3 +509,50 @@ def test_a_free_slot_is_used_for_what_is_extended(scene: Scene, clock: FakeClock
     scene.extend("3-5", LEASE)
 
     assert [str(slot.monotons) for slot in scene.state.slots] == ["1-3,5-10", "3-5"]
+
+
+# -- slots of clients -------------------------------------------------------------------------
+
+
+def test_a_slot_is_freed_only_if_nothing_has_left_it_meanwhile(scene: Scene):
+    # I6: what was released in between is somebody else's to have, and not done.
+    scene.delivery.ack_and_lease(make_wish(held=scene.lease, stop=0))
+    publish(scene.store, scene.delivery.queue_id, make_drafts([4]))
+    lease = scene.delivery.ack_and_lease(make_wish(stop=14, by_receipts=True)).lease
+    scene.trouble.interrupt(
+        lambda: scene.settle(lease, released={AT_ONCE: Ranges.parse("10-11")}) and None, after=2
+    )
+
+    assert scene.ack("10-14", lease) == (3, 1)
+    state = scene.delivery.read(every_waiting=True)
+    assert [str(each.monotons) for each in state.waiting] == ["10-11"]
+
+
+def test_a_slot_whose_batch_is_to_be_acked_stays_its_readers_when_it_is_empty(scene: Scene):
+    assert scene.ack("0-10") == (10, 0)
+
+    (slot,) = scene.delivery.read().held_by(scene.lease)
+
+    assert not slot.is_free(scene.clock.now)
+
+
+def test_a_slot_of_what_was_extended_is_free_once_that_is_settled(scene: Scene):
+    scene.extend("3-5", LEASE)
+
+    assert scene.ack("3-5") == (2, 0)
+
+    free = [slot for slot in scene.delivery.read().slots if slot.is_free(scene.clock.now)]
+    assert len(free) == 1
+
+
+def test_what_a_client_holds_is_settled_at_once_also_by_who_settles_with_a_batch(scene: Scene):
+    # Nobody acks it as a batch, so what is recorded there would never be carried out.
+    scene.delivery.ack_and_lease(make_wish(held=scene.lease, stop=0))
+    publish(scene.store, scene.delivery.queue_id, make_drafts([4]))
+    lease = scene.delivery.ack_and_lease(make_wish(stop=14, by_receipts=True)).lease
+
+    done = Settlement(acked=Ranges.parse("10-14"))
+    settled = settle(scene.delivery, lease, done, with_batch=True)
+
+    assert settled.count == 4
+    assert scene.delivery.read().floor == 14
