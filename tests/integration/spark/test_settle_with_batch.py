@@ -45,14 +45,9 @@ def test_wherever_a_driver_is_killed_each_message_is_in_the_files_once_or_dead_l
     leased = {step: each.group_stats("g").leased for step, each in queues.items()}
     assert leased == dict.fromkeys(queues, 20), "nothing takes effect before the batch is acked"
 
-    restarted = [
-        recipe.start(queue.spark, each.options, str(queue.folder / step))
-        for step, each in queues.items()
-    ]
-    for query in restarted:
-        query.awaitTermination()
-
     for step, each in queues.items():
+        recipe.start(queue.spark, each.options, str(queue.folder / step)).awaitTermination()
+
         rows = queue.spark.read.parquet(str(queue.folder / step / "rows")).collect()
         bad = [number for number in range(MESSAGES) if number % 10 == 1]
         good = sorted({*range(MESSAGES)} - {*bad})
