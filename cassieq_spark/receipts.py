@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Self
 from uuid import UUID
 
@@ -33,11 +34,8 @@ class Receipt:
         try:
             queue_id, group, lease, monoton = text.split("/")
             receipt = cls(QueueId(queue_id), group, UUID(lease), int(monoton))
-            name, _, version = queue_id.rpartition("@")
-            validate_name("queue", name)
-            validate_name("group", group)
             # What Python reads as a number is not all that we write: a sign, a space.
-            is_ours = str(receipt) == text and version == str(int(version))
+            is_ours = str(receipt) == text and _is_ours(queue_id, group)
         except ValueError as error:
             raise _refusal(text, advice) from error
         if not is_ours or receipt.monoton < 0:
@@ -60,3 +58,12 @@ def receipt_prefix(queue_id: QueueId, group: str, lease: UUID) -> str:
 
 def _refusal(text: str, advice: str) -> MessageError:
     return MessageError(f"{text[:100]!a} is not a receipt; {advice}")
+
+
+@lru_cache(maxsize=1024)
+def _is_ours(queue_id: str, group: str) -> bool:
+    """Whether there can be such a queue and group. Receipts come by the thousand of one lease."""
+    name, _, version = queue_id.rpartition("@")
+    validate_name("queue", name)
+    validate_name("group", group)
+    return version == str(int(version))

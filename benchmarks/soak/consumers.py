@@ -10,6 +10,7 @@ from uuid import UUID
 from benchmarks.soak.actors import CLIENTS, NATURES, READERS, Actor, World, now
 from benchmarks.soak.checker import Delivery, Fate, LetGo, Put
 from cassieq_spark import Client, Message
+from cassieq_spark.client import Exchanged, Wanted
 from cassieq_spark.client.messages import rows_of
 from cassieq_spark.errors import (
     QueueStateError,
@@ -27,9 +28,17 @@ from cassieq_spark.source.reader import Reader
 class ClientConsumer(Actor):
     """Receives by the client, and settles in every way there is."""
 
+    #: Behind one address: each request goes to any of them.
+    clients = 1
+
     def begin(self) -> None:
-        """Open a client."""
-        self.client = Client.from_store(self.store)
+        """Open its clients."""
+        self._clients = [Client.from_store(self.store) for _ in range(self.clients)]
+
+    @property
+    def client(self) -> Client:
+        """The one that the next request goes to."""
+        return self.chance.choice(self._clients)
 
     def act(self) -> None:
         """Receive from one of the queues, process, settle."""
@@ -92,18 +101,76 @@ class ClientConsumer(Actor):
         try:
             stale = settle(*part)
         finally:
-            leases: dict[UUID, set[int]] = {}
-            for message in part:
-                receipt = Receipt.parse(message.receipt)
-                leases.setdefault(receipt.lease, set())
-                if stale is None or message.receipt not in stale:
-                    leases[receipt.lease].add(receipt.monoton)
-            done = now()
-            self.world.journal.let_go += [
-                LetGo(lease, frozenset(monotons), begun, done, settles and stale is not None)
-                for lease, monotons in leases.items()
-            ]
-            self.world.note("stale receipts", len(stale or ()))
+            self._note_let_go(part, stale, begun, now(), settles=settles)
+
+    def _note_let_go(
+        self,
+        part: Sequence[Message],
+        stale: Sequence[str] | None,
+        begun: datetime,
+        done: datetime,
+        *,
+        settles: bool,
+    ) -> None:
+        """Note what a settlement came to; ``stale`` is None if it failed."""
+        leases: dict[UUID, set[int]] = {}
+        for message in part:
+            receipt = Receipt.parse(message.receipt)
+            leases.setdefault(receipt.lease, set())
+            if stale is None or message.receipt not in stale:
+                leases[receipt.lease].add(receipt.monoton)
+        self.world.journal.let_go += [
+            LetGo(lease, frozenset(monotons), begun, done, settles and stale is not None)
+            for lease, monotons in leases.items()
+        ]
+        self.world.note("stale receipts", len(stale or ()))
+
+
+class BalancedConsumer(ClientConsumer):
+    """Uses two gateways behind a balancer: whichever is asked acks and leases by one LWT.
+
+    Each has an exchange of its own for every queue, and what one of them has handed out is mostly
+    settled by the other one or by a client that knows nothing of it.
+    """
+
+    clients = 2
+
+    def begin(self) -> None:
+        """Start both gateways."""
+        super().begin()
+        self._desks = [
+            {nature.name: client.exchange(nature.name, CLIENTS) for nature in NATURES}
+            for client in self._clients
+        ]
+        self._held: dict[str, list[Message]] = {nature.name: [] for nature in NATURES}
+
+    def act(self) -> None:
+        """Take a turn at either gateway: ack what is held, and lease more."""
+        if self.chance.random() < 0.3:  # noqa: PLR2004 (by one message after another)
+            super().act()
+            return
+        queue = self.chance.choice(NATURES).name
+        # Noted as held until the receipts are shown, whatever becomes of the turn.
+        done, self._held[queue] = self._held[queue], []
+        limit, begun = self.chance.choice((1, 10, 50)), now()
+        desk = self.chance.choice(self._desks)[queue]
+        told: Exchanged | None = None
+        try:
+            told = desk.turn(
+                [Receipt.parse(each.receipt) for each in done],
+                Wanted(limit=limit, lease=timedelta(seconds=self.chance.uniform(1, 5))),
+            )
+        finally:
+            at = now()
+            stale = None if told is None else [str(each) for each in told.stale]
+            self._note_let_go(done, stale, begun, at, settles=True)
+        if told.error is not None:
+            raise told.error
+        self.world.journal.deliveries += [_delivery_of(each, begun, at) for each in told.messages]
+        self._held[queue] = told.messages
+        self.world.note("turns at a gateway")
+        if not told.messages:
+            self.pause(0.05)
 
 
 class QueryReader(Actor):

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from benchmarks.soak.actors import NATURES, Actor, World
 from benchmarks.soak.checker import Journal
-from benchmarks.soak.consumers import ClientConsumer, QueryReader
+from benchmarks.soak.consumers import BalancedConsumer, ClientConsumer, QueryReader
 from benchmarks.soak.disk import Sample
 from benchmarks.soak.operators import Operator, Sweeper, sweep
 from benchmarks.soak.publishers import ClientProducer, SparkLikeWriter
@@ -81,6 +81,8 @@ def make_actors(world: World) -> list[Actor]:
         ClientConsumer(world, "consumer-1", LIFETIME),
         ClientConsumer(world, "consumer-2", LIFETIME),
         ClientConsumer(world, "consumer-3"),
+        BalancedConsumer(world, "balanced-1"),
+        BalancedConsumer(world, "balanced-2", LIFETIME),
         Operator(world, "operator-1"),
         Operator(world, "operator-2", LIFETIME // 4),
         Sweeper(world, "sweeper-1"),

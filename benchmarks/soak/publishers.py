@@ -14,13 +14,15 @@ from benchmarks.soak.store import Abandoned
 from cassieq_spark import Client
 from cassieq_spark.blocks import write_block
 from cassieq_spark.errors import (
+    BatchChangedError,
+    BatchOrderError,
     CassieqError,
     MessageError,
     OptionError,
     QueueStateError,
 )
 from cassieq_spark.ledger.publish import publish
-from cassieq_spark.model import QueueId, SinkBatch
+from cassieq_spark.model import Draft, QueueDefinition, QueueId, SinkBatch
 from cassieq_spark.options import SinkOptions
 from cassieq_spark.queues import (
     read_queue,
@@ -47,7 +49,8 @@ class ClientProducer(UntilTheEnd):
         delay = timedelta(0)
         if not nature.strict and self.chance.random() < 0.2:  # noqa: PLR2004 (a fifth)
             delay = timedelta(milliseconds=self.chance.randrange(5000))
-        way = self.chance.choice((self._put_each, self._put_many, self._produce))
+        ways = (self._put_each, self._put_many, self._put_once, self._produce)
+        way = self.chance.choice(ways)
         way(nature.name, values, delay)
         self.pause(self.chance.uniform(0, 0.5))
 
@@ -60,6 +63,18 @@ class ClientProducer(UntilTheEnd):
         with self._told(queue, list(values), delay) as told:
             monotons = self.client.put_many(queue, values.values(), delay=delay)
             told |= dict(zip(values, range(monotons.start, monotons.stop), strict=True))
+
+    def _put_once(self, queue: str, values: Mapping[int, str], delay: timedelta) -> None:
+        """Put a batch under a key, and again as if the answers had been lost."""
+        key = f"{self.name}-{min(values)}"
+        with self._told(queue, list(values), delay) as told:
+            for _ in range(self.chance.randrange(1, 4)):
+                monotons = self.client.put_many(
+                    queue, values.values(), delay=delay, idempotency_key=key
+                )
+                if monotons is not None:
+                    told |= dict(zip(values, range(monotons.start, monotons.stop), strict=True))
+                    self.world.note("batches put under a key")
 
     def _produce(self, queue: str, values: Mapping[int, str], delay: timedelta) -> None:
         before, begun = _home(self.world.store, queue), now()
@@ -144,13 +159,29 @@ class SparkLikeWriter(UntilTheEnd):
             part = self.chance.choice(parts)
             batches = [pa.record_batch({"value": part})]
             write_block(self.store, queue, batches, SinkOptions(queue=self._queue))
-        sink = SinkBatch(f"query:{self.name}", self._batch)
+        sink = SinkBatch(f"query:{self.name}", self._batch, str(min(self._values)))
         done = publish(self.store, queue.queue_id, drafts, batch=sink)
         home = queue.queue_id if len(self._homes) == 1 else None
         self._note(Fate.VISIBLE, home, done.monotons.start if done.monotons else None)
         self._values = {}
         self._batch += 1
+        self._rewind(queue, drafts, sink)
         self.pause(self.chance.uniform(0, 1))
+
+    def _rewind(
+        self, queue: QueueDefinition, drafts: Sequence[Draft], published: SinkBatch
+    ) -> None:
+        """Publish as a query whose checkpoint was restored from an older copy: it must be told."""
+        if self.chance.random() > 0.1:  # noqa: PLR2004 (now and then)
+            return
+        back = self.chance.randrange(min(3, published.batch_id + 1))
+        rewound = SinkBatch(published.sink, published.batch_id - back, "another content")
+        try:
+            publish(self.store, queue.queue_id, drafts, batch=rewound)
+        except (BatchChangedError, BatchOrderError):
+            self.world.note("rewound checkpoints refused")
+        else:
+            self.world.journal.alarms.append(f"{queue.queue_id}: {rewound} after {published}")
 
     def _parts(self) -> list[list[str]]:
         values = list(self._values.values())

@@ -19,6 +19,8 @@ from cassieq_spark.store.protocol import Store
 from cassieq_spark.store.tables import Table
 
 _NO_LETTERS = 1_000_000
+#: Far more leases than are held of a group at once, far less than are made in a minute.
+_MOST_SLOTS = 300
 
 
 def report_of(world: World, watch: Watch, *, drained: bool) -> dict[str, object]:
@@ -38,6 +40,15 @@ def report_of(world: World, watch: Watch, *, drained: bool) -> dict[str, object]
     )
     for stray in find_strays(tables, now=now, write_timeout=timedelta(seconds=1)):
         verdict.accuse("stray", stray)
+    slots = Counter(
+        f"{row['queue_id']}/{row['consumer_group']}"
+        for row in tables.delivery
+        if row["kind"] == "slot"
+    )
+    verdict.figures["most_slots"] = max(slots.values(), default=0)
+    for group, count in slots.items():
+        if count > _MOST_SLOTS:
+            verdict.accuse("slots", f"{group} has {count}, and nobody held so many leases at once")
     trend = trend_of(watch.samples)
     if trend is not None and not trend.is_flat:
         verdict.accuse("disk", trend)
