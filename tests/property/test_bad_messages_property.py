@@ -77,64 +77,6 @@ def plain(given: object) -> bytes | None:
     return bytes(memoryview(given))
 
 
-@given(ARGUMENTS)
-@example({"value": "v", "headers": {"a": 0}})
-@example({"value": "v", "headers": {"a": ""}})
-@example({"value": "v", "headers": {"": "a"}})
-@example({"value": "v", "headers": 0})
-@example({"value": "\ud800"})
-@example({"value": Bytes(b"v"), "key": Text("k"), "headers": {Text("a"): Text("b")}})
-@example({"value": "v", "delay": 5})
-@example({"value": "v", "visible_at": NOON.replace(tzinfo=NoZone())})
-@example({"value": "v", "visible_at": datetime.max.replace(tzinfo=UTC)})
-@example({"value": "v", "visible_at": datetime.min.replace(tzinfo=timezone(timedelta(hours=14)))})
-def test_it_arrives_or_is_refused_and_the_others_arrive(arguments: dict[str, Any]):
-    with Client.from_store(MemoryStore()) as client:
-        client.create_queue("q")
-        with client.producer("q", linger=timedelta(hours=1)) as producer:
-            before = producer.put("before")
-            try:
-                put = producer.put(**arguments)
-            except CassieqError:
-                put = None
-            after = producer.put("after")
-            producer.flush()
-
-        found = {each.monoton: each for each in client.peek("q", max=9)}
-
-    assert {found[each.result(0)].value for each in (before, after)} == {b"before", b"after"}
-    assert len(found) == (2 if put is None else 3)
-    if put is not None:
-        message = found[put.result(0)]
-        assert message.value == plain(arguments["value"])
-        assert message.key == plain(arguments.get("key"))
-        headers = arguments.get("headers") or {}
-        assert message.headers == {
-            str.__str__(name): None if text is None else str.__str__(text)
-            for name, text in headers.items()
-        }
-
-
-@given(st.lists(ANY | st.builds(NewMessage, ANY, ANY, ANY), max_size=3) | ANY)
-@example("abc")
-@example(NewMessage("abc"))
-@example({"a": "b"})
-def test_all_of_several_arrive_or_none_does(messages: Any):
-    with Client.from_store(MemoryStore()) as client:
-        client.create_queue("q")
-        try:
-            monotons = client.put_many("q", messages)
-        except CassieqError:
-            monotons = range(0)
-
-        found = [each.value for each in client.peek("q", max=9)]
-
-    assert len(monotons) == len(found)
-    if found:
-        given_ = [each.value if isinstance(each, NewMessage) else each for each in messages]
-        assert found == [plain(each) for each in given_]
-
-
 def test_bad_messages_of_some_threads_do_not_harm_those_of_others():
     with Client.from_store(MemoryStore()) as client:
         client.create_queue("q")
@@ -225,3 +167,61 @@ def test_headers_from_spark_that_nobody_could_read_are_refused(name: bytes, prob
         write_block(MemoryStore(), queue, [good], SinkOptions(queue="q"))
     with pytest.raises(MessageError, match=f"row 2 .* has a header {problem}"):
         write_block(MemoryStore(), queue, [batch], SinkOptions(queue="q"))
+
+
+@given(ARGUMENTS)
+@example({"value": "v", "headers": {"a": 0}})
+@example({"value": "v", "headers": {"a": ""}})
+@example({"value": "v", "headers": {"": "a"}})
+@example({"value": "v", "headers": 0})
+@example({"value": "\ud800"})
+@example({"value": Bytes(b"v"), "key": Text("k"), "headers": {Text("a"): Text("b")}})
+@example({"value": "v", "delay": 5})
+@example({"value": "v", "visible_at": NOON.replace(tzinfo=NoZone())})
+@example({"value": "v", "visible_at": datetime.max.replace(tzinfo=UTC)})
+@example({"value": "v", "visible_at": datetime.min.replace(tzinfo=timezone(timedelta(hours=14)))})
+def test_it_arrives_or_is_refused_and_the_others_arrive(arguments: dict[str, Any]):
+    with Client.from_store(MemoryStore()) as client:
+        client.create_queue("q")
+        with client.producer("q", linger=timedelta(hours=1)) as producer:
+            before = producer.put("before")
+            try:
+                put = producer.put(**arguments)
+            except CassieqError:
+                put = None
+            after = producer.put("after")
+            producer.flush()
+
+        found = {each.monoton: each for each in client.peek("q", max=9)}
+
+    assert {found[each.result(0)].value for each in (before, after)} == {b"before", b"after"}
+    assert len(found) == (2 if put is None else 3)
+    if put is not None:
+        message = found[put.result(0)]
+        assert message.value == plain(arguments["value"])
+        assert message.key == plain(arguments.get("key"))
+        headers = arguments.get("headers") or {}
+        assert message.headers == {
+            str.__str__(name): None if text is None else str.__str__(text)
+            for name, text in headers.items()
+        }
+
+
+@given(st.lists(ANY | st.builds(NewMessage, ANY, ANY, ANY), max_size=3) | ANY)
+@example("abc")
+@example(NewMessage("abc"))
+@example({"a": "b"})
+def test_all_of_several_arrive_or_none_does(messages: Any):
+    with Client.from_store(MemoryStore()) as client:
+        client.create_queue("q")
+        try:
+            monotons = client.put_many("q", messages)
+        except CassieqError:
+            monotons = range(0)
+
+        found = [each.value for each in client.peek("q", max=9)]
+
+    assert len(monotons) == len(found)
+    if found:
+        given_ = [each.value if isinstance(each, NewMessage) else each for each in messages]
+        assert found == [plain(each) for each in given_]
