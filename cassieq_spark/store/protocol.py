@@ -197,9 +197,10 @@ class Store(Protocol):
 
         A plain read may show one more, which is decided and on few replicas yet: it is in flight,
         or its answer was lost. What it shows is of one moment; at most, rows that other plain
-        reads have shown before are newer than the rest. Two plain reads are not of one moment:
-        the second may ask other replicas, and miss what the first has shown. Only row by row,
-        what was shown once is not missed again.
+        reads have shown before are newer than the rest. Rows of several ``kinds`` are so however
+        many they are; of one kind, thousands may come in pages, each of a moment of its own. Two
+        plain reads are not of one moment: the second may ask other replicas, and miss what the
+        first has shown. Only row by row, what was shown once is not missed again.
 
         A serial read, like a compare-and-set, first completes what is in flight: it misses
         nothing that any earlier read has shown. So what rests on several rows is read at once, or

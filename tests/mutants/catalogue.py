@@ -311,6 +311,13 @@ MUTANTS = (
         "",
     ),
     Mutant(
+        "head and slots are read page by page",
+        "I7",
+        "store/cassandra/store.py",
+        "    return None if len(which.kinds) > 1 else _PAGE_ROWS\n",
+        "    return _PAGE_ROWS\n",
+    ),
+    Mutant(
         "waiting_version is not bumped",
         "I7",
         "delivery/changes.py",

@@ -48,7 +48,7 @@ from cassieq_spark.store.protocol import (
 )
 from cassieq_spark.store.tables import Table
 
-#: A page of small rows; a read of fewer is one request, so one moment.
+#: A page of small rows of one kind.
 _PAGE_ROWS = 10_000
 #: Each may be of a partition of its own, and some of these are on disk.
 _SCAN_PAGE_ROWS = 1_000
@@ -87,7 +87,7 @@ class CassandraStore:
         """See `Store.read_rows`."""
         link, doing = self._link, f"read of {_place(partition)}"
         statement = _bound(link, selection_of(link.options.keyspace, partition, which), doing)
-        statement.fetch_size = _PAGE_ROWS
+        statement.fetch_size = page_rows(which)
         profile = SERIAL_READ if serial else READ
         found = list(_pages(link, statement, profile, doing))
         columns = columns_of(partition.table)
@@ -178,6 +178,15 @@ class CassandraStore:
         if link is None or link.pid != os.getpid():
             link = self._joined = join(self._options, self)
         return link
+
+
+def page_rows(which: Slice) -> int | None:
+    """How many rows a page of a read has; None: all of them are one page, and so of one moment.
+
+    Rows of several kinds are read together because they belong together, as head and slots do:
+    what goes from a page that is yet to come to one that was read would be in neither.
+    """
+    return None if len(which.kinds) > 1 else _PAGE_ROWS
 
 
 def _bound(link: Link, statement: Statement, doing: str) -> BoundStatement:
