@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 
 from cassieq_spark import Client
+from cassieq_spark.delivery.lease import Delivery
 from cassieq_spark.http_client import HttpError, HttpQueue
+from cassieq_spark.queues import read_queue
 from cassieq_spark.store.connection import ConnectionOptions
 from cassieq_spark.store.protocol import Store
 from tests.support.command_line import cassieq
@@ -21,6 +23,7 @@ from tests.support.gateway import HTTP, SECRET, Account, RunningGateway, running
 from tests.support.proxy import Proxy
 
 CLIENTS = 64
+TURNS = 400
 ROUNDS = 6
 LEASE = timedelta(seconds=3)
 HOUR = timedelta(hours=1)
@@ -157,6 +160,28 @@ def test_one_of_two_gateways_is_killed_under_64_clients(gateways: list[RunningGa
     assert books.accepted - done == set(), "nothing that was accepted is lost"
     assert {message.value.decode() for message in held} <= done, "what was leased comes back"
     assert max(books.acked.values()) == 1, "nothing is done twice"
+
+
+def test_behind_a_balancer_a_group_has_few_slots_however_many_turns_there_are(
+    gateways: list[RunningGateway], cassandra_store: Store
+):
+    # One slot for each turn, if the gateway that acks could not free what the other one leased.
+    account = gateways[0].account()
+    with account.queue("orders") as one, account.at(gateways[1]).queue("orders") as two:
+        one.put_many([str(number) for number in range(TURNS)])
+        received = []
+        for number in range(TURNS):
+            gets, acks = (one, two) if number % 2 else (two, one)
+            (message,) = gets.get(lease=HOUR)
+            received.append(message.value)
+            assert acks.ack(message) == []
+    queue_id = read_queue(cassandra_store, f"{account.name}:orders").queue_id
+
+    state = Delivery(cassandra_store, queue_id, "default").read()
+
+    assert sorted(map(int, received)) == [*range(TURNS)]
+    assert len(state.slots) <= 5
+    assert not any(slot.monotons for slot in state.slots)
 
 
 def work(here: Account, there: Account, number: int, books: Books) -> None:
