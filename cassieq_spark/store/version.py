@@ -12,13 +12,12 @@ import re
 from cassieq_spark.errors import MissingSchemaError
 from cassieq_spark.store.tables import Table
 
-#: What this release reads and writes.
-KNOWN_VERSION = 1
+#: What this release reads and writes. 2: programs of version 1 would ack what outcomes are recorded
+#: for, and know nothing of names that expire.
+KNOWN_VERSION = 2
 #: The table whose comment has it: the one that every program reads.
 VERSIONED_TABLE = Table.QUEUE
 
-#: Of tables that were made before versions were recorded; their columns tell the rest.
-_UNRECORDED_VERSION = 1
 _RECORD = re.compile(r"cassieq-spark schema (\d+)")
 
 
@@ -37,9 +36,9 @@ def comment_with_version(comment: str) -> str:
     """A comment that records the version of this release, with all else that it says.
 
     >>> comment_with_version("orders")
-    'orders; cassieq-spark schema 1'
+    'orders; cassieq-spark schema 2'
     >>> comment_with_version("cassieq-spark schema 0; orders")
-    'cassieq-spark schema 1; orders'
+    'cassieq-spark schema 2; orders'
     """
     record = f"cassieq-spark schema {KNOWN_VERSION}"
     if _RECORD.search(comment):
@@ -70,17 +69,16 @@ def check_version(version: int | None, keyspace: str) -> None:
     """Refuse tables of any version but this release's own.
 
     Args:
-        version: As recorded; None if it is not.
+        version: As recorded; None if it is not: then the columns tell.
         keyspace: Where the tables are.
 
     Raises:
         MissingSchemaError: It is newer, or older.
     """
     check_not_newer(version, keyspace)
-    actual = _UNRECORDED_VERSION if version is None else version
-    if actual < KNOWN_VERSION:
+    if version is not None and version < KNOWN_VERSION:
         raise MissingSchemaError(
-            f"the tables of keyspace {keyspace!r} have schema version {actual}, and this release "
+            f"the tables of keyspace {keyspace!r} have schema version {version}, and this release "
             f"of cassieq-spark needs {KNOWN_VERSION}; nothing was touched: stop what runs an "
             f"earlier release, then run: cassieq schema apply --keyspace {keyspace}"
         )

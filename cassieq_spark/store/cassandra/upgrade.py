@@ -147,7 +147,7 @@ def version_statement(keyspace: str, difference: Difference) -> str:
     """What records the version of this release, once the tables are such; may be repeated.
 
     >>> version_statement("queues", Difference(False, (), {}, (), comment="Ann's"))
-    "ALTER TABLE queues.queue WITH comment = 'Ann''s; cassieq-spark schema 1'"
+    "ALTER TABLE queues.queue WITH comment = 'Ann''s; cassieq-spark schema 2'"
     """
     comment = comment_with_version(difference.comment).replace("'", "''")
     return f"ALTER TABLE {keyspace}.{VERSIONED_TABLE} WITH comment = '{comment}'"

@@ -301,12 +301,12 @@ def test_a_keyspace_records_its_version_and_what_its_operator_has_noted_stays(
 
     added = apply_schema(fresh, "1")
 
-    assert unrecorded["version"] == {"found": None, "known": 1}
-    assert list(added) == unrecorded["missing"] == ["schema version 1"]
-    assert _comment(session, fresh) == "Ann's; cassieq-spark schema 1"
+    assert unrecorded["version"] == {"found": None, "known": 2}
+    assert list(added) == unrecorded["missing"] == ["schema version 2"]
+    assert _comment(session, fresh) == "Ann's; cassieq-spark schema 2"
     recorded = _check(fresh)
     assert recorded.exit_code == 0
-    assert "Schema version: 1; this program knows 1." in recorded.stdout
+    assert "Schema version: 2; this program knows 2." in recorded.stdout
     assert apply_schema(fresh, "1") == ()
 
 
@@ -314,8 +314,8 @@ def test_tables_of_a_newer_version_are_refused_by_everybody_before_anything_is_t
     fresh: ConnectionOptions, session: Session
 ):
     apply_schema(fresh, "1")
-    _record(session, fresh, 2)
-    refusal = r"have schema version 2, .* knows none above 1; nothing was touched: upgrade"
+    _record(session, fresh, 3)
+    refusal = r"have schema version 3, .* knows none above 2; nothing was touched: upgrade"
 
     for refused in (
         lambda: open_store(fresh),
@@ -333,10 +333,10 @@ def test_tables_of_a_newer_version_are_refused_by_everybody_before_anything_is_t
     assert re.search(refusal, created.err)
     checked = _check(fresh)
     assert checked.exit_code == 1
-    assert "Schema version: 2; this program knows 1." in checked.stdout
+    assert "Schema version: 3; this program knows 2." in checked.stdout
     assert "upgrade cassieq-spark here" in checked.stdout
-    assert json.loads(_check(fresh, "--json").stdout)["version"] == {"found": 2, "known": 1}
-    assert _comment(session, fresh) == "cassieq-spark schema 2"
+    assert json.loads(_check(fresh, "--json").stdout)["version"] == {"found": 3, "known": 2}
+    assert _comment(session, fresh) == "cassieq-spark schema 3"
     assert not session.execute(f"SELECT name FROM {fresh.keyspace}.queue").all()
 
 
@@ -344,15 +344,15 @@ def test_tables_of_an_older_version_are_refused_until_they_are_upgraded(
     fresh: ConnectionOptions, session: Session
 ):
     apply_schema(fresh, "1")
-    _record(session, fresh, 0)
+    _record(session, fresh, 1)
     checked = _check(fresh)
 
-    with pytest.raises(MissingSchemaError, match=r"version 0, .*schema apply --keyspace"):
+    with pytest.raises(MissingSchemaError, match=r"version 1, .*schema apply --keyspace"):
         open_store(fresh)
 
     assert checked.exit_code == 1
-    assert "Missing: schema version 1" in checked.stdout
-    assert apply_schema(fresh, "1") == ("schema version 1",)
+    assert "Missing: schema version 2" in checked.stdout
+    assert apply_schema(fresh, "1") == ("schema version 2",)
     open_store(fresh).close()
 
 

@@ -16,7 +16,7 @@ from cassieq_spark.store.tables import SHAPES, Shape, Table
 from tests.support.earlier_release import EARLIER, NEWER_COLUMNS, NEWER_TABLES, SHORT_GRACES
 
 CURRENT: dict[str, Shape] = {str(table): shape for table, shape in SHAPES.items()}
-RECORD = "cassieq-spark schema 1"
+RECORD = "cassieq-spark schema 2"
 
 
 def test_a_keyspace_of_this_release_lacks_nothing():
@@ -30,7 +30,7 @@ def test_without_a_keyspace_everything_is_missing():
     difference = compare(None)
 
     tables = (f"table {table}" for table in Table)
-    assert difference.missing == ("keyspace", *tables, "schema version 1")
+    assert difference.missing == ("keyspace", *tables, "schema version 2")
     assert upgrade_statements("ks", difference) == [], "tables are created with all columns"
 
 
@@ -130,9 +130,9 @@ def test_tables_made_before_versions_were_recorded_are_used_and_lack_the_record_
     difference = compare(CURRENT, "made by Ann")
 
     check_usable(difference, "ks")
-    assert (difference.version, difference.missing) == (None, ("schema version 1",))
+    assert (difference.version, difference.missing) == (None, ("schema version 2",))
     assert version_statement("ks", difference) == (
-        "ALTER TABLE ks.queue WITH comment = 'made by Ann; cassieq-spark schema 1'"
+        "ALTER TABLE ks.queue WITH comment = 'made by Ann; cassieq-spark schema 2'"
     )
 
 
@@ -140,21 +140,21 @@ def test_tables_of_a_newer_version_are_refused_whatever_they_look_like():
     difference = compare({**CURRENT, "lock": CURRENT["sweep"]}, "cassieq-spark schema 20")
 
     assert difference.is_newer
-    assert "schema version 1" not in difference.missing
+    assert "schema version 2" not in difference.missing
     for check in (check_usable, check_addable):
         with pytest.raises(
-            MissingSchemaError, match=r"'ks' have schema version 20, .* above 1; .*upgrade cassieq"
+            MissingSchemaError, match=r"'ks' have schema version 20, .* above 2; .*upgrade cassieq"
         ):
             check(difference, "ks")
 
 
 def test_tables_of_an_older_version_are_not_used_but_can_be_upgraded():
-    difference = compare(CURRENT, "cassieq-spark schema 0; made by Ann")
+    difference = compare(CURRENT, "cassieq-spark schema 1; made by Ann")
 
     with pytest.raises(
-        MissingSchemaError, match=r"schema version 0, .* needs 1; .*schema apply --keyspace ks$"
+        MissingSchemaError, match=r"schema version 1, .* needs 2; .*schema apply --keyspace ks$"
     ):
         check_usable(difference, "ks")
     check_addable(difference, "ks")
-    assert difference.missing == ("schema version 1",)
-    assert "'cassieq-spark schema 1; made by Ann'" in version_statement("ks", difference)
+    assert difference.missing == ("schema version 2",)
+    assert "'cassieq-spark schema 2; made by Ann'" in version_statement("ks", difference)
