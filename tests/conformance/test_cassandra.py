@@ -7,6 +7,7 @@ import pytest
 
 from cassieq_spark.node import Cluster, Release
 from cassieq_spark.store import open_store
+from cassieq_spark.store.cassandra import store as store_module
 from cassieq_spark.store.cassandra.schema import apply_schema
 from cassieq_spark.store.cassandra.store import CassandraStore
 from cassieq_spark.store.connection import PROTOCOL_VERSIONS, ConnectionOptions
@@ -39,13 +40,19 @@ def store_on_4_1() -> Iterator[Store]:
         store.close()
 
 
-class TestCassandraStore(StoreContract):
+class CassandraContract(StoreContract):
+    @pytest.fixture
+    def few_rows_a_page(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(store_module, "_PAGE_ROWS", 2)
+
+
+class TestCassandraStore(CassandraContract):
     @pytest.fixture
     def store(self, store_of_protocol: Store) -> Store:
         return store_of_protocol
 
 
-class TestCassandraStoreOn41(StoreContract):
+class TestCassandraStoreOn41(CassandraContract):
     @pytest.fixture
     def store(self, store_on_4_1: Store) -> Store:
         return store_on_4_1

@@ -6,16 +6,30 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 from uuid import UUID, uuid1
 
+import pytest
+
 from cassieq_spark.store.protocol import Insert, Op, Partition, Slice, Store, Update, When
-from cassieq_spark.testing.conformance.rows import HEAD, block, fresh_ledger, head_of, put
+from cassieq_spark.testing.conformance.rows import (
+    HEAD,
+    block,
+    fresh_delivery,
+    fresh_ledger,
+    head_of,
+    put,
+)
 
 RACERS = 2
 ROUNDS = 10
 STEPS = 15
+SLOTS = 9
 
 
 class RaceContract:
     """One winner, and nothing lost."""
+
+    @pytest.fixture
+    def few_rows_a_page(self) -> None:
+        """Override it if the store reads in pages, to let two or three rows fill one."""
 
     def test_of_two_that_set_the_same_row_one_is_applied(self, store: Store) -> None:
         ledger = fresh_ledger()
@@ -57,6 +71,35 @@ class RaceContract:
             writing.result()
 
         assert all(len(each) == 1 for each in seen)
+
+    @pytest.mark.usefixtures("few_rows_a_page")
+    @pytest.mark.parametrize("serial", [False, True])
+    def test_a_read_of_several_kinds_is_of_one_moment_however_many_rows_there_are(
+        self, store: Store, *, serial: bool
+    ) -> None:
+        delivery, last = fresh_delivery(), SLOTS - 1
+        put(store, delivery, ("head", 0, 0), pointer=1)
+        for number in range(SLOTS):
+            put(store, delivery, ("slot", number, 0), ranges="0-1" if number == last else "")
+        seen: list[list[object]] = []
+
+        def move() -> None:
+            for turn in range(ROUNDS):
+                taker, giver = (0, last) if turn % 2 == 0 else (last, 0)
+                ops = [
+                    Update(("slot", giver, 0), {"ranges": ""}, (When("ranges", "=", "0-1"),)),
+                    Update(("slot", taker, 0), {"ranges": "0-1"}, (When("ranges", "=", ""),)),
+                ]
+                assert store.cas(delivery, ops)
+
+        with ThreadPoolExecutor(1) as threads:
+            moving = threads.submit(move)
+            while not moving.done():
+                found = store.read_rows(delivery, Slice(kinds=("head", "slot")), serial=serial)
+                seen.append([row["ordinal"] for row in found.rows if row["ranges"] == "0-1"])
+            moving.result()
+
+        assert all(len(holders) == 1 for holders in seen)
 
     def test_what_was_answered_is_never_missed(self, store: Store) -> None:
         ledger = fresh_ledger()
