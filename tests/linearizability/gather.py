@@ -15,7 +15,7 @@ from cassieq_spark.delivery.lease import Delivery
 from cassieq_spark.delivery.settle import Settlement, settle
 from cassieq_spark.delivery.state import HEAD as GROUP_HEAD
 from cassieq_spark.delivery.wish import Wish
-from cassieq_spark.errors import StoreError
+from cassieq_spark.errors import BatchOrderError, StoreError
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_head
 from cassieq_spark.model import DEFAULT_LEASE, Draft, QueueId, SinkBatch
@@ -66,7 +66,7 @@ def _use(store: Store, queue_id: QueueId, chosen: random.Random, calls: int) -> 
     delivery, held = Delivery(store, queue_id, GROUP), None
     for number in range(calls):
         # What is lost, late or refused is in the history.
-        with suppress(StoreError):
+        with suppress(StoreError, BatchOrderError):
             match chosen.randrange(6):
                 case 0 | 1:
                     publish(store, queue_id, [Draft(new_block_id(), 2)])

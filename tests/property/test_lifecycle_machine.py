@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from cassieq_spark.delivery.groups import ensure_group
 from cassieq_spark.delivery.lease import Delivery
-from cassieq_spark.errors import OutcomeUnknownError, QueueStateError
+from cassieq_spark.errors import BatchOrderError, OutcomeUnknownError, QueueStateError
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_blocks, read_groups, read_head, read_last_batch
 from cassieq_spark.ledger.state import check_open
@@ -254,6 +254,13 @@ class LifecycleMachine(RuleBasedStateMachine):
             monotons = publish(self.store, queue.queue_id, drafts, batch=batch).monotons
         except OutcomeUnknownError:
             assert self.store.unrest > troubles
+            return
+        except BatchOrderError:
+            last = read_last_batch(self.memory, queue.queue_id, "app:a")
+            assert batch is not None
+            assert last is not None
+            assert last > batch.batch_id
+            assert drafts[0].block not in self.model.published
             return
         except QueueStateError:
             assert drafts[0].block not in self.model.published

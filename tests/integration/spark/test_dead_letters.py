@@ -67,8 +67,11 @@ def test_a_dead_letter_is_copied_once_and_its_key_and_headers_with_it(limited: Q
     def fail(batch: DataFrame, _: int) -> None:
         raise RuntimeError("poison")
 
-    for checkpoint in range(7):
-        query = limited.start(limited.stream("g"), fail, checkpoint=f"reader-{checkpoint}")
+    readers = 0
+    while limited.stats().groups == () or limited.group_stats("g").depth:
+        readers += 1
+        stream = limited.stream("g", leaseSeconds="2")
+        query = limited.start(stream, fail, checkpoint=f"reader-{readers}")
         try:
             query.awaitTermination()
         except PySparkException:

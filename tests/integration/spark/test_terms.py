@@ -5,12 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
+from cassieq_spark.ledger.publish import publish
+from cassieq_spark.model import Draft
 from cassieq_spark.queues import create_queue
+from tests.support.faults import make_block_id
 from tests.support.spark_session import QueueOnSpark, numbers_of
 
 
@@ -55,8 +59,9 @@ def test_a_limit_of_bytes_makes_smaller_batches(queue: QueueOnSpark):
 
 
 def test_messages_that_are_too_old_are_skipped(queue: QueueOnSpark):
-    since = "current_timestamp() - INTERVAL 30 MINUTES AS visible_at"
-    queue.publish(queue.numbers(10).selectExpr("value", since))
+    old = datetime.now(UTC) - timedelta(minutes=30)
+    draft = Draft(make_block_id(old), 10, visible=old)
+    publish(queue.store, queue.definition.queue_id, [draft])
     queue.publish(queue.numbers(5))
 
     (rows,) = queue.drain("g", skipOlderThan="15m")
