@@ -102,7 +102,8 @@ def run_once(  # noqa: PLR0913 (each is a choice of its own, by name)
     and two LWTs for each 10,000 blocks with something to finalise, one more where something
     unpublished is found.
 
-    What goes wrong with one queue is told in its report, and ends the sweep of that queue only.
+    What goes wrong with one queue is told in its report, and ends the sweep of that queue only;
+    it is audited all the same.
 
     Args:
         store: Where the queues are kept.
@@ -245,7 +246,8 @@ def _take_one(work: Work, step: Step, queue: QueueDefinition, scanned: Scanned |
     if not work.guard.is_open() or not (active or step is Step.RETIRE):
         return
     report = work.report.queues[queue.name]
-    if report.error is not None:
+    # The audit changes nothing, and what failed may be the loss that it has to tell of.
+    if report.error is not None and step is not Step.AUDIT:
         return
     with _apart(work, queue, step):
         try:
@@ -270,9 +272,19 @@ def _apart(work: Work, queue: QueueDefinition, doing: str) -> Iterator[None]:
     except Exception as error:
         if error is work.guard.error:
             raise
-        work.report.queues[queue.name].error = f"{doing}: {type(error).__name__}: {error}"
+        report = work.report.queues[queue.name]
+        if report.error is not None:
+            logger.warning(
+                "queue %s: %s failed as well: %s",
+                queue.queue_id,
+                doing,
+                error,
+                extra={"action": QUEUE_FAILED, "queue": queue.queue_id},
+            )
+            return
+        report.error = f"{doing}: {type(error).__name__}: {error}"
         logger.exception(
-            "queue %s: %s failed, nothing more is done to it in this run",
+            "queue %s: %s failed, nothing more is done to it in this run but the audit",
             queue.queue_id,
             doing,
             extra={"action": QUEUE_FAILED, "queue": queue.queue_id},
@@ -321,10 +333,8 @@ def _read_ledger(
 ) -> tuple[LedgerHead, Sequence[LedgerBlock]] | None:
     """A ledger as it stands before the scan; what was seen of it will do if it has no blocks.
 
-    None: it can't be read, now or before.
+    None: it can't be read.
     """
-    if work.report.queues[queue.name].error is not None:
-        return None
     seen = work.seen(queue)
     if seen is not None and seen.ledger.head.trimmed == seen.ledger.head.next:
         return seen.ledger.head, ()

@@ -243,6 +243,14 @@ MUTANTS = (
         ("test_sweep_property.py",),
     ),
     Mutant(
+        "a queue that fails is not audited",
+        "a loss is told",
+        "repair/sweep.py",
+        "    if report.error is not None and step is not Step.AUDIT:\n",
+        "    if report.error is not None:\n",
+        ("../unit/repair/test_apart.py",),
+    ),
+    Mutant(
         "the survey of all dies of one queue's rows",
         "one queue's trouble is its own",
         "repair/sweep.py",

@@ -235,6 +235,34 @@ def test_it_is_told_to_people_to_programs_to_the_history_and_to_who_has_started_
     assert f"b: {what}; nothing more was done to this queue" in run.problems
 
 
+def test_a_queue_whose_ledger_has_a_hole_fails_and_its_loss_is_told_in_each_run():
+    queue = SweptQueue()
+    queue.publish(4)
+    queue.publish(4)
+    queue.publish(4)
+    queue.settle("billing", 12)
+    ledger = queue.store._rows[partition_of_ledger(queue.queue_id)]
+    del ledger[sorted(key for key in ledger if key[0] == "block")[1]]
+
+    for _ in range(2):
+        report = sweep(queue.store)
+
+        ailing = report.queues["orders"]
+        assert str(ailing.error).startswith("finalise: InvariantError: ")
+        assert [str(each.monotons) for each in ailing.findings] == ["[4, 8)"]
+        assert not report.is_whole
+
+
+def test_if_the_audit_fails_as_well_the_first_error_is_told(
+    store: MemoryStore, caplog: pytest.LogCaptureFixture
+):
+    report = sweep(AilingQueueStore(copy_of(store), B, ERRORS[0]))
+
+    assert str(report.queues["b"].error).startswith("redeliver: ")
+    warnings = [each.getMessage() for each in caplog.records if "as well" in each.getMessage()]
+    assert warnings == ["queue b@2: read the ledger failed as well: too many tombstones"]
+
+
 def test_a_loss_goes_before_a_queue_that_failed(
     store: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ):
