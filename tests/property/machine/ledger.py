@@ -114,6 +114,10 @@ class LedgerModel:
         block = self.published[at]
         return block.visible_at or block.published_at
 
+    def young_since(self, at: int) -> datetime:
+        """From when on a message grows too old; see `LedgerBlock.young_since`."""
+        return max(self.visible_since(at), block_time(self.published[at].block))
+
     def _check_ages(self, finalised: Iterable[int]) -> None:
         """What is let go of is old enough, whatever groups there are."""
         for at in finalised:

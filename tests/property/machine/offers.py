@@ -47,7 +47,7 @@ class Offers:
         first = {at for at in unseen if millis(ledger.visible_since(at)) <= now}
         if action.skip_older is not None:
             oldest = now - action.skip_older // MILLISECOND
-            first = {at for at in first if millis(ledger.visible_since(at)) >= oldest}
+            first = {at for at in first if millis(ledger.young_since(at)) >= oldest}
         again = {at for at, each in due.items() if each.deliveries}
         outcomes = group.recorded_for(done)
         left = {
