@@ -337,7 +337,9 @@ class Readers:
     def _settle(
         self, reader: Reader, lease: UUID, fates: dict[int, Fate], *, with_batch: bool
     ) -> None:
-        of_batch = self._group(reader).held_by(lease).keys() if with_batch else set()
+        # Nobody acks the batch of a client: all of it is settled at once.
+        is_recorded = with_batch and lease not in self._declared.by_receipts
+        of_batch = self._group(reader).held_by(lease).keys() if is_recorded else set()
         settlement = self._declare(lease, fates, of_batch)
         named = {at for at, fate in fates.items() if fate is not None}
         reached = named & self._group(reader).reached_by(lease).keys()
