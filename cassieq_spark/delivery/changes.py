@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from uuid import UUID
 
 from cassieq_spark.delivery.state import HEAD, GroupState, Slot, Waiting, slot_key, waiting_key
@@ -19,6 +19,9 @@ from cassieq_spark.store.protocol import (
     Values,
     When,
 )
+
+#: When what is free has been due: before all that any clock says.
+LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(slots=True)
@@ -174,8 +177,8 @@ def removes_waiting(ops: Iterable[Op]) -> bool:
 
 
 def emptied(lease: UUID) -> dict[str, Value | ServerNow]:
-    """The columns of a slot that holds nothing."""
-    return {"ranges": "", "lease": lease, "due_at": ServerNow()}
+    """The columns of a slot that holds nothing, and is due by every clock."""
+    return {"ranges": "", "lease": lease, "due_at": LONG_AGO}
 
 
 def _without_outcomes(slot: Slot, values: Values) -> Values:

@@ -97,8 +97,9 @@ def finish_slot(changes: Changes, slot: Slot, token: UUID, *, whole: bool) -> li
         The slots and waiting rows of what is not acked; dead, where there is a reason.
     """
     fates = Fates.of(slot, slot.lease, slot.outcomes)
-    # What is recorded meanwhile takes effect with this ack, or is told that it comes too late.
-    as_read = [When("outcomes", "=", slot.recorded)]
+    # What is recorded meanwhile takes effect with this ack, or is told that it comes too late. And
+    # a replay, which drops what is recorded, may have come between.
+    as_read = [When("outcomes", "=", slot.recorded), When("deliveries", "=", slot.deliveries)]
     if whole or fates.leaving:
         # I6: whatever is settled under this token meanwhile must not be put elsewhere as well.
         as_read.append(When("ranges", "=", str(slot.monotons)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from uuid import UUID
 
@@ -74,6 +74,8 @@ def plan_batch(state: GroupState, wish: Wish, blocks: Sequence[LedgerBlock] = ()
         wish: What the reader has finished, and what it wants.
         blocks: The first ones from the pointer on, if `Wish.needs_blocks`.
     """
+    if _is_taken_up(state, wish):
+        wish = replace(wish, held=None)
     changes = Changes(state)
     settled = take_acks(changes, wish.acks, spare_token(wish.lease))
     # What is left in these slots has its turn with the next batch: one operation for each row.
@@ -124,6 +126,15 @@ def plan_batch(state: GroupState, wish: Wish, blocks: Sequence[LedgerBlock] = ()
     dead = (*dead_of(left), *dead)
     ops = changes.ops()
     return Plan(acked, leased, ops, ahead.pointer, ahead.skipped, dead, settled, tuple(left))
+
+
+def _is_taken_up(state: GroupState, wish: Wish) -> bool:
+    """Whether another process has the batch by now that this one has finished."""
+    counts = wish.held_as or {}
+    return any(
+        slot.deliveries != counts.get(slot.number, slot.deliveries)
+        for slot in state.held_by(wish.held)
+    )
 
 
 def spare_token(lease: UUID) -> UUID:

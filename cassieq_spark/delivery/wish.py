@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from uuid import UUID
@@ -15,6 +16,9 @@ class Wish:
 
     Attributes:
         held: Token of the batch that it has finished; its slots are acked.
+        held_as: How often the messages of each slot of ``held`` were handed out when this process
+            got them; if it is more by now, another process has taken the batch up, and nothing is
+            acked. None: another process got them, and this one goes on after it.
         lease: Fresh token for what it gets.
         length: How long the lease lasts.
         limit: Most messages to get; None for all there are.
@@ -48,6 +52,7 @@ class Wish:
     max_in_flight: int | None = None
     retry_backoff: timedelta = timedelta(0)
     strict: bool = False
+    held_as: Mapping[int, int] | None = None
     by_receipts: bool = False
     acks: Acks = field(default_factory=dict)
 

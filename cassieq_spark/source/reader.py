@@ -132,6 +132,7 @@ class Reader:
         batch = self._delivery.ack_and_lease(
             replace(
                 self._wish(held, limit),
+                held_as=self._counts_of(held),
                 stop=stop,
                 delayed_stop=head.delayed_stop,
                 least=self._least(),
@@ -239,7 +240,8 @@ class Reader:
         return told.is_committed
 
     def _ack_at_last(self, held: UUID) -> None:
-        batch = self._delivery.ack_and_lease(self._wish(held, limit=0))
+        wish = replace(self._wish(held, limit=0), held_as=self._counts_of(held))
+        batch = self._delivery.ack_and_lease(wish)
         bury(self._store, self.queue, self._delivery, batch.dead)
         logger.info(
             "acked %d messages of the last batch, which Spark has committed",
@@ -266,6 +268,12 @@ class Reader:
             retry_backoff=self._terms.retry_backoff,
             strict=self.queue.strict_fifo,
         )
+
+    def _counts_of(self, held: UUID | None) -> Mapping[int, int] | None:
+        """How often the messages of this batch were handed out, by slot; None: not known here."""
+        if held is None or held != self._held:
+            return None
+        return {each.slot: each.deliveries for each in self._leased}
 
     def _least(self) -> int:
         """How many messages there must be for a batch."""

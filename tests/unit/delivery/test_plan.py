@@ -6,6 +6,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from cassieq_spark.delivery.changes import LONG_AGO
 from cassieq_spark.delivery.plan import Leased, Plan, plan_batch, spare_token
 from cassieq_spark.delivery.state import (
     HEAD,
@@ -101,8 +102,12 @@ def test_an_ack_empties_the_slot_under_a_fresh_token():
     assert plan.ops == (
         Update(
             slot_key(0),
-            {"ranges": "", "lease": spare_token(wish.lease), "due_at": ServerNow()},
-            when=(When("lease", "=", OURS), When("outcomes", "=", None)),
+            {"ranges": "", "lease": spare_token(wish.lease), "due_at": LONG_AGO},
+            when=(
+                When("lease", "=", OURS),
+                When("outcomes", "=", None),
+                When("deliveries", "=", slot.deliveries),
+            ),
         ),
     )
 
@@ -125,7 +130,7 @@ def test_a_slot_that_acks_empty_is_free_if_there_is_nothing_to_lease():
 
     plan = plan_batch(state, wish)
 
-    values = {"ranges": "", "lease": spare_token(wish.lease), "due_at": ServerNow()}
+    values = {"ranges": "", "lease": spare_token(wish.lease), "due_at": LONG_AGO}
     when = (When("lease", "=", OURS), When("ranges", "=", "3-9"))
     assert plan.ops == (Update(slot_key(0), values, when=when),)
 

@@ -315,6 +315,25 @@ def test_a_process_that_stops_late_releases_nothing_that_its_restarted_query_has
     assert "released 0 messages" in caplog.text
 
 
+def test_a_process_that_goes_on_late_acks_nothing_that_its_restarted_query_has_taken_up(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+):
+    # Neither what it did nor what it recorded counts: the batch has come again, whole.
+    old, new = scene.reader(), scene.reader()
+    end = old.next_batch(FIRST, limit=10)
+    offset = decode(end, queue_id=scene.queue.queue_id, group="g")
+    assert offset is not None
+    recorded = Settlement(released={timedelta(0): Ranges.parse("5-6")})
+    settle(scene.store, scene.queue, "g", offset.lease, recorded, with_batch=True)
+    assert monotons_of(new, end) == [*range(10)]
+
+    after = old.next_batch(end, limit=5)
+
+    assert monotons_of(old, after) == [*range(10, 15)]
+    assert (scene.stats().leased, scene.stats().depth) == (15, 20)
+    assert [record.action for record in caplog.records] == [LEASE_LOST]  # type: ignore[attr-defined]
+
+
 def test_stopping_an_idle_reader_costs_nothing(scene: Scene):
     reader = scene.reader()
     reader.next_batch(reader.next_batch(FIRST, limit=None), limit=None)
