@@ -137,5 +137,5 @@ def _around(left: Ranges, window: int) -> list[Ranges]:
     return [each for each in (below, within, left - below - within) if each]
 
 
-def _is_there(lease: UUID, slots: Sequence[Slot]) -> bool:
+def _is_there(lease: UUID, slots: Sequence[Slot], _: object) -> bool:
     return any(slot.lease == lease for slot in slots)

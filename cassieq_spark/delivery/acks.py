@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from uuid import UUID
 
 from cassieq_spark.delivery.changes import Changes
@@ -16,6 +17,8 @@ from cassieq_spark.store.protocol import When
 Acks = Mapping[UUID, Ranges]
 #: Messages that leave the slots that they are in, by slot as it was read.
 Settled = Mapping[Slot, Ranges]
+
+_NOTHING = Ranges()
 
 
 def kept_token(lease: UUID) -> UUID:
@@ -55,15 +58,15 @@ def take_out(changes: Changes, slot: Slot, lease: UUID, gone: Ranges, token: UUI
     """
     # I6: whatever else is settled under this token meanwhile changes the ranges.
     still = When("ranges", "=", str(slot.monotons))
-    if is_freed(slot, lease, gone):
+    if is_freed(slot, {lease}, gone):
         changes.empty_slot(slot, token, still)
     else:
         changes.change_slot(slot, {"ranges": str(slot.monotons - gone)}, still)
 
 
-def is_freed(slot: Slot, lease: UUID, gone: Ranges) -> bool:
-    """Whether a slot of a lease is free once these messages have left it one by one."""
-    return gone == slot.monotons and (slot.by_receipts or slot.lease == kept_token(lease))
+def is_freed(slot: Slot, leases: Container[UUID], gone: Ranges) -> bool:
+    """Whether a slot of one of these leases is free once messages have left it one by one."""
+    return gone == slot.monotons and _is_settled_singly(slot, leases)
 
 
 def holds(state: GroupState, acks: Acks) -> bool:
@@ -88,15 +91,47 @@ def settled_of(settled: Settled, lease: UUID) -> Ranges:
     return union(settled[slot] for slot in _held(settled, lease))
 
 
-def are_gone(settled: Settled, slots: Sequence[Slot]) -> bool:
-    """Whether they were settled: only the holder of a token takes messages out of its slots."""
-    now = {slot.number: slot for slot in slots}
-    return all(
-        slot.number in now
-        and now[slot.number].lease == slot.lease
-        and not now[slot.number].monotons & gone
-        for slot, gone in settled.items()
-    )
+def are_gone(
+    settled: Settled,
+    leases: Container[UUID],
+    slots: Sequence[Slot],
+    now: datetime | None,
+    *,
+    moved: Ranges = _NOTHING,
+) -> bool:
+    """Whether they were settled by an attempt whose answer was lost, and whose token is nowhere.
+
+    Only the holder of a lease takes messages out of its slots until it runs out. A slot that the
+    attempt has freed may be another lease's by now; so may one that was emptied by others since.
+
+    Args:
+        settled: What was to leave its slot, by slot as it was read.
+        leases: The tokens under which it was held; their `kept_token` is not among them.
+        slots: As they are now.
+        now: By the clock of the server that told.
+        moved: What was to be held in slots of its own.
+    """
+    there = {slot.number: slot for slot in slots}
+    for slot, gone in settled.items():
+        found = there.get(slot.number)
+        if found is None:
+            return False
+        if found.lease == slot.lease:
+            if is_freed(slot, leases, gone) or found.monotons & gone:
+                return False
+        elif not _is_settled_singly(slot, leases) or now is None or now > slot.due_at:
+            # Its batch was acked, or someone may have taken it over.
+            return False
+        # An extension by the same receipts may have moved them.
+        ours = {slot.lease, kept_token(slot.lease)}
+        if any(each.lease in ours and each.monotons & (gone - moved) for each in slots):
+            return False
+    return True
+
+
+def _is_settled_singly(slot: Slot, leases: Container[UUID]) -> bool:
+    """Whether no batch's ack frees a slot of one of these leases."""
+    return slot.by_receipts or slot.lease not in leases
 
 
 def _held(slots: Iterable[Slot], lease: UUID) -> list[Slot]:

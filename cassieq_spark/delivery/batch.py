@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from uuid import UUID
 
-from cassieq_spark.delivery.acks import Settled
+from cassieq_spark.delivery.acks import Settled, are_gone, is_freed
 from cassieq_spark.delivery.follow import follow
 from cassieq_spark.delivery.plan import Leased, Plan, spare_token
 from cassieq_spark.delivery.state import GroupState, Slot, Waiting
+from cassieq_spark.delivery.wish import Wish
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,21 @@ class Batch:
         )
 
 
-def is_taken_again(plan: Plan, held: UUID | None, token: UUID, slots: Sequence[Slot]) -> bool:
+def is_carried_out(plan: Plan, wish: Wish, slots: Sequence[Slot], now: datetime | None) -> bool:
+    """Whether a plan of `plan_batch` went in.
+
+    One that only acks may have left its token in slots that others have leased since.
+    """
+    if has_token(wish.lease, slots):
+        return True
+    only_acks = not plan.leased and len(plan.ops) == len(plan.settled)
+    frees = any(is_freed(slot, wish.acks, gone) for slot, gone in plan.settled.items())
+    return only_acks and frees and are_gone(plan.settled, wish.acks, slots, now)
+
+
+def is_taken_again(
+    plan: Plan, held: UUID | None, token: UUID, slots: Sequence[Slot], _: object
+) -> bool:
     """Whether a plan of `plan_replay` went in."""
     deliveries = {slot.number: slot.deliveries for slot in slots if slot.lease == held}
     taken = all(deliveries.get(each.slot) == each.deliveries for each in plan.leased)

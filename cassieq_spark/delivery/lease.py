@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from uuid import UUID, uuid4
 
 from cassieq_spark.delivery.acks import holds
-from cassieq_spark.delivery.batch import Batch, has_token, is_taken_again
+from cassieq_spark.delivery.batch import Batch, is_carried_out, is_taken_again
 from cassieq_spark.delivery.changes import removes_waiting
 from cassieq_spark.delivery.dead import plan_burial, plan_postponement
 from cassieq_spark.delivery.plan import Leased, plan_batch
@@ -157,7 +157,7 @@ class Delivery:
             # I5: a row that the first read missed must not be left where nobody looks.
             state = self._with_waiting(state, limit=_WAITING_READ, serial=True)
             plan = plan_batch(state, wish, blocks)
-        if not plan.ops or self.carry_out(plan.ops, went_in=partial(has_token, wish.lease)):
+        if not plan.ops or self.carry_out(plan.ops, went_in=partial(is_carried_out, plan, wish)):
             return Batch.of(wish.lease, state, plan)
         return None
 
@@ -310,25 +310,27 @@ class Delivery:
         found = waiting_of(self.store.read_rows(self._partition, row, serial=True).rows)
         return found == (waiting,)
 
-    def _is_gone(self, waiting: Waiting, _: Sequence[Slot]) -> bool:
+    def _is_gone(self, waiting: Waiting, *_: object) -> bool:
         # No row has our token. Two that tell of the same burial are better than none.
         row = Slice(row=waiting_key(waiting.due, waiting.monotons.start))
         return not self.store.read_rows(self._partition, row, serial=True).rows
 
-    def carry_out(self, ops: Sequence[Op], *, went_in: Callable[[Sequence[Slot]], bool]) -> bool:
+    def carry_out(
+        self, ops: Sequence[Op], *, went_in: Callable[[Sequence[Slot], datetime | None], bool]
+    ) -> bool:
         """Change the state by one LWT; False if it has changed meanwhile.
 
         Args:
             ops: What to change.
-            went_in: Tells from the slots whether it did; for a serial read, if the answer is lost.
+            went_in: Tells from the slots, and the server's time, whether it did; for a serial
+                read, if the answer is lost.
         """
         try:
             return self.store.cas(self._partition, ops)
         except OutcomeUnknownError:
             slots = Slice(kinds=("slot",))
-            applied = went_in(
-                slots_of(self.store.read_rows(self._partition, slots, serial=True).rows)
-            )
+            found = self.store.read_rows(self._partition, slots, serial=True)
+            applied = went_in(slots_of(found.rows), found.now)
             logger.warning(
                 "the answer to a lease was lost; it %s",
                 "went in" if applied else "did not go in",

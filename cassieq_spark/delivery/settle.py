@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import partial
 from uuid import UUID, uuid4
 
-from cassieq_spark.delivery.acks import are_gone, is_freed, kept_token, take_out
+from cassieq_spark.delivery.acks import are_gone, kept_token, take_out
 from cassieq_spark.delivery.changes import Changes
 from cassieq_spark.delivery.fates import Fates, dead_of, put_away
 from cassieq_spark.delivery.lease import Delivery
@@ -49,6 +50,7 @@ class SettlementPlan:
         dead: The rows that the rejected ones go to.
         recorded: Messages whose outcomes the ack of their batch carries out.
         texts: What is written for them, by slot as it was read.
+        moved: Those that leave their slots for others, where they are held for longer.
     """
 
     ops: tuple[Op, ...]
@@ -57,6 +59,7 @@ class SettlementPlan:
     dead: tuple[Waiting, ...]
     recorded: Ranges = _NOTHING
     texts: Mapping[Slot, str] = field(default_factory=dict)
+    moved: Ranges = _NOTHING
 
     @property
     def reached(self) -> Ranges:
@@ -115,7 +118,7 @@ def plan_settlement(
     changes = Changes(state)
     settled: dict[Slot, Ranges] = {}
     texts: dict[Slot, str] = {}
-    recorded, stays, dead = _NOTHING, _NOTHING, []
+    recorded, stays, moved, dead = _NOTHING, _NOTHING, _NOTHING, []
     slots = (*state.held_by(lease), *state.held_by(kept_token(lease)))
     of_batch = [each for each in slots if with_batch and _is_acked_whole(each, lease)]
     for slot in of_batch:
@@ -137,8 +140,9 @@ def plan_settlement(
             take_out(changes, slot, lease, fates.leaving, token)
         if fates.leaving:
             settled[slot] = fates.leaving
+            moved = union([moved, *fates.moved.values()])
         dead += dead_of(put_away(changes, slot, lease, fates))
-    return SettlementPlan(changes.ops(), settled, stays, tuple(dead), recorded, texts)
+    return SettlementPlan(changes.ops(), settled, stays, tuple(dead), recorded, texts, moved)
 
 
 def _is_acked_whole(slot: Slot, lease: UUID) -> bool:
@@ -161,17 +165,22 @@ def _record(changes: Changes, slot: Slot, settlement: Settlement) -> str | None:
     return text
 
 
-def _went_in(plan: SettlementPlan, lease: UUID, token: UUID, slots: Sequence[Slot]) -> bool:
+def _went_in(
+    plan: SettlementPlan, lease: UUID, token: UUID, slots: Sequence[Slot], now: datetime | None
+) -> bool:
     if any(slot.lease == token for slot in slots):
         return True
+    if not all(_is_recorded(slot, text, slots) for slot, text in plan.texts.items()):
+        return False
+    if plan.settled:
+        return are_gone(plan.settled, {lease}, slots, now, moved=plan.moved)
     # Recording the same twice does no harm, nor does holding them on twice.
-    if plan.texts:
-        now = {slot.number: slot for slot in slots}
-        return all(
-            slot.number in now
-            and (now[slot.number].lease, now[slot.number].deliveries, now[slot.number].recorded)
-            == (slot.lease, slot.deliveries, text)
-            for slot, text in plan.texts.items()
-        )
-    freed = any(is_freed(slot, lease, gone) for slot, gone in plan.settled.items())
-    return bool(plan.settled) and not freed and are_gone(plan.settled, slots)
+    return bool(plan.texts) and not plan.extended
+
+
+def _is_recorded(slot: Slot, text: str, slots: Sequence[Slot]) -> bool:
+    """Whether a slot is still of the delivery that was read, with this text."""
+    as_written = (slot.number, slot.lease, slot.deliveries, text)
+    return any(
+        (each.number, each.lease, each.deliveries, each.recorded) == as_written for each in slots
+    )

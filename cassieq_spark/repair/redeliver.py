@@ -128,7 +128,7 @@ def condemn(delivery: Delivery, slot: Slot) -> Waiting | None:
     token, changes = uuid4(), Changes(state)
     dead = condemn_slot(changes, slot, token, When("due_at", "<", ServerNow()))
 
-    def went_in(slots: Sequence[Slot]) -> bool:
+    def went_in(slots: Sequence[Slot], _: object) -> bool:
         return any(each.lease == token for each in slots)
 
     return dead if delivery.carry_out(changes.ops(), went_in=went_in) else None

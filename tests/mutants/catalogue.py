@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-_RESOLVED = """            applied = went_in(
-                slots_of(self.store.read_rows(self._partition, slots, serial=True).rows)
-            )
-"""
+_RESOLVED = "            applied = went_in(slots_of(found.rows), found.now)\n"
 
 #: What the state machine finds only now and then, and the interleavings always.
 _IN_SOME_ORDER = ("test_interleavings.py",)
@@ -526,24 +523,55 @@ MUTANTS = (
         "the slot of a client is not freed when it is empty",
         "slots",
         "delivery/acks.py",
-        "gone == slot.monotons and (slot.by_receipts or",
-        "gone == slot.monotons and (",
+        "slot.by_receipts or slot.lease not in leases",
+        "slot.lease not in leases",
         _EXCHANGED,
     ),
     Mutant(
         "the slot of what was extended is not freed when it is empty",
         "slots",
         "delivery/acks.py",
-        " or slot.lease == kept_token(lease))",
-        ")",
+        "return slot.by_receipts or slot.lease not in leases",
+        "return slot.by_receipts",
         _EXCHANGED,
     ),
     Mutant(
         "a slot is freed before its batch is acked",
         "settle",
         "delivery/acks.py",
-        "gone == slot.monotons and (slot.by_receipts or slot.lease == kept_token(lease))",
+        "gone == slot.monotons and _is_settled_singly(slot, leases)",
         "gone == slot.monotons",
+    ),
+    Mutant(
+        "a freed slot that others have leased tells that an ack did not go in",
+        "settle",
+        "delivery/acks.py",
+        "        elif not _is_settled_singly(slot, leases) or now is None or now > slot.due_at:\n",
+        "        else:\n",
+        _EXCHANGED,
+    ),
+    Mutant(
+        "what was taken over meanwhile counts as settled",
+        "settle",
+        "delivery/acks.py",
+        " or now is None or now > slot.due_at:\n",
+        ":\n",
+        _EXCHANGED,
+    ),
+    Mutant(
+        "what was extended meanwhile counts as settled",
+        "settle",
+        "delivery/acks.py",
+        "each.monotons & (gone - moved)",
+        "each.monotons & _NOTHING",
+        _EXCHANGED,
+    ),
+    Mutant(
+        "what is recorded tells that all went in",
+        "settle",
+        "delivery/settle.py",
+        "    if plan.settled:\n        return are_gone",
+        "    if plan.settled and not plan.texts:\n        return are_gone",
     ),
     Mutant(
         "a lease does not say that its slot may be freed",

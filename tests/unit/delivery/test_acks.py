@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from uuid import UUID, uuid4
 
 import pytest
 
-from cassieq_spark.delivery.acks import settled_of
+from cassieq_spark.delivery.acks import are_gone, kept_token, settled_of
 from cassieq_spark.delivery.batch import Batch
 from cassieq_spark.delivery.follow import follow, is_quiet, later
+from cassieq_spark.delivery.lease import Delivery
 from cassieq_spark.delivery.plan import plan_batch
 from cassieq_spark.delivery.settle import Settlement, settle
 from cassieq_spark.delivery.state import GroupState, Slot, Waiting
@@ -25,7 +28,7 @@ from tests.support.builders import (
     make_wish,
     monotons_of,
 )
-from tests.unit.delivery.test_plan import NOW_MS, OURS, PAST, THEIRS, make_slot, make_state
+from tests.unit.delivery.test_plan import NOW, NOW_MS, OURS, PAST, THEIRS, make_slot, make_state
 
 MOMENT = timedelta(milliseconds=1)
 
@@ -244,3 +247,81 @@ def test_nothing_is_quiet_while_something_comes_again():
     assert not is_quiet(make_state(make_slot(0, "0-3", OURS, PAST)))
     assert is_quiet(make_state(waiting=(waiting,)))
     assert not is_quiet(later(make_state(waiting=(waiting,)), 0.0051))
+
+
+def client_scene(fault: Fault, meanwhile: Callable[[Delivery, UUID], object]) -> Batch:
+    """The batch of a turn that only acks, in trouble; the client had leased one message."""
+    memory, _ = make_clocked_store()
+    trouble = FaultyStore(memory)
+    delivery = make_group(trouble, make_queue(trouble, [12]).queue_id)
+    others = Delivery(memory, delivery.queue_id, delivery.group)
+    lease = delivery.ack_and_lease(make_wish(stop=12, limit=1, by_receipts=True)).lease
+    trouble.fault = fault
+    trouble.interrupt(lambda: meanwhile(others, lease) and None, after=3)
+    return delivery.ack_and_lease(
+        make_wish(stop=12, limit=0, by_receipts=True, acks={lease: ranges("0-1")})
+    )
+
+
+def lease_one(others: Delivery) -> None:
+    others.ack_and_lease(make_wish(stop=12, limit=1, by_receipts=True))
+
+
+def test_an_ack_is_not_stale_as_its_freed_slot_is_leased_before_a_lost_answer_is_resolved():
+    batch = client_scene(Fault.ANSWER_LOST, lambda others, _: lease_one(others))
+
+    assert list(batch.settled.values()) == [ranges("0-1")]
+
+
+def test_what_is_extended_and_its_slot_leased_while_an_ack_gets_lost_is_acked_where_it_is():
+    moved: list[Delivery] = []
+
+    def extend(others: Delivery, lease: UUID) -> None:
+        settle(others, lease, Settlement(extended={LEASE: ranges("0-1")}))
+        lease_one(others)
+        moved.append(others)
+
+    batch = client_scene(Fault.REQUEST_LOST, extend)
+
+    assert list(batch.settled.values()) == [ranges("0-1")]
+    assert moved[0].read(every_waiting=True).floor == 1
+
+
+SLOT = Slot(0, ranges("0-3"), OURS, NOW, 1, by_receipts=True)
+FREED, PART = {SLOT: ranges("0-3")}, {SLOT: ranges("0-1")}
+KEPT = replace(SLOT, number=1, lease=kept_token(OURS), monotons=ranges("0-1"))
+REUSED = replace(SLOT, lease=THEIRS, monotons=ranges("3-6"))
+LEFT = replace(SLOT, monotons=ranges("1-3"))
+
+
+@pytest.mark.parametrize(
+    ("settled", "slots", "late", "gone"),
+    [
+        pytest.param(FREED, [REUSED], 0, True, id="leased by others while ours"),
+        pytest.param(FREED, [REUSED], 1, False, id="maybe taken over"),
+        pytest.param(FREED, [REUSED], None, False, id="at an unknown time"),
+        pytest.param(FREED, [REUSED, KEPT], 0, False, id="extended, then leased by others"),
+        pytest.param(FREED, [replace(SLOT, monotons=Ranges())], 0, False, id="not freed by us"),
+        pytest.param(PART, [LEFT], 1, True, id="left its slot"),
+        pytest.param(PART, [LEFT, KEPT], 0, False, id="left it by an extension"),
+        pytest.param(PART, [SLOT], 0, False, id="still there"),
+        pytest.param(PART, [REUSED], 0, True, id="left it, and the rest as well"),
+        pytest.param(PART, [], 0, False, id="no slot"),
+    ],
+)
+def test_what_slots_tell_of_a_settlement_whose_token_is_nowhere(
+    settled: dict[Slot, Ranges], slots: list[Slot], late: int | None, gone: bool
+):
+    now = None if late is None else SLOT.due_at + late * MOMENT
+
+    assert are_gone(settled, {OURS}, slots, now) is gone
+
+
+def test_a_slot_whose_batch_was_acked_does_not_tell_that_messages_had_left_it():
+    slot = replace(SLOT, by_receipts=False)
+
+    assert not are_gone({slot: ranges("0-1")}, {OURS}, [REUSED], slot.due_at)
+
+
+def test_what_was_to_be_moved_is_gone_from_where_it_was():
+    assert are_gone(PART, {OURS}, [LEFT, KEPT], SLOT.due_at, moved=ranges("0-1"))

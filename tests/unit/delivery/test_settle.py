@@ -556,3 +556,130 @@ def test_what_a_client_holds_is_settled_at_once_also_by_who_settles_with_a_batch
 
     assert settled.count == 4
     assert scene.delivery.read().floor == 14
+
+
+# -- lost answers, while others act -----------------------------------------------------------
+
+
+class ClientScene:
+    """Ten messages, one or more of them leased by a client; others have a connection of theirs."""
+
+    def __init__(self, *, limit: int = 1, by_receipts: bool = True) -> None:
+        memory, self.clock = make_clocked_store()
+        self.trouble = FaultyStore(memory)
+        self.delivery = make_group(self.trouble, make_queue(self.trouble, [10]).queue_id)
+        self.others = Delivery(memory, self.delivery.queue_id, "g")
+        self.lease = self.delivery.ack_and_lease(
+            make_wish(stop=10, limit=limit, by_receipts=by_receipts)
+        ).lease
+
+    def meanwhile(self, action: Callable[[], object], fault: Fault) -> None:
+        """Lose the next LWT or its answer, and act before anyone looks what became of it."""
+        self.trouble.fault = fault
+        self.trouble.interrupt(lambda: action() and None, after=3)
+
+    def lease_one(self) -> Leased:
+        (leased,) = self.others.ack_and_lease(make_wish(stop=10, limit=1, by_receipts=True)).leased
+        return leased
+
+    def told(self, *, with_batch: bool = False, **what: str) -> Outcome:
+        """How many are told to be settled, and how many to be stale."""
+        reached = {name: Ranges.parse(monotons) for name, monotons in what.items()}
+        settlement = Settlement(
+            acked=reached.get("acked", Ranges()),
+            rejected={"bad": reached["rejected"]} if "rejected" in reached else {},
+            released={AT_ONCE: reached["released"]} if "released" in reached else {},
+            extended={LEASE: reached["extended"]} if "extended" in reached else {},
+        )
+        settled = settle(self.delivery, self.lease, settlement, with_batch=with_batch)
+        return settled.count, settled.stale.count
+
+    def extend_meanwhile(self, monotons: str) -> None:
+        extended = Settlement(extended={2 * LEASE: Ranges.parse(monotons)})
+        assert settle(self.others, self.lease, extended).count
+
+
+@pytest.mark.parametrize("what", ["acked", "rejected", "released", "extended"])
+def test_a_settlement_is_not_stale_as_its_freed_slot_is_leased_before_a_lost_answer_is_resolved(
+    what: str,
+):
+    scene = ClientScene()
+    scene.meanwhile(scene.lease_one, Fault.ANSWER_LOST)
+
+    assert scene.told(**{what: "0-1"}) == (1, 0)
+
+
+def test_a_part_of_a_slot_is_not_stale_as_others_free_and_lease_it_before_the_answer_is_resolved():
+    scene = ClientScene(limit=2)
+
+    def ack_the_rest() -> None:
+        settle(scene.others, scene.lease, Settlement(acked=Ranges.parse("1-2")))
+        scene.lease_one()
+
+    scene.meanwhile(ack_the_rest, Fault.ANSWER_LOST)
+
+    assert scene.told(acked="0-1") == (1, 0)
+
+
+def test_a_settlement_that_did_not_go_in_is_stale_once_others_have_taken_its_lease_over():
+    scene = ClientScene()
+    scene.clock.advance(LEASE + MOMENT)
+    scene.meanwhile(scene.lease_one, Fault.REQUEST_LOST)
+
+    assert scene.told(acked="0-1") == (0, 1)
+
+
+@pytest.mark.parametrize("limit", [1, 2])
+@pytest.mark.parametrize("what", ["acked", "rejected"])
+def test_what_is_extended_while_a_settlement_gets_lost_is_settled_where_it_is(
+    limit: int, what: str
+):
+    scene = ClientScene(limit=limit)
+    scene.meanwhile(lambda: scene.extend_meanwhile("0-1"), Fault.REQUEST_LOST)
+
+    assert scene.told(**{what: "0-1"}) == (1, 0)
+
+    slots = scene.others.read().slots
+    assert not any(slot.monotons & Ranges.parse("0-1") for slot in slots)
+
+
+def test_what_is_extended_and_its_slot_leased_while_an_ack_gets_lost_is_acked_where_it_is():
+    scene = ClientScene()
+
+    def extend() -> None:
+        scene.extend_meanwhile("0-1")
+        scene.lease_one()
+
+    scene.meanwhile(extend, Fault.REQUEST_LOST)
+
+    assert scene.told(acked="0-1") == (1, 0)
+    assert scene.others.read(every_waiting=True).floor == 1
+
+
+def test_a_text_that_others_have_written_too_does_not_tell_that_something_else_was_settled():
+    scene = ClientScene(limit=10, by_receipts=False)
+    assert scene.told(extended="7-8") == (1, 0)
+    same = Settlement(rejected={"bad": Ranges.parse("5-6")})
+    scene.meanwhile(
+        lambda: settle(scene.others, scene.lease, same, with_batch=True), Fault.REQUEST_LOST
+    )
+
+    assert scene.told(acked="7-8", rejected="5-6", with_batch=True) == (2, 0)
+
+    kept = scene.others.read().held_by(kept_token(scene.lease))
+    assert kept == ()
+
+
+def test_a_text_that_others_have_written_too_does_not_tell_that_something_was_extended():
+    scene = ClientScene(limit=10, by_receipts=False)
+    assert scene.told(extended="7-8") == (1, 0)
+    scene.clock.advance(LEASE / 2)
+    same = Settlement(rejected={"bad": Ranges.parse("5-6")})
+    scene.meanwhile(
+        lambda: settle(scene.others, scene.lease, same, with_batch=True), Fault.REQUEST_LOST
+    )
+
+    assert scene.told(extended="7-8", rejected="5-6", with_batch=True) == (2, 0)
+
+    (kept,) = scene.others.read().held_by(kept_token(scene.lease))
+    assert kept.due_at == scene.clock.now + LEASE
