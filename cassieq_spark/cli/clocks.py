@@ -17,6 +17,13 @@ from cassieq_spark.store.connection import ConnectionOptions
 
 app = typer.Typer()
 
+_WARNING = (
+    "Warning: all writers that began under the wrong clock must be stopped before the fence goes "
+    "down. A sweep may have deleted what they have begun, and the fence refuses it no more: a "
+    "writer that publishes it afterwards publishes messages that are not in the store. Let them "
+    "write it again."
+)
+
 
 @app.command("fix-clocks")
 @with_connection
@@ -35,15 +42,20 @@ def fix(
 ) -> None:
     """Undo what a server's clock that was ahead has done to a queue; set it right first.
 
-    A fence that is ahead goes down, so that puts are taken again after two minutes. What was
-    handed out before and would wait for longer than --longest is due at once; what was delayed
-    when it was put keeps its time.
+    A fence that is ahead goes down, so that puts are taken again after two minutes. Before that,
+    stop all writers that began under the wrong clock: a sweep may have deleted what they have
+    begun and not yet published, and the fence then refuses it no more. They write it again.
+
+    What was handed out before and would wait for longer than --longest is due at once; what was
+    delayed when it was put keeps its time.
     """
     period = parse_period("--longest", longest)
     with closing(open_store(connection)) as store:
         done = fix_clocks(
             store, name, longest=LONGEST if period is None else period, dry_run=dry_run
         )
+    if done.fence is not None:
+        typer.echo(_WARNING, err=True)
     if as_json:
         fence = [each.isoformat() for each in done.fence or ()]
         print_json({"queue": name, "dry_run": dry_run, "fence": fence, "due": dict(done.due)})

@@ -51,6 +51,11 @@ def fix_clocks(
     again. A sweep that is at work deletes only what it has found before it reads the fence, thus
     what was begun before it is lowered, or goes by the lowered one.
 
+    Writers whose own clock was ahead, by more than that, must be stopped before: the times of
+    their blocks look like those of blocks that are yet to be begun, so the lowered fence refuses
+    them no more. Where such a block was deleted, its publication is of messages that are not in
+    the store (I3). Nobody can tell by the ledger; these writers write again.
+
     Args:
         store: Where the queue is kept.
         name: Which queue.

@@ -209,11 +209,13 @@ def test_what_a_clock_that_was_ahead_has_done_is_undone(
     held = delivery.ack_and_lease(wish)
 
     planned = json.loads(queue_command("fix-clocks", queue.name, "--dry-run", "--json").stdout)
-    told = queue_command("fix-clocks", queue.name).stdout
+    fixed = queue_command("fix-clocks", queue.name)
+    told = fixed.stdout
     again = queue_command("fix-clocks", queue.name).stdout
 
     assert (planned["fence"][0], planned["due"]) == (ahead.isoformat(), {"g": stop})
     assert f"Group g: {stop:,} message(s) are due now." in told
+    assert "must be stopped before the fence goes down" in fixed.stderr
     assert "Nothing" in again
     fence = read_head(cassandra_store, queue.queue_id).fence
     assert abs(fence - datetime.now(UTC) - CLOCKS_APART) < timedelta(minutes=1)

@@ -7,7 +7,9 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 import pytest
+from typer.testing import CliRunner
 
+from cassieq_spark.cli import app, clocks
 from cassieq_spark.delivery.batch import Batch
 from cassieq_spark.delivery.clocks import plan_due_now
 from cassieq_spark.delivery.settle import Settlement, settle
@@ -187,6 +189,21 @@ def test_puts_are_taken_again_and_blocks_begun_before_stay_refused(scene: Scene,
         publish(scene.store, scene.queue.queue_id, [begun_before])
     scene.put()
     assert read_head(scene.store, scene.queue.queue_id).next == 7
+
+
+@pytest.mark.parametrize("more", [[], ["--dry-run"], ["--json"]])
+def test_who_lowers_a_fence_is_told_to_stop_the_writers_of_the_wrong_clock(
+    scene: Scene, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, more: list[str]
+):
+    monkeypatch.setattr(clocks, "open_store", lambda _: scene.store)
+    command = ["queue", "fix-clocks", "q", *more]
+    assert CliRunner().invoke(app, command).stderr == ""
+    scene.raise_fence(clock.now + MONTH)
+
+    told = CliRunner().invoke(app, command)
+
+    assert "must be stopped before the fence goes down" in told.stderr
+    assert "Warning" not in told.stdout
 
 
 def test_a_fence_that_is_not_ahead_stays(scene: Scene, clock: FakeClock):
