@@ -105,7 +105,9 @@ def put_stream(
     if last is not None and is_published:
         for _ in passing:
             pass
-        batch = replace(batch, fingerprint=str(passing.found))
+        # Without messages there is nothing to lose, whatever was published.
+        content = str(passing.found) if passing.found.rows else None
+        batch = replace(batch, fingerprint=content)
         skip_published(queue.queue_id, batch, last, fail_on_changed=True)
         return None
     draft = _write(store, queue, passing, visible)

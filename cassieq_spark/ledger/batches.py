@@ -27,7 +27,8 @@ def skip_published(
 
     Args:
         queue_id: Which queue.
-        batch: What was to be published, with its fingerprint.
+        batch: What was to be published, with its fingerprint; without one if it has no rows, as
+            then nothing can be lost.
         last: What the sink has published last: this batch, or a later one.
         fail_on_changed: Whether another content under the same number is an error.
 
@@ -53,8 +54,10 @@ def skip_published(
             "with a new one, and what was published already comes again. Or the rows of the query "
             "differ from run to run (random numbers, the time, a limit without order; or others "
             "have got some of its messages, as a lease ran out): if what was published is as "
-            "good, skip this batch with .option('failOnChangedBatch', 'false'). Or two writes of "
-            "one batch have one name: give each a 'txnAppId'"
+            "good, skip this batch with .option('failOnChangedBatch', 'false'). Or it comes from "
+            "a queue with a delivery limit, whose batches come back smaller from their third "
+            "delivery on: skip it with that option, the rest comes in later batches. Or two "
+            "writes of one batch have one name: give each a 'txnAppId'"
         )
     logger.error(
         "queue %s: %s has published batch %d with another content (%s, here %s): this one is "

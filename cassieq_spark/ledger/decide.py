@@ -61,15 +61,25 @@ class Fenced:
 def standing_of(batch: SinkBatch, last: SinkBatch | None) -> Standing:
     """Compare a batch with what its sink has published last; None: nothing yet.
 
-    Fingerprints are compared if both are known.
+    Fingerprints are compared if both are known and made in the same way: the way is what comes
+    before the first colon. One made in another way, by another release, counts as not known.
     """
     if last is None or last.batch_id < batch.batch_id:
         return Standing.NEW
     if last.batch_id > batch.batch_id:
         return Standing.BEHIND
     differ = last.fingerprint != batch.fingerprint
-    is_known = last.fingerprint is not None and batch.fingerprint is not None
+    is_known = (
+        last.fingerprint is not None
+        and batch.fingerprint is not None
+        and _way(last.fingerprint) == _way(batch.fingerprint)
+    )
     return Standing.CHANGED if is_known and differ else Standing.PUBLISHED
+
+
+def _way(fingerprint: str) -> str:
+    """How it was made, with the colon; empty if it does not say."""
+    return fingerprint[: fingerprint.find(":") + 1]
 
 
 def decide_publish(

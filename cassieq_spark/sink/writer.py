@@ -93,7 +93,9 @@ class _Writing:
         batch = next(iter(batches), None)
         if batch is not None:
             fingerprint = sum((each.fingerprint for each in done), Fingerprint())
-            batch = replace(batch, fingerprint=str(fingerprint))
+            # Without rows there is nothing to lose, whatever was published.
+            content = str(fingerprint) if fingerprint.rows else None
+            batch = replace(batch, fingerprint=content)
         fail_on_changed = self._options.fail_on_changed_batch
         # A task that found the batch published makes the whole batch published: all or nothing.
         last = next((each.last for each in done if each.last is not None), None)

@@ -58,6 +58,33 @@ MUTANTS = (
         tests=("test_fingerprint_property.py",),
     ),
     Mutant(
+        "a fingerprint that does not tell where in its row a word is",
+        "I4",
+        "fingerprint.py",
+        "        hashes += _spread(at, data)\n",
+        "",
+        tests=("test_fingerprint_property.py",),
+    ),
+    Mutant(
+        "a fingerprint that does not tell which row has which header",
+        "I4",
+        "fingerprint.py",
+        "        rows += hashes\n        size += header_bytes\n"
+        "    return Fingerprint(batch.num_rows, size, _sum(_mixed(rows)))",
+        "        size += header_bytes\n        return Fingerprint(\n"
+        "            batch.num_rows, size, (_sum(_mixed(rows)) + _sum(hashes)) % _MOST\n"
+        "        )\n"
+        "    return Fingerprint(batch.num_rows, size, _sum(_mixed(rows)))",
+        tests=("test_fingerprint_property.py",),
+    ),
+    Mutant(
+        "fingerprints of two ways are compared",
+        "I4",
+        "ledger/decide.py",
+        "        and _way(last.fingerprint) == _way(batch.fingerprint)\n",
+        "",
+    ),
+    Mutant(
         "only the tasks that wrote count for the fingerprint",
         "I4",
         "sink/writer.py",

@@ -59,7 +59,7 @@ class OneBatchTwice(QueueScene):
 class OneBatchWithTwoContents(OneBatchTwice):
     """The same with a query whose rows differ from run to run."""
 
-    others = (replace(BATCH, fingerprint="same"), replace(BATCH, fingerprint="other"))
+    others = (replace(BATCH, fingerprint="2:same"), replace(BATCH, fingerprint="2:other"))
 
 
 class PurgeAgainstPublish(Scene):

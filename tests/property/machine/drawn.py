@@ -74,7 +74,7 @@ SINK_BATCHES = st.builds(
     SinkBatch,
     st.sampled_from(["left", "right"]),
     st.integers(0, 3),
-    st.sampled_from([None, "same", "same", "other"]),
+    st.sampled_from([None, "2:same", "2:same", "2:other", "1:same"]),
 )
 STALLS = [NOTHING, MOMENT, 2 * SECOND, 4 * SECOND, LONG]
 BATCHES = st.none() | SINK_BATCHES | KEYS

@@ -142,6 +142,7 @@ def test_a_batch_that_has_a_name_is_published_once(client: Client, store: Counti
         client.put_many("q", ["other"], **named)
     with pytest.raises(BatchOrderError, match=r"up to batch 7, .* is batch 6"):
         client.put_many("q", ["older"], txn_app_id="loader", txn_version=6)
+    assert client.put_many("q", [], **named) is None  # nothing that could be lost
     assert (store.cas_count, len(list(store.scan(Table.CHUNK)))) == (0, 1)
     assert client.put_many("q", ["b"], txn_app_id="loader", txn_version=8) == Range(1, 2)
     assert client.put_many("q", ["c"], txn_app_id="other", txn_version=7) == Range(2, 3)

@@ -79,6 +79,24 @@ def test_what_a_batch_is_to_its_sink(number: int, fingerprint: str | None, stand
     assert decision == AlreadyPublished(last) or standing is Standing.NEW
 
 
+@pytest.mark.parametrize(
+    ("fingerprint", "standing"),
+    [
+        ("2:9:9:a", Standing.PUBLISHED),
+        ("2:9:9:b", Standing.CHANGED),
+        ("1:9:9:b", Standing.PUBLISHED),
+        ("22:9:9:b", Standing.PUBLISHED),
+        ("b", Standing.PUBLISHED),
+    ],
+)
+def test_a_fingerprint_that_was_made_in_another_way_is_not_compared(
+    fingerprint: str, standing: Standing
+):
+    batch, last = replace(BATCH, fingerprint="2:9:9:a"), SinkBatch("sink", 3, fingerprint)
+
+    assert standing_of(batch, last) is standing
+
+
 def test_the_fingerprint_of_a_batch_is_written_with_it_and_names_it():
     batch = replace(BATCH, fingerprint="a")
 
