@@ -10,7 +10,6 @@ import typer
 from cassieq_spark.cli.connection import with_connection
 from cassieq_spark.cli.lifecycle import Name, parse_period
 from cassieq_spark.cli.output import AsJson, print_json
-from cassieq_spark.delivery.clocks import LONGEST
 from cassieq_spark.queues import fix_clocks
 from cassieq_spark.store import open_store
 from cassieq_spark.store.connection import ConnectionOptions
@@ -32,9 +31,12 @@ def fix(
     *,
     connection: ConnectionOptions,
     longest: Annotated[
-        str,
-        typer.Option(help="Longest lease, or delay of a release, that your programs ask for."),
-    ] = "1d",
+        str | None,
+        typer.Option(
+            help="Longest lease, or delay of a release, that your programs ask for; a day, or ten "
+            "leases of the queue if that is more, unless given."
+        ),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Change nothing, and tell what would be.")
     ] = False,
@@ -51,9 +53,7 @@ def fix(
     """
     period = parse_period("--longest", longest)
     with closing(open_store(connection)) as store:
-        done = fix_clocks(
-            store, name, longest=LONGEST if period is None else period, dry_run=dry_run
-        )
+        done = fix_clocks(store, name, longest=period, dry_run=dry_run)
     if done.fence is not None:
         typer.echo(_WARNING, err=True)
     if as_json:

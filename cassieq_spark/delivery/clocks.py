@@ -14,8 +14,7 @@ from cassieq_spark.model import from_millis
 from cassieq_spark.store.protocol import CLOCKS_APART, Op, When, partition_of_delivery
 from cassieq_spark.store.race import pauses
 
-#: What was handed out is neither held nor given back for longer, unless somebody says so.
-LONGEST = timedelta(days=1)
+_LONGEST = timedelta(days=1)
 
 #: Rows that one compare-and-set changes.
 _ROWS_AT_ONCE = 200
@@ -29,6 +28,15 @@ class DueNow:
 
     count: int
     ops: tuple[Op, ...]
+
+
+def longest_wait(lease: timedelta) -> timedelta:
+    """For how long what was handed out may be held, or wait, unless somebody says otherwise.
+
+    >>> str(longest_wait(timedelta(days=3)))
+    '30 days, 0:00:00'
+    """
+    return max(_LONGEST, 10 * lease)
 
 
 def make_due(delivery: Delivery, longest: timedelta, *, dry_run: bool = False) -> int:
@@ -89,7 +97,7 @@ def seems_ahead(state: GroupState, lease: timedelta) -> int:
         state: The group.
         lease: How long a lease lasts.
     """
-    soon, late = state.now + CLOCKS_APART, state.now + max(LONGEST, 10 * lease)
+    soon, late = state.now + CLOCKS_APART, state.now + longest_wait(lease)
     held = [slot for slot in state.slots if slot.due_at > soon]
     waiting = [each for each in state.waiting if from_millis(each.due) > soon]
     rows: list[Slot | Waiting] = [*held, *waiting]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from cassieq_spark.delivery.clocks import LONGEST, check_agreement, make_due
+from cassieq_spark.delivery.clocks import check_agreement, longest_wait, make_due
 from cassieq_spark.delivery.lease import Delivery
 from cassieq_spark.delivery.registration import attempt, read_registrations
 from cassieq_spark.errors import ContentionError, NotFoundError, OptionError
@@ -37,7 +37,7 @@ class ClockRepair:
 
 
 def fix_clocks(
-    store: Store, name: str, *, longest: timedelta = LONGEST, dry_run: bool = False
+    store: Store, name: str, *, longest: timedelta | None = None, dry_run: bool = False
 ) -> ClockRepair:
     """Undo what a server's clock that was ahead has done to a queue, once it is right again.
 
@@ -61,7 +61,7 @@ def fix_clocks(
         name: Which queue.
         longest: The longest lease or delay of a release that anybody has asked for: what was
             handed out before and is to wait for longer is due at once. A message that was never
-            handed out keeps its time.
+            handed out keeps its time. None: a day, or ten leases of the queue if that is more.
         dry_run: Change nothing, and tell what would be.
 
     Raises:
@@ -70,9 +70,10 @@ def fix_clocks(
         QueueStateError: There is no active queue of that name.
         ContentionError: Lost to others again and again.
     """
-    if longest <= timedelta(0):
+    if longest is not None and longest <= timedelta(0):
         raise OptionError(f"the longest lease or delay must be more than nothing, not {longest}")
-    queue_id = read_queue(store, name).queue_id
+    queue = read_queue(store, name)
+    queue_id, longest = queue.queue_id, longest or longest_wait(queue.lease)
     fence = _lower_fence(store, queue_id, dry_run=dry_run)
     due = {}
     for group in read_groups(store, queue_id):

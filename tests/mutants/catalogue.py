@@ -1076,6 +1076,14 @@ MUTANTS = (
         _IN_SOME_ORDER,
     ),
     Mutant(
+        "a lease of days is ended as if a clock were wrong",
+        "clocks",
+        "delivery/clocks.py",
+        "    return max(_LONGEST, 10 * lease)\n",
+        "    return _LONGEST\n",
+        ("../unit/queues/test_clocks.py",),
+    ),
+    Mutant(
         "a lease of a month is not made due",
         "clocks",
         "delivery/clocks.py",

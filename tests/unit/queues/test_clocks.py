@@ -243,6 +243,16 @@ def test_a_lease_of_a_month_is_due_at_once(scene: Scene, clock: FakeClock):
     assert scene.taken() == ["0-4"]
 
 
+def test_a_lease_of_days_is_kept_where_the_queue_has_such_leases(scene: Scene, clock: FakeClock):
+    alter_queue(scene.store, "q", lease=3 * DAY)
+    stop = read_head(scene.store, scene.queue.queue_id).next
+    scene.group.ack_and_lease(make_wish(limit=2, length=3 * DAY, stop=stop, prefer_fresh=True))
+    scene.group.ack_and_lease(make_wish(length=31 * DAY, stop=stop, prefer_fresh=True))
+
+    assert fix_clocks(scene.store, "q", dry_run=True, longest=DAY).due == {"g": 6}
+    assert fix_clocks(scene.store, "q").due == {"g": 4}
+
+
 def test_what_waits_for_a_month_is_due_at_once_unless_it_was_never_handed_out(
     scene: Scene, clock: FakeClock
 ):
