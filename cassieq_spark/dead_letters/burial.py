@@ -1,7 +1,8 @@
 """Burial: dead messages are copied to the dead-letter queue, then let go of.
 
 First the copy is published, once, then the original is buried (I9). The name that it is published
-under has queue, group and messages in it: two readers, or one that died in between, make one copy.
+under has queue, group, messages and the time of their first delivery in it: two readers, or one
+that died in between, make one copy. What dies again after a seek is copied again.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from cassieq_spark.fetch.find import find_pieces
 from cassieq_spark.fetch.pieces import Piece, bucket_slices
 from cassieq_spark.ledger.once import BURIAL_LIFETIME, Once, read_mark
 from cassieq_spark.ledger.publish import publish
-from cassieq_spark.model import QueueDefinition
+from cassieq_spark.model import QueueDefinition, to_millis
 from cassieq_spark.options import SinkOptions
 from cassieq_spark.queues import read_queue
 from cassieq_spark.store.protocol import Store
@@ -121,8 +122,14 @@ def _publish_copies(
 
 
 def _once_of(queue: QueueDefinition, delivery: Delivery, dead: Waiting) -> Once:
-    """Of exactly these messages: after a seek, others may die that begin with the same one."""
-    digest = sha256(str(dead.monotons).encode()).hexdigest()[:16]
+    """Of exactly these messages and this death of theirs.
+
+    After a seek, others may die that begin with the same one; and the same may die again, when
+    the first copy may be gone. Their first delivery is then another one; it stays with the row
+    whoever condemns or postpones it.
+    """
+    first = "" if dead.first_at is None else to_millis(dead.first_at)
+    digest = sha256(f"{dead.monotons}@{first}".encode()).hexdigest()[:16]
     name = f"dead:{queue.queue_id}:{delivery.group}:{dead.monotons.start}:{digest}"
     return Once(name, BURIAL_LIFETIME)
 

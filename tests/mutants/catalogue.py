@@ -904,6 +904,14 @@ MUTANTS = (
         ":{dead.monotons.start}",
     ),
     Mutant(
+        "what dies again has the name of the first time",
+        "I9",
+        "dead_letters/burial.py",
+        'f"{dead.monotons}@{first}"',
+        "str(dead.monotons)",
+        ("../unit/dead_letters/test_burial.py",),
+    ),
+    Mutant(
         "what can't be buried is not postponed",
         "poison",
         "dead_letters/burial.py",

@@ -22,12 +22,13 @@ from cassieq_spark.delivery.groups import seek_group
 from cassieq_spark.delivery.lease import Delivery
 from cassieq_spark.delivery.settle import Settlement, settle
 from cassieq_spark.delivery.state import Waiting
+from cassieq_spark.errors import NotAppliedError
 from cassieq_spark.fetch.pieces import Piece, bucket_slices
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_blocks, read_head
 from cassieq_spark.model import Range, Ranges
 from cassieq_spark.options import SinkOptions
-from cassieq_spark.queues import create_queue
+from cassieq_spark.queues import create_queue, purge_queue
 from cassieq_spark.source.offsets import initial_offset
 from cassieq_spark.source.reader import Reader
 from cassieq_spark.store.memory import MemoryStore
@@ -481,6 +482,43 @@ def test_what_dies_again_after_a_seek_is_not_lost_for_the_copy_of_a_smaller_rang
 
     assert set(scene.values()) == {"0", "1", "2"}
     assert scene.outstanding() == []
+
+
+def test_what_dies_again_after_a_seek_is_copied_again_as_the_first_copy_may_be_gone():
+    scene = Scene(count=2)
+    scene.bury()
+    scene.target = purge_queue(scene.memory, "q.dead", force=True)
+    assert scene.values() == []
+    seek_group(scene.store, scene.queue.queue_id, "g", 0)
+    scene.hand_out(2)
+    scene.bury()
+    assert scene.values() == ["0", "1"]
+    seek_group(scene.store, scene.queue.queue_id, "g", 0)
+    scene.hand_out(2)
+
+    scene.bury()
+
+    assert scene.values() == ["0", "1", "0", "1"]
+    assert scene.outstanding() == []
+
+
+def test_a_burial_that_was_put_off_still_makes_one_copy(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+):
+    with monkeypatch.context() as patch:
+        patch.setattr(Delivery, "bury", failing)
+        scene.bury()
+    assert (scene.values(), scene.outstanding()) == (numbers(6), ["0-6"])
+    scene.clock.advance(RETRY_AFTER)
+
+    scene.bury()
+
+    assert scene.values() == numbers(6)
+    assert scene.outstanding() == []
+
+
+def failing(delivery: Delivery, dead: Waiting) -> bool:
+    raise NotAppliedError(f"{delivery}: {dead.monotons} can't be let go of")
 
 
 def test_a_reader_buries_what_it_finds_and_goes_on_with_what_is_alive(
