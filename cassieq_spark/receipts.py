@@ -13,12 +13,23 @@ from cassieq_spark.model import QueueId, validate_name
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """Whoever shows it may settle the message, while the lease holds it."""
+    """Whoever shows it may settle the message, while the lease holds it.
+
+    Attributes:
+        queue_id: The queue.
+        group: The consumer group.
+        lease: The token of the lease.
+        monoton: The message.
+        deliveries: How often the message had been handed out, if the receipt is of a query's
+            batch: a query that is restarted takes its batch up again under the same token. None
+            for a client's, whose lease is handed out once.
+    """
 
     queue_id: QueueId
     group: str
     lease: UUID
     monoton: int
+    deliveries: int | None = None
 
     @classmethod
     def parse(cls, text: str, *, advice: str = "take that of a message that was received") -> Self:
@@ -33,12 +44,15 @@ class Receipt:
         """
         try:
             queue_id, group, lease, monoton = text.split("/")
-            receipt = cls(QueueId(queue_id), group, UUID(lease), int(monoton))
+            token, dot, count = lease.partition(".")
+            deliveries = int(count) if dot else None
+            receipt = cls(QueueId(queue_id), group, UUID(token), int(monoton), deliveries)
+            is_possible = receipt.monoton >= 0 and (deliveries is None or deliveries > 0)
             # What Python reads as a number is not all that we write: a sign, a space.
             is_ours = str(receipt) == text and _is_ours(queue_id, group)
         except ValueError as error:
             raise _refusal(text, advice) from error
-        if not is_ours or receipt.monoton < 0:
+        if not is_ours or not is_possible:
             raise _refusal(text, advice)
         return receipt
 
@@ -48,12 +62,16 @@ class Receipt:
         return self.queue_id.rpartition("@")[0]
 
     def __str__(self) -> str:
-        return receipt_prefix(self.queue_id, self.group, self.lease) + str(self.monoton)
+        prefix = receipt_prefix(self.queue_id, self.group, self.lease, self.deliveries)
+        return f"{prefix}{self.monoton}"
 
 
-def receipt_prefix(queue_id: QueueId, group: str, lease: UUID) -> str:
-    """What all receipts of a lease begin with; the monoton follows."""
-    return f"{queue_id}/{group}/{lease}/"
+def receipt_prefix(
+    queue_id: QueueId, group: str, lease: UUID, deliveries: int | None = None
+) -> str:
+    """What all receipts of a lease, and of one delivery, begin with; the monoton follows."""
+    count = "" if deliveries is None else f".{deliveries}"
+    return f"{queue_id}/{group}/{lease}{count}/"
 
 
 def _refusal(text: str, advice: str) -> MessageError:

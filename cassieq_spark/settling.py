@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import replace as changed
 from datetime import timedelta
+from functools import partial
 from uuid import UUID
 
 import pyarrow as pa
@@ -37,6 +38,7 @@ def settle(  # noqa: PLR0913 (whose messages, what for, and when)
     lease: UUID,
     settlement: Settlement,
     *,
+    deliveries: int | None = None,
     with_batch: bool = False,
 ) -> Settled:
     """Settle messages of a lease. One LWT and two reads; a few more for what is rejected.
@@ -47,6 +49,7 @@ def settle(  # noqa: PLR0913 (whose messages, what for, and when)
         group: Which group.
         lease: The token that holds the messages.
         settlement: What is to become of which.
+        deliveries: Which delivery under that lease; see `Receipt`.
         with_batch: Let the ack of the batch in hand carry it out, not this call.
 
     Raises:
@@ -54,7 +57,9 @@ def settle(  # noqa: PLR0913 (whose messages, what for, and when)
         QueueStateError: There is no such group.
     """
     delivery = Delivery(store, queue.queue_id, group)
-    settled = settle_lease(delivery, lease, settlement, with_batch=with_batch)
+    settled = settle_lease(
+        delivery, lease, settlement, deliveries=deliveries, with_batch=with_batch
+    )
     bury(store, queue, delivery, settled.dead)
     return settled
 
@@ -66,6 +71,7 @@ def replace(  # noqa: PLR0913 (whose messages, and what for)
     lease: UUID,
     replacements: pa.RecordBatch,
     *,
+    deliveries: int | None = None,
     delay: timedelta = timedelta(0),
     with_batch: bool = False,
 ) -> Settled:
@@ -84,6 +90,7 @@ def replace(  # noqa: PLR0913 (whose messages, and what for)
         lease: The token that holds the old messages.
         replacements: Columns ``monoton`` (of the old message) and ``value``; optionally ``key``
             and ``headers``.
+        deliveries: Which delivery under that lease; see `Receipt`.
         delay: How much later the new ones are delivered, at the earliest.
         with_batch: Let the ack of the batch in hand ack the old ones, not this call.
 
@@ -104,14 +111,17 @@ def replace(  # noqa: PLR0913 (whose messages, and what for)
     monotons = replacements.column("monoton").to_pylist()
     delivery = Delivery(store, queue.queue_id, group)
     hold = {max(_HOLD, queue.lease): Ranges.of(*(Range(at, at + 1) for at in monotons))}
-    held = settle_lease(delivery, lease, Settlement(extended=hold), with_batch=with_batch)
+    settle_ours = partial(
+        settle_lease, delivery, lease, deliveries=deliveries, with_batch=with_batch
+    )
+    held = settle_ours(Settlement(extended=hold))
     live = [at not in held.stale for at in monotons]
     taken = Ranges.of(*(Range(at, at + 1) for at, ok in zip(monotons, live, strict=True) if ok))
     if not taken:
         return held
     draft = write_block(store, queue, [new.filter(pa.array(live))], options)
     publish(store, queue.queue_id, [changed(draft, visible=delay or None)])
-    acked = settle_lease(delivery, lease, Settlement(acked=taken), with_batch=with_batch)
+    acked = settle_ours(Settlement(acked=taken))
     if acked.stale:
         logger.warning(
             "%s: messages %s are replaced, but their lease ran out before, so others have got "

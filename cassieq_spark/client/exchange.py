@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from time import monotonic
 from uuid import UUID
 
@@ -13,8 +14,10 @@ from cassieq_spark.client.calls import Calls
 from cassieq_spark.client.messages import Message
 from cassieq_spark.client.receiver import KEPT, Receiver
 from cassieq_spark.client.receiving import Wanted
+from cassieq_spark.client.settlement import by_lease, settle_each, settle_one
 from cassieq_spark.client.shelf import Shelf
 from cassieq_spark.delivery.acks import settled_of
+from cassieq_spark.delivery.settle import Settlement
 from cassieq_spark.errors import CassieqError, MessageError, OptionError, QueueStateError
 from cassieq_spark.model import QueueDefinition, Range, Ranges
 from cassieq_spark.receipts import Receipt
@@ -95,8 +98,11 @@ class Exchange:
             self._until = monotonic() + KEPT.total_seconds()
         shelf = self._shelf_of(receiver.queue)
         queue_id = receiver.queue.queue_id
-        acks = _by_lease(receipt for receipt in receipts if receipt.queue_id == queue_id)
+        own = [receipt for receipt in receipts if receipt.queue_id == queue_id]
+        acks = _by_lease(receipt for receipt in own if receipt.deliveries is None)
+        of_batches = [receipt for receipt in own if receipt.deliveries is not None]
         try:
+            late = self._ack_of_batches(of_batches)
             batch = receiver.lease(wanted, acks, shelf)
         except QueueStateError:
             if kept is None:
@@ -109,7 +115,9 @@ class Exchange:
         stale = frozenset(
             each
             for each in receipts
-            if each.queue_id != queue_id or each.monoton not in gone[each.lease]
+            if each.queue_id != queue_id
+            or each in late
+            or (each.deliveries is None and each.monoton not in gone[each.lease])
         )
         try:
             messages = receiver.fetch(batch, wanted, shelf)
@@ -121,6 +129,18 @@ class Exchange:
             self._receiver = None
             return Exchanged([], stale, receiver.queue.strict_fifo, error)
         return Exchanged(messages, stale, receiver.queue.strict_fifo)
+
+    def _ack_of_batches(self, receipts: Sequence[Receipt]) -> frozenset[Receipt]:
+        """Ack messages of queries' batches, where the delivery counts; those that were stale.
+
+        One LWT and three reads for each batch: a client's own leases are acked with the next.
+        """
+        stale = settle_each(
+            self._store,
+            by_lease(map(str, receipts)),
+            partial(settle_one, self._store, lambda monotons: Settlement(acked=monotons)),
+        )
+        return frozenset(map(Receipt.parse, stale))
 
     def _kept(self, receipts: Sequence[Receipt]) -> Receiver | None:
         """The receiver of the last turn, if it was a moment ago."""

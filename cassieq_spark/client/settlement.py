@@ -25,11 +25,12 @@ _ADVICE = "give a message that was received, or its receipt (Message.receipt)"
 
 @dataclass(frozen=True, slots=True)
 class LeaseKey:
-    """One lease of one group."""
+    """One lease of one group; of a query's batch, one delivery. See `Receipt`."""
 
     queue_id: QueueId
     group: str
     lease: UUID
+    deliveries: int | None = None
 
     @property
     def queue(self) -> str:
@@ -38,7 +39,7 @@ class LeaseKey:
 
     def receipts(self, monotons: Ranges) -> list[str]:
         """The receipts of these messages, in order."""
-        prefix = receipt_prefix(self.queue_id, self.group, self.lease)
+        prefix = receipt_prefix(self.queue_id, self.group, self.lease, self.deliveries)
         return [f"{prefix}{each}" for part in monotons for each in range(part.start, part.stop)]
 
 
@@ -51,7 +52,7 @@ def by_lease(items: Iterable[Message | str]) -> dict[LeaseKey, Ranges]:
     ranges: defaultdict[LeaseKey, list[Range]] = defaultdict(list)
     for item in items:
         receipt = Receipt.parse(_receipt_of(item), advice=_ADVICE)
-        key = LeaseKey(receipt.queue_id, receipt.group, receipt.lease)
+        key = LeaseKey(receipt.queue_id, receipt.group, receipt.lease, receipt.deliveries)
         ranges[key].append(Range(receipt.monoton, receipt.monoton + 1))
     return {key: Ranges.of(*parts) for key, parts in ranges.items()}
 
@@ -100,7 +101,8 @@ def settle_one(
     monotons: Ranges,
 ) -> Settled:
     """Settle messages of one lease. One LWT and two reads; a few more for what is rejected."""
-    return settle(store, queue, key.group, key.lease, settlement_of(monotons))
+    settlement = settlement_of(monotons)
+    return settle(store, queue, key.group, key.lease, settlement, deliveries=key.deliveries)
 
 
 def replace_one(  # noqa: PLR0913 (which message, and by what)
@@ -115,7 +117,15 @@ def replace_one(  # noqa: PLR0913 (which message, and by what)
     """Put a message in the place of the one that ``monotons`` has. Three LWTs and some reads."""
     (new,) = batches_of([row])
     replacement = new.append_column("monoton", pa.array([monotons.start], pa.int64()))
-    return replace(store, queue, key.group, key.lease, replacement, delay=delay)
+    return replace(
+        store,
+        queue,
+        key.group,
+        key.lease,
+        replacement,
+        deliveries=key.deliveries,
+        delay=delay,
+    )
 
 
 def _receipt_of(item: object) -> str:

@@ -43,7 +43,9 @@ def take_acks(changes: Changes, acks: Acks, token: UUID) -> dict[Slot, Ranges]:
     return settled
 
 
-def take_out(changes: Changes, slot: Slot, lease: UUID, gone: Ranges, token: UUID) -> None:
+def take_out(
+    changes: Changes, slot: Slot, lease: UUID, gone: Ranges, token: UUID, *when: When
+) -> None:
     """Take messages out of a slot, one by one.
 
     If none is left, the slot is free, under a token of this attempt. Only a slot whose batch its
@@ -55,13 +57,14 @@ def take_out(changes: Changes, slot: Slot, lease: UUID, gone: Ranges, token: UUI
         lease: The token of the lease; the slot may be under its `kept_token`.
         gone: What leaves it.
         token: As much this attempt's own as that of a lease.
+        when: On what else it depends.
     """
     # I6: whatever else is settled under this token meanwhile changes the ranges.
     still = When("ranges", "=", str(slot.monotons))
     if is_freed(slot, {lease}, gone):
-        changes.empty_slot(slot, token, still)
+        changes.empty_slot(slot, token, still, *when)
     else:
-        changes.change_slot(slot, {"ranges": str(slot.monotons - gone)}, still)
+        changes.change_slot(slot, {"ranges": str(slot.monotons - gone)}, still, *when)
 
 
 def is_freed(slot: Slot, leases: Container[UUID], gone: Ranges) -> bool:

@@ -68,7 +68,12 @@ class SettlementPlan:
 
 
 def settle(
-    delivery: Delivery, lease: UUID, settlement: Settlement, *, with_batch: bool = False
+    delivery: Delivery,
+    lease: UUID,
+    settlement: Settlement,
+    *,
+    deliveries: int | None = None,
+    with_batch: bool = False,
 ) -> Settled:
     """Settle messages of a lease, all at once. One LWT and two reads, whatever the number.
 
@@ -79,6 +84,9 @@ def settle(
         delivery: Queue and group.
         lease: The token that holds them.
         settlement: What is to become of which.
+        deliveries: Which delivery of a batch: once a restarted query has taken the batch up, what
+            is asked for an earlier one is stale. What is held beyond its batch is reached all the
+            same. None: whichever it is.
         with_batch: Only record it for messages of the batch in hand: the LWT that acks the batch
             carries it out, and a replay of the batch drops it. For a message that is named again,
             what is recorded last counts. Acks cost no LWT then, unless they take something back.
@@ -90,7 +98,9 @@ def settle(
     """
     for _ in pauses():
         state, token = delivery.read(), uuid4()
-        plan = plan_settlement(state, lease, settlement, token, with_batch=with_batch)
+        plan = plan_settlement(
+            state, lease, settlement, token, deliveries=deliveries, with_batch=with_batch
+        )
         went_in = partial(_went_in, plan, lease, token)
         if not plan.ops or delivery.carry_out(plan.ops, went_in=went_in):
             reached = plan.reached
@@ -98,12 +108,13 @@ def settle(
     raise ContentionError(f"{delivery}: lost the race to settle messages again and again")
 
 
-def plan_settlement(
+def plan_settlement(  # noqa: PLR0913 (whose messages, what for, and when)
     state: GroupState,
     lease: UUID,
     settlement: Settlement,
     token: UUID,
     *,
+    deliveries: int | None = None,
     with_batch: bool = False,
 ) -> SettlementPlan:
     """Take what is settled out of the slots of a lease, and put it where it belongs. Pure.
@@ -113,6 +124,7 @@ def plan_settlement(
         lease: The token that holds the messages.
         settlement: What is to become of them.
         token: A fresh one, put into the slots that become free; see `take_out`.
+        deliveries: Which delivery of a batch; see `settle`.
         with_batch: Only record it where a batch is to be acked; see `settle`.
     """
     changes = Changes(state)
@@ -120,6 +132,7 @@ def plan_settlement(
     texts: dict[Slot, str] = {}
     recorded, stays, moved, dead = _NOTHING, _NOTHING, _NOTHING, []
     slots = (*state.held_by(lease), *state.held_by(kept_token(lease)))
+    slots = tuple(each for each in slots if _is_of(each, lease, deliveries))
     of_batch = [each for each in slots if with_batch and _is_acked_whole(each, lease)]
     for slot in of_batch:
         recorded = union([recorded, slot.monotons & settlement.named])
@@ -137,12 +150,19 @@ def plan_settlement(
             changes.change_slot(slot, {"ranges": str(fates.stays), "due_at": until}, still)
             stays = union([stays, fates.stays])
         else:
-            take_out(changes, slot, lease, fates.leaving, token)
+            # I8: a query that takes the batch up again leaves token and ranges as they are.
+            once = When("deliveries", "=", slot.deliveries)
+            take_out(changes, slot, lease, fates.leaving, token, once)
         if fates.leaving:
             settled[slot] = fates.leaving
             moved = union([moved, *fates.moved.values()])
         dead += dead_of(put_away(changes, slot, lease, fates))
     return SettlementPlan(changes.ops(), settled, stays, tuple(dead), recorded, texts, moved)
+
+
+def _is_of(slot: Slot, lease: UUID, deliveries: int | None) -> bool:
+    """Whether receipts of a delivery reach a slot of their lease, or of its `kept_token`."""
+    return deliveries is None or slot.lease != lease or slot.deliveries == deliveries
 
 
 def _is_acked_whole(slot: Slot, lease: UUID) -> bool:

@@ -18,8 +18,8 @@ from cassieq_spark.model import QueueId, Range, Ranges
 from cassieq_spark.options.writing import ACK, EACH, EXTEND, REJECT, RELEASE, REPLACE
 from cassieq_spark.receipts import Receipt
 
-#: Consumer group and token of a lease.
-LeaseKey = tuple[str, UUID]
+#: Consumer group and token of a lease, and which delivery under it; see `Receipt`.
+LeaseKey = tuple[str, UUID, int | None]
 
 _OPERATIONS = (ACK, RELEASE, EXTEND, REJECT, REPLACE)
 _ADVICE = "take the column 'receipt' of a stream that is read with includeReceipts"
@@ -151,7 +151,7 @@ class _Rows:
                     f"{self._defaults.queue_id}, which option 'queue' names"
                 )
             operation = self._operation(at)
-            lease = (receipt.group, receipt.lease)
+            lease = (receipt.group, receipt.lease, receipt.deliveries)
             yield _Row(lease, receipt.monoton, operation, self._parameter(at, operation))
 
     def _operation(self, at: int) -> str:

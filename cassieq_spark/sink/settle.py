@@ -119,10 +119,18 @@ class ReceiptWriter(DataSourceArrowWriter):
     def _settle(
         self, key: LeaseKey, outcomes: Outcomes, *, with_batch: bool
     ) -> Iterator[tuple[int, int]]:
-        group, lease = key
+        group, lease, deliveries = key
         store = open_store(self._options.connection)
         if settlement := outcomes.settlement():
-            done = settle(store, self._queue, group, lease, settlement, with_batch=with_batch)
+            done = settle(
+                store,
+                self._queue,
+                group,
+                lease,
+                settlement,
+                deliveries=deliveries,
+                with_batch=with_batch,
+            )
             yield done.count, done.stale.count
         for delay, new in outcomes.replacements():
             done = replace(
@@ -131,6 +139,7 @@ class ReceiptWriter(DataSourceArrowWriter):
                 group,
                 lease,
                 new,
+                deliveries=deliveries,
                 delay=delay or timedelta(0),
                 with_batch=with_batch,
             )

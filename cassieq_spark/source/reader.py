@@ -185,9 +185,11 @@ class Reader:
     @property
     def receipt_prefix(self) -> str:
         """What the receipts of the batch in hand begin with; empty if there is none."""
-        if self._held is None:
+        if self._held is None or not self._leased:
             return ""
-        return receipt_prefix(self.queue.queue_id, self._delivery.group, self._held)
+        # A batch is one slot, so all of it was handed out as often.
+        deliveries = self._leased[0].deliveries
+        return receipt_prefix(self.queue.queue_id, self._delivery.group, self._held, deliveries)
 
     def stop(self) -> None:
         """Give up what is held. Two reads and one LWT; never raises.

@@ -18,6 +18,13 @@ def test_a_receipt_is_read_as_it_was_written():
     assert Receipt.parse(str(receipt)) == receipt
 
 
+def test_the_receipt_of_a_batch_says_which_delivery_it_is_of():
+    receipt = Receipt.parse(f"q@1/g/{LEASE}.12/7")
+
+    assert receipt == Receipt(QueueId("q@1"), "g", LEASE, 7, 12)
+    assert receipt_prefix(receipt.queue_id, receipt.group, LEASE, 12) + "7" == str(receipt)
+
+
 def test_a_receipt_is_the_prefix_of_its_lease_and_the_monoton():
     receipt = Receipt.parse(TEXT)
 
@@ -40,6 +47,13 @@ def test_a_receipt_is_the_prefix_of_its_lease_and_the_monoton():
         f"q@1/g/{LEASE}/ 7",
         f"q@1/g/{LEASE}/7/8",
         f"q@1/g/{LEASE.hex}/7",
+        f"q@1/g/{LEASE}./7",
+        f"q@1/g/{LEASE}.0/7",
+        f"q@1/g/{LEASE}.-1/7",
+        f"q@1/g/{LEASE}.01/7",
+        f"q@1/g/{LEASE}.1.2/7",
+        f"q@1/g/{LEASE}.two/7",
+        "q@1/g/.1/7",
         "q@1/g/not-a-token/7",
         f"q/g/{LEASE}/7",
         f"q@one/g/{LEASE}/7",

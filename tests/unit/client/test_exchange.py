@@ -21,6 +21,7 @@ from cassieq_spark.queues import delete_queue, pause_queue, purge_queue
 from cassieq_spark.receipts import Receipt
 from cassieq_spark.testing.faults import FaultyStore
 from cassieq_spark.testing.stores import CountingStore
+from tests.support.builders import make_wish
 from tests.support.faults import FakeClock
 
 HOUR = timedelta(hours=1)
@@ -249,6 +250,27 @@ def test_what_could_not_be_fetched_is_due_again_and_the_acks_are_done(
     clock.advance(MOMENT)
     (again,) = turn(exchange, [], limit=1).messages
     assert (again.value, again.delivery_count) == (b"c", 2)
+
+
+def test_of_a_query_s_batch_it_acks_what_is_of_the_delivery_in_hand(
+    exchange: Exchange, client: Client, store: CountingStore
+):
+    queue_id = client.queue("q").queue_id
+    (mine,) = turn(exchange, [], limit=1).messages
+    delivery = Delivery(store, queue_id, "g")
+    batch = delivery.ack_and_lease(make_wish(stop=5))
+    delivery.take_again(make_wish(held=batch.lease))
+    first, second = (
+        [Receipt(queue_id, "g", batch.lease, at, deliveries) for at in (3, 4)]
+        for deliveries in (1, 2)
+    )
+
+    late = exchange.turn([*first, Receipt.parse(mine.receipt)], NOTHING)
+
+    assert late.stale == set(first)
+    assert [str(slot.monotons) for slot in delivery.read().held_by(batch.lease)] == ["3-5"]
+    assert exchange.turn([*second, *first], NOTHING).stale == set(first)
+    assert client.stats("q").groups[0].depth == 17
 
 
 def test_acks_make_no_group_and_of_none_they_fail(client: Client, age: Age):

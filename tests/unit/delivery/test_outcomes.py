@@ -293,6 +293,54 @@ def test_a_stop_after_the_batch_was_done_keeps_it_for_the_restarted_query(scene:
     assert scene.waiting == [(MINUTE, "3-5", None)]
 
 
+# -- a run that was cut off, and goes on ----------------------------------------------------------
+
+
+def test_what_a_cut_off_run_records_after_its_batch_was_taken_up_again_is_stale(scene: Scene):
+    scene.replay()
+    released = Settlement(released={MINUTE: ranges("5-6")})
+    settle(scene.delivery, scene.lease, released, deliveries=2, with_batch=True)
+
+    acked = Settlement(acked=ranges("5-6"))
+    late = settle(scene.delivery, scene.lease, acked, deliveries=1, with_batch=True)
+
+    assert (late.count, str(late.stale)) == (0, "5-6")
+    assert scene.ack().acked == 9
+    assert scene.waiting == [(MINUTE, "5-6", None)]
+
+
+def test_so_is_what_it_settles_at_once(scene: Scene):
+    scene.replay()
+    released = Settlement(released={AT_ONCE: ranges("5-6")})
+
+    late = settle(scene.delivery, scene.lease, released, deliveries=1)
+
+    assert (late.count, str(late.stale)) == (0, "5-6")
+    assert (scene.held, scene.waiting) == ({scene.lease: "0-10"}, [])
+    assert settle(scene.delivery, scene.lease, released, deliveries=2).count == 1
+
+
+@pytest.mark.parametrize("with_batch", [True, False])
+def test_so_it_is_if_the_batch_is_taken_up_while_it_is_settled(scene: Scene, *, with_batch: bool):
+    released = Settlement(released={AT_ONCE: ranges("5-6")})
+    scene.trouble.interrupt(lambda: scene.replay() and None, after=2)
+
+    late = settle(scene.delivery, scene.lease, released, deliveries=1, with_batch=with_batch)
+
+    assert (late.count, str(late.stale)) == (0, "5-6")
+    assert (scene.ack().acked, scene.waiting) == (10, [])
+
+
+def test_what_it_holds_beyond_its_batch_it_still_settles(scene: Scene):
+    extended = Settlement(extended={MINUTE: ranges("5-6")})
+    settle(scene.delivery, scene.lease, extended, deliveries=1)
+    scene.replay()
+
+    done = settle(scene.delivery, scene.lease, Settlement(acked=ranges("5-6")), deliveries=1)
+
+    assert (done.count, scene.held) == (1, {scene.lease: "0-5,6-10"})
+
+
 # -- at the same time, and lost answers -----------------------------------------------------------
 
 

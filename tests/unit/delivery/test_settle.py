@@ -116,7 +116,7 @@ def test_what_is_acked_leaves_its_slot_if_nothing_else_has_left_it_meanwhile():
 
     ops = ops_of(make_state(make_slot(0, "0-6")), acked=settled)
 
-    still = (When("lease", "=", OURS), When("ranges", "=", "0-6"))
+    still = (When("lease", "=", OURS), When("ranges", "=", "0-6"), When("deliveries", "=", 2))
     assert ops == (Update(slot_key(0), {"ranges": "0-2,4-6"}, when=still),)
 
 

@@ -18,7 +18,7 @@ ONE, OTHER = UUID(int=1), UUID(int=2)
 SECOND = timedelta(seconds=1)
 
 
-def receipt(monoton: int, lease: UUID = ONE, queue: str = QUEUE) -> str:
+def receipt(monoton: int, lease: UUID | str = ONE, queue: str = QUEUE) -> str:
     return f"{queue}/g/{lease}/{monoton}"
 
 
@@ -42,14 +42,17 @@ def settlement(operation: str, *batches: dict[str, Any], **defaults: Any) -> Set
     return found
 
 
-def test_receipts_are_dealt_by_lease_and_joined_to_ranges():
+def test_receipts_are_dealt_by_lease_and_delivery_and_joined_to_ranges():
     receipts = [receipt(3), receipt(1, OTHER), receipt(4), receipt(9)]
+    receipts += [receipt(3, f"{ONE}.1"), receipt(5, f"{ONE}.2"), receipt(6, f"{ONE}.2")]
 
     found = read("ack", {"receipt": receipts})
 
     assert {key: each.settlement().acked for key, each in found.items()} == {
-        ("g", ONE): Ranges.parse("3-5,9-10"),
-        ("g", OTHER): Ranges.parse("1-2"),
+        ("g", ONE, None): Ranges.parse("3-5,9-10"),
+        ("g", OTHER, None): Ranges.parse("1-2"),
+        ("g", ONE, 1): Ranges.parse("3-4"),
+        ("g", ONE, 2): Ranges.parse("5-7"),
     }
 
 

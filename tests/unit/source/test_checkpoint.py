@@ -113,6 +113,16 @@ def test_what_was_recorded_for_it_is_carried_out(scene: Scene):
     assert [str(row.monotons) for row in delivery.read().waiting] == ["1-3"]
 
 
+def test_receipts_say_which_delivery_of_the_batch_they_are_of(scene: Scene):
+    reader = scene.reader()
+    end = scene.run(reader, 0, FIRST, commit=False)
+    restarted = scene.reader()
+    restarted.tasks(end, messages_per_task=10)
+
+    prefix = f"{scene.queue.queue_id}/g/{scene.offset(end).lease}"
+    assert (reader.receipt_prefix, restarted.receipt_prefix) == (f"{prefix}.1/", f"{prefix}.2/")
+
+
 @pytest.mark.parametrize("logged", ["not at all", "not committed", "empty commit"])
 def test_another_batch_is_released(scene: Scene, caplog: pytest.LogCaptureFixture, logged: str):
     caplog.set_level(logging.INFO)
