@@ -124,7 +124,8 @@ class SourceOptions(RoleOptions):
             "skipOlderThan",
             duration(timedelta(days=36_500)),
             "Messages that have been visible for longer when their turn comes first are not "
-            "delivered to this group any more, and count as acked. Without it, none are skipped.",
+            "delivered to this group any more, and count as acked. No message is older than its "
+            "write, whatever its `visible_at`. Without it, none are skipped.",
         ),
     )
     retry_backoff: timedelta = field(
