@@ -200,8 +200,10 @@ class MemoryStore:
         for row, timed in self._timed.get(partition, {}).items():
             if timed.until <= now:
                 rows.pop(row, None)
+        # In Cassandra each replica goes by its own clock, not by that of the coordinator.
+        here = self._here()
         ends = self._expiring.get(partition, [])
-        while ends and ends[0][0] <= now:
+        while ends and ends[0][0] <= here:
             rows.pop(heapq.heappop(ends)[1], None)
         return rows
 
