@@ -4,10 +4,11 @@ Spark replays a batch with the same rows, but after a shuffle in another order, 
 a fingerprint is a sum over rows. It covers every byte of value, key and headers; the time of
 delivery is left out, as programs compute it from their clock.
 
-A row's bytes are folded into one word by exclusive or, eight at a time. Arrow has the rows of a
-column one behind the other, so it is done on whole aligned words of all rows at once: what belongs
-to a neighbour in the first and the last word is taken out, and the result is rotated by what the
-row begins behind a boundary. That takes about a nanosecond for eight bytes.
+A row's bytes are folded into one word by exclusive or, eight at a time. Arrow stores the rows of a
+column one behind the other, so numpy folds the aligned words of all rows at once. The first and
+the last word of a row may hold bytes of its neighbours, which are masked. The result is rotated
+by the distance of the row's start from a word boundary. That takes about a nanosecond for eight
+bytes.
 
 The fold alone does not tell words that change places, nor a field that occurs twice, a multiple of
 eight bytes apart. So eight words spread evenly over the row count too, each by its place. They

@@ -13,7 +13,7 @@ from cassieq_spark.model import QueueId, validate_name
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """Whoever shows it may settle the message, while the lease holds it.
+    """Lets a program settle the message, while the lease holds it.
 
     Attributes:
         queue_id: The queue.

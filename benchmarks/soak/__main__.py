@@ -4,8 +4,8 @@ Producers, writers like Spark's, consumers, streaming readers and sweeps work on
 Cassandra of its own; operators alter, pause, purge, delete and create them at random; two batch
 writes of a real Spark come in between. Two gateways share an address, so that messages are mostly
 settled by another one than handed them out; batches are put again under their keys; and writers
-go back to an older checkpoint now and then, which must be refused. Whoever works may die at any
-call of the store, and is replaced by one that knows what was on disk. In the end everything is
+go back to an older checkpoint now and then, which must be refused. Each actor may die at any
+call of the store; another one that knows what was on disk replaces it. In the end everything is
 drained and swept, and accounted for: message by message, row by row, and by the space on disk.
 Prints a report as JSON; exit code 1 if anything is off.
 """

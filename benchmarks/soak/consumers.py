@@ -150,7 +150,7 @@ class BalancedConsumer(ClientConsumer):
             super().act()
             return
         queue = self.chance.choice(NATURES).name
-        # Noted as held until the receipts are shown, whatever becomes of the turn.
+        # The receipts leave the list before the turn, as the turn may fail.
         done, self._held[queue] = self._held[queue], []
         limit, begun = self.chance.choice((1, 10, 50)), now()
         desk = self.chance.choice(self._desks)[queue]

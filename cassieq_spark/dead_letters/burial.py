@@ -124,9 +124,9 @@ def _publish_copies(
 def _once_of(queue: QueueDefinition, delivery: Delivery, dead: Waiting) -> Once:
     """Of exactly these messages and this death of theirs.
 
-    After a seek, others may die that begin with the same one; and the same may die again, when
-    the first copy may be gone. Their first delivery is then another one; it stays with the row
-    whoever condemns or postpones it.
+    After a seek, others may die that begin with the same one. The same messages may die again as
+    well, when the first copy may be gone: then the time of their first delivery differs. A
+    condemnation or a postponement does not change that time.
     """
     first = "" if dead.first_at is None else to_millis(dead.first_at)
     digest = sha256(f"{dead.monotons}@{first}".encode()).hexdigest()[:16]

@@ -179,8 +179,8 @@ def delete_group(store: Store, queue_id: QueueId, group: str, *, force: bool = F
 def read_group_states(store: Store, queue_id: QueueId) -> dict[str, GroupState]:
     """Read what every registered group is owed, all of it, by name. One read, and four for each.
 
-    I7: whoever deletes by it has read the ledger's head before, and deletes on no change of its
-    groups version since.
+    I7: a caller that deletes by it reads the ledger's head first, and conditions the deletion on
+    the groups version of that head.
 
     A group that is registered and has no delivery state yet is owed everything from its start; one
     that is removed meanwhile is left out.

@@ -85,8 +85,8 @@ def plan_batch(state: GroupState, wish: Wish, blocks: Sequence[LedgerBlock] = ()
     is_exclusive = wish.strict or wish.max_in_flight is not None
     left: list[Slot | Waiting] = []
     for slot in acked:
-        # I5: under another token, or whoever saw the lease run out could still take it over. What
-        # a client has moved elsewhere since is in the way of what follows, and in flight.
+        # I5: under another token, or a reader that saw the lease run out could still take it over.
+        # What a client has moved elsewhere since is in the way of what follows, and in flight.
         left += finish_slot(changes, slot, spare_token(wish.lease), whole=is_exclusive)
     due = [
         each

@@ -27,8 +27,8 @@ def plan_finalising(work: Work, queue: QueueDefinition, _: Scanned | None) -> It
 
     No read if there is nothing to let go of; one, if it ends within a block, or if the queue keeps
     what is settled and all of that is young, or if it has no groups and all of it is young. Each
-    part goes by what the one before it leaves, so it is refused unless that went in, and nobody
-    else came between (I7).
+    part is conditioned on the head that the part before it leaves. So it is refused if that part
+    did not go in, or if another sweep or a new group came between (I7).
     """
     seen = work.seen(queue)
     if seen is not None and _is_idle(work, queue, seen):

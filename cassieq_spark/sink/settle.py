@@ -18,8 +18,8 @@ from cassieq_spark.options import SinkOptions
 from cassieq_spark.options.writing import NOW, WITH_BATCH
 from cassieq_spark.queues import read_queue
 from cassieq_spark.settling import replace, settle
-from cassieq_spark.sink.batch import is_in_batch
 from cassieq_spark.sink.columns import validate_settled
+from cassieq_spark.sink.query import is_in_batch
 from cassieq_spark.sink.receipts import Defaults, LeaseKey, Outcomes, read_outcomes
 from cassieq_spark.store import open_store
 

@@ -26,9 +26,8 @@ from cassieq_spark.model import Draft, QueueDefinition, SinkBatch
 from cassieq_spark.options import SinkOptions
 from cassieq_spark.options.writing import BY_BATCH, PUBLISH
 from cassieq_spark.queues import read_queue
-from cassieq_spark.sink.batch import BATCH_ID, QUERY_ID, told
 from cassieq_spark.sink.columns import validate_published
-from cassieq_spark.sink.trigger import check_handed_over, check_trigger
+from cassieq_spark.sink.query import BATCH_ID, QUERY_ID, check_handed_over, check_trigger, told
 from cassieq_spark.store import open_store
 from cassieq_spark.store.protocol import Store
 

@@ -103,7 +103,7 @@ MUTANTS = (
     Mutant(
         "a continuous trigger is taken for micro-batches",
         "I4",
-        "sink/trigger.py",
+        "sink/query.py",
         "    if planned <= committed:",
         "    if planned < committed:",
         tests=("test_writer_property.py",),

@@ -27,9 +27,9 @@ from cassieq_spark.errors import (
 from cassieq_spark.ledger.publish import MOST_BLOCKS
 from cassieq_spark.model import SinkBatch
 from cassieq_spark.options import SinkOptions
-from cassieq_spark.sink import batch as batch_module
+from cassieq_spark.sink import query as query_module
 from cassieq_spark.sink import writer as writer_module
-from cassieq_spark.sink.trigger import check_trigger
+from cassieq_spark.sink.query import check_trigger
 from cassieq_spark.sink.writer import MessageWriter, TaskDone
 from cassieq_spark.store.memory import MemoryStore
 from tests.support.builders import make_queue
@@ -49,7 +49,7 @@ def told_by_spark(properties: dict[str, str]) -> Iterator[None]:
     """In a task that has these local properties."""
     context = SimpleNamespace(getLocalProperty=properties.get, partitionId=lambda: 0)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batch_module, "TaskContext", SimpleNamespace(get=lambda: context))
+        patch.setattr(query_module, "TaskContext", SimpleNamespace(get=lambda: context))
         yield
 
 

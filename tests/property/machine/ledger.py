@@ -215,7 +215,7 @@ class LedgerModel:
         return any(self._clock.now < at + once.lifetime for at in used)
 
     def _use(self, once: Once, marks: AbstractSet[str]) -> None:
-        """Whoever began within half of the time since it was used last has not used it again."""
+        """An attempt that began within half a lifetime of the last use must not use it again."""
         assert once.name in marks, "I4: published, and nothing tells"
         for at in self.uses[once.name]:
             again = once.begun_at - at.replace(microsecond=0)

@@ -1,8 +1,9 @@
-"""Refuses a continuous trigger, under which Spark hands a sink in Python no message at all.
+"""What Spark tells a sink of the query that it is part of: its micro-batch, and its trigger.
 
-Spark counts the messages as written all the same, and has the sink commit each epoch without a
-message of any task. It never tells which trigger a query has; but it plans a micro-batch after it
-has logged its end, and an epoch before.
+Under a continuous trigger Spark hands a sink in Python no message at all. It counts the messages
+as written all the same, and has the sink commit each epoch without a message of any task. It never
+tells which trigger a query has; but it plans a micro-batch after it has logged its end, and an
+epoch before.
 """
 
 from __future__ import annotations
@@ -10,7 +11,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from pyspark import TaskContext
+
 from cassieq_spark.errors import OptionError
+
+#: Names of the local properties with the ids of query and batch.
+QUERY_ID = "sql.streaming.queryId"
+BATCH_ID = "streaming.sql.batchId"
+
+
+def told() -> tuple[str | None, str | None]:
+    """Query and batch, which Spark tells its tasks; both survive restarts and replays."""
+    context = TaskContext.get()
+    if context is None:
+        return None, None
+    return context.getLocalProperty(QUERY_ID), context.getLocalProperty(BATCH_ID)
+
+
+def is_in_batch() -> bool:
+    """Whether this task is part of a micro-batch; also of a write inside ``foreachBatch``.
+
+    Spark may not tell on a thread that the function of ``foreachBatch`` has started, and does not
+    over Spark Connect.
+    """
+    _, batch = told()
+    return batch is not None
 
 
 def check_trigger(checkpoint: str | None) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from cassieq_spark.errors import OptionError
-from cassieq_spark.sink.trigger import check_handed_over, check_trigger
+from cassieq_spark.sink.query import check_handed_over, check_trigger
 
 
 def make_checkpoint(folder: Path, *, planned: int, committed: int) -> str:
