@@ -46,6 +46,8 @@ _TIMEOUT = timedelta(seconds=40)
 _BUSY = {429, 503}
 _NOTHING = 204
 _LINES = "application/x-ndjson"
+# Of idle connections above a limit httpcore closes one that another thread may have just picked.
+_LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=None)
 
 
 class HttpQueue:
@@ -109,7 +111,7 @@ class HttpQueue:
             raise OptionError(
                 f"ca_file {ca_file!r} has no certificates of CAs: {error}"
             ) from error
-        self._http = httpx.Client(base_url=url, verify=context)
+        self._http = httpx.Client(base_url=url, verify=context, limits=_LIMITS)
 
     def create(self, **options: Any) -> bool:
         """Create the queue; False if it exists.

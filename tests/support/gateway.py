@@ -21,8 +21,13 @@ SECRET = "the-secret-of-gateways-that-tests-start"
 ADMIN = {"Authorization": f"Key {Secrets((SECRET,)).admin_keys[0]}"}
 _ON_MEMORY = Path(__file__).parents[1] / "integration" / "gateway" / "programs" / "serve_memory.py"
 PATIENCE = 60
-#: One for all: to make one takes longer than most requests.
-HTTP = httpx.Client(timeout=PATIENCE, verify=False)
+#: One for all: to make one takes longer than most requests. Its threads keep their connections:
+#: httpcore closes surplus ones that another thread may have just picked.
+HTTP = httpx.Client(
+    timeout=PATIENCE,
+    verify=False,
+    limits=httpx.Limits(max_connections=None, max_keepalive_connections=None),
+)
 
 
 @dataclass(frozen=True)

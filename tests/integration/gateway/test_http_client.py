@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -105,3 +108,34 @@ def test_a_gateway_that_has_no_room_is_asked_again_as_long_as_there_is_patience(
 
     asked = [line for line in (tmp_path / "log").read_text().splitlines() if "429" in line]
     assert len(asked) == 2
+
+
+def test_threads_that_share_it_keep_their_connections():
+    # What httpcore closes as surplus, another thread may have picked: its request would fail.
+    many, connections = 40, []
+    all_are_here = threading.Barrier(many)
+
+    class Gateway(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def setup(self):
+            connections.append(self.client_address)
+            super().setup()
+
+        def do_DELETE(self):
+            all_are_here.wait(60)
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, *_: object):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Gateway) as server:
+        threading.Thread(target=server.serve_forever).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        with HttpQueue(url, "a", "orders", key="k") as queue, ThreadPoolExecutor(many) as threads:
+            for _ in range(3):
+                list(threads.map(lambda _: queue.delete(), range(many)))
+        server.shutdown()
+
+    assert len(connections) == many
