@@ -43,18 +43,24 @@ async def put_batch(call: Call) -> Response:
             "X-Cassieq-Headers out"
         )
     kind = _media_type(call.request.headers.get("content-type", LINES))
-    reads = {LINES: read_lines, ARROW: read_arrow}
-    if kind not in reads:
-        raise RefusedError(f"a batch is {LINES} or {ARROW}, not {kind[:60]!r}", 415)
+    limits, body, size = call.gateway.limits, call.body, 0
     # In a thread: a large batch would hold up everybody else.
-    messages = await asyncio.to_thread(reads[kind], call.body, call.gateway.limits.batch_count)
-    monotons = await call.gateway.client.put_many(
-        queue,
-        messages,
-        delay=seconds(query.initial_invisibility_seconds) or None,
-        visible_at=query.visible_at,
-        idempotency_key=idempotency_key(call.request),
-    )
+    if kind == LINES:
+        messages = await asyncio.to_thread(read_lines, body, limits.batch_count)
+    elif kind == ARROW:
+        messages, size = await asyncio.to_thread(
+            read_arrow, body, limits.batch_count, limits.batch_bytes
+        )
+    else:
+        raise RefusedError(f"a batch is {LINES} or {ARROW}, not {kind[:60]!r}", 415)
+    with call.gateway.room.decoded(size):
+        monotons = await call.gateway.client.put_many(
+            queue,
+            messages,
+            delay=seconds(query.initial_invisibility_seconds) or None,
+            visible_at=query.visible_at,
+            idempotency_key=idempotency_key(call.request),
+        )
     call.gateway.turns.wake(queue)
     if monotons is None:
         return JSONResponse({"start": None, "stop": None})

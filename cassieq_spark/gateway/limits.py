@@ -80,6 +80,19 @@ class Room:
         finally:
             self.held_bytes -= body.held
 
+    @contextmanager
+    def decoded(self, count: int) -> Iterator[None]:
+        """Room for what a compressed body has come to, besides the body.
+
+        Raises:
+            RefusedError: 429; there is none.
+        """
+        self.hold(count)
+        try:
+            yield
+        finally:
+            self.held_bytes -= count
+
     def hold(self, count: int) -> None:
         """Take room for bytes.
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import json
+from contextlib import suppress
 from datetime import UTC, datetime
 
 import httpx
+import pyarrow as pa
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cassieq_spark.client import Message
-from cassieq_spark.gateway.formats import read_lines, write_lines
+from cassieq_spark.gateway.formats import read_arrow, read_lines, write_lines
+from cassieq_spark.gateway.refusals import RefusedError
 from cassieq_spark.http_client.messages import encoded, line_of, messages_of
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -43,3 +47,61 @@ def test_the_gateway_reads_what_the_client_writes(value: bytes | str, key, heade
     assert read.value == (value.encode() if isinstance(value, str) else value)
     assert read.key == (key.encode() if isinstance(key, str) else key)
     assert (read.headers or {}) == headers
+
+
+ROWS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "value": st.binary(max_size=40),
+            "key": st.none() | st.binary(max_size=4),
+            "headers": st.none() | st.dictionaries(TEXTS, st.none() | TEXTS, max_size=2),
+        }
+    ),
+    min_size=1,
+    max_size=20,
+)
+SCHEMA = pa.schema(
+    [
+        ("value", pa.binary()),
+        ("key", pa.binary()),
+        ("headers", pa.map_(pa.string(), pa.string())),
+    ]
+)
+CODECS = st.sampled_from(["zstd", "lz4", None])
+MOST_BYTES = 64 << 10
+
+
+def arrow_of(rows: list[dict[str, object]], codec: str | None) -> bytes:
+    pairs = [each | {"headers": list(dict(each["headers"] or {}).items())} for each in rows]
+    table = pa.Table.from_pylist(pairs, SCHEMA)
+    sink = io.BytesIO()
+    options = pa.ipc.IpcWriteOptions(compression=codec)
+    with pa.ipc.new_stream(sink, SCHEMA, options=options) as writer:
+        writer.write_table(table, max_chunksize=7)
+    return sink.getvalue()
+
+
+@given(ROWS, CODECS)
+def test_the_gateway_reads_the_streams_of_others(rows, codec: str | None):
+    messages, size = read_arrow(arrow_of(rows, codec), len(rows), MOST_BYTES)
+
+    assert [(each.value, each.key) for each in messages] == [
+        (each["value"], each["key"]) for each in rows
+    ]
+    assert [each.headers or {} for each in messages] == [each["headers"] or {} for each in rows]
+    assert size >= sum(len(each["value"]) for each in rows)
+
+
+@given(ROWS, CODECS, st.data())
+def test_a_stream_that_was_tampered_with_is_refused_or_within_the_limits(
+    rows, codec: str | None, data: st.DataObject
+):
+    body = bytearray(arrow_of(rows, codec))
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, len(body) - 1))
+        body[at] = data.draw(st.sampled_from([0, 1, 0x7F, 0x80, 0xFF, body[at] ^ 1]))
+
+    with suppress(RefusedError):
+        messages, size = read_arrow(bytes(body), 30, MOST_BYTES)
+        assert len(messages) <= 30
+        assert size <= MOST_BYTES
