@@ -10,6 +10,8 @@ SPARK_42 := .venv-spark-4.2
 JAVA := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
 
 PYTEST_ARGS ?=
+# Each of them starts nodes and a Spark of its own, some 4 GB; they wait a lot, so more than cores.
+TEST_JOBS ?= 3
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -78,11 +80,11 @@ test-unit: $(STAMP) ## Tests without services, and the examples in docstrings
 	  cassieq_spark tests/unit tests/property tests/conformance $(PYTEST_ARGS)
 
 .PHONY: test
-test: $(STAMP) need-java ## Everything, with a real Cassandra and a local Spark
+test: $(STAMP) need-java ## Everything, with a real Cassandra and a local Spark (TEST_JOBS=1: one by one)
 	$(BIN)/cassieq node download
 	$(BIN)/cassieq node download --cassandra-version 4.1
 	$(BIN)/cassieq spark compile
-	$(BIN)/pytest -q --doctest-modules cassieq_spark tests $(PYTEST_ARGS)
+	$(BIN)/pytest -q -n $(TEST_JOBS) --doctest-modules cassieq_spark tests $(PYTEST_ARGS)
 
 .PHONY: test-spark-42
 test-spark-42: need-python need-java ## Tests of the source and the sink with Spark 4.2, in a venv of its own
