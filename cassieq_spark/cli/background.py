@@ -153,7 +153,7 @@ class Background:
 
     def _make_folder(self) -> None:
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as exc:
             raise SetupError(f"Cannot write {self.folder} ({exc.strerror}).") from exc
 

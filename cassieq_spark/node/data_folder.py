@@ -19,7 +19,7 @@ _LOOK_SECONDS = 0.1
 
 
 def lock_data(folder: Path) -> IO[str]:
-    """Take the folder for one cluster; created if it is not there.
+    """Take the folder for one cluster; created, for this user alone, if it is not there.
 
     Waits for one that is just ending, as a killed program's does.
 
@@ -30,7 +30,7 @@ def lock_data(folder: Path) -> IO[str]:
         SetupError: Another cluster has it, or it cannot be written.
     """
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         file = (folder / "lock").open("w")
     except OSError as exc:
         raise SetupError(f"Cannot keep data in {folder} ({exc.strerror}).") from exc

@@ -53,7 +53,9 @@ class Node:
         """
         configuration = self._settings.folder / "conf"
         try:
-            configuration.mkdir(parents=True, exist_ok=True)
+            # The data are beside it: those of a node are for its user alone.
+            self._settings.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            configuration.mkdir(exist_ok=True)
             (configuration / "cassandra.yaml").write_text(cassandra_yaml(self._settings))
             (configuration / "logback.xml").write_text(logback_xml())
         except OSError as exc:

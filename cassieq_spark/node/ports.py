@@ -6,6 +6,7 @@ import errno
 import fcntl
 import os
 import socket
+import stat
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -43,7 +44,8 @@ class PortClaims:
     """Ports that no other cluster of this user takes until ``release``, or this process ends.
 
     A node takes some seconds from being started to listening; a lock on a file per port bridges
-    them, so that two clusters started at once get different ports.
+    them, so that two clusters started at once get different ports. The folder has to be this
+    user's, and no link; the files are neither followed, if they are links, nor written to.
     """
 
     def __init__(
@@ -77,13 +79,35 @@ class PortClaims:
     def _lock(self, port: int) -> bool:
         try:
             self._folder.mkdir(mode=0o700, exist_ok=True)
-            file = (self._folder / str(port)).open("w")
+            folder = os.open(self._folder, os.O_DIRECTORY | os.O_NOFOLLOW)
         except OSError as exc:
-            raise SetupError(f"Cannot write {self._folder} ({exc.strerror}).") from exc
+            raise self._refused(exc.strerror or str(exc)) from exc
+        try:
+            # Of the open folder, and below it: nobody can put another one in its place meanwhile.
+            self._check(os.fstat(folder))
+            file = os.open(
+                str(port), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, mode=0o600, dir_fd=folder
+            )
+        except OSError as exc:
+            raise self._refused(exc.strerror or str(exc)) from exc
+        finally:
+            os.close(folder)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            file.close()
+            os.close(file)
             return False
-        self._held.push(file)
+        self._held.callback(os.close, file)
         return True
+
+    def _check(self, found: os.stat_result) -> None:
+        if found.st_uid != os.getuid():
+            raise self._refused(f"it belongs to user {found.st_uid}")
+        if stat.S_IMODE(found.st_mode) & (stat.S_IWGRP | stat.S_IWOTH):
+            raise self._refused("others may write there")
+
+    def _refused(self, why: str) -> SetupError:
+        return SetupError(
+            f"Cannot keep locks of ports in {self._folder} ({why}): remove it, or set TMPDIR to a "
+            "folder that is yours alone."
+        )

@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from cassieq_spark.errors import SetupError
 from cassieq_spark.node import Release
 from cassieq_spark.node.data_folder import (
     can_pass_page_cache,
+    lock_data,
     read_storage_port,
     write_description,
 )
@@ -18,6 +20,14 @@ from cassieq_spark.node.data_folder import (
 
 def test_a_new_folder_has_no_port_yet(tmp_path: Path):
     assert read_storage_port(tmp_path, nodes=1, release=Release.V5_0) is None
+
+
+def test_a_new_folder_is_for_its_user_alone(tmp_path: Path):
+    folder = tmp_path / "data"
+
+    lock_data(folder).close()
+
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
 @pytest.mark.parametrize("release", Release)

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import os
 import socket
+import stat
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -59,6 +61,67 @@ def test_the_error_names_the_ports_and_the_addresses(claims_with: ClaimsWith):
 
     with pytest.raises(SetupError, match=r"Port 9042 is in use on 127\.0\.0\.1, 127\.0\.0\.2"):
         claims.claim(ADDRESSES, [9042])
+
+
+def test_a_link_in_the_place_of_a_lock_is_neither_followed_nor_emptied(tmp_path: Path):
+    precious = tmp_path / "precious"
+    precious.write_text("data")
+    folder = tmp_path / "ports"
+    folder.mkdir(mode=0o700)
+    (folder / "9042").symlink_to(precious)
+
+    with pytest.raises(SetupError, match="Cannot keep locks of ports in"):
+        PortClaims(folder, free=lambda *_: True).claim(ADDRESSES, [9042])
+
+    assert precious.read_text() == "data"
+
+
+def test_a_link_in_the_place_of_the_folder_is_not_followed(tmp_path: Path):
+    others = tmp_path / "others"
+    others.mkdir(mode=0o700)
+    (tmp_path / "ports").symlink_to(others)
+
+    with pytest.raises(SetupError, match="set TMPDIR to a folder that is yours alone"):
+        PortClaims(tmp_path / "ports", free=lambda *_: True).claim(ADDRESSES, [9042])
+
+    assert list(others.iterdir()) == []
+
+
+def test_a_folder_that_others_may_write_to_is_refused(tmp_path: Path):
+    folder = tmp_path / "ports"
+    folder.mkdir()
+    folder.chmod(0o777)
+
+    with pytest.raises(SetupError, match="others may write there"):
+        PortClaims(folder, free=lambda *_: True).claim(ADDRESSES, [9042])
+
+
+def test_a_folder_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    stranger = os.getuid() + 1
+    monkeypatch.setattr(os, "getuid", lambda: stranger)
+
+    with pytest.raises(SetupError, match=f"it belongs to user {stranger - 1}"):
+        PortClaims(tmp_path, free=lambda *_: True).claim(ADDRESSES, [9042])
+
+
+def test_a_lock_is_for_its_user_alone_and_what_is_in_it_stays(tmp_path: Path):
+    folder = tmp_path / "ports"
+    claims = PortClaims(folder, free=lambda *_: True)
+    try:
+        claims.claim(ADDRESSES, [9042])
+    finally:
+        claims.release()
+    lock = folder / "9042"
+    lock.write_text("kept")
+    again = PortClaims(folder, free=lambda *_: True)
+    try:
+        again.claim(ADDRESSES, [9042])
+    finally:
+        again.release()
+
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert stat.S_IMODE(lock.stat().st_mode) == 0o600
+    assert lock.read_text() == "kept"
 
 
 def test_a_listening_port_is_not_free():
