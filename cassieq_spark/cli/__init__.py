@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from cassieq_spark import __version__
 from cassieq_spark.cli import (
@@ -27,6 +26,7 @@ from cassieq_spark.cli.connection import configured
 from cassieq_spark.cli.output import INTERRUPTED
 from cassieq_spark.errors import CassieqError
 from cassieq_spark.options.file import VARIABLE
+from cassieq_spark.terminal import Console, echo
 
 app = typer.Typer(
     name="cassieq",
@@ -50,7 +50,7 @@ app.add_typer(top.app)
 
 def _show_version(is_asked: bool) -> None:
     if is_asked:
-        typer.echo(f"cassieq {__version__}")
+        echo(f"cassieq {__version__}")
         raise typer.Exit
 
 

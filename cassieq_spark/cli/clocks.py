@@ -13,6 +13,7 @@ from cassieq_spark.cli.output import AsJson, print_json
 from cassieq_spark.queues import fix_clocks
 from cassieq_spark.store import open_store
 from cassieq_spark.store.connection import ConnectionOptions
+from cassieq_spark.terminal import echo
 
 app = typer.Typer()
 
@@ -55,17 +56,15 @@ def fix(
     with closing(open_store(connection)) as store:
         done = fix_clocks(store, name, longest=period, dry_run=dry_run)
     if done.fence is not None:
-        typer.echo(_WARNING, err=True)
+        echo(_WARNING, err=True)
     if as_json:
         fence = [each.isoformat() for each in done.fence or ()]
         print_json({"queue": name, "dry_run": dry_run, "fence": fence, "due": dict(done.due)})
         return
     if done.fence is not None:
         was, now = (each.isoformat(timespec="seconds") for each in done.fence)
-        typer.echo(f"The fence {'would go' if dry_run else 'went'} from {was} down to {now}.")
+        echo(f"The fence {'would go' if dry_run else 'went'} from {was} down to {now}.")
     for group, count in done.due.items():
-        typer.echo(
-            f"Group {group}: {count:,} message(s) {'would be' if dry_run else 'are'} due now."
-        )
+        echo(f"Group {group}: {count:,} message(s) {'would be' if dry_run else 'are'} due now.")
     if done.fence is None and not done.due:
-        typer.echo(f"Nothing in queue {name} is ahead of its time.")
+        echo(f"Nothing in queue {name} is ahead of its time.")

@@ -14,7 +14,7 @@ from cassieq_spark.cli import dead_output as output
 from cassieq_spark.cli.connection import with_connection
 from cassieq_spark.cli.group import is_interactive
 from cassieq_spark.cli.long_run import progress_bar, stop_on_interrupt
-from cassieq_spark.cli.output import INTERRUPTED, AsJson
+from cassieq_spark.cli.output import INTERRUPTED, AsJson, print_json
 from cassieq_spark.cli.shared import shared_options
 from cassieq_spark.dead_letters.letters import Filter
 from cassieq_spark.dead_letters.purge import purge as purge_letters
@@ -26,6 +26,7 @@ from cassieq_spark.options.kinds import duration
 from cassieq_spark.options.position import parse_position
 from cassieq_spark.store import open_store
 from cassieq_spark.store.connection import ConnectionOptions
+from cassieq_spark.terminal import confirm
 
 app = typer.Typer(
     help="Look at dead letters, send them back, or give them up.", no_args_is_help=True
@@ -106,7 +107,7 @@ def list_(
     with closing(open_store(connection)) as store, progress_bar() as watch:
         found = survey(store, queue, choice.wanted, limit=choice.limit, watch=watch)
     if as_json:
-        output.print_json(output.survey_json(found))
+        print_json(output.survey_json(found))
     else:
         output.print_piles(found)
 
@@ -127,7 +128,7 @@ def show(
     with closing(open_store(connection)) as store:
         message = read_message(store, queue, monoton)
     if as_json:
-        output.print_json(output.message_json(message))
+        print_json(output.message_json(message))
     else:
         output.print_message(message, full=full)
 
@@ -261,7 +262,7 @@ def parse_instant(option: str, text: str, now: datetime) -> datetime:
 def _confirm(question: str) -> None:
     if not is_interactive():
         raise OptionError("there is no terminal to ask on: give --yes, or --dry-run to look first")
-    typer.confirm(question, abort=True, err=True)
+    confirm(question)
 
 
 def _exit_if(*, stopped: bool) -> None:

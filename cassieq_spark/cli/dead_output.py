@@ -2,37 +2,30 @@
 
 from __future__ import annotations
 
-import json
 from base64 import b64encode
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from cassieq_spark.cli.output import print_json
 from cassieq_spark.dead_letters.letters import Pile
 from cassieq_spark.dead_letters.purge import PurgeReport
 from cassieq_spark.dead_letters.redrive import RedriveReport, Route
 from cassieq_spark.dead_letters.survey import Message, Survey
+from cassieq_spark.terminal import Console, echo, visible
 
 #: Characters of a key or value that are shown without ``--full``.
 _SHOWN = 1000
 
 
-def print_json(values: Any) -> None:
-    """Print JSON on standard output."""
-    typer.echo(json.dumps(values))
-
-
 def print_piles(found: Survey) -> None:
     """Print how many dead letters there are, by origin and reason."""
     if not found.piles:
-        typer.echo(f"Queue {found.queue.name} has no such dead letters.")
+        echo(f"Queue {found.queue.name} has no such dead letters.")
         return
-    # `Text`: a reason may have brackets in it, which rich would take for its own.
     table = Table("from queue", "group", "reason", "count", "first", "last", "monoton")
     for pile in found.piles:
         cells = (
@@ -44,9 +37,9 @@ def print_piles(found: Survey) -> None:
             _instant(pile.last),
             str(pile.monotons.start),
         )
-        table.add_row(*(Text(escape(cell or "-"), overflow="fold") for cell in cells))
+        table.add_row(*(Text(visible(cell or "-"), overflow="fold") for cell in cells))
     Console().print(table)
-    typer.echo(
+    echo(
         f"{found.monotons.count:,} dead letter(s) in queue {found.queue.name}; the monoton is "
         f"that of the first of them: cassieq dead show {found.queue.name} MONOTON"
     )
@@ -70,7 +63,7 @@ def print_message(message: Message, *, full: bool) -> None:
     rows += [(name, "-" if value is None else value) for name, value in message.headers or ()]
     rows += [("key", shown(message.key, limit)), ("value", shown(message.value, limit))]
     for name, value in rows:
-        table.add_row(Text(escape(name)), Text(escape(value), overflow="fold"))
+        table.add_row(Text(visible(name)), Text(visible(value), overflow="fold"))
     Console().print(table)
 
 
@@ -90,7 +83,7 @@ def warn_of_strays(found: Survey, routes: Sequence[Route]) -> None:
     """Tell, on standard error, of messages that go nowhere."""
     strays = found.monotons.count - sum(route.monotons.count for route in routes)
     if strays:
-        typer.echo(
+        echo(
             f"{strays:,} message(s) of queue {found.queue.name} stay where they are: their "
             "headers do not say where they come from; --to says where they go",
             err=True,
@@ -115,8 +108,8 @@ def print_plan(found: Survey, routes: dict[str, int], *, as_json: bool) -> None:
         return
     print_piles(found)
     for queue, count in routes.items():
-        typer.echo(f"{count:,} would go to queue {queue}.")
-    typer.echo("Nothing was changed.")
+        echo(f"{count:,} would go to queue {queue}.")
+    echo("Nothing was changed.")
 
 
 def print_redriven(found: Survey, report: RedriveReport, *, as_json: bool) -> None:
@@ -134,7 +127,7 @@ def print_redriven(found: Survey, report: RedriveReport, *, as_json: bool) -> No
         return
     total = sum(report.redriven.values())
     each = [f"{count:,} to queue {queue}" for queue, count in report.redriven.items()]
-    typer.echo(f"Redrove {total:,} message(s){': ' * bool(each)}{', '.join(each)}.")
+    echo(f"Redrove {total:,} message(s){': ' * bool(each)}{', '.join(each)}.")
     _print_rest(found, report)
 
 
@@ -151,7 +144,7 @@ def print_purged(found: Survey, report: PurgeReport, *, as_json: bool) -> None:
             }
         )
         return
-    typer.echo(f"Purged {report.purged:,} message(s) from queue {found.queue.name}.")
+    echo(f"Purged {report.purged:,} message(s) from queue {found.queue.name}.")
     _print_rest(found, report)
 
 
@@ -167,27 +160,15 @@ def shown(data: bytes | None, limit: int | None) -> str:
     return text if limit is None or len(text) <= limit else _cut(text[:limit], len(data))
 
 
-def escape(text: str) -> str:
-    r"""Spell out what a terminal would act on.
-
-    >>> escape("a\x1b[31mb")
-    'a\\x1b[31mb'
-    """
-    return "".join(
-        each if each.isprintable() or each in "\n\t" else each.encode("unicode_escape").decode()
-        for each in text
-    )
-
-
 def _print_rest(found: Survey, report: RedriveReport | PurgeReport) -> None:
     if report.missed:
-        typer.echo(
+        echo(
             f"{report.missed:,} were left out: another run has or had them. What a run that broke "
             f"off holds is to be had again {found.queue.lease.total_seconds():.0f} s later, at "
             "the latest."
         )
     if report.is_stopped:
-        typer.echo("Stopped before the end; the rest stays dead.")
+        echo("Stopped before the end; the rest stays dead.")
 
 
 def _cut(text: str, size: int) -> str:

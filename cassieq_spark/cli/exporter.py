@@ -20,6 +20,7 @@ from cassieq_spark.repair.logs import log_to_stderr
 from cassieq_spark.repair.stop import stopped_by_signals
 from cassieq_spark.store import open_store
 from cassieq_spark.store.connection import ConnectionOptions
+from cassieq_spark.terminal import echo
 
 app = typer.Typer()
 
@@ -72,7 +73,7 @@ def exporter(
         closing(Exporter(connect, queue)) as publisher,
         serve(publisher, host, port) as url,
     ):
-        typer.echo(f"Metrics at {url}; Ctrl-C ends it.")
+        echo(f"Metrics at {url}; Ctrl-C ends it.")
         export(publisher, pause, stop)
     if stop.signal is Signals.SIGINT:
         raise typer.Exit(INTERRUPTED)

@@ -22,6 +22,7 @@ from cassieq_spark.options.kinds import duration
 from cassieq_spark.store import open_store
 from cassieq_spark.store.connection import ConnectionOptions
 from cassieq_spark.store.secret import REFERENCES, reveal
+from cassieq_spark.terminal import echo
 
 app = typer.Typer(
     help="Serve the queues by HTTP, and make accounts for those who ask.", no_args_is_help=True
@@ -140,7 +141,7 @@ def serve(  # noqa: PLR0913 (one per option)
             skew=_parsed("--clock-skew", clock_skew),
             linger=_parsed("--linger", linger),
         ),
-        on_start=lambda url: typer.echo(f"Gateway at {url}; Ctrl-C ends it."),
+        on_start=lambda url: echo(f"Gateway at {url}; Ctrl-C ends it."),
     )
     secrets = _secrets(secret)
     # Whoever asks would rather hear of an outage than wait for its end.

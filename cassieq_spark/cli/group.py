@@ -9,7 +9,6 @@ from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from cassieq_spark.cli.connection import with_connection
@@ -23,6 +22,7 @@ from cassieq_spark.stats import GroupStats, queue_stats
 from cassieq_spark.store import open_store
 from cassieq_spark.store.connection import ConnectionOptions
 from cassieq_spark.store.protocol import Store
+from cassieq_spark.terminal import Console, confirm
 
 app = typer.Typer(
     help="Create, list, move and delete the consumer groups of a queue.", no_args_is_help=True
@@ -162,11 +162,7 @@ def _confirm(store: Store, queue_id: QueueId, group: str) -> None:
     if not is_interactive():
         raise OptionError("there is no terminal to ask on: give --yes to delete the group")
     owed = sum(each.depth for each in _figures(store, queue_id, group))
-    typer.confirm(
-        f"Delete group {group} of {queue_id}, which is owed {owed:,} message(s)?",
-        abort=True,
-        err=True,
-    )
+    confirm(f"Delete group {group} of {queue_id}, which is owed {owed:,} message(s)?")
 
 
 def is_interactive() -> bool:

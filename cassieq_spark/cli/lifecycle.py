@@ -27,6 +27,7 @@ from cassieq_spark.stats import queue_stats
 from cassieq_spark.store import open_store
 from cassieq_spark.store.connection import ConnectionOptions
 from cassieq_spark.store.protocol import Store
+from cassieq_spark.terminal import confirm
 
 app = typer.Typer()
 
@@ -229,4 +230,4 @@ def _confirm(store: Store, name: str, what: str, *, yes: bool) -> None:
             f", which stores {figures.next - figures.finalised:,} message(s) for "
             f"{len(figures.groups)} group(s)"
         )
-    typer.confirm(f"{what} queue {name}{holds}?", abort=True, err=True)
+    confirm(f"{what} queue {name}{holds}?")

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from cassieq_spark.dead_letters.survey import Wait, Watch
+from cassieq_spark.terminal import Console
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,6 +19,7 @@ from cassieq_spark.options.kinds import Kind, duration
 from cassieq_spark.options.position import POSITION
 from cassieq_spark.store import open_store
 from cassieq_spark.store.connection import ConnectionOptions
+from cassieq_spark.terminal import echo, json_line, visible_bytes
 
 T = TypeVar("T")
 
@@ -108,6 +108,9 @@ def receive(  # noqa: PLR0913 (one per option)
 ) -> None:
     """Lease messages and print them, a line for each; nothing, if none comes in time.
 
+    A file or a pipe gets their bytes as they are; on a terminal, what it would act on is
+    spelled out.
+
     A message is acked after it is printed: if the pipe breaks, or with Ctrl-C, the rest is given
     back at once.
     """
@@ -139,7 +142,11 @@ def peek(
     ] = "earliest",
     as_json: AsJson = False,
 ) -> None:
-    """Print messages, a line for each, whoever has them or has settled them; leases nothing."""
+    """Print messages, a line for each, whoever has them or has settled them; leases nothing.
+
+    A file or a pipe gets their bytes as they are; on a terminal, what it would act on is
+    spelled out.
+    """
     position = _parsed("--from", POSITION, start)
     with _client(connection) as client:
         for message in client.peek(queue, max=most, start=position):
@@ -161,7 +168,7 @@ def _settle(client: Client, done: Sequence[Message], back: Sequence[Message]) ->
     finally:
         client.release(*back)
     if stale:
-        typer.echo(
+        echo(
             f"cassieq: the lease of {len(stale)} message(s) ran out before they were printed: "
             "others get them as well",
             err=True,
@@ -170,8 +177,13 @@ def _settle(client: Client, done: Sequence[Message], back: Sequence[Message]) ->
 
 def _print(message: StoredMessage, *, as_json: bool) -> None:
     """Write and flush; what comes after that happens only if it went through."""
-    line = json.dumps(_as_json(message)).encode() if as_json else message.value
     out = typer.get_binary_stream("stdout")
+    line = message.value
+    if as_json:
+        line = json_line(_as_json(message)).encode()
+    elif out.isatty():
+        # A program gets every byte, a terminal nothing that it would act on.
+        line = visible_bytes(line).encode()
     left = memoryview(line + b"\n")
     while left:
         # With PYTHONUNBUFFERED, a write is done when a part of it is.

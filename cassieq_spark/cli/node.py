@@ -21,6 +21,7 @@ from cassieq_spark.node.java import find_java
 from cassieq_spark.node.release import DEFAULT_RELEASE, Release
 from cassieq_spark.node.resolve import resolve_jars
 from cassieq_spark.store.connection import DEFAULT_PORT
+from cassieq_spark.terminal import echo
 
 app = typer.Typer(
     help="Run Cassandra on this machine: for trying out, tests and the demo.", no_args_is_help=True
@@ -87,7 +88,7 @@ def up(  # noqa: PLR0913 (one per option)
             background.announce(running)
         _watch(cluster, running, as_json=as_json)
     if not as_json:
-        typer.echo("Stopped.")
+        echo("Stopped.")
 
 
 @app.command()
@@ -159,7 +160,7 @@ def _watch(cluster: Cluster, running: Running, *, as_json: bool) -> None:
             time.sleep(_LOOK_SECONDS)
     except KeyboardInterrupt:
         if not as_json:
-            typer.echo("Stopping.")
+            echo("Stopping.")
 
 
 def _running(cluster: Cluster, data_dir: Path | None) -> Running:
@@ -177,8 +178,8 @@ def _show(running: Running, *hints: str, as_json: bool) -> None:
         return
     points = ",".join(f"{point}:{running.port}" for point in running.contact_points)
     kept = f"data in {running.data_dir}" if running.data_dir else "data are temporary"
-    typer.echo(f"Cassandra serves at {points} (process {running.pid}, {kept}).")
+    echo(f"Cassandra serves at {points} (process {running.pid}, {kept}).")
     if running.port != DEFAULT_PORT:
-        typer.echo(f"That is not port {DEFAULT_PORT}: tell others with --contact-points {points}")
+        echo(f"That is not port {DEFAULT_PORT}: tell others with --contact-points {points}")
     for hint in hints:
-        typer.echo(hint)
+        echo(hint)

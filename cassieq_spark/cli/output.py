@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Annotated, Any
@@ -11,6 +10,7 @@ import typer
 
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.stats import BLOCKS_EXAMINED, GroupStats
+from cassieq_spark.terminal import echo, json_line
 
 #: Exit code of a command that Ctrl-C has ended.
 INTERRUPTED = 130
@@ -20,7 +20,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs."
 
 def print_json(value: Any) -> None:
     """Print a value as JSON, on one line of standard output."""
-    typer.echo(json.dumps(value))
+    echo(json_line(value))
 
 
 def tell(sentence: str, values: Mapping[str, Any], *, as_json: bool) -> None:
@@ -28,14 +28,14 @@ def tell(sentence: str, values: Mapping[str, Any], *, as_json: bool) -> None:
     if as_json:
         print_json(values)
     else:
-        typer.echo(sentence)
+        echo(sentence)
 
 
 def tell_unexamined(groups: Iterable[GroupStats]) -> None:
     """Say of which groups there is more than was looked at."""
     for group in groups:
         if group.unexamined:
-            typer.echo(
+            echo(
                 f"Group {group.group}: behind the first {BLOCKS_EXAMINED:,} blocks there are "
                 f"{group.unexamined:,} messages more, some of them delayed; waiting is without "
                 "these."

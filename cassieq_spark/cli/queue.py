@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from cassieq_spark.cli import clocks, lifecycle
@@ -39,6 +38,7 @@ from cassieq_spark.queues import (
 from cassieq_spark.stats import GroupStats, QueueStats, queue_stats
 from cassieq_spark.store import open_store
 from cassieq_spark.store.connection import ConnectionOptions
+from cassieq_spark.terminal import Console, echo
 
 app = typer.Typer(
     help="Create, alter, pause, purge and delete queues, and see what is in them.",
@@ -114,9 +114,9 @@ def create(  # noqa: PLR0913 (one per option)
     if as_json:
         print_json({"queue_id": queue.queue_id, **settings_json(queue)})
         return
-    typer.echo(f"Queue {queue.name} is ready ({queue.queue_id}).")
+    echo(f"Queue {queue.name} is ready ({queue.queue_id}).")
     if target:
-        typer.echo(f"What fails {max_deliveries} times goes to queue {target}.")
+        echo(f"What fails {max_deliveries} times goes to queue {target}.")
 
 
 @app.command("list")

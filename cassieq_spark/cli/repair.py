@@ -6,7 +6,6 @@ from datetime import UTC
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from cassieq_spark.cli.connection import with_connection
@@ -16,6 +15,7 @@ from cassieq_spark.repair.job import main
 from cassieq_spark.repair.report import Outcome
 from cassieq_spark.store import open_store
 from cassieq_spark.store.connection import ConnectionOptions
+from cassieq_spark.terminal import Console
 
 app = typer.Typer(help="Sweep without Spark, and see what sweeps did.", no_args_is_help=True)
 

@@ -12,6 +12,7 @@ from cassieq_spark.store.cassandra.upgrade import Difference
 from cassieq_spark.store.connection import DEFAULT_KEYSPACE, ConnectionOptions
 from cassieq_spark.store.grants import User, grant_statements
 from cassieq_spark.store.version import KNOWN_VERSION
+from cassieq_spark.terminal import echo
 
 app = typer.Typer(
     help="Create or upgrade the keyspace and its tables; say who may use them.",
@@ -103,31 +104,31 @@ def grants(
     if as_json:
         print_json(statements)
     else:
-        typer.echo("".join(f"{text};\n" for text in statements), nl=False)
+        echo("".join(f"{text};\n" for text in statements), end="")
 
 
 def _tell_difference(difference: Difference, keyspace: str) -> None:
     if not difference.keyspace:
         found = "none is recorded" if difference.version is None else f"{difference.version}"
-        typer.echo(f"Schema version: {found}; this program knows {KNOWN_VERSION}.")
+        echo(f"Schema version: {found}; this program knows {KNOWN_VERSION}.")
     for each in difference.missing:
-        typer.echo(f"Missing: {each}")
+        echo(f"Missing: {each}")
     for each in difference.conflicts:
-        typer.echo(f"In the way: {each}")
+        echo(f"In the way: {each}")
     for each in difference.unknown:
-        typer.echo(f"Newer than this program: {each}; upgrade it before you use what is new.")
+        echo(f"Newer than this program: {each}; upgrade it before you use what is new.")
     if difference.is_newer:
-        typer.echo("These tables are not for this program: upgrade cassieq-spark here.")
+        echo("These tables are not for this program: upgrade cassieq-spark here.")
     elif difference.conflicts:
-        typer.echo("Adding to these tables does not help: use another keyspace.")
+        echo("Adding to these tables does not help: use another keyspace.")
     elif difference.missing:
-        typer.echo(f"To add it: cassieq schema apply --keyspace {keyspace}")
+        echo(f"To add it: cassieq schema apply --keyspace {keyspace}")
     else:
-        typer.echo(f"Keyspace {keyspace} is what this release needs.")
+        echo(f"Keyspace {keyspace} is what this release needs.")
 
 
 def _print_statements(statements: list[str], *, as_json: bool) -> None:
     if as_json:
         print_json(statements)
     else:
-        typer.echo("".join(f"{text};\n\n" for text in statements), nl=False)
+        echo("".join(f"{text};\n\n" for text in statements), end="")

@@ -17,7 +17,7 @@ from types import FrameType
 from typing import Annotated
 
 import typer
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
@@ -31,6 +31,7 @@ from cassieq_spark.repair.history import PastRun, read_history
 from cassieq_spark.store import open_store
 from cassieq_spark.store.connection import ConnectionOptions
 from cassieq_spark.store.protocol import Store
+from cassieq_spark.terminal import Console
 
 app = typer.Typer()
 

@@ -10,8 +10,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from rich.console import Console
-
 from cassieq_spark.errors import OptionError, SetupError
 from cassieq_spark.node.command import java_command
 from cassieq_spark.node.configure import NodeSettings, NodeTls
@@ -29,6 +27,7 @@ from cassieq_spark.node.process import Supervisor
 from cassieq_spark.node.readiness import has_superuser, peers_up
 from cassieq_spark.node.release import DEFAULT_RELEASE, Release
 from cassieq_spark.node.resolve import default_cache, download_folder, resolve_jars
+from cassieq_spark.terminal import Console
 
 MOST_NODES = 3
 

@@ -7,11 +7,11 @@ import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from cassieq_spark.errors import SetupError
 from cassieq_spark.node.manifest import LIBRARY
+from cassieq_spark.terminal import Console
 
 _PLAIN_EVERY = 25
 _LONGEST_SECONDS = 30 * 60

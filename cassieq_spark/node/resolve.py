@@ -15,12 +15,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rich.console import Console
-
 from cassieq_spark.errors import SetupError
 from cassieq_spark.node.ivy import run_ivy
 from cassieq_spark.node.manifest import find_damage, read_jars, write_manifest
 from cassieq_spark.node.release import DEFAULT_RELEASE, Release
+from cassieq_spark.terminal import Console
 
 _NAMED = 5
 

@@ -10,7 +10,6 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
-from rich.console import Console
 from rich.progress import Progress
 
 from cassieq_spark.errors import (
@@ -43,6 +42,7 @@ from cassieq_spark.store.connection import (
 )
 from cassieq_spark.store.consistency import parse_consistency
 from cassieq_spark.store.protocol import Store
+from cassieq_spark.terminal import Console
 
 WHOLE = 0
 LOSS = 1

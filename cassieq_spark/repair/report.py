@@ -9,7 +9,6 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -22,6 +21,7 @@ from cassieq_spark.repair.explanations import (
     stray_line,
     stray_to_json,
 )
+from cassieq_spark.terminal import Console
 
 #: Blocks of a ledger that are no trouble: 70 MB, and Cassandra warns of partitions above 100 MiB.
 MOST_BLOCKS = 1_000_000

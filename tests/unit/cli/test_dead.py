@@ -15,12 +15,12 @@ from typer.testing import CliRunner
 
 from cassieq_spark.cli import app, dead
 from cassieq_spark.cli.dead import parse_instant, parse_rate
-from cassieq_spark.cli.dead_output import escape
 from cassieq_spark.dead_letters import redrive as redrive_module
 from cassieq_spark.dead_letters.claims import ADMIN_GROUP
 from cassieq_spark.delivery.groups import ensure_group
 from cassieq_spark.delivery.lease import Delivery
 from cassieq_spark.errors import OptionError
+from cassieq_spark.terminal import visible
 from tests.support.builders import make_wish
 from tests.unit.dead_letters.dead_queue import DeadQueue
 
@@ -151,7 +151,7 @@ def test_a_value_is_shown_in_full_if_asked_for():
 
 
 def test_what_a_terminal_would_act_on_is_spelled_out():
-    assert escape("a\tb\nc\x1b[2J\x07\u202e") == "a\tb\nc\\x1b[2J\\x07\\u202e"
+    assert visible("a\tb\nc\x1b[2J\x07\u202e") == "a\tb\nc\\x1b[2J\\x07\\u202e"
 
 
 def test_a_dry_run_changes_nothing(dead_command: Command, queue: DeadQueue):

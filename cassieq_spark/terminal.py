@@ -1,0 +1,81 @@
+"""What programs print for people: nothing in it makes a terminal do something.
+
+Keys, values, headers, names and reasons are stored by others, and may hold the codes by which a
+terminal clears its screen, changes its title or shows other text than was copied. So all output
+for people goes through here, and lint refuses other ways.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import rich.console
+import typer
+from rich.console import ConsoleOptions, RenderableType
+from rich.segment import Segment
+from rich.text import Text
+
+_KEPT = "\n\t"
+
+
+def visible(text: str) -> str:
+    r"""Spell out what a terminal would act on, and what cannot be seen.
+
+    >>> visible("a\x1b[31mb")
+    'a\\x1b[31mb'
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        each if each.isprintable() or each in _KEPT else each.encode("unicode_escape").decode()
+        for each in text
+    )
+
+
+def visible_bytes(data: bytes) -> str:
+    r"""The same for bytes; those that are not UTF-8 are spelled out, too.
+
+    >>> visible_bytes(b"caf\xc3\xa9 \xff\x07")
+    'café \\xff\\x07'
+    """
+    return visible(data.decode(errors="backslashreplace"))
+
+
+def json_line(value: Any) -> str:
+    """A value as JSON, on one line, in printable ASCII."""
+    # The one control character that JSON may have as it is.
+    return json.dumps(value).replace("\x7f", "\\u007f")
+
+
+def echo(text: str = "", *, err: bool = False, end: str = "\n") -> None:
+    """Print a text, and ``end`` after it; with ``err`` on standard error."""
+    typer.echo(visible(text) + end, err=err, nl=False)
+
+
+def confirm(question: str) -> None:
+    """Ask on standard error, and end the command (exit code 1) unless the answer is yes."""
+    typer.confirm(visible(question), abort=True, err=True)
+
+
+class Console(rich.console.Console):
+    """A console of rich on which no text has a meaning of its own: no code, no markup, no emoji.
+
+    Args:
+        arguments: Those of `rich.console.Console`.
+    """
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**{"markup": False, "emoji": False, **arguments})
+
+    def render_str(self, text: str, **arguments: Any) -> Text:
+        """See `rich.console.Console.render_str`; here, as then there is room for all of it."""
+        return super().render_str(visible(text), **arguments)
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        """See `rich.console.Console.render`; tables and what else has parts come here for each."""
+        for text, style, control in super().render(renderable, options):
+            yield Segment(text if control else visible(text), style, control)
