@@ -37,8 +37,8 @@ def visible(text: str) -> str:
 def visible_bytes(data: bytes) -> str:
     r"""The same for bytes; those that are not UTF-8 are spelled out, too.
 
-    >>> visible_bytes(b"caf\xc3\xa9 \xff\x07")
-    'café \\xff\\x07'
+    >>> visible_bytes(b"\xc3\xa4 \xff\x07")
+    'ä \\xff\\x07'
     """
     return visible(data.decode(errors="backslashreplace"))
 
