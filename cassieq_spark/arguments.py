@@ -17,6 +17,12 @@ AT_ONCE = timedelta(0)
 #: The smallest time that the store can tell from none.
 A_MOMENT = timedelta(milliseconds=1)
 A_YEAR = timedelta(days=365)
+#: Headers of such names are this package's own: they say where a dead letter came from, and with
+#: that where it may go back to.
+RESERVED = "cassieq."
+#: How often a message was redriven. The one of them that messages of any queue may have, so who
+#: copies headers from queue to queue may copy it.
+REDRIVES = RESERVED + "redrives"
 #: What a column of the type ``bigint`` holds at the most.
 MOST = 2**63 - 1
 
@@ -160,8 +166,8 @@ def header_pairs(given: object, what: str) -> tuple[tuple[str, str | None], ...]
         what: Which message, for errors.
 
     Raises:
-        MessageError: It is no mapping; a name is empty; a name or a value is no text that UTF-8
-            can hold.
+        MessageError: It is no mapping; a name is empty or reserved; a name or a value is no text
+            that UTF-8 can hold.
     """
     if not isinstance(given, Mapping):
         raise MessageError(
@@ -179,9 +185,29 @@ def header_pairs(given: object, what: str) -> tuple[tuple[str, str | None], ...]
         called = _header_text(name, f"the name of a header of {what}")
         if not called:
             raise MessageError(f"a header of {what} has an empty name: give it a name")
+        if is_reserved(called):
+            raise MessageError(f"{what} has a header {reserved(called)}")
         told = None if value is None else _header_text(value, f"header {called!r} of {what}")
         pairs.append((called, told))
     return tuple(pairs)
+
+
+def is_reserved(name: str) -> bool:
+    """Whether a program may not give a message a header of this name.
+
+    >>> is_reserved("cassieq.origin-queue"), is_reserved("cassieq.redrives"), is_reserved("lang")
+    (True, False, False)
+    """
+    return name.startswith(RESERVED) and name != REDRIVES
+
+
+def reserved(name: str) -> str:
+    """What is wrong with a header of this name, for an error."""
+    return (
+        f"{name[:_LONGEST_SHOWN]!r}: names that begin with {RESERVED!r} are reserved, as they say "
+        "where a dead letter came from; leave such headers out, or send dead letters on with: "
+        "cassieq dead redrive --to"
+    )
 
 
 def shown(given: object) -> str:

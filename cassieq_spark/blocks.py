@@ -59,16 +59,26 @@ def write_block(
     queue: QueueDefinition,
     batches: Iterable[pa.RecordBatch],
     options: SinkOptions,
+    *,
+    takes_reserved: bool = False,
 ) -> Draft:
     """Write messages as a block of its own; nobody sees it until it is published.
 
     No LWT, no read: one write for each chunk, several at a time.
 
+    Args:
+        store: Where the queue is kept.
+        queue: Which queue.
+        batches: As `chunks.Cutter.feed` takes them.
+        options: How to write.
+        takes_reserved: Whether they may have reserved headers; only what this package puts may.
+
     Raises:
-        MessageError: A null value, or a message over the limit.
+        MessageError: A null value, a reserved header, or a message over the limit.
         StoreError: Cassandra did not take it, within the time allowed.
     """
-    chunks = _Counted(cut(batches, _cutter(queue, options)))
+    cutter = _cutter(queue, options, takes_reserved=takes_reserved)
+    chunks = _Counted(cut(batches, cutter))
     block = new_block_id()
     store.write_chunks(queue.queue_id, block, chunks)
     return Draft(block, chunks.messages, chunks.size)
@@ -102,7 +112,8 @@ def write_blocks(
         Drafts in the order of their times.
 
     Raises:
-        MessageError: A null value, a message over the limit, or a negative delay.
+        MessageError: A null value, a reserved header, a message over the limit, or a negative
+            delay.
         StoreError: Cassandra did not take it, within the time allowed.
     """
     writer: _TimedWriter | None = None
@@ -122,13 +133,16 @@ def _chain(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa
     yield from rest
 
 
-def _cutter(queue: QueueDefinition, options: SinkOptions) -> Cutter:
+def _cutter(
+    queue: QueueDefinition, options: SinkOptions, *, takes_reserved: bool = False
+) -> Cutter:
     return Cutter(
         chunk_size=queue.chunk_size,
         bucket_size=queue.bucket_size,
         chunk_bytes=options.chunk_bytes,
         compression=options.compression,
         max_message_bytes=options.max_message_bytes,
+        takes_reserved=takes_reserved,
     )
 
 

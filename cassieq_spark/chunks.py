@@ -14,6 +14,7 @@ from operator import methodcaller
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cassieq_spark.arguments import REDRIVES, RESERVED, is_reserved, reserved
 from cassieq_spark.errors import InvariantError, MessageError, OptionError
 from cassieq_spark.model import Chunk, Range
 
@@ -39,12 +40,13 @@ class Cutter:
             single message may be larger.
         compression: ``lz4``, ``zstd`` or ``none``.
         max_message_bytes: Largest message, counting key, value and headers.
+        takes_reserved: Whether messages may have reserved headers, as copies of dead ones do.
 
     Raises:
         OptionError: Sizes that do not fit each other.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (each is a setting of its own, by name)
         self,
         *,
         chunk_size: int,
@@ -52,6 +54,7 @@ class Cutter:
         chunk_bytes: int,
         compression: str,
         max_message_bytes: int,
+        takes_reserved: bool = False,
     ) -> None:
         if min(chunk_size, chunk_bytes) < 1 or bucket_size < 1 or bucket_size % chunk_size:
             raise OptionError(
@@ -62,6 +65,7 @@ class Cutter:
         self._bucket_size = bucket_size
         self._chunk_bytes = chunk_bytes
         self._max_message_bytes = max_message_bytes
+        self._takes_reserved = takes_reserved
         self._options = pa.ipc.IpcWriteOptions(
             compression=None if compression == "none" else compression, use_threads=False
         )
@@ -80,8 +84,8 @@ class Cutter:
                 Other columns are passed over.
 
         Raises:
-            MessageError: A null value, a header without a name or that is not UTF-8, or too large
-                a message, before anything of its batch is cut
+            MessageError: A null value, a header without a name, of a reserved name or that is
+                not UTF-8, or too large a message, before anything of its batch is cut
                 that was not begun with a batch before it.
         """
         for batch in batches:
@@ -90,7 +94,13 @@ class Cutter:
             messages = _as_stored(batch)
             sizes = _sizes(messages)
             first_row = self._start + self._held_count
-            _check(messages, sizes, self._max_message_bytes, first_row=first_row)
+            _check(
+                messages,
+                sizes,
+                self._max_message_bytes,
+                first_row=first_row,
+                takes_reserved=self._takes_reserved,
+            )
             yield from self._add(messages, pc.cumulative_sum(sizes))
             if self._pieces and self._pieces[-1].num_rows < messages.num_rows:
                 # A slice keeps the whole batch alive; what waits for the next batch is a copy.
@@ -202,8 +212,8 @@ def check_messages(batch: pa.RecordBatch, max_message_bytes: int, *, first_row: 
         first_row: How to number its first row in an error.
 
     Raises:
-        MessageError: A null value, a header without a name or that is not UTF-8, or too large a
-            message.
+        MessageError: A null value, a header without a name, of a reserved name or that is not
+            UTF-8, or too large a message.
     """
     if batch.num_rows:
         messages = _as_stored(batch)
@@ -229,13 +239,14 @@ def _header_bytes(headers: pa.MapArray) -> pa.Int64Array:
     return pc.pairwise_diff(ends.take(headers.offsets)).slice(1)
 
 
-def _check_headers(headers: pa.MapArray, *, first_row: int) -> None:
+def _check_headers(headers: pa.MapArray, *, first_row: int, takes_reserved: bool) -> None:
     """Spark has texts that are not UTF-8; nobody could read such a message."""
     try:
         headers.validate(full=True)
         used = headers.offsets
         names = headers.keys.slice(used[0].as_py(), used[-1].as_py() - used[0].as_py())
-        if pc.min(pc.binary_length(names)).as_py() != 0:
+        has_names = pc.min(pc.binary_length(names)).as_py() != 0
+        if has_names and (takes_reserved or not _any_reserved(names)):
             return
     except pa.ArrowInvalid:
         pass
@@ -245,16 +256,29 @@ def _check_headers(headers: pa.MapArray, *, first_row: int) -> None:
         except UnicodeDecodeError:
             problem = "that is not UTF-8"
         else:
-            if all(name for name, _ in found):
+            forged = [name for name, _ in found if not takes_reserved and is_reserved(name)]
+            if all(name for name, _ in found) and not forged:
                 continue
-            problem = "without a name"
+            problem = reserved(forged[0]) if forged else "without a name"
         raise MessageError(
             f"row {first_row + row} of this task, counted from 0, has a header {problem}"
         )
 
 
+def _any_reserved(names: pa.StringArray) -> bool:
+    begins_so = pc.starts_with(names, pattern=RESERVED)
+    if not pc.any(begins_so).as_py():
+        return False
+    return bool(pc.any(pc.and_(begins_so, pc.not_equal(names, REDRIVES))).as_py())
+
+
 def _check(
-    messages: pa.RecordBatch, sizes: pa.Int64Array, max_message_bytes: int, *, first_row: int
+    messages: pa.RecordBatch,
+    sizes: pa.Int64Array,
+    max_message_bytes: int,
+    *,
+    first_row: int,
+    takes_reserved: bool = False,
 ) -> None:
     where = "of this task, counted from 0,"
     value = messages.column("value")
@@ -262,7 +286,8 @@ def _check(
         row = first_row + pc.index(value.is_null(), value=True).as_py()
         raise MessageError(f"row {row} {where} has no value: the column 'value' must not be null")
     if "headers" in messages.schema.names:
-        _check_headers(messages.column("headers"), first_row=first_row)
+        headers = messages.column("headers")
+        _check_headers(headers, first_row=first_row, takes_reserved=takes_reserved)
     if pc.max(sizes).as_py() > max_message_bytes:
         index = pc.index(pc.greater(sizes, max_message_bytes), value=True).as_py()
         raise MessageError(

@@ -322,6 +322,16 @@ def validate_name(kind: str, name: str) -> str:
     return name
 
 
+def account_of(queue: str) -> str | None:
+    """Of which account of the gateway a queue is, by its name; None: of none.
+
+    >>> account_of("acme:orders"), account_of("orders")
+    ('acme', None)
+    """
+    account, colon, _ = queue.partition(":")
+    return account if colon else None
+
+
 def block_time(block: UUID) -> datetime:
     """When the block was begun, by its writer's clock; whole milliseconds, as Cassandra's are."""
     milliseconds = (block.time - _UUID_EPOCH_OFFSET) // 10_000

@@ -16,6 +16,7 @@ class Level(Enum):
     GET_QUEUE_INFORMATION = "g"
     CREATE_QUEUE = "c"
     DELETE_QUEUE = "d"
+    REDRIVE_MESSAGE = "m"
 
     @property
     def title(self) -> str:

@@ -152,6 +152,12 @@ def redrive(  # noqa: PLR0913 (one per option)
         bool,
         typer.Option("--force", help="Also if other groups of the queue get them once more."),
     ] = False,
+    across_accounts: Annotated[
+        bool,
+        typer.Option(
+            "--across-accounts", help="Also to queues of another account than they are in."
+        ),
+    ] = False,
     dry_run: DryRun = False,
     yes: Yes = False,
     as_json: AsJson = False,
@@ -164,7 +170,7 @@ def redrive(  # noqa: PLR0913 (one per option)
     with closing(open_store(connection)) as store:
         with progress_bar() as watch:
             found = survey(store, queue, choice.wanted, limit=choice.limit, watch=watch)
-        routes = plan_routes(store, found, to=to, force=force)
+        routes = plan_routes(store, found, to=to, force=force, across_accounts=across_accounts)
         output.warn_of_strays(found, routes)
         if dry_run:
             output.print_plan(found, output.routes_json(routes), as_json=as_json)
@@ -178,6 +184,7 @@ def redrive(  # noqa: PLR0913 (one per option)
                 to=to,
                 rate=per_second,
                 force=force,
+                across_accounts=across_accounts,
                 wait=wait,
                 watch=watch,
             )

@@ -81,10 +81,18 @@ class AsyncOperations(ABC):
         )
 
     async def redrive(
-        self, found: Survey, *, to: str | None = None, force: bool = False
+        self,
+        found: Survey,
+        *,
+        to: str | None = None,
+        force: bool = False,
+        across_accounts: bool = False,
     ) -> RedriveReport:
         """See `Operations.redrive`."""
-        return await self._threads.run(partial(self._client.redrive, found, to=to, force=force))
+        work = partial(
+            self._client.redrive, found, to=to, force=force, across_accounts=across_accounts
+        )
+        return await self._threads.run(work)
 
     async def purge_dead_letters(self, found: Survey) -> PurgeReport:
         """See `Operations.purge_dead_letters`."""

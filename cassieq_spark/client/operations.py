@@ -237,7 +237,12 @@ class Operations:
             return survey(self._store, queue, wanted, limit=limit)
 
     def redrive(
-        self, found: Survey, *, to: str | None = None, force: bool = False
+        self,
+        found: Survey,
+        *,
+        to: str | None = None,
+        force: bool = False,
+        across_accounts: bool = False,
     ) -> RedriveReport:
         """Publish dead letters again, each once, and let go of them. Three LWTs a thousand.
 
@@ -245,17 +250,20 @@ class Operations:
             found: Which, as `dead_letters` found them.
             to: Name of the queue that all of them go to; None: each to where it came from.
             force: Also if other groups of that queue get them once more.
+            across_accounts: Also to queues of another account of the gateway: of those whose
+                names begin otherwise up to the first colon.
 
         Raises:
-            OptionError: ``to`` is where they are.
+            OptionError: ``to`` is where they are; or a queue is of another account.
             QueueStateError: A queue does not exist, or has other groups.
         """
         _check_survey(found)
         if to is not None:
             validate_name("queue", to)
         check_flag("force", force)
+        check_flag("across_accounts", across_accounts)
         with self._calls:
-            return redrive(self._store, found, to=to, force=force)
+            return redrive(self._store, found, to=to, force=force, across_accounts=across_accounts)
 
     def purge_dead_letters(self, found: Survey) -> PurgeReport:
         """Give dead letters up: the sweep deletes them. One LWT for some thousands.

@@ -16,6 +16,7 @@ from hashlib import sha256
 
 import pyarrow as pa
 
+from cassieq_spark.arguments import RESERVED
 from cassieq_spark.blocks import write_block
 from cassieq_spark.chunks import decode
 from cassieq_spark.delivery.lease import Delivery
@@ -44,8 +45,6 @@ BURIAL_FAILED = "dead.failed"
 #: When to try again what could not be buried.
 RETRY_AFTER = timedelta(minutes=1)
 
-#: Header names of a dead letter begin so.
-HEADER = "cassieq."
 _HEADERS = pa.map_(pa.string(), pa.string())
 
 
@@ -111,7 +110,7 @@ def _publish_copies(
     copies = _copies(store, queue, delivery, dead)
     # The largest message allowed grows by its new headers.
     options = SinkOptions(queue=target.name, max_message_bytes=sys.maxsize)
-    draft = write_block(store, target, copies, options)
+    draft = write_block(store, target, copies, options, takes_reserved=True)
     if draft.count == dead.monotons.count:
         publish(store, target.queue_id, [draft], batch=once)
     elif read_mark(store, target.queue_id, once) is None:
@@ -152,8 +151,8 @@ def _copies(
         for first, batch in _messages(store, queue, piece):
             headers = [
                 dict(given or ())
-                | {HEADER + name: value for name, value in told.items()}
-                | {HEADER + "origin-monoton": str(monoton), HEADER + "published-at": published}
+                | {RESERVED + name: value for name, value in told.items()}
+                | {RESERVED + "origin-monoton": str(monoton), RESERVED + "published-at": published}
                 for monoton, given in enumerate(batch.column("headers").to_pylist(), first)
             ]
             column = pa.array([list(each.items()) for each in headers], _HEADERS)

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
 
-from cassieq_spark.dead_letters.burial import HEADER
+from cassieq_spark.arguments import REDRIVES, RESERVED
 from cassieq_spark.model import Range, Ranges
 
-#: Header of a message that was redriven: how often so far.
-REDRIVES = HEADER + "redrives"
+#: A program may have written any number.
+_LONGEST_COUNT = 9
 
 #: The headers of a message as Arrow hands them over; None if it has none.
 Headers = Sequence[tuple[str, str | None]] | None
@@ -91,9 +91,9 @@ def read_letter(monoton: int, headers: Headers) -> DeadLetter:
     'orders'
     """
     told = {
-        name.removeprefix(HEADER): value
+        name.removeprefix(RESERVED): value
         for name, value in headers or ()
-        if name.startswith(HEADER)
+        if name.startswith(RESERVED)
     }
     return DeadLetter(
         monoton,
@@ -110,9 +110,10 @@ def revived(headers: Headers) -> list[tuple[str, str | None]]:
     >>> revived([("own", "x"), ("cassieq.reason", "r"), ("cassieq.redrives", "2")])
     [('own', 'x'), ('cassieq.redrives', '3')]
     """
-    own = [(name, value) for name, value in headers or () if not name.startswith(HEADER)]
+    own = [(name, value) for name, value in headers or () if not name.startswith(RESERVED)]
     before = dict(headers or ()).get(REDRIVES) or ""
-    count = int(before) if before.isascii() and before.isdecimal() else 0
+    is_count = before.isascii() and before.isdecimal() and len(before) <= _LONGEST_COUNT
+    count = int(before) if is_count else 0
     return [*own, (REDRIVES, str(count + 1))]
 
 

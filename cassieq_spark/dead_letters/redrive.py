@@ -29,7 +29,7 @@ from cassieq_spark.delivery.lease import Delivery
 from cassieq_spark.errors import OptionError, QueueStateError
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_groups
-from cassieq_spark.model import QueueDefinition, Ranges
+from cassieq_spark.model import QueueDefinition, Ranges, account_of
 from cassieq_spark.options import SinkOptions
 from cassieq_spark.queues import read_queue
 from cassieq_spark.store.protocol import Store
@@ -70,7 +70,12 @@ class RedriveReport:
 
 
 def plan_routes(
-    store: Store, found: Survey, *, to: str | None = None, force: bool = False
+    store: Store,
+    found: Survey,
+    *,
+    to: str | None = None,
+    force: bool = False,
+    across_accounts: bool = False,
 ) -> tuple[Route, ...]:
     """See where dead letters would go. Two reads for each queue; changes nothing.
 
@@ -81,9 +86,11 @@ def plan_routes(
         found: Which dead letters.
         to: Name of the queue that all of them are to go to; None: each to where it came from.
         force: Also where groups would get messages again that they have processed.
+        across_accounts: Also to queues of another account than the dead-letter queue is of.
 
     Raises:
-        OptionError: ``to`` is the dead-letter queue itself.
+        OptionError: ``to`` is the dead-letter queue itself; or, without ``across_accounts``, a
+            queue is of another account.
         QueueStateError: A queue does not exist; or, without ``force``, has other groups.
     """
     if to == found.queue.name:
@@ -95,6 +102,8 @@ def plan_routes(
     for pile in found.piles:
         if (name := to or pile.origin_queue) is not None:
             piles.setdefault(name, []).append(pile)
+    if not across_accounts:
+        _check_accounts(found.queue.name, piles)
     routes = []
     for name, each in piles.items():
         target = _read_target(store, name)
@@ -111,6 +120,7 @@ def redrive(  # noqa: PLR0913 (each is a choice of its own, by name)
     to: str | None = None,
     rate: float | None = None,
     force: bool = False,
+    across_accounts: bool = False,
     wait: Wait | None = None,
     clock: Callable[[], float] = time.monotonic,
     watch: Watch = unwatched,
@@ -126,6 +136,7 @@ def redrive(  # noqa: PLR0913 (each is a choice of its own, by name)
         to: Name of the queue that all of them are to go to; None: each to where it came from.
         rate: Messages per second, at the most; None for no limit.
         force: Also where groups would get messages again that they have processed.
+        across_accounts: Also to queues of another account than the dead-letter queue is of.
         wait: Waits before each batch, or stops the run.
         clock: Seconds, for the rate.
         watch: Told how far it is.
@@ -137,7 +148,7 @@ def redrive(  # noqa: PLR0913 (each is a choice of its own, by name)
     """
     if rate is not None and rate <= 0:
         raise OptionError(f"a rate must be above 0 messages per second, not {rate}")
-    routes = plan_routes(store, found, to=to, force=force)
+    routes = plan_routes(store, found, to=to, force=force, across_accounts=across_accounts)
     delivery = open_admin_group(store, found.queue.queue_id, is_needed=bool(routes))
     if delivery is None:
         return RedriveReport({}, 0, is_stopped=False)
@@ -197,7 +208,7 @@ class _Run:
         batches = read_messages(self.store, self.queue, claim.monotons)
         # The largest message allowed grows by its new header.
         options = SinkOptions(queue=target.name, max_message_bytes=sys.maxsize)
-        draft = write_block(self.store, target, _revived(batches), options)
+        draft = write_block(self.store, target, _revived(batches), options, takes_reserved=True)
         once = once_of(self.queue.queue_id, claim.lease)
         done = publish(self.store, target.queue_id, [draft], batch=once)
         return done.monotons is not None or is_published(self.store, target.queue_id, once)
@@ -210,6 +221,16 @@ def _read_target(store: Store, name: str) -> QueueDefinition:
         raise QueueStateError(
             f"dead letters can't go to queue {name!r}: {error}; or send them to another one (--to)"
         ) from error
+
+
+def _check_accounts(source: str, targets: Iterable[str]) -> None:
+    """Raise if a queue is of another account than the one that the dead letters are in."""
+    if others := sorted(name for name in targets if account_of(name) != account_of(source)):
+        raise OptionError(
+            f"the dead letters of queue {source!r} are to go to {', '.join(others)[:300]}, which "
+            "is of another account: look at them first (cassieq dead list), then allow it "
+            "(--across-accounts)"
+        )
 
 
 def _check_groups(store: Store, target: QueueDefinition, piles: Sequence[Pile]) -> None:

@@ -44,6 +44,10 @@ class Grant:
         queues = (key.queue, permission.queue if permission else None)
         return cls(levels, tuple(queue for queue in queues if queue is not None))
 
+    def covers(self, queue: str | None) -> bool:
+        """Whether it is for this queue, by what the account calls it; None: for all of them."""
+        return all(queue == each for each in self.queues)
+
 
 class Access:
     """Says who may do what. An account is looked up once in five seconds. For one loop.
@@ -66,8 +70,13 @@ class Access:
         self._admin_keys = accounts.admin_keys
         self._kept: dict[str, tuple[float, asyncio.Task[Account | None]]] = {}
 
-    async def check(self, request: Request, account: str, queue: str | None, level: Level) -> None:
+    async def check(
+        self, request: Request, account: str, queue: str | None, level: Level
+    ) -> Grant:
         """Let a request pass, or not.
+
+        Returns:
+            What else it may do.
 
         Raises:
             RefusedError: 401; nobody who is known asks so. 403; they may not do that.
@@ -76,7 +85,7 @@ class Access:
         now = self._clock()
         keys = [each for each in found.keys if each.runs(now)] if found else []
         grant = self._grant(request, account, keys, now)
-        if grant is None or any(queue != each for each in grant.queues):
+        if grant is None or not grant.covers(queue):
             raise RefusedError(
                 "no valid key, signature or signed URL for this account and queue: send "
                 "'Authorization: Key <key>'",
@@ -85,6 +94,7 @@ class Access:
             )
         if level not in grant.levels:
             raise RefusedError(f"{level.title} is not among the rights of who asks", 403)
+        return grant
 
     def check_admin(self, request: Request) -> None:
         """Let a request of an administrator pass, or not.

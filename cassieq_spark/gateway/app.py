@@ -138,11 +138,14 @@ def _serve(
 
 async def _answer(gateway: Gateway, endpoint: Endpoint, request: Request) -> Response:
     names: Mapping[str, str] = request.path_params
+    covers: Callable[[str], bool] = _everything
     if endpoint.level is None:
         gateway.access.check_admin(request)
     else:
-        await gateway.access.check(request, names["account"], names.get("queue"), endpoint.level)
-    call = Call(gateway, request, names, endpoint.parse_query(request))
+        account, queue = names["account"], names.get("queue")
+        grant = await gateway.access.check(request, account, queue, endpoint.level)
+        covers = grant.covers
+    call = Call(gateway, request, names, endpoint.parse_query(request), covers)
     if endpoint.body is None:
         return await endpoint.handler(call)
     limits = gateway.limits
@@ -150,6 +153,10 @@ async def _answer(gateway: Gateway, endpoint: Endpoint, request: Request) -> Res
     with gateway.room.body(request, limit) as body:
         call.body = await body.read()
         return await endpoint.handler(call)
+
+
+def _everything(_: str) -> bool:
+    return True
 
 
 def _told(names: Mapping[str, str]) -> dict[str, str]:

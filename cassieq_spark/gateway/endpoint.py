@@ -34,6 +34,8 @@ class Call:
         request: The request itself.
         names: What is in the path.
         query: Its parameters.
+        covers: Tells whether who asks may also do so with another queue of the account, by what
+            that calls it.
         body: As it came; empty if the endpoint takes none.
     """
 
@@ -41,6 +43,7 @@ class Call:
     request: Request
     names: Mapping[str, str]
     query: Any
+    covers: Callable[[str], bool]
     body: bytes = b""
 
     @property

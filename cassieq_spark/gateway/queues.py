@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from starlette.responses import JSONResponse, Response
 
-from cassieq_spark.accounts import Level
+from cassieq_spark.accounts import Level, own_name
 from cassieq_spark.client import Survey
 from cassieq_spark.errors import ExistsError, NotFoundError
 from cassieq_spark.gateway.answers import piles_json, queue_json, stats_json
@@ -23,6 +23,7 @@ from cassieq_spark.gateway.payloads import (
     RedriveParameters,
 )
 from cassieq_spark.gateway.refusals import RefusedError
+from cassieq_spark.model import account_of
 
 
 async def list_queues(call: Call) -> Response:
@@ -121,11 +122,13 @@ async def redrive(call: Call) -> Response:
     """Publish dead letters again."""
     to = None if call.query.to is None else call.queue_named(call.query.to)
     found = await _survey(call)
-    # Whoever may put may write any origin into a header: nothing leaves the account.
     origins = {pile.origin_queue for pile in found.piles if pile.origin_queue is not None}
-    if to is None and any(not name.startswith(f"{call.account}:") for name in origins):
-        raise RefusedError("some of them come from queues of others: say where they go, by 'to'")
-    report = await call.gateway.client.redrive(found, to=to, force=call.query.force)
+    for name in {to} if to is not None else origins:
+        _check_target(call, name)
+    # The dead-letter queue itself may be of another account, or of none.
+    report = await call.gateway.client.redrive(
+        found, to=to, force=call.query.force, across_accounts=True
+    )
     for queue in report.redriven:
         call.gateway.turns.wake(queue)
     return JSONResponse({"redriven": sum(report.redriven.values()), "missed": report.missed})
@@ -135,6 +138,18 @@ async def purge_dead(call: Call) -> Response:
     """Give dead letters up."""
     report = await call.gateway.client.purge_dead_letters(await _survey(call))
     return JSONResponse({"purged": report.purged, "missed": report.missed})
+
+
+def _check_target(call: Call, queue: str) -> None:
+    """Refuse a redrive to a queue that who asks may not redrive to."""
+    if account_of(queue) != call.account:
+        raise RefusedError("some of them come from queues of others: say where they go, by 'to'")
+    if not call.covers(own_name(queue)):
+        raise RefusedError(
+            f"who asks may not redrive to queue {own_name(queue)!r}: the key, or the signed URL, "
+            "is for another queue",
+            403,
+        )
 
 
 def _period(seconds: int | None) -> timedelta | None:
@@ -272,7 +287,7 @@ ENDPOINTS = (
         path=QUEUE + "/dead/redrive",
         operation="redriveDeadLetters",
         summary="Put dead letters again, each once.",
-        level=Level.PUT_MESSAGE,
+        level=Level.REDRIVE_MESSAGE,
         handler=redrive,
         query=RedriveParameters,
         answers={200: "How many", 409: "Other groups would get them again; see force"} | _NONE,

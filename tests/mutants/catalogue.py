@@ -934,6 +934,30 @@ MUTANTS = (
         "        delivery.postpone(dead, by=RETRY_AFTER)\n",
         "        pass\n",
     ),
+    Mutant(
+        "a program says where a dead letter came from",
+        "redrive",
+        "arguments.py",
+        "        if is_reserved(called):\n",
+        "        if False:\n",
+        ("test_bad_messages_property.py",),
+    ),
+    Mutant(
+        "a DataFrame says where a dead letter came from",
+        "redrive",
+        "chunks.py",
+        "        if has_names and (takes_reserved or not _any_reserved(names)):\n",
+        "        if has_names:\n",
+        ("test_bad_messages_property.py",),
+    ),
+    Mutant(
+        "dead letters go to any account",
+        "redrive",
+        "dead_letters/redrive.py",
+        "    if not across_accounts:\n",
+        "    if across_accounts:\n",
+        ("../unit/dead_letters/test_redrive.py",),
+    ),
     # -- delays, order, limits ----------------------------------------------------------------
     Mutant(
         "delayed messages are handed out at once",

@@ -12,6 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cassieq_spark import CassieqError, Client, NewMessage
+from cassieq_spark.arguments import is_reserved
 from cassieq_spark.blocks import write_block
 from cassieq_spark.errors import MessageError, OptionError
 from cassieq_spark.model import QueueDefinition
@@ -42,8 +43,10 @@ class NoZone(tzinfo):
         return None
 
 
-#: All code points: halves of surrogate pairs among them.
-TEXTS = st.text(st.characters(codec=None), max_size=4)
+#: All code points: halves of surrogate pairs among them; and names that are reserved, or nearly.
+TEXTS = st.text(st.characters(codec=None), max_size=4) | st.sampled_from(
+    ["cassieq.", "cassieq.origin-queue", "cassieq.redrives", "cassieq", "xcassieq.reason"]
+)
 ANY: st.SearchStrategy[Any] = st.recursive(
     st.none()
     | st.booleans()
@@ -154,7 +157,12 @@ def test_what_is_no_receipt_is_told_to_programs_in_their_words():
 
 
 @pytest.mark.parametrize(
-    ("name", "problem"), [(b"", "without a name"), (b"\xff", "that is not UTF-8")]
+    ("name", "problem"),
+    [
+        (b"", "without a name"),
+        (b"\xff", "that is not UTF-8"),
+        (b"cassieq.origin-queue", "'cassieq.origin-queue': names that begin with 'cassieq.' are"),
+    ],
 )
 def test_headers_from_spark_that_nobody_could_read_are_refused(name: bytes, problem: str):
     names = pa.array([b"a", b"b", name], pa.binary()).cast(pa.binary())
@@ -173,6 +181,8 @@ def test_headers_from_spark_that_nobody_could_read_are_refused(name: bytes, prob
 @example({"value": "v", "headers": {"a": 0}})
 @example({"value": "v", "headers": {"a": ""}})
 @example({"value": "v", "headers": {"": "a"}})
+@example({"value": "v", "headers": {Text("cassieq.origin-queue"): "victim"}})
+@example({"value": "v", "headers": {"cassieq.redrives": "1"}})
 @example({"value": "v", "headers": 0})
 @example({"value": "\ud800"})
 @example({"value": Bytes(b"v"), "key": Text("k"), "headers": {Text("a"): Text("b")}})
@@ -201,6 +211,7 @@ def test_it_arrives_or_is_refused_and_the_others_arrive(arguments: dict[str, Any
         assert message.value == plain(arguments["value"])
         assert message.key == plain(arguments.get("key"))
         headers = arguments.get("headers") or {}
+        assert not any(map(is_reserved, message.headers))
         assert message.headers == {
             str.__str__(name): None if text is None else str.__str__(text)
             for name, text in headers.items()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
@@ -233,19 +234,82 @@ def test_an_administrator_signs_urls_for_others(gateway: RunningGateway, account
         assert refused.status_code == status, refused.text
     levels = HTTP.get(f"{where}/supportedAuthorizationLevels", headers=ADMIN).json()
     assert {"level": "ReadMessage", "shortForm": "r"} in levels
-    assert len(levels) == 7
+    assert len(levels) == len(ALL_LEVELS)
 
 
-def test_a_queue_that_others_forged_as_origin_gets_nothing(
+FORGED = {"x-cassieq-header-cassieq.origin-queue": "other:orders"}
+
+
+@pytest.mark.parametrize(
+    ("path", "sent"),
+    [
+        ("", {"headers": FORGED}),
+        ("", {"headers": {"x-cassieq-headers": '{"cassieq.origin-queue": "other:orders"}'}}),
+        ("", {"headers": {**FORGED, "idempotency-key": "once"}}),
+        ("/batch", {"json": {"message": "a", "headers": {"cassieq.reason": "forged"}}}),
+    ],
+    ids=["header", "headers", "once", "line"],
+)
+def test_nobody_puts_headers_that_say_where_a_dead_letter_came_from(
+    account: Account, path: str, sent: dict[str, Any]
+):
+    account.ask("POST", json={"queueName": "orders"})
+    body = {} if "json" in sent else {"content": "evil"}
+    lines = {"headers": {"content-type": "application/x-ndjson"}} if "json" in sent else {}
+
+    answer = account.ask("POST", f"/orders.dead/messages{path}", **body, **sent, **lines)
+
+    assert answer.status_code == 400, answer.text
+    assert "are reserved" in answer.json()["message"]
+    assert account.ask("GET", "/orders.dead/statistics").json()["size"] == 0
+
+
+def test_how_often_a_message_was_redriven_may_be_copied(account: Account):
+    account.ask("POST", json={"queueName": "orders"})
+    copied = {"x-cassieq-header-cassieq.redrives": "9" * 5000}
+
+    assert account.ask("POST", "/orders/messages", content="a", headers=copied).status_code == 201
+    reject(account, "orders")
+    redriven = account.ask("POST", "/orders/dead/redrive")
+
+    assert redriven.json() == {"redriven": 1, "missed": 0}
+    (message,) = account.ask("GET", "/orders/messages").json()[1:]
+    assert message["headers"] == {"cassieq.redrives": "1"}
+
+
+def reject(account: Account, queue: str) -> None:
+    """Let the next message of a queue become a dead letter."""
+    receipt = account.ask("GET", f"/{queue}/messages/next").json()["popReceipt"]
+    body = {"popReceipts": [receipt], "reason": "bad"}
+    assert account.ask("POST", f"/{queue}/messages/reject", json=body).json() == {"stale": []}
+    account.ask("GET", f"/{queue}/messages/next")
+
+
+def test_a_key_for_one_queue_redrives_to_that_queue_only(
     gateway: RunningGateway, account: Account
 ):
-    victim = gateway.account()
-    victim.ask("POST", json={"queueName": "orders"})
     account.ask("POST", json={"queueName": "orders"})
-    forged = {"x-cassieq-header-cassieq.origin-queue": f"{victim.name}:orders"}
-    account.ask("POST", "/orders.dead/messages", content="evil", headers=forged)
+    account.ask("POST", json={"queueName": "other"})
+    account.ask("POST", "/orders/messages", content="a")
+    reject(account, "orders")
+    of_one = {"levels": ["RedriveMessage"], "queueName": "orders"}
+    narrow = key_with(gateway, account, **of_one)
+    of_dead = url_of(account, "/orders.dead/dead/redrive", queue="orders.dead")
 
-    answer = account.ask("POST", "/orders.dead/dead/redrive", params={"force": "true"})
+    elsewhere = narrow.ask("POST", "/orders/dead/redrive", params={"to": "other"})
+    from_the_dead = HTTP.post(of_dead)
+    of_another = narrow.ask("POST", "/other/dead/redrive")
+    back = narrow.ask("POST", "/orders/dead/redrive")
 
-    assert answer.status_code == 400
-    assert victim.ask("GET", "/orders/statistics").json()["size"] == 0
+    assert [elsewhere.status_code, from_the_dead.status_code] == [403, 403]
+    assert "may not redrive to queue" in elsewhere.json()["message"]
+    assert of_another.status_code == 401
+    assert account.ask("GET", "/other/statistics").json()["size"] == 0
+    assert back.json() == {"redriven": 1, "missed": 0}
+
+
+def test_to_put_is_not_to_redrive(gateway: RunningGateway, account: Account):
+    account.ask("POST", json={"queueName": "orders"})
+    putter = key_with(gateway, account, levels=["PutMessage"])
+
+    assert putter.ask("POST", "/orders/dead/redrive").status_code == 403

@@ -57,7 +57,7 @@ def test_a_permission_runs_strictly_between_its_ends():
     instants = [NOON + timedelta(seconds=number) for number in range(3)]
     assert [permission.runs(each) for each in instants] == [False, True, False]
     assert Permission("acme", ALL_LEVELS).runs(NOON)
-    assert Permission("acme", ALL_LEVELS).text == "acme\nrpuagcd"
+    assert Permission("acme", ALL_LEVELS).text == "acme\nrpuagcdm"
 
 
 def test_clocks_may_differ_by_less_than_the_skew():

@@ -87,7 +87,8 @@ class DeadQueue:
                 "headers": pa.array([headers_of(*each, **told) for each in numbered], HEADERS),
             }
         )
-        draft = write_block(self.memory, self.dead, [batch], SinkOptions(queue="dead"))
+        options = SinkOptions(queue="dead")
+        draft = write_block(self.memory, self.dead, [batch], options, takes_reserved=True)
         publish(self.memory, self.dead.queue_id, [draft])
 
     def left(self) -> list[int]:

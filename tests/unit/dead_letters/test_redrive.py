@@ -565,3 +565,32 @@ def test_what_comes_meanwhile_stays_for_the_next_run():
     run(queue)
 
     assert homes(queue)["orders"] == [0, 1]
+
+
+def queue_of(queue: DeadQueue, name: str, dead: str | None = None) -> None:
+    create_queue(queue.memory, name, max_deliveries=5, dead_letter_queue=dead)
+
+
+def test_nothing_goes_to_another_account_unless_that_is_allowed():
+    queue = DeadQueue(["orders", "acme:orders"])
+    queue_of(queue, "acme:orders", "dead")
+    before = queue.everything()
+
+    with pytest.raises(
+        OptionError, match=r"to acme:orders, which is of another account.*--across"
+    ):
+        run(queue)
+    with pytest.raises(OptionError, match="to acme:orders, which is of another account"):
+        run(queue, to="acme:orders")
+    assert queue.everything() == before
+
+    assert run(queue, across_accounts=True).redriven == {"orders": 1, "acme:orders": 1}
+
+
+def test_within_an_account_nothing_need_be_allowed():
+    queue = DeadQueue()
+    for name, dead in (("acme:orders", "acme:dead"), ("acme:late", "acme:dead")):
+        queue_of(queue, name, dead)
+    found = survey(queue.memory, "acme:dead")
+
+    assert plan_routes(queue.memory, found, to="acme:late") == ()
