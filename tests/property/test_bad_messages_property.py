@@ -156,6 +156,28 @@ def test_what_is_no_receipt_is_told_to_programs_in_their_words():
         client.ack("x")
 
 
+def test_headers_of_dead_letters_are_refused_before_they_join_others():
+    forged = {"cassieq.origin-queue": "victim"}
+    with Client.from_store(MemoryStore()) as client:
+        client.create_queue("q")
+        client.put("q", "held")
+        (held,) = client.receive("q", "g")
+        with client.producer("q", linger=timedelta(hours=1)) as producer:
+            good = producer.put("good", headers={"cassieq.redrives": "1"})
+            for put in (
+                lambda: producer.put("bad", headers=forged),
+                lambda: client.put("q", "bad", headers=forged),
+                lambda: client.put_many("q", [NewMessage("bad", headers=forged)]),
+                lambda: client.replace(held, "bad", headers=forged),
+            ):
+                with pytest.raises(MessageError, match="'cassieq.origin-queue': .* are reserved"):
+                    put()
+            producer.flush()
+
+        assert good.result(0) == 1
+        assert client.ack(held) == []
+
+
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
