@@ -170,7 +170,7 @@ def test_headers_of_dead_letters_are_refused_before_they_join_others():
                 lambda: client.put_many("q", [NewMessage("bad", headers=forged)]),
                 lambda: client.replace(held, "bad", headers=forged),
             ):
-                with pytest.raises(MessageError, match="'cassieq.origin-queue': .* are reserved"):
+                with pytest.raises(MessageError, match=r"'cassieq.origin-queue': .* are reserved"):
                     put()
             producer.flush()
 
