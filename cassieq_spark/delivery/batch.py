@@ -83,13 +83,9 @@ def is_carried_out(plan: Plan, wish: Wish, slots: Sequence[Slot], now: datetime 
     return only_acks and frees and are_gone(plan.settled, wish.acks, slots, now)
 
 
-def is_taken_again(
-    plan: Plan, held: UUID | None, token: UUID, slots: Sequence[Slot], _: object
-) -> bool:
-    """Whether a plan of `plan_replay` went in."""
-    deliveries = {slot.number: slot.deliveries for slot in slots if slot.lease == held}
-    taken = all(deliveries.get(each.slot) == each.deliveries for each in plan.leased)
-    return taken and (bool(plan.leased) or has_token(token, slots))
+def is_taken_up(token: UUID, slots: Sequence[Slot], _: object) -> bool:
+    """Whether a plan of `plan_replay` went in, and nobody has taken the batch up since."""
+    return has_token(token, slots) or any(slot.taken_up_by == token for slot in slots)
 
 
 def has_token(token: UUID, slots: Sequence[Slot]) -> bool:

@@ -10,7 +10,7 @@ from functools import partial
 from uuid import UUID, uuid4
 
 from cassieq_spark.delivery.acks import holds
-from cassieq_spark.delivery.batch import Batch, is_carried_out, is_taken_again
+from cassieq_spark.delivery.batch import Batch, is_carried_out, is_taken_up
 from cassieq_spark.delivery.changes import removes_waiting
 from cassieq_spark.delivery.dead import plan_burial, plan_postponement
 from cassieq_spark.delivery.plan import Leased, plan_batch
@@ -93,13 +93,13 @@ class Delivery:
     def ack_and_lease(self, wish: Wish, known: GroupState | None = None) -> Batch:
         """Ack what the reader has finished, and lease the next. One LWT, two reads.
 
-        One serial read more if what has waited is handed out again; if order is strict, the
-        second of the two reads is serial instead. No LWT if there is nothing to ack and nothing
-        to deliver. Where delayed messages come first, two more reads for some hundred blocks of
-        them, and an LWT that steps over them; where there is nothing but what the batch before
-        releases without a delay, an attempt more. Every attempt has a token of its own, so that
-        one which goes in late, after its answer was lost, leaves a lease that nobody mistakes for
-        theirs and that runs out.
+        One serial read more if what has waited is handed out again; if order is strict, or with
+        ``max_in_flight``, the first of the two reads is serial instead. No LWT if there is nothing
+        to ack and nothing to deliver. Where delayed messages come first, two more reads for some
+        hundred blocks of them, and an LWT that steps over them; where there is nothing but what
+        the batch before releases without a delay, an attempt more. Every attempt has a token of
+        its own, so that one which goes in late, after its answer was lost, leaves a lease that
+        nobody mistakes for theirs and that runs out.
 
         Args:
             wish: What to ack and what to lease.
@@ -139,7 +139,9 @@ class Delivery:
             token = uuid4() if attempt or known is not None else wish.lease
             # If order is strict, the lowest row counts, not the one that is due first.
             limit = None if wish.strict else _WAITING_READ
-            state = self._with_waiting(self._read_slots(), limit=limit, serial=wish.strict)
+            # What moves from slot to slot is in none of them, if a read has repaired only one.
+            slots = self._read_slots(serial=wish.is_exclusive)
+            state = self._with_waiting(slots, limit=limit, serial=False)
             if (batch := self._attempt(replace(wish, lease=token), state)) is not None:
                 return batch
         raise ContentionError(
@@ -238,7 +240,7 @@ class Delivery:
         for _ in pauses():
             token = uuid4()
             plan = plan_replay(self.read(), replace(wish, lease=token))
-            went_in = partial(is_taken_again, plan, wish.held, token)
+            went_in = partial(is_taken_up, token)
             if not plan.ops or self.carry_out(plan.ops, went_in=went_in):
                 return plan.leased
         raise ContentionError(f"{self}: could not take up the lease of a batch again")
@@ -289,14 +291,19 @@ class Delivery:
                 return self._read_slots(serial=True)
             raise QueueStateError(f"{self} does not exist; a reader of that group makes it")
         head, slots = head_of(rows.rows[0]), slots_of(rows.rows)
-        return GroupState(head, slots, (), rows.now, ahead=rows.ahead)
+        return GroupState(head, slots, (), rows.now, of_one_moment=serial, ahead=rows.ahead)
 
     def _with_waiting(self, state: GroupState, *, limit: int | None, serial: bool) -> GroupState:
-        """The same with what waits, read after it: of one moment, if that is serial. One read."""
+        """The same with what waits, read after it. One read.
+
+        Of one moment, if either is serial: a plain read misses nothing that a serial one before it
+        has shown, and what comes later changes the head.
+        """
         due = Slice(kinds=("waiting",), start=state.head.waiting_from, limit=limit)
         waiting = waiting_of(self.store.read_rows(self._partition, due, serial=serial).rows)
         complete = limit is None or len(waiting) < limit
-        return replace(state, waiting=waiting, all_waiting=complete, of_one_moment=serial)
+        one_moment = serial or state.of_one_moment
+        return replace(state, waiting=waiting, all_waiting=complete, of_one_moment=one_moment)
 
     def _read_head(self) -> Head:
         heads = self.store.read_rows(self._partition, Slice(row=HEAD), serial=True).rows

@@ -82,12 +82,11 @@ def plan_batch(state: GroupState, wish: Wish, blocks: Sequence[LedgerBlock] = ()
     touched = {slot.number for slot in settled}
     state = without(state, settled)
     acked = state.held_by(wish.held)
-    is_exclusive = wish.strict or wish.max_in_flight is not None
     left: list[Slot | Waiting] = []
     for slot in acked:
         # I5: under another token, or a reader that saw the lease run out could still take it over.
         # What a client has moved elsewhere since is in the way of what follows, and in flight.
-        left += finish_slot(changes, slot, spare_token(wish.lease), whole=is_exclusive)
+        left += finish_slot(changes, slot, spare_token(wish.lease), whole=wish.is_exclusive)
     due = [
         each
         for each in what_is_due(state, wish)
@@ -118,7 +117,7 @@ def plan_batch(state: GroupState, wish: Wish, blocks: Sequence[LedgerBlock] = ()
         elif limit and isinstance(again, Waiting):
             leased = _take_waiting(changes, wish, again, limit, empty)
     changes.leave_token(wish.lease, spare_token(wish.lease))
-    if leased and is_exclusive:
+    if leased and wish.is_exclusive:
         changes.exclude_others()
     changes.move_pointer(ahead.pointer)
     for each in ahead.waiting:

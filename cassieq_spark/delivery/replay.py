@@ -39,6 +39,8 @@ def plan_replay(state: GroupState, wish: Wish) -> Plan:
             held: dict[str, Value | ServerNow] = {
                 "ranges": str(taken),
                 "due_at": ServerNow(wish.length),
+                # Another replay at the same time writes the same, but for this.
+                "taken_up_by": wish.lease,
             }
             values = held | handed_out(slot.deliveries + 1, slot.first_at)
             changes.change_slot(slot, values, still, once)

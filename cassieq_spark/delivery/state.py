@@ -36,7 +36,8 @@ class Slot:
 
     Its messages were handed out ``deliveries`` times, first at ``first_at``, last at ``last_at``.
     ``recorded`` is the text of outcomes, maybe of an earlier lease. With ``by_receipts`` they are
-    settled one by one only, and never as a batch.
+    settled one by one only, and never as a batch. ``taken_up_by`` is the attempt of a replay that
+    has taken the slot up last, maybe under an earlier lease.
     """
 
     number: int
@@ -48,6 +49,7 @@ class Slot:
     last_at: datetime | None = None
     recorded: str | None = None
     by_receipts: bool = False
+    taken_up_by: UUID | None = None
 
     @property
     def outcomes(self) -> Settlement:
@@ -79,8 +81,9 @@ class GroupState:
     """What was read of a group, and when by the server's clock.
 
     ``waiting`` has the lowest due times first; without ``all_waiting``, not all of them. With
-    ``of_one_moment`` it was read serially after ``head``: so long as ``waiting_version`` is the
-    same, it is what waits. Without, it may be older than ``head``, or newer.
+    ``of_one_moment`` it was read after ``head``, one of them serially: so long as
+    ``waiting_version`` is the same, it is what waits. Without, it may be older than ``head``, or
+    newer.
     By ``ahead`` the server's clock was ahead of this process's, if the two disagree; see `Rows`.
     """
 
@@ -159,6 +162,7 @@ def _slot_of(row: Row) -> Slot:
         values["last_at"],
         values["outcomes"],
         bool(values["by_receipts"]),
+        values["taken_up_by"],
     )
 
 

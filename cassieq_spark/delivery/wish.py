@@ -56,6 +56,11 @@ class Wish:
     by_receipts: bool = False
     acks: Acks = field(default_factory=dict)
 
+    @property
+    def is_exclusive(self) -> bool:
+        """Whether what it may get depends on all that others hold."""
+        return self.strict or self.max_in_flight is not None
+
     def needs_blocks(self, pointer: int) -> bool:
         """Whether what is offered from the pointer on depends on the blocks there."""
         depends = pointer < self.delayed_stop or self.max_bytes or self.skip_older is not None

@@ -133,6 +133,8 @@ SHAPES = {
             "outcomes": "text",
             # slot: whether its messages are settled one by one only, so that it is free when empty
             "by_receipts": "boolean",
+            # slot: which attempt of a replay has taken it up last
+            "taken_up_by": "uuid",
         },
         gc_grace_seconds=ROW_GRACE,
     ),

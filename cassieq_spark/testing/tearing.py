@@ -22,6 +22,8 @@ from cassieq_spark.store.protocol import (
 from cassieq_spark.store.tables import SHAPES, Table
 from cassieq_spark.testing.stores import WrappedStore
 
+#: Rows of a partition after which a page of a scan ends, so that its next rows come later.
+PAGE = 3
 #: What the plain reads of a partition see, in turn, while a commit is on one replica: ``f`` is a
 #: read that asks this replica, ``s`` is one that asks the two others.
 Draws = str
@@ -48,7 +50,8 @@ class TearingStore(WrappedStore):
     heard of: at most one commit for each partition, as the next serial read or compare-and-set on
     the partition completes it. A plain read that asks the replica that has it shows all of it
     that is in its slice, and repairs these rows; one that asks the others does not, but for the
-    rows that were repaired before.
+    rows that were repaired before. A scan comes in pages: the first rows of a partition may be
+    shown, and repaired, by the replica that has the commit, and the others not.
 
     Args:
         store: The store that does the work.
@@ -131,8 +134,12 @@ class TearingStore(WrappedStore):
         torn = {each: commit for each, commit in self._pending.items() if each.table is table}
         for partition in [*found, *(each for each in torn if each not in found)]:
             seen = found.get(partition, [])
-            if partition in torn and not self._asks_the_one():
-                known = _as_the_others_know(torn[partition], partition, seen)
+            if partition in torn:
+                commit = torn[partition]
+                if self._asks_the_one():
+                    wanted = [row for row in seen if not kinds or row["kind"] in kinds]
+                    _repair_page(commit, partition, kinds, wanted[:PAGE])
+                known = _as_the_others_know(commit, partition, seen)
                 seen = [known[key] for key in sorted(known)]
             yield from (row for row in seen if not kinds or row["kind"] in kinds)
 
@@ -156,6 +163,17 @@ def _repair(commit: Pending, partition: Partition, which: Slice, shown: Sequence
         covered = {key for key in covered if (key >= last if which.reverse else key <= last)}
     for key in covered:
         del commit.old[key]
+
+
+def _repair_page(
+    commit: Pending, partition: Partition, kinds: Sequence[str], page: Sequence[Row]
+) -> None:
+    """The same for the first page of a scan; the next one asks the others."""
+    is_last = len(page) < PAGE
+    for key in list(commit.old):
+        is_shown = is_last or key <= key_of(partition, page[-1])
+        if is_shown and (not kinds or key[0] in kinds):
+            del commit.old[key]
 
 
 def _as_the_others_know(

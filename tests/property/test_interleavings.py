@@ -54,6 +54,7 @@ def test_whoever_is_killed_wherever_every_invariant_holds(scene: str):
 
 @given(played=st.sampled_from(PLAYED), turns=TURNS)
 @example(played=("lease against lease", "a ANSWER_LOST 0", "sf"), turns="a6 b9 a9")
+@example(played=("replay against replay", "a REQUEST_LOST 0", "sf"), turns="a5 b9 a9")
 def test_in_any_order_and_in_any_trouble_every_invariant_holds(
     played: tuple[str, str, str], turns: str
 ):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cassieq_spark.repair.sweep import Step
 from tests.property.interleavings.scene import (
     LEASE,
     MOMENT,
@@ -9,7 +10,7 @@ from tests.property.interleavings.scene import (
     QueueScene,
 )
 from tests.property.machine.group import RETRY_MS
-from tests.property.machine.operators import MakeGroup
+from tests.property.machine.operators import MakeGroup, Operators, Sweep
 from tests.property.machine.readers import Fate, GiveBack, HoldOn, Lease, Replay, Settle
 from tests.property.machine.rows import MILLISECOND
 from tests.property.machine.terms import Terms
@@ -221,6 +222,19 @@ class StopAgainstReplay(QueueScene):
         self.stage.let("b", lambda: new.replay(Replay(0)))
 
 
+class ReplayAgainstReplay(QueueScene):
+    """Two drivers are started on one checkpoint: both take up the batch that it ends with."""
+
+    def begin(self) -> None:
+        self.publish(4)
+        old = self.readers_as("c")
+        old.lease(Lease(0))
+        for name in "ab":
+            driver = self.readers_as(name)
+            driver.restart(old)
+            self.stage.let(name, lambda each=driver: each.replay(Replay(0)))
+
+
 class LeaseAgainstRelease(QueueScene):
     """Messages go back to the group while a reader takes what went back before, for longer."""
 
@@ -275,6 +289,23 @@ class OrderAgainstExtension(OrderAgainstSettle):
     """The same with a client that holds on to it."""
 
     fates = (("extend", LEASE), None)
+
+
+class OrderAgainstScan(QueueScene):
+    """The same, while a sweep's scan repairs some rows of the group, and others not."""
+
+    preemptions = 0
+    terms = Terms(LEASE, strict=True)
+
+    def begin(self) -> None:
+        self.publish(4)
+        reader, client = self.readers_as("b"), self.readers_as("a")
+        reader.lease(Lease(0, 1))
+        client.receive_from(reader)
+        sweeper = Operators(self.view("c"))
+        self.stage.let("a", lambda: client.settle(Settle(0, 0, [("extend", LEASE)])))
+        self.stage.let("b", lambda: reader.lease(Lease(0)))
+        self.stage.let("c", lambda: sweeper.sweep(Sweep((Step.FINALISE,))))
 
 
 class OrderOfTwo(QueueScene):

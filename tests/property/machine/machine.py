@@ -268,6 +268,12 @@ class QueueMachine(RuleBasedStateMachine):
         self._run(Replay(number), NOTHING)
         self._run(replace(deed, reader=number, late=True), pause)
 
+    @rule(number=READERS, fault=FAULTS, after=st.integers(3, 8))
+    def two_drivers_replay_one_batch(self, number: int, fault: Fault | None, after: int) -> None:
+        self._run(Lease(number), NOTHING)
+        other = Replay(number, by_other=True)
+        self._run(Replay(number), NOTHING, Trouble(fault, after, other))
+
     @rule(
         number=READERS,
         limit=LIMITS,

@@ -54,10 +54,11 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """Take up the lease of the batch in hand again."""
+    """Take up the lease of the batch in hand again; ``by_other``: another driver does so."""
 
     reader: int
     limit: int | None = None
+    by_other: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,14 +169,22 @@ class Readers:
                 self.lease_as(reader, action)
 
     def replay(self, action: Replay) -> None:
-        with self._as(action.reader) as reader:
+        whose = self._readers[action.reader]
+        if action.by_other:
+            whose = Reader(whose.group, token=whose.token)
+        with self._acting(whose) as reader:
             if reader is None or reader.token is None:
                 return
             self._declared.retaken.add(reader.token)
             wish = replace(self._wish(reader.token), limit=action.limit)
+            troubles = self._world.store.unrest
             again = self._delivery(reader).take_again(wish)
             reader.last.forget()
-            self._check_batch(reader, reader.token, again)
+            calm = troubles == self._world.store.unrest
+            self._check_batch(reader, reader.token, again, alone=calm)
+            theirs = _named(reader.token, again)
+            assert not theirs & self._declared.told, (theirs, "I6: two processes have it")
+            self._declared.told |= theirs
             reader.former, reader.leased = reader.leased, again
 
     def hold_on(self, action: HoldOn) -> None:
@@ -324,13 +333,17 @@ class Readers:
             by_receipts=action.as_client,
         )
 
-    def _check_batch(self, reader: Reader, lease: UUID, batch: Sequence[Leased]) -> None:
+    def _check_batch(
+        self, reader: Reader, lease: UUID, batch: Sequence[Leased], *, alone: bool = True
+    ) -> None:
         """A reader is told what it holds, no more and no less."""
         held = self._group(reader).held_by(lease)
         told = {at: each.deliveries for each in batch for at in members(str(each.monotons))}
         has = {at: place.deliveries for at, place in held.items()}
-        # Others may have taken some of it before the answer came.
-        assert told == has or (self._world.is_shared and has.items() <= told.items())
+        # Others may have taken some of it before the answer came, or taken the batch up.
+        alone = alone and not self._world.is_shared
+        assert told == has or not alone
+        assert all(at in told and told[at] <= count for at, count in has.items())
 
     # -- settling -----------------------------------------------------------------------------
 

@@ -224,6 +224,38 @@ def test_two_drivers_that_replay_one_batch_count_twice(scene: Scene):
     assert scene.replay(max_deliveries=0) == [("0-100", 3)]
 
 
+@pytest.mark.parametrize("fault", [Fault.REQUEST_LOST, Fault.REQUEST_LATE, Fault.ANSWER_LOST])
+def test_of_two_drivers_that_replay_one_batch_at_once_one_has_it_whatever_answers_are_lost(
+    scene: Scene, fault: Fault
+):
+    # I6: the request of the one is refused, and it is told that nobody knows.
+    others: list[tuple[str, int]] = []
+
+    def replay_in_another_process() -> None:
+        others.extend(scene.replay())
+        scene.trouble.fault = fault
+
+    scene.trouble.interrupt(replay_in_another_process, after=2)
+    ours = scene.replay(max_deliveries=0)
+    scene.trouble.arrive()
+
+    assert (others, ours) == ([("0-100", 2)], [("0-100", 3)])
+    assert [slot.deliveries for slot in scene.slots] == [3]
+
+
+def test_a_driver_whose_request_was_lost_does_not_take_the_mark_of_another_one_for_its_own(
+    scene: Scene,
+):
+    # I6: the other one comes between the request and the look at what became of it.
+    scene.trouble.fault = Fault.REQUEST_LOST
+    others: list[tuple[str, int]] = []
+    scene.trouble.interrupt(lambda: others.extend(scene.replay()), after=3)
+
+    ours = scene.replay(max_deliveries=0)
+
+    assert (others, ours) == ([("0-100", 2)], [("0-100", 3)])
+
+
 def test_what_others_take_between_look_and_replay_is_left_out(scene: Scene, clock: FakeClock):
     # I6
     clock.advance(LEASE + MOMENT)

@@ -13,6 +13,7 @@ from cassieq_spark.delivery.lease import Delivery
 from cassieq_spark.delivery.settle import Settlement, settle
 from cassieq_spark.delivery.state import Waiting
 from cassieq_spark.model import Ranges
+from cassieq_spark.store.tables import Table
 from cassieq_spark.testing.faults import Fault, FaultyStore
 from cassieq_spark.testing.stores import CountingStore
 from tests.support.builders import (
@@ -121,6 +122,24 @@ def test_what_waits_is_read_serially_only_if_it_leaves(scene: Scene):
     assert monotons_of(batch.leased) == [ranges("3-6")]
     assert (scene.store.read_count, scene.store.serial_read_count) == (2, 1)
     assert scene.store.cas_count == 1
+
+
+@pytest.mark.parametrize("alone", [{"strict": True}, {"max_in_flight": 1}])
+def test_what_a_scan_has_repaired_by_half_is_not_overtaken(alone: dict[str, object]):
+    memory, _ = make_clocked_store()
+    store = FaultyStore(memory)
+    delivery = make_group(store, make_queue(store, [2]).queue_id)
+    lease = delivery.ack_and_lease(make_wish(stop=2, limit=1, **alone)).lease
+    extension = Settlement(extended={timedelta(hours=1): ranges("0-1")})
+    with store.replicas.tearing():
+        settle(delivery, lease, extension)
+    # The first page of the scan has the slot that it leaves, and not the one that it goes to.
+    store.replicas.draw("fs")
+    list(store.scan(Table.DELIVERY, ("head", "registration", "slot")))
+
+    batch = delivery.ack_and_lease(make_wish(stop=2, held=lease, **alone))
+
+    assert not batch.leased
 
 
 def test_in_strict_order_what_waits_is_read_serially_at_once(scene: Scene):
