@@ -55,7 +55,7 @@ MUTANTS = (
         "fingerprint.py",
         "        folded[:begun] = np.bitwise_xor.reduceat(words[:last], word[:begun])\n",
         "",
-        tests=("test_fingerprint_property.py",),
+        tests=("test_fingerprint_property.py::test_a_bit_that_changes_anywhere_is_noticed",),
     ),
     Mutant(
         "a fingerprint that does not tell where in its row a word is",
@@ -63,7 +63,7 @@ MUTANTS = (
         "fingerprint.py",
         "        hashes += _spread(at, data)\n",
         "",
-        tests=("test_fingerprint_property.py",),
+        tests=("test_fingerprint_property.py::test_two_words_that_change_places_are_noticed",),
     ),
     Mutant(
         "a fingerprint that does not tell which row has which header",
@@ -75,7 +75,7 @@ MUTANTS = (
         "            batch.num_rows, size, (_sum(_mixed(rows)) + _sum(hashes)) % _MOST\n"
         "        )\n"
         "    return Fingerprint(batch.num_rows, size, _sum(_mixed(rows)))",
-        tests=("test_fingerprint_property.py",),
+        tests=("test_fingerprint_property.py::test_headers_and_keys_belong_to_their_rows",),
     ),
     Mutant(
         "fingerprints of two ways are compared",

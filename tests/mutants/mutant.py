@@ -19,7 +19,9 @@ class Mutant:
         file: Path within the package.
         text: What is replaced; occurs once in the file.
         by: What it is replaced by.
-        tests: Files under ``tests/property`` that are to find it, if no unit test does.
+        tests: Files under ``tests/property`` that are to find it, if no unit test does, or tests
+            of them (``file::test``). Each property test goes on until it fails: name the one that
+            does, where a file has several.
     """
 
     name: str
