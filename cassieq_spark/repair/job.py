@@ -53,6 +53,9 @@ SOME_FAILED = 5
 
 _STATUS = {Outcome.DONE: WHOLE, Outcome.SOME_FAILED: SOME_FAILED}
 
+#: What is told at the end of many runs, the worst first; other errors a later run makes good.
+_KEPT = (LOSS, SOME_FAILED)
+
 _BY_THE_CALLER = (OptionError, SetupError, ConnectError, MissingSchemaError, QueueStateError)
 
 
@@ -115,7 +118,7 @@ def _again_and_again(sweep: Callable[[], int], arguments: argparse.Namespace, st
                 raise
             _complain(Console(stderr=True), error)
             continue
-        worst = LOSS if LOSS in (status, worst) else WHOLE
+        worst = next((each for each in _KEPT if each in (status, worst)), WHOLE)
     return worst
 
 

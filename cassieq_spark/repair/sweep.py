@@ -31,6 +31,7 @@ from cassieq_spark.repair.examine import lacks_rows, plan_audit
 from cassieq_spark.repair.expire import plan_expire
 from cassieq_spark.repair.finalise import plan_finalising
 from cassieq_spark.repair.guard import Guard
+from cassieq_spark.repair.outage import Outage
 from cassieq_spark.repair.plan import plan_clean, plan_fence
 from cassieq_spark.repair.read import read_head_and_time, read_ledger
 from cassieq_spark.repair.redeliver import plan_redeliver
@@ -120,7 +121,8 @@ def run_once(  # noqa: PLR0913 (each is a choice of its own, by name)
         QueueStateError: A queue of ``queues`` does not exist.
         MissingSchemaError: The tables do not exist.
         ConnectError: No node answers.
-        StoreError: The table of queues, the lock or the chunks could not be read.
+        StoreError: The table of queues, the lock or the chunks could not be read; also later, once
+            work on ten queues has failed.
     """
     begun = time.monotonic()
     wanted = set(steps)
@@ -130,14 +132,16 @@ def run_once(  # noqa: PLR0913 (each is a choice of its own, by name)
     every = [each.definition for each in records.values() if each.status is Status.ACTIVE]
     chosen = _chosen(records, queues)
     report.queues = {queue.name: QueueReport(queue.queue_id) for queue in chosen}
+    outage = Outage(store)
     work = Work(
         store,
         report,
         write_timeout,
         guard or Guard(),
+        outage,
         records,
         thoroughness,
-        _see(store, _active(records, chosen), every=not queues),
+        _see(outage, _active(records, chosen), every=not queues),
     )
     for seen in work.survey.values():
         work.compare_clocks(seen.now, seen.ahead)
@@ -159,10 +163,10 @@ def run_once(  # noqa: PLR0913 (each is a choice of its own, by name)
     return report
 
 
-def _see(store: Store, active: Sequence[QueueDefinition], *, every: bool) -> dict[QueueId, Seen]:
+def _see(outage: Outage, active: Sequence[QueueDefinition], *, every: bool) -> dict[QueueId, Seen]:
     if every and active:
         try:
-            return see_all(store, active[0].name)
+            return see_all(outage.store, active[0].name)
         except _OF_ALL_QUEUES:
             raise
         except Exception as error:  # noqa: BLE001 (rows of one queue)
@@ -173,8 +177,15 @@ def _see(store: Store, active: Sequence[QueueDefinition], *, every: bool) -> dic
                 extra={"action": SURVEY_FAILED},
             )
     with ThreadPoolExecutor(QUEUES_AT_ONCE, thread_name_prefix="cassieq-sweep") as pool:
-        found = pool.map(lambda queue: see_each(store, [queue.queue_id]), active)
+        found = pool.map(partial(_see_one, outage), active)
         return {queue_id: seen for each in found for queue_id, seen in each.items()}
+
+
+def _see_one(outage: Outage, queue: QueueDefinition) -> dict[QueueId, Seen]:
+    found = see_each(outage.store, [queue.queue_id])
+    if not found:
+        outage.count(queue.name, None)
+    return found
 
 
 def _plan_fence(work: Work, queue: QueueDefinition, scanned: Scanned | None) -> list[Action]:
@@ -281,6 +292,7 @@ def _apart(work: Work, queue: QueueDefinition, doing: str) -> Iterator[None]:
                 error,
                 extra={"action": QUEUE_FAILED, "queue": queue.queue_id},
             )
+            work.outage.count(queue.name, error)
             return
         report.error = f"{doing}: {type(error).__name__}: {error}"
         logger.exception(
@@ -289,6 +301,7 @@ def _apart(work: Work, queue: QueueDefinition, doing: str) -> Iterator[None]:
             doing,
             extra={"action": QUEUE_FAILED, "queue": queue.queue_id},
         )
+        work.outage.count(queue.name, error)
 
 
 def _scan(

@@ -12,6 +12,7 @@ from cassieq_spark.queues import QueueRecord
 from cassieq_spark.repair.actions import Action
 from cassieq_spark.repair.audit import BRIEF, Thoroughness
 from cassieq_spark.repair.guard import Guard
+from cassieq_spark.repair.outage import Outage
 from cassieq_spark.repair.report import Counts, Report
 from cassieq_spark.repair.scan import Run
 from cassieq_spark.repair.survey import Seen
@@ -29,6 +30,7 @@ class Work:
         report: What was done and found so far.
         write_timeout: The longest that a write may take.
         guard: Asked before each part.
+        outage: Told of each queue that fails.
         records: All queues that are or were, by name.
         thoroughness: How far the audit goes.
         survey: What was seen of each queue at the beginning.
@@ -40,6 +42,7 @@ class Work:
     report: Report
     write_timeout: timedelta
     guard: Guard
+    outage: Outage
     records: Mapping[str, QueueRecord]
     thoroughness: Thoroughness = BRIEF
     survey: Mapping[QueueId, Seen] = field(default_factory=dict)

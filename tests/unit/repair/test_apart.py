@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 
 import pytest
@@ -18,6 +18,7 @@ from cassieq_spark.errors import (
     StoreError,
 )
 from cassieq_spark.model import QueueId
+from cassieq_spark.queues import create_queue
 from cassieq_spark.repair import job
 from cassieq_spark.repair.guard import Guard
 from cassieq_spark.repair.history import read_history
@@ -25,8 +26,18 @@ from cassieq_spark.repair.report import Counts, Outcome, Report
 from cassieq_spark.repair.scan import DriverScan
 from cassieq_spark.repair.sweep import Step, run_once
 from cassieq_spark.store.memory import MemoryStore
-from cassieq_spark.store.protocol import Partition, RowKey, Store, partition_of_ledger
+from cassieq_spark.store.protocol import (
+    EVERYTHING,
+    Partition,
+    Row,
+    RowKey,
+    Rows,
+    Slice,
+    Store,
+    partition_of_ledger,
+)
 from cassieq_spark.store.tables import Table
+from cassieq_spark.testing.stores import WrappedStore
 from tests.support.ailing_queue import AilingQueueStore, copy_of
 from tests.unit.repair.swept_queue import WRITE_TIMEOUT, SweptQueue
 
@@ -274,3 +285,64 @@ def test_a_loss_goes_before_a_queue_that_failed(
     monkeypatch.setattr(job, "open_store", lambda _: AilingQueueStore(tried, B, ERRORS[0]))
 
     assert job.main(["--scan", "driver", "--steps", "audit"]) == job.LOSS
+
+
+def test_again_and_again_the_worst_that_a_run_has_found_is_told_at_the_end(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+):
+    ends = {
+        (job.SOME_FAILED, job.WHOLE): job.SOME_FAILED,
+        (job.SOME_FAILED, job.LOSS, job.SOME_FAILED): job.LOSS,
+        (job.FAILED, job.BUSY, job.WHOLE): job.WHOLE,
+    }
+    monkeypatch.setattr(job, "open_store", lambda _: store)
+
+    for statuses, expected in ends.items():
+        monkeypatch.setattr(job, "rounds", lambda *_, each=statuses: each)
+        ended = iter(statuses)
+        monkeypatch.setattr(job, "_sweep_and_tell", lambda *_, each=ended: next(each))
+
+        assert job.main(["--scan", "driver", "--every", "1ms"]) == expected
+
+
+class GoneStore(WrappedStore):
+    """A cluster that is gone once the queues are known: each request takes its time, and fails."""
+
+    touched = 0
+
+    def read_rows(
+        self, partition: Partition, which: Slice = EVERYTHING, *, serial: bool = False
+    ) -> Rows:
+        self.touched += 1
+        raise NotAppliedError(f"{partition}: timed out")
+
+    def scan(self, table: Table, kinds: Sequence[str] = ()) -> Iterator[Row]:
+        if table is not Table.QUEUE:
+            raise NotAppliedError("timed out")
+        return super().scan(table, kinds)
+
+
+def test_if_the_cluster_is_gone_the_sweep_does_not_wait_for_each_queue():
+    memory = MemoryStore()
+    for number in range(100):
+        create_queue(memory, f"q{number}")
+    gone = GoneStore(memory)
+
+    with pytest.raises(
+        StoreError, match=r"10 times .* the table of queues can't be read any more"
+    ):
+        sweep(gone)
+
+    assert gone.touched < 50
+
+
+def test_if_many_queues_fail_and_others_do_not_the_sweep_goes_on():
+    memory = MemoryStore()
+    for number in range(30):
+        create_queue(memory, f"q{number}")
+        if number:
+            memory._rows[partition_of_ledger(QueueId(f"q{number}@1"))].clear()
+
+    report = sweep(memory)
+
+    assert len(report.failed) == 29
