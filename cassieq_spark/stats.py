@@ -8,6 +8,7 @@ from datetime import timedelta
 
 from cassieq_spark.delivery.groups import read_group_states
 from cassieq_spark.delivery.state import GroupState
+from cassieq_spark.errors import InvariantError
 from cassieq_spark.ledger.read import locate, read_block_of, read_head
 from cassieq_spark.ledger.state import LedgerHead
 from cassieq_spark.model import LedgerBlock, QueueId, Range
@@ -125,9 +126,18 @@ def _blocks_ahead(
     store: Store, queue_id: QueueId, state: GroupState, head: LedgerHead
 ) -> list[LedgerBlock]:
     """The first blocks that were not offered yet, if there are delayed ones among those."""
-    pointer = state.head.pointer
-    ahead = Range(pointer, max(pointer, head.delayed_stop))
-    return locate(store, queue_id, ahead, limit=BLOCKS_EXAMINED)
+    # What was settled and trimmed since the group was read is no hole.
+    finalised = head.finalised
+    while True:
+        start = max(state.head.pointer, finalised)
+        ahead = Range(start, max(start, head.delayed_stop))
+        try:
+            return locate(store, queue_id, ahead, limit=BLOCKS_EXAMINED)
+        except InvariantError:
+            now = read_head(store, queue_id).finalised
+            if now <= finalised:
+                raise
+            finalised = now
 
 
 def _first_visible(

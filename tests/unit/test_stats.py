@@ -138,6 +138,28 @@ def test_a_sweep_that_deletes_meanwhile_what_was_owed_does_no_harm():
     assert (group.depth, group.oldest_age) == (10, None)
 
 
+@pytest.mark.parametrize("after", range(12))
+def test_what_is_settled_and_trimmed_while_it_is_counted_is_no_hole(after: int):
+    memory, clock = make_clocked_store()
+    store = FaultyStore(memory)
+    queue_id = make_queue(memory, [4, 4]).queue_id
+    publish(memory, queue_id, [replace(make_drafts([2])[0], visible=LEASE)])
+    delivery = make_group(memory, queue_id)
+    clock.advance(2 * LEASE)
+
+    def settle_and_sweep() -> None:
+        done = delivery.ack_and_lease(make_wish(stop=10, delayed_stop=10)).lease
+        delivery.ack_and_lease(make_wish(held=done, stop=10, delayed_stop=10))
+        finalise(memory, queue_id, read_head(memory, queue_id), 8)
+        trim(memory, queue_id, finalised=8, below=8)
+
+    store.interrupt(settle_and_sweep, after=after)
+
+    stats = queue_stats(store, queue_id)
+
+    assert (stats.next, stats.groups[0].pointer) in {(10, 0), (10, 10)}
+
+
 def test_a_queue_that_is_not_there_is_said_so():
     with pytest.raises(QueueStateError, match="cassieq queue create"):
         queue_stats(MemoryStore(), QueueId("q@1"))
