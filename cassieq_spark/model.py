@@ -273,6 +273,7 @@ class LedgerBlock:
         published_at: By the coordinator's clock.
         visible_at: When its messages are delivered, at the earliest; None: once published.
         size: Bytes that they take in the store.
+        there_by: It was there by then, whatever other clocks say; None: by those it goes.
     """
 
     monotons: Range
@@ -280,6 +281,7 @@ class LedgerBlock:
     published_at: datetime
     visible_at: datetime | None = None
     size: int = 0
+    there_by: datetime | None = None
 
     @property
     def visible_since(self) -> datetime:
@@ -293,7 +295,11 @@ class LedgerBlock:
         Not before its writer began it, by the writer's clock: the server that published it may
         have had a clock that was behind.
         """
-        return max(self.visible_since, block_time(self.block))
+        begun_at, visible_since = block_time(self.block), self.visible_since
+        if self.there_by is not None:
+            begun_at = min(begun_at, self.there_by)
+            visible_since = self.visible_at or min(self.published_at, self.there_by)
+        return max(visible_since, begun_at)
 
     def offsets(self, monotons: Range) -> Range:
         """The offsets within this block of the monotons that it shares with ``monotons``."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import takewhile
 from uuid import UUID, uuid4
 
 from cassieq_spark.dead_letters.claims import ADMIN_GROUP
@@ -24,6 +25,7 @@ from cassieq_spark.ledger.read import locate, read_block_of, read_groups, read_h
 from cassieq_spark.ledger.state import Group
 from cassieq_spark.model import LedgerBlock, QueueDefinition, QueueId, Range, Ranges
 from cassieq_spark.repair.actions import Expire
+from cassieq_spark.repair.ages import aged, is_of_the_future
 from cassieq_spark.repair.idle import has_nothing_owed
 from cassieq_spark.repair.survey import Seen
 from cassieq_spark.repair.work import Scanned, Work
@@ -89,7 +91,9 @@ def _is_young(store: Store, queue: QueueDefinition, seen: Seen) -> bool:
     if queue.expire_after is None or has_nothing_owed(seen):
         return True
     first = read_block_of(store, queue.queue_id, seen.ledger.head.finalised)
-    return first is not None and first.published_at >= seen.now - queue.expire_after
+    if first is None or is_of_the_future(first, seen.now):
+        return False
+    return first.published_at >= seen.now - queue.expire_after
 
 
 def expire(store: Store, queue: QueueDefinition, group: Group) -> int:
@@ -205,7 +209,7 @@ def _find(store: Store, queue: QueueDefinition, group: Group, token: UUID) -> Ex
     cutoff = state.sure_now - queue.expire_after
     expiry = plan_expiry(
         state,
-        _read_old_blocks(delivery, state.floor, stop, cutoff),
+        _read_old_blocks(delivery, state, stop, cutoff),
         stop=stop,
         cutoff=cutoff,
         # Dead letters that nobody redrives do expire.
@@ -218,29 +222,32 @@ def _find(store: Store, queue: QueueDefinition, group: Group, token: UUID) -> Ex
 
 
 def _read_old_blocks(
-    delivery: Delivery, floor: int, stop: int, cutoff: datetime
+    delivery: Delivery, state: GroupState, stop: int, cutoff: datetime
 ) -> list[LedgerBlock]:
     """The blocks from the floor on, up to the first that was published at ``cutoff`` or later.
 
-    Two reads for each 500 of them. Where the clocks of coordinators differ, an older one may come
-    behind that; its turn comes later.
+    Two reads for each 500 of them. Those of the future do not count as later. Where the clocks of
+    coordinators differ by less, an older one may come behind that; its turn comes later.
     """
-    found: list[LedgerBlock] = []
-    at = floor
+    floor = state.floor
+
+    def is_old(block: LedgerBlock) -> bool:
+        return min(block.published_at, block.there_by or block.published_at) < cutoff
+
     try:
-        while at < stop:
-            some = locate(delivery.store, delivery.queue_id, Range(at, stop), limit=_BLOCKS_READ)
-            for block in some:
-                if block.published_at >= cutoff:
-                    return found
-                found.append(block)
-            at = some[-1].monotons.stop
+        return list(takewhile(is_old, aged(_stream(delivery, floor, stop), state.sure_now)))
     except InvariantError as error:
         if delivery.read(every_waiting=True).floor == floor:
             raise
         # Settled by readers and trimmed by another sweep since.
         raise ContentionError(f"{delivery} goes on while its messages are looked at") from error
-    return found
+
+
+def _stream(delivery: Delivery, at: int, stop: int) -> Iterator[LedgerBlock]:
+    while at < stop:
+        some = locate(delivery.store, delivery.queue_id, Range(at, stop), limit=_BLOCKS_READ)
+        yield from some
+        at = some[-1].monotons.stop
 
 
 def _outstanding(state: GroupState) -> list[Slot | Waiting]:

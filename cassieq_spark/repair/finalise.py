@@ -11,6 +11,7 @@ from cassieq_spark.ledger.read import read_block_at, read_block_of, read_head, s
 from cassieq_spark.ledger.state import LedgerHead
 from cassieq_spark.model import LedgerBlock, QueueDefinition
 from cassieq_spark.repair.actions import Action
+from cassieq_spark.repair.ages import aged, is_of_the_future
 from cassieq_spark.repair.idle import has_nothing_to_finalise, is_trimmed
 from cassieq_spark.repair.plan import plan_finalise, stays_from
 from cassieq_spark.repair.read import read_floor, read_head_and_time
@@ -43,7 +44,7 @@ def plan_finalising(work: Work, queue: QueueDefinition, _: Scanned | None) -> It
     young = stays_from(queue, now, has_groups=not unconsumed)
     while True:
         blocks = stream_blocks(work.store, queue.queue_id, start=head.trimmed, stop=until)
-        part, end, is_last = _first_part(blocks, head.finalised, until, young)
+        part, end, is_last = _first_part(aged(blocks, now), head.finalised, until, young)
         reached = floor if end >= until else end
         yield from _plan(work, queue, head, part, reached, unconsumed=unconsumed)
         if is_last:
@@ -63,7 +64,9 @@ def _is_young(work: Work, queue: QueueDefinition, seen: Seen) -> bool:
     if young is None:
         return False
     first = read_block_of(work.store, queue.queue_id, seen.ledger.head.finalised)
-    return first is not None and first.young_since >= young
+    if first is None or is_of_the_future(first, seen.now):
+        return False
+    return first.young_since >= young
 
 
 def _plan(  # noqa: PLR0913 (what is there, and what is to go)

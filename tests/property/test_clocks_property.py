@@ -165,5 +165,9 @@ def test_whatever_clocks_say_for_a_while_all_of_it_is_delivered_in_the_end(
         state = world.group.read(every_waiting=True)
         assert world.acked | world.rejected == set(range(world.published)), "not delivered"
         assert not state.waiting
+        world.clock.advance(2 * DAY)
+        world.sweep(Step.FINALISE)
+        head = read_head(world.store, world.queue.queue_id)
+        assert head.finalised == head.next, "kept for longer than it was to be kept"
     finally:
         patch.undo()

@@ -164,6 +164,36 @@ def test_what_is_delayed_waits_as_if_a_reader_had_stepped_over_it(scene: Scene):
     assert scene.taken(prefer_fresh=True) == "0-2"
 
 
+@pytest.mark.parametrize("whose", ["server", "writer"])
+def test_a_block_from_the_future_holds_up_nothing_and_goes_with_what_is_behind_it(
+    scene: Scene, whose: str
+):
+    scene.publish(2)
+    if whose == "server":
+        scene.clock.ahead = 1000 * HOUR
+        scene.publish(3)
+        scene.clock.ahead = timedelta(0)
+    else:
+        publish(scene.memory, scene.queue_id, make_drafts([3], scene.clock.now + 1000 * HOUR))
+    scene.clock.advance(HOUR)
+    scene.publish(4)
+    scene.clock.advance(EXPIRE_AFTER)
+
+    assert scene.sweep().totals.expired == 2, "what is behind tells that it is no older"
+    scene.clock.advance(MOMENT)
+    assert scene.sweep().totals.expired == 7
+    assert scene.pointer == 9
+
+
+def test_a_block_from_the_future_with_nothing_behind_it_stays(scene: Scene):
+    scene.clock.ahead = 1000 * HOUR
+    scene.publish(3)
+    scene.clock.ahead = timedelta(0)
+    scene.clock.advance(EXPIRE_AFTER + MOMENT)
+
+    assert scene.expire() == 0
+
+
 def test_delayed_messages_are_kept_from_the_time_when_they_are_visible(scene: Scene):
     scene.publish(2, delay=5 * HOUR)
     scene.clock.advance(EXPIRE_AFTER + 5 * HOUR)

@@ -36,6 +36,25 @@ def publish_hourly(queue: SweptQueue, *counts: int) -> None:
         queue.publish(count)
 
 
+@pytest.mark.parametrize("has_group", [True, False])
+def test_a_block_from_the_future_holds_up_nothing_that_is_old_enough(*, has_group: bool):
+    queue = SweptQueue(**{"keep_settled": HOUR} if has_group else {"expire_after": HOUR})
+    queue.clock.ahead = 30 * DAY
+    queue.publish(3)
+    queue.clock.ahead = timedelta(0)
+    queue.publish(4)
+    if has_group:
+        queue.settle("billing", 7)
+    queue.clock.advance(HOUR)
+    queue.sweep(*CHEAP)
+    assert queue.finalised == 0
+
+    queue.clock.advance(MOMENT)
+    queue.sweep(*CHEAP)
+
+    assert queue.finalised == 7
+
+
 # -- without a group --------------------------------------------------------------------------
 
 
