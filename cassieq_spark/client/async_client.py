@@ -203,7 +203,8 @@ class AsyncClient(AsyncOperations):
         pauses = pauses_within(wait)
         make = partial(self._client.receiver, queue, group, make_group=make_group)
         receiver = await self._threads.run(make)
-        look = partial(receiver.look, Wanted(limit=max, lease=lease, max_bytes=max_bytes))
+        wanted = Wanted(limit=max, lease=lease, max_bytes=max_bytes, most_bytes=max_bytes)
+        look = partial(receiver.look, wanted)
         while True:
             messages = await self._threads.run(look, undo=receiver.give_back)
             pause = None if messages else next(pauses, None)
@@ -254,9 +255,12 @@ class AsyncClient(AsyncOperations):
         *,
         max: int = 10,  # noqa: A002 (the word that a user looks for)
         start: StartingPosition = "earliest",
+        max_bytes: int | None = None,
     ) -> list[StoredMessage]:
         """See `Client.peek`."""
-        return await self._threads.run(partial(self._client.peek, queue, max=max, start=start))
+        return await self._threads.run(
+            partial(self._client.peek, queue, max=max, start=start, max_bytes=max_bytes)
+        )
 
     async def close(self) -> None:
         """Refuse new calls, wait for those under way, and disconnect."""

@@ -246,8 +246,9 @@ class Client(Operations, Settling):
             wait: How long to wait for the first one: about four reads a second.
             lease: How long they are held; None: as long as the queue says.
             make_group: Make the group if there is none, from the earliest message on.
-            max_bytes: About how many bytes of fresh messages, as stored, but one message at least;
-                two reads more. None: no limit.
+            max_bytes: About how many bytes, but one message at least; two reads more. No more are
+                leased, as stored, of fresh messages; and what is beyond it once decompressed goes
+                back at once, by an LWT more, and does not count as delivered. None: no limit.
 
         Returns:
             Messages in the order of their monotons; none if none came in time, or the client was
@@ -261,7 +262,7 @@ class Client(Operations, Settling):
         """
         check_receive(max, wait, lease, max_bytes)
         pauses = pauses_within(wait)
-        wanted = Wanted(limit=max, lease=lease, max_bytes=max_bytes)
+        wanted = Wanted(limit=max, lease=lease, max_bytes=max_bytes, most_bytes=max_bytes)
         with self._calls:
             receiver = self.receiver(queue, group, make_group=make_group)
             while True:
@@ -291,6 +292,7 @@ class Client(Operations, Settling):
         *,
         max: int = 10,  # noqa: A002 (the word that a user looks for)
         start: StartingPosition = "earliest",
+        max_bytes: int | None = None,
     ) -> list[StoredMessage]:
         """Look at messages, whoever has them or has settled them; leases nothing. A few reads.
 
@@ -298,6 +300,7 @@ class Client(Operations, Settling):
             queue: Name of the queue.
             max: Most messages.
             start: Where to begin: at what still exists, a monoton, or an instant.
+            max_bytes: About how many bytes, decompressed; a message at least. None: no limit.
 
         Returns:
             Messages in the order of their monotons.
@@ -308,7 +311,11 @@ class Client(Operations, Settling):
         """
         with self._calls:
             return peek_messages(
-                self._store, read_queue(self._store, queue), limit=max, start=start
+                self._store,
+                read_queue(self._store, queue),
+                limit=max,
+                start=start,
+                max_bytes=max_bytes,
             )
 
     def close(self) -> None:

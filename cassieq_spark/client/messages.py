@@ -169,6 +169,16 @@ def stored_of(row: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def size_of(message: StoredMessage) -> int:
+    """Bytes of a message that is handed over: value and key, and its headers thrice.
+
+    JSON may take up to six bytes for one of a header, and less than three for one of value or
+    key, which go as Base64 before they take more.
+    """
+    headers = sum(len(name) + len(text or "") for name, text in message.headers.items())
+    return len(message.value) + len(message.key or b"") + 3 * headers
+
+
 def visible_from(delay: timedelta | None, visible_at: datetime | None) -> Visible:
     """When a message is to be delivered: so long after it is published, at an instant, at once.
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from uuid import uuid4
 
 from cassieq_spark.arguments import check_flag
-from cassieq_spark.client.messages import Message
-from cassieq_spark.client.receiving import Wanted
+from cassieq_spark.client.messages import Message, StoredMessage, size_of
+from cassieq_spark.client.receiving import Wanted, within
 from cassieq_spark.client.shelf import Shelf, read_stored
 from cassieq_spark.dead_letters.burial import bury
 from cassieq_spark.delivery.acks import Acks
@@ -17,11 +17,14 @@ from cassieq_spark.delivery.batch import Batch
 from cassieq_spark.delivery.groups import ensure_group
 from cassieq_spark.delivery.last_state import LastState
 from cassieq_spark.delivery.lease import Delivery
+from cassieq_spark.delivery.outcomes import union
+from cassieq_spark.delivery.plan import Leased
+from cassieq_spark.delivery.settle import Settlement, settle
 from cassieq_spark.delivery.wish import Wish
 from cassieq_spark.errors import CassieqError, InvariantError, NotFoundError
 from cassieq_spark.ledger.read import read_group, read_head
 from cassieq_spark.ledger.state import LedgerHead, check_open
-from cassieq_spark.model import QueueId, Range, validate_name
+from cassieq_spark.model import QueueId, Range, Ranges, validate_name
 from cassieq_spark.queues import read_queue
 from cassieq_spark.receipts import receipt_prefix
 from cassieq_spark.store.protocol import Store
@@ -166,7 +169,8 @@ class Receiver:
             StoreError: Cassandra failed; what was leased is due again, at once if possible.
         """
         try:
-            messages = self._messages(batch, self._length(wanted), shelf)
+            messages = self._messages(batch, wanted, shelf)
+            self._return_unread(batch, messages)
             bury(self._store, self.queue, self._delivery, batch.dead)
         except BaseException:
             if batch.leased:
@@ -195,31 +199,58 @@ class Receiver:
             )
         ensure_group(self._store, queue_id, group, starting="earliest")
 
-    def _messages(self, batch: Batch, length: timedelta, shelf: Shelf | None) -> list[Message]:
+    def _return_unread(self, batch: Batch, messages: Sequence[Message]) -> None:
+        """Give back what was leased beyond the bytes that are handed over. Nothing otherwise."""
+        if len(messages) == sum(each.monotons.count for each in batch.leased):
+            return
+        taken = Ranges.of(*(Range(each.monoton, each.monoton + 1) for each in messages))
+        rest = union(each.monotons for each in batch.leased) - taken
+        self._last.forget()
+        settle(self._delivery, batch.lease, Settlement(unread=rest))
+
+    def _messages(self, batch: Batch, wanted: Wanted, shelf: Shelf | None) -> list[Message]:
         group = self.group
         prefix = receipt_prefix(self.queue.queue_id, group, batch.lease)
         # Told before the LWT, so never later than what the lease counts from.
-        until = batch.state.now + length
-        return [
-            Message(
-                queue=stored.queue,
-                monoton=stored.monoton,
-                key=stored.key,
-                value=stored.value,
-                headers=stored.headers,
-                published_at=stored.published_at,
-                group=group,
-                delivery_count=each.deliveries,
-                receipt=f"{prefix}{stored.monoton}",
-                lease_until=until,
+        until = batch.state.now + self._length(wanted)
+        messages: list[Message] = []
+        left = wanted.most_bytes
+        for each in batch.leased:
+            if left is not None and left <= 0:
+                break
+            stored = self._stored(each, shelf, left)
+            if messages and left is not None and size_of(stored[0]) > left:
+                break
+            messages += (
+                Message(
+                    queue=one.queue,
+                    monoton=one.monoton,
+                    key=one.key,
+                    value=one.value,
+                    headers=one.headers,
+                    published_at=one.published_at,
+                    group=group,
+                    delivery_count=each.deliveries,
+                    receipt=f"{prefix}{one.monoton}",
+                    lease_until=until,
+                )
+                for one in stored
             )
-            for each in batch.leased
-            for stored in (
-                shelf.take(each, self._next)
-                if shelf
-                else read_stored(self._store, self.queue, each.monotons)
-            )
-        ]
+            if left is not None:
+                left -= sum(map(size_of, stored))
+                if len(stored) < each.monotons.count:
+                    break
+        return messages
+
+    def _stored(
+        self, leased: Leased, shelf: Shelf | None, most_bytes: int | None
+    ) -> list[StoredMessage]:
+        """The messages of a lease, as many as have so many bytes; one at least."""
+        if shelf:
+            stored: Iterable[StoredMessage] = shelf.take(leased, self._next, most_bytes)
+        else:
+            stored = read_stored(self._store, self.queue, leased.monotons)
+        return list(within(stored, most_bytes))
 
 
 def _give_back(delivery: Delivery, batch: Batch) -> None:

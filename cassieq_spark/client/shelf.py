@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import takewhile
 
-from cassieq_spark.client.messages import StoredMessage, rows_of, stored_of
+from cassieq_spark.client.messages import StoredMessage, rows_of, size_of, stored_of
 from cassieq_spark.delivery.plan import Leased
 from cassieq_spark.errors import InvariantError, LeaseLostError
 from cassieq_spark.fetch.find import Finder, find_pieces
@@ -15,6 +16,8 @@ from cassieq_spark.store.protocol import Store
 
 #: Messages and bytes that are read ahead, about.
 _AHEAD_COUNT, _AHEAD_BYTES = 256, 256 << 10
+#: Bytes, decompressed, beyond which nothing is read ahead.
+_AHEAD_DECODED = 8 << 20
 
 
 def read_stored(store: Store, queue: QueueDefinition, monotons: Ranges) -> Iterator[StoredMessage]:
@@ -59,12 +62,15 @@ class Shelf:
                 break
         return max(1, count)
 
-    def take(self, leased: Leased, stop: int) -> list[StoredMessage]:
+    def take(
+        self, leased: Leased, stop: int, most_bytes: int | None = None
+    ) -> list[StoredMessage]:
         """The messages of a lease, in order. No read if they are here, else some.
 
         Args:
             leased: Which messages.
             stop: The ledger's ``next``, or lower: what is read ahead is below.
+            most_bytes: If they have more, only the first ones; one at least.
 
         Raises:
             LeaseLostError: Messages are not there any more.
@@ -76,10 +82,12 @@ class Shelf:
             self._messages = {
                 each: self._messages[each] for each in wanted if each in self._messages
             }
-            self._read_more(leased, missing[0], stop)
+            self._read_more(leased, missing[0], stop, most_bytes)
+        if most_bytes is not None:
+            wanted = list(takewhile(self._messages.__contains__, wanted))
         return [self._messages.pop(each) for each in wanted]
 
-    def _read_more(self, leased: Leased, first: int, stop: int) -> None:
+    def _read_more(self, leased: Leased, first: int, stop: int, most_bytes: int | None) -> None:
         """Read from the first message on that is missing, and further ahead."""
         if leased.deliveries == 1:
             try:
@@ -88,16 +96,25 @@ class Shelf:
                 count = max(len(least), self.fitting(most, _AHEAD_BYTES))
                 ahead = Range(first, first + count)
                 pieces = self._finder.pieces(Ranges.of(ahead), deliveries=None)
-                self._put(_read_pieces(self._store, self.queue, pieces))
+                read = _read_pieces(self._store, self.queue, pieces)
+                self._put(read, most_bytes, least.stop)
             except (InvariantError, LeaseLostError):
                 # Something beyond the lease: the queue comes to its end, or is damaged there.
                 self._finder.forget()
             else:
                 return
-        self._put(read_stored(self._store, self.queue, leased.monotons))
+        read = read_stored(self._store, self.queue, leased.monotons)
+        self._put(read, most_bytes, leased.monotons.hull.stop)
 
-    def _put(self, messages: Iterable[StoredMessage]) -> None:
-        self._messages |= {each.monoton: each for each in messages}
+    def _put(self, messages: Iterable[StoredMessage], most_bytes: int | None, stop: int) -> None:
+        """Put messages here, those from ``stop`` on only if they are few: they are compressed."""
+        size, most = 0, float("inf") if most_bytes is None else float(most_bytes)
+        for each in messages:
+            limit = most if each.monoton < stop else min(most, _AHEAD_DECODED)
+            if size and size + size_of(each) > limit:
+                return
+            size += size_of(each)
+            self._messages[each.monoton] = each
 
 
 def _read_pieces(

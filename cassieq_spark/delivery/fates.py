@@ -26,6 +26,7 @@ class Fates:
         moved: What moves to slots of its own, by how long it is held there.
         stays, stays_for: What is held on in this very slot.
         leaving: All that leaves the slot.
+        unread: What waits as if it had not been handed out.
     """
 
     rejected: Mapping[str, Ranges]
@@ -34,6 +35,7 @@ class Fates:
     stays: Ranges
     stays_for: timedelta
     leaving: Ranges
+    unread: Ranges
 
     @classmethod
     def of(cls, slot: Slot, lease: UUID, settlement: Settlement) -> Fates:
@@ -50,7 +52,7 @@ class Fates:
         if leaving == slot.monotons and len(moved) == 1 and slot.lease == kept_token(lease):
             ((stays_for, stays),) = moved.items()
             moved, leaving = {}, leaving - stays
-        return cls(asked.rejected, asked.released, moved, stays, stays_for, leaving)
+        return cls(asked.rejected, asked.released, moved, stays, stays_for, leaving, asked.unread)
 
 
 def put_away(changes: Changes, slot: Slot, lease: UUID, fates: Fates) -> list[Slot | Waiting]:
@@ -129,6 +131,10 @@ def _waiting_rows(changes: Changes, slot: Slot, fates: Fates) -> list[Waiting]:
         Waiting(state.due_in(), ranges, *about, reason)
         for reason, ranges in fates.rejected.items()
     ]
+    if fates.unread:
+        before = slot.deliveries - 1
+        handed_out = (slot.first_at, slot.last_at) if before else (None, None)
+        rows.append(Waiting(state.due_in(), fates.unread, before, *handed_out))
     return rows
 
 

@@ -28,17 +28,21 @@ class Settlement:
         released: They are to be offered again, by how much later.
         extended: They are to be held on, by how long from now; an ack of their whole batch leaves
             them alone.
+        unread: They are to be offered again at once, and this delivery does not count, as nobody
+            has seen them (I8). Only for messages of a client's lease: it is never recorded.
     """
 
     acked: Ranges = _NOTHING
     rejected: Mapping[str, Ranges] = field(default_factory=dict)
     released: Mapping[timedelta, Ranges] = field(default_factory=dict)
     extended: Mapping[timedelta, Ranges] = field(default_factory=dict)
+    unread: Ranges = _NOTHING
 
     @property
     def named(self) -> Ranges:
         """All the messages."""
-        return union([self.acked, self.dead, *self.released.values(), *self.extended.values()])
+        back = (*self.released.values(), *self.extended.values(), self.unread)
+        return union([self.acked, self.dead, *back])
 
     @property
     def dead(self) -> Ranges:
@@ -50,8 +54,8 @@ class Settlement:
         acked = monotons & self.acked
         rejected, left = _deal(monotons - acked, self.rejected)
         released, left = _deal(left, self.released)
-        extended, _ = _deal(left, self.extended)
-        return Settlement(acked, rejected, released, extended)
+        extended, left = _deal(left, self.extended)
+        return Settlement(acked, rejected, released, extended, left & self.unread)
 
     def then(self, later: Settlement) -> Settlement:
         """What both come to: for a message that both name, what the later one says."""
@@ -61,6 +65,7 @@ class Settlement:
             _merge(self.rejected, later.rejected, gone),
             _merge(self.released, later.released, gone),
             _merge(self.extended, later.extended, gone),
+            union([self.unread - gone, later.unread]),
         )
 
 

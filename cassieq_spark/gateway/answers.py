@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from base64 import b64encode, urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -14,6 +15,11 @@ from cassieq_spark.gateway.refusals import RefusedError
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.receipts import Receipt
 from cassieq_spark.stats import QueueStats
+
+#: Text of fewer bytes is always text; of more, if at most a fifth of it is control characters.
+_SHORT = 1 << 10
+_CONTROL_SHARE = 5
+_CONTROLS = bytes(set(range(0x20)) - set(b"\t\n\r"))
 
 
 def queue_json(queue: QueueDefinition) -> dict[str, Any]:
@@ -133,11 +139,19 @@ def _whole_seconds(period: timedelta | None) -> int | None:
 
 
 def _encoded(data: bytes) -> tuple[str, str]:
-    """Bytes as text, and how: as they are if they are UTF-8."""
-    try:
-        return data.decode(), TEXT
-    except UnicodeDecodeError:
-        return b64encode(data).decode(), BASE64
+    """Bytes as text, and how: as they are if they are UTF-8, and not mostly control characters.
+
+    JSON takes six bytes for each of those, so an answer would be six times what is stored.
+    """
+    if len(data) < _SHORT or _control_bytes(data) <= len(data) // _CONTROL_SHARE:
+        with suppress(UnicodeDecodeError):
+            return data.decode(), TEXT
+    return b64encode(data).decode(), BASE64
+
+
+def _control_bytes(data: bytes) -> int:
+    """How many control characters there are, but for line ends and tabs."""
+    return len(data) - len(data.translate(None, _CONTROLS))
 
 
 def _instant(at: datetime | None) -> str | None:

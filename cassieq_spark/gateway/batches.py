@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from starlette.responses import JSONResponse, Response
 
 from cassieq_spark.accounts import Level
+from cassieq_spark.client import StoredMessage
 from cassieq_spark.gateway.answers import parse_pop_receipt, stored_json
 from cassieq_spark.gateway.endpoint import QUEUE, Call, Endpoint
 from cassieq_spark.gateway.formats import (
@@ -19,6 +20,7 @@ from cassieq_spark.gateway.formats import (
     write_lines,
 )
 from cassieq_spark.gateway.headers import headers_of, idempotency_key
+from cassieq_spark.gateway.large_answers import answer_with, json_array
 from cassieq_spark.gateway.messages import position, receive, seconds
 from cassieq_spark.gateway.payloads import (
     BatchParameters,
@@ -77,8 +79,8 @@ async def get_batch(call: Call) -> Response:
     if not messages:
         return Response(status_code=204)
     write = write_arrow if accepted == ARROW else write_lines
-    body = await asyncio.to_thread(write, messages)
-    return Response(body, media_type=ARROW if accepted == ARROW else LINES)
+    kind = ARROW if accepted == ARROW else LINES
+    return await answer_with(messages, write, kind, call.gateway.room)
 
 
 async def ack_batch(call: Call) -> Response:
@@ -106,9 +108,16 @@ async def reject(call: Call) -> Response:
 
 async def peek(call: Call) -> Response:
     """Look at messages."""
-    start = position(call.query.start)
-    found = await call.gateway.client.peek(call.queue, max=call.query.max, start=start)
-    return JSONResponse([stored_json(each) for each in found])
+    start, gateway = position(call.query.start), call.gateway
+    gateway.room.check()
+    found = await gateway.client.peek(
+        call.queue, max=call.query.max, start=start, max_bytes=gateway.limits.answer_bytes
+    )
+    return await answer_with(found, _peeked, "application/json", gateway.room)
+
+
+def _peeked(found: Sequence[StoredMessage]) -> bytes:
+    return json_array(map(stored_json, found))
 
 
 async def _settle(call: Call, given: Receipts, action: Action | None) -> Response:

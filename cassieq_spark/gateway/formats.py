@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -15,6 +14,7 @@ from cassieq_spark.arrow_streams import Declared, declared
 from cassieq_spark.client import Message, NewMessage
 from cassieq_spark.gateway.answers import message_json, pop_receipt
 from cassieq_spark.gateway.headers import decoded
+from cassieq_spark.gateway.large_answers import json_object
 from cassieq_spark.gateway.payloads import NewMessageLine
 from cassieq_spark.gateway.refusals import RefusedError
 
@@ -106,7 +106,7 @@ def read_arrow(body: bytes, most: int, most_bytes: int) -> tuple[list[NewMessage
 
 def write_lines(messages: Iterable[Message]) -> bytes:
     """Messages, each a line of JSON."""
-    return b"".join(json.dumps(message_json(each)).encode() + b"\n" for each in messages)
+    return b"".join(json_object(message_json(each)) + b"\n" for each in messages)
 
 
 def write_arrow(messages: Sequence[Message]) -> bytes:

@@ -35,7 +35,7 @@ class Gateway:
         self.room = Room(limits)
         self.access = Access(accounts, limits.skew)
         self.puts = Puts(client, limits.linger)
-        self.turns = Turns(client, limits.batch_count, limits.linger)
+        self.turns = Turns(client, limits.batch_count, limits.linger, limits.answer_bytes)
         self.settles = Settles(client, self.turns)
         self.metrics = Metrics(self.room)
         self._stopping = False

@@ -11,9 +11,8 @@ from datetime import timedelta
 from cassieq_spark.client import AsyncExchange, Message, Wanted
 from cassieq_spark.receipts import Receipt
 
-#: About how many bytes one turn takes, as stored; so few messages are never more.
-_TURN_BYTES = 64 << 20
-_FEW = 8
+#: So few messages have no more bytes as stored than a turn takes; those who know more need reads.
+_FEW = 4
 
 #: Seconds between two looks for those who wait.
 _FIRST_PAUSE = 0.05
@@ -49,6 +48,7 @@ class Group:
     Args:
         exchange: How that is done.
         most: Most messages of one turn.
+        most_bytes: Most bytes of them, about; a message at least.
         linger: For how many seconds after a turn the next one waits for those that it answered.
         give_back: What to do with messages whose request has gone away.
     """
@@ -57,12 +57,14 @@ class Group:
         self,
         exchange: AsyncExchange,
         most: int,
+        most_bytes: int,
         linger: float,
         give_back: Callable[[Sequence[Message]], None],
     ) -> None:
         self._give_back = give_back
         self._exchange = exchange
         self._most = most
+        self._most_bytes = most_bytes
         self._linger = linger
         self._loop = asyncio.get_running_loop()
         self._wants: list[Want] = []
@@ -169,7 +171,8 @@ class Group:
         return Wanted(
             limit=most,
             lease=served[0].lease if served else None,
-            max_bytes=_TURN_BYTES if most > _FEW else None,
+            max_bytes=self._most_bytes if most > _FEW else None,
+            most_bytes=self._most_bytes,
             strict_limit=min(most, served[0].most) if served else None,
         )
 

@@ -23,7 +23,9 @@ class Limits:
         body_bytes: Most bytes of one message.
         batch_bytes: Most bytes of the body of a batch.
         batch_count: Most messages of a batch, and most receipts of one request.
-        held_bytes: Most bytes of bodies at a time.
+        answer_bytes: Most bytes of messages that are read for one answer, or for those of one
+            turn; a message at least. JSON takes up to three times as many.
+        held_bytes: Most bytes of bodies at a time, and of large answers that are being sent.
         requests: Most requests at a time, those that wait included.
         wait: How long a request may wait for messages.
         skew: By how much the clock of who signs a request may differ from ours.
@@ -34,6 +36,7 @@ class Limits:
     body_bytes: int = 8 * _MIB
     batch_bytes: int = 32 * _MIB
     batch_count: int = 10_000
+    answer_bytes: int = 32 * _MIB
     held_bytes: int = 256 * _MIB
     requests: int = 2_000
     wait: timedelta = timedelta(seconds=60)
@@ -42,7 +45,7 @@ class Limits:
 
     def __post_init__(self) -> None:
         counts = (self.body_bytes, self.batch_bytes, self.batch_count, self.held_bytes)
-        if min(*counts, self.requests) < 1:
+        if min(*counts, self.answer_bytes, self.requests) < 1:
             raise OptionError("every limit of the gateway must be at least 1")
 
 
@@ -79,6 +82,23 @@ class Room:
             yield body
         finally:
             self.held_bytes -= body.held
+
+    def check(self) -> None:
+        """See that there is room, before something is read whose size is not known yet.
+
+        Raises:
+            RefusedError: 429; there is none.
+        """
+        self.hold(0)
+
+    @contextmanager
+    def answer(self, count: int) -> Iterator[None]:
+        """Count an answer until it is sent. It is there already, so there is room for it."""
+        self.held_bytes += count
+        try:
+            yield
+        finally:
+            self.held_bytes -= count
 
     @contextmanager
     def decoded(self, count: int) -> Iterator[None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -15,6 +15,7 @@ from cassieq_spark.client import Message, NewMessage
 from cassieq_spark.gateway.answers import message_json, parse_pop_receipt
 from cassieq_spark.gateway.endpoint import QUEUE, Call, Endpoint
 from cassieq_spark.gateway.headers import decoded, headers_of, idempotency_key
+from cassieq_spark.gateway.large_answers import answer_with, json_object
 from cassieq_spark.gateway.payloads import GetParameters, PutParameters, ReceiptParameters, Update
 from cassieq_spark.gateway.refusals import RefusedError
 from cassieq_spark.gateway.settles import Action
@@ -49,7 +50,11 @@ async def get(call: Call) -> Response:
     messages = await receive(call, 1)
     if not messages:
         return Response(status_code=204)
-    return JSONResponse(message_json(messages[0]))
+    return await answer_with(messages, _single, "application/json", call.gateway.room)
+
+
+def _single(messages: Sequence[Message]) -> bytes:
+    return json_object(message_json(messages[0]))
 
 
 async def update(call: Call) -> Response:
@@ -87,6 +92,7 @@ async def ack(call: Call) -> Response:
 async def receive(call: Call, most: int) -> list[Message]:
     """Lease messages; if whoever asks goes away while waiting, what came is given back."""
     query = call.query
+    call.gateway.room.check()
     wait = seconds(query.wait)
     if wait > call.gateway.limits.wait:
         raise RefusedError(

@@ -36,12 +36,16 @@ class Turns:
     Args:
         client: How the queues are reached.
         most: Most messages of one turn.
+        most_bytes: Most bytes of them, about; a message at least.
         linger: How long after a turn the next one waits for those that it answered.
     """
 
-    def __init__(self, client: AsyncClient, most: int, linger: timedelta) -> None:
+    def __init__(
+        self, client: AsyncClient, most: int, linger: timedelta, most_bytes: int = 32 << 20
+    ) -> None:
         self._client = client
         self._most = most
+        self._most_bytes = most_bytes
         self._linger = linger.total_seconds()
         self._groups: defaultdict[str, dict[str, Group]] = defaultdict(dict)
         self._giving_back: set[asyncio.Task[None]] = set()
@@ -113,7 +117,7 @@ class Turns:
             # Whoever may only read makes no groups: each would be owed everything.
             exchange = self._client.exchange(queue, name, make_group=name == DEFAULT_GROUP)
             group = self._groups[queue][name] = Group(
-                exchange, self._most, self._linger, self.give_back
+                exchange, self._most, self._most_bytes, self._linger, self.give_back
             )
         return group
 

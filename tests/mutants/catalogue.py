@@ -824,8 +824,8 @@ MUTANTS = (
         "keys that are not text come out as something else",
         "as it was",
         "gateway/answers.py",
-        "        return b64encode(data).decode(), BASE64\n",
-        '        return data.decode(errors="replace"), TEXT\n',
+        "    return b64encode(data).decode(), BASE64\n",
+        '    return data.decode(errors="replace"), TEXT\n',
         ("test_formats_property.py",),
     ),
     # -- what programs give --------------------------------------------------------------------
@@ -1001,6 +1001,22 @@ MUTANTS = (
         "delivery/plan.py",
         "    if wish.strict and outstanding(state, wish):\n",
         "    if wish.strict and state.waiting:\n",
+    ),
+    Mutant(
+        "what was leased beyond the bytes that are handed over counts as delivered",
+        "I8",
+        "delivery/fates.py",
+        "        before = slot.deliveries - 1\n",
+        "        before = slot.deliveries\n",
+        ("test_handed_over_property.py",),
+    ),
+    Mutant(
+        "what was leased beyond the bytes that are handed over is forgotten",
+        "I5",
+        "delivery/fates.py",
+        "    if fates.unread:\n",
+        "    if False:\n",
+        _EXCHANGED,
     ),
     Mutant(
         "one lease serves all who wait in strict order",

@@ -46,6 +46,8 @@ BAD = st.sampled_from(
     ]
 )
 #: Which of the clients: as behind a balancer, who acks need not have received.
+#: Most bytes of what is handed over; the values have one or two.
+ROOMS = st.none() | st.integers(1, 4)
 EITHER = st.integers(0, 1)
 #: Slots beyond those that held messages at once: what one step fills and frees again.
 SPARE = 3
@@ -108,28 +110,45 @@ class ClientMachine(RuleBasedStateMachine):
             with pytest.raises(CassieqError):
                 self.client.put_many("q", ["good", NewMessage(**({"value": b"bad"} | good))])
 
-    @rule(client=EITHER, most=st.integers(1, 5), fault=FAULTS)
-    def receive(self, client: int, most: int, fault: Fault | None) -> None:
+    @rule(client=EITHER, most=st.integers(1, 5), room=ROOMS, fault=FAULTS)
+    def receive(
+        self, client: int, most: int, fault: Fault | None, room: int | None = None
+    ) -> None:
         self.store.fault = fault
-        messages = self.clients[client].receive("q", "g", max=most)
+        messages = self.clients[client].receive("q", "g", max=most, max_bytes=room)
         assert len(messages) <= most
+        self._fits(messages, room)
         assert {message.lease_until for message in messages} <= {self.clock.now + LEASE}
         self._take(messages)
 
-    @rule(client=EITHER, most=st.integers(0, 5), which=st.just([]) | SOME, fault=FAULTS)
-    def exchange(self, client: int, most: int, which: Sequence[int], fault: Fault | None) -> None:
+    @rule(
+        client=EITHER, most=st.integers(0, 5), which=st.just([]) | SOME, room=ROOMS, fault=FAULTS
+    )
+    def exchange(
+        self,
+        client: int,
+        most: int,
+        which: Sequence[int],
+        fault: Fault | None,
+        room: int | None = None,
+    ) -> None:
         chosen = self._choose(which) if self.received else []
         self.store.fault = fault
         receipts = [Receipt.parse(message.receipt) for message in chosen]
-        told = self.desks[client].turn(receipts, Wanted(limit=most))
+        told = self.desks[client].turn(receipts, Wanted(limit=most, most_bytes=room))
         assert told.error is None
         assert len(told.messages) <= most
+        self._fits(told.messages, room)
         live = self._live(chosen, [str(each) for each in told.stale])
         self.owed -= self._let_go(live)
         self._take(told.messages)
 
     def _possible(self, delay: timedelta) -> timedelta:
         return timedelta(0) if self.strict else delay
+
+    def _fits(self, messages: Sequence[Message], room: int | None) -> None:
+        size = sum(len(message.value) for message in messages)
+        assert room is None or size <= room or len(messages) == 1
 
     def _take(self, messages: Sequence[Message]) -> None:
         taken = {message.monoton for message in messages}

@@ -69,7 +69,11 @@ def monotons(messages: list[Message]) -> list[int]:
 
 
 def depth(client: Client) -> int:
-    return client.stats("q").groups[0].depth
+    return depth_of(client, "q")
+
+
+def depth_of(client: Client, queue: str) -> int:
+    return client.stats(queue).groups[0].depth
 
 
 def test_acks_and_a_lease_are_one_lwt_and_reads_once_in_a_while(
@@ -122,6 +126,62 @@ def test_large_messages_are_leased_as_far_as_they_fit_and_not_read_ahead(client:
     assert monotons(told.messages) == [1, 2, 3, 4]
     assert exchange._shelf is not None
     assert len(exchange._shelf._messages) <= 2
+
+
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("max_deliveries", [1, 5])
+def test_what_is_larger_than_it_was_stored_goes_back_and_is_not_counted(
+    client: Client, age: Age, max_deliveries: int, *, known: bool
+):
+    client.create_queue("once", max_deliveries=max_deliveries)
+    client.put_many("once", [b"0" * 100_000 for _ in range(30)])
+    exchange = client.exchange("once", "g")
+    received = list(exchange.turn([], Wanted(limit=1)).messages) if known else []
+    most = Wanted(limit=20, max_bytes=450_000, most_bytes=450_000)
+
+    while messages := exchange.turn([], most).messages:
+        assert len(messages) <= 4
+        received += messages
+
+    assert monotons(received) == [*range(30)]
+    assert {each.delivery_count for each in received} == {1}
+    assert client.ack(*received) == []
+    assert depth_of(client, "once") == 0
+
+
+def test_what_is_handed_out_again_is_as_few_as_fit_and_keeps_its_count(client: Client, age: Age):
+    client.create_queue("again", max_deliveries=0)
+    client.put_many("again", [b"0" * 100_000 for _ in range(10)])
+    client.release(*client.receive("again", "g", max=10))
+    exchange = client.exchange("again", "g")
+
+    received = [
+        each
+        for _ in range(5)
+        for each in exchange.turn([], Wanted(limit=10, most_bytes=200_000)).messages
+    ]
+
+    assert monotons(received) == [*range(10)]
+    assert {each.delivery_count for each in received} == {2}
+
+
+def test_one_message_is_handed_over_whatever_its_size(client: Client, age: Age):
+    client.put_many("q", [b"0" * 100_000 for _ in range(2)])
+
+    told = client.exchange("q", "g").turn([], Wanted(limit=2, most_bytes=1))
+
+    assert monotons(told.messages) == [0]
+
+
+def test_only_what_fits_is_read(client: Client, age: Age):
+    client.put_many("q", [b"0" * 1_000_000 for _ in range(40)])
+    exchange = client.exchange("q", "g")
+
+    told = exchange.turn([], Wanted(limit=40, max_bytes=10_000_000, most_bytes=3_000_000))
+
+    assert monotons(told.messages) == [0, 1, 2]
+    assert exchange._shelf is not None
+    assert len(exchange._shelf._messages) <= 1
 
 
 def test_a_receipt_of_a_lease_of_others_is_good(

@@ -1,0 +1,54 @@
+"""I8: a receive hands over no more bytes than it may, and what went back was not delivered."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cassieq_spark import Client
+from cassieq_spark.client import Wanted
+from cassieq_spark.receipts import Receipt
+from cassieq_spark.store.memory import MemoryStore
+
+SIZES = st.lists(st.integers(1, 3_000), min_size=1, max_size=30)
+
+
+@given(
+    sizes=SIZES,
+    cuts=st.lists(st.integers(1, 10), max_size=4),
+    rooms=st.lists(st.integers(1, 6_000), min_size=1, max_size=4),
+    most=st.integers(1, 30),
+    max_deliveries=st.integers(0, 2),
+    strict=st.booleans(),
+)
+def test_each_message_is_delivered_once_whatever_room_there_is(  # noqa: PLR0913 (each is drawn)
+    sizes: list[int],
+    cuts: list[int],
+    rooms: list[int],
+    most: int,
+    max_deliveries: int,
+    *,
+    strict: bool,
+):
+    client = Client.from_store(MemoryStore())
+    client.create_queue("q", max_deliveries=max_deliveries, strict_fifo=strict)
+    left = [b"0" * size for size in sizes]
+    for cut in [*cuts, len(left)]:
+        part, left = left[:cut], left[cut:]
+        if part:
+            client.put_many("q", part)
+    exchange = client.exchange("q", "g")
+    received = []
+    acks: list[Receipt] = []
+
+    for turn in range(2 * len(sizes)):
+        room = rooms[turn % len(rooms)]
+        wanted = Wanted(limit=most, max_bytes=room, most_bytes=room)
+        messages = exchange.turn(acks, wanted).messages
+        assert sum(len(each.value) for each in messages) <= room or len(messages) == 1
+        acks = [Receipt.parse(each.receipt) for each in messages]
+        received += messages
+
+    assert [len(each.value) for each in received] == sizes
+    assert {each.delivery_count for each in received} == {1}
+    assert client.stats("q").groups[0].depth == 0
