@@ -1,10 +1,11 @@
-"""Signatures of requests and of URLs, as CassieQ's clients make them. Pure."""
+"""Signatures of requests and of URLs; those of URLs as CassieQ made them. Pure."""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Mapping
+import secrets
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from urllib.parse import urlencode
@@ -14,6 +15,15 @@ from cassieq_spark.accounts.secret import encoded, key_bytes, same
 from cassieq_spark.errors import OptionError
 
 REQUEST_TIME = "x-cassieq-request-time"
+#: What makes a signed request another one than any that was sent before.
+NONCE = "x-cassieq-nonce"
+#: SHA-256 of the body.
+BODY_DIGEST = "x-cassieq-content-sha256"
+#: How a request is sent whose query, headers and body are signed; and one of CassieQ's clients.
+SIGNED, SIGNED_AS_CASSIEQ = "Signed2", "Signed"
+
+_SIGNED_HEADERS = {b"content-type", b"idempotency-key"}
+_SIGNED_BEGIN = b"x-cassieq-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,27 +92,80 @@ def sign_url(key: str, permission: Permission) -> str:
         query["st"] = show_time(permission.start)
     if permission.end is not None:
         query["et"] = show_time(permission.end)
-    return urlencode({**query, "sig": signature(key, permission.text)})
+    return urlencode({**query, "sig": signature(key, permission.text.encode())})
 
 
-def sign_request(key: str, account: str, method: str, path: str, at: datetime) -> dict[str, str]:
-    """The headers of a request that is signed, so that the key itself stays at home.
+def sign_request(  # noqa: PLR0913 (the parts of a request, by name)
+    key: str,
+    account: str,
+    method: str,
+    path: str,
+    at: datetime,
+    *,
+    query: bytes = b"",
+    headers: Iterable[tuple[bytes, bytes]] = (),
+    body: bytes = b"",
+) -> dict[str, str]:
+    """The headers that sign a request, so that the key itself stays at home.
 
-    Method, path and time are signed; query and body are not.
+    Args:
+        key: A key of the account.
+        account: In whose name.
+        method: The verb.
+        path: Without percent-encoding.
+        at: Now.
+        query: As it is sent, without the question mark.
+        headers: All that are sent; see `request_text` for those that are signed.
+        body: As it is sent.
 
     Raises:
         OptionError: The key is none.
     """
-    signed = signature(key, request_text(account, method, path, at))
-    return {"Authorization": f"Signed {signed}", REQUEST_TIME: show_time(at)}
+    ours = {
+        REQUEST_TIME: show_time(at),
+        NONCE: secrets.token_urlsafe(16),
+        BODY_DIGEST: digest_of(body),
+    }
+    sent = [*headers, *((name.encode(), value.encode()) for name, value in ours.items())]
+    text = request_text(account, method, path, query=query, headers=sent)
+    return {"Authorization": f"{SIGNED} {signature(key, text)}", **ours}
 
 
-def request_text(account: str, method: str, path: str, at: datetime) -> str:
-    """What of a request is signed."""
-    return "\n".join((account, method, "/" + path.strip("/"), show_time(at)))
+def request_text(
+    account: str,
+    method: str,
+    path: str,
+    *,
+    query: bytes,
+    headers: Iterable[tuple[bytes, bytes]],
+) -> bytes:
+    """What of a request is signed: a line each.
+
+    The account, the verb, the path without percent-encoding, the query as it is sent; then,
+    sorted, as ``name:value`` with the name in small letters, the headers ``content-type``,
+    ``idempotency-key`` and those that begin with ``x-cassieq-``: time, nonce and digest of the
+    body are among them.
+    """
+    named = ((name.lower(), value.strip(b" \t")) for name, value in headers)
+    signed = sorted(
+        name + b":" + value
+        for name, value in named
+        if name in _SIGNED_HEADERS or name.startswith(_SIGNED_BEGIN)
+    )
+    return b"\n".join((account.encode(), method.encode(), path.encode(), query, *signed))
 
 
-def signature(key: str, text: str) -> str:
+def cassieq_text(account: str, method: str, path: str, at: datetime) -> bytes:
+    """What CassieQ's clients sign of a request: neither query nor body."""
+    return "\n".join((account, method, "/" + path.strip("/"), show_time(at))).encode()
+
+
+def digest_of(body: bytes) -> str:
+    """SHA-256 in hexadecimal digits."""
+    return hashlib.sha256(body).hexdigest()
+
+
+def signature(key: str, text: bytes) -> str:
     """The signature of a text.
 
     Raises:
@@ -111,10 +174,10 @@ def signature(key: str, text: str) -> str:
     secret = key_bytes(key)
     if not secret:
         raise OptionError("a key is URL-safe Base64, and this is not: look for what was cut off")
-    return encoded(hmac.digest(secret, text.encode(), hashlib.sha256))
+    return encoded(hmac.digest(secret, text, hashlib.sha256))
 
 
-def is_signature(given: str, key: str, text: str) -> bool:
+def is_signature(given: str, key: str, text: bytes) -> bool:
     """Whether a text was signed with a key; takes as long whatever is right about it."""
     return same(given, signature(key, text))
 

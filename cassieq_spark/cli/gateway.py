@@ -107,6 +107,14 @@ def serve(  # noqa: PLR0913 (one per option)
             help="By how much the clocks of those who sign may differ.", rich_help_panel=_LIMITS
         ),
     ] = "60s",
+    cassieq_signatures: Annotated[
+        bool,
+        typer.Option(
+            "--cassieq-signatures",
+            help="Let in what CassieQ's clients sign: neither query nor body, and no nonce.",
+            rich_help_panel=_LIMITS,
+        ),
+    ] = False,
     threads: Annotated[
         int,
         typer.Option(
@@ -139,6 +147,7 @@ def serve(  # noqa: PLR0913 (one per option)
             requests=max_requests,
             wait=_parsed("--max-wait", max_wait),
             skew=_parsed("--clock-skew", clock_skew),
+            cassieq_signatures=cassieq_signatures,
             linger=_parsed("--linger", linger),
         ),
         on_start=lambda url: echo(f"Gateway at {url}; Ctrl-C ends it."),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from starlette.requests import Request
@@ -13,7 +13,13 @@ from starlette.requests import Request
 from cassieq_spark.accounts import Account, AccountKey, Accounts, Level, Permission
 from cassieq_spark.accounts.secret import same
 from cassieq_spark.accounts.signing import (
+    BODY_DIGEST,
+    NONCE,
     REQUEST_TIME,
+    SIGNED,
+    SIGNED_AS_CASSIEQ,
+    cassieq_text,
+    digest_of,
     is_recent,
     is_signature,
     parse_time,
@@ -21,21 +27,31 @@ from cassieq_spark.accounts.signing import (
 )
 from cassieq_spark.errors import OptionError
 from cassieq_spark.gateway.refusals import RefusedError
+from cassieq_spark.gateway.replays import Replays
 
 #: How long a gateway goes by what it has read of an account.
 KEPT_SECONDS = 5.0
 #: Soon, as it may be made by another gateway.
 _ABSENCE_KEPT_SECONDS = 1.0
 _MOST_KEPT = 10_000
+#: Bytes of a body whose digest takes so long that others would wait for it.
+_LARGE = 1 << 18
 _CHALLENGE = {"WWW-Authenticate": "Key"}
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What a request may do: what its key allows, and, of a signed URL, what that does."""
+    """What a request may do: what its key allows, and, of a signed URL, what that does.
+
+    Attributes:
+        levels: The rights.
+        queues: It is for each of these only; so for none, if they differ.
+        body_digest: SHA-256 of the body that was signed; None: none was.
+    """
 
     levels: frozenset[Level]
     queues: tuple[str, ...]
+    body_digest: str | None = None
 
     @classmethod
     def of(cls, key: AccountKey, permission: Permission | None = None) -> Grant:
@@ -49,12 +65,31 @@ class Grant:
         return all(queue == each for each in self.queues)
 
 
+async def check_body(body: bytes, digest: str | None) -> None:
+    """Refuse a body that is not the one that was signed.
+
+    Args:
+        body: As it came.
+        digest: See `Grant.body_digest`.
+
+    Raises:
+        RefusedError: 401; it is another one.
+    """
+    if digest is None:
+        return
+    is_large = len(body) > _LARGE
+    found = await asyncio.to_thread(digest_of, body) if is_large else digest_of(body)
+    if not same(found, digest.lower()):
+        raise RefusedError("the body is not the one that was signed", 401, _CHALLENGE)
+
+
 class Access:
     """Says who may do what. An account is looked up once in five seconds. For one loop.
 
     Args:
         accounts: The accounts.
         skew: By how much the clock of who signs a request may differ from ours.
+        as_cassieq: Whether requests that are signed as CassieQ's clients do are let in.
         clock: Tells the time.
     """
 
@@ -62,10 +97,14 @@ class Access:
         self,
         accounts: Accounts,
         skew: timedelta,
+        *,
+        as_cassieq: bool = False,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._accounts = accounts
         self._skew = skew
+        self._as_cassieq = as_cassieq
+        self._replays = Replays(skew)
         self._clock = clock
         self._admin_keys = accounts.admin_keys
         self._kept: dict[str, tuple[float, asyncio.Task[Account | None]]] = {}
@@ -145,7 +184,7 @@ class Access:
         kind, _, given = request.headers.get("authorization", "").partition(" ")
         if kind == "Key":
             return _first(keys, lambda key: same(given, key))
-        if kind == "Signed":
+        if kind == SIGNED or (kind == SIGNED_AS_CASSIEQ and self._as_cassieq):
             return self._of_signed_request(request, account, keys, given, now)
         if "sig" in request.query_params:
             return _of_signed_url(account, keys, request.query_params, now)
@@ -158,10 +197,23 @@ class Access:
             at = parse_time(request.headers.get(REQUEST_TIME, ""))
         except OptionError:
             return None
-        if not is_recent(at, now, self._skew):
+        # Not that of request.url: some releases of starlette take it from the header Host.
+        path: str = request.scope["path"]
+        if not is_recent(at, now, self._skew) or not path.isprintable():
             return None
-        text = request_text(account, request.method, request.url.path, at)
-        return _first(keys, lambda key: is_signature(given, key, text))
+        digest = None
+        if request.headers["authorization"].startswith(f"{SIGNED} "):
+            digest = request.headers.get(BODY_DIGEST)
+            if not digest or not request.headers.get(NONCE):
+                return None
+            query, headers = request.scope["query_string"], request.headers.raw
+            text = request_text(account, request.method, path, query=query, headers=headers)
+        else:
+            text = cassieq_text(account, request.method, path, at)
+        grant = _first(keys, lambda key: is_signature(given, key, text))
+        if grant is None or (digest and not self._replays.is_new(given, at, now)):
+            return None
+        return replace(grant, body_digest=digest)
 
 
 def _of_signed_url(
@@ -171,7 +223,7 @@ def _of_signed_url(
         permission = Permission.parse(account, query)
     except OptionError:
         return None
-    signature, text = query["sig"], permission.text
+    signature, text = query["sig"], permission.text.encode()
     if not permission.runs(now):
         return None
     return _first(keys, lambda key: is_signature(signature, key, text), permission)

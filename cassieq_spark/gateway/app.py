@@ -20,6 +20,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Lifespan, Receive, Scope, Send
 
 from cassieq_spark.gateway import admin, batches, messages, queues
+from cassieq_spark.gateway.access import check_body
 from cassieq_spark.gateway.endpoint import QUEUE, Call, Endpoint
 from cassieq_spark.gateway.gateway import Gateway
 from cassieq_spark.gateway.openapi import PAGE, description
@@ -139,12 +140,13 @@ def _serve(
 async def _answer(gateway: Gateway, endpoint: Endpoint, request: Request) -> Response:
     names: Mapping[str, str] = request.path_params
     covers: Callable[[str], bool] = _everything
+    digest = None
     if endpoint.level is None:
         gateway.access.check_admin(request)
     else:
         account, queue = names["account"], names.get("queue")
         grant = await gateway.access.check(request, account, queue, endpoint.level)
-        covers = grant.covers
+        covers, digest = grant.covers, grant.body_digest
     call = Call(gateway, request, names, endpoint.parse_query(request), covers)
     if endpoint.body is None:
         return await endpoint.handler(call)
@@ -152,6 +154,7 @@ async def _answer(gateway: Gateway, endpoint: Endpoint, request: Request) -> Res
     limit = limits.batch_bytes if endpoint.is_batch else limits.body_bytes
     with gateway.room.body(request, limit) as body:
         call.body = await body.read()
+        await check_body(call.body, digest)
         return await endpoint.handler(call)
 
 
@@ -172,13 +175,13 @@ def _log(request: Request, endpoint: Endpoint, status: int, took: float) -> None
     logger.info(
         "%s %s %d",
         request.method,
-        request.url.path,
+        request.scope["path"],
         status,
         extra={
             "action": REQUEST,
             "operation": endpoint.operation,
             "method": request.method,
-            "path": request.url.path,
+            "path": request.scope["path"],
             "status": status,
             "duration_ms": round(took * 1000, 1),
             "client": request.client.host if request.client else None,
@@ -221,4 +224,4 @@ async def _not_served(request: Request, error: Exception) -> Response:
     told = "no such path" if status == 404 else "not by this verb"  # noqa: PLR2004 (that is it)
     headers = dict(getattr(error, "headers", None) or {})
     refused = RefusedError(f"{told}; see /openapi.json", status, headers)
-    return answer_to(refused, "none", {"path": request.url.path})
+    return answer_to(refused, "none", {"path": request.scope["path"]})

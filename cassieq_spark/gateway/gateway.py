@@ -33,7 +33,7 @@ class Gateway:
         self.accounts = accounts
         self.limits = limits
         self.room = Room(limits)
-        self.access = Access(accounts, limits.skew)
+        self.access = Access(accounts, limits.skew, as_cassieq=limits.cassieq_signatures)
         self.puts = Puts(client, limits.linger)
         self.turns = Turns(client, limits.batch_count, limits.linger, limits.answer_bytes)
         self.settles = Settles(client, self.turns)

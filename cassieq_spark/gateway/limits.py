@@ -29,6 +29,8 @@ class Limits:
         requests: Most requests at a time, those that wait included.
         wait: How long a request may wait for messages.
         skew: By how much the clock of who signs a request may differ from ours.
+        cassieq_signatures: Whether requests that are signed as CassieQ's clients do are taken:
+            verb, path and time only.
         linger: How long a put waits for others to be published with, and a turn of gets and acks
             for those that the last one has answered.
     """
@@ -41,6 +43,7 @@ class Limits:
     requests: int = 2_000
     wait: timedelta = timedelta(seconds=60)
     skew: timedelta = timedelta(minutes=1)
+    cassieq_signatures: bool = False
     linger: timedelta = timedelta(milliseconds=2)
 
     def __post_init__(self) -> None:

@@ -66,7 +66,7 @@ class HttpQueue:
         queue: What the account calls it.
         key: A key of the account.
         signed_url: Instead of a key, the query of a signed URL.
-        sign: Sign requests with the key, rather than send it.
+        sign: Sign requests with the key, rather than send it: path, query, headers and body.
         patience: How long a call goes on while the gateway has no room, or no Cassandra.
         ca_file: PEM file of the CAs that may have signed the gateway's certificate; those that
             the machine trusts, if None.
@@ -311,14 +311,16 @@ class HttpQueue:
         end = time.monotonic() + self._patience
         while True:
             try:
-                answer = self._http.request(
+                request = self._http.build_request(
                     method,
                     path,
                     params={**self._query, **(query or {})},
-                    headers=_raw({**self._credentials(method, path), **(headers or {})}),
+                    headers=_raw(headers or {}),
                     timeout=_TIMEOUT.total_seconds() + wait,
                     **body,
                 )
+                request.headers.update(self._credentials(request, path))
+                answer = self._http.send(request)
             except httpx.HTTPError as error:
                 raise HttpError(f"the gateway did not answer: {error}") from error
             pause = _pause_of(answer)
@@ -326,12 +328,22 @@ class HttpQueue:
                 return checked(answer)
             time.sleep(pause)
 
-    def _credentials(self, method: str, path: str) -> dict[str, str]:
+    def _credentials(self, request: httpx.Request, path: str) -> dict[str, str]:
         if self._key is None:
             return {}
         if not self._sign:
             return {"Authorization": f"Key {self._key}"}
-        return sign_request(self._key, self._account, method, path, datetime.now(UTC))
+        # Not the path of its URL: what a proxy takes away from it is not signed.
+        return sign_request(
+            self._key,
+            self._account,
+            request.method,
+            path,
+            datetime.now(UTC),
+            query=request.url.query,
+            headers=request.headers.raw,
+            body=request.content,
+        )
 
 
 def _checked_url(url: object) -> str:

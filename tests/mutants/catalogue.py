@@ -966,6 +966,23 @@ MUTANTS = (
         "    if across_accounts:\n",
         ("../unit/dead_letters/test_redrive.py",),
     ),
+    # -- who may do what by HTTP --------------------------------------------------------------
+    Mutant(
+        "the path that is signed is that of the header Host",
+        "signed",
+        "gateway/access.py",
+        'path: str = request.scope["path"]',
+        "path: str = request.url.path",
+        ("../unit/gateway/test_access.py",),
+    ),
+    Mutant(
+        "a signed request is carried out again",
+        "signed",
+        "gateway/access.py",
+        "not self._replays.is_new(given, at, now)",
+        "False",
+        ("../unit/gateway/test_access.py",),
+    ),
     # -- delays, order, limits ----------------------------------------------------------------
     Mutant(
         "delayed messages are handed out at once",

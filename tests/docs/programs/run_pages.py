@@ -23,7 +23,9 @@ from tests.docs.pages import ROOT, blocks_of, connect
 _NOT_HERE = {"node", "schema"}
 #: What the programs of a page take for granted.
 _GRANTED = {
-    "docs/dead-letters.md": "Client().create_queue('orders')",
+    "docs/dead-letters.md": (
+        "spark = SparkSession.builder.getOrCreate()\nClient().create_queue('orders')"
+    ),
     "docs/repair.md": (
         "from cassieq_spark.store.memory import MemoryStore\n"
         "store, work, carry_out = MemoryStore(), lambda: ['sweep', 'rest'], print"

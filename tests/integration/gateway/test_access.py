@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -10,9 +11,10 @@ import httpx
 import pytest
 
 from cassieq_spark.accounts import ALL_LEVELS, Level, Permission, sign_request, sign_url
+from cassieq_spark.accounts.signing import cassieq_text, show_time, signature
 from cassieq_spark.gateway.app import ENDPOINTS
 from cassieq_spark.gateway.endpoint import Endpoint
-from tests.support.gateway import ADMIN, HTTP, Account, RunningGateway
+from tests.support.gateway import ADMIN, HTTP, Account, RunningGateway, running_on_memory
 
 SECOND = timedelta(seconds=1)
 OF_ACCOUNTS = [each for each in ENDPOINTS if each.level is not None]
@@ -29,9 +31,9 @@ def ask(gateway: RunningGateway, endpoint: Endpoint, account: Account, **more) -
     return HTTP.request(endpoint.method, gateway.url + path, **more)
 
 
-def signed(account: Account, method: str, path: str, at: datetime) -> dict[str, str]:
+def signed(account: Account, method: str, path: str, at: datetime, **more: Any) -> dict[str, str]:
     path = urlsplit(account.queues + path).path
-    return sign_request(account.key, account.name, method, path, at)
+    return sign_request(account.key, account.name, method, path, at, **more)
 
 
 def url_of(account: Account, path: str, levels=ALL_LEVELS, key: str | None = None, **more) -> str:
@@ -110,6 +112,49 @@ def test_a_request_is_signed_instead_of_sending_the_key(account: Account):
     headers = signed(account, "GET", "", now)
     assert ask({**headers, "x-cassieq-request-time": "noon"}) == 401
     assert ask({"Authorization": headers["Authorization"]}) == 401
+    assert [ask(headers) for _ in range(2)] == [200, 401], "sent again"
+
+
+def test_a_captured_signature_deletes_no_other_queue_through_the_host_header(account: Account):
+    for name in ("small", "orders"):
+        account.ask("POST", json={"queueName": name})
+    captured = signed(account, "DELETE", "/small", datetime.now(UTC))
+    served = urlsplit(account.queues + "/small").path
+
+    for host in (f"x{served}?", f"x{served}#", f"x/..{served}?"):
+        answer = HTTP.delete(f"{account.queues}/orders", headers={**captured, "Host": host})
+        assert answer.status_code in {400, 401}
+
+    assert account.ask("GET", "/orders").status_code == 200
+
+
+def test_the_body_and_the_query_of_a_signed_request_are_as_they_were_signed(account: Account):
+    account.ask("POST", json={"queueName": "orders"})
+    url = f"{account.queues}/orders/messages"
+
+    def put(body: bytes, query: bytes, sent: bytes) -> int:
+        headers = signed(
+            account, "POST", "/orders/messages", datetime.now(UTC), query=b"key=k", body=body
+        )
+        return HTTP.post(f"{url}?{query.decode()}", headers=headers, content=sent).status_code
+
+    assert put(b"hello", b"key=k", b"hello") == 201
+    assert put(b"hello", b"key=k", b"evil!") == 401
+    assert put(b"hello", b"key=x", b"hello") == 401
+    assert account.ask("GET", "/orders/statistics").json()["size"] == 1
+
+
+def test_what_cassieqs_clients_sign_is_let_in_if_the_gateway_is_told_so(
+    account: Account, tmp_path: Path
+):
+    with running_on_memory(tmp_path / "log", "cassieq_signatures=1") as older:
+        own = older.account()
+        now = datetime.now(UTC)
+        for each, status in ((account, 401), (own, 200)):
+            path = urlsplit(each.queues).path
+            sig = signature(each.key, cassieq_text(each.name, "GET", path, now))
+            headers = {"Authorization": f"Signed {sig}", "x-cassieq-request-time": show_time(now)}
+            assert HTTP.get(each.queues, headers=headers).status_code == status
 
 
 def test_a_signed_url_allows_what_it_says_as_long_as_it_says(account: Account):

@@ -7,6 +7,7 @@ import pytest
 
 from cassieq_spark.accounts import ALL_LEVELS, Level, Permission, sign_request, sign_url
 from cassieq_spark.accounts.signing import (
+    cassieq_text,
     is_recent,
     is_signature,
     parse_time,
@@ -15,22 +16,51 @@ from cassieq_spark.accounts.signing import (
 )
 from cassieq_spark.errors import OptionError
 
+#: printf hello | sha256sum
+HELLO = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 KEY = "a2V5LW9mLWFuLWFjY291bnQ"  # key-of-an-account
 
 
-def test_a_request_is_signed_as_cassieq_did():
-    headers = sign_request(KEY, "acme", "GET", "api/v1/accounts/acme/queues/", NOON)
+def test_a_request_of_cassieqs_clients_is_read_as_they_sign_it():
+    text = cassieq_text("acme", "GET", "api/v1/accounts/acme/queues/", NOON)
 
-    text = "acme\nGET\n/api/v1/accounts/acme/queues\n2026-11-20T12:00:00Z"
-    assert request_text("acme", "GET", "/api/v1/accounts/acme/queues", NOON) == text
+    assert text == b"acme\nGET\n/api/v1/accounts/acme/queues\n2026-11-20T12:00:00Z"
     # printf '...' | openssl dgst -sha256 -hmac key-of-an-account -binary | basenc --base64url
-    assert headers == {
-        "Authorization": "Signed dVn2y3hOflAlMhBmrJ10-D_4ljm_89U7rEu-mfkNWtQ",
-        "x-cassieq-request-time": "2026-11-20T12:00:00Z",
-    }
-    assert is_signature(headers["Authorization"].split()[1], KEY, text)
-    assert not is_signature(headers["Authorization"].split()[1], KEY, text + "x")
+    assert is_signature("dVn2y3hOflAlMhBmrJ10-D_4ljm_89U7rEu-mfkNWtQ", KEY, text)
+    assert not is_signature("dVn2y3hOflAlMhBmrJ10-D_4ljm_89U7rEu-mfkNWtQ", KEY, text + b"x")
+
+
+def test_all_of_a_request_is_signed_that_changes_what_it_does():
+    sent = [(b"Content-Type", b" text/plain "), (b"accept", b"*/*"), (b"Idempotency-Key", b"i")]
+    path = "/api/v1/accounts/acme/queues/q/messages"
+
+    headers = sign_request(
+        KEY, "acme", "POST", path, NOON, query=b"key=k%20", headers=sent, body=b"hello"
+    )
+
+    arrived = [*sent, *((name.encode(), value.encode()) for name, value in headers.items())]
+    text = request_text("acme", "POST", path, query=b"key=k%20", headers=arrived)
+    assert text.decode().splitlines() == [
+        "acme",
+        "POST",
+        path,
+        "key=k%20",
+        "content-type:text/plain",
+        "idempotency-key:i",
+        f"x-cassieq-content-sha256:{HELLO}",
+        f"x-cassieq-nonce:{headers['x-cassieq-nonce']}",
+        "x-cassieq-request-time:2026-11-20T12:00:00Z",
+    ]
+    scheme, given = headers["Authorization"].split()
+    assert scheme == "Signed2"
+    assert is_signature(given, KEY, text)
+
+
+def test_no_two_requests_have_one_signature():
+    twice = [sign_request(KEY, "acme", "GET", "/", NOON)["Authorization"] for _ in range(2)]
+
+    assert twice[0] != twice[1]
 
 
 def test_a_url_says_what_it_allows_and_is_read_back():
@@ -47,7 +77,7 @@ def test_a_url_says_what_it_allows_and_is_read_back():
     assert permission.text == (
         "acme\nra\nstartTime:2026-11-20T12:00:00Z\nendTime:2026-11-20T13:00:00Z\nq:orders"
     )
-    assert query.pop("sig") == signature(KEY, permission.text)
+    assert query.pop("sig") == signature(KEY, permission.text.encode())
     assert Permission.parse("acme", query) == permission
 
 
@@ -76,7 +106,7 @@ def test_a_url_that_allows_nothing_is_refused():
 @pytest.mark.parametrize("key", ["", "a", "a b", "ä", "a+b/"])
 def test_what_is_no_key_signs_nothing(key: str):
     with pytest.raises(OptionError, match="URL-safe Base64"):
-        signature(key, "text")
+        signature(key, b"text")
 
 
 @pytest.mark.parametrize("text", ["", "noon", "2026-11-20T12:00:00", "0001-01-01T00:00:00+23:59"])
