@@ -7,6 +7,7 @@ BIN := $(VENV)/bin
 PYTHON := $(BIN)/python
 STAMP := $(VENV)/.complete
 SPARK_42 := .venv-spark-4.2
+LOWEST := .venv-lowest
 JAVA := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
 
 PYTEST_ARGS ?=
@@ -95,6 +96,19 @@ test-spark-42: need-python need-java ## Tests of the source and the sink with Sp
 	  --editable '.[spark,metrics]' 'pyspark==4.2.*' --group test
 	$(SPARK_42)/bin/cassieq node download
 	$(SPARK_42)/bin/pytest -q tests/integration/spark $(PYTEST_ARGS)
+
+.PHONY: test-lowest
+test-lowest: need-python need-java ## Tests with the oldest packages that pyproject.toml allows, in a venv of its own
+	test -x $(LOWEST)/bin/python || $(PYTHON_BASE) -m venv $(LOWEST)
+	$(LOWEST)/bin/python -m pip install --quiet --upgrade pip uv
+	$(LOWEST)/bin/uv pip compile --quiet --resolution lowest-direct --python $(LOWEST)/bin/python \
+	  --extra spark --extra metrics --extra gateway --extra http \
+	  --output-file $(LOWEST)/lowest.txt pyproject.toml
+	$(LOWEST)/bin/uv pip install --quiet --python $(LOWEST)/bin/python \
+	  --constraint $(LOWEST)/lowest.txt --editable '.[spark,metrics,gateway,http]' --group test
+	$(LOWEST)/bin/cassieq node download
+	$(LOWEST)/bin/pytest -q tests/unit tests/conformance/test_memory.py tests/integration/gateway \
+	  tests/integration/spark/test_source.py $(PYTEST_ARGS)
 
 .PHONY: test-wheel
 test-wheel: build need-java ## Install the wheel into an empty environment, publish and consume there
@@ -190,12 +204,16 @@ figures: $(STAMP) ## Draw the pictures of the documents
 
 ##@ Release
 
+.PHONY: cassandra-jars
+cassandra-jars: $(STAMP) need-java ## Write anew which jars Cassandra consists of, with their digests
+	$(PYTHON) -m benchmarks.cassandra_jars
+
 .PHONY: build
 build: $(STAMP) ## Build the wheel into dist
 	$(PYTHON) -m pip wheel --quiet --no-deps --wheel-dir dist .
 
 .PHONY: clean
 clean: ## Remove what was made, .venv included
-	rm -rf $(VENV) $(SPARK_42) dist spark-warehouse metastore_db derby.log .coverage \
+	rm -rf $(VENV) $(SPARK_42) $(LOWEST) dist spark-warehouse metastore_db derby.log .coverage \
 	  .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find cassieq_spark pyspark_cassieq tests -name __pycache__ -type d -prune -exec rm -rf {} +

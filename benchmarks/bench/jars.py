@@ -5,20 +5,21 @@ from __future__ import annotations
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyspark
 
+from benchmarks.bench.manifest import LIBRARY, find_damage, read_jars, write_manifest
 from cassieq_spark.errors import SetupError
-from cassieq_spark.node.ivy import telling_lines
 from cassieq_spark.node.java import find_java
-from cassieq_spark.node.manifest import LIBRARY, find_damage, read_jars, write_manifest
 from cassieq_spark.node.resolve import default_cache
 from cassieq_spark.repair.spark_scan import CONNECTOR as REPAIR_CONNECTOR
 
 _LONGEST_SECONDS = 15 * 60
+_TELLING = ("error", "failed", "not found", "exception", "unresolved", "timed out", "refused")
+_TOLD_LINES = 8
 _PATTERN = f"{LIBRARY}/[artifact]-[revision](-[classifier]).[ext]"
 _IVY = """<ivy-module version="2.0">
   <info organisation="cassieq" module="bench"/>
@@ -72,7 +73,7 @@ def resolve(jars: Jars) -> list[Path]:
         folder.parent.mkdir(parents=True, exist_ok=True)
         fresh = Path(tempfile.mkdtemp(prefix="download-", dir=folder.parent))
         try:
-            _download(jars, fresh)
+            run_ivy(jars, fresh)
             write_manifest(fresh)
             shutil.rmtree(folder, ignore_errors=True)
             fresh.rename(folder)
@@ -93,15 +94,31 @@ def describe(modules: Iterable[str], *, transitive: bool) -> str:
     return _IVY.format(dependencies="".join(wanted))
 
 
-def _download(jars: Jars, target: Path) -> None:
+def run_ivy(jars: Jars, target: Path, pattern: str = _PATTERN) -> None:
+    """Get jars into a folder, as a pattern of Ivy's says.
+
+    Raises:
+        SetupError: The download failed; says why.
+    """
     ivy = next(Path(pyspark.__file__).parent.glob("jars/ivy-*.jar"))
     descriptor = target / "ivy.xml"
     descriptor.write_text(describe(jars.modules, transitive=jars.transitive))
     command = [str(find_java()), "-jar", str(ivy), "-cache", str(target.parent / "ivy")]
-    command += ["-ivy", str(descriptor), "-confs", "default", "-retrieve", _PATTERN]
+    command += ["-ivy", str(descriptor), "-confs", "default", "-retrieve", pattern]
     ended = subprocess.run(  # noqa: S603 (the command is ours)
         command, cwd=target, capture_output=True, text=True, check=False, timeout=_LONGEST_SECONDS
     )
     if ended.returncode or not any((target / LIBRARY).glob("*.jar")):
         lines = "".join(f"\n  {line}" for line in telling_lines(ended.stdout.splitlines()))
         raise SetupError(f"Downloading {jars.name} from Maven Central failed:{lines}")
+
+
+def telling_lines(output: Sequence[str]) -> list[str]:
+    """Pick the lines of Ivy's output that say why it failed, each once, the last ones.
+
+    >>> telling_lines(["found a#b;1 in public", "Server access error: connection refused", ""])
+    ['Server access error: connection refused']
+    """
+    stripped = [line.strip(":\t\n ") for line in output]
+    telling = [line for line in stripped if any(word in line.lower() for word in _TELLING)]
+    return list(dict.fromkeys(telling or [line for line in stripped if line]))[-_TOLD_LINES:]

@@ -118,7 +118,7 @@ def download(
     *, cassandra_version: CassandraVersion = DEFAULT_RELEASE, as_json: AsJson = False
 ) -> None:
     """Download Cassandra, as `up` does the first time; nothing to do if it is there."""
-    jars = resolve_jars(java=find_java(), release=cassandra_version)
+    jars = resolve_jars(release=cassandra_version)
     version = cassandra_version.version
     tell(
         f"Cassandra {version} is here: {len(jars)} jars.",
@@ -138,8 +138,9 @@ def _detach(  # noqa: PLR0913 (one per option)
 ) -> Running:
     if background.held:
         raise SetupError(ALREADY)
-    # Here and not there, so that the download's progress is seen.
-    resolve_jars(java=find_java(), release=release)
+    # Here and not there, so that the download's progress is seen; and Java first, as it is quick.
+    find_java()
+    resolve_jars(release=release)
     command = ["-m", "cassieq_spark.cli", "node", "up", "--kept"]
     command += ["--nodes", str(nodes), "--heap-mb", str(heap_mb)]
     command += ["--cassandra-version", release]

@@ -3,22 +3,23 @@
     with Cluster(nodes=1) as cluster:
         connect(cluster.contact_points, cluster.port)
 
-Flow: ``java`` finds a Java 17; ``resolve`` gets the jars, once per user, by ``ivy``, checked
-against ``manifest``; ``ports`` claims ports; ``configure`` and ``command`` write what a ``node``
-is started with; ``process`` has it started by ``supervise``; ``readiness`` tells when it serves.
+Flow: ``java`` finds a Java 17; ``resolve`` gets the jars on the list of ``jars``, once per user,
+by ``download``, and compares their digests at each start; ``ports`` claims ports; ``configure``
+and ``command`` write what a ``node`` is started with; ``process`` has it started by ``supervise``;
+``readiness`` tells when it serves.
 
 What holds:
 
 - When ``Cluster`` has opened, every node answers CQL and all see each other.
 - Nothing is left behind, neither process nor temporary folder, when the ``with`` block ends or
   the process that opened it dies, however it dies. Data in ``data_dir`` are kept.
-- Once downloaded, no network is needed. A download is there completely or not at all.
+- Once downloaded, no network is needed. No jar is run that has not the digest of the list.
 - Two clusters at once, of one program or several, take different ports.
 
 | event | result |
 |---|---|
-| no Java 17, no PySpark, no network, port in use | ``SetupError`` that says what to do |
-| a jar is missing or has another size | told, and downloaded again |
+| no Java 17, no network, port in use | ``SetupError`` that says what to do |
+| a jar is missing or has other contents | told, and downloaded again |
 | a node ends, or is not ready in time | ``SetupError`` with the end of its log |
 | our process is killed | the supervisor ends Java within a second, then removes the data |
 | the supervisor is killed | Java dies with it (Linux); a temporary folder stays |

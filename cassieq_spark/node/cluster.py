@@ -20,13 +20,12 @@ from cassieq_spark.node.data_folder import (
     write_description,
 )
 from cassieq_spark.node.java import find_java
-from cassieq_spark.node.manifest import find_damage
 from cassieq_spark.node.node import Node
 from cassieq_spark.node.ports import NATIVE_PORTS, STORAGE_PORTS, PortClaims
 from cassieq_spark.node.process import Supervisor
 from cassieq_spark.node.readiness import has_superuser, peers_up
 from cassieq_spark.node.release import DEFAULT_RELEASE, Release
-from cassieq_spark.node.resolve import default_cache, download_folder, resolve_jars
+from cassieq_spark.node.resolve import resolve_jars
 from cassieq_spark.terminal import Console
 
 MOST_NODES = 3
@@ -127,16 +126,14 @@ class Cluster:
     def open(self) -> None:
         """Start all nodes, and return when each serves CQL and sees all others.
 
-        Takes about 4 s, 10 s for three nodes; two minutes more when Cassandra is downloaded first.
+        Takes about 4 s, 10 s for three nodes; longer when Cassandra is downloaded first.
 
         Raises:
             SetupError: Java 17, a download, a port or an address is missing, or a node failed;
                 nothing is left running.
         """
         java = find_java()
-        jars = resolve_jars(
-            java=java, release=self._release, cache=self._cache, console=self._console
-        )
+        jars = resolve_jars(release=self._release, cache=self._cache, console=self._console)
         with ExitStack() as held:
             supervisor, storage_port = self._claim(held)
             self._folder = supervisor.folder
@@ -161,11 +158,7 @@ class Cluster:
                 )
                 command = java_command(settings, java=java, jars=jars)
                 self._nodes.append(Node(settings, command=command, supervisor=supervisor))
-            try:
-                self._launch(self._nodes)
-            except SetupError as error:
-                self._suspect_download(error)
-                raise
+            self._launch(self._nodes)
             self._held = held.pop_all()
 
     def close(self) -> None:
@@ -266,14 +259,6 @@ class Cluster:
                 late = "\n".join(node.describe() for node in nodes)
                 raise SetupError(f"Cassandra took longer than {self._start_timeout}: {late}")
             time.sleep(_LOOK_SECONDS)
-
-    def _suspect_download(self, error: SetupError) -> None:
-        folder = download_folder(self._cache or default_cache(), self._release)
-        if damage := find_damage(folder, contents=True):
-            reason = "; ".join(damage)
-            raise SetupError(
-                f"The download of Cassandra is damaged ({reason}): delete {folder}, try again."
-            ) from error
 
     def _ready(self, started: list[Node], marks: dict[str, int]) -> bool:
         present = [node for node in self._nodes if node.running and not node.paused]

@@ -1,26 +1,24 @@
-"""Get Cassandra's jars: from this user's cache, or once from Maven Central by PySpark's Ivy.
+"""Get Cassandra's jars: from this user's cache, or from Maven Central, once.
 
-A cache that is complete is used without any network call. A new download is prepared beside
-it and moved into place as a whole, under a lock, so it is there completely or not at all.
+Which jars, and what is in each, says a list that comes with this package (`jars`): nothing is
+resolved, and nothing runs that is not on it. Every start compares all digests.
 """
 
 from __future__ import annotations
 
 import fcntl
-import importlib.util
 import os
-import shutil
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from cassieq_spark.errors import SetupError
-from cassieq_spark.node.ivy import run_ivy
-from cassieq_spark.node.manifest import find_damage, read_jars, write_manifest
+from cassieq_spark.node.download import download
+from cassieq_spark.node.jars import Jar, read_list
 from cassieq_spark.node.release import DEFAULT_RELEASE, Release
 from cassieq_spark.terminal import Console
 
+_LIBRARY = "lib"
 _NAMED = 5
 
 
@@ -31,88 +29,63 @@ def default_cache() -> Path:
 
 
 def download_folder(cache: Path, release: Release = DEFAULT_RELEASE) -> Path:
-    """Name the folder in ``cache`` that holds the jars of a release and their manifest."""
-    return cache / f"cassandra-{release.version}"
+    """Name the folder in ``cache`` that holds the jars of a release."""
+    return cache / f"cassandra-{release.version}" / _LIBRARY
 
 
 def resolve_jars(
     *,
-    java: Path,
     release: Release = DEFAULT_RELEASE,
     cache: Path | None = None,
     console: Console | None = None,
+    jars: Sequence[Jar] | None = None,
 ) -> list[Path]:
-    """Return Cassandra's jars; download them (62 MB, about two minutes) if they are not there.
+    """Return Cassandra's jars, every one checked (0.2 s); download what is not there (64 MB).
 
     Args:
-        java: Runs Ivy.
         release: Which Cassandra.
         cache: Where downloads are kept; ``default_cache()`` unless given.
         console: Where progress is shown; standard error unless given.
+        jars: Which jars it consists of; those of the list that comes along unless given.
 
     Returns:
         All jars of the class path, Cassandra's own and those it depends on.
 
     Raises:
-        SetupError: PySpark is missing, or the download failed; says what to do.
+        SetupError: The download failed; says what to do.
     """
     cache = default_cache() if cache is None else cache
     folder = download_folder(cache, release)
-    if find_damage(folder):
+    wanted = read_list(release) if jars is None else jars
+    if _damaged(wanted, folder):
         console = Console(stderr=True) if console is None else console
-        with _only_one(cache):
+        with _only_one(cache, folder):
             # Another process may have finished the download while this one waited.
-            if damage := find_damage(folder):
-                _tell(damage, folder, console)
-                _download(folder, release, java=java, console=console)
-    return read_jars(folder)
+            if damaged := _damaged(wanted, folder):
+                _tell(damaged, wanted, folder, console)
+                download(
+                    list(damaged), folder, name=f"Cassandra {release.version}", console=console
+                )
+    return [folder / jar.file_name for jar in wanted]
 
 
-def _tell(damage: list[str], folder: Path, console: Console) -> None:
-    if folder.exists():
-        more = f" and {len(damage) - _NAMED} more" if len(damage) > _NAMED else ""
-        reason = "; ".join(damage[:_NAMED]) + more
-        text = f"The download in {folder} is incomplete ({reason}): getting it again."
-        console.print(text, markup=False, highlight=False)
+def _damaged(jars: Sequence[Jar], folder: Path) -> dict[Jar, str]:
+    found = ((jar, jar.damage(folder)) for jar in jars)
+    return {jar: damage for jar, damage in found if damage is not None}
 
 
-def _download(folder: Path, release: Release, *, java: Path, console: Console) -> None:
-    ivy = _find_ivy()
-    for stale in folder.parent.glob("download-*"):
-        shutil.rmtree(stale, ignore_errors=True)
-    fresh = Path(tempfile.mkdtemp(prefix="download-", dir=folder.parent))
-    try:
-        run_ivy(
-            [str(java), "-jar", str(ivy)],
-            coordinates=("org.apache.cassandra", "cassandra-all", release.version),
-            ivy_cache=folder.parent / "ivy",
-            target=fresh,
-            console=console,
-        )
-        write_manifest(fresh)
-        shutil.rmtree(folder, ignore_errors=True)
-        fresh.rename(folder)
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
-    # Ivy's copies have served: they let an interrupted download go on where it stopped.
-    shutil.rmtree(folder.parent / "ivy", ignore_errors=True)
-
-
-def _find_ivy() -> Path:
-    spec = importlib.util.find_spec("pyspark")
-    for place in (spec.submodule_search_locations or ()) if spec else ():
-        for jar in sorted(Path(place, "jars").glob("ivy-*.jar")):
-            return jar
-    raise SetupError(
-        "Downloading Cassandra needs the Ivy that comes with PySpark, and PySpark is not"
-        " installed here. Install it: pip install 'cassieq-spark[spark]'"
-    )
+def _tell(damaged: dict[Jar, str], wanted: Sequence[Jar], folder: Path, console: Console) -> None:
+    if len(damaged) < len(wanted):
+        more = f" and {len(damaged) - _NAMED} more" if len(damaged) > _NAMED else ""
+        reason = "; ".join(list(damaged.values())[:_NAMED]) + more
+        text = f"The download in {folder} is incomplete ({reason}): getting what is amiss."
+        console.print(text, highlight=False)
 
 
 @contextmanager
-def _only_one(cache: Path) -> Iterator[None]:
+def _only_one(cache: Path, folder: Path) -> Iterator[None]:
     try:
-        cache.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         lock = (cache / "download.lock").open("w")
     except OSError as exc:
         raise SetupError(

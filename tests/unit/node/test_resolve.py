@@ -1,33 +1,79 @@
 from __future__ import annotations
 
+import hashlib
 import io
 import multiprocessing
-from collections.abc import Callable
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from cassieq_spark.errors import SetupError
-from cassieq_spark.node import resolve
-from cassieq_spark.node.ivy import telling_lines
-from cassieq_spark.node.manifest import find_damage, read_jars, write_manifest
+from cassieq_spark.node import Release, download
+from cassieq_spark.node.download import find_proxies, find_repository
+from cassieq_spark.node.jars import Jar, read_list
 from cassieq_spark.node.resolve import default_cache, download_folder, resolve_jars
+from cassieq_spark.terminal import Console
 
-MakeIvy = Callable[..., Path]
+CONTENTS = {
+    "org.example:alpha:1.0": b"contents of alpha",
+    "org.example:beta:2.0": b"b" * 200_000,
+    "org.example:beta:2.0:linux-x86_64": b"contents of beta for linux",
+}
+JARS = tuple(
+    Jar(coordinates, len(data), hashlib.sha256(data).hexdigest())
+    for coordinates, data in CONTENTS.items()
+)
+ALPHA, BETA, _ = JARS
+PATHS = {f"/maven2/{jar.path}": CONTENTS[jar.coordinates] for jar in JARS}
 
-#: Stands for Java: writes what Ivy would, and a line per call into ``calls``.
-FAKE_IVY = """\
-#!/bin/sh
-echo called >> "{calls}"
-test -z "{failure}" || {{ printf '%s\\n' "{failure}"; exit 1; }}
-printf '\\tfound org.apache.cassandra#cassandra-all;5.0.8 in public\\n'
-mkdir -p lib
-for name in cassandra-all-5.0.8 jamm-0.4.0; do
-  echo "contents of $name" > lib/$name.jar
-  printf '\\t[SUCCESSFUL ] %s.jar (1ms)\\n' $name
-done
-"""
+
+class Repository:
+    """A Maven repository on this machine; ``answers`` come before what it has."""
+
+    def __init__(self) -> None:
+        self.asked: Counter[str] = Counter()
+        self.answers: dict[str, list[tuple[int, bytes, int]]] = {}
+        self.meeting: threading.Barrier | None = None
+        self.url = ""
+
+    def answer(self, path: str) -> tuple[int, bytes, int]:
+        self.asked[path] += 1
+        if self.meeting is not None:
+            self.meeting.wait()
+        if self.answers.get(path):
+            return self.answers[path].pop(0)
+        data = PATHS.get(path)
+        return (404, b"", 0) if data is None else (200, data, len(data))
+
+
+@pytest.fixture
+def repository(monkeypatch: pytest.MonkeyPatch) -> Iterator[Repository]:
+    found = Repository()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            status, data, length = found.answer(self.path)
+            self.send_response(status)
+            self.send_header("Content-Length", str(length))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (its name there)
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        found.url = f"http://127.0.0.1:{server.server_port}/maven2"
+        monkeypatch.setenv("CASSIEQ_MAVEN_REPOSITORY", found.url)
+        monkeypatch.setattr(download, "_PAUSE_SECONDS", 0.001)
+        yield found
+        server.shutdown()
+        thread.join()
 
 
 @pytest.fixture
@@ -35,121 +81,174 @@ def cache(tmp_path: Path):
     return tmp_path / "cache"
 
 
-@pytest.fixture
-def make_ivy(tmp_path: Path):
-    def make(failure: str = "") -> Path:
-        java = tmp_path / "java"
-        java.write_text(FAKE_IVY.format(calls=tmp_path / "calls", failure=failure))
-        java.chmod(0o755)
-        return java
-
-    return make
-
-
-@pytest.fixture
-def calls(tmp_path: Path):
-    def count() -> int:
-        path = tmp_path / "calls"
-        return len(path.read_text().splitlines()) if path.exists() else 0
-
-    return count
-
-
 @pytest.fixture(params=[True, False], ids=["terminal", "file"])
 def console(request: pytest.FixtureRequest):
     return Console(file=io.StringIO(), force_terminal=request.param, width=300)
 
 
-def test_what_is_missing_is_downloaded_once(
-    cache: Path, make_ivy: MakeIvy, calls: Callable[[], int], console: Console
-):
-    first = resolve_jars(java=make_ivy(), cache=cache, console=console)
-    second = resolve_jars(java=make_ivy(), cache=cache, console=console)
+def resolve(cache: Path, console: Console | None = None) -> list[Path]:
+    return resolve_jars(cache=cache, console=console or Console(file=io.StringIO()), jars=JARS)
 
-    assert [jar.name for jar in first] == ["cassandra-all-5.0.8.jar", "jamm-0.4.0.jar"]
-    assert all(jar.is_file() for jar in first)
+
+def at(jar: Jar) -> str:
+    return f"/maven2/{jar.path}"
+
+
+def test_what_is_missing_is_downloaded_once(cache: Path, repository: Repository, console: Console):
+    first = resolve(cache, console)
+    second = resolve(cache, console)
+
+    assert [jar.name for jar in first] == [
+        "alpha-1.0.jar",
+        "beta-2.0.jar",
+        "beta-2.0-linux-x86_64.jar",
+    ]
+    assert [jar.read_bytes() for jar in first] == list(CONTENTS.values())
     assert second == first
-    assert calls() == 1
+    assert repository.asked == dict.fromkeys(PATHS, 1)
 
 
-def test_a_download_leaves_nothing_but_the_jars_and_its_lock(
-    cache: Path, make_ivy: MakeIvy, console: Console
-):
-    resolve_jars(java=make_ivy(), cache=cache, console=console)
+def test_jars_come_side_by_side(cache: Path, repository: Repository):
+    # None is answered before all are asked for.
+    repository.meeting = threading.Barrier(len(JARS), timeout=20)
+
+    assert len(resolve(cache)) == len(JARS)
+
+
+def test_a_download_leaves_nothing_but_the_jars_and_its_lock(cache: Path, repository: Repository):
+    resolve(cache)
 
     assert sorted(path.name for path in cache.iterdir()) == ["cassandra-5.0.8", "download.lock"]
+    assert len(list(download_folder(cache).iterdir())) == len(JARS)
 
 
-def test_a_jar_of_another_size_is_told_and_downloaded_again(
-    cache: Path, make_ivy: MakeIvy, calls: Callable[[], int], console: Console
+@pytest.mark.parametrize(
+    ("contents", "told"),
+    [
+        (b"cut", "alpha-1.0.jar has 3 bytes, not 17"),
+        (b"CONTENTS of alpha", "alpha-1.0.jar has other contents"),
+        (None, "alpha-1.0.jar cannot be read (No such file or directory)"),
+    ],
+)
+def test_a_start_finds_a_jar_that_is_not_the_one_it_was_and_gets_only_that_again(
+    cache: Path, repository: Repository, console: Console, contents: bytes | None, told: str
 ):
-    jar = resolve_jars(java=make_ivy(), cache=cache, console=console)[0]
-    jar.write_text("cut")
-
-    resolve_jars(java=make_ivy(), cache=cache, console=console)
-
-    assert "cassandra-all-5.0.8.jar has 3 bytes, not 32" in console.file.getvalue()
-    assert jar.read_text() == "contents of cassandra-all-5.0.8\n"
-    assert calls() == 2
-
-
-def test_a_missing_jar_is_told_and_downloaded_again(
-    cache: Path, make_ivy: MakeIvy, calls: Callable[[], int], console: Console
-):
-    jar = resolve_jars(java=make_ivy(), cache=cache, console=console)[0]
+    jar = resolve(cache, console)[0]
     jar.unlink()
+    if contents is not None:
+        jar.write_bytes(contents)
 
-    resolve_jars(java=make_ivy(), cache=cache, console=console)
+    resolve(cache, console)
 
-    assert "cassandra-all-5.0.8.jar is missing" in console.file.getvalue()
-    assert jar.exists()
+    assert told in console.file.getvalue()
+    assert jar.read_bytes() == CONTENTS[ALPHA.coordinates]
+    assert repository.asked == {**dict.fromkeys(PATHS, 1), at(ALPHA): 2}
 
 
-def test_a_failure_tells_why_and_leaves_no_half_download(
-    cache: Path, make_ivy: MakeIvy, calls: Callable[[], int], console: Console
+@pytest.mark.parametrize(
+    "answer",
+    [
+        (200, b"CONTENTS of alpha", 17),
+        (200, b"contents of alpha and more", 26),
+        (200, b"short", 5),
+    ],
+    ids=["other", "longer", "shorter"],
+)
+def test_what_a_repository_sends_in_place_of_a_jar_is_never_used(
+    cache: Path, repository: Repository, answer: tuple[int, bytes, int]
 ):
-    with pytest.raises(SetupError, match="Server access error: refused") as raised:
-        resolve_jars(
-            java=make_ivy(failure="Server access error: refused"), cache=cache, console=console
-        )
+    repository.answers[at(ALPHA)] = [answer] * 3
 
-    assert "Behind a proxy" in str(raised.value)
-    assert not download_folder(cache).exists()
-    assert [jar.name for jar in resolve_jars(java=make_ivy(), cache=cache, console=console)]
+    with pytest.raises(SetupError, match=r"alpha-1\.0\.jar"):
+        resolve(cache)
+
+    assert not (download_folder(cache) / ALPHA.file_name).exists()
 
 
-def test_processes_that_download_at_once_do_it_once(
-    cache: Path, make_ivy: MakeIvy, calls: Callable[[], int]
+@pytest.mark.parametrize("first", [(503, b"", 0), (200, b"cont", 17), (200, b"cont", 4)])
+def test_a_jar_that_does_not_come_whole_is_asked_for_again(
+    cache: Path, repository: Repository, first: tuple[int, bytes, int]
 ):
-    java = make_ivy()
+    repository.answers[at(ALPHA)] = [first]
+
+    resolve(cache)
+
+    assert repository.asked[at(ALPHA)] == 2
+
+
+def test_a_failure_tells_what_to_do_and_keeps_what_has_come(cache: Path, repository: Repository):
+    repository.answers[at(ALPHA)] = [(404, b"", 0)]
+
+    with pytest.raises(SetupError, match=r"alpha-1\.0\.jar failed \(Not Found\)") as raised:
+        resolve(cache)
+    resolve(cache)
+
+    assert at(ALPHA) in str(raised.value)
+    assert "Behind a proxy, set HTTPS_PROXY; for a mirror of Maven Central" in str(raised.value)
+    assert repository.asked[at(ALPHA)] == 2
+    assert sum(repository.asked.values()) <= len(JARS) * 2
+
+
+def test_processes_that_download_at_once_do_it_once(cache: Path, repository: Repository):
     context = multiprocessing.get_context("spawn")
 
     with context.Pool(3) as pool:
-        found = pool.map(resolve_with, [(java, cache)] * 3)
+        found = pool.map(resolve, [cache] * 3)
 
     assert found[0] == found[1] == found[2]
-    assert calls() == 1
+    assert repository.asked == dict.fromkeys(PATHS, 1)
 
 
-def resolve_with(arguments: tuple[Path, Path]):
-    java, cache = arguments
-    return resolve_jars(java=java, cache=cache, console=Console(file=io.StringIO()))
-
-
-def test_without_pyspark_the_error_says_how_to_install_it(
-    cache: Path, make_ivy: MakeIvy, console: Console, monkeypatch: pytest.MonkeyPatch
+def test_a_folder_can_be_the_repository(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(resolve.importlib.util, "find_spec", lambda name: None)
+    for path, data in PATHS.items():
+        file = tmp_path / path.removeprefix("/")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(data)
+    monkeypatch.setenv("CASSIEQ_MAVEN_REPOSITORY", (tmp_path / "maven2").as_uri() + "/")
 
-    with pytest.raises(SetupError, match=r"cassieq-spark\[spark\]"):
-        resolve_jars(java=make_ivy(), cache=cache, console=console)
+    assert [jar.read_bytes() for jar in resolve(cache)] == list(CONTENTS.values())
 
 
-def test_a_cache_that_is_a_file_is_named(tmp_path: Path, make_ivy: MakeIvy, console: Console):
+def test_a_repository_that_is_no_url_is_refused(cache: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("CASSIEQ_MAVEN_REPOSITORY", "maven.local")
+
+    with pytest.raises(SetupError, match="CASSIEQ_MAVEN_REPOSITORY must be the URL"):
+        resolve(cache)
+
+
+def test_without_a_mirror_it_is_maven_central():
+    assert find_repository({}) == "https://repo1.maven.org/maven2"
+    assert find_repository({"CASSIEQ_MAVEN_REPOSITORY": ""}) == find_repository({})
+
+
+@pytest.mark.parametrize(
+    ("environment", "proxy"),
+    [
+        ({"HTTPS_PROXY": "http://a:1"}, "http://a:1"),
+        ({"JAVA_TOOL_OPTIONS": "-Xmx1g -Dhttps.proxyHost=b -Dhttps.proxyPort=2"}, "http://b:2"),
+        ({"JAVA_TOOL_OPTIONS": "-Dhttps.proxyHost=b"}, "http://b:443"),
+        ({"HTTPS_PROXY": "http://a:1", "JAVA_TOOL_OPTIONS": "-Dhttps.proxyHost=b"}, "http://a:1"),
+        ({}, None),
+    ],
+)
+def test_a_proxy_is_found_as_other_programs_find_it(
+    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], proxy: str | None
+):
+    for name in ("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+
+    assert find_proxies(environment).get("https") == proxy
+
+
+def test_a_cache_that_is_a_file_is_named(tmp_path: Path):
     (tmp_path / "cache").write_text("")
 
     with pytest.raises(SetupError, match="cannot be written"):
-        resolve_jars(java=make_ivy(), cache=tmp_path / "cache", console=console)
+        resolve(tmp_path / "cache")
 
 
 def test_the_cache_is_in_the_folder_that_the_user_set(
@@ -160,38 +259,19 @@ def test_the_cache_is_in_the_folder_that_the_user_set(
     assert default_cache() == tmp_path / "cassieq-spark"
 
 
-@pytest.fixture
-def download(tmp_path: Path):
-    (tmp_path / "lib").mkdir()
-    for name in ("a.jar", "b.jar"):
-        (tmp_path / "lib" / name).write_text(name)
-    write_manifest(tmp_path)
-    return tmp_path
+def test_files_that_the_list_does_not_name_are_left_out(cache: Path, repository: Repository):
+    jars = resolve(cache)
+    (download_folder(cache) / "aaa-1.0.jar").write_text("stray")
+
+    assert resolve(cache) == jars
 
 
-def test_a_complete_download_has_no_damage(download: Path):
-    assert find_damage(download, contents=True) == []
+@pytest.mark.parametrize("release", Release)
+def test_the_list_of_a_release_has_each_jar_once_and_cassandra_itself(release: Release):
+    jars = read_list(release)
 
-
-def test_other_contents_of_the_same_size_are_found_when_asked(download: Path):
-    (download / "lib" / "a.jar").write_text("x.jar")
-
-    assert find_damage(download) == []
-    assert find_damage(download, contents=True) == ["a.jar has other contents"]
-
-
-@pytest.mark.parametrize("text", ["", "{}", "[]", '{"jars": {"a.jar": {}}}', '{"jars": 1}'])
-def test_a_manifest_that_makes_no_sense_is_damage(download: Path, text: str):
-    (download / "manifest.json").write_text(text)
-
-    assert find_damage(download) == ["manifest.json is not readable"]
-
-
-def test_files_that_the_manifest_does_not_name_are_left_out(download: Path):
-    (download / "lib" / "c.jar").write_text("stray")
-
-    assert [jar.name for jar in read_jars(download)] == ["a.jar", "b.jar"]
-
-
-def test_the_last_lines_stand_for_a_failure_without_telling_ones():
-    assert telling_lines(["one", "", "two"]) == ["one", "two"]
+    assert [jar.file_name for jar in jars] == sorted({jar.file_name for jar in jars})
+    assert f"org.apache.cassandra:cassandra-all:{release.version}" in {
+        jar.coordinates for jar in jars
+    }
+    assert all(len(bytes.fromhex(jar.sha256)) == 32 and jar.size > 0 for jar in jars)

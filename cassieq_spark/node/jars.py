@@ -1,0 +1,82 @@
+"""Which jars a release of Cassandra consists of, and how to tell that a file is one of them.
+
+The lists beside this module are what Ivy resolves `cassandra-all` to, written once by
+`make cassandra-jars`: a line for each jar with its coordinates, bytes and SHA-256.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from cassieq_spark.node.release import Release
+
+_LISTS = Path(__file__).parent
+
+
+@dataclass(frozen=True, slots=True)
+class Jar:
+    """A jar on Maven Central.
+
+    Attributes:
+        coordinates: ``group:name:version``, or ``group:name:version:classifier``.
+        size: Its bytes.
+        sha256: Digest of its contents, in hex.
+    """
+
+    coordinates: str
+    size: int
+    sha256: str
+
+    @property
+    def file_name(self) -> str:
+        """What Maven Central calls it.
+
+        >>> Jar("io.netty:netty-all:4.1.130.Final:linux", 0, "").file_name
+        'netty-all-4.1.130.Final-linux.jar'
+        """
+        _, *rest = self.coordinates.split(":")
+        return "-".join(rest) + ".jar"
+
+    @property
+    def path(self) -> str:
+        """Where it is in a Maven repository.
+
+        >>> Jar("io.netty:netty-all:4.1.130.Final", 0, "").path
+        'io/netty/netty-all/4.1.130.Final/netty-all-4.1.130.Final.jar'
+        """
+        group, name, version, *_ = self.coordinates.split(":")
+        return "/".join((*group.split("."), name, version, self.file_name))
+
+    def damage(self, folder: Path) -> str | None:
+        """Tell what is wrong with the file of this jar in ``folder``; None if it is this jar."""
+        try:
+            with (folder / self.file_name).open("rb") as file:
+                size = file.seek(0, 2)
+                if size != self.size:
+                    return f"{self.file_name} has {size} bytes, not {self.size}"
+                file.seek(0)
+                found = hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError as error:
+            return f"{self.file_name} cannot be read ({error.strerror})"
+        return None if found == self.sha256 else f"{self.file_name} has other contents"
+
+
+def read_list(release: Release) -> tuple[Jar, ...]:
+    """The jars of the class path of a release: Cassandra's own, and what it depends on."""
+    lines = list_of(release).read_text(encoding="utf-8").splitlines()
+    found = (line.split() for line in lines)
+    return tuple(Jar(coordinates, int(size), sha256) for coordinates, size, sha256 in found)
+
+
+def list_of(release: Release) -> Path:
+    """The file with the list of a release."""
+    return _LISTS / f"cassandra-{release.version}.jars"
+
+
+def write_list(release: Release, jars: list[Jar]) -> None:
+    """Write the list of a release."""
+    ordered = sorted(jars, key=lambda jar: jar.file_name)
+    lines = (f"{jar.coordinates} {jar.size} {jar.sha256}\n" for jar in ordered)
+    list_of(release).write_text("".join(lines), encoding="utf-8")
