@@ -8,6 +8,8 @@ PYTHON := $(BIN)/python
 STAMP := $(VENV)/.complete
 SPARK_42 := .venv-spark-4.2
 LOWEST := .venv-lowest
+SWAGGER_UI := 5.35.0
+SWAGGER_UI_SHA512 := U06rpMtW9V3XPGOBeamTUSr0Z09jMX4IJuANpE/EZbAhw0G8CgwrzU4YmXkn/h0wCDNsXdGarTNNHC3sU8yVUQ==
 JAVA := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
 
 PYTEST_ARGS ?=
@@ -207,6 +209,15 @@ figures: $(STAMP) ## Draw the pictures of the documents
 .PHONY: cassandra-jars
 cassandra-jars: $(STAMP) need-java ## Write anew which jars Cassandra consists of, with their digests
 	$(PYTHON) -m benchmarks.cassandra_jars
+
+.PHONY: viewer
+viewer: ## Get the viewer of the gateway's page anew from npm, by version and digest
+	rm -rf dist/viewer && mkdir -p dist/viewer
+	cd dist/viewer && npm pack --silent swagger-ui-dist@$(SWAGGER_UI)
+	test "$$(openssl dgst -sha512 -binary dist/viewer/*.tgz | base64 -w0)" = $(SWAGGER_UI_SHA512)
+	tar xzf dist/viewer/*.tgz -C dist/viewer --no-same-owner
+	cd dist/viewer/package && install -m 644 swagger-ui-bundle.js swagger-ui-bundle.js.LICENSE.txt \
+	  swagger-ui.css LICENSE NOTICE $(CURDIR)/cassieq_spark/gateway/viewer
 
 .PHONY: build
 build: $(STAMP) ## Build the wheel into dist

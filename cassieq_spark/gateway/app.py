@@ -19,11 +19,11 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Lifespan, Receive, Scope, Send
 
-from cassieq_spark.gateway import admin, batches, messages, queues
+from cassieq_spark.gateway import admin, batches, messages, page, queues
 from cassieq_spark.gateway.access import check_body
 from cassieq_spark.gateway.endpoint import QUEUE, Call, Endpoint
 from cassieq_spark.gateway.gateway import Gateway
-from cassieq_spark.gateway.openapi import PAGE, description
+from cassieq_spark.gateway.openapi import description
 from cassieq_spark.gateway.refusals import RefusedError, answer_to
 
 logger = logging.getLogger(__name__)
@@ -74,7 +74,7 @@ def make_app(
             _route("GET", "/metrics", _metrics(gateway)),
             _route("GET", "/openapi.json", _described),
             _route("GET", "/swagger.json", _described),
-            _route("GET", "/", _page),
+            *page.routes(),
         ],
         middleware=[cors] if origins else [],
         exception_handlers={HTTPException: _not_served},
@@ -212,10 +212,6 @@ def _metrics(gateway_of: Callable[[], Gateway]) -> Callable[[Request], Awaitable
 
 async def _described(_: Request) -> Response:
     return JSONResponse(_DESCRIPTION)
-
-
-async def _page(_: Request) -> Response:
-    return Response(PAGE, media_type="text/html; charset=utf-8")
 
 
 async def _not_served(request: Request, error: Exception) -> Response:

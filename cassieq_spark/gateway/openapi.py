@@ -50,22 +50,6 @@ _SECURITY = {
     },
 }
 
-#: Shows the description; the viewer comes from the net.
-PAGE = """<!doctype html>
-<html lang="en">
-<head>
-  <meta charset="utf-8">
-  <title>cassieq gateway</title>
-  <link rel="stylesheet" href="https://cdn.jsdelivr.net/npm/swagger-ui-dist@5.17.14/swagger-ui.css">
-</head>
-<body>
-  <div id="page">The description is at <a href="openapi.json">openapi.json</a>.</div>
-  <script src="https://cdn.jsdelivr.net/npm/swagger-ui-dist@5.17.14/swagger-ui-bundle.js"></script>
-  <script>SwaggerUIBundle({url: "openapi.json", dom_id: "#page"})</script>
-</body>
-</html>
-"""
-
 
 def description(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
     """The OpenAPI 3.1 description of all endpoints."""

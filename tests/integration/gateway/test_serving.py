@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import threading
 import time
@@ -218,7 +219,31 @@ def test_the_description_has_every_endpoint(gateway: RunningGateway):
     }
     assert operations.keys() == {(each.method, each.path) for each in ENDPOINTS}
     assert len({each["operationId"] for each in operations.values()}) == len(ENDPOINTS)
-    assert "swagger-ui" in HTTP.get(f"{gateway.url}/").text
+
+
+def test_the_page_loads_nothing_from_another_host_and_may_not(gateway: RunningGateway):
+    page = HTTP.get(f"{gateway.url}/")
+
+    loaded = re.findall(r'(?:src|href)="([^"]+)"', page.text)
+    assert sorted(loaded) == [
+        "openapi.json",
+        "viewer/start.js",
+        "viewer/swagger-ui-bundle.js",
+        "viewer/swagger-ui.css",
+    ]
+    assert re.findall(r"<script>|style=|on[a-z]+=", page.text) == []
+    files = [HTTP.get(f"{gateway.url}/{name}") for name in loaded]
+    assert [file.status_code for file in files] == [200] * 4
+    assert all(len(file.content) > 50 for file in files)
+    for answer in (page, *(file for file in files if "viewer" in str(file.url))):
+        policy = answer.headers["content-security-policy"]
+        assert policy.startswith("default-src 'none'; script-src 'self';")
+        assert "://" not in policy
+
+
+@pytest.mark.parametrize("name", ["..%2Fapp.py", "../app.py", "LICENSE/../../app.py", "none.js"])
+def test_nothing_but_the_files_of_the_page_is_served(gateway: RunningGateway, name: str):
+    assert HTTP.get(f"{gateway.url}/viewer/{name}").status_code == 404
 
 
 def test_requests_are_encrypted_if_there_is_a_certificate(tmp_path: Path):
