@@ -1,7 +1,7 @@
 """Arrow batches from Spark into chunks, and back.
 
 A chunk holds the columns ``key``, ``value`` and ``headers``, without those that its DataFrame did
-not have; `rows` adds what the ledger knows.
+not have, as `framing` lays them out; `rows` adds what the ledger knows.
 """
 
 from __future__ import annotations
@@ -14,15 +14,12 @@ from operator import methodcaller
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cassieq_spark import framing
 from cassieq_spark.arguments import REDRIVES, RESERVED, is_reserved, reserved
-from cassieq_spark.errors import InvariantError, MessageError, OptionError
+from cassieq_spark.errors import MessageError, OptionError, UnreadableError
+from cassieq_spark.framing import STORED
 from cassieq_spark.model import Chunk, Range
 
-HEADERS = pa.map_(pa.string(), pa.string())
-#: The columns of a chunk.
-STORED = pa.schema([("key", pa.binary()), ("value", pa.binary()), ("headers", HEADERS)])
-#: Tasks are the unit of parallelism; a pool of threads below each of them only adds to the load.
-_READ_OPTIONS = pa.ipc.IpcReadOptions(use_threads=False)
 _AS_PY = methodcaller("as_py")
 
 
@@ -66,9 +63,7 @@ class Cutter:
         self._chunk_bytes = chunk_bytes
         self._max_message_bytes = max_message_bytes
         self._takes_reserved = takes_reserved
-        self._options = pa.ipc.IpcWriteOptions(
-            compression=None if compression == "none" else compression, use_threads=False
-        )
+        self._compression = compression
         # The chunk that is being gathered, as pieces of the batches it came in.
         self._start = 0
         self._pieces: list[pa.RecordBatch] = []
@@ -114,7 +109,8 @@ class Cutter:
 
     def _room(self) -> int:
         """Messages that still fit below the next multiple of the chunk size."""
-        return self._chunk_size - self._start % self._chunk_size - self._held_count
+        room = self._chunk_size - self._start % self._chunk_size
+        return min(room, framing.MOST_MESSAGES) - self._held_count
 
     def _add(self, messages: pa.RecordBatch, ends: pa.Int64Array) -> Iterator[Chunk]:
         """Add messages, ``ends[i]`` bytes up to and with the i-th; yield each chunk they fill."""
@@ -140,10 +136,7 @@ class Cutter:
         if len(self._pieces) > 1:
             columns = [pa.concat_arrays(arrays) for arrays in zip(*self._pieces, strict=True)]
             messages = pa.RecordBatch.from_arrays(columns, schema=messages.schema)
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, messages.schema, options=self._options) as stream:
-            stream.write_batch(messages)
-        data = sink.getvalue().to_pybytes()
+        data = framing.encode(messages, self._compression)
         chunk = Chunk(
             self._start // self._bucket_size, self._start, self._start + self._held_count, data
         )
@@ -161,25 +154,22 @@ def cut(batches: Iterable[pa.RecordBatch], cutter: Cutter) -> Iterator[Chunk]:
 def decode(chunk: Chunk, offsets: Range) -> pa.RecordBatch:
     """The messages of ``chunk`` at those ``offsets`` of the block that it has.
 
-    Not a copy, beyond decompression.
+    Not a copy, beyond decompression. All of the chunk is checked; see `framing`.
 
     Returns:
         Columns ``key``, ``value`` and ``headers``; null where the DataFrame did not have them.
 
     Raises:
-        InvariantError: The chunk is not what its row says.
+        UnreadableError: The chunk is not what its row says.
     """
     try:
-        stored = pa.ipc.open_stream(chunk.data, options=_READ_OPTIONS).read_next_batch()
-    except (pa.ArrowException, OSError, StopIteration) as exc:
-        raise InvariantError(f"{_name(chunk)} is not a readable Arrow stream: {exc}") from exc
-    if stored.num_rows != chunk.stop - chunk.start:
-        raise InvariantError(f"{_name(chunk)} has {stored.num_rows} messages")
+        stored = framing.decode(chunk.data, chunk.stop - chunk.start)
+    except UnreadableError as error:
+        raise UnreadableError(f"{_name(chunk)} can't be read: {error}") from error
     shared = Range(chunk.start, chunk.stop) & offsets
-    part = stored.slice(shared.start - chunk.start, len(shared))
-    present = set(part.schema.names)
+    start, count = shared.start - chunk.start, len(shared)
     columns = [
-        part.column(name) if name in present else _nulls(name, len(shared))
+        stored[name].slice(start, count) if name in stored else _nulls(name, count)
         for name in STORED.names
     ]
     return pa.RecordBatch.from_arrays(columns, schema=STORED)

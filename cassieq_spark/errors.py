@@ -11,6 +11,7 @@ CassieqError                       retryable: is the same call worth repeating?
 │   ├── BatchOrderError            a sink has published a later batch than this one
 │   └── BatchChangedError          a sink has published this batch with another content
 ├── LeaseLostError                 someone else holds the messages, or has finished them
+├── UnreadableError                stored bytes are no messages: damaged, or not of this program
 ├── StoreError                     Cassandra failed; the driver's error is __cause__
 │   ├── ConnectError               no node answers, or it refuses these credentials
 │   ├── MissingSchemaError         keyspace or table missing, or of another release
@@ -74,6 +75,10 @@ class BatchChangedError(QueueStateError):
 
 class LeaseLostError(CassieqError):
     """A lease ran out and its messages went to someone else."""
+
+
+class UnreadableError(CassieqError):
+    """What is stored as messages can't be read: damaged, or written by something else."""
 
 
 class StoreError(CassieqError):

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cassieq_spark.chunks import HEADERS, STORED
+from cassieq_spark.framing import HEADERS, STORED
 
 _ROW = [
     ("queue", pa.string(), "STRING"),
