@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from cassieq_spark import framing
 from cassieq_spark.arguments import REDRIVES, RESERVED, is_reserved, reserved
-from cassieq_spark.errors import MessageError, OptionError, UnreadableError
+from cassieq_spark.errors import MessageError, OptionError
 from cassieq_spark.framing import STORED
 from cassieq_spark.model import Chunk, Range
 
@@ -162,10 +162,7 @@ def decode(chunk: Chunk, offsets: Range) -> pa.RecordBatch:
     Raises:
         UnreadableError: The chunk is not what its row says.
     """
-    try:
-        stored = framing.decode(chunk.data, chunk.stop - chunk.start)
-    except UnreadableError as error:
-        raise UnreadableError(f"{_name(chunk)} can't be read: {error}") from error
+    stored = framing.decode(chunk.data, chunk.stop - chunk.start)
     shared = Range(chunk.start, chunk.stop) & offsets
     start, count = shared.start - chunk.start, len(shared)
     columns = [
@@ -179,10 +176,6 @@ def decode(chunk: Chunk, offsets: Range) -> pa.RecordBatch:
 def _nulls(name: str, count: int) -> pa.Array:
     """Chunks have the same few sizes, so these are made once for many of them."""
     return pa.nulls(count, STORED.field(name).type)
-
-
-def _name(chunk: Chunk) -> str:
-    return f"the chunk of offsets [{chunk.start}, {chunk.stop}) in bucket {chunk.bucket}"
 
 
 def _as_stored(batch: pa.RecordBatch) -> pa.RecordBatch:

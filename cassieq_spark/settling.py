@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import replace as changed
 from datetime import timedelta
 from functools import partial
@@ -20,12 +21,16 @@ from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import QueueDefinition, Range, Ranges
 from cassieq_spark.options import SinkOptions
 from cassieq_spark.queues import check_delayable
+from cassieq_spark.receipts import Receipt
 from cassieq_spark.store.protocol import Store
 
 logger = logging.getLogger(__name__)
 
 #: A replacement was published, but others have got the message that it replaces.
 REPLACED_TWICE = "replace.lease_lost"
+
+#: Messages can't be read, and go to the dead-letter queue.
+UNREADABLE = "read.unreadable"
 
 #: How long messages are held at least while their replacements are being published.
 _HOLD = timedelta(seconds=60)
@@ -62,6 +67,50 @@ def settle(  # noqa: PLR0913 (whose messages, what for, and when)
     )
     bury(store, queue, delivery, settled.dead)
     return settled
+
+
+def reject_unreadable(
+    store: Store,
+    queue: QueueDefinition,
+    receipt: Receipt,
+    found: Mapping[str, Ranges],
+    *,
+    with_batch: bool,
+) -> None:
+    """Let messages of a lease go to the dead-letter queue that can't be read. See `settle`.
+
+    Args:
+        store: Where the queue is kept.
+        queue: Which queue.
+        receipt: Of any message under that lease.
+        found: Which, by reason; nothing is done if there are none.
+        with_batch: As for `settle`.
+    """
+    if not found:
+        return
+    monotons = Ranges.of(*(part for each in found.values() for part in each))
+    logger.error(
+        "queue %s, group %s: messages %s can't be read, and are rejected: %s",
+        queue.queue_id,
+        receipt.group,
+        monotons,
+        "; ".join(found),
+        extra={
+            "action": UNREADABLE,
+            "queue": queue.queue_id,
+            "group": receipt.group,
+            "count": monotons.count,
+        },
+    )
+    settle(
+        store,
+        queue,
+        receipt.group,
+        receipt.lease,
+        Settlement(rejected=found),
+        deliveries=receipt.deliveries,
+        with_batch=with_batch,
+    )
 
 
 def replace(  # noqa: PLR0913 (whose messages, and what for)

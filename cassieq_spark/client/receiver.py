@@ -22,11 +22,13 @@ from cassieq_spark.delivery.plan import Leased
 from cassieq_spark.delivery.settle import Settlement, settle
 from cassieq_spark.delivery.wish import Wish
 from cassieq_spark.errors import CassieqError, InvariantError, NotFoundError
+from cassieq_spark.fetch.messages import OnUnreadable, Unreadable
 from cassieq_spark.ledger.read import read_group, read_head
 from cassieq_spark.ledger.state import LedgerHead, check_open
 from cassieq_spark.model import QueueId, Range, Ranges, validate_name
 from cassieq_spark.queues import read_queue
-from cassieq_spark.receipts import receipt_prefix
+from cassieq_spark.receipts import Receipt, receipt_prefix
+from cassieq_spark.settling import reject_unreadable
 from cassieq_spark.store.protocol import Store
 
 logger = logging.getLogger(__name__)
@@ -169,8 +171,9 @@ class Receiver:
             StoreError: Cassandra failed; what was leased is due again, at once if possible.
         """
         try:
-            messages = self._messages(batch, wanted, shelf)
-            self._return_unread(batch, messages)
+            unreadable = Unreadable()
+            messages = self._messages(batch, wanted, shelf, unreadable)
+            self._return_unread(batch, messages, unreadable)
             bury(self._store, self.queue, self._delivery, batch.dead)
         except BaseException:
             if batch.leased:
@@ -199,16 +202,27 @@ class Receiver:
             )
         ensure_group(self._store, queue_id, group, starting="earliest")
 
-    def _return_unread(self, batch: Batch, messages: Sequence[Message]) -> None:
-        """Give back what was leased beyond the bytes that are handed over. Nothing otherwise."""
+    def _return_unread(
+        self, batch: Batch, messages: Sequence[Message], unreadable: Unreadable
+    ) -> None:
+        """Give back what was leased beyond the bytes that are handed over, and reject the rest.
+
+        The rest are those that can't be read. Nothing if all are handed over.
+        """
         if len(messages) == sum(each.monotons.count for each in batch.leased):
             return
         taken = Ranges.of(*(Range(each.monoton, each.monoton + 1) for each in messages))
-        rest = union(each.monotons for each in batch.leased) - taken
+        dead = unreadable.by_reason()
+        rest = union(each.monotons for each in batch.leased) - taken - union(dead.values())
         self._last.forget()
-        settle(self._delivery, batch.lease, Settlement(unread=rest))
+        if rest:
+            settle(self._delivery, batch.lease, Settlement(unread=rest))
+        receipt = Receipt(self.queue.queue_id, self.group, batch.lease, 0)
+        reject_unreadable(self._store, self.queue, receipt, dead, with_batch=False)
 
-    def _messages(self, batch: Batch, wanted: Wanted, shelf: Shelf | None) -> list[Message]:
+    def _messages(
+        self, batch: Batch, wanted: Wanted, shelf: Shelf | None, unreadable: Unreadable
+    ) -> list[Message]:
         group = self.group
         prefix = receipt_prefix(self.queue.queue_id, group, batch.lease)
         # Told before the LWT, so never later than what the lease counts from.
@@ -218,8 +232,8 @@ class Receiver:
         for each in batch.leased:
             if left is not None and left <= 0:
                 break
-            stored = self._stored(each, shelf, left)
-            if messages and left is not None and size_of(stored[0]) > left:
+            stored = self._stored(each, shelf, left, unreadable.add)
+            if messages and stored and left is not None and size_of(stored[0]) > left:
                 break
             messages += (
                 Message(
@@ -238,18 +252,24 @@ class Receiver:
             )
             if left is not None:
                 left -= sum(map(size_of, stored))
-                if len(stored) < each.monotons.count:
+                dead = union(unreadable.by_reason().values()) & each.monotons
+                if len(stored) + dead.count < each.monotons.count:
                     break
         return messages
 
     def _stored(
-        self, leased: Leased, shelf: Shelf | None, most_bytes: int | None
+        self,
+        leased: Leased,
+        shelf: Shelf | None,
+        most_bytes: int | None,
+        on_unreadable: OnUnreadable,
     ) -> list[StoredMessage]:
-        """The messages of a lease, as many as have so many bytes; one at least."""
+        """The messages of a lease, as many as have so many bytes; one at least that can be read."""
+        stored: Iterable[StoredMessage]
         if shelf:
-            stored: Iterable[StoredMessage] = shelf.take(leased, self._next, most_bytes)
+            stored = shelf.take(leased, self._next, on_unreadable, most_bytes)
         else:
-            stored = read_stored(self._store, self.queue, leased.monotons)
+            stored = read_stored(self._store, self.queue, leased.monotons, on_unreadable)
         return list(within(stored, most_bytes))
 
 

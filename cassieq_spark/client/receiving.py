@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -10,10 +11,16 @@ from datetime import timedelta
 from cassieq_spark.arguments import A_MOMENT, check_count, check_duration
 from cassieq_spark.client.messages import StoredMessage, size_of
 from cassieq_spark.client.shelf import read_stored
+from cassieq_spark.fetch.messages import Unreadable
 from cassieq_spark.ledger.read import find_position, read_head
 from cassieq_spark.model import QueueDefinition, Range, Ranges
 from cassieq_spark.options.position import StartingPosition
 from cassieq_spark.store.protocol import Store
+
+logger = logging.getLogger(__name__)
+
+#: Messages that were to be looked at can't be read.
+UNSEEN = "peek.unreadable"
 
 #: Seconds between two looks at a queue that has nothing: three reads each.
 _FIRST_PAUSE = 0.05
@@ -85,7 +92,7 @@ def peek_messages(
     start: StartingPosition,
     max_bytes: int | None = None,
 ) -> list[StoredMessage]:
-    """Look at messages without leasing them. A few reads.
+    """Look at messages without leasing them. A few reads. Those that can't be read are left out.
 
     Args:
         store: Where the queue is kept.
@@ -104,4 +111,14 @@ def peek_messages(
     head = read_head(store, queue.queue_id, serial=True)
     first = max(head.finalised, find_position(store, queue.queue_id, head, start))
     which = Ranges.of(Range(first, max(first, min(head.next, first + limit))))
-    return list(within(read_stored(store, queue, which), max_bytes))
+    found = Unreadable()
+    messages = list(within(read_stored(store, queue, which, found.add), max_bytes))
+    for reason, monotons in found.by_reason().items():
+        logger.warning(
+            "queue %s: messages %s can't be seen, they are %s",
+            queue.queue_id,
+            monotons,
+            reason,
+            extra={"action": UNSEEN, "queue": queue.queue_id, "count": monotons.count},
+        )
+    return messages

@@ -9,7 +9,7 @@ from cassieq_spark.client.messages import StoredMessage, rows_of, size_of, store
 from cassieq_spark.delivery.plan import Leased
 from cassieq_spark.errors import InvariantError, LeaseLostError
 from cassieq_spark.fetch.find import Finder, find_pieces
-from cassieq_spark.fetch.messages import fetch
+from cassieq_spark.fetch.messages import OnUnreadable, fetch
 from cassieq_spark.fetch.pieces import Piece
 from cassieq_spark.model import QueueDefinition, Range, Ranges
 from cassieq_spark.store.protocol import Store
@@ -20,15 +20,23 @@ _AHEAD_COUNT, _AHEAD_BYTES = 256, 256 << 10
 _AHEAD_DECODED = 8 << 20
 
 
-def read_stored(store: Store, queue: QueueDefinition, monotons: Ranges) -> Iterator[StoredMessage]:
+def read_stored(
+    store: Store, queue: QueueDefinition, monotons: Ranges, on_unreadable: OnUnreadable
+) -> Iterator[StoredMessage]:
     """Read messages, in order. Two reads, and one for each bucket; more if they are far apart.
+
+    Args:
+        store: Where the queue is kept.
+        queue: Which queue.
+        monotons: Which messages.
+        on_unreadable: Is told of those that can't be read, which are left out.
 
     Raises:
         LeaseLostError: Messages are not there any more.
         InvariantError: The ledger has a hole there (I1).
     """
     pieces = find_pieces(store, queue.queue_id, monotons, deliveries=None)
-    return _read_pieces(store, queue, pieces)
+    return _read_pieces(store, queue, pieces, on_unreadable)
 
 
 class Shelf:
@@ -46,6 +54,8 @@ class Shelf:
         self.queue = queue
         self._finder = Finder(store, queue.queue_id)
         self._messages: dict[int, StoredMessage] = {}
+        # Why a message can't be read; what is read ahead is not held yet.
+        self._unreadable: dict[int, str] = {}
 
     def fitting(self, fresh: Range, max_bytes: int) -> int:
         """How many of the first messages have so many bytes, about, as stored; one at least.
@@ -63,13 +73,18 @@ class Shelf:
         return max(1, count)
 
     def take(
-        self, leased: Leased, stop: int, most_bytes: int | None = None
+        self,
+        leased: Leased,
+        stop: int,
+        on_unreadable: OnUnreadable,
+        most_bytes: int | None = None,
     ) -> list[StoredMessage]:
         """The messages of a lease, in order. No read if they are here, else some.
 
         Args:
             leased: Which messages.
             stop: The ledger's ``next``, or lower: what is read ahead is below.
+            on_unreadable: Is told of those that can't be read, which are left out.
             most_bytes: If they have more, only the first ones; one at least.
 
         Raises:
@@ -77,15 +92,27 @@ class Shelf:
             InvariantError: The ledger has a hole there (I1).
         """
         wanted = [each for part in leased.monotons for each in range(part.start, part.stop)]
-        missing = [each for each in wanted if each not in self._messages]
+        missing = [each for each in wanted if not self._has(each)]
         if missing:
             self._messages = {
                 each: self._messages[each] for each in wanted if each in self._messages
             }
+            self._unreadable = {
+                each: self._unreadable[each] for each in wanted if each in self._unreadable
+            }
             self._read_more(leased, missing[0], stop, most_bytes)
         if most_bytes is not None:
-            wanted = list(takewhile(self._messages.__contains__, wanted))
+            wanted = list(takewhile(self._has, wanted))
+        for each in [each for each in wanted if each in self._unreadable]:
+            on_unreadable(Range(each, each + 1), self._unreadable.pop(each))
+            wanted.remove(each)
         return [self._messages.pop(each) for each in wanted]
+
+    def _has(self, monoton: int) -> bool:
+        return monoton in self._messages or monoton in self._unreadable
+
+    def _note(self, monotons: Range, reason: str) -> None:
+        self._unreadable |= dict.fromkeys(range(monotons.start, monotons.stop), reason)
 
     def _read_more(self, leased: Leased, first: int, stop: int, most_bytes: int | None) -> None:
         """Read from the first message on that is missing, and further ahead."""
@@ -96,14 +123,14 @@ class Shelf:
                 count = max(len(least), self.fitting(most, _AHEAD_BYTES))
                 ahead = Range(first, first + count)
                 pieces = self._finder.pieces(Ranges.of(ahead), deliveries=None)
-                read = _read_pieces(self._store, self.queue, pieces)
+                read = _read_pieces(self._store, self.queue, pieces, self._note)
                 self._put(read, most_bytes, least.stop)
             except (InvariantError, LeaseLostError):
                 # Something beyond the lease: the queue comes to its end, or is damaged there.
                 self._finder.forget()
             else:
                 return
-        read = read_stored(self._store, self.queue, leased.monotons)
+        read = read_stored(self._store, self.queue, leased.monotons, self._note)
         self._put(read, most_bytes, leased.monotons.hull.stop)
 
     def _put(self, messages: Iterable[StoredMessage], most_bytes: int | None, stop: int) -> None:
@@ -118,7 +145,8 @@ class Shelf:
 
 
 def _read_pieces(
-    store: Store, queue: QueueDefinition, pieces: Iterable[Piece]
+    store: Store, queue: QueueDefinition, pieces: Iterable[Piece], on_unreadable: OnUnreadable
 ) -> Iterator[StoredMessage]:
-    for row in rows_of(fetch(store, queue, pieces, include_headers=True)):
+    batches = fetch(store, queue, pieces, include_headers=True, on_unreadable=on_unreadable)
+    for row in rows_of(batches):
         yield StoredMessage(**stored_of(row))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
@@ -18,13 +18,14 @@ import pyarrow as pa
 
 from cassieq_spark.arguments import RESERVED
 from cassieq_spark.blocks import write_block
-from cassieq_spark.chunks import decode
 from cassieq_spark.delivery.lease import Delivery
 from cassieq_spark.delivery.plan import too_often
 from cassieq_spark.delivery.state import Waiting
 from cassieq_spark.errors import CassieqError, InvariantError
 from cassieq_spark.fetch.find import find_pieces
-from cassieq_spark.fetch.pieces import Piece, bucket_slices
+from cassieq_spark.fetch.messages import Damage, read_piece
+from cassieq_spark.fetch.pieces import Piece
+from cassieq_spark.framing import HEADERS, STORED
 from cassieq_spark.ledger.once import BURIAL_LIFETIME, Once, read_mark
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import QueueDefinition, to_millis
@@ -45,7 +46,8 @@ BURIAL_FAILED = "dead.failed"
 #: When to try again what could not be buried.
 RETRY_AFTER = timedelta(minutes=1)
 
-_HEADERS = pa.map_(pa.string(), pa.string())
+#: Bytes of a chunk that can't be read which its letter has, at the most.
+REMAINS_BYTES = 1 << 20
 
 
 def bury(store: Store, queue: QueueDefinition, delivery: Delivery, dead: Sequence[Waiting]) -> int:
@@ -107,16 +109,17 @@ def _publish_copies(
     # The row after that: of what somebody has let go of long ago, the target may know no more.
     if not delivery.has_waiting(dead) or read_mark(store, target.queue_id, once) is not None:
         return
-    copies = _copies(store, queue, delivery, dead)
+    copies = _Copies(store, queue, delivery, dead)
     # The largest message allowed grows by its new headers.
     options = SinkOptions(queue=target.name, max_message_bytes=sys.maxsize)
     draft = write_block(store, target, copies, options, takes_reserved=True)
-    if draft.count == dead.monotons.count:
+    if copies.copied == dead.monotons.count:
         publish(store, target.queue_id, [draft], batch=once)
     elif read_mark(store, target.queue_id, once) is None:
         raise InvariantError(
-            f"queue {queue.queue_id}: of the dead messages {dead.monotons} only {draft.count} are "
-            "in the store; nothing was let go of, the audit of the repair job tells what is gone"
+            f"queue {queue.queue_id}: of the dead messages {dead.monotons} only {copies.copied} "
+            "are in the store; nothing was let go of, the audit of the repair job tells what is "
+            "gone"
         )
 
 
@@ -133,41 +136,77 @@ def _once_of(queue: QueueDefinition, delivery: Delivery, dead: Waiting) -> Once:
     return Once(name, BURIAL_LIFETIME)
 
 
-def _copies(
-    store: Store, queue: QueueDefinition, delivery: Delivery, dead: Waiting
-) -> Iterator[pa.RecordBatch]:
-    """The messages as they were, with headers that say where they come from, and why."""
-    told = {
-        "origin-queue": queue.name,
-        "origin-group": delivery.group,
-        "deliveries": str(dead.deliveries),
-        "reason": _reason(dead),
-        "dead-lettered-at": _show(datetime.now(UTC)),
-    }
-    times = {"first-delivered-at": dead.first_at, "last-delivered-at": dead.last_at}
-    told |= {name: _show(instant) for name, instant in times.items() if instant is not None}
-    for piece in find_pieces(store, queue.queue_id, dead.monotons, deliveries=dead.deliveries):
-        published = _show(piece.published_at)
-        for first, batch in _messages(store, queue, piece):
-            headers = [
-                dict(given or ())
-                | {RESERVED + name: value for name, value in told.items()}
-                | {RESERVED + "origin-monoton": str(monoton), RESERVED + "published-at": published}
-                for monoton, given in enumerate(batch.column("headers").to_pylist(), first)
-            ]
-            column = pa.array([list(each.items()) for each in headers], _HEADERS)
-            yield batch.set_column(batch.schema.get_field_index("headers"), "headers", column)
+class _Copies:
+    """The messages as they were, with headers that say where they come from, and why.
+
+    Of messages that can't be read there is one letter for what is left of their chunk.
+
+    Attributes:
+        copied: How many messages the letters stand for, so far.
+    """
+
+    def __init__(
+        self, store: Store, queue: QueueDefinition, delivery: Delivery, dead: Waiting
+    ) -> None:
+        self._store = store
+        self._queue = queue
+        self._dead = dead
+        told = {
+            "origin-queue": queue.name,
+            "origin-group": delivery.group,
+            "deliveries": str(dead.deliveries),
+            "reason": _reason(dead),
+            "dead-lettered-at": _show(datetime.now(UTC)),
+        }
+        times = {"first-delivered-at": dead.first_at, "last-delivered-at": dead.last_at}
+        told |= {name: _show(instant) for name, instant in times.items() if instant is not None}
+        self._told = {RESERVED + name: value for name, value in told.items()}
+        self.copied = 0
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        queue, dead = self._queue, self._dead
+        pieces = find_pieces(
+            self._store, queue.queue_id, dead.monotons, deliveries=dead.deliveries
+        )
+        for piece in pieces:
+            for offsets, found in read_piece(self._store, queue, piece):
+                first = piece.part(offsets).first_monoton
+                if isinstance(found, Damage):
+                    yield self._remains(piece, first, len(offsets), found)
+                else:
+                    yield self._copy(piece, first, found)
+                self.copied += len(offsets)
+
+    def _copy(self, piece: Piece, first: int, batch: pa.RecordBatch) -> pa.RecordBatch:
+        headers = [
+            dict(given or ()) | self._about(piece, monoton)
+            for monoton, given in enumerate(batch.column("headers").to_pylist(), first)
+        ]
+        at = batch.schema.get_field_index("headers")
+        return batch.set_column(at, "headers", _map_of(headers))
+
+    def _remains(self, piece: Piece, first: int, count: int, damage: Damage) -> pa.RecordBatch:
+        data = damage.chunk.data
+        headers = self._about(piece, first) | {
+            RESERVED + "reason": damage.reason,
+            RESERVED + "unreadable": f"{first}-{first + count}",
+            RESERVED + "chunk": f"{piece.block}/{damage.chunk.bucket}/{damage.chunk.start}",
+            RESERVED + "chunk-bytes": str(len(data)),
+        }
+        columns = [
+            pa.array([None], pa.binary()),
+            pa.array([data[:REMAINS_BYTES]], pa.binary()),
+            _map_of([headers]),
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=STORED)
+
+    def _about(self, piece: Piece, monoton: int) -> dict[str, str]:
+        of_it = {"origin-monoton": str(monoton), "published-at": _show(piece.published_at)}
+        return self._told | {RESERVED + name: value for name, value in of_it.items()}
 
 
-def _messages(
-    store: Store, queue: QueueDefinition, piece: Piece
-) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """A piece's messages chunk by chunk, each with the monoton of its first."""
-    for _, chunk in store.read_chunks(queue.queue_id, bucket_slices(piece, queue)):
-        batch = decode(chunk, piece.offsets)
-        if batch.num_rows:
-            start = max(chunk.start, piece.offsets.start)
-            yield piece.first_monoton + start - piece.offsets.start, batch
+def _map_of(headers: Sequence[Mapping[str, str | None]]) -> pa.Array:
+    return pa.array([list(each.items()) for each in headers], HEADERS)
 
 
 def _tell(queue: QueueDefinition, delivery: Delivery, dead: Waiting) -> None:

@@ -6,14 +6,18 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+from cassieq_spark.errors import UnreadableError
 from cassieq_spark.fetch.find import find_pieces
-from cassieq_spark.fetch.messages import fetch
+from cassieq_spark.fetch.messages import OnUnreadable, fetch
 from cassieq_spark.model import QueueDefinition, Range, Ranges
 from cassieq_spark.store.protocol import Store
 
 
 def read_messages(
-    store: Store, queue: QueueDefinition, monotons: Ranges
+    store: Store,
+    queue: QueueDefinition,
+    monotons: Ranges,
+    on_unreadable: OnUnreadable | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Read messages in order. About one read for each bucket that has some of them.
 
@@ -21,18 +25,28 @@ def read_messages(
         store: Where the queue is kept.
         queue: Which queue.
         monotons: Which messages; none is finalised.
+        on_unreadable: As for `fetch`.
 
     Returns:
         Rows of the source, with headers.
 
     Raises:
         LeaseLostError: Messages are not there any more.
+        UnreadableError: Messages can't be read, and nobody is to be told.
     """
     run = bridged(monotons, queue.chunk_size)
     pieces = find_pieces(store, queue.queue_id, run, deliveries=None)
     parts = iter(monotons)
     part = next(parts, None)
-    for batch in fetch(store, queue, pieces, include_headers=True):
+
+    def tell(found: Range, reason: str) -> None:
+        for part in Ranges.of(found) & monotons:
+            if on_unreadable is None:
+                raise UnreadableError(f"queue {queue.queue_id}: messages {part} are {reason}")
+            on_unreadable(part, reason)
+
+    batches = fetch(store, queue, pieces, include_headers=True, on_unreadable=tell)
+    for batch in batches:
         wanted = []
         for monoton in batch.column("monoton").to_pylist():
             while part is not None and part.stop <= monoton:

@@ -20,6 +20,7 @@ from cassieq_spark.dead_letters.letters import (
 from cassieq_spark.dead_letters.read import read_messages
 from cassieq_spark.delivery.groups import read_group_states
 from cassieq_spark.errors import NotFoundError, QueueStateError
+from cassieq_spark.fetch.messages import Unreadable
 from cassieq_spark.ledger.read import read_head
 from cassieq_spark.model import QueueDefinition, Range, Ranges
 from cassieq_spark.queues import list_queues, read_queue
@@ -175,9 +176,12 @@ def _begins_with_a_dead_letter(store: Store, queue: QueueDefinition) -> bool:
 def _read_letters(
     store: Store, queue: QueueDefinition, monotons: Ranges, watch: Watch
 ) -> Iterator[DeadLetter]:
-    done, total = 0, monotons.count
-    for batch in read_messages(store, queue, monotons):
+    done, total, found = 0, monotons.count, Unreadable()
+    for batch in read_messages(store, queue, monotons, found.add):
         watch("reading", done, total)
         numbers = batch.column("monoton").to_pylist()
         yield from map(read_letter, numbers, batch.column("headers").to_pylist())
         done += batch.num_rows
+    for reason, ranges in found.by_reason().items():
+        for part in ranges:
+            yield from (DeadLetter(each, reason=reason) for each in range(part.start, part.stop))

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from functools import partial
 
 import pyarrow as pa
 
 from cassieq_spark.chunks import decode
-from cassieq_spark.errors import LeaseLostError
+from cassieq_spark.errors import LeaseLostError, UnreadableError
 from cassieq_spark.fetch.pieces import Piece, bucket_slices
-from cassieq_spark.model import QueueDefinition
+from cassieq_spark.model import BucketSlice, Chunk, QueueDefinition, Range, Ranges
 from cassieq_spark.rows import message_rows
 from cassieq_spark.store.protocol import Store
 
@@ -18,16 +20,50 @@ from cassieq_spark.store.protocol import Store
 #: it some 0.1 ms. Copying twice as many, of a kilobyte, takes as long.
 SMALL_COUNT, SMALL_BYTES = 200, 1 << 20
 
+#: Is told of messages that can't be read: their monotons, and why.
+OnUnreadable = Callable[[Range, str], None]
 
-def fetch(
+
+class Unreadable:
+    """Gathers messages that can't be read; its `add` is an `OnUnreadable`."""
+
+    def __init__(self) -> None:
+        self._found: defaultdict[str, list[Range]] = defaultdict(list)
+
+    def add(self, monotons: Range, reason: str) -> None:
+        """Take note of some of them."""
+        self._found[reason].append(monotons)
+
+    def by_reason(self) -> dict[str, Ranges]:
+        """All of them, by why they can't be read."""
+        return {reason: Ranges.of(*ranges) for reason, ranges in self._found.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A row of the table of chunks that is no chunk.
+
+    Attributes:
+        chunk: What it has.
+        reason: What is wrong with it.
+    """
+
+    chunk: Chunk
+    reason: str
+
+
+def fetch(  # noqa: PLR0913 (which messages, and how their rows look)
     store: Store,
     queue: QueueDefinition,
     pieces: Iterable[Piece],
     *,
     include_headers: bool,
     receipt_prefix: str | None = None,
+    on_unreadable: OnUnreadable | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Read messages, piece after piece. One read for each bucket; no side effect.
+
+    A chunk that can't be read is read once more, as another replica may have it whole.
 
     Args:
         store: Where the queue is kept.
@@ -35,9 +71,11 @@ def fetch(
         pieces: Which messages.
         include_headers: Whether the rows have a column ``headers``.
         receipt_prefix: What their receipts begin with; None for rows without receipts.
+        on_unreadable: Is told of messages that can't be read, which are left out. None: an error.
 
     Raises:
         LeaseLostError: Messages are not there any more.
+        UnreadableError: Messages can't be read, and nobody is to be told.
     """
     as_rows = partial(
         message_rows,
@@ -45,8 +83,88 @@ def fetch(
         include_headers=include_headers,
         receipt_prefix=receipt_prefix,
     )
-    batches = (batch for piece in pieces for batch in _fetch_piece(store, queue, piece, as_rows))
+    batches = (
+        batch
+        for piece in pieces
+        for batch in _fetch_piece(store, queue, piece, as_rows, on_unreadable)
+    )
     return _put_together(batches)
+
+
+def read_piece(
+    store: Store, queue: QueueDefinition, piece: Piece
+) -> Iterator[tuple[Range, pa.RecordBatch | Damage]]:
+    """Read the messages of a piece, in order, up to the first one that is not in the store.
+
+    Nothing in a row is believed that does not fit its key and its data. What can't be read ends
+    where the next chunk begins, or at the next multiple of the chunk size, as no chunk crosses it.
+
+    Returns:
+        Offsets in the block, one run after the other without a gap, and what is there.
+    """
+    at, damage = piece.offsets.start, None
+    for where, row in store.read_chunks(queue.queue_id, bucket_slices(piece, queue)):
+        if damage is not None:
+            ends = min(_end_of(damage, queue), row.start)
+            if at < ends:
+                yield Range(at, ends), damage
+                at = ends
+            damage = None
+        if row.start < row.stop <= at:
+            continue
+        wanted = Range(at, piece.offsets.stop)
+        found = _look(store, queue, where, row, wanted)
+        if isinstance(found, Damage):
+            damage = found
+        elif row.start > at or not found.num_rows:
+            return
+        else:
+            yield Range(at, at + found.num_rows), found
+            at += found.num_rows
+    if damage is not None:
+        ends = min(_end_of(damage, queue), piece.offsets.stop)
+        if at < ends:
+            yield Range(at, ends), damage
+
+
+def check_row(chunk: Chunk, chunk_size: int) -> None:
+    """Check a row of the table of chunks by its key; its data are not looked at.
+
+    Raises:
+        UnreadableError: No writer writes such a row.
+    """
+    most = chunk.start - chunk.start % chunk_size + chunk_size
+    if not chunk.start < chunk.stop <= most:
+        raise UnreadableError(
+            f"its row says that it ends at offset {chunk.stop}, which must be after its start and "
+            f"{most} at the most"
+        )
+
+
+def _look(
+    store: Store, queue: QueueDefinition, where: BucketSlice, row: Chunk, wanted: Range
+) -> pa.RecordBatch | Damage:
+    try:
+        return _read(row, queue, wanted)
+    except UnreadableError:
+        just_it = BucketSlice(where.block, where.bucket, row.start, row.start + 1)
+        again = (chunk for _, chunk in store.read_chunks(queue.queue_id, [just_it]))
+        row = next(again, row)
+    try:
+        return _read(row, queue, wanted)
+    except UnreadableError as error:
+        return Damage(row, f"unreadable: {error}")
+
+
+def _read(row: Chunk, queue: QueueDefinition, wanted: Range) -> pa.RecordBatch:
+    check_row(row, queue.chunk_size)
+    return decode(row, wanted)
+
+
+def _end_of(damage: Damage, queue: QueueDefinition) -> int:
+    """Where a chunk of that start ends at the latest."""
+    start = damage.chunk.start
+    return start - start % queue.chunk_size + queue.chunk_size
 
 
 def _fetch_piece(
@@ -54,27 +172,32 @@ def _fetch_piece(
     queue: QueueDefinition,
     piece: Piece,
     as_rows: Callable[..., pa.RecordBatch],
+    on_unreadable: OnUnreadable | None,
 ) -> Iterator[pa.RecordBatch]:
-    at = piece.offsets.start
-    for _, chunk in store.read_chunks(queue.queue_id, bucket_slices(piece, queue)):
-        if chunk.stop <= at:
+    at, first = piece.offsets.start, piece.first_monoton - piece.offsets.start
+    for offsets, found in read_piece(store, queue, piece):
+        at = offsets.stop
+        if isinstance(found, Damage):
+            monotons = Range(first + offsets.start, first + offsets.stop)
+            if on_unreadable is None:
+                raise UnreadableError(
+                    f"queue {queue.queue_id}: messages {monotons} are {found.reason} (block "
+                    f"{piece.block}, offset {found.chunk.start}); a consumer sends them to the "
+                    "dead-letter queue and goes on; the audit of the repair job finds all of them"
+                )
+            on_unreadable(monotons, found.reason)
             continue
-        if chunk.start > at:
-            break
-        messages = decode(chunk, piece.offsets)
         yield as_rows(
-            messages,
-            first_monoton=piece.first_monoton + at - piece.offsets.start,
+            found,
+            first_monoton=first + offsets.start,
             published_at=piece.published_at,
             delivery_count=piece.deliveries,
         )
-        at += messages.num_rows
     if at < piece.offsets.stop:
-        missing = piece.first_monoton + at - piece.offsets.start
         raise LeaseLostError(
-            f"queue {queue.queue_id}: message {missing} is not in the store (block {piece.block}, "
-            f"offset {at}): either this batch's lease ran out, others finished it and the sweep "
-            "deleted it, or data was lost; the audit of the repair job tells which"
+            f"queue {queue.queue_id}: message {first + at} is not in the store (block "
+            f"{piece.block}, offset {at}): either this batch's lease ran out, others finished it "
+            "and the sweep deleted it, or data was lost; the audit of the repair job tells which"
         )
 
 

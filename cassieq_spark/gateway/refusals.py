@@ -19,6 +19,7 @@ from cassieq_spark.errors import (
     OutcomeUnknownError,
     QueueStateError,
     StoreError,
+    UnreadableError,
 )
 
 logger = logging.getLogger(__name__)
@@ -68,6 +69,7 @@ _STATUSES: tuple[tuple[type[Exception], int], ...] = (
     (OptionError, 400),
     (MessageError, 400),
     (InvariantError, 500),
+    (UnreadableError, 500),
     # Nobody is there to be told.
     (ClientDisconnect, 400),
     # A client that is closed, as this server is about to end.

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 from uuid import UUID
 
+from cassieq_spark.framing import MOST_MESSAGES
 from cassieq_spark.model import QueueId, Range
 from cassieq_spark.store.protocol import Row, Store
 from cassieq_spark.store.tables import Table
@@ -25,7 +26,8 @@ class Run:
         block: Which block.
         covered: Their offsets in the block.
         overlaps: Offsets that are stored more than once.
-        misplaced: Offsets of chunks in another bucket than theirs, or beyond the end of theirs.
+        misplaced: Offsets of chunks in another bucket than theirs, or beyond the end of theirs;
+            empty, for a row that is no chunk.
         stray_buckets: The buckets that hold those, in order.
     """
 
@@ -65,9 +67,9 @@ def runs_of(rows: Iterable[Row], bucket_sizes: Mapping[QueueId, int]) -> Iterato
     stored: defaultdict[tuple[QueueId, UUID], list[_Stored]] = defaultdict(list)
     for row in rows:
         values: Any = row
-        chunk = (values["start"], values["stop"], values["bucket"])
         size = bucket_sizes.get(values["queue_id"])
-        _add(stored[values["queue_id"], values["block"]], chunk, size)
+        start, stop = within_reason(values["start"], values["stop"], size)
+        _add(stored[values["queue_id"], values["block"]], (start, stop, values["bucket"]), size)
     while stored:
         (queue_id, block), chunks = stored.popitem()
         for run in _merge(sorted(chunks), bucket_sizes.get(queue_id)):
@@ -76,6 +78,18 @@ def runs_of(rows: Iterable[Row], bucket_sizes: Mapping[QueueId, int]) -> Iterato
 
 #: ``start, stop, bucket`` of a chunk, or of several that follow one another.
 _Stored = tuple[int, int, int]
+
+
+def within_reason(start: int, stop: int | None, bucket_size: int | None) -> tuple[int, int]:
+    """What a row says that it holds, as far as a chunk can; nothing, if it says what none can be.
+
+    Not all rows are of our writers: what is written into a bucket at a later time than its block's
+    outlives its deletion, without what was deleted.
+    """
+    if stop is None or start < 0:
+        return max(0, start), max(0, start)
+    most = min(MOST_MESSAGES, bucket_size or MOST_MESSAGES)
+    return start, max(start, min(stop, start + most))
 
 
 def _add(chunks: list[_Stored], chunk: _Stored, bucket_size: int | None) -> None:
@@ -92,8 +106,10 @@ def _add(chunks: list[_Stored], chunk: _Stored, bucket_size: int | None) -> None
 
 
 def _is_in_place(chunk: _Stored, bucket_size: int | None) -> bool:
-    """Whether it is within its bucket; so is all of a queue that does not exist."""
+    """Whether it is a chunk within its bucket; so are all of a queue that does not exist."""
     start, stop, bucket = chunk
+    if start == stop:
+        return False
     if bucket_size is None:
         return True
     first = bucket * bucket_size

@@ -15,6 +15,7 @@ from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as sf
 
 from cassieq_spark.errors import ConnectError, SetupError, StoreError
+from cassieq_spark.framing import MOST_MESSAGES
 from cassieq_spark.model import QueueId, Range
 from cassieq_spark.repair.scan import Run
 from cassieq_spark.repair.stop import Stop
@@ -128,15 +129,24 @@ def runs_of(chunks: DataFrame, bucket_sizes: Mapping[QueueId, int]) -> DataFrame
     """
     in_order = Window.partitionBy("queue_id", "block").orderBy("start", "stop", "bucket")
     start, stop, bucket = sf.col("start"), sf.col("stop"), sf.col("bucket")
+    most = sf.least(_bucket_size(bucket_sizes), sf.lit(MOST_MESSAGES))
+    # As `scan.within_reason`: the difference of two numbers that are not negative has no overflow.
+    length = sf.when(stop.isNull() | (start < 0) | (stop < start), 0).otherwise(
+        sf.least(stop - start, most)
+    )
+    first_start = sf.greatest(start, sf.lit(0))
     reached = sf.max("stop").over(in_order.rowsBetween(Window.unboundedPreceding, -1))
     begins = sf.coalesce(start > sf.col("reached"), sf.lit(True)).cast("int")
     run = sf.sum("begins").over(in_order)
     overlap = sf.struct(start, sf.least("stop", "reached"))
     size = _bucket_size(bucket_sizes)
     first = bucket * size
-    strays = (start < first) | (stop > first + size)
+    strays = (start == stop) | (start < first) | (stop > first + size)
     return (
         chunks.select("queue_id", "block", "bucket", "start", "stop")
+        .withColumn("length", length)
+        .withColumn("start", first_start)
+        .withColumn("stop", start + sf.col("length"))
         .withColumn("reached", reached)
         .withColumn("begins", begins)
         .withColumn("run", run)

@@ -19,10 +19,12 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from cassieq_spark.errors import OptionError
-from cassieq_spark.fetch.messages import fetch
+from cassieq_spark.fetch.messages import Unreadable, fetch
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.options import SourceOptions
 from cassieq_spark.queues import read_queue
+from cassieq_spark.receipts import Receipt
+from cassieq_spark.settling import reject_unreadable
 from cassieq_spark.source.offsets import initial_offset
 from cassieq_spark.source.reader import Reader
 from cassieq_spark.source.tasks import Task
@@ -117,15 +119,26 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [TaskPartition(reader.queue, task, prefix) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """On an executor: fetch a task's messages."""
+        """On an executor: fetch a task's messages.
+
+        What can't be read is left out, and goes to the dead-letter queue with the ack of the
+        batch: one LWT and two reads for a task that has some.
+        """
         task = cast("TaskPartition", partition)
-        return fetch(
-            open_store(self._options.connection),
-            task.queue,
-            task.task,
-            include_headers=self._options.include_headers,
-            receipt_prefix=task.receipt_prefix if self._options.include_receipts else None,
-        )
+        store, found = open_store(self._options.connection), Unreadable()
+        try:
+            yield from fetch(
+                store,
+                task.queue,
+                task.task,
+                include_headers=self._options.include_headers,
+                receipt_prefix=task.receipt_prefix if self._options.include_receipts else None,
+                on_unreadable=found.add,
+            )
+        finally:
+            if reasons := found.by_reason():
+                receipt = Receipt.parse(f"{task.receipt_prefix}0")
+                reject_unreadable(store, task.queue, receipt, reasons, with_batch=True)
 
     def commit(self, end: Mapping[str, Any]) -> None:
         """Nothing: Spark calls it after a later `latestOffset`, which has acked the batch."""

@@ -125,4 +125,9 @@ class _SliceReader:
                 # From where it broke off: rows come in the order of their start.
                 future = self._future = self._ask()
             else:
-                return [Chunk(self.piece.bucket, *row) for row in rows]
+                return [_chunk(self.piece.bucket, *row) for row in rows]
+
+
+def _chunk(bucket: int, start: int, stop: int | None, data: bytes | None) -> Chunk:
+    """A row as it is, or with nothing in it where something else than a writer has left nulls."""
+    return Chunk(bucket, start, start if stop is None else stop, data or b"")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -148,8 +149,9 @@ class CassandraStore:
         with Pipeline(link, doing) as pipeline:
             for block, bucket in buckets:
                 # Newer than all that the block writes, whatever the clocks of writer and sweep: a
-                # late write stays dead.
-                values = (block_timestamp(block) + 1, queue_id, block, bucket)
+                # late write stays dead. And newer than what something else has written there.
+                timestamp = max(block_timestamp(block) + 1, time.time_ns() // 1000)
+                values = (timestamp, queue_id, block, bucket)
                 pipeline.send(bind(link, text, values, doing))
 
     def scan(self, table: Table, kinds: Sequence[str] = ()) -> Iterator[Row]:

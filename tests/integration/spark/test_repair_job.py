@@ -261,13 +261,19 @@ def test_a_scan_that_fails_says_so(spark: SparkSession):
 
 def test_both_scans_come_to_the_same(spark: SparkSession):
     known, unknown = QueueId("orders@1"), QueueId("gone@1")
-    blocks = [uuid1() for _ in range(3)]
+    blocks = [uuid1() for _ in range(4)]
     stored = [
         # whole; a gap and an overlap; misplaced and beyond the end of its bucket
         *((known, blocks[0], start // 4, start, start + 2) for start in range(0, 12, 2)),
         *((known, blocks[1], 0, start, stop) for start, stop in [(0, 1), (2, 4), (2, 3), (3, 4)]),
         *((known, blocks[2], bucket, bucket, bucket + 2) for bucket in (0, 1, 2, 3)),
         *((unknown, blocks[0], 7, start, start + 2) for start in (0, 2, 6)),
+        # no chunks at all
+        *(
+            (queue_id, blocks[3], 5, start, stop)
+            for queue_id in (known, unknown)
+            for start, stop in [(3, None), (-(2**63), 2**63 - 1), (9, 2), (100, 2**63 - 1)]
+        ),
     ]
     columns = ["queue_id", "block", "bucket", "start", "stop"]
     schema = "queue_id STRING, block STRING, bucket INT, start BIGINT, stop BIGINT"
@@ -277,7 +283,7 @@ def test_both_scans_come_to_the_same(spark: SparkSession):
     found = spark_scan.runs_of(chunks, {known: 4}).collect()
 
     expected = list(scan.runs_of(rows, {known: 4}))
-    assert len(expected) == 6
+    assert len(expected) == 14
     by_place = sorted(map(spark_scan.run_of, found), key=_place)
     assert by_place == sorted(expected, key=_place)
 

@@ -30,6 +30,7 @@ STATUSES = {
     errors.BatchChangedError: 409,
     errors.BatchOrderError: 409,
     errors.InvariantError: 500,
+    errors.UnreadableError: 500,
     KeyError: 500,
 }
 

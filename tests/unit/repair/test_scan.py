@@ -5,6 +5,9 @@ from collections.abc import Iterator
 from operator import attrgetter
 from uuid import UUID
 
+import pytest
+
+from cassieq_spark.framing import MOST_MESSAGES
 from cassieq_spark.model import QueueId, Range
 from cassieq_spark.repair import scan
 from cassieq_spark.repair.scan import Run, runs_of
@@ -14,7 +17,7 @@ QUEUE = QueueId("orders@1")
 A, B = UUID(int=1), UUID(int=2)
 
 #: start, stop, bucket
-Stored = tuple[int, int, int]
+Stored = tuple[int, int | None, int]
 
 
 def runs(*stored: Stored, bucket_size: int | None = 4) -> list[Run]:
@@ -91,3 +94,23 @@ def _traced_bytes(*files: str) -> int:
         [tracemalloc.Filter(inclusive=True, filename_pattern=file) for file in files]
     )
     return sum(statistic.size for statistic in ours.statistics("filename"))
+
+
+@pytest.mark.parametrize(
+    ("row", "at"), [((2, None, 0), 2), ((3, 3, 0), 3), ((3, 1, 0), 3), ((-5, 2, 0), 0)], ids=str
+)
+@pytest.mark.parametrize("bucket_size", [4, None])
+def test_a_row_that_is_no_chunk_holds_nothing_and_names_its_bucket(
+    row: Stored, at: int, bucket_size: int | None
+):
+    assert runs(row, bucket_size=bucket_size) == [
+        Run(QUEUE, A, Range(at, at), misplaced=(Range(at, at),), stray_buckets=(0,))
+    ]
+
+
+def test_a_row_holds_no_more_than_a_bucket_whatever_it_says():
+    (run,) = runs((0, 2**62, 0))
+    (unknown,) = runs((2**62, 2**63 - 1, 0), bucket_size=None)
+
+    assert run.covered == Range(0, 4)
+    assert unknown.covered == Range(2**62, 2**62 + MOST_MESSAGES)
