@@ -1,0 +1,1 @@
+"""Programs that try whatever bytes there may be."""
