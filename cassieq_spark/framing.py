@@ -152,7 +152,7 @@ def decode(frame: bytes, count: int) -> dict[str, pa.Array]:
     counts = _Counts(*rest)
     if magic != _MAGIC or codec >= len(_CODECS) or not _is_possible(flags, counts):
         raise UnreadableError("it does not begin with a header of this release")
-    if counts.messages != count:
+    if counts.messages != count or not count:
         raise UnreadableError(f"it has {counts.messages} messages, and its row says {count}")
     sizes = _sizes(flags, counts)
     if problem := _excess(counts, sizes):

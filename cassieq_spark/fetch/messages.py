@@ -127,38 +127,19 @@ def read_piece(
             yield Range(at, ends), damage
 
 
-def check_row(chunk: Chunk, chunk_size: int) -> None:
-    """Check a row of the table of chunks by its key; its data are not looked at.
-
-    Raises:
-        UnreadableError: No writer writes such a row.
-    """
-    most = chunk.start - chunk.start % chunk_size + chunk_size
-    if not chunk.start < chunk.stop <= most:
-        raise UnreadableError(
-            f"its row says that it ends at offset {chunk.stop}, which must be after its start and "
-            f"{most} at the most"
-        )
-
-
 def _look(
     store: Store, queue: QueueDefinition, where: BucketSlice, row: Chunk, wanted: Range
 ) -> pa.RecordBatch | Damage:
     try:
-        return _read(row, queue, wanted)
+        return decode(row, wanted)
     except UnreadableError:
         just_it = BucketSlice(where.block, where.bucket, row.start, row.start + 1)
         again = (chunk for _, chunk in store.read_chunks(queue.queue_id, [just_it]))
         row = next(again, row)
     try:
-        return _read(row, queue, wanted)
+        return decode(row, wanted)
     except UnreadableError as error:
         return Damage(row, f"unreadable: {error}")
-
-
-def _read(row: Chunk, queue: QueueDefinition, wanted: Range) -> pa.RecordBatch:
-    check_row(row, queue.chunk_size)
-    return decode(row, wanted)
 
 
 def _end_of(damage: Damage, queue: QueueDefinition) -> int:

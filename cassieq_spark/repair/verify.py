@@ -9,7 +9,6 @@ from uuid import UUID
 
 from cassieq_spark.chunks import decode
 from cassieq_spark.errors import UnreadableError
-from cassieq_spark.fetch.messages import check_row
 from cassieq_spark.fetch.pieces import bucket_slices, pieces_of
 from cassieq_spark.ledger.read import read_head
 from cassieq_spark.model import BucketSlice, Chunk, LedgerBlock, QueueDefinition, Range, Ranges
@@ -46,7 +45,7 @@ def verify(
     suspects = [
         BucketSlice(piece.block, chunk.bucket, chunk.start, _latest_end(chunk, queue))
         for piece, chunk in _chunks(store, queue, blocks, alive, guard)
-        if fault_of(chunk, queue.chunk_size) is not None
+        if fault_of(chunk) is not None
     ]
     bad: dict[UUID, list[Range]] = {}
     for each in suspects:
@@ -69,16 +68,10 @@ def verify(
     ]
 
 
-def fault_of(chunk: Chunk, chunk_size: int) -> str | None:
-    """Why the messages of a chunk can't be read; None if they can.
-
-    Args:
-        chunk: As it is stored.
-        chunk_size: That of its queue.
-    """
+def fault_of(chunk: Chunk) -> str | None:
+    """Why the messages of a chunk can't be read; None if they can."""
     try:
-        check_row(chunk, chunk_size)
-        decode(chunk, Range(chunk.start, chunk.stop))
+        decode(chunk, Range(chunk.start, max(chunk.start, chunk.stop)))
     except UnreadableError as error:
         return f"the chunk at offset {chunk.start} of bucket {chunk.bucket} can't be read: {error}"
     return None
@@ -113,10 +106,7 @@ def _looked_for(chunk: BucketSlice, queue: QueueDefinition) -> Range:
 
 def _fault_now(store: Store, queue: QueueDefinition, suspect: BucketSlice) -> str | None:
     just_it = replace(suspect, stop=suspect.start + 1)
-    faults = (
-        fault_of(chunk, queue.chunk_size)
-        for _, chunk in store.read_chunks(queue.queue_id, [just_it])
-    )
+    faults = (fault_of(chunk) for _, chunk in store.read_chunks(queue.queue_id, [just_it]))
     return next(filter(None, faults), None)
 
 

@@ -153,6 +153,11 @@ def test_headers_that_no_writer_takes_are_refused(name: bytes, value: bytes):
         decode(frame, 1)
 
 
+def test_a_frame_without_messages_is_refused():
+    with pytest.raises(UnreadableError, match="has 0 messages"):
+        decode(forged(offsets(0), 0), 0)
+
+
 @pytest.mark.parametrize("flags", [4, 8, 16, 32, 255])
 def test_flags_that_contradict_each_other_are_refused(flags: int):
     with pytest.raises(UnreadableError, match=r"not begin with a header|not what its header says"):

@@ -135,10 +135,10 @@ def test_reading_data_ends_when_the_sweep_is_to_end(queue: SweptQueue):
 
 
 def test_a_chunk_is_whole_if_all_of_it_can_be_read():
-    assert fault_of(Chunk(0, 0, 2, data_of(2)), 2) is None
-    assert "less than a header" in str(fault_of(Chunk(0, 0, 2, b""), 2))
-    assert "has 1 messages" in str(fault_of(Chunk(0, 0, 2, data_of(1)), 2))
-    assert "ends at offset 4" in str(fault_of(Chunk(0, 0, 4, data_of(4)), 2))
+    assert fault_of(Chunk(0, 0, 2, data_of(2))) is None
+    assert "less than a header" in str(fault_of(Chunk(0, 0, 2, b"")))
+    assert "has 1 messages" in str(fault_of(Chunk(0, 0, 2, data_of(1))))
+    assert "its row says -3" in str(fault_of(Chunk(0, 3, 0, data_of(1))))
 
 
 def test_a_bucket_that_was_deleted_too_early_is_told_from_chunks_that_are_gone(queue: SweptQueue):
