@@ -264,7 +264,7 @@ class Receiver:
         most_bytes: int | None,
         on_unreadable: OnUnreadable,
     ) -> list[StoredMessage]:
-        """The messages of a lease, as many as have so many bytes; one at least that can be read."""
+        """Those of a lease that can be read, as many as have so many bytes; one at least."""
         stored: Iterable[StoredMessage]
         if shelf:
             stored = shelf.take(leased, self._next, on_unreadable, most_bytes)
