@@ -1,10 +1,13 @@
 """Three nodes and a Spark cluster, on which everybody is killed or stopped now and then.
 
-Two producers publish numbered messages, two consumers share them, two sweeps clean up after them;
-each with a wall clock of its own. A schedule, drawn from a seed, kills and stops drivers, the
-Python processes beside them, executors, the Python processes of those, sweeps, and one Cassandra
-node at a time. Who was killed is started again. In the end all is drained, and every message is
-looked for in what the consumers have stored. The last line is a report as JSON; exit code 1 if
+Two producers publish numbered messages, two consumers share them, a relay passes all of them on to
+another queue, two sweeps clean up after them; each with a wall clock of its own. Their queries
+stop and begin again at random, and use `Trigger.AvailableNow` now and then; checkpoints of the
+producers and the relay are restored from older copies. A schedule, drawn from a seed, kills and
+stops drivers, the Python processes beside them, executors, the Python processes of those, sweeps,
+and one Cassandra node at a time, or sets that node's clock wrong by a day. Who was killed is
+started again. In the end all is drained, and every message is looked for in what the consumers
+have stored and in what the relay has published. The last line is a report as JSON; exit code 1 if
 anything is off.
 """
 
@@ -22,15 +25,26 @@ import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks.chaos.checker import judge
+from benchmarks.chaos.checker import Row, judge, judge_relay, rewinds
 from benchmarks.chaos.records import row_of
 from benchmarks.chaos.schedule import Fault, kinds, plan
-from benchmarks.chaos.stage import DEAD, QUEUE, ROWS_PER_BATCH, Scene, stage, sweep_command
+from benchmarks.chaos.stage import (
+    DEAD,
+    GROUP,
+    ONWARD,
+    QUEUE,
+    RELAYED,
+    ROWS_PER_BATCH,
+    Scene,
+    stage,
+    sweep_command,
+)
 from benchmarks.chaos.supervision import supervise, wait_until
 from cassieq_spark import Client
 from cassieq_spark.errors import SetupError, StoreError
@@ -40,7 +54,7 @@ from cassieq_spark.stats import queue_stats
 _TELL_SECONDS = 60.0
 _START_SECONDS = 300.0
 _DRAIN_SECONDS = 600.0
-_MOST_LETTERS = 1_000_000
+_MOST_MESSAGES = 1_000_000
 _INTERRUPTED = 130
 
 
@@ -86,29 +100,55 @@ def play(scene: Scene, faults: Sequence[Fault]) -> dict[str, object]:
     scene.striker.wait()
     scene.tell("no more faults; draining")
     drained = drain(scene)
+    sent = [each.sent(ROWS_PER_BATCH) for each in scene.sent_by]
+    dead = letters(scene)
     verdict = judge(
-        [each.sent(ROWS_PER_BATCH) for each in scene.sent_by],
-        [result for each in scene.stored_by for result in each.results()],
-        [
-            row_of(letter.key, letter.value, 1)
-            for letter in Client.from_store(scene.store).peek(DEAD, max=_MOST_LETTERS)
-        ],
+        sent, [result for each in scene.stored_by for result in each.results()], dead[GROUP]
+    )
+    relay_verdict = judge_relay(
+        sent,
+        [each for notebook in scene.relayed_by for each in notebook.tries()],
+        rows_of(scene, RELAYED),
+        dead[ONWARD],
+    )
+    rewound = rewinds(
+        event for each in (*scene.sent_by, *scene.relayed_by) for event in each.events()
     )
     troubles = [*scene.striker.troubles, *scene.packages_not_shipped()]
     whole = audit(scene)
-    return verdict.to_json() | {
-        "kills": {kind: scene.striker.struck[kind] for kind in kinds()},
-        "starts": {each.name: each.starts for each in scene.everybody},
-        "drained": drained,
-        "audit_whole": whole,
-        "troubles": troubles,
-        "seconds": round(time.monotonic() - began),
-        "fine": verdict.is_fine and drained and whole and not troubles,
-    }
+    fine = (verdict.is_fine, relay_verdict.is_fine, not rewound.not_refused, drained, whole)
+    return (
+        verdict.to_json()
+        | relay_verdict.to_json()
+        | asdict(rewound)
+        | {
+            "kills": {kind: scene.striker.struck[kind] for kind in kinds()},
+            "starts": {each.name: each.starts for each in scene.everybody},
+            "drained": drained,
+            "audit_whole": whole,
+            "troubles": troubles,
+            "seconds": round(time.monotonic() - began),
+            "fine": all(fine) and not troubles,
+        }
+    )
+
+
+def letters(scene: Scene) -> dict[str, list[Row]]:
+    """What is in the dead-letter queue, by group."""
+    found: dict[str, list[Row]] = {GROUP: [], ONWARD: []}
+    for each in Client.from_store(scene.store).peek(DEAD, max=_MOST_MESSAGES):
+        found[str(each.headers["cassieq.origin-group"])].append(row_of(each.key, each.value, 1))
+    return found
+
+
+def rows_of(scene: Scene, queue: str) -> list[Row]:
+    """What is in a queue that nobody has read."""
+    found = Client.from_store(scene.store).peek(queue, max=_MOST_MESSAGES)
+    return [row_of(each.key, each.value, 1) for each in found]
 
 
 def begin(scene: Scene) -> None:
-    """Start everybody, and return when all consumers have processed something.
+    """Start everybody, and return when consumers and relays have all processed something.
 
     Raises:
         SetupError: That takes too long.
@@ -116,7 +156,8 @@ def begin(scene: Scene) -> None:
 
     def works() -> bool:
         supervise(scene.everybody, for_ever=True)
-        return all(each.count_stored() for each in scene.stored_by)
+        stored = all(each.count_stored() for each in scene.stored_by)
+        return stored and all(each.tries() for each in scene.relayed_by)
 
     if not wait_until(works, _START_SECONDS):
         raise SetupError(f"not everybody has begun to work: see the logs in {scene.folder}")
@@ -143,27 +184,34 @@ def strike_all(scene: Scene, faults: Sequence[Fault]) -> None:
 
 def drain(scene: Scene) -> bool:
     """Let producers end, then consumers when their group is owed nothing; True if it is so."""
-    scene.end(scene.producers)
+    scene.end_producers()
 
     def producers_ended() -> bool:
-        supervise([*scene.consumers, *scene.sweeps], for_ever=True)
+        supervise([*scene.receivers, *scene.sweeps], for_ever=True)
         return not supervise(scene.producers, for_ever=False)
 
     def nothing_is_owed() -> bool:
-        supervise([*scene.consumers, *scene.sweeps], for_ever=True)
+        supervise([*scene.receivers, *scene.sweeps], for_ever=True)
         with suppress(StoreError):
             queue = read_queue(scene.store, QUEUE)
             groups = queue_stats(scene.store, queue.queue_id).groups
             return all(group.depth == 0 for group in groups)
         return False
 
-    def consumers_ended() -> bool:
-        return not supervise(scene.consumers, for_ever=False)
+    def clocks_are_fixed() -> bool:
+        with suppress(StoreError):
+            scene.fix_clocks()
+            return True
+        return False
+
+    def receivers_ended() -> bool:
+        return not supervise(scene.receivers, for_ever=False)
 
     drained = wait_until(producers_ended, _DRAIN_SECONDS)
+    drained = wait_until(clocks_are_fixed, _DRAIN_SECONDS) and drained
     drained = wait_until(nothing_is_owed, _DRAIN_SECONDS) and drained
-    scene.end(scene.consumers)
-    drained = wait_until(consumers_ended, _DRAIN_SECONDS) and drained
+    scene.end_receivers()
+    drained = wait_until(receivers_ended, _DRAIN_SECONDS) and drained
     for sweep in scene.sweeps:
         sweep.kill()
     return drained

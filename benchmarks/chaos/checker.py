@@ -6,7 +6,7 @@ consumers have stored, and nothing of the queue's state.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -53,6 +53,23 @@ class Result:
     batch: int
     rows: Sequence[Row]
     acked: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Try:
+    """A batch that a relay was about to publish.
+
+    Attributes:
+        query: Of which query, thus of which checkpoint.
+        batch: Its number there; a batch that comes again is the same one.
+        rows: Its messages.
+        rewound: Whether the checkpoint was an older copy, so that it must not be published.
+    """
+
+    query: str
+    batch: int
+    rows: Sequence[Row]
+    rewound: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +158,105 @@ def judge(sent: Iterable[Sent], results: Iterable[Result], dead: Iterable[Row]) 
     )
 
 
+@dataclass(frozen=True, slots=True)
+class RelayVerdict:
+    """What became of the messages that a relay was to pass on.
+
+    Attributes:
+        relayed: Messages that arrived; copies count.
+        relay_lost: Messages that were published, and neither arrived nor dead-lettered.
+        relay_damaged: Those that arrived and are not what was sent.
+        relay_invented: Messages that arrived, and that nobody has sent.
+        relay_doubled: Messages that arrived more often than once, all copies but one.
+        relay_doubled_without_reason: Copies beyond the batches that had the message: of which one
+            was published twice, or one that was planned from a rewound checkpoint.
+        relay_held_twice: Messages of which two batches had the same delivery.
+        relay_dead: Messages in the dead-letter queue.
+    """
+
+    relayed: int
+    relay_lost: int
+    relay_damaged: int
+    relay_invented: int
+    relay_doubled: int
+    relay_doubled_without_reason: int
+    relay_held_twice: int
+    relay_dead: int
+
+    @property
+    def is_fine(self) -> bool:
+        """Whether everything is as promised."""
+        wrong = (self.relay_lost, self.relay_damaged, self.relay_invented)
+        return not any((*wrong, self.relay_doubled_without_reason, self.relay_held_twice))
+
+    def to_json(self) -> dict[str, int]:
+        """For the report."""
+        return asdict(self)
+
+
+def judge_relay(
+    sent: Iterable[Sent], tries: Iterable[Try], arrived: Iterable[Row], dead: Iterable[Row]
+) -> RelayVerdict:
+    """Compare what was sent with what a relay has passed on.
+
+    Args:
+        sent: All producers.
+        tries: What it was about to publish, each time.
+        arrived: What is in the queue that it publishes to.
+        dead: What is in the dead-letter queue of its group.
+    """
+    producers = {each.producer: each for each in sent}
+    read = [read_message(row.key, row.body) for row in arrived]
+    copies = Counter(message for message in read if message is not None)
+    buried = {read_message(row.key, row.body) for row in dead} - {None}
+    batches: defaultdict[Message | None, set[tuple[str, int]]] = defaultdict(set)
+    holders: defaultdict[tuple[Message | None, int], set[object]] = defaultdict(set)
+    for each in tries:
+        for row in each.rows:
+            message = read_message(row.key, row.body)
+            holders[message, row.deliveries].add((each.query, each.batch, each.rewound))
+            if not each.rewound:
+                batches[message].add((each.query, each.batch))
+    there = copies.keys() | buried
+    return RelayVerdict(
+        relayed=len(read),
+        relay_lost=sum(
+            Message(each.producer, number) not in there
+            for each in producers.values()
+            for number in range(each.acknowledged)
+        ),
+        relay_damaged=read.count(None),
+        relay_invented=sum(not _was_sent(message, producers) for message in copies),
+        relay_doubled=copies.total() - len(copies),
+        relay_doubled_without_reason=sum(
+            max(0, count - max(1, len(batches[message]))) for message, count in copies.items()
+        ),
+        relay_held_twice=sum(len(each) > 1 for each in holders.values()),
+        relay_dead=len(buried),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Rewinds:
+    """What became of checkpoints that were restored from older copies.
+
+    Attributes:
+        rewound: How often that was done.
+        refused: How often the query stopped with the error that tells of it.
+        not_refused: How often it committed a batch instead.
+    """
+
+    rewound: int
+    refused: int
+    not_refused: int
+
+
+def rewinds(events: Iterable[Mapping[str, Any]]) -> Rewinds:
+    """Count what programs have noted of their rewound checkpoints."""
+    counts = Counter(event["event"] for event in events)
+    return Rewinds(counts["rewinding"], counts["refused"], counts["not refused"])
+
+
 def acked_batches(events: Iterable[Mapping[str, Any]]) -> set[int]:
     """Which batches were surely acked under an unbroken lease, by what one consumer has noted.
 
@@ -152,7 +268,7 @@ def acked_batches(events: Iterable[Mapping[str, Any]]) -> set[int]:
     lost = 0
     for event in events:
         match event["event"]:
-            case "started":
+            case "started" | "query":
                 waiting, lost = set(), 0
             case "stored":
                 waiting.add(event["batch"])

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from pyspark.sql import DataFrame
-from pyspark.sql.streaming import StreamingQueryListener
+from pyspark.sql.streaming import DataStreamWriter, StreamingQueryListener
 
-from benchmarks.chaos.program import arguments, begin, go_on
+from benchmarks.chaos.program import Runs, arguments, begin
 from benchmarks.chaos.records import Notebook
 from cassieq_spark import progress
 
@@ -24,14 +24,13 @@ def main() -> None:
         notebook.store(number, rows)
         notebook.tell("stored", batch=number, rows=rows.num_rows)
 
-    stream = spark.readStream.format("cassieq").options(**given.options).load()
-    query = (
-        stream.writeStream.foreachBatch(store)
-        .option("checkpointLocation", str(notebook.checkpoint))
-        .trigger(processingTime="0 seconds")
-        .start()
-    )
-    go_on(spark, query, notebook)
+    def writer() -> DataStreamWriter:
+        reading = given.options | {"checkpointLocation": str(notebook.checkpoint)}
+        stream = spark.readStream.format("cassieq").options(**reading).load()
+        return stream.writeStream.foreachBatch(store)
+
+    Runs(notebook, writer, every="0 seconds").go_on()
+    spark.stop()
 
 
 class Listener(StreamingQueryListener):

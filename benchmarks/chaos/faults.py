@@ -12,7 +12,8 @@ from pathlib import Path
 
 import psutil
 
-from benchmarks.chaos.schedule import Fault, Victim
+from benchmarks.chaos.clocks import NodeClocks
+from benchmarks.chaos.schedule import WRONG_CLOCKS, Fault, How, Victim
 from benchmarks.chaos.supervision import Application
 from cassieq_spark.errors import SetupError
 from cassieq_spark.node import Cluster
@@ -36,15 +37,17 @@ class Striker:
 
     Args:
         nodes: The nodes.
+        clocks: Their clocks.
         applications: The applications on Spark.
         workers: Spark's Workers, whose children are the executors.
         sweeps: The sweeps.
         tell: Told what happens.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 (all that can be struck)
         self,
         nodes: Cluster,
+        clocks: NodeClocks,
         applications: Sequence[Application],
         workers: Sequence[Child],
         sweeps: Sequence[Application],
@@ -53,6 +56,7 @@ class Striker:
         self.struck: Counter[str] = Counter()
         self.troubles: list[str] = []
         self._nodes = nodes
+        self._clocks = clocks
         self._find: dict[Victim, Callable[[], Iterable[Group]]] = {
             Victim.DRIVER: lambda: _groups(applications),
             Victim.READER: lambda: _pythons(_javas(_groups(applications)), _STREAM),
@@ -81,30 +85,40 @@ class Striker:
         number = fault.which % len(self._nodes.contact_points)
         with self._one_node:
             try:
-                if fault.pause is None:
+                self._count(fault, f"node {number}")
+                if fault.how is How.KILLED:
                     self._nodes.kill(number)
-                    self._count(fault, f"node {number}")
-                    _pass(fault.down)
+                    _pass(fault.lasts)
                     self._nodes.start(number)
-                else:
+                elif fault.how is How.PAUSED:
                     self._nodes.pause(number)
-                    self._count(fault, f"node {number}")
-                    _pass(fault.pause)
+                    _pass(fault.lasts)
                     self._nodes.resume(number)
+                else:
+                    self._set_wrong(number, WRONG_CLOCKS[fault.how], fault.lasts)
             except SetupError as error:
                 self.troubles.append(f"{fault}: {error}")
+
+    def _set_wrong(self, number: int, skew: timedelta, lasts: timedelta) -> None:
+        """Set a node's clock wrong, then right; until it starts anew, it goes by the later one."""
+        address = self._nodes.contact_points[number]
+        self._clocks.set(address, skew)
+        _pass(lasts)
+        self._clocks.set(address, timedelta(0))
+        self._nodes.kill(number)
+        self._nodes.start(number)
 
     def _strike_process(self, fault: Fault) -> None:
         group = self._choose(fault)
         if group is None:
             self._tell(f"{fault}: there was none")
-        elif fault.pause is None:
+        elif fault.how is How.KILLED:
             _send(group, signal.SIGKILL)
             self._count(fault, _name(group))
         else:
             _send(group, signal.SIGSTOP)
             self._count(fault, _name(group))
-            _pass(fault.pause)
+            _pass(fault.lasts)
             _send(group, signal.SIGCONT)
 
     def _choose(self, fault: Fault) -> Group | None:

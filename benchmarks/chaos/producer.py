@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pyspark.sql.streaming import DataStreamWriter
+
 from benchmarks.chaos.messages import LANES, message_columns
-from benchmarks.chaos.program import arguments, begin, go_on
+from benchmarks.chaos.program import RewoundRuns, arguments, begin
 from benchmarks.chaos.records import Notebook
 
 
@@ -14,22 +16,21 @@ def main() -> None:
     given = parser.parse_args()
     notebook = Notebook(given.folder)
     spark = begin(notebook)
-    # Spark's own source of numbers: a batch that is made again has the same ones.
-    numbers = (
-        spark.readStream.format("rate-micro-batch")
-        .option("rowsPerBatch", given.rows_per_batch)
-        .option("numPartitions", LANES)
-        .load()
-    )
-    query = (
-        numbers.selectExpr(*message_columns(given.folder.name, "value"))
-        .writeStream.format("cassieq")
-        .options(**given.options)
-        .option("checkpointLocation", str(notebook.checkpoint))
-        .trigger(processingTime="1 second")
-        .start()
-    )
-    go_on(spark, query, notebook)
+
+    def writer() -> DataStreamWriter:
+        # Spark's own source of numbers: a batch that is made again has the same ones.
+        numbers = (
+            spark.readStream.format("rate-micro-batch")
+            .option("rowsPerBatch", given.rows_per_batch)
+            .option("numPartitions", LANES)
+            .load()
+        )
+        messages = numbers.selectExpr(*message_columns(given.folder.name, "value"))
+        return messages.writeStream.format("cassieq").options(**given.options)
+
+    # With a new checkpoint it would send all of its numbers again.
+    RewoundRuns(notebook, writer, every="1 second", may_lose=False).go_on()
+    spark.stop()
 
 
 if __name__ == "__main__":

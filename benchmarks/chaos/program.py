@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from random import Random
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
+from benchmarks.chaos.checkpoints import Checkpoint
 from benchmarks.chaos.records import Notebook
 
 _LOOK_SECONDS = 1
+#: A query is stopped after so long, and started again.
+_RUN_SECONDS = (4.0, 40.0)
+#: How many of the runs take what is there and end, by `Trigger.AvailableNow`.
+_AVAILABLE_NOW = 0.3
+#: Before how many of the runs an older copy of the checkpoint is restored, if there is one.
+_REWIND = 0.4
+#: Of which errors a query with a rewound checkpoint must die.
+_REFUSALS = ("BatchOrderError", "BatchChangedError")
 
 
 def arguments(about: str | None) -> argparse.ArgumentParser:
@@ -38,9 +49,101 @@ def begin(notebook: Notebook) -> SparkSession:
     return spark
 
 
-def go_on(spark: SparkSession, query: StreamingQuery, notebook: Notebook) -> None:
-    """Let the query run until the program is asked to end, or the query fails."""
-    while not notebook.is_over:
-        query.awaitTermination(_LOOK_SECONDS)
-    query.stop()
-    spark.stop()
+class Runs:
+    """One run of a query after another, until the program is asked to end, or the query fails.
+
+    Each run takes what is there, or goes on until it is stopped at some moment; whatever the
+    query is doing then.
+
+    Args:
+        notebook: Where it is noted.
+        writer: Makes the query, but for its trigger and its checkpoint.
+        every: Trigger of the runs that go on.
+    """
+
+    def __init__(
+        self, notebook: Notebook, writer: Callable[[], DataStreamWriter], *, every: str
+    ) -> None:
+        self._notebook = notebook
+        self._writer = writer
+        self._every = every
+        self._chance = Random()  # noqa: S311 (what is done next)
+
+    def go_on(self) -> None:
+        """Run it again and again."""
+        while not self._notebook.is_over:
+            self.run()
+
+    def run(self) -> None:
+        """Run it once."""
+        now_only = self._chance.random() < _AVAILABLE_NOW
+        path = str(self._notebook.checkpoint)
+        writer = self._writer().option("checkpointLocation", path)
+        self._notebook.tell("query", trigger="availableNow" if now_only else self._every)
+        if now_only:
+            query = writer.trigger(availableNow=True).start()
+        else:
+            query = writer.trigger(processingTime=self._every).start()
+        self._wait(query, self._chance.uniform(*_RUN_SECONDS))
+        query.stop()
+        if now_only and not self._notebook.is_over:
+            query.awaitTermination(_LOOK_SECONDS)
+
+    def _wait(self, query: StreamingQuery, seconds: float) -> None:
+        while seconds > 0 and not self._notebook.is_over:
+            if query.awaitTermination(min(seconds, _LOOK_SECONDS)):
+                return
+            seconds -= _LOOK_SECONDS
+
+
+class RewoundRuns(Runs):
+    """The same, but now and then with a checkpoint that is restored from an older copy.
+
+    The query must stop with an error then, having published nothing. It goes on with the newest
+    checkpoint, or, where that counts as lost, with a new one.
+
+    Args:
+        notebook: Where it is noted.
+        writer: Makes the query, but for its trigger and its checkpoint.
+        every: Trigger of the runs that go on.
+        may_lose: Whether the newest checkpoint may count as lost.
+    """
+
+    def __init__(
+        self,
+        notebook: Notebook,
+        writer: Callable[[], DataStreamWriter],
+        *,
+        every: str,
+        may_lose: bool,
+    ) -> None:
+        super().__init__(notebook, writer, every=every)
+        self._checkpoint = notebook.kept
+        self._may_lose = may_lose
+
+    def run(self) -> None:
+        """Run it once, and see what becomes of a rewound checkpoint."""
+        kept = self._checkpoint
+        kept.copy()
+        choices = kept.choices()
+        if choices and self._chance.random() < _REWIND:
+            copy = self._chance.choice(choices)
+            self._notebook.tell("rewinding", copy=copy, newest=kept.last_committed)
+            kept.rewind(copy)
+        was_rewound, before = kept.is_rewound, kept.last_committed
+        try:
+            super().run()
+        except StreamingQueryException as error:
+            refusal = next((name for name in _REFUSALS if name in str(error)), None)
+            if refusal is None or not was_rewound:
+                raise
+            self._notebook.tell("refused", error=refusal)
+            self._mend(kept)
+        else:
+            if was_rewound and kept.last_committed > before:
+                self._notebook.tell("not refused", batch=kept.last_committed)
+
+    def _mend(self, kept: Checkpoint) -> None:
+        is_lost = self._may_lose and self._chance.random() < 0.5  # noqa: PLR2004 (one in two)
+        self._notebook.tell("mended", by="a new checkpoint" if is_lost else "the newest one")
+        (kept.begin_anew if is_lost else kept.go_on)()

@@ -9,13 +9,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.chaos.checker import Result, Row, Sent, acked_batches
+from benchmarks.chaos.checker import Result, Row, Sent, Try, acked_batches
+from benchmarks.chaos.checkpoints import Checkpoint, last_batch
 
 #: Asks all programs to end.
 STOP = "stop"
 _EVENTS = "events.jsonl"
 _RESULTS = "results"
-_CHECKPOINT = "checkpoint"
+_TRIES = "tries"
+_REWOUND = "rewound"
 _SUFFIX = ".parquet"
 
 
@@ -28,12 +30,14 @@ class Notebook:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        (folder / _RESULTS).mkdir(parents=True, exist_ok=True)
+        for each in (_RESULTS, _TRIES, "copies"):
+            (folder / each).mkdir(parents=True, exist_ok=True)
+        self.kept = Checkpoint(folder)
 
     @property
     def checkpoint(self) -> Path:
         """Where Spark keeps the checkpoint of the program's query."""
-        return self._folder / _CHECKPOINT
+        return self.kept.path
 
     @property
     def is_over(self) -> bool:
@@ -51,6 +55,24 @@ class Notebook:
         unfinished = path.with_name(f".{batch}")
         pq.write_table(rows, unfinished)
         unfinished.replace(path)
+
+    def try_batch(self, batch: int, rows: pa.Table) -> None:
+        """Note what a batch has before it is published; each try is kept."""
+        folder = self._folder / _TRIES
+        number = len(list(folder.glob("[0-9]*")))
+        kept = self.kept
+        name = f"{number}_{kept.query}_{batch}_{_REWOUND if kept.is_rewound else ''}{_SUFFIX}"
+        unfinished = folder / f".{name}"
+        pq.write_table(rows, unfinished)
+        unfinished.replace(folder / name)
+
+    def tries(self) -> list[Try]:
+        """All that was tried."""
+        found = []
+        for path in (self._folder / _TRIES).glob(f"[0-9]*{_SUFFIX}"):
+            _, query, batch, rewound = path.stem.split("_")
+            found.append(Try(query, int(batch), _rows(path), rewound=rewound == _REWOUND))
+        return found
 
     def events(self) -> list[dict[str, Any]]:
         """All that was told, in order."""
@@ -76,13 +98,9 @@ class Notebook:
         """What a producer has sent, as Spark's log of offsets and its log of commits say."""
         return Sent(
             self._folder.name,
-            acknowledged=_batches(self.checkpoint / "commits") * rows_per_batch,
-            attempted=_batches(self.checkpoint / "offsets") * rows_per_batch,
+            acknowledged=(last_batch(self.kept.newest / "commits") + 1) * rows_per_batch,
+            attempted=(last_batch(self.kept.newest / "offsets") + 1) * rows_per_batch,
         )
-
-
-def _batches(log: Path) -> int:
-    return max((int(path.name) + 1 for path in log.glob("[0-9]*")), default=0)
 
 
 def row_of(key: bytes | None, value: bytes, deliveries: int) -> Row:

@@ -11,12 +11,16 @@ from random import Random
 CALM = timedelta(seconds=5)
 _PROCESS_EVERY = timedelta(seconds=11)
 #: A node is back, and has told the others, before the next one is struck.
-_NODE_EVERY = timedelta(seconds=40)
+_NODE_EVERY = timedelta(seconds=34)
 _JITTER = 0.3
 #: Around the lease of the queue, so that some leases break and some do not.
 _PAUSE_SECONDS = (2.0, 22.0)
 #: Around the time after which nodes take another one for dead.
 _NODE_SECONDS = (2.0, 15.0)
+#: A node asks for the wall clock every ten seconds, to tell how old the messages of others are.
+_CLOCK_SECONDS = (12.0, 25.0)
+#: By so much a node's clock is wrong.
+WRONG_BY = timedelta(days=1)
 
 
 class Victim(StrEnum):
@@ -32,6 +36,25 @@ class Victim(StrEnum):
     NODE = "node"
 
 
+class How(StrEnum):
+    """In which way."""
+
+    #: By SIGKILL.
+    KILLED = "killed"
+    #: Stopped for a while, by SIGSTOP and SIGCONT.
+    PAUSED = "paused"
+    #: A node's wall clock is `WRONG_BY` ahead for a while; set right, and the node started anew.
+    AHEAD = "ahead"
+    #: The same, behind.
+    BEHIND = "behind"
+
+
+#: How far a node's clock is ahead.
+WRONG_CLOCKS = {How.AHEAD: WRONG_BY, How.BEHIND: -WRONG_BY}
+_HOW_PROCESSES = (How.KILLED, How.PAUSED)
+_HOW_NODES = tuple(How)
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
     """One of the schedule.
@@ -40,25 +63,30 @@ class Fault:
         at: When, from the beginning.
         victim: What is struck.
         which: Chooses one of those that there are then.
-        pause: Stopped for so long (SIGSTOP, SIGCONT); None: killed (SIGKILL).
-        down: How long a killed node stays away; others are started again at once.
+        how: In which way.
+        lasts: How long it stands still, its clock is wrong, or a killed node stays away; nothing
+            for other killed ones, which are started again at once.
     """
 
     at: timedelta
     victim: Victim
     which: int
-    pause: timedelta | None
-    down: timedelta = timedelta(0)
+    how: How
+    lasts: timedelta = timedelta(0)
 
     @property
     def kind(self) -> str:
         """What it is counted as."""
-        return f"{self.victim}_{'killed' if self.pause is None else 'paused'}"
+        return f"{self.victim}_{self.how}"
 
     def __str__(self) -> str:
-        how = "killed" if self.pause is None else f"stopped for {_seconds(self.pause)}"
-        away = f", away for {_seconds(self.down)}" if self.down else ""
-        return f"{_seconds(self.at):>7} {self.victim} {how}{away}"
+        how = {
+            How.KILLED: "killed" + (f", away for {_seconds(self.lasts)}" if self.lasts else ""),
+            How.PAUSED: f"stopped for {_seconds(self.lasts)}",
+            How.AHEAD: f"a day ahead for {_seconds(self.lasts)}",
+            How.BEHIND: f"a day behind for {_seconds(self.lasts)}",
+        }
+        return f"{_seconds(self.at):>7} {self.victim} {how[self.how]}"
 
 
 def plan(seed: int, length: timedelta) -> list[Fault]:
@@ -68,41 +96,47 @@ def plan(seed: int, length: timedelta) -> list[Fault]:
     one after the other.
     """
     chance = Random(seed)  # noqa: S311 (who is next)
-    victims = [victim for victim in Victim if victim is not Victim.NODE]
-    faults = _lane(chance, victims, length, _PROCESS_EVERY, _PAUSE_SECONDS)
-    faults += _lane(chance, [Victim.NODE], length, _NODE_EVERY, _NODE_SECONDS)
+    processes = [(victim, how) for victim, how in _ways() if victim is not Victim.NODE]
+    nodes = [(victim, how) for victim, how in _ways() if victim is Victim.NODE]
+    faults = _lane(chance, processes, length, _PROCESS_EVERY, _PAUSE_SECONDS)
+    faults += _lane(chance, nodes, length, _NODE_EVERY, _NODE_SECONDS)
     return sorted(faults, key=lambda fault: fault.at)
 
 
 def kinds() -> list[str]:
     """What faults are counted as."""
-    return [f"{victim}_{how}" for victim in Victim for how in ("killed", "paused")]
+    return [f"{victim}_{how}" for victim, how in _ways()]
+
+
+def _ways() -> list[tuple[Victim, How]]:
+    return [
+        (victim, how)
+        for victim in Victim
+        for how in (_HOW_NODES if victim is Victim.NODE else _HOW_PROCESSES)
+    ]
 
 
 def _lane(
     chance: Random,
-    victims: list[Victim],
+    ways: list[tuple[Victim, How]],
     length: timedelta,
     every: timedelta,
     seconds: tuple[float, float],
 ) -> list[Fault]:
     faults: list[Fault] = []
-    to_come: list[tuple[Victim, bool]] = []
+    to_come: list[tuple[Victim, How]] = []
     at = CALM
     while at < length:
         if not to_come:
-            to_come = [(victim, is_pause) for victim in victims for is_pause in (False, True)]
+            to_come = list(ways)
             chance.shuffle(to_come)
-        victim, is_pause = to_come.pop()
-        span = timedelta(seconds=round(chance.uniform(*seconds), 1))
+        victim, how = to_come.pop()
+        between = _CLOCK_SECONDS if how in WRONG_CLOCKS else seconds
+        lasts = timedelta(seconds=round(chance.uniform(*between), 1))
+        if how is How.KILLED and victim is not Victim.NODE:
+            lasts = timedelta(0)
         faults.append(
-            Fault(
-                at=at,
-                victim=victim,
-                which=chance.randrange(10**6),
-                pause=span if is_pause else None,
-                down=span if victim is Victim.NODE and not is_pause else timedelta(0),
-            )
+            Fault(at=at, victim=victim, which=chance.randrange(10**6), how=how, lasts=lasts)
         )
         at += every * chance.uniform(1 - _JITTER, 1 + _JITTER)
     return faults

@@ -12,27 +12,35 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks.chaos.clocks import skewed_python
+from benchmarks.chaos.clocks import NodeClocks, skewed_python
 from benchmarks.chaos.faults import Striker
 from benchmarks.chaos.records import STOP, Notebook
 from benchmarks.chaos.spark_cluster import ARCHIVE, SparkCluster, ship, submit
 from benchmarks.chaos.supervision import Application
+from cassieq_spark.delivery.groups import ensure_group
 from cassieq_spark.node import Cluster
-from cassieq_spark.queues import create_queue
+from cassieq_spark.queues import create_queue, fix_clocks, read_queue
 from cassieq_spark.store import open_store
 from cassieq_spark.store.cassandra.schema import apply_schema
 from cassieq_spark.store.connection import ConnectionOptions
 from cassieq_spark.store.protocol import Store
 
 QUEUE, DEAD, GROUP = "chaos", "chaos.dead", "billing"
+#: The relay's group, and the queue that it publishes to.
+ONWARD, RELAYED = "onward", "chaos.relayed"
 PRODUCERS = ("tick", "tock")
 CONSUMERS = ("left", "right")
+RELAYS = ("onward",)
 SWEEPS = ("sweep-1", "sweep-2")
+#: Where programs keep what they have, by what they do.
+_PRODUCERS, _CONSUMERS, _RELAYS = "producers", "consumers", "relays"
 #: Short, so that pauses break some leases, and what a killed consumer held comes back soon.
 LEASE = timedelta(seconds=10)
 #: As `cassieq queue create` has it.
 MAX_DELIVERIES = 5
 WRITE_TIMEOUT_SECONDS = 90
+#: No lease is longer; what is to wait for longer was handed out by a clock that was ahead.
+_LONGEST = 10 * LEASE
 _NODE_HEAP_MB = 384
 _MOST_SKEW_SECONDS = 20.0
 #: The sweep whose clock is plainly wrong: it goes by the servers' clocks, or by its own if that is
@@ -52,7 +60,7 @@ class Scene:
         folder: Where everybody keeps what they have.
         hosts: The nodes, by address and port.
         store: The harness's own.
-        producers, consumers, sweeps: Those that work.
+        producers, consumers, relays, sweeps: Those that work.
         striker: Who strikes them.
         tell: Tells what happens.
     """
@@ -62,6 +70,7 @@ class Scene:
     store: Store
     producers: Sequence[Application]
     consumers: Sequence[Application]
+    relays: Sequence[Application]
     sweeps: Sequence[Application]
     striker: Striker
     tell: Callable[[str], None]
@@ -69,28 +78,47 @@ class Scene:
     @property
     def everybody(self) -> list[Application]:
         """All that is supervised."""
-        return [*self.producers, *self.consumers, *self.sweeps]
+        return [*self.producers, *self.receivers, *self.sweeps]
+
+    @property
+    def receivers(self) -> list[Application]:
+        """All that messages are handed out to."""
+        return [*self.consumers, *self.relays]
 
     @property
     def sent_by(self) -> list[Notebook]:
         """What the producers have left on disk."""
-        return [Notebook(self.folder / "producers" / each.name) for each in self.producers]
+        return [Notebook(self.folder / _PRODUCERS / each.name) for each in self.producers]
 
     @property
     def stored_by(self) -> list[Notebook]:
         """What the consumers have left on disk."""
-        return [Notebook(self.folder / "consumers" / each.name) for each in self.consumers]
+        return [Notebook(self.folder / _CONSUMERS / each.name) for each in self.consumers]
 
-    def end(self, applications: Sequence[Application]) -> None:
-        """Ask all producers, or all consumers, to end in good order."""
-        kind = "producers" if applications is self.producers else "consumers"
-        (self.folder / kind / STOP).touch()
+    @property
+    def relayed_by(self) -> list[Notebook]:
+        """What the relays have left on disk."""
+        return [Notebook(self.folder / _RELAYS / each.name) for each in self.relays]
+
+    def end_producers(self) -> None:
+        """Ask all producers to end in good order."""
+        (self.folder / _PRODUCERS / STOP).touch()
+
+    def end_receivers(self) -> None:
+        """Ask all consumers and relays to end in good order."""
+        for kind in (_CONSUMERS, _RELAYS):
+            (self.folder / kind / STOP).touch()
+
+    def fix_clocks(self) -> None:
+        """Undo what a node's clock has done, as operators are to do when it is right again."""
+        for queue in (QUEUE, RELAYED):
+            fix_clocks(self.store, queue, longest=_LONGEST)
 
     def packages_not_shipped(self) -> list[str]:
         """Where executors had another package than the one they were given."""
         told = [
             event["package"]
-            for each in (*self.sent_by, *self.stored_by)
+            for each in (*self.sent_by, *self.stored_by, *self.relayed_by)
             for event in each.events()
             if event["event"] == "started"
         ]
@@ -102,7 +130,8 @@ def stage(folder: Path, seed: int, console: Console) -> Iterator[Scene]:
     """Set the scene, and clear it, whatever happens."""
     # A node that is killed must know what it has acknowledged: with one replica cut off and
     # another one forgetful, a quorum of three is none.
-    nodes = Cluster(nodes=3, heap_mb=_NODE_HEAP_MB, write_through=True)
+    clocks = NodeClocks(folder / "clocks")
+    nodes = Cluster(nodes=3, heap_mb=_NODE_HEAP_MB, write_through=True, prefix=clocks.prefix)
     with nodes, SparkCluster(folder) as spark:
         hosts = tuple(f"{address}:{nodes.port}" for address in nodes.contact_points)
         connection = ConnectionOptions(contact_points=hosts)
@@ -111,6 +140,9 @@ def stage(folder: Path, seed: int, console: Console) -> Iterator[Scene]:
         create_queue(
             store, QUEUE, lease=LEASE, max_deliveries=MAX_DELIVERIES, dead_letter_queue=DEAD
         )
+        create_queue(store, RELAYED)
+        for group in (GROUP, ONWARD):
+            ensure_group(store, read_queue(store, QUEUE).queue_id, group, starting="earliest")
         pythons = skewed_pythons(folder, seed, console)
         cluster = {"spark.cassandra.connection.host": ",".join(hosts), "queue": QUEUE}
         archive = ship(folder)
@@ -118,7 +150,7 @@ def stage(folder: Path, seed: int, console: Console) -> Iterator[Scene]:
             submit(
                 spark,
                 "producer.py",
-                folder=folder / "producers" / name,
+                folder=folder / _PRODUCERS / name,
                 archive=archive,
                 python=pythons[name],
                 cores=1,
@@ -128,7 +160,6 @@ def stage(folder: Path, seed: int, console: Console) -> Iterator[Scene]:
             for name in PRODUCERS
         ]
         reading = {
-            "group": GROUP,
             "maxMessagesPerTrigger": _MESSAGES_PER_TRIGGER,
             "messagesPerTask": _MESSAGES_PER_TASK,
         }
@@ -136,13 +167,26 @@ def stage(folder: Path, seed: int, console: Console) -> Iterator[Scene]:
             submit(
                 spark,
                 "consumer.py",
-                folder=folder / "consumers" / name,
+                folder=folder / _CONSUMERS / name,
                 archive=archive,
                 python=pythons[name],
                 cores=2,
-                options=cluster | reading,
+                options=cluster | reading | {"group": GROUP},
             )
             for name in CONSUMERS
+        ]
+        relays = [
+            submit(
+                spark,
+                "relay.py",
+                folder=folder / _RELAYS / name,
+                archive=archive,
+                python=pythons[name],
+                cores=1,
+                options=cluster | reading | {"group": ONWARD},
+                arguments=("--onward", RELAYED),
+            )
+            for name in RELAYS
         ]
         sweeping = ["--every", "5s", "--write-timeout", f"{WRITE_TIMEOUT_SECONDS}s"]
         sweeps = [
@@ -158,8 +202,9 @@ def stage(folder: Path, seed: int, console: Console) -> Iterator[Scene]:
         def tell(what: str) -> None:
             console.print(f"{time.monotonic() - began:6.1f} s  {what}", soft_wrap=True)
 
-        striker = Striker(nodes, [*producers, *consumers], spark.workers, sweeps, tell)
-        scene = Scene(folder, hosts, store, producers, consumers, sweeps, striker, tell)
+        applications = [*producers, *consumers, *relays]
+        striker = Striker(nodes, clocks, applications, spark.workers, sweeps, tell)
+        scene = Scene(folder, hosts, store, producers, consumers, relays, sweeps, striker, tell)
         try:
             yield scene
         finally:
@@ -172,7 +217,7 @@ def skewed_pythons(folder: Path, seed: int, console: Console) -> dict[str, Path]
     """A Python for everybody, with a wall clock of their own."""
     chance = random.Random(f"{seed}/clocks")  # noqa: S311 (how far off they are)
     pythons = {}
-    for name in (*PRODUCERS, *CONSUMERS, *SWEEPS):
+    for name in (*PRODUCERS, *CONSUMERS, *RELAYS, *SWEEPS):
         skew = timedelta(seconds=chance.uniform(-_MOST_SKEW_SECONDS, _MOST_SKEW_SECONDS))
         if name == _WRONG:
             skew += chance.choice([_WRONG_BY, -_WRONG_BY])

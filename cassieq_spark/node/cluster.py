@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
@@ -54,6 +55,7 @@ class Cluster:
         authentication: bool = False,
         tls: NodeTls | None = None,
         write_through: bool = False,
+        prefix: Callable[[str], Sequence[str]] = lambda _: (),
         start_timeout: timedelta = timedelta(minutes=2),
         cache: Path | None = None,
         console: Console | None = None,
@@ -75,6 +77,8 @@ class Cluster:
             write_through: Log a write before it is acknowledged, so that it outlives ``kill`` on
                 a single node; costs about half the speed of small writes. Without it, a killed
                 node may forget the last 100 ms, as Cassandra's default is (CASSANDRA-13987).
+            prefix: What the command of the node of an address begins with, such as
+                ``["env", "LD_PRELOAD=..."]``; it has to replace itself with what follows.
             start_timeout: How long the nodes may take to serve, not counting the download.
             cache: Where downloads are kept; ``cassieq-spark`` in the user's cache unless given.
             console: Where a download shows its progress; standard error unless given.
@@ -97,6 +101,7 @@ class Cluster:
         self._authentication = authentication
         self._tls = tls
         self._write_through = write_through
+        self._prefix = prefix
         self._start_timeout = start_timeout
         self._cache = cache
         self._console = console
@@ -156,7 +161,10 @@ class Cluster:
                     synced=kept,
                     direct_log=direct,
                 )
-                command = java_command(settings, java=java, jars=jars)
+                command = [
+                    *self._prefix(address),
+                    *java_command(settings, java=java, jars=jars),
+                ]
                 self._nodes.append(Node(settings, command=command, supervisor=supervisor))
             self._launch(self._nodes)
             self._held = held.pop_all()

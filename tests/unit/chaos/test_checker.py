@@ -7,7 +7,19 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.chaos.checker import Result, Row, Sent, Verdict, acked_batches, judge
+from benchmarks.chaos.checker import (
+    RelayVerdict,
+    Result,
+    Rewinds,
+    Row,
+    Sent,
+    Try,
+    Verdict,
+    acked_batches,
+    judge,
+    judge_relay,
+    rewinds,
+)
 from benchmarks.chaos.messages import LANES, Message, read_message
 
 SENT = Sent("p", acknowledged=8, attempted=10)
@@ -191,6 +203,110 @@ def test_a_replayed_batch_is_acked_by_the_one_after_it():
     events = [STARTED, stored(4), STARTED, stored(4), told(4, None), stored(5), told(5, 0)]
 
     assert acked_batches(events) == {4}
+
+
+def test_a_batch_before_a_stop_is_not_surely_acked_by_the_next_run_of_the_query():
+    query = {"event": "query"}
+    events = [STARTED, query, stored(0), told(0, 0), query, stored(1), told(1, 0)]
+
+    assert acked_batches(events) == set()
+    assert acked_batches([*events, stored(2), told(2, 0)]) == {1}
+
+
+def attempt(
+    batch: int,
+    numbers: Iterable[int],
+    *,
+    deliveries: int = 1,
+    query: str = "a",
+    rewound: bool = False,
+) -> Try:
+    rows = [row(number, deliveries) for number in numbers]
+    return Try(query, batch, rows, rewound=rewound)
+
+
+def relay_of(*tries: Try, arrived: Iterable[int], dead: Iterable[int] = ()) -> RelayVerdict:
+    return judge_relay([SENT], tries, map(row, arrived), map(row, dead))
+
+
+def test_a_relay_that_passes_everything_on_once_is_fine():
+    verdict = relay_of(attempt(0, range(5)), attempt(1, range(5, 8)), arrived=range(8))
+
+    assert verdict == RelayVerdict(
+        relayed=8,
+        relay_lost=0,
+        relay_damaged=0,
+        relay_invented=0,
+        relay_doubled=0,
+        relay_doubled_without_reason=0,
+        relay_held_twice=0,
+        relay_dead=0,
+    )
+    assert verdict.is_fine
+
+
+def test_what_a_relay_had_and_did_not_pass_on_is_lost_unless_it_is_dead():
+    skipped = attempt(0, range(8))
+
+    lost = relay_of(skipped, arrived=range(6))
+    dead = relay_of(skipped, arrived=range(6), dead=[6, 7])
+
+    assert (lost.relay_lost, lost.is_fine) == (2, False)
+    assert (dead.relay_lost, dead.relay_dead, dead.is_fine) == (0, 2, True)
+
+
+def test_a_batch_that_was_tried_twice_and_arrived_twice_has_no_reason():
+    tries = attempt(0, range(8)), attempt(0, [7], deliveries=2)
+
+    verdict = relay_of(*tries, arrived=[*range(8), 7])
+
+    assert (verdict.relay_doubled, verdict.relay_doubled_without_reason) == (1, 1)
+    assert not verdict.is_fine
+
+
+@pytest.mark.parametrize(("batch", "query"), [(1, "a"), (0, "b")], ids=["lease", "checkpoint"])
+def test_what_came_again_in_another_batch_may_be_there_twice(batch: int, query: str):
+    again = attempt(batch, [7], deliveries=2, query=query)
+
+    verdict = relay_of(attempt(0, range(8)), again, arrived=[*range(8), 7])
+
+    assert (verdict.relay_doubled, verdict.relay_doubled_without_reason) == (1, 0)
+    assert verdict.is_fine
+
+
+def test_what_a_rewound_checkpoint_publishes_has_no_reason():
+    rewound = attempt(1, [7], deliveries=2, rewound=True)
+
+    verdict = relay_of(attempt(0, range(8)), rewound, arrived=[*range(8), 7])
+
+    assert verdict.relay_doubled_without_reason == 1
+
+
+def test_two_batches_with_one_delivery_of_a_message_are_held_twice():
+    verdict = relay_of(attempt(0, range(8)), attempt(1, [7]), arrived=range(8))
+
+    assert (verdict.relay_held_twice, verdict.is_fine) == (1, False)
+
+
+def test_what_arrives_changed_or_from_nobody_is_found():
+    damaged = Row("p:7", "p:7:", 1)
+
+    verdict = judge_relay([SENT], [], [*map(row, range(8)), row(10), damaged], [])
+
+    assert (verdict.relay_damaged, verdict.relay_invented, verdict.relay_lost) == (1, 1, 0)
+    assert not verdict.is_fine
+
+
+def test_what_becomes_of_rewound_checkpoints_is_counted():
+    events = [
+        STARTED,
+        {"event": "rewinding", "copy": 3, "newest": 8},
+        {"event": "refused", "error": "BatchOrderError"},
+        {"event": "rewinding", "copy": 4, "newest": 9},
+        {"event": "not refused", "batch": 5},
+    ]
+
+    assert rewinds(events) == Rewinds(rewound=2, refused=1, not_refused=1)
 
 
 def test_a_message_is_read_back_as_it_is_written():

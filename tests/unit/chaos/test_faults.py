@@ -10,8 +10,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from benchmarks.chaos.clocks import NodeClocks
 from benchmarks.chaos.faults import Striker
-from benchmarks.chaos.schedule import Fault, Victim
+from benchmarks.chaos.schedule import WRONG_BY, Fault, How, Victim
 from benchmarks.chaos.supervision import Application, supervise, wait_until
 from cassieq_spark.node import Cluster
 
@@ -34,11 +35,12 @@ def application(tmp_path: Path) -> Iterator[Callable[[str], Application]]:
 
 
 def striker_of(sweep: Application) -> Striker:
-    return Striker(Cluster(nodes=3), [], [], [sweep], lambda _: None)
+    clocks = NodeClocks(sweep.log.parent)
+    return Striker(Cluster(nodes=3), clocks, [], [], [sweep], lambda _: None)
 
 
-def fault(pause: timedelta | None) -> Fault:
-    return Fault(timedelta(0), Victim.SWEEP, 0, pause)
+def fault(how: How, seconds: float = 0) -> Fault:
+    return Fault(timedelta(0), Victim.SWEEP, 0, how, timedelta(seconds=seconds))
 
 
 def process_of(application: Application) -> psutil.Process | None:
@@ -52,7 +54,7 @@ def test_what_is_killed_is_started_again(application):
     supervise([sweep], for_ever=False)
     striker = striker_of(sweep)
 
-    striker.strike(fault(None))
+    striker.strike(fault(How.KILLED))
     striker.wait()
 
     assert wait_until(lambda: not sweep.is_running, SECONDS)
@@ -68,7 +70,7 @@ def test_what_is_stopped_stands_still_and_goes_on(application):
     process = process_of(sweep)
     striker = striker_of(sweep)
 
-    striker.strike(fault(timedelta(seconds=1)))
+    striker.strike(fault(How.PAUSED, 1))
 
     assert wait_until(lambda: process.status() == psutil.STATUS_STOPPED, SECONDS)
     striker.wait()
@@ -122,7 +124,8 @@ def test_only_python_that_works_for_a_stream_is_struck_beside_a_driver(tmp_path:
     java = tmp_path / "java"
     java.symlink_to(sys.executable)
     driver = Application("a", [str(java), "-I", "-c", LIKE_SPARK], log=tmp_path / "a.log")
-    striker = Striker(Cluster(nodes=3), [driver], [], [], lambda _: None)
+    clocks = NodeClocks(tmp_path)
+    striker = Striker(Cluster(nodes=3), clocks, [driver], [], [], lambda _: None)
     supervise([driver], for_ever=False)
 
     def readers() -> list[list[psutil.Process]]:
@@ -137,3 +140,40 @@ def test_only_python_that_works_for_a_stream_is_struck_beside_a_driver(tmp_path:
 
     assert modules == {SOURCE, SINK}
     assert len(parents) == 2
+
+
+class Nodes:
+    """Stands in for a cluster: notes what is done to it, and how its clocks are then."""
+
+    contact_points = ("127.0.0.1", "127.0.0.2")
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.done: list[tuple[str, int, str]] = []
+
+    def kill(self, number: int) -> None:
+        self._note("kill", number)
+
+    def start(self, number: int) -> None:
+        self._note("start", number)
+
+    def _note(self, what: str, number: int) -> None:
+        clock = self.folder / f"{self.contact_points[number]}.clock"
+        self.done.append((what, number, clock.read_text()))
+
+
+@pytest.mark.parametrize(("how", "days"), [(How.AHEAD, 1), (How.BEHIND, -1)])
+def test_a_clock_is_wrong_for_a_while_and_its_node_starts_anew_with_the_right_one(
+    tmp_path: Path, how: How, days: int
+):
+    nodes, clocks = Nodes(tmp_path), NodeClocks(tmp_path)
+    striker = Striker(nodes, clocks, [], [], [], lambda _: None)  # type: ignore[arg-type]
+    wrong = tmp_path / "127.0.0.2.clock"
+
+    striker.strike(Fault(timedelta(0), Victim.NODE, 1, how, timedelta(seconds=1)))
+
+    seconds = f"{days * WRONG_BY.total_seconds():+.3f}"
+    assert wait_until(lambda: wrong.exists() and wrong.read_text() == seconds, SECONDS)
+    striker.wait()
+    assert nodes.done == [("kill", 1, "+0.000"), ("start", 1, "+0.000")]
+    assert striker.struck == {f"node_{how}": 1}

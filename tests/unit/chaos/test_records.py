@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from benchmarks.chaos.checker import Result, Row, Sent
+from benchmarks.chaos.checker import Result, Row, Sent, Try
 from benchmarks.chaos.records import STOP, Notebook
 
 
@@ -59,6 +59,48 @@ def test_what_was_sent_is_told_by_the_logs_of_the_checkpoint(tmp_path: Path):
         (notebook.checkpoint / log / f".{batches}.tmp.crc").touch()
 
     assert notebook.sent(100) == Sent("tick", acknowledged=1100, attempted=1200)
+
+
+def test_while_an_older_copy_is_in_its_place_the_newest_checkpoint_tells_what_was_sent(
+    tmp_path: Path,
+):
+    notebook = Notebook(tmp_path / "tick")
+    _log(notebook.checkpoint, 2)
+    notebook.kept.copy()
+    _log(notebook.checkpoint, 12)
+
+    notebook.kept.rewind(1)
+
+    assert notebook.sent(100) == Sent("tick", acknowledged=1200, attempted=1200)
+
+
+def _log(checkpoint: Path, batches: int) -> None:
+    for log in ("offsets", "commits"):
+        (checkpoint / log).mkdir(parents=True, exist_ok=True)
+        for number in range(batches):
+            (checkpoint / log / str(number)).touch()
+    (checkpoint / "metadata").write_text('{"id":"q"}')
+
+
+def test_each_try_of_a_batch_is_kept_with_its_query(tmp_path: Path):
+    notebook = Notebook(tmp_path / "onward")
+    _log(notebook.checkpoint, 1)
+    notebook.kept.copy()
+    _log(notebook.checkpoint, 5)
+
+    notebook.try_batch(5, table(1))
+    notebook.try_batch(5, table(1, 2))
+    notebook.kept.rewind(0)
+    notebook.try_batch(1, table(3))
+
+    one, two, three = (
+        Row(f"{number}", f"\N{REPLACEMENT CHARACTER}{number}", 1) for number in (1, 2, 3)
+    )
+    assert sorted(notebook.tries(), key=lambda each: (each.rewound, len(each.rows))) == [
+        Try("q", 5, [one], rewound=False),
+        Try("q", 5, [one, two], rewound=False),
+        Try("q", 1, [three], rewound=True),
+    ]
 
 
 def test_a_program_that_has_not_begun_has_sent_nothing(tmp_path: Path):

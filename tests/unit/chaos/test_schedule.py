@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from benchmarks.chaos.schedule import CALM, Fault, Victim, kinds, plan
+from benchmarks.chaos.schedule import CALM, Fault, How, Victim, kinds, plan
 
 TEN_MINUTES = timedelta(minutes=10)
 
@@ -33,15 +33,30 @@ def test_faults_come_in_order_after_a_calm_and_within_the_time():
     assert times[-1] < TEN_MINUTES
 
 
-def test_only_what_is_stopped_has_a_pause_and_only_killed_nodes_stay_away():
+def test_whatever_is_struck_comes_back_and_only_nodes_have_wrong_clocks():
     for fault in plan(1, TEN_MINUTES):
-        assert fault.kind.endswith("killed") == (fault.pause is None)
-        assert bool(fault.down) == (fault.victim is Victim.NODE and fault.pause is None)
+        at_once = fault.how is How.KILLED and fault.victim is not Victim.NODE
+        assert bool(fault.lasts) != at_once
+        assert fault.victim is Victim.NODE or fault.how in {How.KILLED, How.PAUSED}
 
 
-def test_a_fault_is_told_in_a_line():
-    killed = Fault(timedelta(seconds=61.5), Victim.NODE, 1, None, timedelta(seconds=4))
-    paused = Fault(timedelta(seconds=7), Victim.SWEEP, 1, timedelta(seconds=12.5))
+def test_a_clock_is_wrong_for_longer_than_a_node_takes_to_see_it():
+    clocks = [each for each in plan(1, TEN_MINUTES) if each.how in {How.AHEAD, How.BEHIND}]
 
-    assert str(killed) == " 61.5 s node killed, away for 4.0 s"
-    assert str(paused) == "  7.0 s sweep stopped for 12.5 s"
+    assert min(fault.lasts for fault in clocks) > timedelta(seconds=10)
+
+
+@pytest.mark.parametrize(
+    ("victim", "how", "seconds", "told"),
+    [
+        (Victim.NODE, How.KILLED, 4, " 61.5 s node killed, away for 4.0 s"),
+        (Victim.DRIVER, How.KILLED, 0, " 61.5 s driver killed"),
+        (Victim.SWEEP, How.PAUSED, 12.5, " 61.5 s sweep stopped for 12.5 s"),
+        (Victim.NODE, How.AHEAD, 20, " 61.5 s node a day ahead for 20.0 s"),
+        (Victim.NODE, How.BEHIND, 20, " 61.5 s node a day behind for 20.0 s"),
+    ],
+)
+def test_a_fault_is_told_in_a_line(victim: Victim, how: How, seconds: float, told: str):
+    fault = Fault(timedelta(seconds=61.5), victim, 1, how, timedelta(seconds=seconds))
+
+    assert str(fault) == told
