@@ -43,7 +43,9 @@ def fix(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Undo what a server's clock that was ahead has done to a queue; set it right first.
+    """Undo what a server's clock that was ahead has done to a queue.
+
+    First set it right, and restart Cassandra there: its time does not go back while it runs.
 
     A fence that is ahead goes down, so that puts are taken again after two minutes. Before that,
     stop all writers that began under the wrong clock: a sweep may have deleted what they have

@@ -116,7 +116,8 @@ def check_agreement(now: datetime, ahead: timedelta) -> None:
         raise ClockError(
             f"it is {now.isoformat(timespec='seconds')} by the clock of a server, and "
             f"{(now - ahead).isoformat(timespec='seconds')} by the one of this machine: set the "
-            "one right that is wrong (NTP), and try again"
+            "one right that is wrong (NTP), restart Cassandra there if its clock was ahead, and "
+            "try again"
         )
 
 

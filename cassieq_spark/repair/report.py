@@ -209,7 +209,8 @@ class Report:
             yield (
                 f"clocks disagree: it was {server} by a server's, {here} by this machine's; the "
                 "sweep went by the earlier one, so nothing is lost. Set the one right that is "
-                "wrong (NTP), then look at the queues: cassieq queue fix-clocks QUEUE --dry-run"
+                "wrong (NTP), restart Cassandra there if its clock was ahead, then look at the "
+                "queues: cassieq queue fix-clocks QUEUE --dry-run"
             )
         for queue_id, count in self.foreign.items():
             yield f"{queue_id}: no such queue; {count} block(s) left alone"
