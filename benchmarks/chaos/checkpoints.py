@@ -28,8 +28,6 @@ class Checkpoint:
         self._folder = folder
         self.path = folder / "checkpoint"
         self._aside = folder / _ASIDE
-        if self._aside.exists() and not self.path.exists():
-            self._aside.rename(self.path)
 
     @property
     def newest(self) -> Path:
@@ -51,6 +49,14 @@ class Checkpoint:
     def last_committed(self) -> int:
         """Number of the last batch that Spark has committed; -1 before the first."""
         return last_batch(self.path / "commits")
+
+    def recover(self) -> None:
+        """Make good what was left by a program that was killed: the newest one, and nothing else.
+
+        For the program whose checkpoint it is, and nobody else.
+        """
+        if self._aside.exists() and not self.path.exists():
+            self._aside.rename(self.path)
 
     def copy(self) -> None:
         """Keep a copy of it as it is, unless it is rewound or has come no further."""

@@ -16,8 +16,10 @@ from benchmarks.chaos.checkpoints import Checkpoint
 from benchmarks.chaos.records import Notebook
 
 _LOOK_SECONDS = 1
-#: A query is stopped after so long, and started again.
-_RUN_SECONDS = (4.0, 40.0)
+#: A query is stopped so long after its first batch, and started again.
+_RUN_SECONDS = (0.0, 30.0)
+#: How many of the runs are stopped so long after their beginning, also before the first batch.
+_HASTY, _HASTY_SECONDS = 0.2, (0.0, 10.0)
 #: How many of the runs take what is there and end, by `Trigger.AvailableNow`.
 _AVAILABLE_NOW = 0.3
 #: Before how many of the runs an older copy of the checkpoint is restored, if there is one.
@@ -84,16 +86,21 @@ class Runs:
             query = writer.trigger(availableNow=True).start()
         else:
             query = writer.trigger(processingTime=self._every).start()
-        self._wait(query, self._chance.uniform(*_RUN_SECONDS))
+        self._wait(query)
         query.stop()
-        if now_only and not self._notebook.is_over:
-            query.awaitTermination(_LOOK_SECONDS)
 
-    def _wait(self, query: StreamingQuery, seconds: float) -> None:
+    def _wait(self, query: StreamingQuery) -> None:
+        """Return at some moment, or when it has ended, or is to end."""
+        kept = self._notebook.kept
+        before = kept.last_committed
+        is_hasty = self._chance.random() < _HASTY
+        seconds = self._chance.uniform(*(_HASTY_SECONDS if is_hasty else _RUN_SECONDS))
         while seconds > 0 and not self._notebook.is_over:
-            if query.awaitTermination(min(seconds, _LOOK_SECONDS)):
+            span = min(seconds, _LOOK_SECONDS)
+            if query.awaitTermination(span):
                 return
-            seconds -= _LOOK_SECONDS
+            if is_hasty or kept.last_committed > before:
+                seconds -= span
 
 
 class RewoundRuns(Runs):
@@ -118,12 +125,12 @@ class RewoundRuns(Runs):
         may_lose: bool,
     ) -> None:
         super().__init__(notebook, writer, every=every)
-        self._checkpoint = notebook.kept
+        notebook.kept.recover()
         self._may_lose = may_lose
 
     def run(self) -> None:
         """Run it once, and see what becomes of a rewound checkpoint."""
-        kept = self._checkpoint
+        kept = self._notebook.kept
         kept.copy()
         choices = kept.choices()
         if choices and self._chance.random() < _REWIND:

@@ -113,6 +113,7 @@ def test_whoever_is_killed_before_a_copy_is_in_place_leaves_the_newest_one(
     kept.path.rename(tmp_path / "newest")
 
     again = Checkpoint(tmp_path)
+    again.recover()
 
     assert not again.is_rewound
     assert again.last_committed == 6
@@ -125,6 +126,7 @@ def test_whoever_is_killed_while_it_begins_anew_goes_on_with_the_newest_one(
     shutil.rmtree(kept.path)
 
     again = Checkpoint(tmp_path)
+    again.recover()
 
     assert (again.is_rewound, again.last_committed) == (False, 6)
 
@@ -132,7 +134,10 @@ def test_whoever_is_killed_while_it_begins_anew_goes_on_with_the_newest_one(
 def test_a_successor_knows_that_a_checkpoint_is_rewound(kept: Checkpoint, tmp_path: Path):
     kept.rewind(4)
 
-    assert Checkpoint(tmp_path).is_rewound
+    again = Checkpoint(tmp_path)
+    again.recover()
+
+    assert again.is_rewound
 
 
 def test_a_copy_that_was_being_made_is_made_anew(kept: Checkpoint, tmp_path: Path):
