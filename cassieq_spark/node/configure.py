@@ -86,6 +86,8 @@ def cassandra_yaml(settings: NodeSettings) -> str:
         "native_transport_port": settings.native_port,
         "auto_bootstrap": False,
         "paxos_variant": "v2",
+        # The default forgets what an LWT has written by a clock that was ahead, before it is past.
+        "paxos_state_purging": "gc_grace",
         # Half a segment is the largest mutation: 16 MiB.
         "commitlog_segment_size": "32MiB",
         "commitlog_total_space": "256MiB",

@@ -52,6 +52,10 @@ def test_lightweight_transactions_use_the_second_variant():
     assert values_of(SETTINGS)["paxos_variant"] == "v2"
 
 
+def test_timestamps_of_transactions_that_lie_ahead_are_not_forgotten():
+    assert values_of(SETTINGS)["paxos_state_purging"] == "gc_grace"
+
+
 def test_a_name_with_quotes_is_still_one_value():
     assert values_of(replace(SETTINGS, cluster_name='a "b": #c'))["cluster_name"] == 'a "b": #c'
 
