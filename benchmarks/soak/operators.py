@@ -16,6 +16,7 @@ from benchmarks.soak.actors import (
     UntilTheEnd,
     World,
 )
+from benchmarks.soak.store import Abandoned, MortalStore
 from cassieq_spark.delivery.groups import ensure_group
 from cassieq_spark.errors import (
     QueueStateError,
@@ -95,7 +96,11 @@ class Sweeper(Actor):
 
 
 def sweep(world: World, store: Store, steps: Sequence[Step], write_timeout: timedelta) -> Report:
-    """Sweep once, and note what the audit finds: it must find nothing."""
+    """Sweep once, and note what the audit finds: it must find nothing.
+
+    Raises:
+        Abandoned: Its time came while it swept; it reports that for each queue, as any trouble.
+    """
     report = run_once(
         store,
         scan=DriverScan(store),
@@ -105,6 +110,8 @@ def sweep(world: World, store: Store, steps: Sequence[Step], write_timeout: time
     world.note("sweeps")
     for queue in report.queues.values():
         world.journal.alarms += [f"audit: {queue.queue_id}: {each}" for each in queue.findings]
-        if queue.error is not None:
+        if queue.error is not None and Abandoned.__name__ not in queue.error:
             world.journal.alarms.append(f"sweep: {queue.queue_id}: {queue.error}")
+    if isinstance(store, MortalStore) and store.is_dead:
+        raise Abandoned
     return report

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -11,6 +11,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from benchmarks.soak.actors import World
 from benchmarks.soak.checker import (
     Delivery,
     Fate,
@@ -23,26 +24,30 @@ from benchmarks.soak.checker import (
     judge,
 )
 from benchmarks.soak.disk import Sample, trend_of
+from benchmarks.soak.operators import sweep
 from benchmarks.soak.store import Abandoned, MortalStore
 from benchmarks.soak.tables import Tables, find_strays
 from cassieq_spark import Client
+from cassieq_spark.errors import StoreError
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.state import HEAD, block_key
 from cassieq_spark.model import BucketSlice, QueueDefinition, QueueId, SinkBatch
 from cassieq_spark.queues import create_queue, delete_queue, list_records, purge_queue
 from cassieq_spark.repair.scan import DriverScan
-from cassieq_spark.repair.sweep import run_once
+from cassieq_spark.repair.sweep import Step, run_once
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import (
     Delete,
     Insert,
     Op,
+    Partition,
     Update,
     When,
     partition_of_delivery,
     partition_of_ledger,
 )
 from cassieq_spark.store.tables import Table
+from cassieq_spark.testing.stores import WrappedStore
 from tests.support.builders import make_drafts
 from tests.support.faults import FakeClock
 
@@ -552,3 +557,33 @@ def test_a_store_that_is_killed_is_dead_also_if_it_was_to_live_for_ever() -> Non
     assert mortal.is_dead
     with pytest.raises(Abandoned):
         list_records(mortal)
+
+
+def test_a_sweep_that_dies_is_no_alarm(scene: Scene) -> None:
+    world = World(scene.store, Journal(), 1)
+    died = 0
+    for calls in range(1, 200, 5):
+        scene.client.put("kept", b"y")
+        mortal = MortalStore(scene.store, Random(calls), None)
+        mortal.kill(after=calls)
+        try:
+            sweep(world, mortal, tuple(Step), WRITE_TIMEOUT)
+        except Abandoned:
+            died += 1
+
+    assert world.journal.alarms == []
+    assert died
+
+
+def test_a_sweep_that_fails_is_an_alarm(scene: Scene) -> None:
+    class Failing(WrappedStore):
+        def cas(self, partition: Partition, ops: Sequence[Op]) -> bool:
+            raise StoreError("no node answers")
+
+    world = World(scene.store, Journal(), 1)
+    scene.client.put("drained", b"y")
+    scene.client.ack(*scene.client.receive("drained", "g", max=1))
+
+    sweep(world, Failing(scene.store), tuple(Step), WRITE_TIMEOUT)
+
+    assert any("no node answers" in alarm for alarm in world.journal.alarms)
