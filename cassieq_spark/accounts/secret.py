@@ -12,6 +12,10 @@ from dataclasses import dataclass, field
 from cassieq_spark.errors import OptionError
 
 _LEAST_CHARACTERS = 32
+#: Fewer are a line that somebody has drawn below another one.
+_LEAST_DIFFERENT = 8
+_SECRET = re.compile(r"[A-Za-z0-9_-]+")
+_COMMENT = "#"
 _KEY = re.compile(r"[A-Za-z0-9_-]+")
 _ADMIN = ("admin",)
 
@@ -21,7 +25,7 @@ class Secrets:
     """The secrets that keys may have been derived from; new ones are from the first.
 
     Attributes:
-        values: At least one; each at least 32 characters.
+        values: At least one; each at least 32 letters, digits, ``_`` or ``-``.
     """
 
     values: tuple[str, ...] = field(repr=False)
@@ -32,15 +36,23 @@ class Secrets:
                 "the secret of the gateway must have at least 32 characters in each line; make "
                 "one with: cassieq gateway secret"
             )
+        for number, value in enumerate(self.values, 1):
+            if not _SECRET.fullmatch(value) or len(set(value)) < _LEAST_DIFFERENT:
+                raise OptionError(
+                    f"secret {number} of the gateway is none: expected a line of at least 32 "
+                    "letters, digits, '_' or '-', as 'cassieq gateway secret' makes it; a comment "
+                    "begins with '#'"
+                )
 
     @classmethod
     def parse(cls, text: str) -> Secrets:
-        """Read secrets, one in each line.
+        """Read secrets, one in each line; what begins with ``#`` is a comment.
 
         Raises:
-            OptionError: There is none, or one is too short.
+            OptionError: There is none, one is too short, or a line is something else.
         """
-        return cls(tuple(line.strip() for line in text.splitlines() if line.strip()))
+        lines = (line.strip() for line in text.splitlines())
+        return cls(tuple(line for line in lines if line and not line.startswith(_COMMENT)))
 
     @property
     def newest(self) -> str:
@@ -54,10 +66,26 @@ class Secrets:
                 return _derive(value, ("key", account, name, salt))
         return None
 
+    def seal(self, fingerprint: str, parts: tuple[str, ...]) -> str | None:
+        """What nobody can make without the secret; None if that is not here.
+
+        Args:
+            fingerprint: Of the secret.
+            parts: What is sealed; none with a line feed, which would make two texts one.
+        """
+        for value in self.values:
+            if _fingerprint(value) == fingerprint and not any("\n" in each for each in parts):
+                return _derive(value, ("seal", *parts))
+        return None
+
     @property
-    def admin_keys(self) -> tuple[str, ...]:
-        """The keys that may make accounts: one for each secret, the newest first."""
-        return tuple(_derive(value, _ADMIN) for value in self.values)
+    def admin_key(self) -> str:
+        """The key that may make accounts: that of the newest secret alone.
+
+        So who knows one that was replaced can make none, while keys of accounts that were derived
+        from it still serve.
+        """
+        return _derive(self.values[0], _ADMIN)
 
 
 def new_secret() -> str:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import stat
 import sys
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -21,7 +24,7 @@ from cassieq_spark.errors import OptionError, SetupError
 from cassieq_spark.options.kinds import duration
 from cassieq_spark.store import open_store
 from cassieq_spark.store.connection import ConnectionOptions
-from cassieq_spark.store.secret import REFERENCES, reveal
+from cassieq_spark.store.secret import REFERENCES, check_reference, reveal
 from cassieq_spark.terminal import echo
 
 app = typer.Typer(
@@ -32,6 +35,7 @@ _LIMITS = "Limits"
 _MIB = 1 << 20
 _DURATION = duration(timedelta(days=1), zero=True)
 _THREADS = 32
+_OF_OTHERS = stat.S_IRGRP | stat.S_IROTH
 
 Secret = Annotated[
     str,
@@ -162,16 +166,41 @@ def serve(  # noqa: PLR0913 (one per option)
 
 
 @app.command()
-def secret(*, as_json: AsJson = False) -> None:
-    """Print a secret for the gateways: put it where they find it, and nobody else does."""
+def secret(
+    file: Annotated[
+        Path | None,
+        typer.Argument(
+            help="A file to be made, which its user alone may read.",
+            show_default="print it instead",
+        ),
+    ] = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Make a secret for the gateways: in a file of its user's alone, or on standard output."""
     made = new_secret()
-    tell(made, {"secret": made}, as_json=as_json)
+    if file is None:
+        tell(made, {"secret": made}, as_json=as_json)
+        return
+    try:
+        # Made anew: so it is readable by nobody else from the beginning, and no link is followed.
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError as error:
+        raise OptionError(
+            f"file {file} exists: a secret is not overwritten; make one in another file, and put "
+            "its line before the old one"
+        ) from error
+    except OSError as error:
+        raise SetupError(f"file {file} cannot be made: {error.strerror}") from error
+    with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
+        opened.write(made + "\n")
+    tell(f"A secret is in {file}, for its user alone.", {"file": str(file)}, as_json=as_json)
 
 
 @app.command()
 def admin_key(*, secret: Secret, as_json: AsJson = False) -> None:
     """Print the key by which accounts are made by HTTP, at /admin/api/v1."""
-    key = _secrets(secret).admin_keys[0]
+    key = _secrets(secret).admin_key
     tell(key, {"admin_key": key}, as_json=as_json)
 
 
@@ -224,7 +253,15 @@ class _JsonLines(logging.Formatter):
 
 
 def _secrets(reference: str) -> Secrets:
-    return Secrets.parse(reveal("secret", reference))
+    check_reference("secret", reference)
+    secrets = Secrets.parse(reveal("secret", reference))
+    kind, _, path = reference.partition(":")
+    if kind == "file" and Path(path).stat().st_mode & _OF_OTHERS:
+        echo(
+            f"Warning: others on this machine may read the secret in {path}: chmod 600 {path}",
+            err=True,
+        )
+    return secrets
 
 
 def _parsed(option: str, text: str) -> timedelta:

@@ -106,7 +106,7 @@ class Access:
         self._as_cassieq = as_cassieq
         self._replays = Replays(skew)
         self._clock = clock
-        self._admin_keys = accounts.admin_keys
+        self._admin_key = accounts.admin_key
         self._kept: dict[str, tuple[float, asyncio.Task[Account | None]]] = {}
 
     async def check(
@@ -142,8 +142,7 @@ class Access:
             RefusedError: 401; it is not one.
         """
         kind, _, given = request.headers.get("authorization", "").partition(" ")
-        fits = [same(given, key) for key in self._admin_keys]
-        if kind != "Key" or not any(fits):
+        if kind != "Key" or not same(given, self._admin_key):
             raise RefusedError(
                 "the admin's key is needed: cassieq gateway admin-key", 401, _CHALLENGE
             )

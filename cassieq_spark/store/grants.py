@@ -20,6 +20,8 @@ class User(StrEnum):
     PRODUCER = "producer"
     #: Leases, reads, settles; and moves dead letters, which is publishing.
     CONSUMER = "consumer"
+    #: Serves the queues by HTTP: makes and deletes queues and accounts.
+    GATEWAY = "gateway"
     #: Runs the sweep.
     SWEEP = "sweep"
     #: Makes tables, queues and groups, and does all that the others do.
@@ -34,8 +36,9 @@ _OF_TABLES: dict[User, dict[Table, tuple[str, ...]]] = {
         Table.DELIVERY: _BOTH,
         Table.CHUNK: _BOTH,
     },
-    # It removes what deleted queues leave behind anywhere.
-    User.SWEEP: dict.fromkeys(Table, _BOTH),
+    User.GATEWAY: {each: _BOTH for each in Table if each not in {Table.LOCK, Table.SWEEP}},
+    # It removes what deleted queues leave behind; accounts are none of its business.
+    User.SWEEP: {each: _BOTH for each in Table if each is not Table.ACCOUNT},
 }
 #: Of the keyspace, so of the tables of later releases, too.
 _OF_KEYSPACE = ("SELECT", "MODIFY", "CREATE", "ALTER")

@@ -34,6 +34,19 @@ def check_secret(what: str, text: str) -> None:
             )
 
 
+def check_reference(what: str, text: str) -> None:
+    """Refuse what is no reference, where a secret must never be given as it is. Pure.
+
+    Raises:
+        OptionError: It does not say where the secret is. The text is not shown: it may be one.
+    """
+    if not _REFERENCE.fullmatch(text):
+        raise OptionError(
+            f"the {what} must be given by reference: {REFERENCES}; what was given says neither"
+        )
+    check_secret(what, text)
+
+
 def reveal(what: str, text: str) -> str:
     """The secret that a text refers to, or is.
 

@@ -27,8 +27,6 @@ GRACE = 3 * 3600
 #: Where rows that came back would be told, or held by two. Not longer than idempotency keys live:
 #: what has expired is dropped after the longer of the two.
 ROW_GRACE = 24 * 3600
-#: Cassandra's default: where a row that came back would be a key that was revoked.
-LONG_GRACE = 10 * 24 * 3600
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,21 +172,17 @@ SHAPES = {
     ),
     Table.ACCOUNT: Shape(
         partition=("name",),
-        clustering=("kind", "key_name"),
+        clustering=(),
         columns={
-            # of an account: whether it is active, or being deleted
+            # whether it is active, being deleted, or deleted; rows stay
             "status": "text",
-            # key (its name in the key): what it is derived from, besides the secret with this
-            # fingerprint; the key itself is nowhere
-            "salt": "text",
+            # grows with each change
+            "version": "bigint",
+            # its keys, as JSON: what each is derived from, never itself, and what it allows
+            "keys": "text",
+            # over all of it, made with the secret of this fingerprint
+            "seal": "text",
             "secret": "text",
-            # key: what it allows, as letters; for one queue only; until then
-            "levels": "text",
-            "queue": "text",
-            "expires_at": "timestamp",
-            # both
-            "created_at": "timestamp",
         },
-        gc_grace_seconds=LONG_GRACE,
     ),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -61,12 +62,14 @@ def test_the_commands_and_the_program_run_as_they_stand(gateway: RunningGateway,
 def test_the_limits_are_those_of_the_code():
     limits = Limits()
 
-    told = {row.split(" | ")[0]: row.split(" | ")[1] for row in TEXT.splitlines() if " | 4" in row}
-    assert told["| bytes of a message, with key and headers"] == f"{limits.body_bytes >> 20} MiB"
+    rows = [row.split(" | ") for row in TEXT.splitlines() if " | 4" in row]
+    # What else counts, by the way, is said behind the first comma or semicolon.
+    told = {re.split("[,;]", row[0])[0]: row[1] for row in rows}
+    assert told["| bytes of a message"] == f"{limits.body_bytes >> 20} MiB"
     assert told["| bytes of a batch"] == f"{limits.batch_bytes >> 20} MiB"
-    assert told["| messages of a batch, receipts of a request"] == f"{limits.batch_count:,}"
-    assert told["| requests at a time, those that wait included"] == f"{limits.requests:,}"
-    assert told["| bytes of bodies at a time"] == f"{limits.held_bytes >> 20} MiB"
+    assert told["| messages of a batch"] == f"{limits.batch_count:,}"
+    assert told["| requests at a time"] == f"{limits.requests:,}"
+    assert told["| bytes of bodies"] == f"{limits.held_bytes >> 20} MiB"
     assert told["| `wait`"] == f"{limits.wait.total_seconds():.0f} s"
 
 
@@ -103,13 +106,33 @@ def test_the_files_of_deploy_run_commands_that_there_are():
             assert all((ROOT / name).exists() for name in line.split()[1:-1]), line
 
 
-def test_a_secret_is_made_and_good_enough(tmp_path: Path):
-    made = cassieq("gateway", "secret")
-    (tmp_path / "secret").write_text(made.out)
+def test_a_secret_is_made_for_its_user_alone_and_good_enough(tmp_path: Path):
+    file = tmp_path / "secret"
 
-    key = cassieq("gateway", "admin-key", "--secret", f"file:{tmp_path}/secret")
-    short = cassieq("gateway", "admin-key", "--secret", "short")
+    made, again = cassieq("gateway", "secret", str(file)), cassieq("gateway", "secret", str(file))
+    key = cassieq("gateway", "admin-key", "--secret", f"file:{file}")
 
-    assert (key.code, len(key.out.strip())) == (0, 86)
-    assert (short.code, short.out) == (1, "")
-    assert "at least 32 characters" in short.err
+    assert (made.code, again.code) == (0, 1)
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert "is not overwritten" in again.err
+    assert (key.code, len(key.out.strip()), key.err) == (0, 86, "")
+
+
+def test_a_secret_that_others_may_read_is_told(tmp_path: Path):
+    file = tmp_path / "secret"
+    file.write_text(cassieq("gateway", "secret").out)
+    file.chmod(0o644)
+
+    key = cassieq("gateway", "admin-key", "--secret", f"file:{file}")
+
+    assert key.code == 0
+    assert f"chmod 600 {file}" in key.err
+
+
+@pytest.mark.parametrize("given", ["short", SECRET, "/run/secrets/of-all-the-gateways-here"])
+def test_a_secret_is_given_by_reference_only(given: str):
+    refused = cassieq("gateway", "admin-key", "--secret", given)
+
+    assert (refused.code, refused.out) == (1, "")
+    assert "env:NAME or file:PATH" in refused.err
+    assert given not in refused.err

@@ -983,6 +983,22 @@ MUTANTS = (
         "False",
         ("../unit/gateway/test_access.py",),
     ),
+    Mutant(
+        "what a key may do can be changed in the table",
+        "sealed",
+        "accounts/records.py",
+        "is_sealed = made is not None and seal == made and",
+        "is_sealed = made is not None and",
+        ("../unit/accounts/test_records.py",),
+    ),
+    Mutant(
+        "an account is put back to what it was",
+        "sealed",
+        "accounts/records.py",
+        "        return version == newest\n",
+        "        return True\n",
+        ("../unit/accounts/test_records.py",),
+    ),
     # -- delays, order, limits ----------------------------------------------------------------
     Mutant(
         "delayed messages are handed out at once",

@@ -27,11 +27,12 @@ _ARGUMENTS = {
     "user": "sweep",
     "role": "sweeper",
     "values": "hello",
+    "file": "/nowhere/gateway.secret",
 }
 _REQUIRED = {
     "to": "--to latest",
     "group": "--group billing",
-    "secret": "--secret a-secret-of-at-least-32-characters",
+    "secret": "--secret env:GATEWAY_SECRET",
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from cassieq_spark.accounts import Secrets
 from cassieq_spark.http_client import HttpQueue
 
 SECRET = "the-secret-of-gateways-that-tests-start"
-ADMIN = {"Authorization": f"Key {Secrets((SECRET,)).admin_keys[0]}"}
+ADMIN = {"Authorization": f"Key {Secrets((SECRET,)).admin_key}"}
 _ON_MEMORY = Path(__file__).parents[1] / "integration" / "gateway" / "programs" / "serve_memory.py"
 PATIENCE = 60
 #: One for all: to make one takes longer than most requests. Its threads keep their connections:
@@ -102,7 +103,7 @@ def running_on_memory(log: Path, *settings: str) -> Iterator[RunningGateway]:
 def running(log: Path, *arguments: str) -> Iterator[RunningGateway]:
     """``cassieq gateway serve`` at any port."""
     command = [sys.executable, "-m", "cassieq_spark.cli", "gateway", "serve"]
-    words = ["--listen", "127.0.0.1:0", "--secret", SECRET, *arguments]
+    words = ["--listen", "127.0.0.1:0", "--secret", "env:GATEWAY_SECRET", *arguments]
     with _running([*command, *words], log) as gateway:
         yield gateway
 
@@ -110,7 +111,13 @@ def running(log: Path, *arguments: str) -> Iterator[RunningGateway]:
 @contextmanager
 def _running(command: Sequence[str], log: Path) -> Iterator[RunningGateway]:
     with log.open("w") as errors:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
+        process = subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            env=os.environ | {"GATEWAY_SECRET": SECRET},
+        )
     assert process.stdout is not None
     try:
         said = process.stdout.readline()

@@ -46,12 +46,16 @@ def gateways(reach: list[str], tmp_path: Path) -> Iterator[list[RunningGateway]]
 
 
 def test_accounts_are_made_by_command_and_queues_are_those_of_everybody(
-    reach: list[str], tmp_path: Path, cassandra_store: Store
+    reach: list[str],
+    tmp_path: Path,
+    cassandra_store: Store,
+    monkeypatch: pytest.MonkeyPatch,
 ):
+    monkeypatch.setenv("GATEWAY_SECRET", SECRET)
     with running(tmp_path / "log", *reach) as gateway:
         assert HTTP.get(f"{gateway.url}/ready").status_code == 200
-        made = cassieq("gateway", "account", "shop", "--secret", SECRET, *reach)
-        again = cassieq("gateway", "account", "shop", "--secret", SECRET, *reach)
+        made = cassieq("gateway", "account", "shop", "--secret", "env:GATEWAY_SECRET", *reach)
+        again = cassieq("gateway", "account", "shop", "--secret", "env:GATEWAY_SECRET", *reach)
         assert (made.code, made.err) == (0, "")
         assert (again.code, again.out) == (1, "")
         assert "account 'shop' exists already" in again.err

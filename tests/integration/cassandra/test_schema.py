@@ -110,7 +110,7 @@ def test_marks_of_deletions_are_kept_for_as_long_as_their_rows_must_not_come_bac
         "chunk": 3 * hour,
         "lock": 3 * hour,
         "sweep": 3 * hour,
-        "account": 240 * hour,
+        "account": 3 * hour,
     }
 
 

@@ -17,6 +17,8 @@ from uuid import uuid1, uuid4
 import pytest
 from typer.testing import CliRunner
 
+from cassieq_spark import Client
+from cassieq_spark.accounts import Accounts, Secrets
 from cassieq_spark.cli import app
 from cassieq_spark.delivery.groups import ensure_group
 from cassieq_spark.delivery.lease import Delivery
@@ -348,6 +350,20 @@ def test_each_user_does_its_part_with_exactly_its_grants(
     assert swept == WHOLE
     with store_of(logins[User.ADMIN]) as store:
         assert read_head(store, queue.queue_id).finalised == 10
+    with store_of(logins[User.GATEWAY]) as store, Client.from_store(store) as client:
+        account = Accounts(store, Secrets(("the-secret-of-these-gateways-here",))).create(name)
+        client.create_queue(f"{name}:orders", max_deliveries=1)
+        client.put(f"{name}:orders", "a")
+        (message,) = client.receive(f"{name}:orders", "default")
+        client.reject(message, reason="bad")
+        assert client.receive(f"{name}:orders", "default") == []
+        assert client.redrive(client.dead_letters(f"{name}:orders")).redriven
+        client.purge_queue(f"{name}:orders", force=True)
+        client.delete_queue(f"{name}:orders", force=True)
+        assert account.is_active
+    for user in set(User) - {User.GATEWAY, User.ADMIN}:
+        with store_of(logins[user]) as store, pytest.raises(StoreError, match="permission"):
+            list(store.scan(Table.ACCOUNT))
 
 
 def arguments_of(options: ConnectionOptions, password: str) -> list[str]:

@@ -2,17 +2,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
 from cassieq_spark.accounts import ALL_LEVELS, Accounts, Level, Secrets
-from cassieq_spark.errors import ExistsError, NotFoundError, OptionError
+from cassieq_spark.errors import ExistsError, NotFoundError, OptionError, QueueStateError
 from cassieq_spark.store import race
 from cassieq_spark.store.memory import MemoryStore
+from cassieq_spark.store.protocol import Delete, Insert, Update, When, partition_of_account
 from cassieq_spark.store.tables import Table
 from cassieq_spark.testing.faults import Fault, FaultyStore
 
-OLD, NEW = "o" * 32, "n" * 32
+OLD, NEW = "old-secret-" * 3, "new-secret-" * 3
 
 
 @pytest.fixture(autouse=True)
@@ -75,6 +77,93 @@ def test_a_secret_is_replaced_while_both_are_there(accounts: Accounts, store: Fa
         "primary": None,
         "secondary": None,
     }
+
+
+def row_of(store: FaultyStore) -> dict[str, Any]:
+    (row,) = store.scan(Table.ACCOUNT)
+    return {name: row[name] for name in ("status", "version", "keys", "seal", "secret")}
+
+
+def write(store: FaultyStore, **values: Any) -> None:
+    """As a role of Cassandra that may MODIFY the table, and has no secret."""
+    now = When("version", "=", row_of(store)["version"])
+    assert store.cas(partition_of_account("acme"), [Update((), values, (now,))])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda row: {"keys": row["keys"].replace('"levels":"p"', '"levels":"rpuagcdm"')},
+        lambda row: {"keys": row["keys"].replace('"queue":"orders"', '"queue":null')},
+        lambda row: {"keys": row["keys"].replace('"2026-', '"2126-', 1)},
+        lambda row: {"keys": row["keys"].replace('"name":"narrow"', '"name":"other"')},
+        lambda _: {"status": "active "},
+        lambda row: {"version": row["version"] + 1},
+        lambda _: {"seal": "none"},
+        lambda _: {"keys": "[]"},
+        lambda _: {"keys": '{"a": [{}]}'},
+        lambda _: {"keys": '[{"name": 1}]'},
+    ],
+    ids=range(10),
+)
+def test_what_is_changed_in_the_table_lets_nobody_in(
+    accounts: Accounts, store: FaultyStore, change: Callable[[dict[str, Any]], dict[str, Any]]
+):
+    accounts.create("acme")
+    end = datetime(2026, 12, 24, tzinfo=UTC)
+    accounts.add_key("acme", "narrow", levels={Level.PUT_MESSAGE}, queue="orders", expires_at=end)
+    changed = change(row_of(store))
+    assert row_of(store).items() & changed.items() != changed.items()
+
+    write(store, **changed)
+
+    for reader in (accounts, Accounts(store, Secrets((OLD,)))):
+        found = reader.find("acme")
+        assert found is not None
+        assert {each.key for each in found.keys} <= {None}
+    with pytest.raises(QueueStateError, match="is not sealed"):
+        accounts.delete_key("acme", "narrow")
+
+
+def test_a_key_that_was_deleted_does_not_come_back_with_its_row(
+    accounts: Accounts, store: FaultyStore
+):
+    accounts.create("acme")
+    accounts.add_key("acme", "third")
+    before = row_of(store)
+    accounts.delete_key("acme", "third")
+    after = row_of(store)
+
+    write(store, keys=before["keys"])
+    assert not [each for each in accounts.read("acme").keys if each.key]
+    write(store, **before)
+    assert not [each for each in accounts.read("acme").keys if each.key], "a gateway remembers"
+    accounts.add_key("acme", "fourth")
+    assert list(keys_of(accounts, "acme")) == ["fourth"]
+    assert row_of(store)["version"] > after["version"]
+
+
+def test_an_account_that_was_deleted_does_not_come_back_with_its_row(
+    accounts: Accounts, store: FaultyStore
+):
+    accounts.create("acme")
+    before = row_of(store)
+    accounts.begin_deletion("acme")
+    accounts.end_deletion("acme")
+
+    write(store, status="active")
+    assert not [each for each in accounts.read("acme").keys if each.key]
+    write(store, **before)
+    assert not [each for each in accounts.read("acme").keys if each.key]
+
+
+def test_a_row_that_somebody_emptied_is_told(accounts: Accounts, store: FaultyStore):
+    accounts.create("acme")
+    store.cas(partition_of_account("acme"), [Delete(())])
+    store.cas(partition_of_account("acme"), [Insert((), {"status": "active"}, if_absent=True)])
+
+    with pytest.raises(QueueStateError, match="changed by hand"):
+        accounts.find("acme")
 
 
 def test_a_key_that_is_made_anew_is_another_one(accounts: Accounts):
@@ -163,10 +252,39 @@ def test_a_key_that_allows_nothing_is_refused(accounts: Accounts):
         accounts.add_key("acme", "third", levels=())
 
 
-@pytest.mark.parametrize("text", ["", "\n", "short", f"{OLD}\nshort"])
+@pytest.mark.parametrize("text", ["", "\n", "short", f"{OLD}\nshort", "# only a comment"])
 def test_a_secret_that_can_be_guessed_is_refused(text: str):
     with pytest.raises(OptionError, match="at least 32 characters"):
         Secrets.parse(text)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "/etc/cassieq/the-secret-of-the-gateways",
+        "the secret of the gateways, made in november",
+        "-" * 40,
+        "// the secret of the gateways: keep it safe",
+    ],
+)
+def test_a_line_that_is_something_else_is_no_secret(line: str):
+    for text in (line, f"{line}\n{OLD}", f"{OLD}\n{line}"):
+        with pytest.raises(OptionError, match=r"secret \d of the gateway is none") as refused:
+            Secrets.parse(text)
+        assert line not in str(refused.value)
+
+
+def test_a_comment_is_no_secret():
+    plain = Secrets.parse(f"{NEW}\n{OLD}\n")
+
+    assert Secrets.parse(f"# made in november, for all\n\n {NEW}\n  # before\n{OLD}") == plain
+
+
+def test_the_newest_secret_alone_makes_a_key_of_the_admin():
+    old, both = Secrets((OLD,)), Secrets((NEW, OLD))
+
+    assert both.admin_key == Secrets((NEW,)).admin_key
+    assert both.admin_key != old.admin_key
 
 
 def test_secrets_do_not_show():

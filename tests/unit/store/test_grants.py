@@ -35,10 +35,23 @@ def test_neither_producer_nor_consumer_defines_queues_or_takes_the_lock_of_the_s
     assert not [text for text in statements if ".lock " in text or ".sweep " in text]
 
 
-def test_the_sweep_reaches_every_table_and_makes_none():
-    statements = grant_statements(User.SWEEP, "r", "queues")
+def tables_of(user: User) -> set[str]:
+    statements = grant_statements(user, "r", "queues")
+    return {text.split(".")[1].split()[0] for text in statements}
 
-    assert {text.split(".")[1].split()[0] for text in statements} == set(Table)
+
+def test_the_sweep_reaches_all_that_a_queue_leaves_and_no_account():
+    assert tables_of(User.SWEEP) == set(Table) - {Table.ACCOUNT}
+
+
+def test_the_gateway_reaches_queues_and_accounts_and_nothing_of_the_sweep():
+    assert tables_of(User.GATEWAY) == set(Table) - {Table.LOCK, Table.SWEEP}
+
+
+def test_nobody_but_gateway_and_admin_reaches_accounts():
+    users = set(User) - {User.ADMIN}
+
+    assert {user for user in users if Table.ACCOUNT in tables_of(user)} == {User.GATEWAY}
 
 
 def test_the_name_of_a_role_is_quoted():
@@ -67,7 +80,8 @@ def test_the_docs_say_what_each_role_may():
     assert told == {
         User.PRODUCER: granted(User.PRODUCER),
         User.CONSUMER: granted(User.CONSUMER),
-        User.SWEEP: {("SELECT", "every table"), ("MODIFY", "every table")},
+        User.GATEWAY: granted(User.GATEWAY),
+        User.SWEEP: granted(User.SWEEP),
         User.ADMIN: {(each, "the keyspace") for each, _ in granted(User.ADMIN)},
     }
 
