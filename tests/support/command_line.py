@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -29,10 +30,11 @@ _ARGUMENTS = {
     "values": "hello",
     "file": "/nowhere/gateway.secret",
 }
+_SECRET, _ANY_SECRET = "GATEWAY_SECRET", "a-secret-of-at-least-32-characters"
 _REQUIRED = {
     "to": "--to latest",
     "group": "--group billing",
-    "secret": "--secret env:GATEWAY_SECRET",
+    "secret": f"--secret env:{_SECRET}",
 }
 
 
@@ -51,6 +53,7 @@ def cassieq(*arguments: str) -> Ended:
     code: object = None
     with (
         patch.object(sys, "argv", ["cassieq", *arguments]),
+        patch.dict(os.environ, {_SECRET: os.environ.get(_SECRET, _ANY_SECRET)}),
         patch.object(sys, "stdin", io.StringIO()),
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),

@@ -43,10 +43,7 @@ def test_a_command_says_what_it_does_and_what_its_options_are_for(name: str):
 
 
 @pytest.mark.parametrize("name", CONNECTING)
-def test_without_a_cluster_a_command_says_so_in_one_line(
-    name: str, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setenv("GATEWAY_SECRET", "a-secret-of-at-least-32-characters")
+def test_without_a_cluster_a_command_says_so_in_one_line(name: str):
     ended = cassieq(*likely_words(name, COMMANDS[name]), *NOWHERE)
 
     assert (ended.code, ended.out) == (1, "")
