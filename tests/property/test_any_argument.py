@@ -92,6 +92,7 @@ class Scene:
         self.client.put("q", "first")
         (self.held,) = self.client.receive("q", "g")
         self.good: dict[str, Any] = {
+            "across_accounts": True,
             "by": SECOND,
             "dead_letter_queue": "d",
             "delay": SECOND,
