@@ -175,6 +175,15 @@ bdqs: bench-tools ## The experiments of the BDQS paper, and docs/bdqs.md of what
 	$(PYTHON) -m benchmarks.bdqs run $(BDQS_ARGS)
 	$(PYTHON) -m benchmarks.bdqs report
 
+.PHONY: attack
+attack: bench-tools ## Attacks on a gateway and its tables: is any open, and do others suffer?
+	$(PYTHON) -m benchmarks.attack $(ATTACK_ARGS)
+
+.PHONY: fuzz-gateway
+fuzz-gateway: $(STAMP) ## 200,000 requests that nobody would send: is any answered with a 5xx?
+	CASSIEQ_FUZZ_REQUESTS=$(or $(REQUESTS),200000) $(BIN)/pytest -q -o timeout=36000 \
+	  tests/integration/gateway/test_description.py $(PYTEST_ARGS)
+
 .PHONY: bench-gateway
 bench-gateway: bench-tools ## Put, get and ack by HTTP with 1 to 128 clients: messages, LWTs and reads
 	$(PYTHON) -m benchmarks.gateway $(BENCH_GATEWAY_ARGS)

@@ -80,7 +80,7 @@ async def get_batch(call: Call) -> Response:
         return Response(status_code=204)
     write = write_arrow if accepted == ARROW else write_lines
     kind = ARROW if accepted == ARROW else LINES
-    return await answer_with(messages, write, kind, call.gateway.room)
+    return await answer_with(messages, write, kind, room=call.gateway.room, account=call.account)
 
 
 async def ack_batch(call: Call) -> Response:
@@ -109,11 +109,13 @@ async def reject(call: Call) -> Response:
 async def peek(call: Call) -> Response:
     """Look at messages."""
     start, gateway = position(call.query.start), call.gateway
-    gateway.room.check()
-    found = await gateway.client.peek(
-        call.queue, max=call.query.max, start=start, max_bytes=gateway.limits.answer_bytes
-    )
-    return await answer_with(found, _peeked, "application/json", gateway.room)
+    room, kind, limit = gateway.room, "application/json", gateway.limits.answer_bytes
+    async with room.looks:
+        room.check_answers(call.account)
+        found = await gateway.client.peek(
+            call.queue, max=call.query.max, start=start, max_bytes=limit
+        )
+        return await answer_with(found, _peeked, kind, room=room, account=call.account)
 
 
 def _peeked(found: Sequence[StoredMessage]) -> bytes:

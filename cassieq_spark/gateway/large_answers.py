@@ -22,12 +22,17 @@ M = TypeVar("M", bound=StoredMessage)
 _LARGE = 64 << 10
 _PART = 256 << 10
 #: Who takes no part for so long gets no more: an answer that nobody reads is memory.
-_PATIENCE = timedelta(seconds=30)
+_PATIENCE = timedelta(seconds=10)
 _JSON = "application/json"
 
 
 async def answer_with(
-    messages: Sequence[M], encode: Callable[[Sequence[M]], bytes], media_type: str, room: Room
+    messages: Sequence[M],
+    encode: Callable[[Sequence[M]], bytes],
+    media_type: str,
+    *,
+    room: Room,
+    account: str,
 ) -> Response:
     """The answer that has these messages; large ones hold up nobody else.
 
@@ -36,11 +41,12 @@ async def answer_with(
         encode: Makes bytes of them.
         media_type: What these are.
         room: Where they are counted.
+        account: Whose they are.
     """
     size = sum(map(size_of, messages))
     body = await asyncio.to_thread(encode, messages) if size > _LARGE else encode(messages)
     if len(body) > _LARGE:
-        return LargeResponse(body, media_type, room)
+        return LargeResponse(body, media_type, room, account)
     return Response(body, media_type=media_type)
 
 
@@ -61,18 +67,19 @@ class LargeResponse(Response):
         body: All of it.
         media_type: What it is.
         room: Where it is counted until it is sent.
+        account: To whom.
     """
 
-    def __init__(self, body: bytes, media_type: str, room: Room) -> None:
+    def __init__(self, body: bytes, media_type: str, room: Room, account: str) -> None:
         super().__init__(body, media_type=media_type)
-        self._room = room
+        self._room, self._account = room, account
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send it; what is not read in time is cut off, with its connection."""
         _ = scope, receive
         body = bytes(self.body)
         start = {"status": self.status_code, "headers": self.raw_headers}
-        with self._room.answer(len(body)), suppress(TimeoutError):
+        with self._room.answer(self._account, len(body)), suppress(TimeoutError):
             await send({"type": "http.response.start", **start})
             for at in range(0, len(body), _PART):
                 part = {"body": body[at : at + _PART], "more_body": at + _PART < len(body)}

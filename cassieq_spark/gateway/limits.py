@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +15,9 @@ from cassieq_spark.errors import OptionError
 from cassieq_spark.gateway.refusals import RefusedError, too_busy
 
 _MIB = 1 << 20
+_LOOKS = 4
+#: One account's share of the answers that are being sent.
+_SHARE = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +30,8 @@ class Limits:
         batch_count: Most messages of a batch, and most receipts of one request.
         answer_bytes: Most bytes of messages that are read for one answer, or for those of one
             turn; a message at least. JSON takes up to three times as many.
-        held_bytes: Most bytes of bodies at a time, and of large answers that are being sent.
+        held_bytes: Most bytes of bodies at a time; and of large answers that are being sent, of
+            which an account may have a quarter before it is refused another one.
         requests: Most requests at a time, those that wait included.
         wait: How long a request may wait for messages.
         skew: By how much the clock of who signs a request may differ from ours.
@@ -61,6 +67,10 @@ class Room:
         self.requests = 0
         #: Bytes of their bodies.
         self.held_bytes = 0
+        #: Bytes of large answers that are being sent, by account.
+        self.answers: Counter[str] = Counter()
+        #: Looks are read and encoded by so many at a time: what they come to is known then.
+        self.looks = asyncio.Semaphore(_LOOKS)
 
     @contextmanager
     def request(self) -> Iterator[None]:
@@ -86,22 +96,26 @@ class Room:
         finally:
             self.held_bytes -= body.held
 
-    def check(self) -> None:
-        """See that there is room, before something is read whose size is not known yet.
+    def check_answers(self, account: str) -> None:
+        """See that an account reads its answers, before there is one more.
 
         Raises:
-            RefusedError: 429; there is none.
+            RefusedError: 429; too many bytes are still being sent, to it or to all.
         """
-        self.hold(0)
+        mine, every = self.answers[account], self.answers.total()
+        if mine > self._limits.held_bytes // _SHARE or every > self._limits.held_bytes:
+            raise too_busy(f"{mine} bytes of answers are being sent to this account: read them")
 
     @contextmanager
-    def answer(self, count: int) -> Iterator[None]:
-        """Count an answer until it is sent. It is there already, so there is room for it."""
-        self.held_bytes += count
+    def answer(self, account: str, count: int) -> Iterator[None]:
+        """Count an answer until it is sent."""
+        self.answers[account] += count
         try:
             yield
         finally:
-            self.held_bytes -= count
+            self.answers[account] -= count
+            if not self.answers[account]:
+                del self.answers[account]
 
     @contextmanager
     def decoded(self, count: int) -> Iterator[None]:

@@ -50,7 +50,8 @@ async def get(call: Call) -> Response:
     messages = await receive(call, 1)
     if not messages:
         return Response(status_code=204)
-    return await answer_with(messages, _single, "application/json", call.gateway.room)
+    room, kind = call.gateway.room, "application/json"
+    return await answer_with(messages, _single, kind, room=room, account=call.account)
 
 
 def _single(messages: Sequence[Message]) -> bytes:
@@ -92,7 +93,7 @@ async def ack(call: Call) -> Response:
 async def receive(call: Call, most: int) -> list[Message]:
     """Lease messages; if whoever asks goes away while waiting, what came is given back."""
     query = call.query
-    call.gateway.room.check()
+    call.gateway.room.check_answers(call.account)
     wait = seconds(query.wait)
     if wait > call.gateway.limits.wait:
         raise RefusedError(

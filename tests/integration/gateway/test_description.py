@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
@@ -16,7 +17,9 @@ from cassieq_spark.gateway.endpoint import Endpoint
 from cassieq_spark.gateway.formats import ARROW, LINES
 from tests.support.gateway import ADMIN, Account, RunningGateway
 
-EXAMPLES = 12
+#: How many in all; ``make fuzz-gateway`` has more.
+REQUESTS = int(os.environ.get("CASSIEQ_FUZZ_REQUESTS", "5000"))
+EXAMPLES = -(-REQUESTS // (len(ENDPOINTS) * len(GenerationMode)))
 
 
 @schemathesis.serializer(LINES, ARROW)

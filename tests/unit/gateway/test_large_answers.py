@@ -60,7 +60,7 @@ def test_a_large_answer_is_encoded_in_a_thread_and_a_small_one_is_not(room: Room
         return encoded(messages)
 
     async def ask(*messages: StoredMessage) -> None:
-        await answer_with(messages, encode, "application/json", room)
+        await answer_with(messages, encode, "application/json", room=room, account="a")
 
     asyncio.run(ask(message(b"a")))
     asyncio.run(ask(message(b"a" * MIB)))
@@ -75,16 +75,16 @@ def test_a_large_answer_counts_until_it_is_sent(room: Room):
 
     async def send(part: Any) -> None:
         sent.append(part)
-        counted.append(room.held_bytes)
+        counted.append(room.answers["a"])
 
     body = encoded([message(b"a" * MIB)])
-    asyncio.run(LargeResponse(body, "application/json", room)({}, _nothing, send))
+    asyncio.run(LargeResponse(body, "application/json", room, "a")({}, _nothing, send))
 
     assert b"".join(part.get("body", b"") for part in sent) == body
     assert [part["more_body"] for part in sent[1:]] == [*[True] * (len(sent) - 2), False]
     assert dict(sent[0]["headers"])[b"content-length"] == str(len(body)).encode()
     assert set(counted) == {len(body)}
-    assert room.held_bytes == 0
+    assert not room.answers
 
 
 def test_who_does_not_read_an_answer_is_cut_off(room: Room, monkeypatch: pytest.MonkeyPatch):
@@ -96,18 +96,22 @@ def test_who_does_not_read_an_answer_is_cut_off(room: Room, monkeypatch: pytest.
         if len(sent) > 2:
             await asyncio.Event().wait()
 
-    asyncio.run(LargeResponse(b"a" * 4 * MIB, "application/json", room)({}, _nothing, send))
+    asyncio.run(LargeResponse(b"a" * 4 * MIB, "application/json", room, "a")({}, _nothing, send))
 
     assert len(sent) == 3
-    assert room.held_bytes == 0
+    assert not room.answers
 
 
-def test_nothing_is_read_while_there_is_no_room_for_it(room: Room):
-    with room.answer(9 * MIB), pytest.raises(RefusedError) as caught:
-        room.check()
+def test_who_does_not_read_answers_gets_no_more_and_others_do(room: Room):
+    with room.answer("a", 3 * MIB):
+        with pytest.raises(RefusedError) as caught:
+            room.check_answers("a")
+        room.check_answers("b")
+        with room.answer("b", 6 * MIB), pytest.raises(RefusedError):
+            room.check_answers("c")
 
     assert caught.value.status == 429
-    room.check()
+    room.check_answers("a")
 
 
 def test_objects_are_utf_8():

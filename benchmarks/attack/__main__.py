@@ -1,0 +1,122 @@
+"""Attacks on a gateway and on its tables, each with what was seen of it.
+
+Starts a Cassandra and a gateway as users do. Eight innocent clients put, get and ack all the time;
+their latency is compared with that before. The last line is a report as JSON; exit code 1 if an
+attack is open, or the innocent were served too slowly.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from pathlib import Path
+from urllib.parse import urlsplit
+
+# Each of them adds its attacks.
+from benchmarks.attack import access, bodies, chunks, connections, instants  # noqa: F401
+from benchmarks.attack.stage import EVERY, ON_TABLES, Attack, Stage, Watch
+from benchmarks.attack.verdicts import Seen, Verdict, is_fine, judge, report
+from benchmarks.gateway_load import Client, Getter, Putter, load
+from cassieq_spark.node import Cluster
+from cassieq_spark.store.cassandra.schema import apply_schema
+from cassieq_spark.store.connection import ConnectionOptions
+from tests.support.gateway import ADMIN, running
+
+_QUIET_SECONDS = 10.0
+_SLICE_SECONDS = 2.0
+_INNOCENT: list[Callable[[], Client]] = [Putter, Getter] * 4
+
+
+def main() -> int:
+    """Run it on a node and a gateway of its own."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", default="", help="attacks whose names have this in them")
+    given = parser.parse_args()
+    chosen = [each for each in EVERY if given.only in each.__name__]
+    with tempfile.TemporaryDirectory(prefix="attack-") as folder, Cluster(nodes=1) as nodes:
+        host = f"{nodes.contact_points[0]}:{nodes.port}"
+        apply_schema(ConnectionOptions(contact_points=(host,)))
+        log = Path(folder) / "log"
+        with running(log, "--contact-points", host) as gateway:
+            stage = Stage(gateway.url, gateway.process.pid, log, ADMIN, (host,))
+            with innocent(stage) as seconds:
+                time.sleep(_QUIET_SECONDS)
+                seconds()
+                quiet = _after(_QUIET_SECONDS, seconds)
+                all_seen, peak = carry_out(stage, chosen)
+                attacked = seconds()
+    told = report(all_seen, max(peak, stage.consumer_peak_mb), quiet, attacked)
+    print(json.dumps(told))
+    return 0 if is_fine(told) else 1
+
+
+def carry_out(stage: Stage, attacks: Sequence[Attack]) -> tuple[list[Seen], float]:
+    """Carry attacks out, one by one; what was seen, and the gateway's most memory in MB."""
+    all_seen, peak = [], 0.0
+    for attack in attacks:
+        with Watch(stage) as watch:
+            try:
+                seen = attack(stage)
+            except Exception as error:  # noqa: BLE001 (whatever it is, it is not as it should be)
+                seen = Seen(Verdict.OPEN, f"{type(error).__name__}: {error}"[:200])
+        seen = judge(seen, watch.told)
+        peak = max(peak, watch.peak_mb)
+        all_seen.append(seen)
+        print(f"{seen.verdict:9} {attack.__name__}: {seen.told}", file=sys.stderr, flush=True)
+    return all_seen, peak
+
+
+def without_tables() -> list[Attack]:
+    """The attacks that need no Cassandra."""
+    return [each for each in EVERY if each.__name__ not in ON_TABLES]
+
+
+@contextmanager
+def innocent(stage: Stage) -> Iterator[Callable[[], list[float]]]:
+    """Clients of a third account, in a process of their own; asked, it tells what they waited."""
+    account = stage.account()
+    account.ask("POST", json={"queueName": "mine", "maxDeliveryCount": 0}).raise_for_status()
+    ours, theirs = multiprocessing.Pipe()
+    context = multiprocessing.get_context("spawn")
+    path = urlsplit(f"{account.queues}/mine").path
+    arguments = (theirs, stage.url, path, account.key)
+    process = context.Process(target=_be_innocent, args=arguments, daemon=True)
+    process.start()
+
+    def seconds() -> list[float]:
+        ours.send("tell")
+        told: list[float] = ours.recv()
+        return told
+
+    try:
+        yield seconds
+    finally:
+        process.kill()
+        process.join()
+
+
+def _be_innocent(pipe: Connection, url: str, path: str, key: str) -> None:
+    seconds: list[float] = []
+    while True:
+        told, _ = load(url, path, key, _INNOCENT, _SLICE_SECONDS)
+        seconds += told.seconds
+        if pipe.poll():
+            pipe.recv()
+            pipe.send(seconds)
+            seconds = []
+
+
+def _after(wait: float, seconds: Callable[[], list[float]]) -> list[float]:
+    time.sleep(wait)
+    return seconds()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,111 @@
+"""Chunks that somebody who may write them, and is no producer of ours, has made up."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from benchmarks.attack.stage import Stage, attack_on_tables
+from benchmarks.attack.verdicts import Seen, Verdict, contained_if
+from cassieq_spark.blocks import new_block_id
+from cassieq_spark.ledger.publish import publish
+from cassieq_spark.model import Chunk, Draft
+from cassieq_spark.queues import read_queue
+from cassieq_spark.store import open_store
+from cassieq_spark.store.connection import ConnectionOptions
+
+_PATIENCE = 60
+_MOST_MB = 600
+_MIB = 1 << 20
+#: Receives until what was put last has come, and says how much memory it took.
+_CONSUMER = """
+import resource, sys, time
+from cassieq_spark import Client
+from cassieq_spark.errors import CassieqError
+with Client(contact_points=sys.argv[1]) as client:
+    end = time.monotonic() + 40
+    while time.monotonic() < end:
+        try:
+            messages = client.receive(sys.argv[2], "g", max=100)
+        except CassieqError as error:
+            print("error", type(error).__name__)
+            time.sleep(0.5)
+            continue
+        if any(each.value == b"good" for each in messages):
+            print("came", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+            break
+        client.ack(*messages)
+"""
+
+
+def _stream(table: pa.Table, codec: str | None = None) -> bytes:
+    sink = io.BytesIO()
+    options = pa.ipc.IpcWriteOptions(compression=codec)
+    with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
+        writer.write_table(table)
+    return sink.getvalue()
+
+
+def _poison(stage: Stage, count: int, make: Callable[[], bytes]) -> Seen:
+    queue = f"{stage.victim.name}:{stage.queue(maxDeliveryCount=2)}"
+    with open_store(ConnectionOptions(contact_points=stage.hosts)) as store:
+        definition = read_queue(store, queue)
+        block, data = new_block_id(), make()
+        store.write_chunks(definition.queue_id, block, [Chunk(0, 0, count, data)])
+        publish(store, definition.queue_id, [Draft(block, count, len(data))])
+    stage.victim.ask("POST", f"/{queue.partition(':')[2]}/messages", content="good")
+    command = [sys.executable, "-c", _CONSUMER, stage.hosts[0], queue]
+    done = subprocess.run(  # noqa: S603 (ours)
+        command, capture_output=True, text=True, timeout=_PATIENCE + 30, check=False
+    )
+    said = done.stdout.split()
+    took = int(said[-1]) if "came" in said else 0
+    stage.consumer_peak_mb = max(stage.consumer_peak_mb, took)
+    told = f"exit code {done.returncode}, {took} MB; {' '.join(said[:6])}{done.stderr[-80:]}"
+    fine = done.returncode == 0 and "came" in said and took < _MOST_MB
+    by_http = stage.victim.ask("GET", f"/{queue.partition(':')[2]}/messages", params={"max": 5})
+    if by_http.status_code >= 500:  # noqa: PLR2004 (failures)
+        return Seen(Verdict.OPEN, f"a look is {by_http.status_code}; {told}")
+    return contained_if(fine, told)
+
+
+@attack_on_tables
+def chunk_that_is_none(stage: Stage) -> Seen:
+    """Bytes that are no Arrow stream."""
+    return _poison(stage, 1, lambda: b"no arrow")
+
+
+@attack_on_tables
+def chunk_of_another_type(stage: Stage) -> Seen:
+    """Numbers where values go."""
+    return _poison(stage, 2, lambda: _stream(pa.table({"value": [1, 2]})))
+
+
+@attack_on_tables
+def chunk_of_fewer_messages(stage: Stage) -> Seen:
+    """Fewer rows than the ledger says."""
+    return _poison(stage, 5, lambda: _stream(pa.table({"value": [b"a"]})))
+
+
+@attack_on_tables
+def chunk_that_is_huge(stage: Stage) -> Seen:
+    """A few kilobytes that are gigabytes."""
+    values = pa.array([b"\0" * (64 * _MIB)] * 16, pa.large_binary())
+    return _poison(stage, 16, lambda: _stream(pa.table({"value": values}), "zstd"))
+
+
+@attack_on_tables
+def chunk_with_offsets_that_lead_nowhere(stage: Stage) -> Seen:
+    """Offsets beyond the data: whoever follows them reads what is not theirs, or crashes."""
+
+    def make() -> bytes:
+        offsets = pa.py_buffer(b"".join(n.to_bytes(4, "little") for n in (0, 1 << 30, 5)))
+        data = pa.py_buffer(b"abcde")
+        values = pa.Array.from_buffers(pa.binary(), 2, [None, offsets, data])
+        return _stream(pa.table({"value": values}))
+
+    return _poison(stage, 2, make)

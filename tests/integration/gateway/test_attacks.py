@@ -1,0 +1,51 @@
+"""The short form of ``make attack``: what needs neither Cassandra nor minutes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from benchmarks.attack import access, bodies
+from benchmarks.attack.__main__ import carry_out
+from benchmarks.attack.stage import Attack, Stage
+from benchmarks.attack.verdicts import Verdict
+from tests.support.gateway import ADMIN, running_on_memory
+
+ATTACKS = (
+    access.rights_that_a_putter_lacks,
+    access.keys_of_others,
+    access.administration_without_its_key,
+    access.signed_urls_that_were_changed,
+    access.paths_that_are_not_what_they_seem,
+    access.hosts_that_are_paths,
+    access.receipts_of_others,
+    access.names_with_an_account_in_them,
+    access.redrives_into_other_accounts,
+    access.requests_sent_again,
+    access.secrets_in_the_log,
+    bodies.arrow_dictionary,
+    bodies.arrow_views,
+    bodies.arrow_rows_without_bytes,
+    bodies.lines_of_nothing,
+    bodies.deep_json,
+    bodies.numbers_without_end,
+    bodies.receipts_without_end,
+    bodies.answers_of_control_characters,
+)
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    log: Path = tmp_path_factory.mktemp("gateway") / "log"
+    with running_on_memory(log) as gateway:
+        yield Stage(gateway.url, gateway.process.pid, log, ADMIN)
+        assert gateway.stop() == 0
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.__name__)
+def test_an_attack_is_refused_or_does_no_harm(stage: Stage, attack: Attack):
+    (seen,), _ = carry_out(stage, [attack])
+
+    assert seen.verdict is not Verdict.OPEN, seen.told
