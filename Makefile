@@ -33,8 +33,10 @@ setup: $(STAMP) ## Make .venv with everything that development needs
 $(STAMP): pyproject.toml constraints.txt | need-python
 	test -x $(PYTHON) || $(PYTHON_BASE) -m venv $(VENV)
 	$(PYTHON) -m pip install --quiet --upgrade pip
-	$(PYTHON) -m pip install --quiet --constraint constraints.txt --editable '.[spark,demo,metrics,gateway,http]' \
-	  --group test --group lint
+	$(PYTHON) deploy/requirements.py spark demo metrics gateway http > $(VENV)/requirements.txt
+	$(PYTHON) -m pip install --quiet --require-hashes --constraint constraints.txt \
+	  --requirement $(VENV)/requirements.txt --group test --group lint
+	$(PYTHON) -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
 .PHONY: need-python
@@ -93,7 +95,7 @@ test: $(STAMP) need-java ## Everything, with a real Cassandra and a local Spark 
 test-spark-42: need-python need-java ## Tests of the source and the sink with Spark 4.2, in a venv of its own
 	test -x $(SPARK_42)/bin/python || $(PYTHON_BASE) -m venv $(SPARK_42)
 	$(SPARK_42)/bin/python -m pip install --quiet --upgrade pip
-	grep -v '^pyspark==' constraints.txt > $(SPARK_42)/constraints.txt
+	sed -n 's/^\([^ ]*==[^ ]*\).*/\1/p' constraints.txt | grep -v '^pyspark==' > $(SPARK_42)/constraints.txt
 	$(SPARK_42)/bin/python -m pip install --quiet --constraint $(SPARK_42)/constraints.txt \
 	  --editable '.[spark,metrics]' 'pyspark==4.2.*' --group test
 	$(SPARK_42)/bin/cassieq node download
@@ -141,7 +143,7 @@ linearizability: $(STAMP) need-java ## Has every history an order, while a node 
 
 .PHONY: bench-tools
 bench-tools: $(STAMP) need-java
-	$(PYTHON) -m pip install --quiet --constraint constraints.txt --group bench
+	$(PYTHON) -m pip install --quiet --require-hashes --constraint constraints.txt --group bench
 	$(BIN)/cassieq spark compile
 	$(BIN)/cassieq node download
 
@@ -167,7 +169,7 @@ soak: bench-tools ## Everybody at once for 10 minutes, and all dies now and then
 
 .PHONY: chaos
 chaos: bench-tools ## Three nodes, a Spark cluster, 10 minutes of kills and pauses: is a message lost?
-	$(PYTHON) -m pip install --quiet --constraint constraints.txt --group chaos
+	$(PYTHON) -m pip install --quiet --require-hashes --constraint constraints.txt --group chaos
 	$(PYTHON) -m benchmarks.chaos $(CHAOS_ARGS)
 
 .PHONY: bdqs
@@ -206,7 +208,7 @@ node-down: $(STAMP) ## Stop it
 
 .PHONY: docs
 docs: $(STAMP) ## Build the site into dist/site; links are checked
-	$(PYTHON) -m pip install --quiet --constraint constraints.txt --group docs
+	$(PYTHON) -m pip install --quiet --require-hashes --constraint constraints.txt --group docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 .PHONY: test-docs
@@ -219,6 +221,15 @@ figures: $(STAMP) ## Draw the pictures of the documents
 	for figure in life batch; do $(PYTHON) -m docs.figures.$$figure docs/figures/$$figure.svg; done
 
 ##@ Release
+
+.PHONY: hashes
+hashes: $(STAMP) ## Write the digests of all files of the versions in constraints.txt anew
+	test -x dist/uv/bin/uv || { $(PYTHON_BASE) -m venv dist/uv && dist/uv/bin/pip install --quiet uv; }
+	dist/uv/bin/uv pip compile --quiet --generate-hashes --no-deps --no-annotate --no-header \
+	  --upgrade --python $(PYTHON) --output-file dist/constraints.txt constraints.txt > /dev/null
+	{ sed '/==/,$$d' constraints.txt; cat dist/constraints.txt; } > dist/with-hashes.txt
+	mv dist/with-hashes.txt constraints.txt
+
 
 .PHONY: cassandra-jars
 cassandra-jars: $(STAMP) need-java ## Write anew which jars Cassandra consists of, with their digests

@@ -6,6 +6,7 @@ import ast
 import re
 import runpy
 import xml.etree.ElementTree as ET
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -161,10 +162,28 @@ def test_a_figure_is_what_its_source_draws(figure: str):
     assert ET.fromstring(drawn).tag.endswith("svg")
 
 
+def test_every_version_that_is_installed_has_its_digests():
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pins = [number for number, line in enumerate(lines) if "==" in line]
+
+    for begin, end in pairwise([*pins, len(lines)]):
+        digests = [line.strip(" \\") for line in lines[begin + 1 : end]]
+        assert digests, lines[begin]
+        assert all(re.fullmatch("--hash=sha256:[0-9a-f]{64}", each) for each in digests)
+
+
+def test_what_is_installed_before_the_project_is_what_it_needs():
+    requirements = runpy.run_path(str(ROOT / "deploy" / "requirements.py"))["requirements"]
+
+    assert [each for each in requirements(["http"]) if each.startswith(("httpx", "typer"))] == [
+        "typer>=0.26",
+        "httpx>=0.27",
+    ]
+
+
 def test_the_versions_that_are_told_are_those_that_tests_run_with():
-    pinned = dict(
-        line.split("==") for line in (ROOT / "constraints.txt").read_text().split() if "==" in line
-    )
+    words = (ROOT / "constraints.txt").read_text(encoding="utf-8").split()
+    pinned = dict(word.split("==") for word in words if "==" in word)
     page = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
 
     assert f"| Spark | {pinned['pyspark']}; " in page

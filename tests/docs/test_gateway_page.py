@@ -100,6 +100,10 @@ def test_the_files_of_deploy_run_commands_that_there_are():
             continue
         command = typer.main.get_command(app).commands[words[0]].commands[words[1]]
         command.make_context(words[1], words[2:])
+    published = [port for each in compose["services"].values() for port in each.get("ports", ())]
+    # What is served there takes in /admin and /metrics.
+    assert published
+    assert all(port.startswith("127.0.0.1:") for port in published)
     assert 'ENTRYPOINT ["cassieq"]' in docker
     for line in docker.splitlines():
         if line.startswith("COPY "):
