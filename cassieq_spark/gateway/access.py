@@ -29,6 +29,8 @@ from cassieq_spark.errors import OptionError
 from cassieq_spark.gateway.refusals import RefusedError
 from cassieq_spark.gateway.replays import Replays
 
+#: Where a request keeps the name of the key by which it was let in, for the access log.
+KEY = "cassieq.key"
 #: How long a gateway goes by what it has read of an account.
 KEPT_SECONDS = 5.0
 #: Soon, as it may be made by another gateway.
@@ -44,11 +46,13 @@ class Grant:
     """What a request may do: what its key allows, and, of a signed URL, what that does.
 
     Attributes:
+        key: The name of the key.
         levels: The rights.
         queues: It is for each of these only; so for none, if they differ.
         body_digest: SHA-256 of the body that was signed; None: none was.
     """
 
+    key: str
     levels: frozenset[Level]
     queues: tuple[str, ...]
     body_digest: str | None = None
@@ -58,7 +62,7 @@ class Grant:
         """What a key, and a URL that it has signed, allow together."""
         levels = key.levels if permission is None else key.levels & permission.levels
         queues = (key.queue, permission.queue if permission else None)
-        return cls(levels, tuple(queue for queue in queues if queue is not None))
+        return cls(key.name, levels, tuple(queue for queue in queues if queue is not None))
 
     def covers(self, queue: str | None) -> bool:
         """Whether it is for this queue, by what the account calls it; None: for all of them."""
@@ -115,7 +119,7 @@ class Access:
         """Let a request pass, or not.
 
         Returns:
-            What else it may do.
+            What else it may do, and by which key.
 
         Raises:
             RefusedError: 401; nobody who is known asks so. 403; they may not do that.
@@ -131,6 +135,7 @@ class Access:
                 401,
                 _CHALLENGE,
             )
+        request.scope[KEY] = grant.key
         if level not in grant.levels:
             raise RefusedError(f"{level.title} is not among the rights of who asks", 403)
         return grant
@@ -146,6 +151,7 @@ class Access:
             raise RefusedError(
                 "the admin's key is needed: cassieq gateway admin-key", 401, _CHALLENGE
             )
+        request.scope[KEY] = "admin"
 
     def forget(self, account: str) -> None:
         """Look an account up anew at the next request: it was changed here."""

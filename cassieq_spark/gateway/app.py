@@ -20,7 +20,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Lifespan, Receive, Scope, Send
 
 from cassieq_spark.gateway import admin, batches, messages, page, queues
-from cassieq_spark.gateway.access import check_body
+from cassieq_spark.gateway.access import KEY, check_body
 from cassieq_spark.gateway.endpoint import QUEUE, Call, Endpoint
 from cassieq_spark.gateway.gateway import Gateway
 from cassieq_spark.gateway.openapi import description
@@ -185,6 +185,8 @@ def _log(request: Request, endpoint: Endpoint, status: int, took: float) -> None
             "status": status,
             "duration_ms": round(took * 1000, 1),
             "client": request.client.host if request.client else None,
+            # By name: whose key leaked is known without the key.
+            "key": request.scope.get(KEY),
         },
     )
 

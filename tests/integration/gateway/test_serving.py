@@ -167,13 +167,13 @@ def test_the_log_has_a_line_for_each_request_and_no_secret(tmp_path: Path):
 
     text = (tmp_path / "log").read_text()
     told = [json.loads(line) for line in text.splitlines()]
-    assert [(each["operation"], each["status"]) for each in told] == [
-        ("createAccount", 201),
-        ("createQueue", 201),
-        ("putMessage", 201),
-        ("getMessage", 200),
-        ("ackMessage", 204),
-        ("listQueues", 401),
+    assert [(each["operation"], each["status"], each["key"]) for each in told] == [
+        ("createAccount", 201, "admin"),
+        ("createQueue", 201, "primary"),
+        ("putMessage", 201, "primary"),
+        ("getMessage", 200, "primary"),
+        ("ackMessage", 204, "primary"),
+        ("listQueues", 401, None),
     ]
     assert {each["action"] for each in told} == {"gateway.request"}
     admins = ADMIN["Authorization"].split()[1]
