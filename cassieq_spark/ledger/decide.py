@@ -19,7 +19,17 @@ from cassieq_spark.ledger.state import (
     sink_values,
 )
 from cassieq_spark.model import Draft, Range, SinkBatch, block_time
-from cassieq_spark.store.protocol import Delete, Insert, Op, ServerNow, Update, Value, Values, When
+from cassieq_spark.store.protocol import (
+    CLOCKS_APART,
+    Delete,
+    Insert,
+    Op,
+    ServerNow,
+    Update,
+    Value,
+    Values,
+    When,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +68,17 @@ class Fenced:
     fence: datetime
 
 
+@dataclass(frozen=True, slots=True)
+class FromTheFuture:
+    """A writer's clock is ahead, and was so under a fence that was taken back.
+
+    Its blocks may have been swept under that.
+    """
+
+    begun_at: datetime
+    now: datetime
+
+
 def standing_of(batch: SinkBatch, last: SinkBatch | None) -> Standing:
     """Compare a batch with what its sink has published last; None: nothing yet.
 
@@ -88,7 +109,8 @@ def decide_publish(
     *,
     batch: SinkBatch | None,
     last: SinkBatch | None,
-) -> Publication | AlreadyPublished | Fenced:
+    now: datetime,
+) -> Publication | AlreadyPublished | Fenced | FromTheFuture:
     """Decide how to give every draft its monotons, all at once.
 
     Args:
@@ -96,18 +118,29 @@ def decide_publish(
         drafts: In the order that their messages are to have; at least one, none empty.
         batch: Sink and batch id; None for a write that nobody will repeat.
         last: What the sink's row shows; None if there is none.
+        now: When the head was read, by the server's clock; see `Rows.sure_now`.
     """
     if batch and last and standing_of(batch, last) is not Standing.NEW:
         return AlreadyPublished(last)
-    oldest = min(block_time(draft.block) for draft in drafts)
+    begun = [block_time(draft.block) for draft in drafts]
+    oldest = min(begun)
     if oldest <= head.fence:
         return Fenced(oldest, head.fence)
+    # I10: by a clock that is right, nothing was begun later than now.
+    until = head.unfenced_until or head.fence
+    if ahead := [at for at in begun if now + CLOCKS_APART < at <= until]:
+        return FromTheFuture(max(ahead), now)
     blocks = _block_rows(head.next, drafts)
     stop = head.next + sum(draft.count for draft in drafts)
     values: dict[str, int] = {"next": stop}
     if any(draft.visible is not None for draft in drafts):
         values["delayed_stop"] = stop
-    advance = Update(HEAD, values, when=(When("next", "=", head.next), When("fence", "<", oldest)))
+    unchanged = (
+        When("next", "=", head.next),
+        When("fence", "<", oldest),
+        When("unfenced_until", "=", head.unfenced_until),
+    )
+    advance = Update(HEAD, values, when=unchanged)
     claim = [] if batch is None else [_claim(batch, last)]
     return Publication(Range(head.next, stop), (advance, *claim, *blocks))
 

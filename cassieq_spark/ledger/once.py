@@ -76,8 +76,10 @@ def read_mark(store: Store, queue_id: QueueId, once: Once) -> Mark | None:
 
 def read_head_and_mark(
     store: Store, queue_id: QueueId, once: Once
-) -> tuple[LedgerHead, Mark | None, datetime]:
-    """Read the head, what became of a name, and the server's clock, all of one moment. One read.
+) -> tuple[LedgerHead, Mark | None, datetime, datetime]:
+    """Read the head, what became of a name, and the time, all of one moment. One read.
+
+    The time is told by the server's clock, and then as `Rows.sure_now` has it.
 
     Raises:
         QueueStateError: There is no such queue.
@@ -85,10 +87,10 @@ def read_head_and_mark(
     which = Slice(rows=(HEAD, once_key(once.name)))
     found = store.read_rows(partition_of_ledger(queue_id), which)
     rows = {str(row["kind"]): row for row in found.rows}
-    if found.now is None or "head" not in rows:
+    if found.now is None or found.sure_now is None or "head" not in rows:
         raise NotFoundError(f"there is no queue {queue_id}; create it: cassieq queue create")
     marked = Mark(last_batch_of(rows["once"])) if "once" in rows else None
-    return head_of(rows["head"]), marked, found.now
+    return head_of(rows["head"]), marked, found.now, found.sure_now
 
 
 def mark(once: Once, mark: Mark) -> Insert:

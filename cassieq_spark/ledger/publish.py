@@ -14,9 +14,15 @@ from cassieq_spark.errors import (
     TooLargeError,
 )
 from cassieq_spark.ledger.batches import ALREADY_PUBLISHED, skip_published
-from cassieq_spark.ledger.decide import AlreadyPublished, Fenced, Publication, decide_publish
+from cassieq_spark.ledger.decide import (
+    AlreadyPublished,
+    Fenced,
+    FromTheFuture,
+    Publication,
+    decide_publish,
+)
 from cassieq_spark.ledger.once import Mark, Once, TooLate, claim, read_head_and_mark
-from cassieq_spark.ledger.read import read_block_at, read_head, read_sink
+from cassieq_spark.ledger.read import read_block_at, read_head, read_head_and_now, read_sink
 from cassieq_spark.ledger.state import check_open
 from cassieq_spark.model import Draft, QueueId, Range, SinkBatch
 from cassieq_spark.store.protocol import MOST_OPS, Store, partition_of_ledger
@@ -66,8 +72,9 @@ def publish(
         BatchChangedError: It has.
         BatchOrderError: The sink has published a later batch.
         ContentionError: Lost to other publishers again and again.
-        NotAppliedError: The write was slower than the fence, or took half as long as its name is
-            remembered; write it again.
+        NotAppliedError: The write was slower than the fence, was begun by a clock that is ahead
+            as a fence was that is taken back, or took half as long as its name is remembered;
+            write it again.
         QueueStateError: There is no such queue, or it was purged or deleted; nothing went in.
         OutcomeUnknownError: The answer was lost, and so was every trace that could tell.
         TooLargeError: More than `MOST_BLOCKS` blocks; nothing went in.
@@ -83,6 +90,9 @@ def publish(
     if not drafts:
         return Published(None)
     return _Publishing(store, queue_id, drafts, batch, fail_on_changed=fail_on_changed).run()
+
+
+_Decision = Publication | AlreadyPublished | Fenced | FromTheFuture | Mark | TooLate
 
 
 class _Publishing:
@@ -157,6 +167,13 @@ class _Publishing:
                         "check that the clocks agree: if the fence is ahead, cassieq queue "
                         f"fix-clocks {self._queue_id.rpartition('@')[0]} takes it back"
                     )
+                case FromTheFuture(begun_at=begun_at, now=now):
+                    raise NotAppliedError(
+                        f"queue {self._queue_id}: the write began at {begun_at} by its writer's "
+                        f"clock, and it is {now}; a fence that stood so far ahead was taken back, "
+                        "and its blocks may have been swept under that: set the clock of the "
+                        "writer right, and write it again"
+                    )
                 case Publication(monotons=monotons) if self._apply(decision):
                     return Published(monotons)
         raise ContentionError(
@@ -164,21 +181,21 @@ class _Publishing:
             "publishes at once? gather them into larger ones"
         )
 
-    def _decide(self) -> Publication | AlreadyPublished | Fenced | Mark | TooLate:
+    def _decide(self) -> _Decision:
         if self._once is not None:
             return self._decide_once(self._once)
         # I4: the head before the sink; whoever publishes in between moves `next` as well.
-        head = read_head(self._store, self._queue_id)
+        head, now = read_head_and_now(self._store, self._queue_id)
         last = None
         if self._batch is not None:
             last = read_sink(self._store, self._queue_id, self._batch.sink)
-        return decide_publish(head, self._drafts, batch=self._batch, last=last)
+        return decide_publish(head, self._drafts, batch=self._batch, last=last, now=now)
 
-    def _decide_once(self, once: Once) -> Publication | AlreadyPublished | Fenced | Mark | TooLate:
-        head, mark, now = read_head_and_mark(self._store, self._queue_id, once)
+    def _decide_once(self, once: Once) -> _Decision:
+        head, mark, now, sure_now = read_head_and_mark(self._store, self._queue_id, once)
         if mark is not None:
             return mark
-        decision = decide_publish(head, self._drafts, batch=None, last=None)
+        decision = decide_publish(head, self._drafts, batch=None, last=None, now=sure_now)
         if not isinstance(decision, Publication):
             return decision
         return claim(decision, once, self._drafts, now)

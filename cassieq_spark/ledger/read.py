@@ -72,6 +72,18 @@ def read_head(store: Store, queue_id: QueueId, *, serial: bool = False) -> Ledge
     return head_of(row)
 
 
+def read_head_and_now(store: Store, queue_id: QueueId) -> tuple[LedgerHead, datetime]:
+    """Read the head, and when that was by the server's clock; see `Rows.sure_now`. One read.
+
+    Raises:
+        QueueStateError: There is no such ledger.
+    """
+    found = store.read_rows(partition_of_ledger(queue_id), Slice(row=HEAD))
+    if not found.rows or found.sure_now is None:
+        raise _no_queue(queue_id)
+    return head_of(found.rows[0]), found.sure_now
+
+
 def read_last_batch(store: Store, queue_id: QueueId, sink: str) -> int | None:
     """Read which batch a sink published last; None if none. One read."""
     row = _read_row(store, queue_id, sink_key(sink))

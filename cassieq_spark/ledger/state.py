@@ -42,6 +42,8 @@ class LedgerHead:
         bucket_size: Messages per bucket, once it is closed: its queue may have another by then.
         trimmed: No row is left of a block that begins below; whoever reads blocks begins here, as
             deleted rows are waded through until Cassandra compacts them.
+        unfenced_until: Where the highest fence stood that was taken back: blocks begun up to then
+            may have been deleted, if they were begun before that. None: none was.
     """
 
     next: int
@@ -53,6 +55,7 @@ class LedgerHead:
     paused: bool = False
     bucket_size: int | None = None
     trimmed: int = 0
+    unfenced_until: datetime | None = None
 
     @property
     def is_closed(self) -> bool:
@@ -128,6 +131,7 @@ def head_of(row: Row) -> LedgerHead:
         bool(values["paused"]),
         values["bucket_size"],
         values["trimmed"] or 0,
+        values["unfenced_until"],
     )
 
 

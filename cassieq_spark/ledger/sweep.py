@@ -7,7 +7,15 @@ from datetime import datetime
 from cassieq_spark.errors import InvariantError
 from cassieq_spark.ledger.state import HEAD, LedgerHead
 from cassieq_spark.model import QueueId
-from cassieq_spark.store.protocol import DeleteBelow, Op, Store, Update, When, partition_of_ledger
+from cassieq_spark.store.protocol import (
+    DeleteBelow,
+    Op,
+    Store,
+    Update,
+    Values,
+    When,
+    partition_of_ledger,
+)
 
 _NO_END = 2**63 - 1
 
@@ -64,9 +72,12 @@ def lowered_fence(head: LedgerHead, fence: datetime) -> list[Op]:
 
     Args:
         head: Its fence is beyond ``fence``.
-        fence: No block that was deleted under the old one was begun later (I10).
+        fence: No block that was deleted under the old one was begun later (I10), by a clock that
+            is right; the head remembers for the others where the old one stood.
     """
-    return [Update(HEAD, {"fence": fence}, when=(When("fence", "=", head.fence),))]
+    highest = max(head.fence, head.unfenced_until or head.fence)
+    values: Values = {"fence": fence, "unfenced_until": highest}
+    return [Update(HEAD, values, when=(When("fence", "=", head.fence),))]
 
 
 def empty(store: Store, queue_id: QueueId, *, end: int) -> bool:

@@ -51,10 +51,10 @@ def fix_clocks(
     again. A sweep that is at work deletes only what it has found before it reads the fence, thus
     what was begun before it is lowered, or goes by the lowered one.
 
-    Writers whose own clock was ahead, by more than that, must be stopped before: the times of
-    their blocks look like those of blocks that are yet to be begun, so the lowered fence refuses
-    them no more. Where such a block was deleted, its publication is of messages that are not in
-    the store (I3). Nobody can tell by the ledger; these writers write again.
+    Writers whose own clock was ahead, by more than that, begin blocks whose times are yet to come.
+    The head remembers where the fence stood: what was begun up to then is refused as long as it
+    is from the future (I3). Only a write that takes longer than its clock was ahead is not told
+    apart, so these writers are stopped before; they write again.
 
     Args:
         store: Where the queue is kept.

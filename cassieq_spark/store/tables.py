@@ -80,6 +80,8 @@ SHAPES = {
             "next": "bigint",
             "finalised": "bigint",
             "fence": "timestamp",
+            # head: where the highest fence stood that was taken back; none, if none was
+            "unfenced_until": "timestamp",
             "groups_version": "bigint",
             # head: the end of the last block that has a visible_at
             "delayed_stop": "bigint",

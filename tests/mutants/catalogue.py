@@ -18,8 +18,8 @@ MUTANTS = (
         "publish without next",
         "I1",
         "ledger/decide.py",
-        'when=(When("next", "=", head.next), When("fence", "<", oldest))',
-        'when=(When("fence", "<", oldest),)',
+        '        When("next", "=", head.next),\n',
+        "",
     ),
     Mutant(
         "publish blindly again",
@@ -216,8 +216,8 @@ MUTANTS = (
         "publish behind the fence",
         "I10",
         "ledger/decide.py",
-        'When("next", "=", head.next), When("fence", "<", oldest)',
-        'When("next", "=", head.next),',
+        '        When("fence", "<", oldest),\n',
+        "",
         _IN_SOME_ORDER,
     ),
     Mutant(
@@ -1226,6 +1226,14 @@ MUTANTS = (
         "queues/clocks.py",
         "        fence = now + CLOCKS_APART\n",
         "        fence = now - timedelta(hours=1)\n",
+        _IN_SOME_ORDER,
+    ),
+    Mutant(
+        "who is ahead publishes what was deleted under a fence that was taken back",
+        "I10",
+        "ledger/decide.py",
+        "    until = head.unfenced_until or head.fence\n",
+        "    until = head.fence\n",
         _IN_SOME_ORDER,
     ),
     Mutant(

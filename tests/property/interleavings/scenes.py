@@ -36,6 +36,7 @@ from tests.property.interleavings.redriving import RedriveAgainstPurge, RedriveA
 from tests.property.interleavings.scene import Scene
 from tests.property.interleavings.upkeep import (
     FenceTakenBack,
+    FenceTakenBackFromAhead,
     FinaliseAgainstFinalise,
     FinaliseAgainstRegistration,
     FinaliseAgainstSeek,
@@ -80,6 +81,7 @@ SCENES: dict[str, type[Scene]] = {
     "sweep against slow publish": SweepAgainstSlowPublish,
     "patient sweep against publish": PatientSweepAgainstPublish,
     "a fence is taken back": FenceTakenBack,
+    "a fence is taken back from who is ahead": FenceTakenBackFromAhead,
     "seek against lease": SeekAgainstLease,
     "seek against settle": SeekAgainstSettle,
     "seek against release": SeekAgainstRelease,

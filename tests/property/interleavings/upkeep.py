@@ -89,6 +89,8 @@ class FenceTakenBack(QueueScene):
     """A fence that is ahead comes down while a sweep deletes by it what a slow write has begun."""
 
     writes = 2
+    #: How far the clock of the slow writer is ahead.
+    ahead = NOTHING
 
     def begin(self) -> None:
         self.operators.make_group(MakeGroup("one", "earliest"))
@@ -99,12 +101,25 @@ class FenceTakenBack(QueueScene):
         ahead = self.clock.now + timedelta(days=30)
         assert raise_fence(world.store, queue_id, read_head(world.store, queue_id), ahead)
         slow, sweeper, repairer = self.producers_as("b"), self.view("a"), self.view("c")
+        self.clock.advance(self.ahead)
         slow.write_only(WriteOnly([3], [None]))
+        self.clock.advance(-self.ahead)
         clean = Sweep((Step.CLEAN,), ("q",))
         self.stage.let("a", lambda: Operators(sweeper).sweep(clean))
         self.stage.let("b", lambda: slow.publish_late(PublishLate(BATCH)))
         self.stage.let("c", surviving(lambda: fix_clocks(repairer.store, "q")))
         self.stage.let_pass(MOMENT)
+
+
+class FenceTakenBackFromAhead(FenceTakenBack):
+    """The same with a writer whose own clock is ahead: its time is one yet to come."""
+
+    preemptions = 0
+    ahead = timedelta(days=10)
+
+    def end(self) -> None:
+        self.clock.advance(self.ahead)
+        super().end()
 
 
 class PatientSweepAgainstPublish(SweepAgainstSlowPublish):

@@ -59,6 +59,7 @@ class LedgerModel:
         registered: Groups by name: first monoton owed, and groups version.
         fence_is_wrong: Whether a clock that was ahead may have raised the fence, so that somebody
             takes it back.
+        unfenced_until: Where the highest one stood that was taken back.
         foreign: Told of blocks that nobody declared, with the name of their publication; None if
             there must be none.
     """
@@ -71,6 +72,7 @@ class LedgerModel:
         self._terms = terms
         self.queue_id = queue_id
         self.fence_is_wrong = False
+        self.unfenced_until: datetime | None = None
         self.foreign: Callable[[Sequence[Block], str], None] | None = None
         self.publishing: list[tuple[Sequence[Draft], SinkBatch | Once | None]] = []
         self.uses: defaultdict[str, list[datetime]] = defaultdict(list)
@@ -93,6 +95,8 @@ class LedgerModel:
         assert self.next >= old_next, "I1"
         assert self.finalised >= old_finalised, "I7"
         self._check_ages(range(old_finalised, self.finalised))
+        if self.fence < old_fence:
+            self.unfenced_until = max(old_fence, self.unfenced_until or old_fence)
         if not self.fence_is_wrong:
             assert self.fence >= old_fence, "I10"
             assert self.fence <= self._clock.now, "puts are refused"
@@ -108,6 +112,11 @@ class LedgerModel:
     def delayed_times(self) -> dict[int, datetime]:
         """When the messages may be handed out that must not be at once."""
         return {at: b.visible_at for at, b in self.published.items() if b.visible_at}
+
+    def refuses(self, begun_at: datetime) -> bool:
+        """Whether a block that was begun then may be refused."""
+        ahead = self.unfenced_until and self._clock.now < begun_at <= self.unfenced_until
+        return begun_at <= self.fence or bool(ahead)
 
     def visible_since(self, at: int) -> datetime:
         """From when on a message may be handed out."""

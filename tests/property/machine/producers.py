@@ -111,7 +111,7 @@ class Producers:
             monotons = publish(store, queue_id, drafts, batch=once).monotons
         except NotAppliedError:
             is_late = self._world.clock.now - once.begun_at > KEY_LIFETIME / 2
-            assert is_late or min(map(block_time, blocks)) <= ledger.fence
+            assert is_late or any(map(ledger.refuses, map(block_time, blocks)))
             assert not {each.block for each in ledger.published.values()} & set(blocks)
         except OutcomeUnknownError:
             assert troubles < store.unrest
@@ -132,7 +132,7 @@ class Producers:
             queue_id = self._world.definition.queue_id
             monotons = publish(store, queue_id, drafts, batch=batch).monotons
         except NotAppliedError:
-            assert min(map(block_time, blocks)) <= ledger.fence
+            assert any(map(ledger.refuses, map(block_time, blocks)))
             assert not {each.block for each in ledger.published.values()} & set(blocks)
         except OutcomeUnknownError:
             assert troubles < store.unrest

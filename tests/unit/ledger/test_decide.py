@@ -8,6 +8,7 @@ import pytest
 from cassieq_spark.ledger.decide import (
     AlreadyPublished,
     Fenced,
+    FromTheFuture,
     Publication,
     Standing,
     decide_publish,
@@ -15,7 +16,7 @@ from cassieq_spark.ledger.decide import (
 )
 from cassieq_spark.ledger.state import HEAD, LedgerHead, block_key, sink_key
 from cassieq_spark.model import Range, SinkBatch
-from cassieq_spark.store.protocol import Insert, ServerNow, Update, When
+from cassieq_spark.store.protocol import CLOCKS_APART, Insert, ServerNow, Update, When
 from tests.support.builders import BEGUN_AT, make_drafts
 
 OPEN = LedgerHead(next=7, finalised=0, fence=datetime(1970, 1, 1, tzinfo=UTC), groups_version=0)
@@ -25,13 +26,19 @@ BATCH = SinkBatch("sink", 3)
 def test_blocks_get_consecutive_monotons_in_their_order():
     drafts = make_drafts([2, 5])
 
-    decision = decide_publish(OPEN, drafts, batch=None, last=None)
+    decision = decide_publish(OPEN, drafts, batch=None, last=None, now=BEGUN_AT)
 
     assert isinstance(decision, Publication)
     assert decision.monotons == Range(7, 14)
     head, first, second = decision.ops
     assert head == Update(
-        HEAD, {"next": 14}, when=(When("next", "=", 7), When("fence", "<", BEGUN_AT))
+        HEAD,
+        {"next": 14},
+        when=(
+            When("next", "=", 7),
+            When("fence", "<", BEGUN_AT),
+            When("unfenced_until", "=", None),
+        ),
     )
     assert first == Insert(
         block_key(7),
@@ -44,7 +51,7 @@ def test_blocks_get_consecutive_monotons_in_their_order():
 
 
 def test_the_first_batch_of_a_sink_claims_a_row_that_must_not_be_there():
-    decision = decide_publish(OPEN, make_drafts([1]), batch=BATCH, last=None)
+    decision = decide_publish(OPEN, make_drafts([1]), batch=BATCH, last=None, now=BEGUN_AT)
 
     assert isinstance(decision, Publication)
     claim = Insert(sink_key("sink"), {"batch_id": 3}, if_absent=True)
@@ -52,7 +59,9 @@ def test_the_first_batch_of_a_sink_claims_a_row_that_must_not_be_there():
 
 
 def test_a_later_batch_claims_the_row_as_it_was_read():
-    decision = decide_publish(OPEN, make_drafts([1]), batch=BATCH, last=SinkBatch("sink", 2))
+    decision = decide_publish(
+        OPEN, make_drafts([1]), batch=BATCH, last=SinkBatch("sink", 2), now=BEGUN_AT
+    )
 
     assert isinstance(decision, Publication)
     claim = Update(sink_key("sink"), {"batch_id": 3}, when=(When("batch_id", "=", 2),))
@@ -74,7 +83,7 @@ def test_what_a_batch_is_to_its_sink(number: int, fingerprint: str | None, stand
 
     assert standing_of(batch, last) is standing
     assert standing_of(batch, None) is Standing.NEW
-    decision = decide_publish(OPEN, make_drafts([1]), batch=batch, last=last)
+    decision = decide_publish(OPEN, make_drafts([1]), batch=batch, last=last, now=BEGUN_AT)
     assert isinstance(decision, Publication) == (standing is Standing.NEW)
     assert decision == AlreadyPublished(last) or standing is Standing.NEW
 
@@ -100,7 +109,7 @@ def test_a_fingerprint_that_was_made_in_another_way_is_not_compared(
 def test_the_fingerprint_of_a_batch_is_written_with_it_and_names_it():
     batch = replace(BATCH, fingerprint="a")
 
-    decision = decide_publish(OPEN, make_drafts([1]), batch=batch, last=None)
+    decision = decide_publish(OPEN, make_drafts([1]), batch=batch, last=None, now=BEGUN_AT)
 
     assert isinstance(decision, Publication)
     values = {"batch_id": 3, "fingerprint": "3 a"}
@@ -112,8 +121,8 @@ def test_a_block_as_old_as_the_fence_is_refused_and_one_younger_is_not():
     at_fence = replace(OPEN, fence=BEGUN_AT)
     before_fence = replace(OPEN, fence=BEGUN_AT - timedelta(milliseconds=1))
 
-    refused = decide_publish(at_fence, drafts, batch=None, last=None)
-    accepted = decide_publish(before_fence, drafts, batch=None, last=None)
+    refused = decide_publish(at_fence, drafts, batch=None, last=None, now=BEGUN_AT)
+    accepted = decide_publish(before_fence, drafts, batch=None, last=None, now=BEGUN_AT)
 
     assert refused == Fenced(BEGUN_AT, BEGUN_AT)
     assert isinstance(accepted, Publication)
@@ -122,6 +131,24 @@ def test_a_block_as_old_as_the_fence_is_refused_and_one_younger_is_not():
 def test_a_published_batch_is_a_success_also_behind_the_fence():
     fenced = replace(OPEN, fence=BEGUN_AT)
 
-    decision = decide_publish(fenced, make_drafts([1]), batch=BATCH, last=SinkBatch("sink", 3))
+    decision = decide_publish(
+        fenced, make_drafts([1]), batch=BATCH, last=SinkBatch("sink", 3), now=BEGUN_AT
+    )
 
     assert decision == AlreadyPublished(SinkBatch("sink", 3))
+
+
+def test_of_a_clock_that_is_ahead_a_block_is_refused_up_to_a_fence_that_was_taken_back():
+    until = BEGUN_AT + timedelta(days=30)
+    taken_back = replace(OPEN, unfenced_until=until)
+    soon, late = BEGUN_AT + CLOCKS_APART, BEGUN_AT + CLOCKS_APART + timedelta(milliseconds=1)
+
+    def decided(begun_at: datetime, head: LedgerHead = taken_back) -> object:
+        drafts = make_drafts([1]) + make_drafts([1], begun_at)
+        return decide_publish(head, drafts, batch=None, last=None, now=BEGUN_AT)
+
+    for begun_at in (late, until):
+        assert decided(begun_at) == FromTheFuture(begun_at, BEGUN_AT)
+        assert isinstance(decided(begun_at, OPEN), Publication)
+    for begun_at in (soon, until + timedelta(milliseconds=1)):
+        assert isinstance(decided(begun_at), Publication)

@@ -230,7 +230,7 @@ def test_as_many_blocks_as_one_publish_takes_fill_one_compare_and_set():
     head = LedgerHead(next=0, finalised=0, fence=BEGUN_AT - timedelta(days=1), groups_version=0)
     drafts = make_drafts([1]) * MOST_BLOCKS
 
-    decision = decide_publish(head, drafts, batch=SinkBatch("s", 0), last=None)
+    decision = decide_publish(head, drafts, batch=SinkBatch("s", 0), last=None, now=BEGUN_AT)
 
     assert isinstance(decision, Publication)
     assert len(decision.ops) == MOST_OPS

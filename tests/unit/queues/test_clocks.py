@@ -174,6 +174,47 @@ def test_clocks_that_agree_are_not_told_of():
 # -- what undoes what it did ------------------------------------------------------------------
 
 
+def test_what_a_writer_whose_clock_was_ahead_had_begun_stays_refused(
+    scene: Scene, clock: FakeClock
+):
+    begun = Draft(make_block_id(clock.now + DAY), 1)
+    scene.raise_fence(clock.now + MONTH)
+    fix_clocks(scene.store, "q")
+    clock.advance(HOUR)
+
+    with pytest.raises(NotAppliedError, match="set the clock of the writer right"):
+        publish(scene.store, scene.queue.queue_id, [begun])
+
+    scene.put()
+    assert read_head(scene.store, scene.queue.queue_id).next == 7
+
+
+def test_what_a_writer_whose_clock_was_ahead_has_sent_before_goes_in_no_more(
+    scene: Scene, clock: FakeClock
+):
+    store = FaultyStore(scene.store)
+    store.fault = Fault.REQUEST_LATE
+    store.interrupt(lambda: scene.raise_fence(clock.now + MONTH), after=2)
+    with pytest.raises(NotAppliedError):
+        publish(store, scene.queue.queue_id, [Draft(make_block_id(clock.now + DAY), 1)])
+    fix_clocks(scene.store, "q")
+
+    store.arrive()
+
+    assert read_head(scene.store, scene.queue.queue_id).next == 6
+
+
+def test_a_fence_that_goes_down_twice_is_remembered_where_it_stood_highest(
+    scene: Scene, clock: FakeClock
+):
+    for ahead in (DAY, MONTH, HOUR):
+        highest = clock.now + MONTH
+        scene.raise_fence(clock.now + ahead)
+        fix_clocks(scene.store, "q")
+
+    assert read_head(scene.store, scene.queue.queue_id).unfenced_until == highest
+
+
 def test_puts_are_taken_again_and_blocks_begun_before_stay_refused(scene: Scene, clock: FakeClock):
     scene.raise_fence(clock.now + MONTH)
     begun_before = Draft(make_block_id(clock.now + CLOCKS_APART), 1)
