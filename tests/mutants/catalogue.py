@@ -737,7 +737,7 @@ MUTANTS = (
         "delivery/settle.py",
         "    return deliveries is None or slot.lease != lease or slot.deliveries == deliveries\n",
         "    return True\n",
-        ("../unit/delivery/test_outcomes.py",),
+        _IN_SOME_ORDER,
     ),
     Mutant(
         "a batch is settled over a query that takes it up meanwhile",

@@ -10,6 +10,8 @@ from tests.property.machine.rows import Outcome
 
 #: A message under a lease, as a receipt names it.
 Named = tuple[UUID, int]
+#: The same, for the how many-th time; None: a client's, whose lease is handed out once.
+Recorded = tuple[UUID, int, int | None]
 #: A lease as one process holds it: its token, and how often its messages were handed out.
 Delivered = tuple[UUID, int]
 
@@ -30,8 +32,8 @@ class Declared:
         told: Leases that a replay was told that it has: each was told to one process only.
         by_receipts: Leases of clients, which settle message by message.
         skipped: Messages older than so many ms need not be offered.
-        recorded: What is to become of messages once their batch is acked; nothing, if that is
-            to be taken back.
+        recorded: What is to become of messages once their batch is acked, by receipts of one
+            delivery; nothing, if that is to be taken back.
     """
 
     finished: set[UUID] = field(default_factory=set)
@@ -47,6 +49,6 @@ class Declared:
     told: set[Delivered] = field(default_factory=set)
     by_receipts: set[UUID] = field(default_factory=set)
     skipped: set[int] = field(default_factory=set)
-    recorded: defaultdict[Named, set[Outcome | None]] = field(
+    recorded: defaultdict[Recorded, set[Outcome | None]] = field(
         default_factory=lambda: defaultdict(set)
     )

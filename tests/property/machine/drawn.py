@@ -133,6 +133,7 @@ SETTLE = st.builds(
     st.lists(FATES, min_size=1, max_size=4),
     with_batch=st.booleans(),
     by_client=st.booleans(),
+    late=st.booleans(),
 )
 MAKE_GROUP = st.builds(MakeGroup, NAMES, POSITIONS)
 SEEK = st.builds(Seek, NAMES, POSITIONS, force=st.booleans())

@@ -235,7 +235,8 @@ class GroupModel:
         }
         for row in self._slots:
             for at, outcome in outcomes_of(row).items():
-                asked = self._declared.recorded.get((row["lease"], at), set())
+                named = (row["lease"], at, row["deliveries"])
+                asked = self._declared.recorded.get(named, set())
                 assert outcome in asked, (row, at, outcome, "nobody recorded that")
 
     def _is_recorded(self, move: Move, *wanted: Outcome) -> bool:

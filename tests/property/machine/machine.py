@@ -278,7 +278,7 @@ class QueueMachine(RuleBasedStateMachine):
         number=READERS,
         limit=LIMITS,
         fates=st.lists(RECORDED, min_size=1, max_size=2),
-        then=st.sampled_from(["done", "done", "replayed", "lost", "stopped"]),
+        then=st.sampled_from(["done", "done", "replayed", "cut off", "lost", "stopped"]),
     )
     def outcomes_are_recorded_for_a_batch(
         self, number: int, limit: int | None, fates: list[list[Any]], then: str
@@ -288,6 +288,10 @@ class QueueMachine(RuleBasedStateMachine):
             self._run(Settle(number, 0, each, with_batch=True), NOTHING)
         if then == "replayed":
             self._run(Replay(number), NOTHING)
+        elif then == "cut off":
+            self._run(Replay(number), NOTHING)
+            for each in fates:
+                self._run(Settle(number, 0, each, with_batch=True, late=True), NOTHING)
         elif then == "lost":
             self._run(Lease((number + 1) % len(GROUPS)), LEASE + MOMENT)
         elif then == "stopped":

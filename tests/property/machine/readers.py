@@ -94,6 +94,7 @@ class Settle:
         fates: What becomes of its messages, in turn.
         with_batch: Not before their batch is acked.
         by_client: Another process does it that has the receipts, whatever the reader does.
+        late: The receipts are those of the first delivery, whatever was taken up since.
     """
 
     reader: int
@@ -101,6 +102,7 @@ class Settle:
     fates: Sequence[Fate]
     with_batch: bool = False
     by_client: bool = False
+    late: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +128,7 @@ class Reader:
         leased: Where that is.
         former: Where the process before it has it, if the batch was replayed.
         had: The messages of all leases that it ever had, oldest first.
+        counts: Which delivery each of these was, and became when it was taken up.
         last: How it has left its group.
     """
 
@@ -134,6 +137,7 @@ class Reader:
     leased: Sequence[Leased] = ()
     former: Sequence[Leased] = ()
     had: dict[UUID, list[int]] = field(default_factory=dict)
+    counts: dict[UUID, list[int]] = field(default_factory=dict)
     busy: bool = False
     last: LastState = field(default_factory=lambda: LastState(_FOR_EVER))
 
@@ -156,6 +160,7 @@ class Readers:
         """Have receipts of all that these were given, as those do to whom they pass them on."""
         for mine, theirs in zip(self._readers, others._readers, strict=True):
             mine.had |= theirs.had
+            mine.counts |= {lease: list(counts) for lease, counts in theirs.counts.items()}
 
     def restart(self, others: Readers) -> None:
         """Have the batches in hand that these have logged, as their restarted selves do."""
@@ -186,6 +191,7 @@ class Readers:
             assert not theirs & self._declared.told, (theirs, "I6: two processes have it")
             self._declared.told |= theirs
             reader.former, reader.leased = reader.leased, again
+            reader.counts.setdefault(reader.token, []).extend(each.deliveries for each in again)
 
     def hold_on(self, action: HoldOn) -> None:
         with self._as(action.reader) as reader:
@@ -231,13 +237,16 @@ class Readers:
     def settle(self, action: Settle) -> None:
         whose = self._readers[action.reader]
         if action.by_client:
-            whose = Reader(whose.group, had=whose.had)
+            whose = Reader(whose.group, had=whose.had, counts=whose.counts)
         with self._acting(whose) as reader:
             leases = list(reversed(reader.had)) if reader is not None else []
             if reader is not None and action.lease < len(leases):
                 lease = leases[action.lease]
                 fates = dict(_deal(reader.had[lease], action.fates))
-                self._settle(reader, lease, fates, with_batch=action.with_batch)
+                # A client's lease is handed out once, so its receipts do not say for which time.
+                counts = reader.counts.get(lease) or [None]
+                deliveries = counts[0 if action.late else -1]
+                self._settle(reader, lease, fates, deliveries, with_batch=action.with_batch)
 
     # -- leasing ------------------------------------------------------------------------------
 
@@ -263,6 +272,8 @@ class Readers:
         if batch.leased:
             reader.token, reader.leased, reader.former = batch.lease, batch.leased, ()
             reader.had[batch.lease] = _monotons(batch.leased)
+            if not action.as_client:
+                reader.counts[batch.lease] = [each.deliveries for each in batch.leased]
         group = self._group(reader)
         self._check_batch(reader, batch.lease, batch.leased)
         assert action.limit is None or len(_monotons(batch.leased)) <= action.limit
@@ -348,19 +359,37 @@ class Readers:
     # -- settling -----------------------------------------------------------------------------
 
     def _settle(
-        self, reader: Reader, lease: UUID, fates: dict[int, Fate], *, with_batch: bool
+        self,
+        reader: Reader,
+        lease: UUID,
+        fates: dict[int, Fate],
+        deliveries: int | None,
+        *,
+        with_batch: bool,
     ) -> None:
         # Nobody acks the batch of a client: all of it is settled at once.
         is_recorded = with_batch and lease not in self._declared.by_receipts
         of_batch = self._group(reader).held_by(lease).keys() if is_recorded else set()
-        settlement = self._declare(lease, fates, of_batch)
+        settlement = self._declare(lease, fates, of_batch, deliveries)
         named = {at for at, fate in fates.items() if fate is not None}
-        reached = named & self._group(reader).reached_by(lease).keys()
+        reached = {
+            at
+            for at, place in self._group(reader).reached_by(lease).items()
+            if at in named and (place.token != lease or deliveries in {None, place.deliveries})
+        }
         store = self._world.store
         troubles, now = store.unrest, self._model.now
         self._world.counting.reset()
         queue = self._world.definition
-        found = settle(store, queue, reader.group, lease, settlement, with_batch=with_batch)
+        found = settle(
+            store,
+            queue,
+            reader.group,
+            lease,
+            settlement,
+            deliveries=deliveries,
+            with_batch=with_batch,
+        )
         if troubles != store.unrest:
             return
         assert found.count == len(reached)
@@ -373,7 +402,11 @@ class Readers:
             self._check_settled(reader, lease, at, fates[at], now)
 
     def _declare(
-        self, lease: UUID, fates: dict[int, Fate], of_batch: AbstractSet[int]
+        self,
+        lease: UUID,
+        fates: dict[int, Fate],
+        of_batch: AbstractSet[int],
+        deliveries: int | None,
     ) -> Settlement:
         """Say what is to become of which message; see `Declared`.
 
@@ -384,7 +417,7 @@ class Readers:
         for at, fate in fates.items():
             declared = Declared() if at in of_batch else self._declared
             if at in of_batch and fate is not None:
-                self._declared.recorded[lease, at].add(_outcome(fate))
+                self._declared.recorded[lease, at, deliveries].add(_outcome(fate))
             match fate:
                 case ("ack" | "ack and release" as what, by):
                     acked.append(at)
