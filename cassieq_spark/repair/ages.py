@@ -35,7 +35,15 @@ def aged(blocks: Iterable[LedgerBlock], now: datetime) -> Iterator[LedgerBlock]:
         if is_of_the_future(block, now):
             ahead.append(block)
             continue
-        yield from (replace(each, there_by=block.published_at) for each in ahead)
+        # The server that published it may have had a clock that was behind.
+        by = max(block.published_at, block_time(block.block))
+        yield from (replace(each, there_by=_no_older(each, by, now)) for each in ahead)
         ahead.clear()
         yield block
     yield from ahead
+
+
+def _no_older(block: LedgerBlock, by: datetime, now: datetime) -> datetime:
+    """The same time, but not before the block was begun, if the clock of its writer was right."""
+    begun_at = block_time(block.block)
+    return by if begun_at > now + CLOCKS_APART else max(by, begun_at)

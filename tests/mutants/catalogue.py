@@ -1213,6 +1213,14 @@ MUTANTS = (
         ("test_clocks_property.py",),
     ),
     Mutant(
+        "a server that was behind tells how old a block from the future is",
+        "clocks",
+        "repair/ages.py",
+        "there_by=_no_older(each, by, now))",
+        "there_by=block.published_at)",
+        ("test_clocks_property.py",),
+    ),
+    Mutant(
         "what a server that was behind has published is old at once",
         "clocks",
         "model.py",

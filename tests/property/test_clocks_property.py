@@ -12,7 +12,7 @@ from uuid import UUID
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cassieq_spark.blocks import write_block
@@ -136,6 +136,13 @@ STEPS = st.one_of(
 
 
 @given(st.lists(st.tuples(STEPS, AHEAD, PASSES), max_size=15))
+@example(
+    [
+        (("publish", 1), MONTH, timedelta(0)),
+        (("publish", 1), -MONTH, timedelta(0)),
+        (("sweep", (Step.EXPIRE,)), timedelta(0), timedelta(0)),
+    ]
+)
 def test_whatever_clocks_say_for_a_while_all_of_it_is_delivered_in_the_end(
     steps: list[tuple[tuple[object, ...], timedelta, timedelta]],
 ):

@@ -185,6 +185,20 @@ def test_a_block_from_the_future_holds_up_nothing_and_goes_with_what_is_behind_i
     assert scene.pointer == 9
 
 
+def test_a_server_that_is_behind_makes_a_block_from_the_future_no_older(scene: Scene):
+    scene.clock.ahead = 1000 * HOUR
+    publish(scene.memory, scene.queue_id, make_drafts([3], scene.clock.now))
+    scene.clock.ahead = -1000 * HOUR
+    publish(scene.memory, scene.queue_id, make_drafts([4], scene.clock.now))
+    scene.clock.ahead = timedelta(0)
+    scene.clock.advance(EXPIRE_AFTER)
+
+    assert scene.expire() == 0
+
+    scene.clock.advance(MOMENT)
+    assert scene.expire() == 7
+
+
 def test_a_block_from_the_future_with_nothing_behind_it_stays(scene: Scene):
     scene.clock.ahead = 1000 * HOUR
     scene.publish(3)
