@@ -25,7 +25,13 @@ class Outage:
 
     store: Store
     _failures: int = 0
+    _found: StoreError | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def check(self) -> None:
+        """Raise if it was found that the cluster does not answer: nothing more is to be begun."""
+        if self._found is not None:
+            raise self._found
 
     def count(self, queue: str, error: Exception | None) -> None:
         """Count that a queue failed. After each tenth failure of the store, one read.
@@ -47,8 +53,9 @@ class Outage:
         try:
             self.store.read_rows(partition_of_queue(queue), Slice(limit=1))
         except StoreError as found:
-            raise StoreError(
+            self._found = StoreError(
                 f"{failures} times the work on a queue has failed, and the table of queues can't "
                 f"be read any more, so the sweep ends here: {type(found).__name__}: {found}; see "
                 "whether the cluster is well, and run it again, which goes on"
-            ) from found
+            )
+            raise self._found from found

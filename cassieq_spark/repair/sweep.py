@@ -182,6 +182,7 @@ def _see(outage: Outage, active: Sequence[QueueDefinition], *, every: bool) -> d
 
 
 def _see_one(outage: Outage, queue: QueueDefinition) -> dict[QueueId, Seen]:
+    outage.check()
     found = see_each(outage.store, [queue.queue_id])
     if not found:
         outage.count(queue.name, None)
@@ -253,6 +254,7 @@ def _take(
 
 
 def _take_one(work: Work, step: Step, queue: QueueDefinition, scanned: Scanned | None) -> None:
+    work.outage.check()
     active = work.records[queue.name].status is Status.ACTIVE
     if not work.guard.is_open() or not (active or step is Step.RETIRE):
         return

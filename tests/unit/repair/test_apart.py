@@ -329,7 +329,7 @@ def test_if_the_cluster_is_gone_the_sweep_does_not_wait_for_each_queue():
     gone = GoneStore(memory)
 
     with pytest.raises(
-        StoreError, match=r"10 times .* the table of queues can't be read any more"
+        StoreError, match=r"times the work .* the table of queues can't be read any more"
     ):
         sweep(gone)
 
