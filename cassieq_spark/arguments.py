@@ -26,9 +26,13 @@ REDRIVES = RESERVED + "redrives"
 #: What a column of the type ``bigint`` holds at the most.
 MOST = 2**63 - 1
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-#: Instants are rounded up, and lengths of time added to them: that must not leave the calendar.
-_END = datetime(9999, 1, 1, tzinfo=UTC)
+#: The instants that are stored: from this one,
+FIRST_INSTANT = datetime(1970, 1, 1, tzinfo=UTC)
+#: to this one. Instants are rounded up, and lengths of time added to them: that must not leave the
+#: calendar, which ends a year later.
+LAST_INSTANT = datetime(9999, 1, 1, tzinfo=UTC)
+
+_EPOCH = FIRST_INSTANT
 _SIMPLE = (bool, int, float, str, type(None))
 _LONGEST_SHOWN = 60
 
@@ -79,7 +83,7 @@ def check_instant(name: str, given: object) -> datetime:
             f"{name} {given} has no time zone, so it could be any of many instants: make it "
             "aware, e.g. datetime.now(UTC)"
         )
-    if plain >= _END - _EPOCH:
+    if plain >= LAST_INSTANT - _EPOCH:
         raise OptionError(f"{name} must be before the year 9999, not {given}")
     return _EPOCH + max(plain, AT_ONCE)
 

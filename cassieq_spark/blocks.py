@@ -10,6 +10,7 @@ from uuid import UUID, uuid1
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cassieq_spark.arguments import A_YEAR, FIRST_INSTANT, LAST_INSTANT
 from cassieq_spark.chunks import Cutter, check_messages, cut
 from cassieq_spark.errors import MessageError
 from cassieq_spark.model import Chunk, Draft, QueueDefinition
@@ -32,7 +33,9 @@ _GATHERED_BYTES = 8 << 20
 #: What was to be visible longer ago is visible at once, however far apart the clocks are.
 _CERTAINLY_PAST = timedelta(hours=1)
 _MICROSECOND = timedelta(microseconds=1)
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_EPOCH = FIRST_INSTANT
+_LAST_INSTANT = (LAST_INSTANT - FIRST_INSTANT) // _MICROSECOND
+_LONGEST_DELAY = A_YEAR // _MICROSECOND
 
 
 def new_block_id() -> UUID:
@@ -112,8 +115,8 @@ def write_blocks(
         Drafts in the order of their times.
 
     Raises:
-        MessageError: A null value, a reserved header, a message over the limit, or a negative
-            delay.
+        MessageError: A null value, a reserved header, a message over the limit, a negative delay
+            or one of more than a year, or an instant beyond the year 9998.
         StoreError: Cassandra did not take it, within the time allowed.
     """
     writer: _TimedWriter | None = None
@@ -247,21 +250,37 @@ class _TimedWriter:
     def _wanted(self, column: pa.Array) -> pa.Array:
         """When each message is to be delivered, in microseconds; 0 for at once."""
         if self._column == VISIBLE_AT:
-            wanted = pc.fill_null(column.cast(pa.timestamp("us", "UTC")).cast(pa.int64()), 0)
+            wanted = column.cast(pa.timestamp("us", "UTC")).cast(pa.int64())
+            self._refuse(
+                pc.greater_equal(wanted, _LAST_INSTANT),
+                "is to be visible after the year 9998: give an earlier time",
+            )
+            wanted = pc.fill_null(wanted, 0)
             past = (datetime.now(UTC) - _CERTAINLY_PAST - _EPOCH) // _MICROSECOND
             return pc.if_else(pc.less(wanted, past), 0, wanted)
         if pa.types.is_duration(column.type):
-            wanted = column.cast(pa.duration("us")).cast(pa.int64())
+            exact = column.cast(pa.duration("us")).cast(pa.int64())
         else:
-            wanted = pc.ceil(pc.multiply(column.cast(pa.float64()), 1e6)).cast(pa.int64())
-        negative = pc.fill_null(pc.less(wanted, 0), fill_value=False)
-        if pc.any(negative).as_py():
-            row = self._rows + pc.index(negative, value=True).as_py()
-            raise MessageError(
-                f"row {row} of this task, counted from 0, has a negative delay: a message can't "
-                "be delivered before it is published; give 0, or null, for at once"
-            )
+            exact = pc.multiply(column.cast(pa.float64()), 1e6)
+        self._refuse(
+            pc.less(exact, 0),
+            "has a negative delay: a message can't be delivered before it is published; give 0, "
+            "or null, for at once",
+        )
+        # So asked, what is not a number is refused as well.
+        self._refuse(
+            pc.invert(pc.less_equal(exact, _LONGEST_DELAY)),
+            f"has a delay that is no number, or more than {A_YEAR.days} days: give a shorter one",
+        )
+        wanted = pc.ceil(exact).cast(pa.int64()) if pa.types.is_floating(exact.type) else exact
         return pc.fill_null(wanted, 0)
+
+    def _refuse(self, rows: pa.Array, what: str) -> None:
+        """Refuse the first of the rows that are marked, if any is."""
+        marked = pc.fill_null(rows, fill_value=False)
+        if pc.any(marked).as_py():
+            row = self._rows + pc.index(marked, value=True).as_py()
+            raise MessageError(f"row {row} of this task, counted from 0, {what}")
 
     def _make_room(self, wanted: pa.Array) -> None:
         """Round more, until there are few enough times."""
@@ -282,8 +301,10 @@ class _TimedWriter:
     def _visible(self, time: int) -> datetime | timedelta | None:
         if not time:
             return None
-        delay = timedelta(microseconds=time)
-        return delay if self._column == DELAY else _EPOCH + delay
+        if self._column == DELAY:
+            return timedelta(microseconds=time)
+        # Rounded up with others that are centuries away, it might leave the calendar.
+        return _EPOCH + timedelta(microseconds=min(time, _LAST_INSTANT))
 
 
 def _rounded(wanted: pa.Array, step: int) -> pa.Array:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import NewType
 from uuid import UUID
 
-from cassieq_spark.arguments import shown
+from cassieq_spark.arguments import FIRST_INSTANT, LAST_INSTANT, shown
 from cassieq_spark.errors import OptionError
 
 #: ``<name>@<version>``; never used twice, also when a queue is deleted and made again.
@@ -24,7 +24,8 @@ DEFAULT_LEASE = timedelta(seconds=60)
 
 #: Between the epoch of time-based uuids (1582-10-15) and that of Unix, in 100 ns.
 _UUID_EPOCH_OFFSET = 0x01B21DD213814000
-_UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_UNIX_EPOCH = FIRST_INSTANT
+_LAST_MILLISECOND = (LAST_INSTANT - FIRST_INSTANT) // timedelta(milliseconds=1)
 _QUEUE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,199}")
 #: What an account of the gateway calls its queue, after the colon, is a part of a URL's path, and
 #: URLs leave parts that are "." or ".." out.
@@ -359,5 +360,11 @@ def to_millis(instant: datetime) -> int:
 
 
 def from_millis(milliseconds: int) -> datetime:
-    """The aware instant so many milliseconds after 1970."""
-    return _UNIX_EPOCH + timedelta(milliseconds=milliseconds)
+    """The aware instant so many milliseconds after 1970; at most the last one that is stored.
+
+    What was stored by other programs may be beyond; it counts as the nearest one that is not.
+
+    >>> from_millis(2**63 - 1) == LAST_INSTANT, from_millis(-(2**63)) == FIRST_INSTANT
+    (True, True)
+    """
+    return _UNIX_EPOCH + timedelta(milliseconds=max(0, min(milliseconds, _LAST_MILLISECOND)))

@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Self
 from uuid import UUID
 
+from cassieq_spark.arguments import MOST
 from cassieq_spark.errors import MessageError
 from cassieq_spark.model import QueueId, validate_name
 
@@ -47,7 +48,7 @@ class Receipt:
             token, dot, count = lease.partition(".")
             deliveries = int(count) if dot else None
             receipt = cls(QueueId(queue_id), group, UUID(token), int(monoton), deliveries)
-            is_possible = receipt.monoton >= 0 and (deliveries is None or deliveries > 0)
+            is_possible = 0 <= receipt.monoton < MOST and (deliveries is None or deliveries > 0)
             # What Python reads as a number is not all that we write: a sign, a space.
             is_ours = str(receipt) == text and _is_ours(queue_id, group)
         except ValueError as error:

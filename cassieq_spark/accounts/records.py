@@ -19,6 +19,7 @@ from functools import partial
 from cassieq_spark.accounts.account import Account, AccountKey, check_account
 from cassieq_spark.accounts.levels import ALL_LEVELS, Level, letters_of, parse_letters
 from cassieq_spark.accounts.secret import Secrets, new_salt
+from cassieq_spark.arguments import check_instant
 from cassieq_spark.errors import (
     ContentionError,
     ExistsError,
@@ -179,10 +180,10 @@ class Accounts:
             key_name: By which it is deleted.
             levels: What it allows at the most.
             queue: With this queue only; None: with every one.
-            expires_at: Refused from then on; aware. None: never.
+            expires_at: Refused from then on; aware, before the year 9999. None: never.
 
         Raises:
-            OptionError: It can't be called so, or allows nothing.
+            OptionError: It can't be called so, or allows nothing; or the instant is out of range.
             NotFoundError: There is no such account.
             ExistsError: It has a key of that name.
             ContentionError: Lost to others, or without an answer, again and again.
@@ -191,6 +192,8 @@ class Accounts:
         allowed = frozenset(levels)
         if not allowed:
             raise OptionError("a key that allows nothing is of no use: give it a level")
+        if expires_at is not None:
+            expires_at = check_instant("expires_at", expires_at)
         key = self._new_key(key_name, allowed, queue, expires_at)
 
         def plan(before: _Stored | None) -> _Stored | None:

@@ -21,7 +21,7 @@ from cassieq_spark.cli.exporter import impatient, parse_listen
 from cassieq_spark.cli.output import AsJson, tell
 from cassieq_spark.client import AsyncClient
 from cassieq_spark.errors import OptionError, SetupError
-from cassieq_spark.options.kinds import duration
+from cassieq_spark.options.kinds import Kind, duration
 from cassieq_spark.store import open_store
 from cassieq_spark.store.connection import ConnectionOptions
 from cassieq_spark.store.secret import REFERENCES, check_reference, reveal
@@ -34,6 +34,7 @@ app = typer.Typer(
 _LIMITS = "Limits"
 _MIB = 1 << 20
 _DURATION = duration(timedelta(days=1), zero=True)
+_LEASE = duration(timedelta(days=365))
 _THREADS = 32
 _OF_OTHERS = stat.S_IRGRP | stat.S_IROTH
 
@@ -105,6 +106,16 @@ def serve(  # noqa: PLR0913 (one per option)
     max_wait: Annotated[
         str, typer.Option(help="How long a get may wait.", rich_help_panel=_LIMITS)
     ] = "60s",
+    max_lease: Annotated[
+        str,
+        typer.Option(
+            help="How long a request may keep messages from others.", rich_help_panel=_LIMITS
+        ),
+    ] = "12h",
+    max_read_lease: Annotated[
+        str,
+        typer.Option(help="The same, without the right UpdateMessage.", rich_help_panel=_LIMITS),
+    ] = "15m",
     clock_skew: Annotated[
         str,
         typer.Option(
@@ -150,6 +161,8 @@ def serve(  # noqa: PLR0913 (one per option)
             held_bytes=max_held_mib * _MIB,
             requests=max_requests,
             wait=_parsed("--max-wait", max_wait),
+            lease=_parsed("--max-lease", max_lease, _LEASE),
+            read_lease=_parsed("--max-read-lease", max_read_lease, _LEASE),
             skew=_parsed("--clock-skew", clock_skew),
             cassieq_signatures=cassieq_signatures,
             linger=_parsed("--linger", linger),
@@ -264,8 +277,8 @@ def _secrets(reference: str) -> Secrets:
     return secrets
 
 
-def _parsed(option: str, text: str) -> timedelta:
+def _parsed(option: str, text: str, kind: Kind[timedelta] = _DURATION) -> timedelta:
     try:
-        return _DURATION.parse(text)
+        return kind.parse(text)
     except ValueError as error:
-        raise OptionError(f"{option} must be {_DURATION.name}, not {text!r}") from error
+        raise OptionError(f"{option} must be {kind.name}, not {text!r}") from error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import timedelta
 from typing import Annotated
 
@@ -11,7 +11,7 @@ import typer
 from cassieq_spark.cli.connection import with_connection
 from cassieq_spark.cli.group import is_interactive
 from cassieq_spark.cli.output import AsJson, settings_json, tell
-from cassieq_spark.errors import OptionError
+from cassieq_spark.errors import InvariantError, NotFoundError, OptionError
 from cassieq_spark.options.kinds import duration
 from cassieq_spark.queues import (
     Status,
@@ -20,6 +20,7 @@ from cassieq_spark.queues import (
     known,
     pause_queue,
     purge_queue,
+    read_mended,
     read_record,
     resume_queue,
 )
@@ -37,6 +38,8 @@ Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 EXPIRE_AFTER_HELP = "Throw away what was not consumed so long after it became visible, as in 14d"
 KEEP_SETTLED_HELP = "Keep what all groups have settled for so long, to be read again, as in 7d"
 _PERIOD = duration(timedelta(days=20_000), zero=True)
+#: What the store takes.
+LONGEST_LEASE_SECONDS = 20_000 * 86_400
 
 #: What can't be altered: there to be refused with a reason.
 _Fixed = Annotated[int | None, typer.Option(hidden=True)]
@@ -50,7 +53,10 @@ def alter(  # noqa: PLR0913 (one per option)
     connection: ConnectionOptions,
     lease_seconds: Annotated[
         int | None,
-        typer.Option(help="How long a reader that died keeps its messages from others."),
+        typer.Option(
+            help="How long a reader that died keeps its messages from others.",
+            max=LONGEST_LEASE_SECONDS,
+        ),
     ] = None,
     max_deliveries: Annotated[
         int | None,
@@ -216,7 +222,7 @@ def _refuse_fixed(
 def _confirm(store: Store, name: str, what: str, *, yes: bool) -> None:
     if yes:
         return
-    record = read_record(store, name)
+    record = read_mended(store, name) if what == "Delete" else read_record(store, name)
     if record is None or record.status is not Status.DELETING:
         record = known(name, record)
     if not is_interactive():
@@ -224,10 +230,12 @@ def _confirm(store: Store, name: str, what: str, *, yes: bool) -> None:
             f"there is no terminal to ask on: give --yes to {what.lower()} the queue"
         )
     holds = ""
-    if record.status is Status.ACTIVE:
-        figures = queue_stats(store, record.definition.queue_id)
-        holds = (
-            f", which stores {figures.next - figures.finalised:,} message(s) for "
-            f"{len(figures.groups)} group(s)"
-        )
+    # Of what can't be read, nobody can say how much it is; it is to be deleted all the same.
+    with suppress(NotFoundError, InvariantError):
+        if record.status is Status.ACTIVE:
+            figures = queue_stats(store, record.definition.queue_id)
+            holds = (
+                f", which stores {figures.next - figures.finalised:,} message(s) for "
+                f"{len(figures.groups)} group(s)"
+            )
     confirm(f"{what} queue {name}{holds}?")

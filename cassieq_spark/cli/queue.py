@@ -15,6 +15,7 @@ from cassieq_spark.cli.connection import with_connection
 from cassieq_spark.cli.lifecycle import (
     EXPIRE_AFTER_HELP,
     KEEP_SETTLED_HELP,
+    LONGEST_LEASE_SECONDS,
     Name,
     parse_period,
 )
@@ -31,9 +32,9 @@ from cassieq_spark.queues import (
     create_queue,
     is_paused,
     known,
-    list_records,
     read_queue,
     read_record,
+    read_records,
 )
 from cassieq_spark.stats import GroupStats, QueueStats, queue_stats
 from cassieq_spark.store import open_store
@@ -61,7 +62,11 @@ def create(  # noqa: PLR0913 (one per option)
         int, typer.Option(help="Messages per row, at the most.")
     ] = DEFAULT_CHUNK_SIZE,
     lease_seconds: Annotated[
-        int, typer.Option(help="How long a reader that died keeps its messages from others.")
+        int,
+        typer.Option(
+            help="How long a reader that died keeps its messages from others.",
+            max=LONGEST_LEASE_SECONDS,
+        ),
     ] = int(DEFAULT_LEASE.total_seconds()),
     max_deliveries: Annotated[
         int, typer.Option(help="After so many deliveries a message is dead; 0: never.", min=0)
@@ -129,8 +134,13 @@ def list_(
 ) -> None:
     """List all queues."""
     with closing(open_store(connection)) as store:
-        records = list_records(store)
+        found = read_records(store)
+    records = found.readable.values()
     queues = [_record(each) for each in records if every or each.status is not Status.DELETED]
+    queues += [
+        {"queue": name, "status": "unreadable", "error": str(error)}
+        for name, error in found.unreadable.items()
+    ]
     if as_json:
         print_json(queues)
         return
@@ -139,8 +149,10 @@ def list_(
     for column in shown:
         table.add_column(column.replace("_", " "), overflow="fold")
     for queue in queues:
-        table.add_row(*(_cell(queue[name]) for name in shown))
+        table.add_row(*(_cell(queue.get(name)) for name in shown))
     Console().print(table if queues else "There are no queues: cassieq queue create NAME")
+    for name, error in found.unreadable.items():
+        echo(f"cassieq: queue {name!a}: {error}", err=True)
 
 
 @app.command()

@@ -9,7 +9,9 @@ from datetime import timedelta
 from typing import Any, TypeVar
 from uuid import UUID
 
+from cassieq_spark.errors import InvariantError
 from cassieq_spark.model import Ranges
+from cassieq_spark.store.decoded import OF_DECODING
 
 _NOTHING = Ranges()
 _MICROSECOND = timedelta(microseconds=1)
@@ -92,17 +94,23 @@ def decode(text: str | None, lease: UUID, deliveries: int) -> Settlement:
     """Read what `encode` writes; no outcomes, if they are of another lease, or another delivery.
 
     So whatever hands a slot out anew, or empties it, drops them.
+
+    Raises:
+        InvariantError: The text is not ours.
     """
     if not text:
         return Settlement()
-    told: dict[str, Any] = json.loads(text)
-    if (told["lease"], told["deliveries"]) != (str(lease), deliveries):
-        return Settlement()
-    return Settlement(
-        rejected={reason: Ranges.parse(part) for reason, part in told["rejected"].items()},
-        released=_by_span(told["released"]),
-        extended=_by_span(told["extended"]),
-    )
+    try:
+        told: dict[str, Any] = json.loads(text)
+        if (told["lease"], told["deliveries"]) != (str(lease), deliveries):
+            return Settlement()
+        return Settlement(
+            rejected={reason: Ranges.parse(part) for reason, part in told["rejected"].items()},
+            released=_by_span(told["released"]),
+            extended=_by_span(told["extended"]),
+        )
+    except OF_DECODING as error:
+        raise InvariantError(f"outcomes of lease {lease} can't be read: {error}") from error
 
 
 def union(every: Iterable[Ranges]) -> Ranges:

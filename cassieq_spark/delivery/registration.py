@@ -13,12 +13,14 @@ from cassieq_spark.delivery.state import HEAD, GroupState
 from cassieq_spark.errors import OutcomeUnknownError, QueueStateError
 from cassieq_spark.ledger.state import Group
 from cassieq_spark.model import QueueId
+from cassieq_spark.store.decoded import decoded, demand
 from cassieq_spark.store.protocol import (
     Delete,
     DeleteBelow,
     Insert,
     Op,
     Partition,
+    Row,
     RowKey,
     Slice,
     Store,
@@ -39,7 +41,7 @@ def read_registrations(
     """To which registration the delivery state belongs, and its token. At most one. One read."""
     which = Slice(kinds=("registration",))
     rows = store.read_rows(partition_of_delivery(queue_id, group), which, serial=serial).rows
-    return {int(str(row["ordinal"])): UUID(str(row["lease"])) for row in rows}
+    return dict(map(_registration_of, rows))
 
 
 def open_state(store: Store, queue_id: QueueId, known: Group) -> None:
@@ -88,3 +90,9 @@ def attempt(store: Store, partition: Partition, ops: Iterable[Op]) -> bool | Non
         return store.cas(partition, list(ops))
     except OutcomeUnknownError:
         return None
+
+
+@decoded
+def _registration_of(row: Row) -> tuple[int, UUID]:
+    demand(row, "lease")
+    return int(str(row["ordinal"])), UUID(str(row["lease"]))

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from cassieq_spark.delivery.outcomes import Settlement, decode
 from cassieq_spark.model import Ranges, to_millis
+from cassieq_spark.store.decoded import decoded, demand, demand_counts
 from cassieq_spark.store.protocol import Row, RowKey
 
 HEAD: RowKey = ("head", 0, 0)
@@ -134,9 +135,11 @@ def waiting_key(due: int, first_monoton: int) -> RowKey:
     return ("waiting", due, first_monoton)
 
 
+@decoded
 def head_of(row: Row) -> Head:
     """Decode a head row."""
     values: Any = row
+    demand_counts(row, "pointer", "waiting_from", "waiting_version")
     return Head(values["pointer"], values["waiting_from"], values["waiting_version"])
 
 
@@ -150,8 +153,11 @@ def waiting_of(rows: Iterable[Row]) -> tuple[Waiting, ...]:
     return tuple(_waiting_of(row) for row in rows if row["kind"] == "waiting")
 
 
+@decoded
 def _slot_of(row: Row) -> Slot:
     values: Any = row
+    demand(row, "lease", "due_at")
+    demand_counts(row, "deliveries")
     return Slot(
         values["ordinal"],
         Ranges.parse(values["ranges"]),
@@ -166,8 +172,10 @@ def _slot_of(row: Row) -> Slot:
     )
 
 
+@decoded
 def _waiting_of(row: Row) -> Waiting:
     values: Any = row
+    demand_counts(row, "deliveries")
     return Waiting(
         values["ordinal"],
         Ranges.parse(values["ranges"]),

@@ -28,6 +28,7 @@ from cassieq_spark.accounts.signing import (
 from cassieq_spark.errors import OptionError
 from cassieq_spark.gateway.refusals import RefusedError
 from cassieq_spark.gateway.replays import Replays
+from cassieq_spark.gateway.scopes import ACCOUNT, scope_of
 
 #: Where a request keeps the name of the key by which it was let in, for the access log.
 KEY = "cassieq.key"
@@ -50,12 +51,14 @@ class Grant:
         levels: The rights.
         queues: It is for each of these only; so for none, if they differ.
         body_digest: SHA-256 of the body that was signed; None: none was.
+        scope: Whose its idempotency keys are; see `scopes`.
     """
 
     key: str
     levels: frozenset[Level]
     queues: tuple[str, ...]
     body_digest: str | None = None
+    scope: str = ACCOUNT
 
     @classmethod
     def of(cls, key: AccountKey, permission: Permission | None = None) -> Grant:
@@ -239,4 +242,6 @@ def _first(
 ) -> Grant | None:
     # Every one is looked at, so that the time tells nothing.
     found = [key for key in keys if key.key is not None and fits(key.key)]
-    return Grant.of(found[0], permission) if found else None
+    if not found:
+        return None
+    return replace(Grant.of(found[0], permission), scope=scope_of(found[0], permission))

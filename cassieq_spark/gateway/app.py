@@ -139,27 +139,21 @@ def _serve(
 
 async def _answer(gateway: Gateway, endpoint: Endpoint, request: Request) -> Response:
     names: Mapping[str, str] = request.path_params
-    covers: Callable[[str], bool] = _everything
-    digest = None
+    grant = None
     if endpoint.level is None:
         gateway.access.check_admin(request)
     else:
         account, queue = names["account"], names.get("queue")
         grant = await gateway.access.check(request, account, queue, endpoint.level)
-        covers, digest = grant.covers, grant.body_digest
-    call = Call(gateway, request, names, endpoint.parse_query(request), covers)
+    call = Call(gateway, request, names, endpoint.parse_query(request), grant)
     if endpoint.body is None:
         return await endpoint.handler(call)
     limits = gateway.limits
     limit = limits.batch_bytes if endpoint.is_batch else limits.body_bytes
     with gateway.room.body(request, limit) as body:
         call.body = await body.read()
-        await check_body(call.body, digest)
+        await check_body(call.body, grant.body_digest if grant else None)
         return await endpoint.handler(call)
-
-
-def _everything(_: str) -> bool:
-    return True
 
 
 def _told(names: Mapping[str, str]) -> dict[str, str]:

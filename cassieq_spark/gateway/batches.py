@@ -21,7 +21,7 @@ from cassieq_spark.gateway.formats import (
 )
 from cassieq_spark.gateway.headers import headers_of, idempotency_key
 from cassieq_spark.gateway.large_answers import answer_with, json_array
-from cassieq_spark.gateway.messages import position, receive, seconds
+from cassieq_spark.gateway.messages import held_for, position, receive, seconds
 from cassieq_spark.gateway.payloads import (
     BatchParameters,
     ExtendedReceipts,
@@ -61,7 +61,7 @@ async def put_batch(call: Call) -> Response:
             messages,
             delay=seconds(query.initial_invisibility_seconds) or None,
             visible_at=query.visible_at,
-            idempotency_key=idempotency_key(call.request),
+            idempotency_key=idempotency_key(call.request, call.scope),
         )
     call.gateway.turns.wake(queue)
     if monotons is None:
@@ -91,13 +91,13 @@ async def ack_batch(call: Call) -> Response:
 async def release(call: Call) -> Response:
     """Messages go back."""
     given = call.json(ReleasedReceipts)
-    return await _settle(call, given, Action("release", seconds(given.delay_seconds)))
+    return await _settle(call, given, Action("release", held_for(call, given.delay_seconds)))
 
 
 async def extend(call: Call) -> Response:
     """Messages are held for longer."""
     given = call.json(ExtendedReceipts)
-    return await _settle(call, given, Action("extend", seconds(given.seconds)))
+    return await _settle(call, given, Action("extend", held_for(call, given.seconds)))
 
 
 async def reject(call: Call) -> Response:

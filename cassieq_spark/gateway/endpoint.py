@@ -12,10 +12,12 @@ from starlette.responses import Response
 
 from cassieq_spark.accounts import Level, full_name
 from cassieq_spark.errors import OptionError
+from cassieq_spark.gateway.access import Grant
 from cassieq_spark.gateway.gateway import Gateway
 from cassieq_spark.gateway.headers import query_of
 from cassieq_spark.gateway.payloads import Nothing
 from cassieq_spark.gateway.refusals import RefusedError
+from cassieq_spark.gateway.scopes import ACCOUNT
 
 P = TypeVar("P", bound=BaseModel)
 
@@ -34,8 +36,7 @@ class Call:
         request: The request itself.
         names: What is in the path.
         query: Its parameters.
-        covers: Tells whether who asks may also do so with another queue of the account, by what
-            that calls it.
+        grant: What who asks may do; None: an administrator asks.
         body: As it came; empty if the endpoint takes none.
     """
 
@@ -43,13 +44,26 @@ class Call:
     request: Request
     names: Mapping[str, str]
     query: Any
-    covers: Callable[[str], bool]
+    grant: Grant | None
     body: bytes = b""
 
     @property
     def account(self) -> str:
         """Which account."""
         return self.names["account"]
+
+    @property
+    def scope(self) -> str:
+        """Whose its idempotency key is, if it has one."""
+        return ACCOUNT if self.grant is None else self.grant.scope
+
+    def may(self, level: Level) -> bool:
+        """Whether who asks has another right, too."""
+        return self.grant is None or level in self.grant.levels
+
+    def covers(self, queue: str) -> bool:
+        """Whether who asks may also do so with another queue, by what the account calls it."""
+        return self.grant is None or self.grant.covers(queue)
 
     @property
     def queue(self) -> str:

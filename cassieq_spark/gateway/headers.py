@@ -45,8 +45,12 @@ def headers_of(request: Request) -> dict[str, str | None] | None:
     return found or None
 
 
-def idempotency_key(request: Request) -> str | None:
+def idempotency_key(request: Request, scope: str) -> str | None:
     """Under which a put is done once, however often it is repeated; None: there is none.
+
+    Args:
+        request: Which may have one.
+        scope: Whose it is, without a slash at its end; see `access.Grant`.
 
     Raises:
         RefusedError: 400; it is empty, too long, or not UTF-8.
@@ -59,7 +63,7 @@ def idempotency_key(request: Request) -> str | None:
         raise RefusedError(
             f"an Idempotency-Key has 1 to {_LONGEST_IDEMPOTENCY_KEY} characters; take a UUID"
         )
-    return key
+    return f"{scope}/{key}"
 
 
 def query_of(request: Request) -> Mapping[str, str]:

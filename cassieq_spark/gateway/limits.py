@@ -34,6 +34,9 @@ class Limits:
             which an account may have a quarter before it is refused another one.
         requests: Most requests at a time, those that wait included.
         wait: How long a request may wait for messages.
+        lease: How long a request may keep messages from others, by holding them or by giving them
+            back for later.
+        read_lease: The same, without the right to update messages.
         skew: By how much the clock of who signs a request may differ from ours.
         cassieq_signatures: Whether requests that are signed as CassieQ's clients do are taken:
             verb, path and time only.
@@ -48,6 +51,8 @@ class Limits:
     held_bytes: int = 256 * _MIB
     requests: int = 2_000
     wait: timedelta = timedelta(seconds=60)
+    lease: timedelta = timedelta(hours=12)
+    read_lease: timedelta = timedelta(minutes=15)
     skew: timedelta = timedelta(minutes=1)
     cassieq_signatures: bool = False
     linger: timedelta = timedelta(milliseconds=2)

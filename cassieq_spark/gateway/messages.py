@@ -31,7 +31,7 @@ async def put(call: Call) -> Response:
     """Publish the body."""
     queue, query = call.queue, call.query
     delay = seconds(query.initial_invisibility_seconds)
-    if (name := idempotency_key(call.request)) is not None:
+    if (name := idempotency_key(call.request, call.scope)) is not None:
         return await _put_once(call, queue, name)
     monoton = await call.gateway.puts.put(
         queue,
@@ -65,6 +65,7 @@ async def update(call: Call) -> Response:
     receipt = parse_pop_receipt(call.query.pop_receipt, queue)
     time = seconds(given.new_invisibility_seconds)
     if given.message is None:
+        time = held_for(call, given.new_invisibility_seconds)
         action = Action("extend", time) if time else Action("release")
         (done,) = await call.gateway.settles.settle([receipt], action)
     else:
@@ -104,7 +105,7 @@ async def receive(call: Call, most: int) -> list[Message]:
         call.queue,
         query.group,
         most=most,
-        lease=max(_SHORTEST_LEASE, seconds(query.invisibility_time_seconds)),
+        lease=max(_SHORTEST_LEASE, held_for(call, query.invisibility_time_seconds)),
         wait=wait,
     )
     if not wait:
@@ -167,6 +168,30 @@ def key_of(call: Call) -> bytes | None:
 def seconds(count: float) -> timedelta:
     """So many seconds, to the millisecond."""
     return timedelta(milliseconds=round(count * 1000))
+
+
+def held_for(call: Call, count: float) -> timedelta:
+    """For how long messages are kept from others, if who asks may keep them for so long.
+
+    Raises:
+        RefusedError: 400; nobody may. 403; that takes the right to update.
+    """
+    limits, time = call.gateway.limits, seconds(count)
+    if time > limits.lease:
+        raise RefusedError(
+            f"messages are held for {_shown(limits.lease)} at the most: extend them"
+        )
+    if time > limits.read_lease and not call.may(Level.UPDATE_MESSAGE):
+        raise RefusedError(
+            f"without the right UpdateMessage, messages are held for {_shown(limits.read_lease)} "
+            "at the most",
+            403,
+        )
+    return time
+
+
+def _shown(time: timedelta) -> str:
+    return f"{time.total_seconds():g} s"
 
 
 def position(text: str) -> StartingPosition:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from functools import partial
 from typing import Annotated, Literal
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from cassieq_spark.accounts.account import QUEUE_PATTERN
+from cassieq_spark.arguments import A_YEAR, check_instant
 from cassieq_spark.gateway.turns import DEFAULT_GROUP
 
 _A_YEAR = 365 * 86_400
 
 Seconds = Annotated[float, Field(ge=0, le=_A_YEAR, allow_inf_nan=False)]
+#: In UTC; before 1970 it is the beginning of 1970, and the year 9999 is refused.
+Instant = Annotated[AwareDatetime, AfterValidator(partial(check_instant, "a time"))]
 Group = Annotated[
     str, Field(description="The consumer group.", pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,199}$")
 ]
@@ -71,13 +76,22 @@ class QueueOptions(Payload):
     )
 
 
+def _within_a_year(at: datetime) -> datetime:
+    """Refuse what would stay in the store, and all behind it, for longer than a delay may be."""
+    if at > datetime.now(UTC) + A_YEAR:
+        raise ValueError(f"the time is more than {A_YEAR.days} days ahead")
+    return at
+
+
 class PutParameters(Payload):
     """How to put messages."""
 
     initial_invisibility_seconds: Seconds = Field(
         default=0, description="Delivered so much later."
     )
-    visible_at: AwareDatetime | None = Field(default=None, description="Not delivered before.")
+    visible_at: Annotated[Instant, AfterValidator(_within_a_year)] | None = Field(
+        default=None, description="Not delivered before; within a year."
+    )
     key: str | None = Field(default=None, max_length=10_000, description="Key of the message.")
     key_encoding: Encoding = Field(default="text", description="base64: the key is not text.")
 
@@ -170,8 +184,8 @@ class DeadParameters(Payload):
 
     group: str | None = Field(default=None, description="That this group could not process.")
     reason: str | None = Field(default=None, description="With this text in their reason.")
-    since: AwareDatetime | None = None
-    until: AwareDatetime | None = None
+    since: Instant | None = None
+    until: Instant | None = None
     limit: int | None = Field(default=None, ge=1)
 
 
@@ -198,7 +212,7 @@ class KeyOptions(Payload):
     key_name: str = Field(examples=["third"])
     levels: list[str] | None = Field(default=None, description="All, if left out.")
     queue_name: str | None = Field(default=None, description="For this queue only.")
-    expires_at: AwareDatetime | None = None
+    expires_at: Instant | None = None
 
 
 class PermissionOptions(Payload):
@@ -207,6 +221,6 @@ class PermissionOptions(Payload):
     account_name: str
     key_name: str
     levels: list[str]
-    start_time: AwareDatetime | None = None
-    end_time: AwareDatetime | None = None
+    start_time: Instant | None = None
+    end_time: Instant | None = None
     queue_name: str | None = None

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 
+from cassieq_spark.arguments import LAST_INSTANT
 from cassieq_spark.errors import ContentionError, OutcomeUnknownError, QueueStateError
 from cassieq_spark.ledger.read import open_ledger, read_groups, read_head
 from cassieq_spark.ledger.state import (
@@ -32,7 +32,7 @@ from cassieq_spark.store.protocol import (
 from cassieq_spark.store.race import pauses
 
 #: Every block is older: nothing can be published behind this fence.
-FOR_EVER = datetime(9999, 12, 31, tzinfo=UTC)
+FOR_EVER = LAST_INSTANT
 
 #: Sinks that one compare-and-set carries over.
 _SINKS_AT_ONCE = 200

@@ -10,6 +10,7 @@ from typing import Any
 
 from cassieq_spark.errors import InvariantError, QueueStateError
 from cassieq_spark.model import LedgerBlock, QueueId, Range, SinkBatch
+from cassieq_spark.store.decoded import decoded, demand, demand_counts
 from cassieq_spark.store.protocol import Row, RowKey, Value
 
 HEAD: RowKey = ("head", 0, "")
@@ -118,9 +119,21 @@ def block_key(first_monoton: int) -> RowKey:
     return ("block", first_monoton, "")
 
 
+@decoded
 def head_of(row: Row) -> LedgerHead:
     """Decode a head row; one of an earlier release is open, and knows of no delays."""
     values: Any = row
+    demand(row, "fence")
+    demand_counts(row, "next", "finalised", "groups_version")
+    if values["finalised"] > values["next"] or not 0 <= (values["trimmed"] or 0) <= values["next"]:
+        raise ValueError(
+            f"finalised is {values['finalised']}, trimmed {values['trimmed']}, next "
+            f"{values['next']}"
+        )
+    if not 0 <= (values["delayed_stop"] or 0) <= values["next"]:
+        raise ValueError(f"delayed_stop is {values['delayed_stop']}, next {values['next']}")
+    if (values["bucket_size"] or 1) < 1:
+        raise ValueError(f"bucket_size is {values['bucket_size']}")
     return LedgerHead(
         values["next"],
         values["finalised"],
@@ -135,9 +148,11 @@ def head_of(row: Row) -> LedgerHead:
     )
 
 
+@decoded
 def last_batch_of(row: Row) -> int:
     """Decode a sink row: the last batch that the sink has published."""
     values: Any = row
+    demand(row, "batch_id")
     batch_id: int = values["batch_id"]
     return batch_id
 
@@ -153,29 +168,37 @@ def sink_values(batch: SinkBatch) -> dict[str, Value]:
     return values
 
 
+@decoded
 def sink_batch_of(row: Row) -> SinkBatch:
     """Decode a sink row: the last batch that the sink has published."""
     values: Any = row
+    demand(row, "batch_id")
     of_batch, _, fingerprint = (values["fingerprint"] or "").partition(" ")
     is_known = of_batch == str(values["batch_id"])
     return SinkBatch(values["name"], values["batch_id"], fingerprint if is_known else None)
 
 
+@decoded
 def group_of(row: Row) -> Group:
     """Decode a group row."""
     values: Any = row
+    demand_counts(row, "starts_at", "groups_version")
     return Group(values["name"], values["starts_at"], values["groups_version"])
 
 
+@decoded
 def hold_of(row: Row) -> Hold:
     """Decode a hold row."""
     values: Any = row
+    demand_counts(row, "starts_at")
     return Hold(values["position"], values["name"], values["starts_at"])
 
 
+@decoded
 def block_of(row: Row) -> LedgerBlock:
     """Decode a block row; of an earlier release, the size is not known."""
     values: Any = row
+    demand(row, "block", "published_at")
     return LedgerBlock(
         Range(values["position"], values["stop"]),
         values["block"],

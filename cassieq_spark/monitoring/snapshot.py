@@ -19,7 +19,13 @@ from cassieq_spark.errors import (
     MissingSchemaError,
 )
 from cassieq_spark.ledger.read import read_head
-from cassieq_spark.queues.record import QueueRecord, Status, active, list_records
+from cassieq_spark.queues.record import (
+    QueueRecord,
+    Records,
+    Status,
+    active,
+    read_records,
+)
 from cassieq_spark.stats import QueueStats, stats_of
 from cassieq_spark.store.protocol import Store
 
@@ -86,21 +92,23 @@ def read_snapshot(
         StoreError: The table of queues could not be read.
     """
     begun_at, begun = datetime.now(UTC), time.monotonic()
-    records = {record.name: record for record in list_records(store)}
+    found = read_records(store)
+    records = found.readable
     existing = [name for name, record in records.items() if record.status is Status.ACTIVE]
+    existing += found.unreadable
     chosen = sorted(set(names)) or existing
     targets = {
         record.definition.dead_letter_queue for record in records.values() if not record.is_gone
     }
-    read = partial(_read_unless_broken, store, records, targets, wanted)
+    read = partial(_read_unless_broken, store, found, targets, wanted)
     with ThreadPoolExecutor(QUEUES_AT_ONCE) as pool:
         # The first ConnectError ends it: what has not begun is cancelled.
-        found = dict(zip(chosen, pool.map(read, chosen), strict=True))
+        figures = dict(zip(chosen, pool.map(read, chosen), strict=True))
     return Snapshot(
         begun_at=begun_at,
         took=timedelta(seconds=time.monotonic() - begun),
-        queues=tuple(each for each in found.values() if isinstance(each, QueueFigures)),
-        errors={name: each for name, each in found.items() if isinstance(each, CassieqError)},
+        queues=tuple(each for each in figures.values() if isinstance(each, QueueFigures)),
+        errors={name: each for name, each in figures.items() if isinstance(each, CassieqError)},
     )
 
 
@@ -111,7 +119,7 @@ def count_leases(state: GroupState) -> int:
 
 def _read_unless_broken(
     store: Store,
-    records: Mapping[str, QueueRecord],
+    records: Records,
     targets: Collection[str | None],
     wanted: Callable[[], bool],
     name: str,
@@ -119,7 +127,9 @@ def _read_unless_broken(
     if not wanted():
         return None
     try:
-        record = active(name, records.get(name))
+        if name in records.unreadable:
+            return records.unreadable[name]
+        record = active(name, records.readable.get(name))
         return _read_queue(store, record, is_target=name in targets)
     except (ConnectError, MissingSchemaError):
         raise

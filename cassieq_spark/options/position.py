@@ -6,7 +6,7 @@ import re
 from datetime import datetime
 from typing import Literal
 
-from cassieq_spark.arguments import check_count, check_instant, shown
+from cassieq_spark.arguments import MOST, check_count, check_instant, shown
 from cassieq_spark.errors import OptionError
 from cassieq_spark.options.kinds import Kind
 
@@ -14,7 +14,8 @@ from cassieq_spark.options.kinds import Kind
 #: or later.
 StartingPosition = Literal["earliest", "latest"] | int | datetime
 
-_LARGEST_MONOTON = 2**63 - 1
+#: Reads go up to the number behind it.
+_LARGEST_MONOTON = MOST - 1
 
 
 def parse_position(text: str) -> StartingPosition:
@@ -26,7 +27,7 @@ def parse_position(text: str) -> StartingPosition:
     True
 
     Raises:
-        OptionError: An instant without a time zone.
+        OptionError: An instant without a time zone, or beyond the year 9998.
         ValueError: It is nothing of the kind.
     """
     text = text.strip()
@@ -43,7 +44,7 @@ def parse_position(text: str) -> StartingPosition:
             f"{text!r} has no time zone, so it could be any of many instants; append Z for UTC, "
             "or an offset such as +01:00"
         )
-    return instant
+    return check_instant("a position", instant)
 
 
 def check_position(given: object) -> StartingPosition:
@@ -55,7 +56,7 @@ def check_position(given: object) -> StartingPosition:
     if isinstance(given, datetime):
         return check_instant("a position", given)
     if isinstance(given, int) and not isinstance(given, bool):
-        return check_count("a position", given, least=0)
+        return check_count("a position", given, least=0, most=_LARGEST_MONOTON)
     if isinstance(given, str):
         match str.__str__(given):
             case "earliest":

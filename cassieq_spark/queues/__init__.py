@@ -25,21 +25,25 @@ from cassieq_spark.queues.alter import alter_queue
 from cassieq_spark.queues.clocks import ClockRepair, fix_clocks
 from cassieq_spark.queues.create import create_queue
 from cassieq_spark.queues.end import close_versions, delete_queue, mark_retired, purge_queue
+from cassieq_spark.queues.mend import read_mended
 from cassieq_spark.queues.pause import is_paused, pause_queue, resume_queue
 from cassieq_spark.queues.record import (
     QueueRecord,
+    Records,
     Status,
     known,
     list_queues,
     list_records,
     read_queue,
     read_record,
+    read_records,
 )
 from cassieq_spark.queues.validate import check_delayable
 
 __all__ = [
     "ClockRepair",
     "QueueRecord",
+    "Records",
     "Status",
     "alter_queue",
     "check_delayable",
@@ -54,7 +58,9 @@ __all__ = [
     "mark_retired",
     "pause_queue",
     "purge_queue",
+    "read_mended",
     "read_queue",
     "read_record",
+    "read_records",
     "resume_queue",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 from uuid import uuid4
 
 from cassieq_spark.errors import ContentionError, OutcomeUnknownError
@@ -19,8 +20,19 @@ from cassieq_spark.store.protocol import (
 from cassieq_spark.store.race import pauses
 
 
+class Read(Protocol):
+    """Reads the row of a queue; see `read_record`."""
+
+    def __call__(self, store: Store, name: str, *, serial: bool = False) -> QueueRecord | None:
+        """The row; None if there is none."""
+
+
 def change(
-    store: Store, name: str, decide: Callable[[QueueRecord | None], Values | None]
+    store: Store,
+    name: str,
+    decide: Callable[[QueueRecord | None], Values | None],
+    *,
+    read: Read = read_record,
 ) -> QueueRecord | None:
     """Change a queue's row. One LWT and two serial reads.
 
@@ -32,6 +44,7 @@ def change(
         name: Which queue.
         decide: Given the row, what to write; None: nothing. It may do what must be done before,
             and be called again.
+        read: Reads the row.
 
     Returns:
         The row as it is then.
@@ -41,7 +54,7 @@ def change(
     """
     token = uuid4()
     for _ in pauses():
-        found = read_record(store, name, serial=True)
+        found = read(store, name, serial=True)
         if found is not None and found.change == token:
             return found
         try:

@@ -8,6 +8,7 @@ from cassieq_spark.ledger.gate import close_ledger, open_next
 from cassieq_spark.ledger.state import Gate, LedgerHead
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.queues.change import change
+from cassieq_spark.queues.mend import read_mended
 from cassieq_spark.queues.record import (
     QueueRecord,
     Status,
@@ -15,6 +16,7 @@ from cassieq_spark.queues.record import (
     known,
     list_records,
     read_record,
+    settings_of,
 )
 from cassieq_spark.store.protocol import Store, Values
 
@@ -62,7 +64,7 @@ def delete_queue(store: Store, name: str, *, force: bool = False) -> None:
 
     A queue of that name can be created at once: it gets the next version. If it breaks off, the
     queue is gone, but those who use it are told only when it is repeated, or the next sweep runs,
-    or the queue is created anew.
+    or the queue is created anew. A queue whose row can't be read is deleted as well.
 
     Args:
         store: Where the queue is kept.
@@ -74,7 +76,7 @@ def delete_queue(store: Store, name: str, *, force: bool = False) -> None:
             it, or created it anew, at the same time.
         ContentionError: Lost to others, or no answer, again and again.
     """
-    begun = read_record(store, name, serial=True)
+    begun = read_mended(store, name, serial=True)
     if begun is None or begun.status is Status.DELETED:
         begun = known(name, None)
     if not begun.is_gone and not force:
@@ -88,9 +90,11 @@ def delete_queue(store: Store, name: str, *, force: bool = False) -> None:
                 f"queue {name!r} has become version {found.version} at the same time: others have "
                 "purged it, or deleted it and created it anew; look at it, and repeat"
             )
-        return {"status": Status.DELETING}
+        # All of the row: what could not be read of it can be from now on.
+        versions: Values = {"version": found.version, "retired": found.retired}
+        return {**settings_of(found.definition), **versions, "status": Status.DELETING}
 
-    deleted = change(store, name, delete)
+    deleted = change(store, name, delete, read=read_mended)
     if deleted is not None:
         close_versions(store, deleted)
 

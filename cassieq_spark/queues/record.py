@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
-from cassieq_spark.errors import NotFoundError, QueueStateError
+from cassieq_spark.errors import InvariantError, NotFoundError, QueueStateError
 from cassieq_spark.model import QueueDefinition, QueueId, validate_name
+from cassieq_spark.queues.validate import validate_settings, validate_versions
+from cassieq_spark.store.decoded import decoded
 from cassieq_spark.store.protocol import Row, Store, Values, partition_of_queue
 from cassieq_spark.store.tables import Table
+
+logger = logging.getLogger(__name__)
+
+#: The row of a queue can't be read; the other queues are listed without it.
+UNREADABLE = "queue.unreadable"
 
 _ZERO = timedelta(0)
 
@@ -80,8 +89,25 @@ def id_of(name: str, version: int) -> QueueId:
     return QueueDefinition(name, version).queue_id
 
 
+@dataclass(frozen=True, slots=True)
+class Records:
+    """The queues that are or were.
+
+    Attributes:
+        readable: By name, in its order.
+        unreadable: What is wrong with the rows of the others, by name.
+    """
+
+    readable: Mapping[str, QueueRecord]
+    unreadable: Mapping[str, InvariantError]
+
+
 def read_record(store: Store, name: str, *, serial: bool = False) -> QueueRecord | None:
-    """Read a queue's row, whatever its status; None if there never was one. One read."""
+    """Read a queue's row, whatever its status; None if there never was one. One read.
+
+    Raises:
+        InvariantError: It can't be read.
+    """
     rows = store.read_rows(partition_of_queue(name), serial=serial).rows
     return record_of(rows[0]) if rows else None
 
@@ -103,8 +129,32 @@ def list_queues(store: Store) -> list[QueueDefinition]:
 
 
 def list_records(store: Store) -> list[QueueRecord]:
-    """List all queues that are or were, by name. Reads the whole table of queues."""
-    return sorted(map(record_of, store.scan(Table.QUEUE)), key=lambda record: record.name)
+    """List all queues that are or were, by name. Reads the whole table of queues.
+
+    A queue whose row can't be read is left out, and logged; see `read_records`.
+    """
+    records = read_records(store)
+    for name, error in records.unreadable.items():
+        logger.warning(
+            "queue %a is left out: %s",
+            name,
+            error,
+            extra={"action": UNREADABLE, "queue": name},
+        )
+    return list(records.readable.values())
+
+
+def read_records(store: Store) -> Records:
+    """Read the whole table of queues. What is wrong with one row is told of that one only."""
+    readable: dict[str, QueueRecord] = {}
+    unreadable: dict[str, InvariantError] = {}
+    for row in sorted(store.scan(Table.QUEUE), key=lambda row: str(row["name"])):
+        name = str(row["name"])
+        try:
+            readable[name] = record_of(row)
+        except InvariantError as error:
+            unreadable[name] = error
+    return Records(readable, unreadable)
 
 
 def known(name: str, record: QueueRecord | None) -> QueueRecord:
@@ -135,8 +185,13 @@ def active(name: str, record: QueueRecord | None) -> QueueRecord:
     return found
 
 
+@decoded
 def record_of(row: Row) -> QueueRecord:
-    """Decode a row; what an earlier release did not know is as if it were not set."""
+    """Decode a row; what an earlier release did not know is as if it were not set.
+
+    Raises:
+        InvariantError: It was written by another program, or changed by hand.
+    """
     values: Any = row
     definition = QueueDefinition(
         name=values["name"],
@@ -151,7 +206,9 @@ def record_of(row: Row) -> QueueRecord:
         expire_after=timedelta(seconds=values["expire_after_seconds"] or 0) or None,
         keep_settled=timedelta(seconds=values["keep_settled_seconds"] or 0) or None,
     )
+    validate_settings(definition)
     retired = values["retired"] or 0
+    validate_versions(definition.version, retired)
     return QueueRecord(definition, Status(values["status"]), retired, values["change"])
 
 

@@ -9,6 +9,8 @@ from cassieq_spark.errors import OptionError
 from cassieq_spark.model import QueueDefinition, validate_name
 
 _SECOND = timedelta(seconds=1)
+#: Versions that may wait to be retired: purges since the sweep has run.
+_MOST_TO_RETIRE = 100_000
 #: What a column of the type ``int`` holds at the most.
 _MOST = 2**31 - 1
 #: In seconds, what an ``int`` column holds, and reason enough not to reckon in eras.
@@ -22,6 +24,16 @@ def validate(queue: QueueDefinition) -> QueueDefinition:
         OptionError: A value is out of range, or contradicts another one.
     """
     validate_name("queue", queue.name)
+    validate_settings(queue)
+    return queue
+
+
+def validate_settings(queue: QueueDefinition) -> None:
+    """The same, but for its name.
+
+    Raises:
+        OptionError: A value is out of range, or contradicts another one.
+    """
     check_count("chunk size", queue.chunk_size, most=_MOST)
     check_count("bucket size", queue.bucket_size, most=_MOST)
     if queue.bucket_size % queue.chunk_size:
@@ -38,7 +50,16 @@ def validate(queue: QueueDefinition) -> QueueDefinition:
         _validate_duration("the time after which messages expire", queue.expire_after)
     if queue.keep_settled is not None:
         _validate_duration("the time for which settled messages are kept", queue.keep_settled)
-    return queue
+
+
+def validate_versions(version: int, retired: int) -> None:
+    """Refuse what no queue comes to; the sweep looks at each version that is not retired.
+
+    Raises:
+        OptionError: The last version is none, or far more of them wait to be retired than purges.
+    """
+    if version < 1 or not 0 <= retired <= version <= retired + _MOST_TO_RETIRE:
+        raise OptionError(f"version is {version}, and {retired} is the last one that is retired")
 
 
 def _validate_duration(kind: str, length: timedelta) -> None:

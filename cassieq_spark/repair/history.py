@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from cassieq_spark.errors import InvariantError
 from cassieq_spark.lock.bakery import Held, read_holder
 from cassieq_spark.model import to_millis
 from cassieq_spark.repair.report import Outcome, Report
-from cassieq_spark.store.protocol import Slice, Store, Value, partition_of_history
+from cassieq_spark.store.decoded import decoded, demand
+from cassieq_spark.store.protocol import Row, Slice, Store, Value, partition_of_history
 
 #: The lock that a sweep takes, and the name of its history.
 SWEEP = "sweep"
 #: How long a run is remembered.
 DEFAULT_KEPT = timedelta(days=30)
+
+logger = logging.getLogger(__name__)
+
+#: A run in the history can't be read.
+NOT_READ = "sweep.not_read"
 
 #: Of a run that found more, the report has the rest.
 _MOST_PROBLEMS = 100
@@ -106,7 +114,7 @@ def read_history(store: Store, limit: int) -> list[PastRun]:
     """Read the last runs, the latest first. Two reads."""
     holder = read_holder(store, SWEEP)
     which = Slice(limit=limit, reverse=True)
-    runs = map(_run_of, store.read_rows(partition_of_history(SWEEP), which).rows)
+    runs = _readable(store.read_rows(partition_of_history(SWEEP), which).rows)
     return [
         replace(run, outcome=Outcome.BROKEN_OFF)
         if run.outcome is Outcome.RUNNING and (holder is None or holder.epoch != run.epoch)
@@ -133,7 +141,18 @@ def _values_of(run: PastRun) -> dict[str, Value]:
     return values
 
 
-def _run_of(row: Mapping[str, Any]) -> PastRun:
+def _readable(rows: Iterable[Row]) -> Iterator[PastRun]:
+    """What can't be read is as good as forgotten."""
+    for row in rows:
+        try:
+            yield _run_of(row)
+        except InvariantError as error:
+            logger.warning("a run of the sweep is left out: %s", error, extra={"action": NOT_READ})
+
+
+@decoded
+def _run_of(row: Any) -> PastRun:
+    demand(row, "runner", "started_at", "queues")
     took = row["duration_ms"]
     return PastRun(
         epoch=row["epoch"],

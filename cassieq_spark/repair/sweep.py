@@ -22,7 +22,7 @@ from cassieq_spark.errors import (
 )
 from cassieq_spark.ledger.state import LedgerHead
 from cassieq_spark.model import LedgerBlock, QueueDefinition, QueueId
-from cassieq_spark.queues import QueueRecord, Status, list_records
+from cassieq_spark.queues import QueueRecord, Records, Status, read_records
 from cassieq_spark.repair.actions import Action
 from cassieq_spark.repair.apply import apply, postpone
 from cassieq_spark.repair.audit import BRIEF, Thoroughness
@@ -128,10 +128,17 @@ def run_once(  # noqa: PLR0913 (each is a choice of its own, by name)
     wanted = set(steps)
     ordered = tuple(step for step in Step if step in wanted)
     report = Report(ordered, dry_run)
-    records = {each.name: each for each in list_records(store)}
+    found = read_records(store)
+    records = found.readable
     every = [each.definition for each in records.values() if each.status is Status.ACTIVE]
-    chosen = _chosen(records, queues)
+    chosen = _chosen(found, queues)
     report.queues = {queue.name: QueueReport(queue.queue_id) for queue in chosen}
+    for name, error in found.unreadable.items():
+        if not queues or name in queues:
+            report.queues[name] = QueueReport(QueueId(name), error=str(error))
+            logger.error(
+                "queue %a: %s", name, error, extra={"action": QUEUE_FAILED, "queue": name}
+            )
     outage = Outage(store)
     work = Work(
         store,
@@ -370,10 +377,14 @@ def _active(
     return [queue for queue in queues if records[queue.name].status is Status.ACTIVE]
 
 
-def _chosen(records: Mapping[str, QueueRecord], names: Sequence[str]) -> list[QueueDefinition]:
+def _chosen(found: Records, names: Sequence[str]) -> list[QueueDefinition]:
+    """The queues to be swept; those that can't be read are left out."""
+    records = found.readable
     known = [name for name, each in records.items() if each.status is not Status.DELETED]
+    known += found.unreadable
     if unknown := [name for name in names if name not in known]:
         raise QueueStateError(
             f"there is no queue {unknown[0]!r}; there are: {', '.join(known) or 'none'}"
         )
-    return [records[name].definition for name in dict.fromkeys(names or records)]
+    chosen = dict.fromkeys(names or records)
+    return [records[name].definition for name in chosen if name in records]

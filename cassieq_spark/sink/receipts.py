@@ -11,6 +11,7 @@ from uuid import UUID
 
 import pyarrow as pa
 
+from cassieq_spark.arguments import A_YEAR
 from cassieq_spark.chunks import check_messages
 from cassieq_spark.delivery.settle import Settlement
 from cassieq_spark.errors import MessageError
@@ -105,7 +106,8 @@ def read_outcomes(
 
     Raises:
         MessageError: A receipt that is none, or of another queue; an operation that is none; a
-            negative delay; a new message that the queue does not take.
+            delay that is negative, or longer than a year; a new message that the queue does not
+            take.
     """
     found: defaultdict[LeaseKey, Outcomes] = defaultdict(Outcomes)
     first_row = 0
@@ -177,13 +179,16 @@ class _Rows:
 
     def _span(self, column: str, at: int, default: timedelta) -> timedelta:
         given = self._given(column, at)
-        span = default if given is None else given
-        if not isinstance(span, timedelta):
-            span = timedelta(seconds=span)
-        if span < timedelta(0):
+        if given is None:
+            return default
+        try:
+            span = given if isinstance(given, timedelta) else timedelta(seconds=given)
+        except (ValueError, OverflowError):
+            span = None
+        if span is None or not timedelta(0) <= span <= A_YEAR:
             raise MessageError(
-                f"row {self._first_row + at} of this task, counted from 0, has a negative "
-                f"{column!r}: {given}"
+                f"row {self._first_row + at} of this task, counted from 0, has {given} as "
+                f"{column!r}: expected a time from 0 to {A_YEAR.days} days"
             )
         return span
 

@@ -33,6 +33,7 @@ from cassieq_spark.store.protocol import (
     Value,
     When,
     check_ops,
+    check_slice,
     check_timed_row,
 )
 from cassieq_spark.store.tables import SHAPES, Table
@@ -103,6 +104,7 @@ class MemoryStore:
     ) -> Rows:
         """See `Store.read_rows`; every read is serial here."""
         del serial
+        check_slice(partition.table, which)
         with self._lock:
             rows = self._alive(partition)
             found = [_whole_row(partition, key, rows[key]) for key in keys_in(rows, which)]
@@ -118,7 +120,7 @@ class MemoryStore:
         ttl: timedelta,
     ) -> None:
         """See `Store.write_row`; as in Cassandra, time begins at the whole second before."""
-        check_timed_row(values, ttl)
+        check_timed_row(partition.table, row, values, ttl)
         with self._lock:
             now = self._now()
             self._alive(partition)

@@ -15,6 +15,7 @@ from uuid import UUID
 
 from cassieq_spark.errors import TooLargeError
 from cassieq_spark.model import BucketSlice, Chunk, QueueId
+from cassieq_spark.store.limits import check_addition, check_columns, check_key
 from cassieq_spark.store.tables import Table
 
 Value = str | int | UUID | datetime | None
@@ -276,6 +277,7 @@ def check_ops(partition: Partition, ops: Sequence[Op]) -> None:
 
     Raises:
         TooLargeError: There are more than `MOST_OPS`.
+        OptionError: A value could not be read again; nothing was sent.
         ValueError: Two operations name one row, or none carries a condition; or a row that is to
             vanish may be there already.
     """
@@ -286,6 +288,7 @@ def check_ops(partition: Partition, ops: Sequence[Op]) -> None:
             "in smaller parts"
         )
     for op in ops:
+        _check_values(partition.table, op)
         if isinstance(op, Insert):
             check_expiring(op)
     rows = [op.row for op in ops if not isinstance(op, DeleteBelow)]
@@ -300,15 +303,40 @@ def check_ops(partition: Partition, ops: Sequence[Op]) -> None:
         raise ValueError(f"a compare-and-set on {partition} needs a condition")
 
 
-def check_timed_row(values: Mapping[str, Value], ttl: timedelta) -> None:
+def check_timed_row(
+    table: Table, row: RowKey, values: Mapping[str, Value], ttl: timedelta
+) -> None:
     """Refuse what no store can write for a time.
 
     Raises:
+        OptionError: A value could not be read again.
         ValueError: A value is null, or the time is not in whole seconds, one at least.
     """
+    check_key(table, row)
+    check_columns(table, values)
     if None in values.values():
         raise ValueError(f"a row that is written for a time has no nulls: {dict(values)}")
     check_ttl(ttl)
+
+
+def check_slice(table: Table, which: Slice) -> None:
+    """Refuse a slice that combines what cannot be, or has numbers that no column holds.
+
+    Raises:
+        OptionError: A number is too large.
+        ValueError: It has a row, or rows, and something else; or bounds, a limit or an order, and
+            not one kind.
+    """
+    bounded = which.start is not None or which.stop is not None
+    ordered = which.limit is not None or which.reverse
+    by_key = (which.row is not None) + bool(which.rows)
+    if by_key and (by_key > 1 or which.kinds or bounded or ordered):
+        raise ValueError(f"a slice of one row, or of some, has nothing else: {which}")
+    if (bounded and len(which.kinds) != 1) or (ordered and len(which.kinds) > 1):
+        raise ValueError(f"a slice with bounds, limit or order needs one kind: {which}")
+    check_key(table, tuple(each for each in (which.start, which.stop) if each is not None))
+    for row in (which.row or (), *which.rows):
+        check_key(table, row)
 
 
 def check_expiring(insert: Insert) -> None:
@@ -331,6 +359,21 @@ def check_ttl(ttl: timedelta) -> None:
     """
     if ttl < timedelta(seconds=1) or ttl % timedelta(seconds=1):
         raise ValueError(f"a row is written for whole seconds, at least one, not {ttl}")
+
+
+def _check_values(table: Table, op: Op) -> None:
+    if isinstance(op, DeleteBelow):
+        check_key(table, (op.stop,))
+        return
+    check_key(table, op.row)
+    if isinstance(op, Delete):
+        return
+    check_columns(table, op.values)
+    for value in op.values.values():
+        if isinstance(value, ServerNow):
+            check_addition(value.plus)
+    for when in op.when if isinstance(op, Update) else ():
+        check_columns(table, {when.column: when.value})
 
 
 def partition_of_queue(name: str) -> Partition:

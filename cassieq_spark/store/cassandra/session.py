@@ -27,6 +27,7 @@ from cassandra.policies import (
 from cassandra.query import PreparedStatement, tuple_factory
 
 from cassieq_spark.errors import MissingSchemaError, OptionError
+from cassieq_spark.store.cassandra.decoding import Decoding
 from cassieq_spark.store.cassandra.layout import read_layout
 from cassieq_spark.store.cassandra.mapping import (
     DRIVER_ERRORS,
@@ -137,6 +138,7 @@ def connect(options: ConnectionOptions) -> tuple[Cluster, Session]:
         raise translate(error, Request.CONNECT, "connecting", options) from error
     # Plain writes carry the timestamp of their block, and what is conditional has a ballot.
     session.use_client_timestamp = False
+    session.client_protocol_handler = Decoding
     return cluster, session
 
 

@@ -22,6 +22,7 @@ from cassieq_spark.store.protocol import (
     Slice,
     Update,
     Value,
+    check_slice,
     check_timed_row,
 )
 from cassieq_spark.store.tables import SHAPES, Table
@@ -86,9 +87,10 @@ def timed_insert_of(  # noqa: PLR0913 (what, where, since when and for how long)
     """The statement that writes a row for a time.
 
     Raises:
+        OptionError: A value could not be read again.
         ValueError: A value is null, or the time is not in whole seconds.
     """
-    check_timed_row(values, ttl)
+    check_timed_row(partition.table, row, values, ttl)
     shape = SHAPES[partition.table]
     terms = [_term(value) for value in values.values()]
     key = (*partition.key, *row)
@@ -116,9 +118,9 @@ def selection_of(keyspace: str, partition: Partition, which: Slice) -> Statement
     """The statement that reads a slice.
 
     Raises:
-        ValueError: The slice combines what the protocol says cannot be.
+        OptionError, ValueError: See `check_slice`.
     """
-    _check_slice(which)
+    check_slice(partition.table, which)
     shape = SHAPES[partition.table]
     wheres: list[str] = []
     values: list[Any] = list(partition.key)
@@ -163,16 +165,6 @@ def scan_of(keyspace: str, table: Table, kinds: Sequence[str]) -> Statement:
         which="WHERE kind IN ? ALLOW FILTERING" if kinds else "",
     )
     return Statement(text, (list(kinds),) if kinds else ())
-
-
-def _check_slice(which: Slice) -> None:
-    bounded = which.start is not None or which.stop is not None
-    ordered = which.limit is not None or which.reverse
-    by_key = (which.row is not None) + bool(which.rows)
-    if by_key and (by_key > 1 or which.kinds or bounded or ordered):
-        raise ValueError(f"a slice of one row, or of some, has nothing else: {which}")
-    if (bounded and len(which.kinds) != 1) or (ordered and len(which.kinds) > 1):
-        raise ValueError(f"a slice with bounds, limit or order needs one kind: {which}")
 
 
 def _insert(keyspace: str, partition: Partition, op: Insert) -> Statement:

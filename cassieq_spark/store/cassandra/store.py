@@ -92,10 +92,10 @@ class CassandraStore:
         profile = SERIAL_READ if serial else READ
         found = list(_pages(link, statement, profile, doing))
         columns = columns_of(partition.table)
-        rows = [dict(zip(columns, map(_value, row[:-1]), strict=True)) for row in found]
+        rows = [dict(zip(columns, row[:-1], strict=True)) for row in found]
         if not found:
             return Rows(rows)
-        return Rows(rows, _instant(found[0][-1]), datetime.now(UTC))
+        return Rows(rows, found[0][-1], datetime.now(UTC))
 
     def write_row(
         self,
@@ -161,7 +161,7 @@ class CassandraStore:
         statement = _bound(link, scan_of(link.options.keyspace, table, kinds), doing)
         statement.fetch_size = _CHUNK_PAGE_ROWS if table is Table.CHUNK else _SCAN_PAGE_ROWS
         for row in _pages(link, statement, READ, doing):
-            yield dict(zip(columns, map(_value, row), strict=True))
+            yield dict(zip(columns, row, strict=True))
 
     def close(self) -> None:
         """See `Store.close`; the session ends with the last store of this process that uses it."""
@@ -216,13 +216,3 @@ def _pages(
 
 def _place(partition: Partition) -> str:
     return f"{partition.table} {'/'.join(partition.key)}"
-
-
-def _value(value: Any) -> Any:
-    return _instant(value) if isinstance(value, datetime) else value
-
-
-def _instant(value: datetime) -> datetime:
-    # The driver's instants are naive, in UTC, and made from floats.
-    whole = value.replace(tzinfo=UTC) + timedelta(microseconds=500)
-    return whole.replace(microsecond=whole.microsecond // 1000 * 1000)

@@ -148,7 +148,7 @@ def test_what_several_tasks_ask_for_is_put_together():
         ),
         (
             {"receipt": [receipt(1)], "operation": ["release"], "delay": [-1]},
-            "row 1 .* negative 'delay': -1",
+            "row 1 .* has -1 as 'delay'",
         ),
         (
             {

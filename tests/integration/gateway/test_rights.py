@@ -1,0 +1,192 @@
+"""What rights do not give: to lose, hide or hinder messages of others."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import httpx
+import pytest
+
+from cassieq_spark.accounts import Level, Permission, sign_url
+from tests.support.gateway import ADMIN, HTTP, Account, RunningGateway
+
+YEAR = 365 * 86_400
+PUT = {Level.PUT_MESSAGE}
+
+
+@pytest.fixture
+def orders(account: Account) -> Account:
+    account.ask("POST", json={"queueName": "orders"})
+    return account
+
+
+def key_with(gateway: RunningGateway, account: Account, name: str, *levels: Level) -> Account:
+    answer = HTTP.post(
+        f"{gateway.url}/admin/api/v1/accounts/{account.name}/keys",
+        headers=ADMIN,
+        json={"keyName": name, "levels": [level.title for level in levels]},
+    )
+    assert answer.status_code == 201, answer.text
+    return Account(account.url, account.name, answer.json()["key"])
+
+
+def put(account: Account, body: str, key: str) -> httpx.Response:
+    return account.ask("POST", "/orders/messages", content=body, headers={"Idempotency-Key": key})
+
+
+def by_url(account: Account, levels: set[Level], body: str, key: str, **more) -> int:
+    query = sign_url(account.key, Permission(account.name, frozenset(levels), **more))
+    url = f"{account.queues}/orders/messages?{query}"
+    return HTTP.post(url, content=body, headers={"Idempotency-Key": key}).status_code
+
+
+def test_nobody_uses_up_the_idempotency_keys_of_others(gateway: RunningGateway, orders: Account):
+    stranger = key_with(gateway, orders, "stranger", Level.PUT_MESSAGE)
+    shop = key_with(gateway, orders, "shop", Level.PUT_MESSAGE)
+
+    assert put(stranger, "forged", "order-17").status_code == 201
+    assert by_url(orders, PUT, "forged", "order-17") == 201
+    assert put(shop, "real", "order-17").status_code == 201
+    assert put(orders, "real", "order-17").status_code == 201
+    batch = shop.ask(
+        "POST",
+        "/orders/messages/batch",
+        content='{"message": "real"}',
+        headers={"Idempotency-Key": "order-18", "Content-Type": "application/x-ndjson"},
+    )
+    assert batch.status_code == 201
+
+    assert put(shop, "real", "order-17").status_code == 200, "its own it still repeats"
+    assert by_url(orders, PUT, "forged", "order-17") == 200
+    assert put(orders, "real", "order-18").status_code == 201
+
+
+def test_a_put_may_be_repeated_with_another_key_of_the_owner(
+    gateway: RunningGateway, orders: Account
+):
+    third = key_with(gateway, orders, "third", *Level)
+
+    assert put(orders, "a", "order-17").status_code == 201
+    assert put(third, "a", "order-17").status_code == 200
+
+
+def test_who_may_only_read_holds_no_message_for_long(gateway: RunningGateway, orders: Account):
+    reader = key_with(gateway, orders, "reader", Level.READ_MESSAGE)
+    orders.ask("POST", "/orders/messages", content="a")
+
+    def get(account: Account, seconds: float, path: str = "next") -> int:
+        return account.ask(
+            "GET", f"/orders/messages/{path}?invisibilityTimeSeconds={seconds}"
+        ).status_code
+
+    for path in ("next", "batch"):
+        refused = reader.ask("GET", f"/orders/messages/{path}?invisibilityTimeSeconds={YEAR}")
+        assert refused.status_code == 400
+        assert get(reader, 901, path) == 403
+        assert get(orders, 12 * 3600 + 1, path) == 400
+    assert get(reader, 900) == 200
+
+
+def test_who_may_update_hides_no_message_for_long(orders: Account):
+    orders.ask("POST", "/orders/messages", content="a")
+    receipt = orders.ask("GET", "/orders/messages/next").json()["popReceipt"]
+
+    def status(path: str, body: dict[str, object], method: str = "POST") -> int:
+        return orders.ask(method, path, json=body).status_code
+
+    one = f"/orders/messages?popReceipt={receipt}"
+    assert status(one, {"newInvisibilitySeconds": YEAR}, "PUT") == 400
+    many = {"popReceipts": [receipt]}
+    assert status("/orders/messages/extend", {**many, "seconds": YEAR}) == 400
+    assert status("/orders/messages/nack", {**many, "delaySeconds": YEAR}) == 400
+    assert status(one, {"newInvisibilitySeconds": 3600}, "PUT") == 200
+
+
+def test_who_may_update_moves_no_group(gateway: RunningGateway, orders: Account):
+    updater = key_with(
+        gateway, orders, "updater", Level.READ_MESSAGE, Level.UPDATE_MESSAGE, Level.ACK_MESSAGE
+    )
+    orders.ask("POST", "/orders/messages", content="a")
+    assert updater.ask("GET", "/orders/messages/next").status_code == 200
+
+    path = "/orders/groups/default/seek"
+    refused = updater.ask("POST", path, json={"to": "latest", "force": True})
+
+    assert refused.status_code == 403
+    assert "DeleteQueue" in refused.json()["message"]
+    assert orders.ask("POST", path, json={"to": "latest", "force": True}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "at",
+    [
+        "9999-12-31T23:59:59-23:59",
+        "9999-12-31T23:59:59Z",
+        "9998-12-31T00:00:00Z",
+        "a year and a day from now",
+        "292278994-08-17T07:12:55.807Z",
+        "1e300",
+        "noon",
+    ],
+)
+def test_an_instant_out_of_range_is_refused_and_nothing_is_put(orders: Account, at: str):
+    if at.startswith("a year"):
+        at = (datetime.now(UTC) + timedelta(days=366)).isoformat()
+    for path, body in (("", "a"), ("/batch", '{"message": "a"}')):
+        for more in ({}, {"Idempotency-Key": "k"}):
+            refused = orders.ask(
+                "POST",
+                f"/orders/messages{path}",
+                params={"visibleAt": at},
+                content=body,
+                headers={"Content-Type": "application/x-ndjson", **more},
+            )
+            assert refused.status_code == 400, refused.text
+    assert orders.ask("GET", "/orders/messages").json() == []
+
+
+@pytest.mark.parametrize("at", ["0001-01-01T00:00:00+14:00", "0001-01-01T00:00:00Z", "-1"])
+def test_an_instant_before_the_calendar_is_long_since(orders: Account, at: str):
+    done = orders.ask("POST", "/orders/messages", params={"visibleAt": at}, content="a")
+
+    assert done.status_code == 201
+    assert orders.ask("GET", "/orders/messages/next").json()["message"] == "a"
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("accounts/{}/keys", {"keyName": "far", "expiresAt": "9999-12-31T23:59:59-23:59"}),
+        (
+            "permissions",
+            {
+                "accountName": "{}",
+                "keyName": "primary",
+                "levels": ["PutMessage"],
+                "endTime": "9999-12-31T23:59:59-23:59",
+            },
+        ),
+    ],
+)
+def test_administrators_give_no_instant_out_of_range_either(
+    gateway: RunningGateway, account: Account, path: str, body: dict[str, object]
+):
+    told = {
+        key: each.format(account.name) if isinstance(each, str) else each
+        for key, each in body.items()
+    }
+    url = f"{gateway.url}/admin/api/v1/{path.format(account.name)}"
+
+    assert HTTP.post(url, headers=ADMIN, json=told).status_code == 422
+
+
+@pytest.mark.parametrize("since", ["9999-12-31T23:59:59-23:59", "0001-01-01T00:00:00+14:00"])
+def test_no_instant_of_a_query_is_an_error_of_the_server(orders: Account, since: str):
+    for name in ("since", "until"):
+        told = orders.ask("GET", "/orders/dead", params={name: since})
+        assert told.status_code in {200, 400}
+    for start in (since, str(2**63 - 1), str(2**63), "9" * 5000):
+        told = orders.ask("GET", "/orders/messages", params={"start": start})
+        assert told.status_code in {200, 400, 409}
+        moved = orders.ask("POST", "/orders/groups/default/seek", json={"to": start})
+        assert moved.status_code in {200, 400, 404, 409}

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from cassieq_spark.delivery.state import head_of as group_head_of
+from cassieq_spark.delivery.state import slots_of, waiting_of
+from cassieq_spark.errors import InvariantError
+from cassieq_spark.ledger.state import (
+    block_of,
+    group_of,
+    head_of,
+    hold_of,
+    last_batch_of,
+    sink_batch_of,
+)
+from cassieq_spark.store.tables import SHAPES, Table
+
+DECODERS: dict[str, tuple[Table, str, Callable[[Any], object]]] = {
+    "head": (Table.LEDGER, "head", head_of),
+    "group": (Table.LEDGER, "group", group_of),
+    "hold": (Table.LEDGER, "hold", hold_of),
+    "block": (Table.LEDGER, "block", block_of),
+    "sink": (Table.LEDGER, "sink", sink_batch_of),
+    "last batch": (Table.LEDGER, "sink", last_batch_of),
+    "group's head": (Table.DELIVERY, "head", group_head_of),
+    "slot": (Table.DELIVERY, "slot", lambda row: slots_of([row])),
+    "waiting": (Table.DELIVERY, "waiting", lambda row: waiting_of([row])),
+}
+
+
+@pytest.mark.parametrize("what", DECODERS)
+def test_a_row_of_nulls_is_one_error_that_names_it(what: str):
+    table, kind, decode = DECODERS[what]
+    shape = SHAPES[table]
+    row = dict.fromkeys((*shape.partition, *shape.clustering, *shape.columns))
+    row |= {"queue_id": "q@1", "kind": kind, "ordinal": 0, "position": 0, "name": ""}
+
+    with pytest.raises(InvariantError, match=f"queue_id 'q@1'.*kind '{kind}'.* can't be read"):
+        decode(row)
