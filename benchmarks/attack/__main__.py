@@ -9,29 +9,23 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from multiprocessing.connection import Connection
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from urllib.parse import urlsplit
 
 # Each of them adds its attacks.
 from benchmarks.attack import access, bodies, chunks, connections, instants  # noqa: F401
+from benchmarks.attack.innocents import innocent
 from benchmarks.attack.stage import EVERY, ON_TABLES, Attack, Stage, Watch
 from benchmarks.attack.verdicts import Seen, Verdict, is_fine, judge, report
-from benchmarks.gateway_load import Client, Getter, Putter, load
 from cassieq_spark.node import Cluster
 from cassieq_spark.store.cassandra.schema import apply_schema
 from cassieq_spark.store.connection import ConnectionOptions
 from tests.support.gateway import ADMIN, running
 
 _QUIET_SECONDS = 10.0
-_SLICE_SECONDS = 2.0
-_INNOCENT: list[Callable[[], Client]] = [Putter, Getter] * 4
 
 
 def main() -> int:
@@ -76,41 +70,6 @@ def carry_out(stage: Stage, attacks: Sequence[Attack]) -> tuple[list[Seen], floa
 def without_tables() -> list[Attack]:
     """The attacks that need no Cassandra."""
     return [each for each in EVERY if each.__name__ not in ON_TABLES]
-
-
-@contextmanager
-def innocent(stage: Stage) -> Iterator[Callable[[], list[float]]]:
-    """Clients of a third account, in a process of their own; asked, it tells what they waited."""
-    account = stage.account()
-    account.ask("POST", json={"queueName": "mine", "maxDeliveryCount": 0}).raise_for_status()
-    ours, theirs = multiprocessing.Pipe()
-    context = multiprocessing.get_context("spawn")
-    path = urlsplit(f"{account.queues}/mine").path
-    arguments = (theirs, stage.url, path, account.key)
-    process = context.Process(target=_be_innocent, args=arguments, daemon=True)
-    process.start()
-
-    def seconds() -> list[float]:
-        ours.send("tell")
-        told: list[float] = ours.recv()
-        return told
-
-    try:
-        yield seconds
-    finally:
-        process.kill()
-        process.join()
-
-
-def _be_innocent(pipe: Connection, url: str, path: str, key: str) -> None:
-    seconds: list[float] = []
-    while True:
-        told, _ = load(url, path, key, _INNOCENT, _SLICE_SECONDS)
-        seconds += told.seconds
-        if pipe.poll():
-            pipe.recv()
-            pipe.send(seconds)
-            seconds = []
 
 
 def _after(wait: float, seconds: Callable[[], list[float]]) -> list[float]:
