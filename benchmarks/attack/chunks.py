@@ -6,6 +6,7 @@ import io
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 
 import pyarrow as pa
 
@@ -52,7 +53,7 @@ def _stream(table: pa.Table, codec: str | None = None) -> bytes:
 
 def _poison(stage: Stage, count: int, make: Callable[[], bytes]) -> Seen:
     queue = f"{stage.victim.name}:{stage.queue(maxDeliveryCount=2)}"
-    with open_store(ConnectionOptions(contact_points=stage.hosts)) as store:
+    with closing(open_store(ConnectionOptions(contact_points=stage.hosts))) as store:
         definition = read_queue(store, queue)
         block, data = new_block_id(), make()
         store.write_chunks(definition.queue_id, block, [Chunk(0, 0, count, data)])
