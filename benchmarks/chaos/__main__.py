@@ -184,6 +184,7 @@ def strike_all(scene: Scene, faults: Sequence[Fault]) -> None:
 
 def drain(scene: Scene) -> bool:
     """Let producers end, then consumers when their group is owed nothing; True if it is so."""
+    scene.calm_down()
     scene.end_producers()
 
     def producers_ended() -> bool:

@@ -78,7 +78,7 @@ class Runs:
 
     def run(self) -> None:
         """Run it once."""
-        now_only = self._chance.random() < _AVAILABLE_NOW
+        now_only = self._chance.random() < _AVAILABLE_NOW and not self._notebook.is_calm
         path = str(self._notebook.checkpoint)
         writer = self._writer().option("checkpointLocation", path)
         self._notebook.tell("query", trigger="availableNow" if now_only else self._every)
@@ -99,6 +99,8 @@ class Runs:
             span = min(seconds, _LOOK_SECONDS)
             if query.awaitTermination(span):
                 return
+            if self._notebook.is_calm:
+                continue
             if is_hasty or kept.last_committed > before:
                 seconds -= span
 
@@ -132,7 +134,7 @@ class RewoundRuns(Runs):
         """Run it once, and see what becomes of a rewound checkpoint."""
         kept = self._notebook.kept
         kept.copy()
-        choices = kept.choices()
+        choices = [] if self._notebook.is_calm else kept.choices()
         if choices and self._chance.random() < _REWIND:
             copy = self._chance.choice(choices)
             self._notebook.tell("rewinding", copy=copy, newest=kept.last_committed)

@@ -14,6 +14,8 @@ from benchmarks.chaos.checkpoints import Checkpoint, last_batch
 
 #: Asks all programs to end.
 STOP = "stop"
+#: Asks all programs to let their queries run undisturbed.
+CALM = "calm"
 _EVENTS = "events.jsonl"
 _RESULTS = "results"
 _TRIES = "tries"
@@ -43,6 +45,11 @@ class Notebook:
     def is_over(self) -> bool:
         """Whether the program is asked to end."""
         return (self._folder.parent / STOP).exists()
+
+    @property
+    def is_calm(self) -> bool:
+        """Whether queries are neither stopped nor rewound any more."""
+        return (self._folder.parent.parent / CALM).exists()
 
     def tell(self, event: str, **more: Any) -> None:
         """Note what happens; a line is written as a whole or not at all."""

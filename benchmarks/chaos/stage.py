@@ -14,7 +14,7 @@ from rich.console import Console
 
 from benchmarks.chaos.clocks import NodeClocks, skewed_python
 from benchmarks.chaos.faults import Striker
-from benchmarks.chaos.records import STOP, Notebook
+from benchmarks.chaos.records import CALM, STOP, Notebook
 from benchmarks.chaos.spark_cluster import ARCHIVE, SparkCluster, ship, submit
 from benchmarks.chaos.supervision import Application
 from cassieq_spark.delivery.groups import ensure_group
@@ -99,6 +99,10 @@ class Scene:
     def relayed_by(self) -> list[Notebook]:
         """What the relays have left on disk."""
         return [Notebook(self.folder / _RELAYS / each.name) for each in self.relays]
+
+    def calm_down(self) -> None:
+        """Let all queries run undisturbed: each stop makes the batches that come again smaller."""
+        (self.folder / CALM).touch()
 
     def end_producers(self) -> None:
         """Ask all producers to end in good order."""

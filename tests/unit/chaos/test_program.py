@@ -12,7 +12,7 @@ from pyspark.errors import StreamingQueryException
 
 from benchmarks.chaos.checker import Rewinds, rewinds
 from benchmarks.chaos.program import RewoundRuns, Runs
-from benchmarks.chaos.records import STOP, Notebook
+from benchmarks.chaos.records import CALM, STOP, Notebook
 
 
 class Query:
@@ -70,6 +70,26 @@ def test_a_query_is_begun_again_with_either_trigger_until_the_end(tmp_path: Path
 
     assert len(writer.triggers) == len(notebook.events()) == 60
     assert set(writer.triggers) == {"availableNow", "processingTime"}
+
+
+def test_in_the_end_queries_are_neither_rewound_nor_told_to_take_what_is_there(tmp_path: Path):
+    (tmp_path / CALM).touch()
+    notebook = Notebook(tmp_path / "relays" / "onward")
+    commit(notebook, 4)
+    notebook.kept.copy()
+    commit(notebook, 6)
+    writer = Writer(lambda: len(writer.triggers) == 40 and (tmp_path / "relays" / STOP).touch())
+
+    runs = RewoundRuns(
+        notebook,
+        lambda: writer,  # type: ignore[arg-type, return-value]
+        every="1 second",
+        may_lose=True,
+    )
+    runs.go_on()
+
+    assert set(writer.triggers) == {"processingTime"}
+    assert notes(notebook) == []
 
 
 class Relay:
