@@ -8,7 +8,7 @@ import os
 import stat
 import sys
 from contextlib import closing
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -17,11 +17,12 @@ import typer
 from cassieq_spark.accounts import Accounts, Secrets
 from cassieq_spark.accounts.secret import new_secret
 from cassieq_spark.cli.connection import with_connection
+from cassieq_spark.cli.declared import declared_as_options
 from cassieq_spark.cli.exporter import impatient, parse_listen
 from cassieq_spark.cli.output import AsJson, tell
 from cassieq_spark.client import AsyncClient
 from cassieq_spark.errors import OptionError, SetupError
-from cassieq_spark.options.kinds import Kind, duration
+from cassieq_spark.options.gateway import Limits
 from cassieq_spark.store import open_store
 from cassieq_spark.store.connection import ConnectionOptions
 from cassieq_spark.store.secret import REFERENCES, check_reference, reveal
@@ -32,11 +33,11 @@ app = typer.Typer(
 )
 
 _LIMITS = "Limits"
-_MIB = 1 << 20
-_DURATION = duration(timedelta(days=1), zero=True)
-_LEASE = duration(timedelta(days=365))
 _THREADS = 32
 _OF_OTHERS = stat.S_IRGRP | stat.S_IROTH
+
+#: Gives a command the limits of a gateway, as ``limits: Limits``.
+with_limits = declared_as_options("limits", Limits, _LIMITS)
 
 Secret = Annotated[
     str,
@@ -53,10 +54,12 @@ def gateway() -> None:
 
 
 @app.command()
+@with_limits
 @with_connection
 def serve(  # noqa: PLR0913 (one per option)
     *,
     connection: ConnectionOptions,
+    limits: Limits,
     secret: Secret,
     listen: Annotated[
         str, typer.Option(help="Where to answer: host:port or [ipv6]:port.")
@@ -79,57 +82,14 @@ def serve(  # noqa: PLR0913 (one per option)
     access_log: Annotated[
         bool, typer.Option(help="A line of JSON for each request, on standard error.")
     ] = True,
-    linger: Annotated[
-        str,
+    proxy: Annotated[
+        list[str],
         typer.Option(
-            help="How long a put waits for others, and a get or ack for those just answered.",
-            rich_help_panel=_LIMITS,
+            help="Address or network of a proxy: its X-Forwarded-For is believed, and any number "
+            "of connections may come from there. Repeatable.",
+            show_default="none",
         ),
-    ] = "2ms",
-    max_requests: Annotated[
-        int,
-        typer.Option(
-            help="Most requests at a time, those that wait included; more get 429.",
-            min=1,
-            rich_help_panel=_LIMITS,
-        ),
-    ] = 2_000,
-    max_held_mib: Annotated[
-        int,
-        typer.Option(
-            help="Most MiB of bodies at a time; more get 429.", min=1, rich_help_panel=_LIMITS
-        ),
-    ] = 256,
-    max_batch: Annotated[
-        int, typer.Option(help="Most messages of a batch.", min=1, rich_help_panel=_LIMITS)
-    ] = 10_000,
-    max_wait: Annotated[
-        str, typer.Option(help="How long a get may wait.", rich_help_panel=_LIMITS)
-    ] = "60s",
-    max_lease: Annotated[
-        str,
-        typer.Option(
-            help="How long a request may keep messages from others.", rich_help_panel=_LIMITS
-        ),
-    ] = "12h",
-    max_read_lease: Annotated[
-        str,
-        typer.Option(help="The same, without the right UpdateMessage.", rich_help_panel=_LIMITS),
-    ] = "15m",
-    clock_skew: Annotated[
-        str,
-        typer.Option(
-            help="By how much the clocks of those who sign may differ.", rich_help_panel=_LIMITS
-        ),
-    ] = "60s",
-    cassieq_signatures: Annotated[
-        bool,
-        typer.Option(
-            "--cassieq-signatures",
-            help="Let in what CassieQ's clients sign: neither query nor body, and no nonce.",
-            rich_help_panel=_LIMITS,
-        ),
-    ] = False,
+    ] = [],  # noqa: B006 (typer copies it)
     threads: Annotated[
         int,
         typer.Option(
@@ -144,7 +104,7 @@ def serve(  # noqa: PLR0913 (one per option)
     """
     host, port = parse_listen(listen)
     try:
-        from cassieq_spark.gateway import Limits, Serving  # noqa: PLC0415 (an extra)
+        from cassieq_spark.gateway import Serving  # noqa: PLC0415 (an extra)
         from cassieq_spark.gateway import serve as serve_gateway  # noqa: PLC0415 (an extra)
     except ModuleNotFoundError as error:
         raise SetupError(
@@ -155,18 +115,9 @@ def serve(  # noqa: PLR0913 (one per option)
         port=port,
         certificate=tls_cert_file,
         private_key=tls_key_file,
+        proxies=proxy,
         origins=cors_origin,
-        limits=Limits(
-            batch_count=max_batch,
-            held_bytes=max_held_mib * _MIB,
-            requests=max_requests,
-            wait=_parsed("--max-wait", max_wait),
-            lease=_parsed("--max-lease", max_lease, _LEASE),
-            read_lease=_parsed("--max-read-lease", max_read_lease, _LEASE),
-            skew=_parsed("--clock-skew", clock_skew),
-            cassieq_signatures=cassieq_signatures,
-            linger=_parsed("--linger", linger),
-        ),
+        limits=limits,
         on_start=lambda url: echo(f"Gateway at {url}; Ctrl-C ends it."),
     )
     secrets = _secrets(secret)
@@ -275,10 +226,3 @@ def _secrets(reference: str) -> Secrets:
             err=True,
         )
     return secrets
-
-
-def _parsed(option: str, text: str, kind: Kind[timedelta] = _DURATION) -> timedelta:
-    try:
-        return kind.parse(text)
-    except ValueError as error:
-        raise OptionError(f"{option} must be {kind.name}, not {text!r}") from error

@@ -25,6 +25,10 @@ class AsyncOperations(ABC):
     def _client(self) -> Client:
         """The client that is connected."""
 
+    async def stored(self, queue: str) -> int:
+        """See `Operations.stored`."""
+        return await self._threads.run(partial(self._client.stored, queue))
+
     async def queues(self, prefix: str = "") -> list[QueueDefinition]:
         """See `Operations.queues`."""
         return await self._threads.run(partial(self._client.queues, prefix))

@@ -12,6 +12,7 @@ from cassieq_spark.dead_letters.redrive import RedriveReport, redrive
 from cassieq_spark.dead_letters.survey import Survey, survey
 from cassieq_spark.delivery.groups import create_group, delete_group, seek_group
 from cassieq_spark.errors import OptionError
+from cassieq_spark.ledger.read import read_head
 from cassieq_spark.model import DEFAULT_LEASE, QueueDefinition, validate_name
 from cassieq_spark.options.position import StartingPosition
 from cassieq_spark.queues import create_queue, delete_queue, list_queues, purge_queue, read_queue
@@ -97,6 +98,16 @@ class Operations:
         """
         with self._calls:
             return queue_stats(self._store, read_queue(self._store, queue).queue_id)
+
+    def stored(self, queue: str) -> int:
+        """How many messages a queue stores, settled ones that still exist included. Two reads.
+
+        Raises:
+            QueueStateError: There is no such queue.
+        """
+        with self._calls:
+            head = read_head(self._store, read_queue(self._store, queue).queue_id)
+        return head.next - head.finalised
 
     def queues(self, prefix: str = "") -> list[QueueDefinition]:
         """The queues whose names begin so, by name. Reads the whole table of queues."""

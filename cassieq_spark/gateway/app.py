@@ -1,6 +1,6 @@
 """The application: from the declared endpoints to routes, and what every request goes through.
 
-room -> who asks -> parameters -> body -> handler -> answer, counted and logged
+who asks -> room -> parameters -> body -> handler -> answer, counted and logged
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ from starlette.types import ASGIApp, Lifespan, Receive, Scope, Send
 
 from cassieq_spark.gateway import admin, batches, messages, page, queues
 from cassieq_spark.gateway.access import KEY, check_body
+from cassieq_spark.gateway.budgets import ADMIN, Sender
 from cassieq_spark.gateway.endpoint import QUEUE, Call, Endpoint
 from cassieq_spark.gateway.gateway import Gateway
+from cassieq_spark.gateway.limits import Body
 from cassieq_spark.gateway.openapi import description
 from cassieq_spark.gateway.refusals import RefusedError, answer_to
 
@@ -125,9 +127,10 @@ def _serve(
         gateway = gateway_of()
         names = request.path_params
         try:
-            with gateway.room.request():
-                response = await _answer(gateway, endpoint, request)
+            response = await _answer(gateway, endpoint, request)
         except Exception as error:  # noqa: BLE001 (whatever it is, it gets an answer)
+            if isinstance(error, RefusedError) and error.budget is not None:
+                gateway.metrics.refused(error.budget)
             response = answer_to(error, endpoint.operation, _told(names))
         took = time.perf_counter() - began
         gateway.metrics.answered(endpoint.operation, response.status_code, took)
@@ -142,18 +145,28 @@ async def _answer(gateway: Gateway, endpoint: Endpoint, request: Request) -> Res
     grant = None
     if endpoint.level is None:
         gateway.access.check_admin(request)
+        sender = ADMIN
     else:
         account, queue = names["account"], names.get("queue")
+        # There are as many of these as connections at most.
         grant = await gateway.access.check(request, account, queue, endpoint.level)
-    call = Call(gateway, request, names, endpoint.parse_query(request), grant)
-    if endpoint.body is None:
-        return await endpoint.handler(call)
-    limits = gateway.limits
-    limit = limits.batch_bytes if endpoint.is_batch else limits.body_bytes
-    with gateway.room.body(request, limit) as body:
-        call.body = await body.read()
-        await check_body(call.body, grant.body_digest if grant else None)
-        return await endpoint.handler(call)
+        sender = Sender(account, grant.key)
+    room, limits = gateway.room, gateway.limits
+    room.requests.take(sender)
+    try:
+        call = Call(gateway, request, sender, names, endpoint.parse_query(request), grant)
+        if endpoint.body is None:
+            return await endpoint.handler(call)
+        limit = limits.batch_bytes if endpoint.is_batch else limits.body_bytes
+        body = Body(room.held, limits, request, sender, limit)
+        try:
+            call.body = await body.read()
+            await check_body(call.body, grant.body_digest if grant else None)
+            return await endpoint.handler(call)
+        finally:
+            body.let_go()
+    finally:
+        room.requests.give(sender)
 
 
 def _told(names: Mapping[str, str]) -> dict[str, str]:

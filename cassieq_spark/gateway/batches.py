@@ -44,6 +44,7 @@ async def put_batch(call: Call) -> Response:
             "the messages of a batch have keys and headers of their own: leave 'key' and "
             "X-Cassieq-Headers out"
         )
+    call.gateway.holdings.check_messages(call.account)
     kind = _media_type(call.request.headers.get("content-type", LINES))
     limits, body, size = call.gateway.limits, call.body, 0
     # In a thread: a large batch would hold up everybody else.
@@ -55,7 +56,7 @@ async def put_batch(call: Call) -> Response:
         )
     else:
         raise RefusedError(f"a batch is {LINES} or {ARROW}, not {kind[:60]!r}", 415)
-    with call.gateway.room.decoded(size):
+    with call.gateway.room.decoded(call.sender, size):
         monotons = await call.gateway.client.put_many(
             queue,
             messages,
@@ -66,6 +67,7 @@ async def put_batch(call: Call) -> Response:
     call.gateway.turns.wake(queue)
     if monotons is None:
         return JSONResponse({"start": None, "stop": None})
+    call.gateway.holdings.add_messages(call.account, len(messages))
     return JSONResponse({"start": monotons.start, "stop": monotons.stop}, 201)
 
 

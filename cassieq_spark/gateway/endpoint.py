@@ -13,6 +13,7 @@ from starlette.responses import Response
 from cassieq_spark.accounts import Level, full_name
 from cassieq_spark.errors import OptionError
 from cassieq_spark.gateway.access import Grant
+from cassieq_spark.gateway.budgets import Sender
 from cassieq_spark.gateway.gateway import Gateway
 from cassieq_spark.gateway.headers import query_of
 from cassieq_spark.gateway.payloads import Nothing
@@ -34,6 +35,7 @@ class Call:
     Attributes:
         gateway: What serves it.
         request: The request itself.
+        sender: Who sends it.
         names: What is in the path.
         query: Its parameters.
         grant: What who asks may do; None: an administrator asks.
@@ -42,6 +44,7 @@ class Call:
 
     gateway: Gateway
     request: Request
+    sender: Sender
     names: Mapping[str, str]
     query: Any
     grant: Grant | None

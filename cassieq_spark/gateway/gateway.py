@@ -8,6 +8,8 @@ from cassieq_spark.accounts import Accounts
 from cassieq_spark.client import AsyncClient
 from cassieq_spark.errors import CassieqError
 from cassieq_spark.gateway.access import Access
+from cassieq_spark.gateway.doorman import Doorman
+from cassieq_spark.gateway.holdings import Holdings
 from cassieq_spark.gateway.limits import Limits, Room
 from cassieq_spark.gateway.metrics import Metrics
 from cassieq_spark.gateway.puts import Puts
@@ -26,9 +28,12 @@ class Gateway:
         client: How the queues are reached; connected.
         accounts: Who may use them.
         limits: How much is taken at once.
+        doorman: Lets connections in.
     """
 
-    def __init__(self, client: AsyncClient, accounts: Accounts, limits: Limits) -> None:
+    def __init__(
+        self, client: AsyncClient, accounts: Accounts, limits: Limits, doorman: Doorman
+    ) -> None:
         self.client = client
         self.accounts = accounts
         self.limits = limits
@@ -36,8 +41,9 @@ class Gateway:
         self.access = Access(accounts, limits.skew, as_cassieq=limits.cassieq_signatures)
         self.puts = Puts(client, limits.linger)
         self.turns = Turns(client, limits.batch_count, limits.linger, limits.answer_bytes)
+        self.holdings = Holdings(client, limits)
         self.settles = Settles(client, self.turns)
-        self.metrics = Metrics(self.room)
+        self.metrics = Metrics(self.room, doorman)
         self._stopping = False
 
     def stop(self) -> None:
@@ -51,6 +57,7 @@ class Gateway:
         await self.puts.close()
         await self.turns.close()
         await self.settles.close()
+        await self.holdings.close()
 
     async def why_not_ready(self) -> str | None:
         """What keeps it from serving; None if nothing does. One read."""

@@ -6,100 +6,62 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import timedelta
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
-from cassieq_spark.errors import OptionError
+from cassieq_spark.gateway.budgets import Pool, Sender
 from cassieq_spark.gateway.refusals import RefusedError, too_busy
+from cassieq_spark.options.gateway import Limits
 
-_MIB = 1 << 20
+__all__ = ["WHOLE", "Body", "Limits", "Room"]
+
+#: What a connection adds to the scope of a request whose body has arrived before it is served.
+WHOLE = "cassieq.whole"
+
+#: What is left of a body that is refused is not read.
+_CLOSE = {"Connection": "close"}
+
 _LOOKS = 4
 #: One account's share of the answers that are being sent.
 _SHARE = 4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """What the gateway takes.
+class Room:
+    """What is taken now, of what may be. For one loop.
 
     Attributes:
-        body_bytes: Most bytes of one message.
-        batch_bytes: Most bytes of the body of a batch.
-        batch_count: Most messages of a batch, and most receipts of one request.
-        answer_bytes: Most bytes of messages that are read for one answer, or for those of one
-            turn; a message at least. JSON takes up to three times as many.
-        held_bytes: Most bytes of bodies at a time; and of large answers that are being sent, of
-            which an account may have a quarter before it is refused another one.
-        requests: Most requests at a time, those that wait included.
-        wait: How long a request may wait for messages.
-        lease: How long a request may keep messages from others, by holding them or by giving them
-            back for later.
-        read_lease: The same, without the right to update messages.
-        skew: By how much the clock of who signs a request may differ from ours.
-        cassieq_signatures: Whether requests that are signed as CassieQ's clients do are taken:
-            verb, path and time only.
-        linger: How long a put waits for others to be published with, and a turn of gets and acks
-            for those that the last one has answered.
+        requests: Requests that are under way.
+        held: Bytes of their bodies.
+        polls: Those of the requests that wait for messages.
+        answers: Bytes of large answers that are being sent, by account.
+        looks: Looks are read and encoded by so many at a time: what they come to is known then.
     """
-
-    body_bytes: int = 8 * _MIB
-    batch_bytes: int = 32 * _MIB
-    batch_count: int = 10_000
-    answer_bytes: int = 32 * _MIB
-    held_bytes: int = 256 * _MIB
-    requests: int = 2_000
-    wait: timedelta = timedelta(seconds=60)
-    lease: timedelta = timedelta(hours=12)
-    read_lease: timedelta = timedelta(minutes=15)
-    skew: timedelta = timedelta(minutes=1)
-    cassieq_signatures: bool = False
-    linger: timedelta = timedelta(milliseconds=2)
-
-    def __post_init__(self) -> None:
-        counts = (self.body_bytes, self.batch_bytes, self.batch_count, self.held_bytes)
-        if min(*counts, self.answer_bytes, self.requests) < 1:
-            raise OptionError("every limit of the gateway must be at least 1")
-
-
-class Room:
-    """What is taken now, of what may be. For one loop."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        #: Requests that are under way.
-        self.requests = 0
-        #: Bytes of their bodies.
-        self.held_bytes = 0
-        #: Bytes of large answers that are being sent, by account.
+        self.requests = Pool(
+            "requests",
+            "requests under way",
+            limits.requests,
+            limits.account_requests,
+            limits.key_requests,
+        )
+        self.held = Pool(
+            "bytes",
+            "bytes of bodies under way",
+            limits.held_bytes,
+            limits.account_bytes,
+            limits.key_bytes,
+        )
+        self.polls = Pool(
+            "longPolls",
+            "gets that wait",
+            limits.polls,
+            limits.account_polls,
+            limits.key_polls,
+        )
         self.answers: Counter[str] = Counter()
-        #: Looks are read and encoded by so many at a time: what they come to is known then.
         self.looks = asyncio.Semaphore(_LOOKS)
-
-    @contextmanager
-    def request(self) -> Iterator[None]:
-        """Room for one request.
-
-        Raises:
-            RefusedError: 429; there is none.
-        """
-        if self.requests >= self._limits.requests:
-            raise too_busy(f"{self.requests} requests are under way, which is the limit")
-        self.requests += 1
-        try:
-            yield
-        finally:
-            self.requests -= 1
-
-    @contextmanager
-    def body(self, request: Request, limit: int) -> Iterator[Body]:
-        """Room for the body of a request, until it is done with; see `Body`."""
-        body = Body(self, request, limit)
-        try:
-            yield body
-        finally:
-            self.held_bytes -= body.held
 
     def check_answers(self, account: str) -> None:
         """See that an account reads its answers, before there is one more.
@@ -123,35 +85,37 @@ class Room:
                 del self.answers[account]
 
     @contextmanager
-    def decoded(self, count: int) -> Iterator[None]:
+    def decoded(self, sender: Sender, count: int) -> Iterator[None]:
         """Room for what a compressed body has come to, besides the body.
 
         Raises:
             RefusedError: 429; there is none.
         """
-        self.hold(count)
+        self.held.take(sender, count)
         try:
             yield
         finally:
-            self.held_bytes -= count
-
-    def hold(self, count: int) -> None:
-        """Take room for bytes.
-
-        Raises:
-            RefusedError: 429; there is none.
-        """
-        if self.held_bytes + count > self._limits.held_bytes:
-            raise too_busy(f"{self.held_bytes} bytes of messages are under way already")
-        self.held_bytes += count
+            self.held.give(sender, count)
 
 
 class Body:
-    """The body of a request, as far as there is room for it."""
+    """The body of a request, as far as there is room for it: for what has arrived.
 
-    def __init__(self, room: Room, request: Request, limit: int) -> None:
-        self._room = room
+    Args:
+        pool: Where its bytes are counted, until `let_go`.
+        limits: How fast it has to arrive.
+        request: The request.
+        sender: Who sends it.
+        limit: Most bytes that it may have.
+    """
+
+    def __init__(
+        self, pool: Pool, limits: Limits, request: Request, sender: Sender, limit: int
+    ) -> None:
+        self._pool = pool
+        self._limits = limits
         self._request = request
+        self._sender = sender
         self._limit = limit
         #: Bytes that it has taken room for.
         self.held = 0
@@ -160,27 +124,54 @@ class Body:
         """All of it.
 
         Raises:
-            RefusedError: 413; it is too large. 429; there is no room for it now.
+            RefusedError: 408; it arrives too slowly. 413; it is too large. 429; there is no room
+                for it now.
         """
         told = self._request.headers.get("content-length", "0")
-        self._take(int(told) if told.isdecimal() else 0)
+        self._check_size(int(told) if told.isdecimal() else 0)
+        if self._request.scope.get(WHOLE):
+            message = await self._request.receive()
+            if message["type"] == "http.disconnect":
+                raise ClientDisconnect
+            body: bytes = message.get("body", b"")
+            self._take(len(body))
+            return body
+        limits, loop = self._limits, asyncio.get_running_loop()
+        until = loop.time() + limits.head_time.total_seconds()
         parts: list[bytes] = []
-        size = 0
-        async for part in self._request.stream():
-            size += len(part)
-            self._take(size)
-            parts.append(part)
+        try:
+            async with asyncio.timeout_at(until) as deadline:
+                async for part in self._request.stream():
+                    self._take(len(part))
+                    if part:
+                        parts.append(part)
+                        deadline.reschedule(until + self.held / limits.body_rate)
+        except TimeoutError:
+            raise RefusedError(
+                f"{self.held} bytes of the body have arrived so far: a body has to arrive with "
+                f"{limits.body_rate} bytes a second at least",
+                408,
+                _CLOSE,
+            ) from None
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def _take(self, size: int) -> None:
+    def let_go(self) -> None:
+        """Give the room back: the body is done with."""
+        if self.held:
+            self._pool.give(self._sender, self.held)
+
+    def _take(self, count: int) -> None:
+        self._check_size(self.held + count)
+        if not count:
+            return
+        self._pool.take(self._sender, count)
+        self.held += count
+
+    def _check_size(self, size: int) -> None:
         if size > self._limit:
             raise RefusedError(
                 f"the body has more than {self._limit} bytes, which is the limit: put it "
                 "elsewhere and a reference to it into the queue, or send several batches",
                 413,
-                # What is left of it is not read.
-                {"Connection": "close"},
+                _CLOSE,
             )
-        if size > self.held:
-            self._room.hold(size - self.held)
-            self.held = size

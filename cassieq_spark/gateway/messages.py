@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any, TypeVar
 
 from starlette.requests import Request
@@ -31,6 +32,7 @@ async def put(call: Call) -> Response:
     """Publish the body."""
     queue, query = call.queue, call.query
     delay = seconds(query.initial_invisibility_seconds)
+    call.gateway.holdings.check_messages(call.account)
     if (name := idempotency_key(call.request, call.scope)) is not None:
         return await _put_once(call, queue, name)
     monoton = await call.gateway.puts.put(
@@ -41,6 +43,7 @@ async def put(call: Call) -> Response:
         delay=delay or None,
         visible_at=query.visible_at,
     )
+    call.gateway.holdings.add_messages(call.account, 1)
     call.gateway.turns.wake(queue)
     return JSONResponse({"monoton": monoton}, 201)
 
@@ -69,6 +72,7 @@ async def update(call: Call) -> Response:
         action = Action("extend", time) if time else Action("release")
         (done,) = await call.gateway.settles.settle([receipt], action)
     else:
+        call.gateway.holdings.check_messages(call.account)
         stale = await call.gateway.client.replace(str(receipt), given.message, delay=time)
         done = not stale
     if not done:
@@ -101,7 +105,8 @@ async def receive(call: Call, most: int) -> list[Message]:
             f"wait is {query.wait:g} s: the limit is {call.gateway.limits.wait.total_seconds():g} "
             "s; ask again"
         )
-    wanted = call.gateway.turns.get(
+    get = partial(
+        call.gateway.turns.get,
         call.queue,
         query.group,
         most=most,
@@ -109,8 +114,9 @@ async def receive(call: Call, most: int) -> list[Message]:
         wait=wait,
     )
     if not wait:
-        return await wanted
-    messages = await _unless_gone(call.request, wanted)
+        return await get()
+    with call.gateway.room.polls.one(call.sender):
+        messages = await _unless_gone(call.request, get())
     return messages or []
 
 
@@ -152,6 +158,7 @@ async def _put_once(call: Call, queue: str, name: str) -> Response:
     call.gateway.turns.wake(queue)
     if monotons is None:
         return JSONResponse({"monoton": None})
+    call.gateway.holdings.add_messages(call.account, 1)
     return JSONResponse({"monoton": monotons.start}, 201)
 
 

@@ -19,11 +19,13 @@ _ALWAYS = {
     400: "The request is malformed; the message says how",
     401: "No valid key, signature or signed URL",
     403: "Not among the rights of who asks",
-    429: "Too much at once; try again after Retry-After",
+    408: "The headers came too slowly",
+    429: "Too much at once, or more than a budget allows; try again after Retry-After",
+    431: "Request line and headers are too large",
     503: "Cassandra does not answer, or refuses; try again after Retry-After",
     504: "It may have happened, or may yet: Cassandra's answer was lost",
 }
-_OF_BODIES = {413: "The body is too large"}
+_OF_BODIES = {408: "Headers or body came too slowly", 413: "The body is too large"}
 _EXAMPLES: dict[str, Any] = {
     "application/x-ndjson": '{"message": "one"}\n{"message": "two", "key": "k"}\n',
     "text/plain": "hello",
@@ -158,6 +160,16 @@ def _error_schema() -> dict[str, Any]:
             "reason": {"enum": ["Error", "NotFound", "Conflict"]},
             "operation": {"type": "string"},
             "message": {"type": "string"},
+            "budget": {
+                "type": "object",
+                "description": "The limit or budget that does not allow it",
+                "required": ["what", "of", "limit"],
+                "properties": {
+                    "what": {"type": "string"},
+                    "of": {"type": "string"},
+                    "limit": {"type": "integer"},
+                },
+            },
             "account": {"type": "string"},
             "queueName": {"type": "string"},
         },

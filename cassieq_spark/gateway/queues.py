@@ -41,9 +41,11 @@ async def create_queue(call: Call) -> Response:
     elif given.max_delivery_count and not given.drop_dead:
         # Its name must fit, too, or nobody could reach it here.
         dead = call.queue_named(f"{given.queue_name}.dead", 422)
+    name = call.queue_named(given.queue_name, 422)
+    await call.gateway.holdings.check_queues(call.account, [name, dead] if dead else [name])
     try:
         await call.gateway.client.create_queue(
-            call.queue_named(given.queue_name, 422),
+            name,
             lease=timedelta(seconds=given.lease_seconds),
             max_deliveries=given.max_delivery_count,
             dead_letter_queue=dead,
@@ -125,6 +127,7 @@ async def redrive(call: Call) -> Response:
     origins = {pile.origin_queue for pile in found.piles if pile.origin_queue is not None}
     for name in {to} if to is not None else origins:
         _check_target(call, name)
+    call.gateway.holdings.check_messages(call.account)
     # The dead-letter queue itself may be of another account, or of none.
     report = await call.gateway.client.redrive(
         found, to=to, force=call.query.force, across_accounts=True

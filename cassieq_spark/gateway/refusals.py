@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any
+from datetime import timedelta
+from typing import Any, NamedTuple
 
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
@@ -31,11 +32,27 @@ FAILED = "gateway.failed"
 STORE_FAILED = "gateway.store_failed"
 
 _RETRY_AFTER = {"Retry-After": "1"}
+_SOON = timedelta(seconds=1)
 _OF_STORE = {
     503: "Cassandra does not answer, or refuses: nothing is put; try again in a moment",
     504: "the answer of Cassandra was lost: it may have happened, or may yet",
 }
 _REASONS = {404: "NotFound", 409: "Conflict"}
+
+
+class Budget(NamedTuple):
+    """A budget, or another limit, that does not allow a request.
+
+    Attributes:
+        what: Of what: requests, bytes, longPolls, queues, messages, connections, headBytes, ...
+        of: Whose: key, account, share (what one account may have of what all share), all, address,
+            request, connection.
+        limit: How much it is.
+    """
+
+    what: str
+    of: str
+    limit: int
 
 
 class RefusedError(CassieqError):
@@ -44,19 +61,41 @@ class RefusedError(CassieqError):
     Attributes:
         status: The status code.
         headers: What the answer has besides.
+        budget: Which budget does not allow it; None if it is refused for another reason.
     """
 
     def __init__(
-        self, message: str, status: int = 400, headers: Mapping[str, str] | None = None
+        self,
+        message: str,
+        status: int = 400,
+        headers: Mapping[str, str] | None = None,
+        budget: Budget | None = None,
     ) -> None:
         super().__init__(message)
         self.status = status
         self.headers = dict(headers or {})
+        self.budget = budget
 
 
 def too_busy(what: str) -> RefusedError:
     """The refusal of a request for which there is no room now."""
     return RefusedError(f"{what}; try again in a moment", 429, _RETRY_AFTER)
+
+
+def over_budget(
+    budget: Budget, why: str, *, status: int = 429, retry_after: timedelta = _SOON
+) -> RefusedError:
+    """The refusal of a request that a budget does not allow.
+
+    Args:
+        budget: Which one.
+        why: A sentence that says so.
+        status: The status code.
+        retry_after: When it may be worth while to try again.
+    """
+    seconds = int(retry_after.total_seconds())
+    headers = {"Retry-After": f"{seconds}"}
+    return RefusedError(f"{why}; try again in {seconds} s", status, headers, budget)
 
 
 #: What an error means; the first that fits counts.
@@ -123,4 +162,6 @@ def answer_to(error: Exception, operation: str, names: Mapping[str, str]) -> JSO
         "message": message,
         **names,
     }
+    if isinstance(error, RefusedError) and error.budget is not None:
+        body["budget"] = error.budget._asdict()
     return JSONResponse(body, status, headers)

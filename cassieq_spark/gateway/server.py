@@ -17,6 +17,8 @@ from cassieq_spark.accounts import Accounts
 from cassieq_spark.client import AsyncClient
 from cassieq_spark.errors import SetupError
 from cassieq_spark.gateway.app import make_app
+from cassieq_spark.gateway.connection import Config, Connection
+from cassieq_spark.gateway.doorman import Doorman
 from cassieq_spark.gateway.gateway import Gateway
 from cassieq_spark.gateway.limits import Limits
 
@@ -35,6 +37,7 @@ class Serving:
         port: Port to listen at; 0 for any.
         certificate: PEM file with the certificate of the server, and those between it and its CA.
         private_key: PEM file of its private key.
+        proxies: Addresses and networks of proxies, whose X-Forwarded-For is believed.
         origins: Whose pages in a browser may ask; ``*`` for anybody's.
         limits: How much is taken at once.
         on_start: Told the URL, once it listens.
@@ -44,6 +47,7 @@ class Serving:
     port: int = 8080
     certificate: str | None = None
     private_key: str | None = None
+    proxies: Sequence[str] = ()
     origins: Sequence[str] = ()
     limits: Limits = field(default_factory=Limits)
     on_start: Callable[[str], object] = print
@@ -90,14 +94,16 @@ def serve(client: AsyncClient, accounts: Accounts, serving: Serving) -> None:
         serving: Where and how.
 
     Raises:
+        OptionError: A proxy is neither an address nor a network.
         SetupError: Nothing can listen there.
     """
+    doorman = Doorman(serving.limits, serving.proxies)
     box: list[Gateway] = []
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         async with client:
-            gateway = Gateway(client, accounts, serving.limits)
+            gateway = Gateway(client, accounts, serving.limits, doorman)
             box.append(gateway)
             try:
                 yield
@@ -105,21 +111,26 @@ def serve(client: AsyncClient, accounts: Accounts, serving: Serving) -> None:
                 await gateway.close()
 
     app = make_app(lambda: box[0], lifespan, serving.origins)
-    config = uvicorn.Config(
+    config = Config(
         app,
         host=serving.host,
         port=serving.port,
         ssl_certfile=serving.certificate,
         ssl_keyfile=serving.private_key,
-        http="httptools",
+        http=Connection,
         ws="none",
         log_config=None,
+        # Whoever sends malformed requests writes no log; they are counted.
+        log_level="error",
         access_log=False,
         server_header=False,
+        proxy_headers=bool(serving.proxies),
+        forwarded_allow_ips=list(serving.proxies),
         date_header=False,
         timeout_keep_alive=int(_KEEP_ALIVE.total_seconds()),
         timeout_graceful_shutdown=int(_GRACE.total_seconds()),
     )
+    config.doorman = doorman
     server = _Server(config, serving, box)
     try:
         server.run()

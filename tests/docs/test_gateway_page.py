@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -62,15 +61,39 @@ def test_the_commands_and_the_program_run_as_they_stand(gateway: RunningGateway,
 def test_the_limits_are_those_of_the_code():
     limits = Limits()
 
-    rows = [row.split(" | ") for row in TEXT.splitlines() if " | 4" in row]
-    # What else counts, by the way, is said behind the first comma or semicolon.
-    told = {re.split("[,;]", row[0])[0]: row[1] for row in rows}
-    assert told["| bytes of a message"] == f"{limits.body_bytes >> 20} MiB"
-    assert told["| bytes of a batch"] == f"{limits.batch_bytes >> 20} MiB"
-    assert told["| messages of a batch"] == f"{limits.batch_count:,}"
-    assert told["| requests at a time"] == f"{limits.requests:,}"
-    assert told["| bytes of bodies"] == f"{limits.held_bytes >> 20} MiB"
-    assert told["| `wait`"] == f"{limits.wait.total_seconds():.0f} s"
+    rows = [[cell.strip() for cell in row.split("|")[1:-1]] for row in TEXT.splitlines()]
+    told = {row[0].partition(";")[0].partition(",")[0]: row[1:] for row in rows if len(row) > 2}
+    assert told["bytes of a message"][0] == f"{limits.body_bytes >> 20} MiB"
+    assert told["bytes of a batch"][0] == f"{limits.batch_bytes >> 20} MiB"
+    assert told["messages of a batch"][0] == f"{limits.batch_count:,}"
+    assert told["bytes of the request line and all headers"][0] == f"{limits.head_bytes >> 10} KiB"
+    assert told["headers of a request"][0] == f"{limits.header_count}"
+    head_time = f"{limits.head_time.total_seconds():.0f} s"
+    assert told["time until the headers are complete"][0] == head_time
+    assert told["bytes a second of a body"][0] == f"{limits.body_rate >> 10} KiB"
+    assert told["connections at a time"][0] == f"{limits.connections:,}"
+    of_address = told["connections from one address (IPv6: one /64)"]
+    assert of_address[0] == f"{limits.address_connections:,}"
+    assert told["`wait`"][0] == f"{limits.wait.total_seconds():.0f} s"
+
+
+def test_the_budgets_are_those_of_the_code():
+    limits, table = Limits(), TEXT.split("### Budgets")[1]
+
+    rows = [[cell.strip() for cell in row.split("|")[1:-1]] for row in table.splitlines()]
+    told = {row[0].partition(",")[0]: row[1:] for row in rows if len(row) == 4}
+
+    def shown(values: tuple[int, int, int], unit: int = 1, name: str = "") -> list[str]:
+        return [f"{value // unit:,}{name}" for value in values]
+
+    requests = (limits.requests, limits.account_requests, limits.key_requests)
+    held = (limits.held_bytes, limits.account_bytes, limits.key_bytes)
+    polls = (limits.polls, limits.account_polls, limits.key_polls)
+    assert told["requests at a time"] == shown(requests)
+    assert told["bytes of bodies at a time"] == shown(held, 1 << 20, " MiB")
+    assert told["long polls at a time"] == shown(polls)
+    assert told["queues"] == ["", f"{limits.account_queues:,}", ""]
+    assert told["messages stored"] == ["", f"{limits.account_messages:,}", ""]
 
 
 def test_every_status_is_told():

@@ -117,7 +117,7 @@ def test_a_body_that_breaks_off_is_not_put(tmp_path: Path):
 
 
 def test_more_than_there_is_room_for_is_refused(tmp_path: Path):
-    settings = ("requests=2", "body_bytes=100", "batch_bytes=1000", "batch_count=3", "wait=60")
+    settings = ("requests=4", "body_bytes=100", "batch_bytes=1000", "batch_count=3", "wait=60")
     with running_on_memory(tmp_path / "log", *settings) as gateway:
         account = gateway.account()
         account.ask("POST", json={"queueName": "orders"})

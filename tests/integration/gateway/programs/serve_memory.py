@@ -1,6 +1,6 @@
 """A gateway on a store in memory: ``serve_memory.py SECRET [name=value ...]``; tells its URL.
 
-The settings are those of `Limits`, durations in seconds; and ``port`` and ``certificate``.
+The settings are those of `Limits`, durations in seconds; ``port``, ``certificate``, ``proxies``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from cassieq_spark.client import AsyncClient
 from cassieq_spark.gateway import Limits, Serving, serve
 from cassieq_spark.store.memory import MemoryStore
 
-_DURATIONS = {"wait", "skew", "linger"}
+_DURATIONS = {"wait", "skew", "linger", "head_time"}
 
 
 def main(secret: str, *settings: str) -> None:
@@ -26,6 +26,8 @@ def main(secret: str, *settings: str) -> None:
         for name, value in pairs
     }
     where = {name: given.pop(name) for name in ("port", "certificate") if name in given}
+    if "proxies" in given:
+        where["proxies"] = given.pop("proxies").split(",")
     log_as_json(logging.INFO)
     store = MemoryStore()
     serving = Serving(

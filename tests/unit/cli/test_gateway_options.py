@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+
+from cassieq_spark.cli.gateway import with_limits
+from cassieq_spark.errors import OptionError
+from cassieq_spark.options.declaration import declared_options
+from cassieq_spark.options.gateway import Limits
+from tests.support.command_line import cassieq
+
+SECRET = "a-secret-of-32-characters-or-more"
+
+
+def test_every_limit_is_an_option():
+    declared = {field.name for field, _ in declared_options(Limits)}
+
+    assert declared == {field.name for field in fields(Limits)}
+    assert all(
+        item.kind.parse(item.kind.show(field.default)) == field.default
+        for field, item in declared_options(Limits)
+    )
+
+
+def test_limits_are_read_as_they_are_declared():
+    got: list[Limits] = []
+
+    @with_limits
+    def command(*, limits: Limits) -> None:
+        got.append(limits)
+
+    defaults = {
+        item.key.replace("-", "_"): item.kind.show(field.default)
+        for field, item in declared_options(Limits)
+    }
+    command(**defaults)
+    command(**{**defaults, "max_head": "1k", "max_polls": "7"})
+
+    assert got == [Limits(), Limits(head_bytes=1024, polls=7)]
+
+
+def test_a_limit_that_is_none_is_refused_before_anything_is_reached():
+    done = cassieq("gateway", "serve", "--secret", SECRET, "--max-head", "many")
+
+    assert done.code == 1
+    assert "--max-head must be a size such as 64k or 1m" in done.err
+    with pytest.raises(OptionError, match="at least 1"):
+        Limits(key_polls=0)
