@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from base64 import b64decode, b64encode
+from datetime import timedelta
 from typing import Any
 
 import httpx
@@ -26,6 +27,10 @@ BYTES = st.binary(max_size=12)
 KEYS = st.none() | BYTES
 NAMED = st.dictionaries(TEXTS.filter(bool), st.none() | TEXTS, max_size=3)
 ROWS = st.tuples(KEYS, BYTES, NAMED)
+
+#: So that on a slow machine nothing comes again before the last example.
+LEASE = timedelta(minutes=10)
+HELD = {"invisibilityTimeSeconds": LEASE.total_seconds()}
 
 Row = tuple[bytes | None, bytes, dict[str, str | None]]
 
@@ -93,23 +98,23 @@ def seen_by_peek(account: Account) -> Row:
 
 
 def got_as_cassieq_does(account: Account) -> Row:
-    return plain(account.ask("GET", "/orders/messages/next").json())
+    return plain(account.ask("GET", "/orders/messages/next", params=HELD).json())
 
 
 def got_as_a_line(account: Account) -> Row:
-    (line,) = account.ask("GET", "/orders/messages/batch").text.splitlines()
+    (line,) = account.ask("GET", "/orders/messages/batch", params=HELD).text.splitlines()
     return plain(json.loads(line))
 
 
 def got_as_arrow(account: Account) -> Row:
-    answer = account.ask("GET", "/orders/messages/batch", headers={"Accept": ARROW})
+    answer = account.ask("GET", "/orders/messages/batch", params=HELD, headers={"Accept": ARROW})
     (row,) = pa.ipc.open_stream(answer.content).read_all().to_pylist()
     return row["key"], row["value"], dict(row["headers"])
 
 
 def got_by_the_client(account: Account) -> Row:
     with HttpQueue(account.url, account.name, "orders", key=account.key) as queue:
-        (message,) = queue.get()
+        (message,) = queue.get(lease=LEASE)
     return message.key, message.value, dict(message.headers)
 
 
