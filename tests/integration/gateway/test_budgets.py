@@ -223,4 +223,5 @@ def test_an_innocent_account_is_served_while_another_one_asks_for_more_than_it_m
         until(gateway, "cassieq_gateway_long_polls", 8)
         meanwhile = threads.submit(rounds, 40).result(PATIENCE)
 
-    assert meanwhile < 5 * alone + 0.05
+    # The machine may be busy with other tests; what counts is not to wait for the polls.
+    assert meanwhile < 5 * alone + 1
