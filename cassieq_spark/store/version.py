@@ -12,8 +12,8 @@ import re
 from cassieq_spark.errors import MissingSchemaError
 from cassieq_spark.store.tables import Table
 
-#: What this release reads and writes. 2: programs of version 1 would ack what outcomes are
-#: recorded for, and know nothing of names that expire.
+#: What this release reads and writes. 2: chunks are frames of our own, and programs of version 1
+#: would ack what outcomes are recorded for.
 KNOWN_VERSION = 2
 #: The table whose comment has it: the one that every program reads.
 VERSIONED_TABLE = Table.QUEUE
