@@ -18,7 +18,7 @@ from cassieq_spark import framing
 from cassieq_spark.arguments import REDRIVES, RESERVED, is_reserved, reserved
 from cassieq_spark.errors import MessageError, OptionError
 from cassieq_spark.framing import STORED
-from cassieq_spark.model import Chunk, Range
+from cassieq_spark.model import MOST_BUCKETS, Chunk, Range
 
 _AS_PY = methodcaller("as_py")
 
@@ -40,7 +40,8 @@ class Cutter:
         takes_reserved: Whether messages may have reserved headers, as copies of dead ones do.
 
     Raises:
-        OptionError: Sizes that do not fit each other.
+        OptionError: Sizes that do not fit each other; or, as messages are fed, more of them than
+            a block may have buckets for.
     """
 
     def __init__(  # noqa: PLR0913 (each is a setting of its own, by name)
@@ -132,6 +133,12 @@ class Cutter:
 
     def _take(self) -> Chunk:
         """The chunk gathered so far; the next one begins behind it."""
+        if self._start >= MOST_BUCKETS * self._bucket_size:
+            raise OptionError(
+                f"a task writes at most {MOST_BUCKETS * self._bucket_size} messages into one "
+                f"block of this queue, {MOST_BUCKETS} buckets of {self._bucket_size}: write fewer "
+                "at a time, in more tasks, or to a queue with a larger bucket size"
+            )
         messages = self._pieces[0]
         if len(self._pieces) > 1:
             columns = [pa.concat_arrays(arrays) for arrays in zip(*self._pieces, strict=True)]

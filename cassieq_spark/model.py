@@ -17,6 +17,8 @@ QueueId = NewType("QueueId", str)
 
 #: Messages per Cassandra partition of a block.
 DEFAULT_BUCKET_SIZE = 8192
+#: Buckets of a block, at most: whatever deletes a block goes through all of them.
+MOST_BUCKETS = 1_000_000
 #: Messages per row of a bucket, at the most.
 DEFAULT_CHUNK_SIZE = 512
 #: How long a lease lasts unless its heartbeat extends it.
@@ -353,7 +355,7 @@ def block_timestamp(block: UUID) -> int:
 def to_millis(instant: datetime) -> int:
     """Milliseconds since 1970.
 
-    >>> to_millis(datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC))
+    >>> to_millis(FIRST_INSTANT + timedelta(seconds=1))
     1000
     """
     return (instant - _UNIX_EPOCH) // timedelta(milliseconds=1)

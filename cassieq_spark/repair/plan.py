@@ -9,7 +9,13 @@ from uuid import UUID
 
 from cassieq_spark.errors import InvariantError
 from cassieq_spark.ledger.state import LedgerHead, check_tiling
-from cassieq_spark.model import LedgerBlock, QueueDefinition, Range, block_time
+from cassieq_spark.model import (
+    MOST_BUCKETS,
+    LedgerBlock,
+    QueueDefinition,
+    Range,
+    block_time,
+)
 from cassieq_spark.repair.actions import (
     Action,
     DeleteGarbage,
@@ -117,10 +123,20 @@ def buckets_of(offsets: Range, bucket_size: int) -> range:
 
     >>> buckets_of(Range(4, 9), 4), buckets_of(Range(4, 4), 4)
     (range(1, 3), range(0, 0))
+
+    Raises:
+        InvariantError: There are more than any writer of ours makes of a block.
     """
     if not offsets:
         return range(0)
-    return range(offsets.start // bucket_size, (offsets.stop - 1) // bucket_size + 1)
+    buckets = range(offsets.start // bucket_size, (offsets.stop - 1) // bucket_size + 1)
+    if offsets.stop > MOST_BUCKETS * bucket_size:
+        raise InvariantError(
+            f"a block would have {buckets.stop} buckets, and no writer makes more than "
+            f"{MOST_BUCKETS}: another program has changed its row, or the bucket size of its "
+            "queue; nothing of it was deleted"
+        )
+    return buckets
 
 
 def _settled_buckets(

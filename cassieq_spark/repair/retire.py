@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
+from itertools import islice
 from uuid import UUID
 
 from cassieq_spark.errors import QueueStateError
@@ -59,13 +60,13 @@ def _retire(work: Work, record: QueueRecord, version: int) -> Iterator[Action]:
     blocks = read_blocks(work.store, queue_id, start=head.trimmed, serial=True)
     if head.finalised < head.next:
         yield Finalise(queue_id, head, head.next)
-    buckets = [
+    buckets = (
         (block.block, bucket)
         for block in blocks
         for bucket in buckets_of(Range(0, len(block.monotons)), _bucket_size(record, head))
-    ]
-    for at in range(0, len(buckets), _BUCKETS_AT_ONCE):
-        yield DeleteSettled(queue_id, tuple(buckets[at : at + _BUCKETS_AT_ONCE]))
+    )
+    while some := tuple(islice(buckets, _BUCKETS_AT_ONCE)):
+        yield DeleteSettled(queue_id, some)
     yield from _clean(work, record, version, {block.block for block in blocks})
     yield EmptyLedger(queue_id, head.next)
     yield MarkRetired(record.name, version)

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from datetime import timedelta, timezone
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -38,7 +38,12 @@ KINDS_AND_VALUES: list[tuple[Kind[Any], st.SearchStrategy[Any]]] = [
         POSITION,
         st.sampled_from(["earliest", "latest"])
         | st.integers(0, 2**63 - 1)
-        | st.datetimes(timezones=st.integers(-1439, 1439).map(minutes_from_utc)),
+        # No message is older, nor younger.
+        | st.datetimes(
+            datetime(1970, 1, 2),  # noqa: DTZ001 (the strategy adds the time zone)
+            datetime(9998, 1, 1),  # noqa: DTZ001
+            timezones=st.integers(-1439, 1439).map(minutes_from_utc),
+        ),
     ),
     (HOSTS, st.lists(st.from_regex(r"[a-z0-9.-]+(:[1-9][0-9]{3})?", fullmatch=True), min_size=1)),
     (KEYSPACE, st.from_regex(r"[a-z][a-z0-9_]{0,47}", fullmatch=True)),

@@ -5,7 +5,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from cassieq_spark import framing
+from cassieq_spark import chunks, framing
 from cassieq_spark.chunks import Cutter, cut, decode
 from cassieq_spark.errors import MessageError, OptionError, UnreadableError
 from cassieq_spark.model import Chunk, Range
@@ -50,6 +50,14 @@ def test_what_is_left_over_makes_a_last_chunk():
 def test_no_messages_make_no_chunks():
     assert chunks_of() == []
     assert chunks_of(pa.record_batch({"value": pa.array([], pa.string())})) == []
+
+
+def test_a_block_has_so_many_buckets_and_no_more(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(chunks, "MOST_BUCKETS", 2)
+
+    assert borders(chunks_of(batch(*"x" * 16)))[-1] == (1, 12, 16)
+    with pytest.raises(OptionError, match=r"at most 16 messages into one block.*write fewer"):
+        chunks_of(batch(*"x" * 17))
 
 
 def test_bytes_cut_a_chunk_short_and_the_next_ends_at_the_multiple():

@@ -63,7 +63,8 @@ def queues(cassandra_store: Store) -> Queues:
     headers = [headers_of(at, homes[at % 2], dead_lettered_at=hour(at)) for at in range(2 * COUNT)]
     values = [str(at) for at in range(2 * COUNT)]
     batch = pa.record_batch({"value": pa.array(values), "headers": pa.array(headers, HEADERS)})
-    draft = write_block(cassandra_store, dead, [batch], SinkOptions(queue=dead.name))
+    options = SinkOptions(queue=dead.name)
+    draft = write_block(cassandra_store, dead, [batch], options, takes_reserved=True)
     publish(cassandra_store, dead.queue_id, [draft])
     return Queues(cassandra_store, orders, payments, dead)
 

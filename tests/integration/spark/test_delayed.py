@@ -12,7 +12,7 @@ from tests.support.spark_session import QueueOnSpark, numbers_of
 
 def test_delayed_messages_come_when_it_is_time_and_hold_up_nobody(queue: QueueOnSpark):
     later = queue.numbers(100).selectExpr(
-        "value", "CASE WHEN int(value) % 2 = 0 THEN INTERVAL 4 SECONDS END AS delay"
+        "value", "CASE WHEN int(value) % 2 = 0 THEN INTERVAL 10 SECONDS END AS delay"
     )
     queue.publish(later)
     published = [each.published_at for each in read_blocks(queue.store, queue.definition.queue_id)]
@@ -32,7 +32,7 @@ def test_delayed_messages_come_when_it_is_time_and_hold_up_nobody(queue: QueueOn
     at_once, *rest = batches
     assert sorted(numbers_of(at_once[1])) == list(range(1, 100, 2))
     assert sorted(n for _, rows in rest for n in numbers_of(rows)) == list(range(0, 100, 2))
-    assert min(when for when, _ in rest) >= min(published) + timedelta(seconds=4)
+    assert min(when for when, _ in rest) >= min(published) + timedelta(seconds=10)
     assert query.lastProgress is not None
 
 

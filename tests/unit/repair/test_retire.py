@@ -117,6 +117,21 @@ def test_a_version_that_was_purged_goes_and_the_one_that_follows_stays(scene: Sc
     assert read_last_batch(scene.store, queue.queue_id, "app:loader") == 7
 
 
+def test_a_block_that_claims_more_buckets_than_any_writer_makes_is_an_error_of_its_queue(
+    scene: Scene,
+):
+    # Before, all of its buckets were listed: the sweep ran out of memory.
+    rows = scene.store._rows[partition_of_ledger(scene.queue_id)]
+    last = max(key for key in rows if key[0] == "block")
+    rows[last]["stop"] = 2**62
+    delete_queue(scene.store, "orders", force=True)
+
+    report = scene.retire(Step.RETIRE)
+
+    assert "no writer makes more than 1000000" in str(report.queues["orders"].error)
+    assert scene.status == (Status.DELETING, 0)
+
+
 def test_the_hold_of_a_seek_that_broke_off_goes_as_well(scene: Scene):
     (group, _) = read_groups(scene.store, scene.queue_id)
     hold = place_hold(read_head(scene.store, scene.queue_id), group, 5)
