@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.attack.stage import Stage, attack, lines
-from benchmarks.attack.verdicts import Seen, refused_if
+from benchmarks.attack.verdicts import Seen, contained_if, refused_if
 
 
 def _put(stage: Stage, **params: str) -> Seen:
@@ -28,8 +28,16 @@ def the_last_instant(stage: Stage) -> Seen:
 
 @attack
 def the_first_instant(stage: Stage) -> Seen:
-    """Delivered on the first day of all, in a time zone that makes it earlier."""
-    return _put(stage, visibleAt="0001-01-01T00:00:00+14:00")
+    """Delivered on the first day of all, in a time zone that makes it earlier: so at once."""
+    queue = stage.queue()
+    putter = stage.key_with("PutMessage", queue=queue)
+    told = putter.ask(
+        "POST",
+        f"/{queue}/messages",
+        content="x",
+        params={"visibleAt": "0001-01-01T00:00:00+14:00"},
+    )
+    return contained_if(told.is_client_error or stage.serves(queue), told.status_code)
 
 
 @attack
