@@ -1,9 +1,9 @@
 """What an Arrow IPC stream says it holds, read before anything of it is decompressed. Pure.
 
 A buffer may be compressed a million to one. Each says how long it is decompressed, and Arrow
-takes that much memory before it looks at the rest; so whoever reads what strangers have written
-adds these lengths up first. Arrow itself verifies the metadata of a message when it opens it, so
-the offsets in it lead to where Arrow will look too.
+takes that much memory before it looks at the rest; so a program that reads what strangers
+have written adds these lengths up first. Arrow itself verifies the metadata of a message when it
+opens it, so the offsets in it lead to where Arrow will look too.
 """
 
 from __future__ import annotations

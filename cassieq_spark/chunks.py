@@ -80,9 +80,8 @@ class Cutter:
                 Other columns are passed over.
 
         Raises:
-            MessageError: A null value, a header without a name, of a reserved name or that is
-                not UTF-8, or too large a message, before anything of its batch is cut
-                that was not begun with a batch before it.
+            MessageError: A null value; a header without a name, with a reserved one or that is
+                not UTF-8; or too large a message. Nothing of its batch is cut then.
         """
         for batch in batches:
             if batch.num_rows == 0:

@@ -11,7 +11,7 @@ it allocates or decompresses anything, and before Arrow sees any of it. It check
 5. the arrays: offsets in order and inside the data, texts in UTF-8, headers with names.
 
 The sum stops accidents only: somebody who writes a chunk by hand computes it as well. What passes
-the other checks is safe to read, whoever has written it.
+the other checks is safe to read, also if a stranger has written it.
 """
 
 from __future__ import annotations

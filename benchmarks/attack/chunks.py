@@ -104,7 +104,7 @@ def chunk_that_is_huge(stage: Stage) -> Seen:
 
 @attack_on_tables
 def chunk_with_offsets_that_lead_nowhere(stage: Stage) -> Seen:
-    """Offsets beyond the data: whoever follows them reads what is not theirs, or crashes."""
+    """Offsets beyond the data: a reader that follows them reads other memory, or crashes."""
 
     def make() -> bytes:
         offsets = pa.py_buffer(b"".join(n.to_bytes(4, "little") for n in (0, 1 << 30, 5)))

@@ -1,4 +1,4 @@
-"""What became of an attack, judged by what was seen; and the report of all of them. Pure."""
+"""The verdict on an attack, by its observed effects; and the report on all attacks. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MOST_STALL_SECONDS = 3.0
 
 
 class Verdict(StrEnum):
-    """What became of an attack."""
+    """Whether an attack was refused, did no harm, or succeeded."""
 
     REFUSED = "refused"
     CONTAINED = "contained"

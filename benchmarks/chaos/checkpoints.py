@@ -1,6 +1,6 @@
 """Checkpoints that are restored from older copies, as by an operator who picks the wrong one.
 
-All that is done is a renaming at a time, so whoever is killed in between leaves what the next one
+Each step is one renaming, so a process that is killed in between leaves what the next one
 understands: while the newest checkpoint stands aside, an older one is in its place.
 """
 

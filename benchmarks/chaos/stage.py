@@ -32,7 +32,7 @@ PRODUCERS = ("tick", "tock")
 CONSUMERS = ("left", "right")
 RELAYS = ("onward",)
 SWEEPS = ("sweep-1", "sweep-2")
-#: Where programs keep what they have, by what they do.
+#: Folders of the programs, by their role.
 _PRODUCERS, _CONSUMERS, _RELAYS = "producers", "consumers", "relays"
 #: Short, so that pauses break some leases, and what a killed consumer held comes back soon.
 LEASE = timedelta(seconds=10)

@@ -142,7 +142,7 @@ def peek(
     ] = "earliest",
     as_json: AsJson = False,
 ) -> None:
-    """Print messages, a line for each, whoever has them or has settled them; leases nothing.
+    """Print messages, a line for each, leased and settled ones included; leases nothing.
 
     A file or a pipe gets their bytes as they are; on a terminal, what it would act on is
     spelled out.

@@ -294,7 +294,7 @@ class Client(Operations, Settling):
         start: StartingPosition = "earliest",
         max_bytes: int | None = None,
     ) -> list[StoredMessage]:
-        """Look at messages, whoever has them or has settled them; leases nothing. A few reads.
+        """Look at messages, leased and settled ones included; leases nothing. A few reads.
 
         Args:
             queue: Name of the queue.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -26,20 +27,40 @@ from cassieq_spark.accounts.signing import (
     request_text,
 )
 from cassieq_spark.errors import OptionError
-from cassieq_spark.gateway.refusals import RefusedError
-from cassieq_spark.gateway.replays import Replays
-from cassieq_spark.gateway.scopes import ACCOUNT, scope_of
+from cassieq_spark.gateway.refusals import RefusedError, too_busy
 
 #: Where a request keeps the name of the key by which it was let in, for the access log.
 KEY = "cassieq.key"
+#: The scope of all that may do everything with an account: a purge makes it forget any
+#: idempotency key.
+ACCOUNT = "account"
 #: How long a gateway goes by what it has read of an account.
 KEPT_SECONDS = 5.0
 #: Soon, as it may be made by another gateway.
 _ABSENCE_KEPT_SECONDS = 1.0
 _MOST_KEPT = 10_000
+#: Signatures that are remembered; more than a gateway serves while they are good.
+_MOST_SIGNATURES = 1_000_000
 #: Bytes of a body whose digest takes so long that others would wait for it.
 _LARGE = 1 << 18
 _CHALLENGE = {"WWW-Authenticate": "Key"}
+
+
+def scope_of(key: AccountKey, permission: Permission | None = None) -> str:
+    """The scope of a request; keys of two scopes have nothing to do with each other.
+
+    The owner's keys share theirs, so that a put may be repeated with the other one while one is
+    being replaced; and so do URLs of equal text, whichever of them has signed each. Others have
+    their own: of each key by its name, of each URL by its text.
+    """
+    owner = key.queue is None and Level.DELETE_QUEUE in key.levels
+    if permission is None:
+        return ACCOUNT if owner else f"key/{key.name}"
+    if owner and permission.queue is None and Level.DELETE_QUEUE in permission.levels:
+        return ACCOUNT
+    signer = "" if owner else f"key/{key.name}"
+    text = f"{signer}\n{permission.text}".encode()
+    return f"url/{hashlib.sha256(text).hexdigest()[:32]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +89,7 @@ class Grant:
         return cls(key.name, levels, tuple(queue for queue in queues if queue is not None))
 
     def covers(self, queue: str | None) -> bool:
-        """Whether it is for this queue, by what the account calls it; None: for all of them."""
+        """Whether it covers a queue, named without the account; None: all queues."""
         return all(queue == each for each in self.queues)
 
 
@@ -88,6 +109,54 @@ async def check_body(body: bytes, digest: str | None) -> None:
     found = await asyncio.to_thread(digest_of, body) if is_large else digest_of(body)
     if not same(found, digest.lower()):
         raise RefusedError("the body is not the one that was signed", 401, _CHALLENGE)
+
+
+class Replays:
+    """Remembers signed requests, so that none is carried out a second time. For one loop.
+
+    It remembers a signature for as long as its time lets it be good.
+
+    Of this process only: a request that was sent to one gateway is new to another one.
+
+    Args:
+        skew: How far the time of a signature may be from ours.
+        most: Signatures to remember.
+    """
+
+    def __init__(self, skew: timedelta, most: int = _MOST_SIGNATURES) -> None:
+        self._skew = skew.total_seconds()
+        self._most = most
+        # By the second at which they were made: so what is over is dropped as a whole.
+        self._seen: dict[int, set[str]] = {}
+        self._count = 0
+
+    def is_new(self, signature: str, at: datetime, now: datetime) -> bool:
+        """Whether a signature was not seen before; from now on it was.
+
+        Args:
+            signature: A valid one.
+            at: When it was made, by the clock of who made it; recent.
+            now: By our clock.
+
+        Raises:
+            RefusedError: 429; there is no room to remember it.
+        """
+        second = int(at.timestamp())
+        seen = self._seen.get(second)
+        if seen is None:
+            self._forget(now.timestamp() - self._skew)
+            seen = self._seen[second] = set()
+        if signature in seen:
+            return False
+        if self._count >= self._most:
+            raise too_busy(f"{self._count} signed requests came within a short time")
+        seen.add(signature)
+        self._count += 1
+        return True
+
+    def _forget(self, before: float) -> None:
+        for second in [each for each in self._seen if each + 1 < before]:
+            self._count -= len(self._seen.pop(second))
 
 
 class Access:

@@ -12,13 +12,12 @@ from starlette.responses import Response
 
 from cassieq_spark.accounts import Level, full_name
 from cassieq_spark.errors import OptionError
-from cassieq_spark.gateway.access import Grant
+from cassieq_spark.gateway.access import ACCOUNT, Grant
 from cassieq_spark.gateway.budgets import Sender
 from cassieq_spark.gateway.gateway import Gateway
 from cassieq_spark.gateway.headers import query_of
 from cassieq_spark.gateway.payloads import Nothing
 from cassieq_spark.gateway.refusals import RefusedError
-from cassieq_spark.gateway.scopes import ACCOUNT
 
 P = TypeVar("P", bound=BaseModel)
 
@@ -65,7 +64,7 @@ class Call:
         return self.grant is None or level in self.grant.levels
 
     def covers(self, queue: str) -> bool:
-        """Whether who asks may also do so with another queue, by what the account calls it."""
+        """Whether the sender may do the same with another queue, named without the account."""
         return self.grant is None or self.grant.covers(queue)
 
     @property

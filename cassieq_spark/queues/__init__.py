@@ -25,7 +25,6 @@ from cassieq_spark.queues.alter import alter_queue
 from cassieq_spark.queues.clocks import ClockRepair, fix_clocks
 from cassieq_spark.queues.create import create_queue
 from cassieq_spark.queues.end import close_versions, delete_queue, mark_retired, purge_queue
-from cassieq_spark.queues.mend import read_mended
 from cassieq_spark.queues.pause import is_paused, pause_queue, resume_queue
 from cassieq_spark.queues.record import (
     QueueRecord,
@@ -34,6 +33,7 @@ from cassieq_spark.queues.record import (
     known,
     list_queues,
     list_records,
+    read_mended,
     read_queue,
     read_record,
     read_records,

@@ -8,13 +8,13 @@ from cassieq_spark.ledger.gate import close_ledger, open_next
 from cassieq_spark.ledger.state import Gate, LedgerHead
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.queues.change import change
-from cassieq_spark.queues.mend import read_mended
 from cassieq_spark.queues.record import (
     QueueRecord,
     Status,
     id_of,
     known,
     list_records,
+    read_mended,
     read_record,
     settings_of,
 )

@@ -269,7 +269,7 @@ MUTANTS = (
     Mutant(
         "who may only put uses the idempotency keys of the account",
         "no right gives more than it says",
-        "gateway/scopes.py",
+        "gateway/access.py",
         '        return ACCOUNT if owner else f"key/{key.name}"\n',
         "        return ACCOUNT\n",
         ("../unit/gateway/test_scopes.py",),
@@ -277,7 +277,7 @@ MUTANTS = (
     Mutant(
         "a URL of the same text by another key shares its idempotency keys",
         "no right gives more than it says",
-        "gateway/scopes.py",
+        "gateway/access.py",
         '    signer = "" if owner else f"key/{key.name}"\n',
         '    signer = ""\n',
         ("../unit/gateway/test_scopes.py",),

@@ -30,7 +30,7 @@ from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import Partition, RowKey
 from cassieq_spark.store.tables import SHAPES, Table
 from tests.support.ailing_queue import copy_of
-from tests.unit.repair.swept_queue import WRITE_TIMEOUT, SweptQueue
+from tests.unit.repair.swept_queue import WRITE_TIMEOUT, SweptQueue, make_busy
 
 DAY = timedelta(days=1)
 TABLES = (Table.QUEUE, Table.LEDGER, Table.DELIVERY)
@@ -50,15 +50,7 @@ def wells() -> MemoryStore:
     for name in ("bad", "good"):
         queue = SweptQueue(name, beside=first, max_deliveries=2, expire_after=DAY)
         first = first or queue
-        queue.publish(8)
-        queue.purge()
-        queue.publish(6, 10)
-        queue.settle("billing", 4)
-        queue.consume("dying", 12, ack=False)
-        queue.write(3)
-        queue.clock.advance(2 * DAY)
-        queue.publish(5)
-        queue.settle("billing", 6)
+        make_busy(queue)
     assert first is not None
     first.clock.advance(timedelta(hours=3))
     return first.store

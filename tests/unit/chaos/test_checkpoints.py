@@ -1,4 +1,4 @@
-"""A checkpoint is rewound and mended by renaming, whoever is killed in between."""
+"""A checkpoint is rewound and mended by renaming, also if the process is killed in between."""
 
 from __future__ import annotations
 

@@ -10,9 +10,8 @@ from starlette.datastructures import URL
 from starlette.requests import Request
 
 from cassieq_spark.accounts import Accounts, Level, Secrets, sign_request
-from cassieq_spark.gateway.access import Access, Grant, check_body
+from cassieq_spark.gateway.access import Access, Grant, Replays, check_body
 from cassieq_spark.gateway.refusals import RefusedError
-from cassieq_spark.gateway.replays import Replays
 from cassieq_spark.store.memory import MemoryStore
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)

@@ -167,3 +167,16 @@ def data_of(count: int) -> bytes:
 
 def buckets_of(blocks: Sequence[UUID], *numbers: int) -> set[tuple[UUID, int]]:
     return {(block, number) for block in blocks for number in numbers}
+
+
+def make_busy(queue: SweptQueue) -> None:
+    """Something to do for each step: what is dead, too old, settled, unpublished, purged."""
+    queue.publish(8)
+    queue.purge()
+    queue.publish(6, 10)
+    queue.settle("billing", 4)
+    queue.consume("dying", 12, ack=False)
+    queue.write(3)
+    queue.clock.advance(timedelta(days=2))
+    queue.publish(5)
+    queue.settle("billing", 6)

@@ -39,24 +39,11 @@ from cassieq_spark.store.protocol import (
 from cassieq_spark.store.tables import Table
 from cassieq_spark.testing.stores import WrappedStore
 from tests.support.ailing_queue import AilingQueueStore, copy_of
-from tests.unit.repair.swept_queue import WRITE_TIMEOUT, SweptQueue
+from tests.unit.repair.swept_queue import WRITE_TIMEOUT, SweptQueue, make_busy
 
 #: More than a sweep ever touches of one queue.
 ALWAYS_WELL = 10_000
 DAY = timedelta(days=1)
-
-
-def make_busy(queue: SweptQueue) -> None:
-    """Something to do for each step: what is dead, too old, settled, unpublished, purged."""
-    queue.publish(8)
-    queue.purge()
-    queue.publish(6, 10)
-    queue.settle("billing", 4)
-    queue.consume("dying", 12, ack=False)
-    queue.write(3)
-    queue.clock.advance(2 * DAY)
-    queue.publish(5)
-    queue.settle("billing", 6)
 
 
 @pytest.fixture(scope="module")
