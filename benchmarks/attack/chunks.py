@@ -12,16 +12,20 @@ import pyarrow as pa
 
 from benchmarks.attack.stage import Stage, attack_on_tables
 from benchmarks.attack.verdicts import Seen, Verdict, contained_if
+from cassieq_spark import framing
 from cassieq_spark.blocks import new_block_id
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import Chunk, Draft
 from cassieq_spark.queues import read_queue
 from cassieq_spark.store import open_store
 from cassieq_spark.store.connection import ConnectionOptions
+from tests.fuzz.mutations import HEADER, signed
 
 _PATIENCE = 60
 _MOST_MB = 600
-_MIB = 1 << 20
+_ZSTD = 2
+#: Of a frame's header, in their order.
+_COUNTS = ("messages", "entries", "value_bytes", "key_bytes", "name_bytes", "item_bytes")
 #: Receives until what was put last has come, and says how much memory it took.
 _CONSUMER = """
 import sys, time
@@ -46,12 +50,15 @@ with Client(contact_points=sys.argv[1]) as client:
 """
 
 
-def _stream(table: pa.Table, codec: str | None = None) -> bytes:
-    sink = io.BytesIO()
-    options = pa.ipc.IpcWriteOptions(compression=codec)
-    with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
-        writer.write_table(table)
-    return sink.getvalue()
+def _frame(*values: bytes) -> bytes:
+    return framing.encode(pa.record_batch({"value": pa.array(values, pa.binary())}), "none")
+
+
+def _with_body(frame: bytes, body: bytes, codec: int, **counts: int) -> bytes:
+    """A frame with another body, and perhaps other counts; its sum is right."""
+    magic, _, flags, *found, total = HEADER.unpack_from(frame)
+    changed = {**dict(zip(_COUNTS, found, strict=True)), **counts}
+    return signed(HEADER.pack(magic, codec, flags, *changed.values(), total) + body)
 
 
 def _poison(stage: Stage, count: int, make: Callable[[], bytes]) -> Seen:
@@ -85,21 +92,55 @@ def chunk_that_is_none(stage: Stage) -> Seen:
 
 @attack_on_tables
 def chunk_of_another_type(stage: Stage) -> Seen:
-    """Numbers where values go."""
-    return _poison(stage, 2, lambda: _stream(pa.table({"value": [1, 2]})))
+    """A stream of Arrow's, with numbers where values go."""
+
+    def make() -> bytes:
+        sink = io.BytesIO()
+        table = pa.table({"value": [1, 2]})
+        with pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table)
+        return sink.getvalue()
+
+    return _poison(stage, 2, make)
 
 
 @attack_on_tables
 def chunk_of_fewer_messages(stage: Stage) -> Seen:
-    """Fewer rows than the ledger says."""
-    return _poison(stage, 5, lambda: _stream(pa.table({"value": [b"a"]})))
+    """Fewer messages than its row and the ledger say."""
+    return _poison(stage, 5, lambda: _frame(b"a"))
+
+
+@attack_on_tables
+def chunk_that_says_more_messages_than_it_has(stage: Stage) -> Seen:
+    """Its header, its row and the ledger agree, its body does not."""
+
+    def make() -> bytes:
+        whole = _frame(b"a")
+        return _with_body(whole, whole[HEADER.size :], 0, messages=5)
+
+    return _poison(stage, 5, make)
 
 
 @attack_on_tables
 def chunk_that_is_huge(stage: Stage) -> Seen:
-    """A few kilobytes that are gigabytes."""
-    values = pa.array([b"\0" * (64 * _MIB)] * 16, pa.large_binary())
-    return _poison(stage, 16, lambda: _stream(pa.table({"value": values}), "zstd"))
+    """Some hundred kilobytes that are a gigabyte, and say so."""
+
+    def make() -> bytes:
+        body = pa.compress(bytes(1 << 30), "zstd", asbytes=True)
+        return _with_body(_frame(b"a"), body, _ZSTD, value_bytes=(1 << 30) - 8)
+
+    return _poison(stage, 1, make)
+
+
+@attack_on_tables
+def chunk_that_is_more_than_it_says(stage: Stage) -> Seen:
+    """Its header asks for a few bytes, and its body is a gigabyte."""
+
+    def make() -> bytes:
+        body = pa.compress(bytes(1 << 30), "zstd", asbytes=True)
+        return _with_body(_frame(b"a"), body, _ZSTD)
+
+    return _poison(stage, 1, make)
 
 
 @attack_on_tables
@@ -107,9 +148,8 @@ def chunk_with_offsets_that_lead_nowhere(stage: Stage) -> Seen:
     """Offsets beyond the data: a reader that follows them reads other memory, or crashes."""
 
     def make() -> bytes:
-        offsets = pa.py_buffer(b"".join(n.to_bytes(4, "little") for n in (0, 1 << 30, 5)))
-        data = pa.py_buffer(b"abcde")
-        values = pa.Array.from_buffers(pa.binary(), 2, [None, offsets, data])
-        return _stream(pa.table({"value": values}))
+        frame = bytearray(_frame(b"abc", b"de"))
+        frame[HEADER.size + 4 : HEADER.size + 8] = (1 << 30).to_bytes(4, "little")
+        return signed(bytes(frame))
 
     return _poison(stage, 2, make)

@@ -68,7 +68,10 @@ def apply(
 @app.command()
 @with_connection
 def check(*, connection: ConnectionOptions, as_json: AsJson = False) -> None:
-    """Tell whether the tables are those that this release needs; exit code 1 if not."""
+    """Tell whether the tables are those that this release needs; exit code 1 if not.
+
+    Warns of settings of nodes that can lose messages; a warning does not change the exit code.
+    """
     from cassieq_spark.store.cassandra.schema import check_schema  # noqa: PLC0415
 
     difference = check_schema(connection)
@@ -81,6 +84,7 @@ def check(*, connection: ConnectionOptions, as_json: AsJson = False) -> None:
                 "missing": difference.missing,
                 "conflicts": difference.conflicts,
                 "unknown": difference.unknown,
+                "warnings": difference.warnings,
             }
         )
     else:
@@ -115,6 +119,8 @@ def _tell_difference(difference: Difference, keyspace: str) -> None:
         echo(f"Missing: {each}")
     for each in difference.conflicts:
         echo(f"In the way: {each}")
+    for each in difference.warnings:
+        echo(f"Warning: {each}")
     for each in difference.unknown:
         echo(f"Newer than this program: {each}; upgrade it before you use what is new.")
     if difference.is_newer:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 
 from cassandra.cluster import Cluster, Session
 
@@ -12,6 +13,7 @@ from cassieq_spark.errors import StoreError
 from cassieq_spark.store.cassandra.layout import read_layout
 from cassieq_spark.store.cassandra.mapping import DRIVER_ERRORS, Request, translate
 from cassieq_spark.store.cassandra.named_texts import named_texts
+from cassieq_spark.store.cassandra.node_settings import purging_warnings, read_purging
 from cassieq_spark.store.cassandra.replication import resolve_replication
 from cassieq_spark.store.cassandra.session import connect
 from cassieq_spark.store.cassandra.upgrade import (
@@ -83,11 +85,14 @@ def plan_schema(options: ConnectionOptions, replication: Replication = None) -> 
 def check_schema(options: ConnectionOptions) -> Difference:
     """How the keyspace differs from what this release needs. Connects, changes nothing.
 
+    With warnings of settings of nodes: one read for each node.
+
     Raises:
         ConnectError: Nobody answers, or the credentials are refused.
     """
     with _connected(options) as (_, session):
-        return _difference(session, options)
+        warnings = purging_warnings(read_purging(session))
+        return replace(_difference(session, options), warnings=warnings)
 
 
 def apply_schema(options: ConnectionOptions, replication: Replication = None) -> tuple[str, ...]:

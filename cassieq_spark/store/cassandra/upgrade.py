@@ -30,6 +30,7 @@ class Difference:
         conflicts: What is there, but otherwise, in words; adding does not mend it.
         unknown: What this release does not know, in words: a later one has added it, or somebody.
         comment: Of the table that records the version.
+        warnings: What the nodes are set to that can lose messages, in words.
     """
 
     keyspace: bool
@@ -39,6 +40,7 @@ class Difference:
     unknown: tuple[str, ...] = ()
     comment: str = ""
     graces: Mapping[Table, int] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
 
     @property
     def version(self) -> int | None:

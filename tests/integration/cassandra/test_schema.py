@@ -307,6 +307,7 @@ def test_a_keyspace_records_its_version_and_what_its_operator_has_noted_stays(
     recorded = _check(fresh)
     assert recorded.exit_code == 0
     assert "Schema version: 2; this program knows 2." in recorded.stdout
+    assert "Warning" not in recorded.stdout, "our own nodes are set as they should be"
     assert apply_schema(fresh, "1") == ()
 
 
