@@ -242,7 +242,7 @@ viewer: ## Get the viewer of the gateway's page anew from npm, by version and di
 	test "$$(openssl dgst -sha512 -binary dist/viewer/*.tgz | base64 -w0)" = $(SWAGGER_UI_SHA512)
 	tar xzf dist/viewer/*.tgz -C dist/viewer --no-same-owner
 	cd dist/viewer/package && install -m 644 swagger-ui-bundle.js swagger-ui-bundle.js.LICENSE.txt \
-	  swagger-ui.css LICENSE NOTICE $(CURDIR)/cassieq_spark/gateway/viewer
+	  swagger-ui.css LICENSE NOTICE $(CURDIR)/cassieq_spark/http/gateway/viewer
 
 .PHONY: build
 build: $(STAMP) ## Build the wheel into dist

@@ -23,13 +23,13 @@ import pyarrow as pa
 from rich.console import Console
 
 from benchmarks.competing_consumer import RESULT_SUFFIX
-from cassieq_spark.blocks import write_block
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.node import Cluster
-from cassieq_spark.options import SinkOptions
+from cassieq_spark.producer.blocks import write_block
 from cassieq_spark.queues import create_queue
-from cassieq_spark.stats import queue_stats
+from cassieq_spark.queues.stats import queue_stats
+from cassieq_spark.settings import SinkOptions
 from cassieq_spark.store import open_store
 from cassieq_spark.store.cassandra.schema import apply_schema
 from cassieq_spark.store.connection import ConnectionOptions

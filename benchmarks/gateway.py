@@ -30,8 +30,8 @@ from benchmarks.gateway_load import (
     Putter,
     load,
 )
-from cassieq_spark.accounts import Accounts, Secrets
-from cassieq_spark.http_client import HttpQueue
+from cassieq_spark.http.accounts import Accounts, Secrets
+from cassieq_spark.http.client import HttpQueue
 from cassieq_spark.node import Cluster
 from cassieq_spark.store import open_store
 from cassieq_spark.store.cassandra.schema import apply_schema

@@ -8,9 +8,9 @@ import sys
 from contextlib import closing
 from datetime import timedelta
 
-from cassieq_spark.accounts import Accounts, Secrets
 from cassieq_spark.client import AsyncClient
-from cassieq_spark.gateway import Limits, Serving, serve
+from cassieq_spark.http.accounts import Accounts, Secrets
+from cassieq_spark.http.gateway import Limits, Serving, serve
 from cassieq_spark.store import open_store
 from cassieq_spark.store.connection import ConnectionOptions
 from cassieq_spark.testing.stores import CountingStore

@@ -29,16 +29,16 @@ from cassandra.cluster import Session
 
 from benchmarks.bench.counters import Counts
 from benchmarks.bench.payloads import PAYLOADS, READINGS
-from cassieq_spark.blocks import write_block
-from cassieq_spark.delivery.groups import ensure_group
 from cassieq_spark.fetch.messages import fetch
+from cassieq_spark.groups.groups import ensure_group
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import Draft, QueueDefinition, SinkBatch
 from cassieq_spark.node import Cluster
-from cassieq_spark.options import SinkOptions
+from cassieq_spark.producer.blocks import write_block
 from cassieq_spark.queues import create_queue
-from cassieq_spark.source.offsets import initial_offset
-from cassieq_spark.source.reader import Reader
+from cassieq_spark.settings import SinkOptions
+from cassieq_spark.spark.source.offsets import initial_offset
+from cassieq_spark.spark.source.reader import Reader
 from cassieq_spark.store import open_store
 from cassieq_spark.store.cassandra.schema import apply_schema
 from cassieq_spark.store.cassandra.session import connect

@@ -5,7 +5,7 @@
 are the queue for programs without Spark. Importing this package imports neither Spark nor the
 driver nor Arrow.
 
-The one thing that the import does: Spark's Python collects garbage faster, see `garbage`.
+The one thing that the import does: Spark's Python collects garbage faster, see `gc_tuning`.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 from cassieq_spark.arguments import shown as _shown
 from cassieq_spark.errors import CassieqError
 from cassieq_spark.errors import OptionError as _OptionError
-from cassieq_spark.garbage import spare_spark as _spare_spark
-from cassieq_spark.options import options_from_session
-from cassieq_spark.progress import Progress, progress
+from cassieq_spark.settings import options_from_session
+from cassieq_spark.spark.gc_tuning import spare_spark as _spare_spark
+from cassieq_spark.spark.progress import Progress, progress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,7 +52,7 @@ def register(spark: SparkSession) -> None:
     """
     if not hasattr(getattr(spark, "dataSource", None), "register"):
         raise _OptionError(f"a SparkSession is needed, not {_shown(spark)}")
-    from cassieq_spark.datasource import CassieqDataSource  # noqa: PLC0415 (needs Spark)
+    from cassieq_spark.spark.datasource import CassieqDataSource  # noqa: PLC0415 (needs Spark)
 
     spark.dataSource.register(CassieqDataSource)
 

@@ -21,7 +21,7 @@ from datetime import timedelta
 
 from pyspark.sql import DataFrame, SparkSession
 
-from cassieq_spark.http_client import HttpQueue
+from cassieq_spark.http.client import HttpQueue
 
 ACCOUNT = f"shop-{secrets.token_hex(4)}"
 ORDERS = 100

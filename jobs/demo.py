@@ -43,7 +43,7 @@ from pyspark.sql import SparkSession
 
 from cassieq_spark.errors import CassieqError
 from cassieq_spark.node import Cluster
-from cassieq_spark.stats import queue_stats
+from cassieq_spark.queues.stats import queue_stats
 from cassieq_spark.store import open_store
 from cassieq_spark.store.cassandra.schema import apply_schema
 from cassieq_spark.store.connection import DEFAULT_KEYSPACE, ConnectionOptions

@@ -21,8 +21,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.queues import create_queue, list_queues
+from cassieq_spark.queues.stats import queue_stats
 from cassieq_spark.repair.spark_scan import CONNECTOR
-from cassieq_spark.stats import queue_stats
 from cassieq_spark.store.connection import ConnectionOptions
 from cassieq_spark.store.protocol import Store
 from cassieq_spark.store.tables import Table

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from cassieq_spark.datasource import CassieqDataSource as DefaultSource
+from cassieq_spark.spark.datasource import CassieqDataSource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -10,7 +10,7 @@ import httpx
 
 from benchmarks.attack.stage import Account, Stage, attack
 from benchmarks.attack.verdicts import Seen, contained_if, refused_if
-from cassieq_spark.accounts import Level, Permission, sign_request, sign_url
+from cassieq_spark.http.accounts import Level, Permission, sign_request, sign_url
 
 _OK, _DONE, _CREATED = 200, 204, 201
 _REFUSED = {401, 403}

@@ -12,10 +12,10 @@ import pyarrow as pa
 
 from benchmarks.attack.stage import Stage, attack_on_tables
 from benchmarks.attack.verdicts import Seen, Verdict, contained_if
-from cassieq_spark import framing
-from cassieq_spark.blocks import new_block_id
+from cassieq_spark.arrow import framing
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import Chunk, Draft
+from cassieq_spark.producer.blocks import new_block_id
 from cassieq_spark.queues import read_queue
 from cassieq_spark.store import open_store
 from cassieq_spark.store.connection import ConnectionOptions

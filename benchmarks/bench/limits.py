@@ -15,9 +15,9 @@ from cassandra.cluster import ResponseFuture
 from benchmarks.bench.lab import Lab
 from benchmarks.bench.payloads import BATCHES, Payload
 from benchmarks.bench.streams import Took
-from cassieq_spark.blocks import new_block_id
-from cassieq_spark.chunks import Cutter, cut
+from cassieq_spark.arrow.chunks import Cutter, cut
 from cassieq_spark.model import DEFAULT_BUCKET_SIZE, DEFAULT_CHUNK_SIZE, Chunk
+from cassieq_spark.producer.blocks import new_block_id
 
 #: Whatever is fastest here: more make the driver's one connection busy.
 _WRITES_IN_FLIGHT = 4

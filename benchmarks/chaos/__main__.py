@@ -49,7 +49,7 @@ from benchmarks.chaos.supervision import supervise, wait_until
 from cassieq_spark import Client
 from cassieq_spark.errors import SetupError, StoreError
 from cassieq_spark.queues import read_queue
-from cassieq_spark.stats import queue_stats
+from cassieq_spark.queues.stats import queue_stats
 
 _TELL_SECONDS = 60.0
 _START_SECONDS = 300.0

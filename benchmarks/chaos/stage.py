@@ -17,7 +17,7 @@ from benchmarks.chaos.faults import Striker
 from benchmarks.chaos.records import CALM, STOP, Notebook
 from benchmarks.chaos.spark_cluster import ARCHIVE, SparkCluster, ship, submit
 from benchmarks.chaos.supervision import Application
-from cassieq_spark.delivery.groups import ensure_group
+from cassieq_spark.groups.groups import ensure_group
 from cassieq_spark.node import Cluster
 from cassieq_spark.queues import create_queue, fix_clocks, read_queue
 from cassieq_spark.store import open_store

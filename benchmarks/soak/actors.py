@@ -18,11 +18,11 @@ from random import Random
 
 from benchmarks.soak.checker import Journal
 from benchmarks.soak.store import Abandoned, MortalStore
-from cassieq_spark.delivery.groups import ensure_group
 from cassieq_spark.errors import (
     CassieqError,
     InvariantError,
 )
+from cassieq_spark.groups.groups import ensure_group
 from cassieq_spark.model import QueueDefinition, to_millis
 from cassieq_spark.queues import (
     create_queue,

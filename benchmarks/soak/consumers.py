@@ -10,6 +10,7 @@ from uuid import UUID
 from benchmarks.soak.actors import CLIENTS, NATURES, READERS, Actor, World, now
 from benchmarks.soak.checker import Delivery, Fate, LetGo, Put
 from cassieq_spark import Client, Message
+from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.client import Exchanged, Wanted
 from cassieq_spark.client.messages import rows_of
 from cassieq_spark.errors import (
@@ -20,9 +21,8 @@ from cassieq_spark.model import Ranges
 from cassieq_spark.queues import (
     read_queue,
 )
-from cassieq_spark.receipts import Receipt
-from cassieq_spark.source.offsets import initial_offset
-from cassieq_spark.source.reader import Reader
+from cassieq_spark.spark.source.offsets import initial_offset
+from cassieq_spark.spark.source.reader import Reader
 
 
 class ClientConsumer(Actor):

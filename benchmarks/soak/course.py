@@ -23,9 +23,9 @@ from benchmarks.soak.watching import Watch, alarmed, expiry_counted
 from cassieq_spark.errors import ContentionError, QueueStateError
 from cassieq_spark.ledger.read import stream_blocks
 from cassieq_spark.queues import list_queues
+from cassieq_spark.queues.stats import queue_stats
 from cassieq_spark.repair.report import Counts
 from cassieq_spark.repair.sweep import Step
-from cassieq_spark.stats import queue_stats
 from cassieq_spark.store.protocol import Store
 
 #: How long actors live, in calls of the store.

@@ -17,10 +17,10 @@ from benchmarks.soak.actors import (
     World,
 )
 from benchmarks.soak.store import Abandoned, MortalStore
-from cassieq_spark.delivery.groups import ensure_group
 from cassieq_spark.errors import (
     QueueStateError,
 )
+from cassieq_spark.groups.groups import ensure_group
 from cassieq_spark.queues import (
     alter_queue,
     delete_queue,

@@ -12,7 +12,6 @@ from benchmarks.soak.actors import NATURES, UntilTheEnd, World, now
 from benchmarks.soak.checker import Fate, Put
 from benchmarks.soak.store import Abandoned
 from cassieq_spark import Client
-from cassieq_spark.blocks import write_block
 from cassieq_spark.errors import (
     BatchChangedError,
     BatchOrderError,
@@ -23,10 +22,11 @@ from cassieq_spark.errors import (
 )
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import Draft, QueueDefinition, QueueId, SinkBatch
-from cassieq_spark.options import SinkOptions
+from cassieq_spark.producer.blocks import write_block
 from cassieq_spark.queues import (
     read_queue,
 )
+from cassieq_spark.settings import SinkOptions
 from cassieq_spark.store.protocol import Store
 
 _NEVER = (QueueStateError, MessageError, OptionError)

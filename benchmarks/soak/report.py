@@ -14,7 +14,7 @@ from benchmarks.soak.watching import Watch, alarmed
 from cassieq_spark import Client
 from cassieq_spark.ledger.read import read_groups
 from cassieq_spark.queues import list_queues, list_records
-from cassieq_spark.stats import queue_stats
+from cassieq_spark.queues.stats import queue_stats
 from cassieq_spark.store.protocol import Store
 from cassieq_spark.store.tables import Table
 

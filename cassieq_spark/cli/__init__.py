@@ -25,7 +25,7 @@ from cassieq_spark.cli import (
 from cassieq_spark.cli.connection import configured
 from cassieq_spark.cli.output import INTERRUPTED
 from cassieq_spark.errors import CassieqError
-from cassieq_spark.options.file import VARIABLE
+from cassieq_spark.settings.file import VARIABLE
 from cassieq_spark.terminal import Console, echo
 
 app = typer.Typer(

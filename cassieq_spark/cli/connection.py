@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from cassieq_spark.cli.shared import shared_options
-from cassieq_spark.options.file import CASSANDRA, REPAIR, read_settings
 from cassieq_spark.repair.arguments import OWN
+from cassieq_spark.settings.file import CASSANDRA, REPAIR, read_settings
 from cassieq_spark.store.connection import (
     DEFAULT_CONTACT_POINTS,
     DEFAULT_KEYSPACE,

@@ -10,7 +10,7 @@ import typer
 
 from cassieq_spark.cli.shared import Command, shared_options
 from cassieq_spark.errors import OptionError
-from cassieq_spark.options.declaration import Option, declared_options
+from cassieq_spark.settings.declaration import Option, declared_options
 
 
 def declared_as_options(

@@ -14,15 +14,15 @@ from typing import Annotated
 
 import typer
 
-from cassieq_spark.accounts import Accounts, Secrets
-from cassieq_spark.accounts.secret import new_secret
 from cassieq_spark.cli.connection import with_connection
 from cassieq_spark.cli.declared import declared_as_options
 from cassieq_spark.cli.exporter import impatient, parse_listen
 from cassieq_spark.cli.output import AsJson, tell
 from cassieq_spark.client import AsyncClient
 from cassieq_spark.errors import OptionError, SetupError
-from cassieq_spark.options.gateway import Limits
+from cassieq_spark.http.accounts import Accounts, Secrets
+from cassieq_spark.http.accounts.secret import new_secret
+from cassieq_spark.settings.gateway import Limits
 from cassieq_spark.store import open_store
 from cassieq_spark.store.connection import ConnectionOptions
 from cassieq_spark.store.secret import REFERENCES, check_reference, reveal
@@ -104,8 +104,8 @@ def serve(  # noqa: PLR0913 (one per option)
     """
     host, port = parse_listen(listen)
     try:
-        from cassieq_spark.gateway import Serving  # noqa: PLC0415 (an extra)
-        from cassieq_spark.gateway import serve as serve_gateway  # noqa: PLC0415 (an extra)
+        from cassieq_spark.http.gateway import Serving  # noqa: PLC0415 (an extra)
+        from cassieq_spark.http.gateway import serve as serve_gateway  # noqa: PLC0415 (an extra)
     except ModuleNotFoundError as error:
         raise SetupError(
             "the gateway needs a few packages more: pip install 'cassieq-spark[gateway]'"

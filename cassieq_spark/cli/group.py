@@ -13,12 +13,12 @@ from rich.table import Table
 
 from cassieq_spark.cli.connection import with_connection
 from cassieq_spark.cli.output import AsJson, print_json, tell, tell_unexamined
-from cassieq_spark.delivery.groups import create_group, delete_group, seek_group
 from cassieq_spark.errors import OptionError, QueueStateError
+from cassieq_spark.groups.groups import create_group, delete_group, seek_group
 from cassieq_spark.model import QueueId
-from cassieq_spark.options.position import POSITION, StartingPosition
 from cassieq_spark.queues import read_queue
-from cassieq_spark.stats import GroupStats, queue_stats
+from cassieq_spark.queues.stats import GroupStats, queue_stats
+from cassieq_spark.settings.position import POSITION, StartingPosition
 from cassieq_spark.store import open_store
 from cassieq_spark.store.connection import ConnectionOptions
 from cassieq_spark.store.protocol import Store

@@ -12,7 +12,6 @@ from cassieq_spark.cli.connection import with_connection
 from cassieq_spark.cli.group import is_interactive
 from cassieq_spark.cli.output import AsJson, settings_json, tell
 from cassieq_spark.errors import InvariantError, NotFoundError, OptionError
-from cassieq_spark.options.kinds import duration
 from cassieq_spark.queues import (
     Status,
     alter_queue,
@@ -24,7 +23,8 @@ from cassieq_spark.queues import (
     read_record,
     resume_queue,
 )
-from cassieq_spark.stats import queue_stats
+from cassieq_spark.queues.stats import queue_stats
+from cassieq_spark.settings.kinds import duration
 from cassieq_spark.store import open_store
 from cassieq_spark.store.connection import ConnectionOptions
 from cassieq_spark.store.protocol import Store

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from cassieq_spark.model import QueueDefinition
-from cassieq_spark.stats import BLOCKS_EXAMINED, GroupStats
+from cassieq_spark.queues.stats import BLOCKS_EXAMINED, GroupStats
 from cassieq_spark.terminal import echo, json_line
 
 #: Exit code of a command that Ctrl-C has ended.

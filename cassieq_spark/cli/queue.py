@@ -36,7 +36,7 @@ from cassieq_spark.queues import (
     read_record,
     read_records,
 )
-from cassieq_spark.stats import GroupStats, QueueStats, queue_stats
+from cassieq_spark.queues.stats import GroupStats, QueueStats, queue_stats
 from cassieq_spark.store import open_store
 from cassieq_spark.store.connection import ConnectionOptions
 from cassieq_spark.terminal import Console, echo

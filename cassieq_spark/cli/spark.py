@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from cassieq_spark.bytecode import archives_of, compile_archive
 from cassieq_spark.cli.output import AsJson, tell
 from cassieq_spark.errors import SetupError
+from cassieq_spark.spark.bytecode import archives_of, compile_archive
 
 app = typer.Typer(help="Prepare an installation of Spark.", no_args_is_help=True)
 

@@ -26,8 +26,8 @@ from cassieq_spark.client.receiving import Wanted, check_receive, pauses_within
 from cassieq_spark.client.threads import Threads
 from cassieq_spark.errors import CassieqError
 from cassieq_spark.model import DEFAULT_LEASE, QueueDefinition, Range
-from cassieq_spark.options.position import StartingPosition
-from cassieq_spark.stats import QueueStats
+from cassieq_spark.queues.stats import QueueStats
+from cassieq_spark.settings.position import StartingPosition
 from cassieq_spark.store.protocol import Store
 
 DEFAULT_THREADS = 8

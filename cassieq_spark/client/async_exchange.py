@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.client.exchange import Exchange, Exchanged
 from cassieq_spark.client.receiving import Wanted
 from cassieq_spark.client.threads import Threads
-from cassieq_spark.receipts import Receipt
 
 
 class AsyncExchange:

@@ -12,7 +12,7 @@ from cassieq_spark.dead_letters.purge import PurgeReport
 from cassieq_spark.dead_letters.redrive import RedriveReport
 from cassieq_spark.dead_letters.survey import Survey
 from cassieq_spark.model import QueueDefinition
-from cassieq_spark.options.position import StartingPosition
+from cassieq_spark.settings.position import StartingPosition
 
 
 class AsyncOperations(ABC):

@@ -38,8 +38,8 @@ from cassieq_spark.client.receiving import (
 )
 from cassieq_spark.client.settling import Settling
 from cassieq_spark.model import Range
-from cassieq_spark.options.position import StartingPosition
 from cassieq_spark.queues import read_queue
+from cassieq_spark.settings.position import StartingPosition
 from cassieq_spark.store import open_store
 from cassieq_spark.store.protocol import Store
 

@@ -10,17 +10,17 @@ from time import monotonic
 from uuid import UUID
 
 from cassieq_spark.arguments import check_many, shown
+from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.client.calls import Calls
 from cassieq_spark.client.messages import Message
 from cassieq_spark.client.receiver import KEPT, Receiver
 from cassieq_spark.client.receiving import Wanted
 from cassieq_spark.client.settlement import by_lease, settle_each, settle_one
 from cassieq_spark.client.shelf import Shelf
-from cassieq_spark.delivery.acks import settled_of
-from cassieq_spark.delivery.settle import Settlement
 from cassieq_spark.errors import CassieqError, MessageError, OptionError, QueueStateError
+from cassieq_spark.groups.acks import settled_of
+from cassieq_spark.groups.settle import Settlement
 from cassieq_spark.model import QueueDefinition, Range, Ranges
-from cassieq_spark.receipts import Receipt
 from cassieq_spark.store.protocol import Store
 
 

@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from datetime import timedelta
 
-from cassieq_spark.blocks import MOST_TIMES
 from cassieq_spark.client.messages import Row, Visible
 from cassieq_spark.errors import CassieqError
+from cassieq_spark.producer.blocks import MOST_TIMES
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,6 @@ from types import TracebackType
 from typing import Self
 
 from cassieq_spark.arguments import check_count, check_duration
-from cassieq_spark.blocks import FINEST
 from cassieq_spark.client.gathering import Gathering, Publish
 from cassieq_spark.client.messages import (
     Headers,
@@ -23,6 +22,7 @@ from cassieq_spark.client.messages import (
 )
 from cassieq_spark.errors import CassieqError
 from cassieq_spark.model import QueueDefinition
+from cassieq_spark.producer.blocks import FINEST
 from cassieq_spark.queues import check_delayable
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

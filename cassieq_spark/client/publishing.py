@@ -9,17 +9,17 @@ from dataclasses import replace
 import pyarrow as pa
 
 from cassieq_spark.arguments import check_count, check_many, check_text
-from cassieq_spark.blocks import write_block
+from cassieq_spark.arrow.fingerprint import Fingerprinting
 from cassieq_spark.client.messages import NewMessage, Row, Visible, batches_of, row_of, schema_of
 from cassieq_spark.errors import InvariantError, MessageError, OptionError
-from cassieq_spark.fingerprint import Fingerprinting
 from cassieq_spark.ledger.batches import check_order, skip_published
 from cassieq_spark.ledger.once import Once, once_of_key, read_mark
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_sink
 from cassieq_spark.model import Draft, QueueDefinition, Range, SinkBatch
-from cassieq_spark.options import SinkOptions
+from cassieq_spark.producer.blocks import write_block
 from cassieq_spark.queues import check_delayable, read_queue
+from cassieq_spark.settings import SinkOptions
 from cassieq_spark.store.protocol import Store
 
 

@@ -8,27 +8,27 @@ from datetime import timedelta
 from uuid import uuid4
 
 from cassieq_spark.arguments import check_flag
+from cassieq_spark.arrow.receipts import Receipt, receipt_prefix
 from cassieq_spark.client.messages import Message, StoredMessage, size_of
 from cassieq_spark.client.receiving import Wanted, within
 from cassieq_spark.client.shelf import Shelf, read_stored
+from cassieq_spark.consumer.settle import reject_unreadable
 from cassieq_spark.dead_letters.burial import bury
-from cassieq_spark.delivery.acks import Acks
-from cassieq_spark.delivery.batch import Batch
-from cassieq_spark.delivery.groups import ensure_group
-from cassieq_spark.delivery.last_state import LastState
-from cassieq_spark.delivery.lease import Delivery
-from cassieq_spark.delivery.outcomes import union
-from cassieq_spark.delivery.plan import Leased
-from cassieq_spark.delivery.settle import Settlement, settle
-from cassieq_spark.delivery.wish import Wish
 from cassieq_spark.errors import CassieqError, InvariantError, NotFoundError
 from cassieq_spark.fetch.messages import OnUnreadable, Unreadable
+from cassieq_spark.groups.acks import Acks
+from cassieq_spark.groups.batch import Batch
+from cassieq_spark.groups.groups import ensure_group
+from cassieq_spark.groups.last_state import LastState
+from cassieq_spark.groups.lease import Delivery
+from cassieq_spark.groups.outcomes import union
+from cassieq_spark.groups.plan import Leased
+from cassieq_spark.groups.settle import Settlement, settle
+from cassieq_spark.groups.wish import Wish
 from cassieq_spark.ledger.read import read_group, read_head
 from cassieq_spark.ledger.state import LedgerHead, check_open
 from cassieq_spark.model import QueueId, Range, Ranges, validate_name
 from cassieq_spark.queues import read_queue
-from cassieq_spark.receipts import Receipt, receipt_prefix
-from cassieq_spark.settling import reject_unreadable
 from cassieq_spark.store.protocol import Store
 
 logger = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ from cassieq_spark.client.shelf import read_stored
 from cassieq_spark.fetch.messages import Unreadable
 from cassieq_spark.ledger.read import find_position, read_head
 from cassieq_spark.model import QueueDefinition, Range, Ranges
-from cassieq_spark.options.position import StartingPosition
+from cassieq_spark.settings.position import StartingPosition
 from cassieq_spark.store.protocol import Store
 
 logger = logging.getLogger(__name__)

@@ -11,13 +11,13 @@ from uuid import UUID
 import pyarrow as pa
 
 from cassieq_spark.arguments import shown
+from cassieq_spark.arrow.receipts import Receipt, receipt_prefix
 from cassieq_spark.client.messages import Message, Row, batches_of
-from cassieq_spark.delivery.settle import Settled, Settlement
+from cassieq_spark.consumer.settle import replace, settle
 from cassieq_spark.errors import CassieqError, MessageError
+from cassieq_spark.groups.settle import Settled, Settlement
 from cassieq_spark.model import QueueDefinition, QueueId, Range, Ranges
 from cassieq_spark.queues import read_queue
-from cassieq_spark.receipts import Receipt, receipt_prefix
-from cassieq_spark.settling import replace, settle
 from cassieq_spark.store.protocol import Store
 
 _ADVICE = "give a message that was received, or its receipt (Message.receipt)"

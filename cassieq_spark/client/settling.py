@@ -16,8 +16,8 @@ from cassieq_spark.client.messages import (
 )
 from cassieq_spark.client.publishing import message_limit
 from cassieq_spark.client.settlement import by_lease, replace_one, settle_each, settle_one
-from cassieq_spark.delivery.settle import Settlement
 from cassieq_spark.errors import OptionError
+from cassieq_spark.groups.settle import Settlement
 from cassieq_spark.model import Ranges
 from cassieq_spark.store.protocol import Store
 

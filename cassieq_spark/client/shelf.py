@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator
 from itertools import takewhile
 
 from cassieq_spark.client.messages import StoredMessage, rows_of, size_of, stored_of
-from cassieq_spark.delivery.plan import Leased
 from cassieq_spark.errors import InvariantError, LeaseLostError
 from cassieq_spark.fetch.find import Finder, find_pieces
 from cassieq_spark.fetch.messages import OnUnreadable, fetch
 from cassieq_spark.fetch.pieces import Piece
+from cassieq_spark.groups.plan import Leased
 from cassieq_spark.model import QueueDefinition, Range, Ranges
 from cassieq_spark.store.protocol import Store
 

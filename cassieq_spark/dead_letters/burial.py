@@ -17,20 +17,20 @@ from hashlib import sha256
 import pyarrow as pa
 
 from cassieq_spark.arguments import RESERVED
-from cassieq_spark.blocks import write_block
-from cassieq_spark.delivery.lease import Delivery
-from cassieq_spark.delivery.plan import too_often
-from cassieq_spark.delivery.state import Waiting
+from cassieq_spark.arrow.framing import HEADERS, STORED
 from cassieq_spark.errors import CassieqError, InvariantError
 from cassieq_spark.fetch.find import find_pieces
 from cassieq_spark.fetch.messages import Damage, read_piece
 from cassieq_spark.fetch.pieces import Piece
-from cassieq_spark.framing import HEADERS, STORED
+from cassieq_spark.groups.lease import Delivery
+from cassieq_spark.groups.plan import too_often
+from cassieq_spark.groups.state import Waiting
 from cassieq_spark.ledger.once import BURIAL_LIFETIME, Once, read_mark
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import QueueDefinition, to_millis
-from cassieq_spark.options import SinkOptions
+from cassieq_spark.producer.blocks import write_block
 from cassieq_spark.queues import read_queue
+from cassieq_spark.settings import SinkOptions
 from cassieq_spark.store.protocol import Store
 
 logger = logging.getLogger(__name__)

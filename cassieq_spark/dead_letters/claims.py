@@ -17,13 +17,13 @@ from datetime import timedelta
 from hashlib import sha256
 from uuid import UUID, uuid4
 
-from cassieq_spark.delivery.groups import ensure_group
-from cassieq_spark.delivery.lease import Delivery
-from cassieq_spark.delivery.registration import attempt
-from cassieq_spark.delivery.settle import Settlement, settle
-from cassieq_spark.delivery.state import GroupState, Slot
-from cassieq_spark.delivery.wish import Wish
 from cassieq_spark.errors import ContentionError
+from cassieq_spark.groups.groups import ensure_group
+from cassieq_spark.groups.lease import Delivery
+from cassieq_spark.groups.registration import attempt
+from cassieq_spark.groups.settle import Settlement, settle
+from cassieq_spark.groups.state import GroupState, Slot
+from cassieq_spark.groups.wish import Wish
 from cassieq_spark.ledger.once import REDRIVE_LIFETIME, Mark, Once, mark, read_mark
 from cassieq_spark.ledger.read import read_group
 from cassieq_spark.model import QueueId

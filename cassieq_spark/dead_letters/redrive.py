@@ -12,7 +12,6 @@ from functools import partial
 
 import pyarrow as pa
 
-from cassieq_spark.blocks import write_block
 from cassieq_spark.dead_letters.claims import (
     ADMIN_GROUP,
     ack_claim,
@@ -25,13 +24,14 @@ from cassieq_spark.dead_letters.letters import Pile, revived, union
 from cassieq_spark.dead_letters.read import read_messages
 from cassieq_spark.dead_letters.survey import Survey, Wait, Watch, unwatched
 from cassieq_spark.dead_letters.take import Taken, batches_of, take
-from cassieq_spark.delivery.lease import Delivery
 from cassieq_spark.errors import OptionError, QueueStateError
+from cassieq_spark.groups.lease import Delivery
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_groups
 from cassieq_spark.model import QueueDefinition, Ranges, account_of
-from cassieq_spark.options import SinkOptions
+from cassieq_spark.producer.blocks import write_block
 from cassieq_spark.queues import read_queue
+from cassieq_spark.settings import SinkOptions
 from cassieq_spark.store.protocol import Store
 
 logger = logging.getLogger(__name__)

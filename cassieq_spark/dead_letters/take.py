@@ -10,10 +10,10 @@ from itertools import groupby
 from uuid import UUID
 
 from cassieq_spark.dead_letters.letters import union
-from cassieq_spark.delivery.changes import Changes, emptied, handed_out
-from cassieq_spark.delivery.lease import Delivery
-from cassieq_spark.delivery.state import GroupState, Slot, Waiting
 from cassieq_spark.errors import ContentionError
+from cassieq_spark.groups.changes import Changes, emptied, handed_out
+from cassieq_spark.groups.lease import Delivery
+from cassieq_spark.groups.state import GroupState, Slot, Waiting
 from cassieq_spark.model import Range, Ranges
 from cassieq_spark.store.protocol import Op, ServerNow
 from cassieq_spark.store.race import pauses

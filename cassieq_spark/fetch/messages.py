@@ -9,11 +9,11 @@ from functools import partial
 
 import pyarrow as pa
 
-from cassieq_spark.chunks import decode
+from cassieq_spark.arrow.chunks import decode
+from cassieq_spark.arrow.rows import message_rows
 from cassieq_spark.errors import LeaseLostError, UnreadableError
 from cassieq_spark.fetch.pieces import Piece, bucket_slices
 from cassieq_spark.model import BucketSlice, Chunk, QueueDefinition, Range, Ranges
-from cassieq_spark.rows import message_rows
 from cassieq_spark.store.protocol import Store
 
 #: Batches of fewer messages, and fewer bytes, are put together before Spark gets them; each costs

@@ -25,7 +25,7 @@ from cassieq_spark.ledger.state import (
     sink_key,
 )
 from cassieq_spark.model import LedgerBlock, QueueId, Range, SinkBatch
-from cassieq_spark.options.position import StartingPosition, check_position
+from cassieq_spark.settings.position import StartingPosition, check_position
 from cassieq_spark.store.protocol import (
     Insert,
     Row,

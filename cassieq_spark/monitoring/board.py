@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from cassieq_spark.monitoring.rates import rates
 from cassieq_spark.monitoring.snapshot import Snapshot
-from cassieq_spark.stats import GroupStats
+from cassieq_spark.queues.stats import GroupStats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from pyspark.sql.streaming.listener import (
 )
 
 from cassieq_spark.monitoring.metrics import QuerySource, query_families
-from cassieq_spark.progress import Progress, progress
+from cassieq_spark.spark.progress import Progress, progress
 
 
 class QueryMetrics(StreamingQueryListener, Collector):

@@ -51,9 +51,9 @@ from cassieq_spark.monitoring.catalogue import (
 from cassieq_spark.monitoring.rates import settled
 from cassieq_spark.monitoring.snapshot import QueueFigures, Snapshot
 from cassieq_spark.monitoring.sweeps import LastRuns
-from cassieq_spark.progress import Progress
 from cassieq_spark.repair.history import PastRun
 from cassieq_spark.repair.sweep import Step
+from cassieq_spark.spark.progress import Progress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cassieq_spark.monitoring.snapshot import QueueFigures
-from cassieq_spark.stats import GroupStats
+from cassieq_spark.queues.stats import GroupStats
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,14 +10,14 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from cassieq_spark.dead_letters.survey import read_dead
-from cassieq_spark.delivery.groups import read_group_states
-from cassieq_spark.delivery.state import GroupState
 from cassieq_spark.errors import (
     CassieqError,
     ConnectError,
     InvariantError,
     MissingSchemaError,
 )
+from cassieq_spark.groups.groups import read_group_states
+from cassieq_spark.groups.state import GroupState
 from cassieq_spark.ledger.read import read_head
 from cassieq_spark.queues.record import (
     QueueRecord,
@@ -26,7 +26,7 @@ from cassieq_spark.queues.record import (
     active,
     read_records,
 )
-from cassieq_spark.stats import QueueStats, stats_of
+from cassieq_spark.queues.stats import QueueStats, stats_of
 from cassieq_spark.store.protocol import Store
 
 #: Queues that are read at the same time.

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from cassieq_spark.delivery.clocks import check_agreement, longest_wait, make_due
-from cassieq_spark.delivery.lease import Delivery
-from cassieq_spark.delivery.registration import attempt, read_registrations
 from cassieq_spark.errors import ContentionError, NotFoundError, OptionError
+from cassieq_spark.groups.clocks import check_agreement, longest_wait, make_due
+from cassieq_spark.groups.lease import Delivery
+from cassieq_spark.groups.registration import attempt, read_registrations
 from cassieq_spark.ledger.read import read_groups
 from cassieq_spark.ledger.state import HEAD, LedgerHead, check_open, head_of
 from cassieq_spark.ledger.sweep import lowered_fence

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from cassieq_spark.delivery.state import Slot, Waiting
+from cassieq_spark.groups.state import Slot, Waiting
 from cassieq_spark.ledger.state import Group, LedgerHead
 from cassieq_spark.model import QueueDefinition, QueueId, Range, block_time
 from cassieq_spark.queues import QueueRecord

@@ -9,11 +9,11 @@ from datetime import timedelta
 from pathlib import Path
 
 from cassieq_spark.errors import OptionError
-from cassieq_spark.options.file import CASSANDRA, REPAIR, VARIABLE, read_settings
-from cassieq_spark.options.kinds import Kind, duration
 from cassieq_spark.repair.history import DEFAULT_KEPT
 from cassieq_spark.repair.sweep import Step
 from cassieq_spark.repair.work import DEFAULT_WRITE_TIMEOUT
+from cassieq_spark.settings.file import CASSANDRA, REPAIR, VARIABLE, read_settings
+from cassieq_spark.settings.kinds import Kind, duration
 from cassieq_spark.store.connection import DEFAULT_CONTACT_POINTS, DEFAULT_KEYSPACE, DEFAULT_PORT
 from cassieq_spark.store.consistency import Consistency
 from cassieq_spark.store.secret import REFERENCES

@@ -8,7 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 from uuid import UUID
 
-from cassieq_spark.delivery.state import GroupState
+from cassieq_spark.groups.state import GroupState
 from cassieq_spark.model import LedgerBlock, QueueDefinition, QueueId, Range, Ranges, block_time
 from cassieq_spark.repair.audit import Finding, Problem
 from cassieq_spark.repair.plan import buckets_of

@@ -10,17 +10,17 @@ from itertools import takewhile
 from uuid import UUID, uuid4
 
 from cassieq_spark.dead_letters.claims import ADMIN_GROUP
-from cassieq_spark.delivery.ahead import walk
-from cassieq_spark.delivery.changes import Changes
-from cassieq_spark.delivery.isolation import is_dead
-from cassieq_spark.delivery.lease import Delivery
-from cassieq_spark.delivery.registration import (
+from cassieq_spark.errors import ContentionError, InvariantError, QueueStateError
+from cassieq_spark.groups.ahead import walk
+from cassieq_spark.groups.changes import Changes
+from cassieq_spark.groups.isolation import is_dead
+from cassieq_spark.groups.lease import Delivery
+from cassieq_spark.groups.registration import (
     attempt,
     read_registrations,
     registration_key,
 )
-from cassieq_spark.delivery.state import GroupState, Slot, Waiting
-from cassieq_spark.errors import ContentionError, InvariantError, QueueStateError
+from cassieq_spark.groups.state import GroupState, Slot, Waiting
 from cassieq_spark.ledger.read import locate, read_block_of, read_groups, read_head
 from cassieq_spark.ledger.state import Group
 from cassieq_spark.model import LedgerBlock, QueueDefinition, QueueId, Range, Ranges

@@ -9,14 +9,14 @@ from uuid import uuid4
 
 from cassieq_spark.dead_letters.burial import bury
 from cassieq_spark.dead_letters.claims import ADMIN_GROUP
-from cassieq_spark.delivery.changes import Changes
-from cassieq_spark.delivery.clocks import seems_ahead
-from cassieq_spark.delivery.isolation import LONGEST_BACKOFF, is_dead
-from cassieq_spark.delivery.lease import Delivery
-from cassieq_spark.delivery.plan import condemn_slot
-from cassieq_spark.delivery.registration import read_registrations
-from cassieq_spark.delivery.state import GroupState, Slot, Waiting
 from cassieq_spark.errors import QueueStateError
+from cassieq_spark.groups.changes import Changes
+from cassieq_spark.groups.clocks import seems_ahead
+from cassieq_spark.groups.isolation import LONGEST_BACKOFF, is_dead
+from cassieq_spark.groups.lease import Delivery
+from cassieq_spark.groups.plan import condemn_slot
+from cassieq_spark.groups.registration import read_registrations
+from cassieq_spark.groups.state import GroupState, Slot, Waiting
 from cassieq_spark.ledger.state import LedgerHead, group_of, head_of, hold_of
 from cassieq_spark.model import QueueDefinition, from_millis
 from cassieq_spark.repair.actions import DeadLetter

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 from uuid import UUID
 
-from cassieq_spark.framing import MOST_MESSAGES
+from cassieq_spark.arrow.framing import MOST_MESSAGES
 from cassieq_spark.model import QueueId, Range
 from cassieq_spark.store.protocol import Row, Store
 from cassieq_spark.store.tables import Table

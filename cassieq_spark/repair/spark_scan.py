@@ -14,8 +14,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as sf
 
+from cassieq_spark.arrow.framing import MOST_MESSAGES
 from cassieq_spark.errors import ConnectError, SetupError, StoreError
-from cassieq_spark.framing import MOST_MESSAGES
 from cassieq_spark.model import QueueId, Range
 from cassieq_spark.repair.scan import Run
 from cassieq_spark.repair.stop import Stop

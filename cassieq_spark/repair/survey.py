@@ -15,9 +15,9 @@ from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Any
 
-from cassieq_spark.delivery.state import GroupState, Head, Slot, slots_of
-from cassieq_spark.delivery.state import head_of as group_head_of
 from cassieq_spark.errors import ConnectError
+from cassieq_spark.groups.state import GroupState, Head, Slot, slots_of
+from cassieq_spark.groups.state import head_of as group_head_of
 from cassieq_spark.ledger.state import Group, LedgerHead, group_of, head_of, hold_of
 from cassieq_spark.model import QueueId
 from cassieq_spark.store.protocol import (

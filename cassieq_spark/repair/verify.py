@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from uuid import UUID
 
-from cassieq_spark.chunks import decode
+from cassieq_spark.arrow.chunks import decode
 from cassieq_spark.errors import UnreadableError
 from cassieq_spark.fetch.pieces import bucket_slices, pieces_of
 from cassieq_spark.ledger.read import read_head

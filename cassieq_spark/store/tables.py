@@ -129,7 +129,7 @@ SHAPES = {
             # slot; registration (ordinal = groups version that it made): a token of its state
             "lease": "uuid",
             "due_at": "timestamp",
-            # slot: what the ack of its batch is to do, see delivery/outcomes.py
+            # slot: what the ack of its batch is to do, see groups/outcomes.py
             "outcomes": "text",
             # slot: whether its messages are settled one by one only, so that it is free when empty
             "by_receipts": "boolean",

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cassieq_spark.queues import create_queue, read_queue
-from cassieq_spark.stats import queue_stats
+from cassieq_spark.queues.stats import queue_stats
 from cassieq_spark.store import open_store
 from cassieq_spark.store.cassandra.schema import apply_schema
 from cassieq_spark.store.connection import ConnectionOptions

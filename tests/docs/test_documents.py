@@ -118,15 +118,15 @@ def test_every_page_is_in_the_navigation_of_the_site_once():
     assert sorted(entries) == sorted(page.name for page in (ROOT / "docs").glob("*.md"))
 
 
-def test_the_map_of_the_rooms_has_every_room():
-    rooms = {
+def test_the_map_of_the_packages_has_every_package():
+    packages = {
         f"{each.name}/" if each.is_dir() else each.name
         for each in (ROOT / "cassieq_spark").iterdir()
         if (each / "__init__.py").exists() or each.suffix == ".py"
     }
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 
-    assert {room for room in rooms - {"__init__.py"} if f"`{room}`" not in text} == set()
+    assert {each for each in packages - {"__init__.py"} if f"`{each}`" not in text} == set()
 
 
 def test_every_test_that_a_promise_names_exists():

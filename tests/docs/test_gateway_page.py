@@ -13,8 +13,8 @@ import typer
 import yaml
 
 from cassieq_spark.cli import app
-from cassieq_spark.gateway.app import ENDPOINTS
-from cassieq_spark.gateway.limits import Limits
+from cassieq_spark.http.gateway.app import ENDPOINTS
+from cassieq_spark.http.gateway.limits import Limits
 from cassieq_spark.repair import arguments
 from tests.docs.pages import ROOT, blocks_of
 from tests.support.command_line import cassieq

@@ -12,8 +12,8 @@ import pytest
 
 import cassieq_spark
 from cassieq_spark.queues import create_queue
+from cassieq_spark.queues.stats import queue_stats
 from cassieq_spark.repair.spark_scan import CONNECTOR
-from cassieq_spark.stats import queue_stats
 from cassieq_spark.store import open_store
 from cassieq_spark.store.cassandra.schema import apply_schema
 from cassieq_spark.store.connection import ConnectionOptions

@@ -16,13 +16,13 @@ QUOTES = re.findall(r"^\| `(.+?)` \|", PAGE, flags=re.MULTILINE)
 GAP = "\0"
 #: Those that raise what a reader or writer in Spark meets while it runs.
 MET_IN_SPARK = (
-    "datasource.py",
     "fetch/messages.py",
     "ledger/batches.py",
     "ledger/publish.py",
     "queues/record.py",
-    "sink/writer.py",
-    "source/offsets.py",
+    "spark/datasource.py",
+    "spark/sink/writer.py",
+    "spark/source/offsets.py",
 )
 
 

@@ -22,12 +22,12 @@ from datetime import UTC, datetime
 import pyarrow as pa
 
 from cassieq_spark import Client
-from cassieq_spark.chunks import decode
+from cassieq_spark.arrow.chunks import decode
+from cassieq_spark.arrow.framing import MOST_BYTES
+from cassieq_spark.arrow.rows import message_rows
 from cassieq_spark.errors import UnreadableError
-from cassieq_spark.framing import MOST_BYTES
 from cassieq_spark.model import Chunk, Range
 from cassieq_spark.queues import create_queue
-from cassieq_spark.rows import message_rows
 from cassieq_spark.store.memory import MemoryStore
 from tests.fuzz.mutations import mutant_of
 

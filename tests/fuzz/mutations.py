@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from cassieq_spark import framing
-from cassieq_spark.framing import HEADERS
+from cassieq_spark.arrow import framing
+from cassieq_spark.arrow.framing import HEADERS
 
 HEADER = framing._HEADER
 SUM_AT = HEADER.size - 8

@@ -9,16 +9,16 @@ from contextlib import suppress
 from threading import Event
 from uuid import uuid4
 
-from cassieq_spark.blocks import new_block_id
-from cassieq_spark.delivery.groups import ensure_group
-from cassieq_spark.delivery.lease import Delivery
-from cassieq_spark.delivery.settle import Settlement, settle
-from cassieq_spark.delivery.state import HEAD as GROUP_HEAD
-from cassieq_spark.delivery.wish import Wish
 from cassieq_spark.errors import BatchOrderError, StoreError
+from cassieq_spark.groups.groups import ensure_group
+from cassieq_spark.groups.lease import Delivery
+from cassieq_spark.groups.settle import Settlement, settle
+from cassieq_spark.groups.state import HEAD as GROUP_HEAD
+from cassieq_spark.groups.wish import Wish
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_head
 from cassieq_spark.model import DEFAULT_LEASE, Draft, QueueId, SinkBatch
+from cassieq_spark.producer.blocks import new_block_id
 from cassieq_spark.queues import create_queue
 from cassieq_spark.store.protocol import Slice, Store, partition_of_delivery
 from tests.support.recorded import RecordingStore

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from cassieq_spark import CassieqError, Client, NewMessage
 from cassieq_spark.arguments import is_reserved
-from cassieq_spark.blocks import write_block
 from cassieq_spark.errors import MessageError, OptionError
 from cassieq_spark.model import QueueDefinition
-from cassieq_spark.options import SinkOptions
+from cassieq_spark.producer.blocks import write_block
+from cassieq_spark.settings import SinkOptions
 from cassieq_spark.store.memory import MemoryStore
 
 PATIENCE = 60

@@ -10,7 +10,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cassieq_spark.chunks import Cutter, cut, decode
+from cassieq_spark.arrow.chunks import Cutter, cut, decode
 from cassieq_spark.model import Chunk, Range
 
 HEADERS = pa.map_(pa.string(), pa.string())

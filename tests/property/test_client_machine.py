@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from cassieq_spark import CassieqError, Client, Message, NewMessage
+from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.client import Wanted
 from cassieq_spark.client import exchange as exchange_module
-from cassieq_spark.delivery import last_state
-from cassieq_spark.receipts import Receipt
+from cassieq_spark.groups import last_state
 from cassieq_spark.store import race
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import Slice, partition_of_delivery

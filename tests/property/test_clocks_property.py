@@ -15,16 +15,16 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cassieq_spark.blocks import write_block
 from cassieq_spark.dead_letters.burial import bury
-from cassieq_spark.delivery.settle import Settlement, settle
+from cassieq_spark.groups.settle import Settlement, settle
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_head
 from cassieq_spark.model import Range, Ranges
-from cassieq_spark.options import SinkOptions
+from cassieq_spark.producer.blocks import write_block
 from cassieq_spark.queues import create_queue, fix_clocks
 from cassieq_spark.repair.scan import DriverScan
 from cassieq_spark.repair.sweep import Step, run_once
+from cassieq_spark.settings import SinkOptions
 from cassieq_spark.store import race
 from cassieq_spark.store.protocol import CLOCKS_APART
 from tests.support.builders import make_clocked_store, make_group, make_wish

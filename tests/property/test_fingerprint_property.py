@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from cassieq_spark.fingerprint import Fingerprint, Fingerprinting, fingerprint_of
+from cassieq_spark.arrow.fingerprint import Fingerprint, Fingerprinting, fingerprint_of
 
 Row = tuple[bytes, bytes | None, dict[str, str | None] | None]
 

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cassieq_spark import Client
+from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.client import Wanted
-from cassieq_spark.receipts import Receipt
 from cassieq_spark.store.memory import MemoryStore
 
 SIZES = st.lists(st.integers(1, 3_000), min_size=1, max_size=30)

@@ -8,9 +8,9 @@ from itertools import count
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cassieq_spark.delivery.groups import ensure_group
-from cassieq_spark.delivery.lease import Delivery
 from cassieq_spark.errors import ContentionError, OutcomeUnknownError
+from cassieq_spark.groups.groups import ensure_group
+from cassieq_spark.groups.lease import Delivery
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_head
 from cassieq_spark.model import SinkBatch

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cassieq_spark.options import SinkOptions, SourceOptions
-from cassieq_spark.options.cluster import HOSTS, KEYSPACE, ClusterOptions
-from cassieq_spark.options.declaration import declared_options, options_by_key
-from cassieq_spark.options.kinds import (
+from cassieq_spark.settings import SinkOptions, SourceOptions
+from cassieq_spark.settings.cluster import HOSTS, KEYSPACE, ClusterOptions
+from cassieq_spark.settings.declaration import declared_options, options_by_key
+from cassieq_spark.settings.kinds import (
     BOOLEAN,
     SECONDS,
     TEXT,
@@ -21,7 +21,7 @@ from cassieq_spark.options.kinds import (
     size,
     whole_number,
 )
-from cassieq_spark.options.position import POSITION
+from cassieq_spark.settings.position import POSITION
 
 Role = type[SinkOptions] | type[SourceOptions]
 

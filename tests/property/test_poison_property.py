@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cassieq_spark.delivery.isolation import most_messages
-from cassieq_spark.delivery.plan import Leased
-from cassieq_spark.delivery.wish import Wish
+from cassieq_spark.groups.isolation import most_messages
+from cassieq_spark.groups.plan import Leased
+from cassieq_spark.groups.wish import Wish
 from cassieq_spark.store import race
 from tests.support.builders import LEASE, make_clocked_store, make_group, make_queue, make_wish
 

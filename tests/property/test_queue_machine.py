@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, settings
 
-from cassieq_spark.delivery import last_state
+from cassieq_spark.groups import last_state
 from tests.property.machine.machine import QueueMachine
 
 

@@ -11,13 +11,13 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cassieq_spark.delivery.lease import Delivery
 from cassieq_spark.errors import (
     ContentionError,
     InvariantError,
     NotAppliedError,
     OutcomeUnknownError,
 )
+from cassieq_spark.groups.lease import Delivery
 from cassieq_spark.ledger.once import Once
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_blocks

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from cassieq_spark.fetch.pieces import Piece, bucket_slices, pieces_of
 from cassieq_spark.model import LedgerBlock, QueueDefinition, Range, Ranges
-from cassieq_spark.source.tasks import cut_tasks
+from cassieq_spark.spark.source.tasks import cut_tasks
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 

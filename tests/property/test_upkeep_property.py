@@ -16,20 +16,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cassieq_spark.blocks import write_block
-from cassieq_spark.chunks import decode
+from cassieq_spark.arrow.chunks import decode
 from cassieq_spark.dead_letters.burial import bury
-from cassieq_spark.delivery.settle import Settlement, settle
 from cassieq_spark.fetch.find import find_pieces
 from cassieq_spark.fetch.pieces import bucket_slices
+from cassieq_spark.groups.settle import Settlement, settle
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_head
 from cassieq_spark.model import Draft, Range, Ranges
-from cassieq_spark.options import SinkOptions
+from cassieq_spark.producer.blocks import write_block
 from cassieq_spark.queues import create_queue
 from cassieq_spark.repair.report import Counts
 from cassieq_spark.repair.scan import DriverScan
 from cassieq_spark.repair.sweep import Step, run_once
+from cassieq_spark.settings import SinkOptions
 from cassieq_spark.store import race
 from cassieq_spark.testing.faults import Fault, FaultyStore
 from tests.support.builders import make_clocked_store, make_group, make_wish

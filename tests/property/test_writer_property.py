@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from pyspark.sql.types import BinaryType, StructType
 
 from cassieq_spark import Client
-from cassieq_spark.blocks import times_of_task
 from cassieq_spark.errors import (
     BatchChangedError,
     BatchOrderError,
@@ -26,11 +25,12 @@ from cassieq_spark.errors import (
 )
 from cassieq_spark.ledger.publish import MOST_BLOCKS
 from cassieq_spark.model import SinkBatch
-from cassieq_spark.options import SinkOptions
-from cassieq_spark.sink import query as query_module
-from cassieq_spark.sink import writer as writer_module
-from cassieq_spark.sink.query import check_trigger
-from cassieq_spark.sink.writer import MessageWriter, TaskDone
+from cassieq_spark.producer.blocks import times_of_task
+from cassieq_spark.settings import SinkOptions
+from cassieq_spark.spark.sink import query as query_module
+from cassieq_spark.spark.sink import writer as writer_module
+from cassieq_spark.spark.sink.query import check_trigger
+from cassieq_spark.spark.sink.writer import MessageWriter, TaskDone
 from cassieq_spark.store.memory import MemoryStore
 from tests.support.builders import make_queue
 

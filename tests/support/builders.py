@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
-from cassieq_spark.delivery.groups import ensure_group
-from cassieq_spark.delivery.lease import Delivery
-from cassieq_spark.delivery.wish import Wish
+from cassieq_spark.groups.groups import ensure_group
+from cassieq_spark.groups.lease import Delivery
+from cassieq_spark.groups.wish import Wish
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import Draft, QueueDefinition, QueueId, Ranges
 from cassieq_spark.queues import create_queue

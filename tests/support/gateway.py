@@ -15,8 +15,8 @@ from uuid import uuid4
 
 import httpx
 
-from cassieq_spark.accounts import Secrets
-from cassieq_spark.http_client import HttpQueue
+from cassieq_spark.http.accounts import Secrets
+from cassieq_spark.http.client import HttpQueue
 
 SECRET = "the-secret-of-gateways-that-tests-start"
 ADMIN = {"Authorization": f"Key {Secrets((SECRET,)).admin_key}"}

@@ -6,7 +6,7 @@ from itertools import count
 
 import pytest
 
-from cassieq_spark import blocks
+from cassieq_spark.producer import blocks
 from cassieq_spark.store import race
 from tests.support import faults
 from tests.support.faults import FakeClock, make_block_id

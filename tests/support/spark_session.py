@@ -14,7 +14,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.queues import create_queue
-from cassieq_spark.stats import GroupStats, QueueStats, queue_stats
+from cassieq_spark.queues.stats import GroupStats, QueueStats, queue_stats
 from cassieq_spark.store.connection import ConnectionOptions
 from cassieq_spark.store.protocol import Store
 

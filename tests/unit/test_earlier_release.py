@@ -6,9 +6,9 @@ from datetime import timedelta
 
 import pytest
 
-from cassieq_spark.delivery.batch import Batch
-from cassieq_spark.delivery.lease import Delivery
 from cassieq_spark.errors import QueueStateError
+from cassieq_spark.groups.batch import Batch
+from cassieq_spark.groups.lease import Delivery
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_blocks, read_head
 from cassieq_spark.ledger.state import Gate
@@ -25,9 +25,9 @@ from cassieq_spark.queues import (
     read_record,
     resume_queue,
 )
+from cassieq_spark.queues.stats import queue_stats
 from cassieq_spark.repair.scan import DriverScan
 from cassieq_spark.repair.sweep import run_once
-from cassieq_spark.stats import queue_stats
 from tests.support.builders import (
     LEASE,
     make_clocked_store,

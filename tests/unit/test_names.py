@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from cassieq_spark.accounts import full_name
-from cassieq_spark.accounts.account import check_account
 from cassieq_spark.errors import OptionError
+from cassieq_spark.http.accounts import full_name
+from cassieq_spark.http.accounts.account import check_account
 from cassieq_spark.model import validate_name
 
 

@@ -15,13 +15,13 @@ import pyarrow as pa
 import pytest
 from cassandra.cluster import Session
 
-from cassieq_spark.blocks import write_block
-from cassieq_spark.delivery.groups import create_group, seek_group
+from cassieq_spark.groups.groups import create_group, seek_group
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import Chunk, QueueDefinition, QueueId
-from cassieq_spark.options import SinkOptions
+from cassieq_spark.producer.blocks import write_block
 from cassieq_spark.queues import create_queue
-from cassieq_spark.stats import queue_stats
+from cassieq_spark.queues.stats import queue_stats
+from cassieq_spark.settings import SinkOptions
 from cassieq_spark.store.cassandra.session import connect
 from cassieq_spark.store.connection import ConnectionOptions
 from cassieq_spark.store.protocol import Store

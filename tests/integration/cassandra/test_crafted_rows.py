@@ -9,8 +9,8 @@ import pytest
 from cassandra.cluster import Session
 
 from cassieq_spark import Client
-from cassieq_spark.blocks import new_block_id
 from cassieq_spark.model import BucketSlice, Chunk, QueueId, Range
+from cassieq_spark.producer.blocks import new_block_id
 from cassieq_spark.repair.scan import runs_of
 from cassieq_spark.store.cassandra.session import connect
 from cassieq_spark.store.connection import ConnectionOptions

@@ -9,16 +9,16 @@ from uuid import uuid4
 import pyarrow as pa
 import pytest
 
-from cassieq_spark.blocks import write_block
 from cassieq_spark.dead_letters.claims import ADMIN_GROUP, CLAIM_RESOLVED
 from cassieq_spark.dead_letters.redrive import redrive
 from cassieq_spark.dead_letters.survey import survey
-from cassieq_spark.delivery.groups import ensure_group, read_group_states
 from cassieq_spark.errors import OptionError, QueueStateError
+from cassieq_spark.groups.groups import ensure_group, read_group_states
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import QueueDefinition
-from cassieq_spark.options import SinkOptions
+from cassieq_spark.producer.blocks import write_block
 from cassieq_spark.queues import create_queue
+from cassieq_spark.settings import SinkOptions
 from cassieq_spark.store.connection import ConnectionOptions
 from cassieq_spark.store.protocol import Partition, Store
 from cassieq_spark.testing.faults import FaultyStore

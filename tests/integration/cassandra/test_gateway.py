@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from cassieq_spark import Client
-from cassieq_spark.delivery.lease import Delivery
-from cassieq_spark.http_client import HttpError, HttpQueue
+from cassieq_spark.groups.lease import Delivery
+from cassieq_spark.http.client import HttpError, HttpQueue
 from cassieq_spark.queues import read_queue
 from cassieq_spark.store.connection import ConnectionOptions
 from cassieq_spark.store.protocol import Store

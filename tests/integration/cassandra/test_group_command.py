@@ -6,15 +6,15 @@ from uuid import uuid4
 
 import pytest
 
-from cassieq_spark.blocks import new_block_id
 from cassieq_spark.cli import group as group_module
-from cassieq_spark.delivery.lease import Delivery
-from cassieq_spark.delivery.wish import Wish
 from cassieq_spark.errors import OptionError, QueueStateError
+from cassieq_spark.groups.lease import Delivery
+from cassieq_spark.groups.wish import Wish
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_head
 from cassieq_spark.ledger.sweep import finalise
 from cassieq_spark.model import Draft, QueueDefinition
+from cassieq_spark.producer.blocks import new_block_id
 from cassieq_spark.queues import create_queue
 from cassieq_spark.store.connection import ConnectionOptions
 from cassieq_spark.store.protocol import Slice, Store, partition_of_delivery, partition_of_ledger

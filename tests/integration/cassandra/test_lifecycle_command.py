@@ -9,16 +9,16 @@ from uuid import uuid4
 
 import pytest
 
-from cassieq_spark.blocks import new_block_id
 from cassieq_spark.cli import lifecycle
-from cassieq_spark.delivery.groups import ensure_group
-from cassieq_spark.delivery.lease import Delivery
-from cassieq_spark.delivery.wish import Wish
 from cassieq_spark.errors import OptionError, QueueStateError
+from cassieq_spark.groups.groups import ensure_group
+from cassieq_spark.groups.lease import Delivery
+from cassieq_spark.groups.wish import Wish
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import open_ledger, read_groups, read_head
 from cassieq_spark.ledger.sweep import raise_fence
 from cassieq_spark.model import Draft, QueueDefinition, Ranges, SinkBatch
+from cassieq_spark.producer.blocks import new_block_id
 from cassieq_spark.queues import create_queue, read_queue, read_record
 from cassieq_spark.store.connection import ConnectionOptions
 from cassieq_spark.store.protocol import CLOCKS_APART, Store

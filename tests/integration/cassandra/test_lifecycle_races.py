@@ -9,15 +9,15 @@ from datetime import timedelta
 from threading import Event, Semaphore
 from uuid import UUID, uuid4
 
-from cassieq_spark.blocks import new_block_id
-from cassieq_spark.delivery.groups import ensure_group
-from cassieq_spark.delivery.lease import Delivery
-from cassieq_spark.delivery.wish import Wish
 from cassieq_spark.errors import ContentionError, QueueStateError
+from cassieq_spark.groups.groups import ensure_group
+from cassieq_spark.groups.lease import Delivery
+from cassieq_spark.groups.wish import Wish
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_blocks, read_groups, read_head
 from cassieq_spark.ledger.state import check_open
 from cassieq_spark.model import Draft, QueueId
+from cassieq_spark.producer.blocks import new_block_id
 from cassieq_spark.queues import create_queue, delete_queue, purge_queue, read_queue
 from cassieq_spark.store.protocol import Store
 

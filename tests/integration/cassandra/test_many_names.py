@@ -8,11 +8,11 @@ from uuid import uuid4
 
 import pytest
 
-from cassieq_spark.blocks import new_block_id
 from cassieq_spark.errors import StoreError
 from cassieq_spark.ledger.once import Mark, Once, mark, read_mark
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import Draft
+from cassieq_spark.producer.blocks import new_block_id
 from cassieq_spark.queues import create_queue
 from cassieq_spark.repair import survey, sweep
 from cassieq_spark.repair.sweep import Step, run_once

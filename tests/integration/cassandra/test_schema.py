@@ -13,13 +13,13 @@ from typer.testing import CliRunner
 
 from cassieq_spark.cli.schema import app
 from cassieq_spark.client import Client
-from cassieq_spark.delivery.lease import Delivery
 from cassieq_spark.errors import MissingSchemaError, OptionError
+from cassieq_spark.groups.lease import Delivery
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_head
 from cassieq_spark.model import QueueId, Ranges
 from cassieq_spark.queues import create_queue, pause_queue, purge_queue, read_queue
-from cassieq_spark.stats import queue_stats
+from cassieq_spark.queues.stats import queue_stats
 from cassieq_spark.store import open_store
 from cassieq_spark.store.cassandra.schema import apply_schema, check_schema, plan_schema
 from cassieq_spark.store.cassandra.session import connect

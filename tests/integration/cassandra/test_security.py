@@ -18,12 +18,12 @@ import pytest
 from typer.testing import CliRunner
 
 from cassieq_spark import Client
-from cassieq_spark.accounts import Accounts, Secrets
 from cassieq_spark.cli import app
-from cassieq_spark.delivery.groups import ensure_group
-from cassieq_spark.delivery.lease import Delivery
-from cassieq_spark.delivery.wish import Wish
 from cassieq_spark.errors import ConnectError, SetupError, StoreError
+from cassieq_spark.groups.groups import ensure_group
+from cassieq_spark.groups.lease import Delivery
+from cassieq_spark.groups.wish import Wish
+from cassieq_spark.http.accounts import Accounts, Secrets
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_blocks, read_head
 from cassieq_spark.model import BucketSlice, Chunk, Draft, QueueDefinition, QueueId

@@ -10,20 +10,20 @@ from uuid import uuid4
 import pyarrow as pa
 import pytest
 
-from cassieq_spark.blocks import write_block
-from cassieq_spark.delivery.batch import Batch
-from cassieq_spark.delivery.groups import ensure_group
-from cassieq_spark.delivery.lease import Delivery
-from cassieq_spark.delivery.settle import Settlement, settle
-from cassieq_spark.delivery.wish import Wish
+from cassieq_spark.groups.batch import Batch
+from cassieq_spark.groups.groups import ensure_group
+from cassieq_spark.groups.lease import Delivery
+from cassieq_spark.groups.settle import Settlement, settle
+from cassieq_spark.groups.wish import Wish
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_blocks, read_head
 from cassieq_spark.model import BucketSlice, Draft, QueueDefinition, Ranges
-from cassieq_spark.options import SinkOptions
+from cassieq_spark.producer.blocks import write_block
 from cassieq_spark.queues import Status, create_queue, delete_queue, read_queue, read_record
 from cassieq_spark.repair.report import Report
 from cassieq_spark.repair.scan import DriverScan
 from cassieq_spark.repair.sweep import Step, run_once
+from cassieq_spark.settings import SinkOptions
 from cassieq_spark.store.protocol import Slice, Store, partition_of_ledger
 
 NOTHING = timedelta(0)

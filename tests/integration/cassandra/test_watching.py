@@ -23,8 +23,8 @@ from uuid import uuid4
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from cassieq_spark.delivery.groups import ensure_group
-from cassieq_spark.delivery.lease import Delivery
+from cassieq_spark.groups.groups import ensure_group
+from cassieq_spark.groups.lease import Delivery
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.queues import create_queue

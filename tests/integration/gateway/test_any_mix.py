@@ -12,7 +12,7 @@ from uuid import uuid4
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cassieq_spark.http_client import HttpMessage, HttpQueue
+from cassieq_spark.http.client import HttpMessage, HttpQueue
 from tests.support.gateway import Account
 
 HOUR = timedelta(hours=1)

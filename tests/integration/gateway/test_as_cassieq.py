@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 import httpx
 import pytest
 
-from cassieq_spark.gateway.app import ENDPOINTS
-from cassieq_spark.gateway.examples import ANSWERS, REQUESTS
+from cassieq_spark.http.gateway.app import ENDPOINTS
+from cassieq_spark.http.gateway.examples import ANSWERS, REQUESTS
 from tests.support.gateway import Account
 
 DEFINITION = {

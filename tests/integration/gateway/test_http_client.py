@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from cassieq_spark.accounts import Level, Permission, sign_url
 from cassieq_spark.errors import NotFoundError, OptionError
-from cassieq_spark.http_client import HttpError, HttpQueue
+from cassieq_spark.http.accounts import Level, Permission, sign_url
+from cassieq_spark.http.client import HttpError, HttpQueue
 from tests.support.gateway import Account, running_on_memory
 
 MINUTE = timedelta(minutes=1)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import httpx
 import pytest
 
-from cassieq_spark.accounts import Level, Permission, sign_url
+from cassieq_spark.http.accounts import Level, Permission, sign_url
 from tests.support.gateway import ADMIN, HTTP, Account, RunningGateway
 
 YEAR = 365 * 86_400

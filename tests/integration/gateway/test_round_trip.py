@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from cassieq_spark.errors import OptionError
-from cassieq_spark.http_client import HttpQueue
+from cassieq_spark.http.client import HttpQueue
 from tests.support.gateway import HTTP, Account, RunningGateway
 
 ARROW = "application/vnd.apache.arrow.stream"

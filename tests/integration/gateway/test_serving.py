@@ -14,8 +14,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from cassieq_spark.gateway.app import ENDPOINTS
-from cassieq_spark.http_client import HttpError, HttpQueue
+from cassieq_spark.http.client import HttpError, HttpQueue
+from cassieq_spark.http.gateway.app import ENDPOINTS
 from tests.support.certificates import make_certificates
 from tests.support.gateway import (
     ADMIN,

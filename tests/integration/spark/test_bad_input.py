@@ -194,7 +194,7 @@ def test_a_python_without_pyarrow_is_told_what_to_install():
     program = """
 import sys
 sys.modules["pyarrow"] = None
-from cassieq_spark.datasource import CassieqDataSource
+from cassieq_spark.spark.datasource import CassieqDataSource
 from cassieq_spark.errors import SetupError
 try:
     CassieqDataSource({"queue": "q"}).schema()

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from pyspark.errors import PySparkException
 
-from cassieq_spark.delivery.groups import delete_group, seek_group
+from cassieq_spark.groups.groups import delete_group, seek_group
 from cassieq_spark.ledger.read import read_blocks
-from cassieq_spark.options.position import show_position
 from cassieq_spark.repair.sweep import Step, run_once
+from cassieq_spark.settings.position import show_position
 from cassieq_spark.store.protocol import Store
 from tests.support.spark_session import QueueOnSpark
 

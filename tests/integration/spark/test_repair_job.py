@@ -15,10 +15,10 @@ import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
-from cassieq_spark.delivery.groups import ensure_group
-from cassieq_spark.delivery.lease import Delivery
-from cassieq_spark.delivery.wish import Wish
 from cassieq_spark.errors import SetupError, StoreError
+from cassieq_spark.groups.groups import ensure_group
+from cassieq_spark.groups.lease import Delivery
+from cassieq_spark.groups.wish import Wish
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_head
 from cassieq_spark.model import Chunk, Draft, QueueDefinition, QueueId, Range

@@ -19,7 +19,7 @@ from cassieq_spark.client import Client
 from cassieq_spark.ledger.read import read_head, read_last_batch
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.queues import create_queue
-from cassieq_spark.stats import queue_stats
+from cassieq_spark.queues.stats import queue_stats
 from cassieq_spark.store.tables import Table
 from tests.support.spark_session import QueueOnSpark, numbers_of
 

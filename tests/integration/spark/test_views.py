@@ -11,13 +11,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from cassieq_spark import Progress, progress
-from cassieq_spark.delivery.groups import ensure_group
-from cassieq_spark.delivery.lease import Delivery
 from cassieq_spark.errors import NotAppliedError
+from cassieq_spark.groups.groups import ensure_group
+from cassieq_spark.groups.lease import Delivery
 from cassieq_spark.model import Range
-from cassieq_spark.options import SourceOptions
-from cassieq_spark.source import stream
-from cassieq_spark.source.views import VIEWS
+from cassieq_spark.settings import SourceOptions
+from cassieq_spark.spark.source import stream
+from cassieq_spark.spark.source.views import VIEWS
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.testing.faults import FaultyStore
 from tests.support.builders import make_queue, make_wish

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cassieq_spark.delivery.groups import ensure_group
-from cassieq_spark.delivery.lease import Delivery
+from cassieq_spark.groups.groups import ensure_group
+from cassieq_spark.groups.lease import Delivery
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_blocks, read_head
 from cassieq_spark.ledger.state import check_open

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 from cassieq_spark.ledger.read import read_blocks
+from cassieq_spark.queues.stats import queue_stats
 from cassieq_spark.repair.sweep import Step
-from cassieq_spark.stats import queue_stats
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.tables import Table
 from tests.property.machine.model import QueueModel

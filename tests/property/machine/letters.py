@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from cassieq_spark.chunks import decode
+from cassieq_spark.arrow.chunks import decode
 from cassieq_spark.model import BucketSlice, Range
 from cassieq_spark.store.memory import MemoryStore
 from tests.property.machine.ledger import Block

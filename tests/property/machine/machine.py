@@ -10,8 +10,8 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from cassieq_spark.options.position import StartingPosition
 from cassieq_spark.repair.sweep import Step
+from cassieq_spark.settings.position import StartingPosition
 from cassieq_spark.testing.faults import Fault
 from cassieq_spark.testing.tearing import Draws
 from tests.property.machine.drawn import (

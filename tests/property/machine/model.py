@@ -8,7 +8,7 @@ from datetime import timedelta
 from uuid import UUID
 
 from cassieq_spark.model import QueueDefinition
-from cassieq_spark.stats import GroupStats
+from cassieq_spark.queues.stats import GroupStats
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import Partition, partition_of_delivery
 from cassieq_spark.store.tables import Table

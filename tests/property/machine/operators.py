@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
-from cassieq_spark.delivery.groups import delete_group, ensure_group, seek_group
 from cassieq_spark.errors import OutcomeUnknownError, QueueStateError
-from cassieq_spark.options.position import StartingPosition
+from cassieq_spark.groups.groups import delete_group, ensure_group, seek_group
 from cassieq_spark.repair.scan import DriverScan
 from cassieq_spark.repair.sweep import Step, run_once
+from cassieq_spark.settings.position import StartingPosition
 from cassieq_spark.store.protocol import partition_of_delivery
 from cassieq_spark.store.tables import Table
 from tests.property.machine.world import World

@@ -10,18 +10,18 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
+from cassieq_spark.consumer.settle import settle
 from cassieq_spark.dead_letters.burial import bury
-from cassieq_spark.delivery.batch import Batch
-from cassieq_spark.delivery.groups import ensure_group
-from cassieq_spark.delivery.last_state import LastState
-from cassieq_spark.delivery.lease import Delivery
-from cassieq_spark.delivery.plan import Leased
-from cassieq_spark.delivery.settle import Settlement
-from cassieq_spark.delivery.wish import Wish
 from cassieq_spark.errors import OutcomeUnknownError, QueueStateError
+from cassieq_spark.groups.batch import Batch
+from cassieq_spark.groups.groups import ensure_group
+from cassieq_spark.groups.last_state import LastState
+from cassieq_spark.groups.lease import Delivery
+from cassieq_spark.groups.plan import Leased
+from cassieq_spark.groups.settle import Settlement
+from cassieq_spark.groups.wish import Wish
 from cassieq_spark.ledger.read import read_head
 from cassieq_spark.model import Ranges
-from cassieq_spark.settling import settle
 from tests.property.machine.declared import Declared, Delivered
 from tests.property.machine.group import RETRY_MS, GroupModel
 from tests.property.machine.offers import Offers

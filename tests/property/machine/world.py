@@ -11,10 +11,10 @@ from itertools import count
 
 import pyarrow as pa
 
-from cassieq_spark.blocks import write_block
 from cassieq_spark.model import Draft, QueueDefinition
-from cassieq_spark.options import SinkOptions
+from cassieq_spark.producer.blocks import write_block
 from cassieq_spark.queues import create_queue
+from cassieq_spark.settings import SinkOptions
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import Partition, Store
 from cassieq_spark.testing.faults import Fault, FaultyStore

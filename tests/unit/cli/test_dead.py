@@ -17,9 +17,9 @@ from cassieq_spark.cli import app, dead
 from cassieq_spark.cli.dead import parse_instant, parse_rate
 from cassieq_spark.dead_letters import redrive as redrive_module
 from cassieq_spark.dead_letters.claims import ADMIN_GROUP
-from cassieq_spark.delivery.groups import ensure_group
-from cassieq_spark.delivery.lease import Delivery
 from cassieq_spark.errors import OptionError
+from cassieq_spark.groups.groups import ensure_group
+from cassieq_spark.groups.lease import Delivery
 from cassieq_spark.terminal import visible
 from tests.support.builders import make_wish
 from tests.unit.dead_letters.dead_queue import DeadQueue

@@ -6,8 +6,8 @@ import pytest
 
 from cassieq_spark.cli.gateway import with_limits
 from cassieq_spark.errors import OptionError
-from cassieq_spark.options.declaration import declared_options
-from cassieq_spark.options.gateway import Limits
+from cassieq_spark.settings.declaration import declared_options
+from cassieq_spark.settings.gateway import Limits
 from tests.support.command_line import cassieq
 
 SECRET = "a-secret-of-32-characters-or-more"

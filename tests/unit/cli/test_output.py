@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from cassieq_spark.cli.output import tell_unexamined
-from cassieq_spark.stats import GroupStats
+from cassieq_spark.queues.stats import GroupStats
 
 
 def test_people_are_told_of_the_messages_that_stats_did_not_look_at(

@@ -10,15 +10,15 @@ from uuid import UUID
 import pytest
 
 from cassieq_spark import Client, Message
+from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.client import Exchanged, Wanted
 from cassieq_spark.client import exchange as exchange_module
 from cassieq_spark.client.exchange import Exchange
 from cassieq_spark.client.receiver import KEPT
-from cassieq_spark.delivery import last_state
-from cassieq_spark.delivery.lease import Delivery
 from cassieq_spark.errors import NotAppliedError, NotFoundError, QueueStateError
+from cassieq_spark.groups import last_state
+from cassieq_spark.groups.lease import Delivery
 from cassieq_spark.queues import delete_queue, pause_queue, purge_queue
-from cassieq_spark.receipts import Receipt
 from cassieq_spark.testing.faults import FaultyStore
 from cassieq_spark.testing.stores import CountingStore
 from tests.support.builders import make_wish

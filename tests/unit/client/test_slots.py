@@ -10,9 +10,9 @@ from itertools import count
 import pytest
 
 from cassieq_spark import Client, Message
+from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.client import Wanted
-from cassieq_spark.delivery import last_state
-from cassieq_spark.receipts import Receipt
+from cassieq_spark.groups import last_state
 from cassieq_spark.store.protocol import Slice, partition_of_delivery
 from cassieq_spark.testing.faults import Fault, FaultyStore
 from cassieq_spark.testing.stores import CountingStore

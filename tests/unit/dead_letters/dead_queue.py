@@ -9,17 +9,17 @@ from typing import Any
 
 import pyarrow as pa
 
-from cassieq_spark.blocks import write_block
 from cassieq_spark.dead_letters.claims import ADMIN_GROUP
 from cassieq_spark.dead_letters.survey import read_dead
-from cassieq_spark.delivery.groups import ensure_group, read_group_states
 from cassieq_spark.fetch.find import find_pieces
 from cassieq_spark.fetch.messages import fetch
+from cassieq_spark.groups.groups import ensure_group, read_group_states
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_head
 from cassieq_spark.model import QueueDefinition, Range, Ranges
-from cassieq_spark.options import SinkOptions
+from cassieq_spark.producer.blocks import write_block
 from cassieq_spark.queues import create_queue
+from cassieq_spark.settings import SinkOptions
 from cassieq_spark.store.protocol import Store
 from cassieq_spark.testing.faults import Fault, FaultyStore
 from tests.support.builders import LEASE, make_clocked_store

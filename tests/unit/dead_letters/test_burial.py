@@ -8,8 +8,7 @@ from uuid import UUID
 import pyarrow as pa
 import pytest
 
-from cassieq_spark.blocks import write_block
-from cassieq_spark.chunks import decode
+from cassieq_spark.arrow.chunks import decode
 from cassieq_spark.dead_letters import burial
 from cassieq_spark.dead_letters.burial import (
     BURIAL_FAILED,
@@ -18,19 +17,20 @@ from cassieq_spark.dead_letters.burial import (
     RETRY_AFTER,
     bury,
 )
-from cassieq_spark.delivery.groups import seek_group
-from cassieq_spark.delivery.lease import Delivery
-from cassieq_spark.delivery.settle import Settlement, settle
-from cassieq_spark.delivery.state import Waiting
 from cassieq_spark.errors import NotAppliedError
 from cassieq_spark.fetch.pieces import Piece, bucket_slices
+from cassieq_spark.groups.groups import seek_group
+from cassieq_spark.groups.lease import Delivery
+from cassieq_spark.groups.settle import Settlement, settle
+from cassieq_spark.groups.state import Waiting
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_blocks, read_head
 from cassieq_spark.model import Range, Ranges
-from cassieq_spark.options import SinkOptions
+from cassieq_spark.producer.blocks import write_block
 from cassieq_spark.queues import create_queue, purge_queue
-from cassieq_spark.source.offsets import initial_offset
-from cassieq_spark.source.reader import Reader
+from cassieq_spark.settings import SinkOptions
+from cassieq_spark.spark.source.offsets import initial_offset
+from cassieq_spark.spark.source.reader import Reader
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.tables import Table
 from cassieq_spark.testing.faults import Fault, FaultyStore

@@ -25,9 +25,9 @@ from cassieq_spark.dead_letters.redrive import (
     redrive,
 )
 from cassieq_spark.dead_letters.survey import survey
-from cassieq_spark.delivery.groups import create_group, ensure_group
-from cassieq_spark.delivery.lease import Delivery
 from cassieq_spark.errors import ContentionError, OptionError, QueueStateError
+from cassieq_spark.groups.groups import create_group, ensure_group
+from cassieq_spark.groups.lease import Delivery
 from cassieq_spark.ledger.read import read_groups
 from cassieq_spark.model import QueueId, Ranges
 from cassieq_spark.queues import create_queue

@@ -8,10 +8,10 @@ from cassieq_spark.dead_letters.claims import ADMIN_GROUP
 from cassieq_spark.dead_letters.letters import Filter, Pile
 from cassieq_spark.dead_letters.purge import purge
 from cassieq_spark.dead_letters.survey import read_message, survey
-from cassieq_spark.delivery.groups import create_group
-from cassieq_spark.delivery.lease import Delivery
 from cassieq_spark.errors import OptionError, QueueStateError
 from cassieq_spark.fetch.messages import SMALL_COUNT
+from cassieq_spark.groups.groups import create_group
+from cassieq_spark.groups.lease import Delivery
 from cassieq_spark.ledger.read import read_head
 from cassieq_spark.ledger.sweep import finalise
 from cassieq_spark.model import Ranges

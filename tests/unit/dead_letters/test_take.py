@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from cassieq_spark.dead_letters import take as take_module
 from cassieq_spark.dead_letters.letters import union
 from cassieq_spark.dead_letters.take import Taken, batches_of, plan_take, take
-from cassieq_spark.delivery.lease import Delivery
-from cassieq_spark.delivery.state import GroupState, Head, Slot, Waiting
 from cassieq_spark.errors import ContentionError
+from cassieq_spark.groups.lease import Delivery
+from cassieq_spark.groups.state import GroupState, Head, Slot, Waiting
 from cassieq_spark.model import Range, Ranges
 from cassieq_spark.testing.faults import Fault, FaultyStore
 from tests.support.builders import (

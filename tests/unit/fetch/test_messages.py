@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from cassieq_spark.blocks import write_block
 from cassieq_spark.fetch.find import find_pieces
 from cassieq_spark.fetch.messages import SMALL_BYTES, SMALL_COUNT, fetch
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import Range, Ranges
-from cassieq_spark.options import SinkOptions
+from cassieq_spark.producer.blocks import write_block
+from cassieq_spark.settings import SinkOptions
 from cassieq_spark.store.memory import MemoryStore
 from tests.support.builders import make_queue
 

@@ -8,13 +8,13 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from cassieq_spark.blocks import write_block
 from cassieq_spark.errors import LeaseLostError, UnreadableError
 from cassieq_spark.fetch.find import find_pieces
 from cassieq_spark.fetch.messages import Unreadable, fetch
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import BucketSlice, Chunk, QueueId, Range, Ranges
-from cassieq_spark.options import SinkOptions
+from cassieq_spark.producer.blocks import write_block
+from cassieq_spark.settings import SinkOptions
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.testing.stores import WrappedStore
 from tests.support.builders import make_queue

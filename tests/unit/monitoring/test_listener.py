@@ -13,11 +13,11 @@ from pyspark.sql.streaming.listener import (
     QueryTerminatedEvent,
 )
 
-from cassieq_spark.delivery.plan import Leased
+from cassieq_spark.groups.plan import Leased
 from cassieq_spark.model import QueueId, Ranges
 from cassieq_spark.monitoring import QueryMetrics
 from cassieq_spark.monitoring.catalogue import OF_QUERIES
-from cassieq_spark.source.offsets import Offset, encode, initial_offset
+from cassieq_spark.spark.source.offsets import Offset, encode, initial_offset
 
 ID, RUN = uuid4(), uuid4()
 NOW = "2026-11-20T12:00:00.000Z"

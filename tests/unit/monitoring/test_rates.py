@@ -8,7 +8,7 @@ from cassieq_spark.model import QueueId
 from cassieq_spark.monitoring.board import Line, lines
 from cassieq_spark.monitoring.rates import Rates, rates
 from cassieq_spark.monitoring.snapshot import QueueFigures, Snapshot
-from cassieq_spark.stats import GroupStats, QueueStats
+from cassieq_spark.queues.stats import GroupStats, QueueStats
 
 
 def make_group_stats(group: str, depth: int) -> GroupStats:

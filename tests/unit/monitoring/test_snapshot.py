@@ -9,7 +9,7 @@ from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import QueueId
 from cassieq_spark.monitoring.snapshot import read_snapshot
 from cassieq_spark.queues import create_queue, delete_queue, pause_queue, read_queue
-from cassieq_spark.stats import queue_stats
+from cassieq_spark.queues.stats import queue_stats
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import partition_of_ledger
 from cassieq_spark.testing.stores import CountingStore

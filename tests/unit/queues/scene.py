@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from cassieq_spark.delivery.batch import Batch
-from cassieq_spark.delivery.groups import ensure_group
-from cassieq_spark.delivery.lease import Delivery
 from cassieq_spark.errors import QueueStateError
+from cassieq_spark.groups.batch import Batch
+from cassieq_spark.groups.groups import ensure_group
+from cassieq_spark.groups.lease import Delivery
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_blocks, read_groups, read_head, read_last_batch
 from cassieq_spark.ledger.state import HEAD, check_open

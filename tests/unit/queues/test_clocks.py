@@ -10,10 +10,10 @@ import pytest
 from typer.testing import CliRunner
 
 from cassieq_spark.cli import app, clocks
-from cassieq_spark.delivery.batch import Batch
-from cassieq_spark.delivery.clocks import plan_due_now
-from cassieq_spark.delivery.settle import Settlement, settle
 from cassieq_spark.errors import ClockError, NotAppliedError, OptionError, QueueStateError
+from cassieq_spark.groups.batch import Batch
+from cassieq_spark.groups.clocks import plan_due_now
+from cassieq_spark.groups.settle import Settlement, settle
 from cassieq_spark.ledger.gate import FOR_EVER
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_head

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from cassieq_spark.delivery.batch import Batch
-from cassieq_spark.delivery.lease import Delivery
 from cassieq_spark.errors import QueueStateError
+from cassieq_spark.groups.batch import Batch
+from cassieq_spark.groups.lease import Delivery
 from cassieq_spark.ledger.read import read_blocks, read_head
 from cassieq_spark.queues import (
     delete_queue,

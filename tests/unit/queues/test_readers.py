@@ -9,9 +9,9 @@ import pytest
 from cassieq_spark.errors import QueueStateError
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.queues import delete_queue, pause_queue, purge_queue, read_queue, resume_queue
-from cassieq_spark.source import lull
-from cassieq_spark.source.offsets import initial_offset
-from cassieq_spark.source.reader import Reader
+from cassieq_spark.spark.source import lull
+from cassieq_spark.spark.source.offsets import initial_offset
+from cassieq_spark.spark.source.reader import Reader
 from cassieq_spark.testing.stores import CountingStore
 from tests.support.builders import LEASE
 from tests.unit.queues.scene import Scene

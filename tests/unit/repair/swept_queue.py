@@ -12,11 +12,11 @@ from uuid import UUID, uuid4
 
 import pyarrow as pa
 
-from cassieq_spark.chunks import Cutter, cut
-from cassieq_spark.delivery.batch import Batch
-from cassieq_spark.delivery.groups import ensure_group
-from cassieq_spark.delivery.lease import Delivery
-from cassieq_spark.delivery.wish import Wish
+from cassieq_spark.arrow.chunks import Cutter, cut
+from cassieq_spark.groups.batch import Batch
+from cassieq_spark.groups.groups import ensure_group
+from cassieq_spark.groups.lease import Delivery
+from cassieq_spark.groups.wish import Wish
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_blocks, read_head
 from cassieq_spark.model import Chunk, Draft

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from cassieq_spark.delivery.batch import Batch
-from cassieq_spark.delivery.groups import delete_group, ensure_group, seek_group
-from cassieq_spark.delivery.plan import Leased
-from cassieq_spark.delivery.settle import Settlement, settle
 from cassieq_spark.errors import QueueStateError
+from cassieq_spark.groups.batch import Batch
+from cassieq_spark.groups.groups import delete_group, ensure_group, seek_group
+from cassieq_spark.groups.plan import Leased
+from cassieq_spark.groups.settle import Settlement, settle
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_groups, read_head
 from cassieq_spark.model import Draft, Ranges

@@ -6,16 +6,16 @@ from datetime import timedelta
 
 import pytest
 
-from cassieq_spark.delivery.groups import ensure_group
-from cassieq_spark.delivery.seek import seek_group
+from cassieq_spark.groups.groups import ensure_group
+from cassieq_spark.groups.seek import seek_group
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import Draft, Range
 from cassieq_spark.queues import alter_queue, purge_queue
+from cassieq_spark.queues.stats import queue_stats
 from cassieq_spark.repair import finalise as finalise_module
 from cassieq_spark.repair.expire import EXPIRED
 from cassieq_spark.repair.report import Counts
 from cassieq_spark.repair.sweep import Step
-from cassieq_spark.stats import queue_stats
 from cassieq_spark.store.protocol import Partition
 from cassieq_spark.testing.faults import FaultyStore
 from cassieq_spark.testing.stores import CountingStore

@@ -8,24 +8,24 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from cassieq_spark.blocks import write_block
 from cassieq_spark.dead_letters.burial import RETRY_AFTER, bury
 from cassieq_spark.dead_letters.claims import ADMIN_GROUP
-from cassieq_spark.delivery.batch import Batch
-from cassieq_spark.delivery.groups import delete_group, ensure_group, seek_group
-from cassieq_spark.delivery.isolation import LONGEST_BACKOFF
-from cassieq_spark.delivery.lease import Delivery
-from cassieq_spark.delivery.plan import Leased
-from cassieq_spark.delivery.settle import Settlement, settle
+from cassieq_spark.groups.batch import Batch
+from cassieq_spark.groups.groups import delete_group, ensure_group, seek_group
+from cassieq_spark.groups.isolation import LONGEST_BACKOFF
+from cassieq_spark.groups.lease import Delivery
+from cassieq_spark.groups.plan import Leased
+from cassieq_spark.groups.settle import Settlement, settle
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_head, read_holds
 from cassieq_spark.model import Ranges
-from cassieq_spark.options import SinkOptions
+from cassieq_spark.producer.blocks import write_block
 from cassieq_spark.queues import alter_queue, create_queue, delete_queue, pause_queue
 from cassieq_spark.repair.redeliver import BROKEN_OFF, GRACE, PATIENCE
 from cassieq_spark.repair.report import Counts, Report
 from cassieq_spark.repair.scan import DriverScan
 from cassieq_spark.repair.sweep import Step, run_once
+from cassieq_spark.settings import SinkOptions
 from cassieq_spark.store.protocol import Store, partition_of_delivery
 from cassieq_spark.testing.faults import Fault
 from cassieq_spark.testing.stores import CountingStore

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from cassieq_spark.framing import MOST_MESSAGES
+from cassieq_spark.arrow.framing import MOST_MESSAGES
 from cassieq_spark.model import QueueId, Range
 from cassieq_spark.repair import scan
 from cassieq_spark.repair.scan import Run, runs_of

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from cassieq_spark.delivery.state import head_of as group_head_of
-from cassieq_spark.delivery.state import slots_of, waiting_of
 from cassieq_spark.errors import InvariantError
+from cassieq_spark.groups.state import head_of as group_head_of
+from cassieq_spark.groups.state import slots_of, waiting_of
 from cassieq_spark.ledger.state import (
     block_of,
     group_of,

@@ -10,10 +10,10 @@ import sys
 from datetime import timedelta
 from typing import Any
 
-from cassieq_spark.accounts import Accounts, Secrets
 from cassieq_spark.cli.gateway import log_as_json
 from cassieq_spark.client import AsyncClient
-from cassieq_spark.gateway import Limits, Serving, serve
+from cassieq_spark.http.accounts import Accounts, Secrets
+from cassieq_spark.http.gateway import Limits, Serving, serve
 from cassieq_spark.store.memory import MemoryStore
 
 _DURATIONS = {"wait", "skew", "linger", "head_time"}

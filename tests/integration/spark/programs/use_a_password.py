@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from pyspark.sql import DataFrame, SparkSession
 
-from cassieq_spark.options import SinkOptions, SourceOptions, options_from_session
+from cassieq_spark.settings import SinkOptions, SourceOptions, options_from_session
 
 
 def main(options: dict[str, str], folder: str) -> None:

@@ -1,0 +1,3 @@
+"""Messages in Arrow: chunks as they are stored, rows as readers get them, receipts."""
+
+from __future__ import annotations

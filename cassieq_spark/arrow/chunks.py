@@ -1,0 +1,285 @@
+"""Arrow batches from Spark into chunks, and back.
+
+A chunk holds the columns ``key``, ``value`` and ``headers``, without those that its DataFrame did
+not have, as `framing` lays them out; `rows` adds what the ledger knows.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from operator import methodcaller
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cassieq_spark.arguments import REDRIVES, RESERVED, is_reserved, reserved
+from cassieq_spark.arrow import framing
+from cassieq_spark.arrow.framing import STORED
+from cassieq_spark.errors import MessageError, OptionError
+from cassieq_spark.model import MOST_BUCKETS, Chunk, Range
+
+_AS_PY = methodcaller("as_py")
+
+
+class Cutter:
+    """Cuts messages into the chunks of one block, as they come.
+
+    A chunk starts at a multiple of ``chunk_size`` unless ``chunk_bytes`` cut the one before it
+    short, and never crosses such a multiple. Where it is cut depends on the messages only, not on
+    the batches they come in. Memory: about one incoming batch and one chunk.
+
+    Args:
+        chunk_size: Messages per chunk, at most.
+        bucket_size: Messages per partition; a multiple of ``chunk_size``.
+        chunk_bytes: Bytes per chunk before compression, at most; only a chunk that consists of a
+            single message may be larger.
+        compression: ``lz4``, ``zstd`` or ``none``.
+        max_message_bytes: Largest message, counting key, value and headers.
+        takes_reserved: Whether messages may have reserved headers, as copies of dead ones do.
+
+    Raises:
+        OptionError: Sizes that do not fit each other; or, as messages are fed, more of them than
+            a block may have buckets for.
+    """
+
+    def __init__(  # noqa: PLR0913 (each is a setting of its own, by name)
+        self,
+        *,
+        chunk_size: int,
+        bucket_size: int,
+        chunk_bytes: int,
+        compression: str,
+        max_message_bytes: int,
+        takes_reserved: bool = False,
+    ) -> None:
+        if min(chunk_size, chunk_bytes) < 1 or bucket_size < 1 or bucket_size % chunk_size:
+            raise OptionError(
+                "chunks need sizes above 0 and a bucket size that is a multiple of the chunk "
+                f"size, not {chunk_size=}, {bucket_size=}, {chunk_bytes=}"
+            )
+        self._chunk_size = chunk_size
+        self._bucket_size = bucket_size
+        self._chunk_bytes = chunk_bytes
+        self._max_message_bytes = max_message_bytes
+        self._takes_reserved = takes_reserved
+        self._compression = compression
+        # The chunk that is being gathered, as pieces of the batches it came in.
+        self._start = 0
+        self._pieces: list[pa.RecordBatch] = []
+        self._held_count = 0
+        self._held_bytes = 0
+
+    def feed(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Chunk]:
+        """Take messages in, and yield the chunks that they fill, in order.
+
+        Args:
+            batches: ``value`` (binary or string), and optionally ``key`` (binary or string) and
+                ``headers`` (map of strings, values may be null); all with the same columns.
+                Other columns are passed over.
+
+        Raises:
+            MessageError: A null value; a header without a name, with a reserved one or that is
+                not UTF-8; or too large a message. Nothing of its batch is cut then.
+        """
+        for batch in batches:
+            if batch.num_rows == 0:
+                continue
+            messages = _as_stored(batch)
+            sizes = _sizes(messages)
+            first_row = self._start + self._held_count
+            _check(
+                messages,
+                sizes,
+                self._max_message_bytes,
+                first_row=first_row,
+                takes_reserved=self._takes_reserved,
+            )
+            yield from self._add(messages, pc.cumulative_sum(sizes))
+            if self._pieces and self._pieces[-1].num_rows < messages.num_rows:
+                # A slice keeps the whole batch alive; what waits for the next batch is a copy.
+                rest = self._pieces[-1]
+                self._pieces[-1] = rest.take(pa.array(range(rest.num_rows)))
+
+    def finish(self) -> Iterator[Chunk]:
+        """Yield the last chunk, if there is any; its ``stop`` is the number of messages."""
+        if self._pieces:
+            yield self._take()
+
+    def _room(self) -> int:
+        """Messages that still fit below the next multiple of the chunk size."""
+        room = self._chunk_size - self._start % self._chunk_size
+        return min(room, framing.MOST_MESSAGES) - self._held_count
+
+    def _add(self, messages: pa.RecordBatch, ends: pa.Int64Array) -> Iterator[Chunk]:
+        """Add messages, ``ends[i]`` bytes up to and with the i-th; yield each chunk they fill."""
+        row, row_bytes = 0, 0
+        while row < messages.num_rows:
+            most = min(messages.num_rows, row + self._room())
+            limit = row_bytes + self._chunk_bytes - self._held_bytes
+            stop = bisect_right(ends, limit, row, most, key=_AS_PY)
+            if stop == row and not self._pieces:
+                stop = row + 1
+            if stop > row:
+                stop_bytes = ends[stop - 1].as_py()
+                self._pieces.append(messages.slice(row, stop - row))
+                self._held_count += stop - row
+                self._held_bytes += stop_bytes - row_bytes
+                row, row_bytes = stop, stop_bytes
+            if row < messages.num_rows or self._room() == 0:
+                yield self._take()
+
+    def _take(self) -> Chunk:
+        """The chunk gathered so far; the next one begins behind it."""
+        if self._start >= MOST_BUCKETS * self._bucket_size:
+            raise OptionError(
+                f"a task writes at most {MOST_BUCKETS * self._bucket_size} messages into one "
+                f"block of this queue, {MOST_BUCKETS} buckets of {self._bucket_size}: write fewer "
+                "at a time, in more tasks, or to a queue with a larger bucket size"
+            )
+        messages = self._pieces[0]
+        if len(self._pieces) > 1:
+            columns = [pa.concat_arrays(arrays) for arrays in zip(*self._pieces, strict=True)]
+            messages = pa.RecordBatch.from_arrays(columns, schema=messages.schema)
+        data = framing.encode(messages, self._compression)
+        chunk = Chunk(
+            self._start // self._bucket_size, self._start, self._start + self._held_count, data
+        )
+        self._start, self._pieces = chunk.stop, []
+        self._held_count, self._held_bytes = 0, 0
+        return chunk
+
+
+def cut(batches: Iterable[pa.RecordBatch], cutter: Cutter) -> Iterator[Chunk]:
+    """All the chunks of a block whose messages come as one iterable; see `Cutter`."""
+    yield from cutter.feed(batches)
+    yield from cutter.finish()
+
+
+def decode(chunk: Chunk, offsets: Range) -> pa.RecordBatch:
+    """The messages of ``chunk`` at those ``offsets`` of the block that it has.
+
+    Not a copy, beyond decompression. All of the chunk is checked; see `framing`.
+
+    Returns:
+        Columns ``key``, ``value`` and ``headers``; null where the DataFrame did not have them.
+
+    Raises:
+        UnreadableError: The chunk is not what its row says.
+    """
+    stored = framing.decode(chunk.data, chunk.stop - chunk.start)
+    shared = Range(chunk.start, chunk.stop) & offsets
+    start, count = shared.start - chunk.start, len(shared)
+    columns = [
+        stored[name].slice(start, count) if name in stored else _nulls(name, count)
+        for name in STORED.names
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=STORED)
+
+
+@lru_cache(maxsize=64)
+def _nulls(name: str, count: int) -> pa.Array:
+    """Chunks have the same few sizes, so these are made once for many of them."""
+    return pa.nulls(count, STORED.field(name).type)
+
+
+def _as_stored(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The columns of a chunk that ``batch`` has, in their order and types."""
+    present = set(batch.schema.names)
+    schema = pa.schema([column for column in STORED if column.name in present])
+    columns = [batch.column(column.name).cast(column.type) for column in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def check_messages(batch: pa.RecordBatch, max_message_bytes: int, *, first_row: int) -> None:
+    """Check what is to be fed to a `Cutter`.
+
+    Args:
+        batch: As `Cutter.feed` takes it.
+        max_message_bytes: Largest message, counting key, value and headers.
+        first_row: How to number its first row in an error.
+
+    Raises:
+        MessageError: A null value, a header without a name, of a reserved name or that is not
+            UTF-8, or too large a message.
+    """
+    if batch.num_rows:
+        messages = _as_stored(batch)
+        _check(messages, _sizes(messages), max_message_bytes, first_row=first_row)
+
+
+def _sizes(messages: pa.RecordBatch) -> pa.Int64Array:
+    """Bytes of each message: key, value and headers."""
+    total = pa.repeat(pa.scalar(0, pa.int64()), messages.num_rows)
+    for name, column in zip(messages.schema.names, messages.columns, strict=True):
+        total = pc.add(total, _header_bytes(column) if name == "headers" else _bytes(column))
+    return total
+
+
+def _bytes(column: pa.Array) -> pa.Int64Array:
+    return pc.fill_null(pc.binary_length(column).cast(pa.int64()), 0)
+
+
+def _header_bytes(headers: pa.MapArray) -> pa.Int64Array:
+    """Bytes of all names and values of each row's headers."""
+    entries = pc.add(_bytes(headers.keys), _bytes(headers.items))
+    ends = pa.concat_arrays([pa.array([0], pa.int64()), pc.cumulative_sum(entries)])
+    return pc.pairwise_diff(ends.take(headers.offsets)).slice(1)
+
+
+def _check_headers(headers: pa.MapArray, *, first_row: int, takes_reserved: bool) -> None:
+    """Spark has texts that are not UTF-8; nobody could read such a message."""
+    try:
+        headers.validate(full=True)
+        used = headers.offsets
+        names = headers.keys.slice(used[0].as_py(), used[-1].as_py() - used[0].as_py())
+        has_names = pc.min(pc.binary_length(names)).as_py() != 0
+        if has_names and (takes_reserved or not _any_reserved(names)):
+            return
+    except pa.ArrowInvalid:
+        pass
+    for row in range(len(headers)):
+        try:
+            found = headers[row].as_py() or ()
+        except UnicodeDecodeError:
+            problem = "that is not UTF-8"
+        else:
+            forged = [name for name, _ in found if not takes_reserved and is_reserved(name)]
+            if all(name for name, _ in found) and not forged:
+                continue
+            problem = reserved(forged[0]) if forged else "without a name"
+        raise MessageError(
+            f"row {first_row + row} of this task, counted from 0, has a header {problem}"
+        )
+
+
+def _any_reserved(names: pa.StringArray) -> bool:
+    begins_so = pc.starts_with(names, pattern=RESERVED)
+    if not pc.any(begins_so).as_py():
+        return False
+    return bool(pc.any(pc.and_(begins_so, pc.not_equal(names, REDRIVES))).as_py())
+
+
+def _check(
+    messages: pa.RecordBatch,
+    sizes: pa.Int64Array,
+    max_message_bytes: int,
+    *,
+    first_row: int,
+    takes_reserved: bool = False,
+) -> None:
+    where = "of this task, counted from 0,"
+    value = messages.column("value")
+    if value.null_count:
+        row = first_row + pc.index(value.is_null(), value=True).as_py()
+        raise MessageError(f"row {row} {where} has no value: the column 'value' must not be null")
+    if "headers" in messages.schema.names:
+        headers = messages.column("headers")
+        _check_headers(headers, first_row=first_row, takes_reserved=takes_reserved)
+    if pc.max(sizes).as_py() > max_message_bytes:
+        index = pc.index(pc.greater(sizes, max_message_bytes), value=True).as_py()
+        raise MessageError(
+            f"row {first_row + index} {where} is {sizes[index].as_py()} bytes with its key and "
+            f"headers: the limit is {max_message_bytes} (option 'maxMessageBytes')"
+        )

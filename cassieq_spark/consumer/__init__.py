@@ -1,0 +1,3 @@
+"""Receiving messages of a consumer group, and settling them."""
+
+from __future__ import annotations

@@ -1,0 +1,196 @@
+"""Changes of a group's state in the making: the operations that a plan comes to. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from uuid import UUID
+
+from cassieq_spark.groups.state import HEAD, GroupState, Slot, Waiting, slot_key, waiting_key
+from cassieq_spark.model import Ranges
+from cassieq_spark.store.protocol import (
+    Delete,
+    Insert,
+    Op,
+    ServerNow,
+    Update,
+    Value,
+    Values,
+    When,
+)
+
+#: When what is free has been due: before all that any clock says.
+LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(slots=True)
+class Changes:
+    """Gathers operations on one state: at most one for each row, each on what was read there.
+
+    Args:
+        state: The group as it was read.
+    """
+
+    state: GroupState
+    _head_values: dict[str, Value | ServerNow] = field(default_factory=dict)
+    _head_when: dict[str, When] = field(default_factory=dict)
+    _slots: dict[int, Insert | Update] = field(default_factory=dict)
+    _waiting: list[Op] = field(default_factory=list)
+    _gone: list[Waiting] = field(default_factory=list)
+    _come: list[Waiting] = field(default_factory=list)
+
+    def ops(self) -> tuple[Op, ...]:
+        """All of it, the head first."""
+        begin, low_end = self.state.head.waiting_from, self._low_end()
+        if low_end != begin:
+            self._advance("waiting_from", begin, low_end)
+        head = Update(HEAD, self._head_values, when=tuple(self._head_when.values()))
+        return (
+            *((head,) if self._head_values else ()),
+            *self._slots.values(),
+            *self._waiting,
+        )
+
+    def move_pointer(self, pointer: int) -> None:
+        """Offer, or step over, all up to ``pointer``."""
+        if pointer != self.state.head.pointer:
+            self._advance("pointer", self.state.head.pointer, pointer)
+
+    def change_slot(self, slot: Slot, values: Values, *when: When) -> None:
+        """Write columns of a slot that is still under the token that was read there."""
+        under = When("lease", "=", slot.lease)
+        self._slots[slot.number] = Update(slot_key(slot.number), values, when=(under, *when))
+
+    def empty_slot(self, slot: Slot, lease: UUID, *when: When) -> None:
+        """Free a slot: it holds nothing, under a token that nobody else knows, and is due."""
+        self.change_slot(slot, _without_outcomes(slot, emptied(lease)), *when)
+
+    def frees(self, slot: Slot) -> bool:
+        """Whether a slot is to be freed."""
+        return "lease" in self._slots[slot.number].values
+
+    def fill_slot(self, values: Values, *, reuse: Iterable[Slot] = ()) -> int:
+        """Put a lease into a slot: one of those to be emptied, else a free one, else a new one.
+
+        Returns:
+            The number of the slot.
+        """
+        for slot in reuse:
+            known = self._slots.get(slot.number)
+            still = known.when[1:] if isinstance(known, Update) else ()
+            self.change_slot(slot, _without_outcomes(slot, values), *still)
+            return slot.number
+        for slot in self.state.slots:
+            if slot.number not in self._slots and slot.is_free(self.state.now):
+                # It may be its reader's again, if that was slow to extend an empty lease.
+                free = When("due_at", "<=", ServerNow())
+                self.change_slot(slot, _without_outcomes(slot, values), free)
+                return slot.number
+        number = max([-1, *self._slots, *(slot.number for slot in self.state.slots)]) + 1
+        self._slots[number] = Insert(slot_key(number), values, if_absent=True)
+        return number
+
+    def leave_token(self, *ours: UUID) -> None:
+        """See to it that a change of slots leaves one of these tokens, which nobody else writes.
+
+        Without it, nothing would tell a lost answer from what the holders of leases did meanwhile.
+        """
+        tokens = {op.values.get("lease") for op in self._slots.values()}
+        if tokens and not tokens & set(ours):
+            self.fill_slot({**emptied(ours[-1]), "deliveries": 0})
+
+    def wait(self, waiting: Waiting) -> None:
+        """Add a waiting row; reads begin there, if they began beyond it."""
+        self._touch_waiting()
+        self._come.append(waiting)
+        values: dict[str, Value | ServerNow] = {
+            "ranges": str(waiting.monotons),
+            "deliveries": waiting.deliveries,
+        }
+        optional = {
+            "first_at": waiting.first_at,
+            "last_at": waiting.last_at,
+            "reason": waiting.reason,
+        }
+        values |= {name: value for name, value in optional.items() if value is not None}
+        self._waiting.append(Insert(self._key(waiting), values))
+
+    def take_waiting(self, waiting: Waiting) -> None:
+        """Remove a waiting row; only from a state that is of one moment."""
+        self._touch_waiting()
+        self._gone.append(waiting)
+        self._waiting.append(Delete(self._key(waiting)))
+
+    def replace_waiting(self, waiting: Waiting, left: Ranges) -> None:
+        """Remove a waiting row, and let what is ``left`` of it wait on."""
+        self.take_waiting(waiting)
+        if left:
+            self.wait(
+                Waiting(
+                    waiting.due,
+                    left,
+                    waiting.deliveries,
+                    waiting.first_at,
+                    waiting.last_at,
+                    waiting.reason,
+                )
+            )
+
+    def exclude_others(self) -> None:
+        """Refuse, and be refused by, whatever else does so or changes what waits meanwhile."""
+        self._touch_waiting()
+
+    def _key(self, waiting: Waiting) -> tuple[str | int, ...]:
+        return waiting_key(waiting.due, waiting.monotons.start)
+
+    def _low_end(self) -> int:
+        """Below which due time no waiting row is left: readers skip the rows deleted there.
+
+        It follows from the rows, never from a clock: one that is wrong must hide no row.
+        """
+        state = self.state
+        end = state.head.waiting_from
+        if self._gone:
+            beyond = [max(each.due for each in self._gone) + 1]
+            beyond += [each.due for each in state.waiting if each not in self._gone]
+            if not state.all_waiting:
+                # Rows beyond those read are due no earlier than the last one read.
+                beyond.append(state.waiting[-1].due)
+            end = max(end, min(beyond))
+        return min([end, *(each.due for each in self._come)])
+
+    def _touch_waiting(self) -> None:
+        """Condition a change of the waiting rows on nobody else having changed them."""
+        head = self.state.head
+        self._advance("waiting_version", head.waiting_version, head.waiting_version + 1)
+        self._head_when["waiting_from"] = When("waiting_from", "=", head.waiting_from)
+
+    def _advance(self, column: str, old: int, new: int) -> None:
+        self._head_values[column] = new
+        self._head_when[column] = When(column, "=", old)
+
+
+def removes_waiting(ops: Iterable[Op]) -> bool:
+    """Whether waiting rows leave by these changes, and so reads may begin beyond them."""
+    return any(isinstance(op, Delete) for op in ops)
+
+
+def emptied(lease: UUID) -> dict[str, Value | ServerNow]:
+    """The columns of a slot that holds nothing, and is due by every clock."""
+    return {"ranges": "", "lease": lease, "due_at": LONG_AGO}
+
+
+def _without_outcomes(slot: Slot, values: Values) -> Values:
+    """They would be dropped anyway, being those of another lease; but they take room."""
+    return {**values, "outcomes": ""} if slot.recorded else values
+
+
+def handed_out(deliveries: int, first_at: datetime | None) -> dict[str, Value | ServerNow]:
+    """The columns of a slot that tell how often, since when and when it was handed out."""
+    values: dict[str, Value | ServerNow] = {"deliveries": deliveries, "last_at": ServerNow()}
+    if deliveries == 1:
+        values["first_at"] = ServerNow()
+    elif first_at is not None:
+        values["first_at"] = first_at
+    return values

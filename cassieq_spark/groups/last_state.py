@@ -1,0 +1,80 @@
+"""What a reader remembers of its group from one compare-and-set to the next."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from time import monotonic
+
+from cassieq_spark.groups.batch import Batch
+from cassieq_spark.groups.follow import is_quiet, later
+from cassieq_spark.groups.state import GroupState
+
+
+class LastState:
+    """A group's state as one of its readers has left it, so that it need not read it again.
+
+    Whatever goes by it is conditioned on it, so others make it cost an LWT more, and no harm. As
+    that LWT is wasted, a reader whom others have crossed reads, until it finds once more what it
+    has left. What others put back is not seen before the state is read again. For one thread at a
+    time.
+
+    Args:
+        lasting: After so long it is read again, whatever happens; each time, if that is 0.
+    """
+
+    def __init__(self, lasting: timedelta) -> None:
+        self._lasting = lasting.total_seconds()
+        self._left: GroupState | None = None
+        # By our own clock: when the state's `now` was certainly over; when it was read.
+        self._left_at = 0.0
+        self._read_at = 0.0
+        self._told_at = 0.0
+        self._is_alone = True
+        #: Whether the last compare-and-set went by a state that was not so any more.
+        self.was_wrong = False
+
+    def tell(self, *, stop: int, least: int = 1) -> GroupState | None:
+        """The state, if it is probably so, and good for a batch that was never handed out.
+
+        Args:
+            stop: Monoton from which on nothing is offered.
+            least: So many messages must be left below it.
+
+        Returns:
+            None if it has to be read.
+        """
+        now = monotonic()
+        if self._left is None or not self._is_alone or now >= self._read_at + self._lasting:
+            return None
+        state = later(self._left, now - self._left_at)
+        if state.head.pointer + least > stop or not is_quiet(state):
+            return None
+        self._told_at = now
+        return state
+
+    def keep(self, batch: Batch, told: GroupState | None) -> None:
+        """Remember what a compare-and-set has left.
+
+        Args:
+            batch: What it came to.
+            told: By which state it was to go, as told last; None if it was to be read.
+        """
+        was_read = batch.state is not told
+        self.was_wrong = was_read and told is not None
+        if was_read:
+            self._is_alone = not self.was_wrong and _are_same(batch.state, self._left)
+            self._read_at = monotonic()
+        self._left = batch.after
+        self._left_at = self._read_at if was_read else self._told_at
+
+    def forget(self) -> None:
+        """Read the state before the next compare-and-set."""
+        self._left = None
+
+
+def _are_same(found: GroupState, left: GroupState | None) -> bool:
+    """Whether nobody else has leased or settled anything; so, if nothing is known."""
+    if left is None:
+        return True
+    tokens = [[(slot.number, slot.lease) for slot in each.slots] for each in (found, left)]
+    return found.head == left.head and tokens[0] == tokens[1]

@@ -1,0 +1,350 @@
+"""Leasing: ack and lease in one compare-and-set, extend, release, take again after a crash."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from functools import partial
+from uuid import UUID, uuid4
+
+from cassieq_spark.errors import (
+    ContentionError,
+    InvariantError,
+    OutcomeUnknownError,
+    QueueStateError,
+)
+from cassieq_spark.groups.acks import holds
+from cassieq_spark.groups.batch import Batch, is_carried_out, is_taken_up
+from cassieq_spark.groups.changes import removes_waiting
+from cassieq_spark.groups.dead import plan_burial, plan_postponement
+from cassieq_spark.groups.plan import Leased, plan_batch
+from cassieq_spark.groups.replay import plan_replay
+from cassieq_spark.groups.state import (
+    HEAD,
+    GroupState,
+    Head,
+    Slot,
+    Waiting,
+    head_of,
+    slot_key,
+    slots_of,
+    waiting_key,
+    waiting_of,
+)
+from cassieq_spark.groups.wish import Wish
+from cassieq_spark.ledger.read import locate
+from cassieq_spark.model import LedgerBlock, QueueId, Range
+from cassieq_spark.store.protocol import (
+    Op,
+    Partition,
+    ServerNow,
+    Slice,
+    Store,
+    Update,
+    When,
+    partition_of_delivery,
+)
+from cassieq_spark.store.race import pauses
+
+logger = logging.getLogger(__name__)
+
+#: An answer was lost, and a serial read resolved it.
+LEASE_RESOLVED = "lease.resolved"
+
+#: Waiting rows that a reader looks at; it takes one range a batch.
+_WAITING_READ = 100
+#: Blocks that a reader looks ahead, in a queue that has delayed messages.
+_BLOCKS_READ = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """The delivery state of one consumer group of one queue; registered by `ensure_group`."""
+
+    store: Store
+    queue_id: QueueId
+    group: str
+
+    def read(self, *, every_waiting: bool = False) -> GroupState:
+        """Read the state. Two reads of one partition.
+
+        They are not of one moment, which is good enough for a plan that removes no waiting rows.
+        With ``every_waiting`` they are, by serial reads, and a third that tells whether to try
+        again.
+
+        Args:
+            every_waiting: Read all waiting rows instead of the first ones.
+
+        Raises:
+            QueueStateError: The group is not registered.
+            ContentionError: Waiting ranges came and went again and again.
+        """
+        if not every_waiting:
+            return self._read()
+        for _ in pauses():
+            state = self._with_waiting(self._read_slots(serial=True), limit=None, serial=True)
+            # I7: a range that went from waiting to a slot between the reads would be in neither.
+            if self._read_head().waiting_version == state.head.waiting_version:
+                return state
+        raise ContentionError(f"{self}: its waiting messages change too fast to be counted")
+
+    def ack_and_lease(self, wish: Wish, known: GroupState | None = None) -> Batch:
+        """Ack what the reader has finished, and lease the next. One LWT, two reads.
+
+        One serial read more if what has waited is handed out again; if order is strict, or with
+        ``max_in_flight``, the first of the two reads is serial instead. No LWT if there is nothing
+        to ack and nothing to deliver. Where delayed messages come first, two more reads for some
+        hundred blocks of them, and an LWT that steps over them; where there is nothing but what
+        the batch before releases without a delay, an attempt more. Every attempt has a token of
+        its own, so that one which goes in late, after its answer was lost, leaves a lease that
+        nobody mistakes for theirs and that runs out.
+
+        Args:
+            wish: What to ack and what to lease.
+            known: The group as it probably is, of which no read is needed then; see `follow`. One
+                LWT more if it is not so any more.
+
+        Raises:
+            ContentionError: Lost to other readers again and again.
+            QueueStateError: The group is not registered.
+        """
+        batch = self._try_to_lease(wish, known)
+        total = batch
+        while not batch.leased and (
+            batch.state.head.pointer < batch.pointer < wish.stop or batch.leaves_due
+        ):
+            batch = self._try_to_lease(replace(wish, lease=uuid4(), acks={}))
+            total = replace(
+                total,
+                lease=batch.lease,
+                leased=batch.leased,
+                pointer=batch.pointer,
+                skipped=total.skipped + batch.skipped,
+                dead=tuple(dict.fromkeys((*total.dead, *batch.dead))),
+                state=batch.state,
+                after=batch.after,
+                left=batch.left,
+            )
+        return total
+
+    def _try_to_lease(self, wish: Wish, known: GroupState | None = None) -> Batch:
+        # What others have leased is not known here, and so not stale.
+        if known is not None and holds(known, wish.acks):
+            batch = self._attempt(wish, known)
+            if batch is not None:
+                return batch
+        for attempt in pauses():
+            token = uuid4() if attempt or known is not None else wish.lease
+            # If order is strict, the lowest row counts, not the one that is due first.
+            limit = None if wish.strict else _WAITING_READ
+            # What moves from slot to slot is in none of them, if a read has repaired only one.
+            slots = self._read_slots(serial=wish.is_exclusive)
+            state = self._with_waiting(slots, limit=limit, serial=False)
+            if (batch := self._attempt(replace(wish, lease=token), state)) is not None:
+                return batch
+        raise ContentionError(
+            f"{self}: lost the race for messages again and again; too many readers for such small "
+            "batches? raise maxMessagesPerTrigger or use fewer readers"
+        )
+
+    def _attempt(self, wish: Wish, state: GroupState) -> Batch | None:
+        """Lease from this state; None if it is too old."""
+        blocks = self._blocks_ahead(state, wish)
+        if blocks is None:
+            return None
+        plan = plan_batch(state, wish, blocks)
+        if removes_waiting(plan.ops) and not state.of_one_moment:
+            # I5: a row that the first read missed must not be left where nobody looks.
+            state = self._with_waiting(state, limit=_WAITING_READ, serial=True)
+            plan = plan_batch(state, wish, blocks)
+        if not plan.ops or self.carry_out(plan.ops, went_in=partial(is_carried_out, plan, wish)):
+            return Batch.of(wish.lease, state, plan)
+        return None
+
+    def _blocks_ahead(self, state: GroupState, wish: Wish) -> list[LedgerBlock] | None:
+        """The first blocks from the pointer on, if they matter; None if the state is too old."""
+        pointer = state.head.pointer
+        if not wish.needs_blocks(pointer):
+            return []
+        fresh = Range(pointer, wish.stop)
+        try:
+            return locate(self.store, self.queue_id, fresh, limit=_BLOCKS_READ)
+        except InvariantError:
+            # Settled by others and trimmed since the pointer was read, or really missing.
+            if self._read_head().pointer == pointer:
+                raise
+            return None
+
+    def extend(self, lease: UUID, leased: Sequence[Leased], *, by: timedelta) -> bool:
+        """Let a lease run until ``by`` from now on. One LWT; False if this process has lost it.
+
+        A restarted query takes up its lease under the same token, and counts one delivery more:
+        from then on the process before it changes nothing here. An unknown outcome counts as
+        success: whichever it is, the next extension tells.
+
+        Args:
+            lease: The token.
+            leased: What was handed out to this process under that token.
+            by: For how long from now on.
+        """
+        ops = [
+            Update(slot_key(each.slot), {"due_at": ServerNow(by)}, when=_handed_out(lease, each))
+            for each in leased
+        ]
+        try:
+            return not ops or self.store.cas(self._partition, ops)
+        except OutcomeUnknownError:
+            return True
+
+    def release(self, lease: UUID, leased: Sequence[Leased]) -> int:
+        """Make what this process still holds due at once, for any reader. One LWT, two reads.
+
+        The token stays in the slots, so that the same query takes them again if it comes first.
+
+        Args:
+            lease: The token.
+            leased: What was handed out to this process under that token.
+
+        Returns:
+            Messages released; not those that a restarted query has taken up meanwhile.
+        """
+        ours = self._still_held(lease, leased)
+        released = self.extend(lease, list(ours), by=timedelta(0))
+        return sum(slot.monotons.count for slot in ours.values()) if released else 0
+
+    def is_taken_up(self, lease: UUID, leased: Sequence[Leased]) -> bool:
+        """Whether another process has taken up this lease, as a restarted query does. One read.
+
+        Args:
+            lease: The token.
+            leased: What was handed out to this process under that token.
+        """
+        rows = self.store.read_rows(self._partition, Slice(kinds=("slot",))).rows
+        counts = {slot.number: slot.deliveries for slot in slots_of(rows) if slot.lease == lease}
+        return any(counts.get(each.slot, 0) > each.deliveries for each in leased)
+
+    def take_again(self, wish: Wish) -> tuple[Leased, ...]:
+        """Take up a lease that this process did not make: a batch that Spark replays. One LWT.
+
+        Args:
+            wish: Its ``held`` is the token of the lease; see `plan_replay`.
+
+        Returns:
+            What the token holds, handed out once more (I8); not what others took meanwhile.
+
+        Raises:
+            ContentionError: Lost to others again and again.
+        """
+        for _ in pauses():
+            token = uuid4()
+            plan = plan_replay(self.read(), replace(wish, lease=token))
+            went_in = partial(is_taken_up, token)
+            if not plan.ops or self.carry_out(plan.ops, went_in=went_in):
+                return plan.leased
+        raise ContentionError(f"{self}: could not take up the lease of a batch again")
+
+    def bury(self, dead: Waiting) -> bool:
+        """Let go of dead messages. One LWT and two or three reads; False if someone else did.
+
+        Their copies must be visible in the dead-letter queue before (I9).
+        """
+        return self._dispose(dead, plan_burial)
+
+    def postpone(self, dead: Waiting, *, by: timedelta) -> bool:
+        """Try to bury dead messages again later, at the same cost; False if it failed."""
+        return self._dispose(dead, partial(plan_postponement, by=by))
+
+    def _still_held(self, lease: UUID, leased: Sequence[Leased]) -> dict[Leased, Slot]:
+        slots = {(slot.number, slot.deliveries): slot for slot in self.read().held_by(lease)}
+        keys = {each: (each.slot, each.deliveries) for each in leased}
+        return {each: slots[key] for each, key in keys.items() if key in slots}
+
+    def _dispose(
+        self, dead: Waiting, plan: Callable[[GroupState, Waiting], tuple[Op, ...]]
+    ) -> bool:
+        state = self._with_waiting(self._read_slots(), limit=_WAITING_READ, serial=True)
+        # After a seek, the row of that key may have other messages.
+        if dead not in state.waiting and (state.all_waiting or not self.has_waiting(dead)):
+            return False
+        ops = plan(state, dead)
+        return bool(ops) and self.carry_out(ops, went_in=partial(self._is_gone, dead))
+
+    def __str__(self) -> str:
+        return f"group {self.group!r} of queue {self.queue_id}"
+
+    @property
+    def _partition(self) -> Partition:
+        return partition_of_delivery(self.queue_id, self.group)
+
+    def _read(self) -> GroupState:
+        return self._with_waiting(self._read_slots(), limit=_WAITING_READ, serial=False)
+
+    def _read_slots(self, *, serial: bool = False) -> GroupState:
+        """The state without what waits. One read; serially if a plain one finds no group."""
+        which = Slice(kinds=("head", "slot"))
+        rows = self.store.read_rows(self._partition, which, serial=serial)
+        if not rows.rows or rows.now is None or rows.rows[0]["kind"] != HEAD[0]:
+            if not serial:
+                # It may be one that only the next serial read completes.
+                return self._read_slots(serial=True)
+            raise QueueStateError(f"{self} does not exist; a reader of that group makes it")
+        head, slots = head_of(rows.rows[0]), slots_of(rows.rows)
+        return GroupState(head, slots, (), rows.now, of_one_moment=serial, ahead=rows.ahead)
+
+    def _with_waiting(self, state: GroupState, *, limit: int | None, serial: bool) -> GroupState:
+        """The same with what waits, read after it. One read.
+
+        Of one moment, if either is serial: a plain read misses nothing that a serial one before it
+        has shown, and what comes later changes the head.
+        """
+        due = Slice(kinds=("waiting",), start=state.head.waiting_from, limit=limit)
+        waiting = waiting_of(self.store.read_rows(self._partition, due, serial=serial).rows)
+        complete = limit is None or len(waiting) < limit
+        one_moment = serial or state.of_one_moment
+        return replace(state, waiting=waiting, all_waiting=complete, of_one_moment=one_moment)
+
+    def _read_head(self) -> Head:
+        heads = self.store.read_rows(self._partition, Slice(row=HEAD), serial=True).rows
+        if not heads:
+            raise QueueStateError(f"{self} was deleted")
+        return head_of(heads[0])
+
+    def has_waiting(self, waiting: Waiting) -> bool:
+        """Whether this very row is still there. One serial read."""
+        row = Slice(row=waiting_key(waiting.due, waiting.monotons.start))
+        found = waiting_of(self.store.read_rows(self._partition, row, serial=True).rows)
+        return found == (waiting,)
+
+    def _is_gone(self, waiting: Waiting, *_: object) -> bool:
+        # No row has our token. Two that tell of the same burial are better than none.
+        row = Slice(row=waiting_key(waiting.due, waiting.monotons.start))
+        return not self.store.read_rows(self._partition, row, serial=True).rows
+
+    def carry_out(
+        self, ops: Sequence[Op], *, went_in: Callable[[Sequence[Slot], datetime | None], bool]
+    ) -> bool:
+        """Change the state by one LWT; False if it has changed meanwhile.
+
+        Args:
+            ops: What to change.
+            went_in: Tells from the slots, and the server's time, whether it did; for a serial
+                read, if the answer is lost.
+        """
+        try:
+            return self.store.cas(self._partition, ops)
+        except OutcomeUnknownError:
+            slots = Slice(kinds=("slot",))
+            found = self.store.read_rows(self._partition, slots, serial=True)
+            applied = went_in(slots_of(found.rows), found.now)
+            logger.warning(
+                "the answer to a lease was lost; it %s",
+                "went in" if applied else "did not go in",
+                extra={"action": LEASE_RESOLVED, "queue": self.queue_id, "group": self.group},
+            )
+            return applied
+
+
+def _handed_out(lease: UUID, leased: Leased) -> tuple[When, ...]:
+    return (When("lease", "=", lease), When("deliveries", "=", leased.deliveries))

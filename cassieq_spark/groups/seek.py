@@ -1,0 +1,213 @@
+"""Moving a group to another position, while readers and sweeps go on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from uuid import UUID, uuid4
+
+from cassieq_spark.errors import ContentionError, NotFoundError, QueueStateError
+from cassieq_spark.groups.changes import emptied
+from cassieq_spark.groups.lease import Delivery
+from cassieq_spark.groups.registration import (
+    attempt,
+    open_state,
+    read_registrations,
+    refuse_leases,
+    registration_key,
+)
+from cassieq_spark.groups.state import HEAD, GroupState, Slot, slot_key
+from cassieq_spark.ledger.decide import place_hold
+from cassieq_spark.ledger.read import find_position, read_group, read_head, read_holds
+from cassieq_spark.ledger.state import Group, hold_key
+from cassieq_spark.model import QueueId, Range
+from cassieq_spark.settings.position import StartingPosition
+from cassieq_spark.store.protocol import (
+    Delete,
+    DeleteBelow,
+    Op,
+    ServerNow,
+    Store,
+    Update,
+    Value,
+    When,
+    partition_of_delivery,
+    partition_of_ledger,
+)
+from cassieq_spark.store.race import pauses
+
+
+def seek_group(
+    store: Store,
+    queue_id: QueueId,
+    group: str,
+    position: StartingPosition,
+    *,
+    force: bool = False,
+) -> int:
+    """Let a group go on from another position. Three LWTs and some reads.
+
+    What is below the position counts as settled, what is not as never offered, whatever it was
+    before; leases and waiting messages are dropped.
+
+    How nothing that the group is owed gets deleted (I7), whoever comes between, and wherever it
+    breaks off:
+
+    1. Read the token of the delivery state, which each seek changes, and then the state.
+    2. Ledger: place a hold at the position, on ``finalised`` and groups version as read. A sweep
+       that has read either before fails; one that begins later sees the hold, and counts it as a
+       floor of the group.
+    3. Delivery: move the pointer, free the slots, remove what waits, change the token; on all of
+       that being as it was in 1, or try again from there. Whoever read it before fails.
+    4. Ledger: remove our hold, and those that were there in 2. Their seeks had read their token
+       before placing them, thus before 3, so they fail at their own 3 and place another one.
+
+    If it breaks off after 2, the hold stays: nothing is deleted that should not be, and nothing
+    beyond it at all until the group is sought again, or deleted. To repeat it is safe always.
+
+    Args:
+        store: Where the queue is kept.
+        queue_id: Which queue.
+        group: Which group.
+        position: Where to go on.
+        force: Drop leases that run; their readers find their messages gone.
+
+    Returns:
+        The monoton from which the group goes on.
+
+    Raises:
+        QueueStateError: There is no such group or position, it is finalised, or readers hold
+            messages.
+        ContentionError: Lost to others again and again.
+    """
+    return _Seek(store, queue_id, group).run(position, force=force)
+
+
+class _Seek:
+    """One call of `seek_group`; remembers the holds that it has placed and found."""
+
+    def __init__(self, store: Store, queue_id: QueueId, group: str) -> None:
+        self._store = store
+        self._queue_id = queue_id
+        self._group = group
+        self._ours: set[int] = set()
+        self._found: set[int] = set()
+        self._in_doubt = False
+
+    def run(self, position: StartingPosition, *, force: bool) -> int:
+        try:
+            target = self._try_again_and_again(position, force=force)
+        except (QueueStateError, ContentionError):
+            # A move that may still go in needs its hold.
+            if not self._in_doubt:
+                self._lift(self._ours)
+            raise
+        self._lift(self._ours | self._found)
+        return target
+
+    def _try_again_and_again(self, position: StartingPosition, *, force: bool) -> int:
+        for _ in pauses():
+            known = read_group(self._store, self._queue_id, self._group, serial=True)
+            if known is None:
+                raise NotFoundError(f"queue {self._queue_id} has no group {self._group!r}")
+            registrations = read_registrations(
+                self._store, self._queue_id, self._group, serial=True
+            )
+            if known.registered_as not in registrations:
+                open_state(self._store, self._queue_id, known)
+                continue
+            # I7: the token first, the hold later; see `seek_group`.
+            token = registrations[known.registered_as]
+            state = Delivery(self._store, self._queue_id, self._group).read(every_waiting=True)
+            if not force:
+                refuse_leases(self._queue_id, self._group, state)
+            target = self._place_hold(known, position)
+            if target is not None and self._move(known, token, state, target, force=force):
+                return target
+        raise ContentionError(
+            f"queue {self._queue_id}: group {self._group!r} changes too fast to be moved: stop "
+            "its readers, or try again"
+        )
+
+    def _place_hold(self, known: Group, position: StartingPosition) -> int | None:
+        """The monoton that is held now; None if it may not be."""
+        head = read_head(self._store, self._queue_id, serial=True)
+        target = find_position(self._store, self._queue_id, head, position)
+        if target < head.finalised:
+            raise QueueStateError(
+                f"queue {self._queue_id}: {Range(target, head.finalised)} is settled for every "
+                f"group and deleted; group {self._group!r} can go back to {head.finalised} "
+                "(earliest) at most"
+            )
+        holds = read_holds(self._store, self._queue_id, self._group)
+        # If the answer to an earlier attempt was lost, its hold may be among them.
+        self._found |= {hold.number for hold in holds}
+        ops = place_hold(head, known, target)
+        if not attempt(self._store, partition_of_ledger(self._queue_id), ops):
+            return None
+        self._ours.add(head.groups_version + 1)
+        return target
+
+    def _move(
+        self, known: Group, token: UUID, state: GroupState, target: int, *, force: bool
+    ) -> bool:
+        partition = partition_of_delivery(self._queue_id, self._group)
+        registration, ours = registration_key(known.registered_as), uuid4()
+        went_in = attempt(
+            self._store,
+            partition,
+            [
+                Update(registration, {"lease": ours}, when=(When("lease", "=", token),)),
+                *_moved(state, target, force=force),
+            ],
+        )
+        if went_in is not None:
+            return went_in
+        found = read_registrations(self._store, self._queue_id, self._group, serial=True)
+        self._in_doubt = True
+        return found.get(known.registered_as) == ours
+
+    def _lift(self, numbers: Iterable[int]) -> None:
+        numbers = set(numbers)
+        partition = partition_of_ledger(self._queue_id)
+        for _ in pauses():
+            holds = read_holds(self._store, self._queue_id, self._group)
+            left: list[Op] = [
+                Delete(hold_key(hold.number, hold.group))
+                for hold in holds
+                if hold.number in numbers
+            ]
+            if not left or attempt(self._store, partition, left):
+                return
+        raise ContentionError(
+            f"queue {self._queue_id}: could not remove the hold of group {self._group!r}, which "
+            "keeps the sweep from deleting; seek again"
+        )
+
+
+def _moved(state: GroupState, target: int, *, force: bool) -> list[Op]:
+    head = state.head
+    values: dict[str, Value | ServerNow] = {
+        "pointer": target,
+        "waiting_version": head.waiting_version + 1,
+    }
+    unchanged = (
+        When("pointer", "=", head.pointer),
+        When("waiting_version", "=", head.waiting_version),
+    )
+    freed = [_emptied(slot, force=force) for slot in state.slots if slot.monotons]
+    gone: list[Op] = []
+    if state.waiting:
+        beyond = state.waiting[-1].due + 1
+        gone.append(DeleteBelow("waiting", beyond))
+        values["waiting_from"] = beyond
+    return [Update(HEAD, values, when=unchanged), *freed, *gone]
+
+
+def _emptied(slot: Slot, *, force: bool) -> Op:
+    """Free a slot; without ``force``, only if its lease has still run out.
+
+    I5: only with what was read in it. An extension moves messages from one slot to another.
+    """
+    under = (When("lease", "=", slot.lease), When("ranges", "=", str(slot.monotons)))
+    ran_out = () if force else (When("due_at", "<", ServerNow()),)
+    return Update(slot_key(slot.number), emptied(uuid4()), when=(*under, *ran_out))

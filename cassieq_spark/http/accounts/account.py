@@ -1,0 +1,99 @@
+"""An account and its keys as values; whose a queue is. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from cassieq_spark.arguments import check_text
+from cassieq_spark.errors import OptionError
+from cassieq_spark.http.accounts.levels import ALL_LEVELS, Level
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,49}")
+#: What an account may call a queue. Not dots alone: clients leave "." and ".." out of the path of
+#: a URL before they ask for it.
+QUEUE_PATTERN = r"^\.*[A-Za-z0-9_-][A-Za-z0-9._-]*$"
+_QUEUE = re.compile(QUEUE_PATTERN)
+_LONGEST_QUEUE = 140
+
+
+@dataclass(frozen=True, slots=True)
+class AccountKey:
+    """A key of an account.
+
+    Attributes:
+        name: By which it is deleted.
+        key: The key itself; None if the secret that it was derived from is not here.
+        levels: What it allows at the most.
+        queue: With this queue only; None: with every one of the account.
+        expires_at: Refused from then on; None: never.
+        created_at: By the coordinator's clock.
+    """
+
+    name: str
+    key: str | None = field(repr=False)
+    levels: frozenset[Level] = ALL_LEVELS
+    queue: str | None = None
+    expires_at: datetime | None = None
+    created_at: datetime | None = None
+
+    def runs(self, now: datetime) -> bool:
+        """Whether it is not over."""
+        return self.expires_at is None or now < self.expires_at
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Who owns the queues whose names begin with this one, and a colon.
+
+    Attributes:
+        name: See `check_account`.
+        keys: By name.
+        is_active: Whether it is not being deleted.
+    """
+
+    name: str
+    keys: tuple[AccountKey, ...]
+    is_active: bool = True
+
+
+def check_account(name: str) -> str:
+    """Return ``name`` if an account can be called so.
+
+    Raises:
+        OptionError: It is empty, too long, or has another character.
+    """
+    if not _NAME.fullmatch(check_text("account or key name", name)):
+        raise OptionError(
+            f"account or key name {name[:60]!r} is not valid: expected 1 to 50 letters, digits, "
+            "'.', '_' or '-', beginning with a letter or digit"
+        )
+    return name
+
+
+def full_name(account: str, queue: str) -> str:
+    """The name of an account's queue, as Spark and the client know it.
+
+    >>> full_name("acme", "orders")
+    'acme:orders'
+
+    Raises:
+        OptionError: No queue of an account can be called so.
+    """
+    check_text("queue name", queue)
+    if len(queue) > _LONGEST_QUEUE or not _QUEUE.fullmatch(queue):
+        raise OptionError(
+            f"queue name {queue[:150]!r} is not valid: expected 1 to {_LONGEST_QUEUE} letters, "
+            "digits, '.', '_' or '-', and not dots alone"
+        )
+    return f"{account}:{queue}"
+
+
+def own_name(full: str) -> str:
+    """What the account calls its queue.
+
+    >>> own_name("acme:orders")
+    'orders'
+    """
+    return full.partition(":")[2]

@@ -1,0 +1,211 @@
+"""Signatures of requests and of URLs; those of URLs as CassieQ made them. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from urllib.parse import urlencode
+
+from cassieq_spark.errors import OptionError
+from cassieq_spark.http.accounts.levels import Level, letters_of, parse_letters
+from cassieq_spark.http.accounts.secret import encoded, key_bytes, same
+
+REQUEST_TIME = "x-cassieq-request-time"
+#: What makes a signed request another one than any that was sent before.
+NONCE = "x-cassieq-nonce"
+#: SHA-256 of the body.
+BODY_DIGEST = "x-cassieq-content-sha256"
+#: How a request is sent whose query, headers and body are signed; and one of CassieQ's clients.
+SIGNED, SIGNED_AS_CASSIEQ = "Signed2", "Signed"
+
+_SIGNED_HEADERS = {b"content-type", b"idempotency-key"}
+_SIGNED_BEGIN = b"x-cassieq-"
+
+
+@dataclass(frozen=True, slots=True)
+class Permission:
+    """What a signed URL allows.
+
+    Attributes:
+        account: In whose name.
+        levels: To do what.
+        queue: With this queue only; None: with every queue of the account.
+        start: Not before then; None: from always.
+        end: Not from then on; None: for ever.
+    """
+
+    account: str
+    levels: frozenset[Level]
+    queue: str | None = None
+    start: datetime | None = None
+    end: datetime | None = None
+
+    @property
+    def text(self) -> str:
+        """What is signed."""
+        lines = [self.account, letters_of(self.levels)]
+        if self.start is not None:
+            lines.append(f"startTime:{show_time(self.start)}")
+        if self.end is not None:
+            lines.append(f"endTime:{show_time(self.end)}")
+        if self.queue is not None:
+            lines.append(f"q:{self.queue}")
+        return "\n".join(lines)
+
+    @classmethod
+    def parse(cls, account: str, query: Mapping[str, str]) -> Permission:
+        """Read what the query of a URL says it allows.
+
+        Raises:
+            OptionError: One of its times is none.
+        """
+        start, end = query.get("st"), query.get("et")
+        return cls(
+            account,
+            parse_letters(query.get("auth", "")),
+            query.get("q") or None,
+            parse_time(start) if start else None,
+            parse_time(end) if end else None,
+        )
+
+    def runs(self, now: datetime) -> bool:
+        """Whether it has begun and not ended."""
+        return (self.start is None or self.start < now) and (self.end is None or now < self.end)
+
+
+def sign_url(key: str, permission: Permission) -> str:
+    """The query of a URL that allows what it says, to whoever has it.
+
+    Raises:
+        OptionError: The key is none, or nothing is allowed.
+    """
+    if not permission.levels:
+        raise OptionError("a signed URL that allows nothing is of no use: give it a level")
+    query = {"auth": letters_of(permission.levels)}
+    if permission.queue is not None:
+        query["q"] = permission.queue
+    if permission.start is not None:
+        query["st"] = show_time(permission.start)
+    if permission.end is not None:
+        query["et"] = show_time(permission.end)
+    return urlencode({**query, "sig": signature(key, permission.text.encode())})
+
+
+def sign_request(  # noqa: PLR0913 (the parts of a request, by name)
+    key: str,
+    account: str,
+    method: str,
+    path: str,
+    at: datetime,
+    *,
+    query: bytes = b"",
+    headers: Iterable[tuple[bytes, bytes]] = (),
+    body: bytes = b"",
+) -> dict[str, str]:
+    """The headers that sign a request, so that the key itself stays at home.
+
+    Args:
+        key: A key of the account.
+        account: In whose name.
+        method: The verb.
+        path: Without percent-encoding.
+        at: Now.
+        query: As it is sent, without the question mark.
+        headers: All that are sent; see `request_text` for those that are signed.
+        body: As it is sent.
+
+    Raises:
+        OptionError: The key is none.
+    """
+    ours = {
+        REQUEST_TIME: show_time(at),
+        NONCE: secrets.token_urlsafe(16),
+        BODY_DIGEST: digest_of(body),
+    }
+    sent = [*headers, *((name.encode(), value.encode()) for name, value in ours.items())]
+    text = request_text(account, method, path, query=query, headers=sent)
+    return {"Authorization": f"{SIGNED} {signature(key, text)}", **ours}
+
+
+def request_text(
+    account: str,
+    method: str,
+    path: str,
+    *,
+    query: bytes,
+    headers: Iterable[tuple[bytes, bytes]],
+) -> bytes:
+    """What of a request is signed: a line each.
+
+    The account, the verb, the path without percent-encoding, the query as it is sent; then,
+    sorted, as ``name:value`` with the name in small letters, the headers ``content-type``,
+    ``idempotency-key`` and those that begin with ``x-cassieq-``: time, nonce and digest of the
+    body are among them.
+    """
+    named = ((name.lower(), value.strip(b" \t")) for name, value in headers)
+    signed = sorted(
+        name + b":" + value
+        for name, value in named
+        if name in _SIGNED_HEADERS or name.startswith(_SIGNED_BEGIN)
+    )
+    return b"\n".join((account.encode(), method.encode(), path.encode(), query, *signed))
+
+
+def cassieq_text(account: str, method: str, path: str, at: datetime) -> bytes:
+    """What CassieQ's clients sign of a request: neither query nor body."""
+    return "\n".join((account, method, "/" + path.strip("/"), show_time(at))).encode()
+
+
+def digest_of(body: bytes) -> str:
+    """SHA-256 in hexadecimal digits."""
+    return hashlib.sha256(body).hexdigest()
+
+
+def signature(key: str, text: bytes) -> str:
+    """The signature of a text.
+
+    Raises:
+        OptionError: The key is none.
+    """
+    secret = key_bytes(key)
+    if not secret:
+        raise OptionError("a key is URL-safe Base64, and this is not: look for what was cut off")
+    return encoded(hmac.digest(secret, text, hashlib.sha256))
+
+
+def is_signature(given: str, key: str, text: bytes) -> bool:
+    """Whether a text was signed with a key; takes as long whatever is right about it."""
+    return same(given, signature(key, text))
+
+
+def is_recent(at: datetime, now: datetime, skew: timedelta) -> bool:
+    """Whether the clocks of two machines that differ by less than ``skew`` may have said so."""
+    return abs(at - now) < skew
+
+
+def show_time(at: datetime) -> str:
+    """An instant as it is signed, in whole seconds.
+
+    >>> show_time(datetime(2026, 11, 20, 12, tzinfo=UTC))
+    '2026-11-20T12:00:00Z'
+    """
+    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def parse_time(text: str) -> datetime:
+    """Read an instant.
+
+    Raises:
+        OptionError: It is none, or has no time zone.
+    """
+    try:
+        at = datetime.fromisoformat(text)
+        if at.tzinfo is not None:
+            return at.astimezone(UTC)
+    except (ValueError, OverflowError):
+        pass
+    raise OptionError(f"a time must be such as 2026-11-20T12:00:00Z, not {text[:40]!r}")

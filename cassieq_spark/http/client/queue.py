@@ -1,0 +1,371 @@
+"""One queue of an account, by HTTP."""
+
+from __future__ import annotations
+
+import ssl
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+
+from cassieq_spark.arguments import (
+    A_MOMENT,
+    AT_ONCE,
+    bytes_of,
+    check_count,
+    check_duration,
+    check_flag,
+    check_many,
+    check_text,
+    shown,
+)
+from cassieq_spark.errors import OptionError
+from cassieq_spark.http.accounts.account import check_account, full_name
+from cassieq_spark.http.accounts.signing import sign_request
+from cassieq_spark.http.client.messages import (
+    Headers,
+    HttpError,
+    HttpMessage,
+    checked,
+    encoded,
+    headers_sent,
+    idempotency_sent,
+    json_of,
+    line_of,
+    messages_of,
+    receipt_of,
+    told_by,
+)
+from cassieq_spark.model import validate_name
+
+_LEASE = timedelta(seconds=30)
+_TIMEOUT = timedelta(seconds=40)
+_BUSY = {429, 503}
+_NOTHING = 204
+_LINES = "application/x-ndjson"
+# Of idle connections above a limit httpcore closes one that another thread may have just picked.
+_LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=None)
+
+
+class HttpQueue:
+    """One queue of an account. Safe to use from many threads.
+
+    Example::
+
+        with HttpQueue("http://127.0.0.1:8080", "acme", "orders", key=KEY) as orders:
+            orders.put("hello")
+            for message in orders.get(max=10, wait=timedelta(seconds=20)):
+                orders.ack(message)
+
+    Args:
+        url: Where the gateway is.
+        account: Whose queue it is.
+        queue: What the account calls it.
+        key: A key of the account.
+        signed_url: Instead of a key, the query of a signed URL.
+        sign: Sign requests with the key, rather than send it: path, query, headers and body.
+        patience: How long a call goes on while the gateway has no room, or no Cassandra.
+        ca_file: PEM file of the CAs that may have signed the gateway's certificate; those that
+            the machine trusts, if None.
+
+    Raises:
+        OptionError: Neither a key nor a signed URL is given, or both are; or no account or queue
+            can be called so.
+    """
+
+    def __init__(  # noqa: PLR0913 (each is a choice of its own, by name)
+        self,
+        url: str,
+        account: str,
+        queue: str,
+        *,
+        key: str | None = None,
+        signed_url: str | None = None,
+        sign: bool = False,
+        patience: timedelta = timedelta(seconds=30),
+        ca_file: str | None = None,
+    ) -> None:
+        if (key is None) == (signed_url is None):
+            raise OptionError("give a key, or the query of a signed URL: one of the two")
+        for name, given in (("key", key), ("signed_url", signed_url), ("ca_file", ca_file)):
+            if given is not None:
+                check_text(name, given)
+        check_flag("sign", sign)
+        check_duration("patience", patience)
+        self._account = account
+        self._key = key
+        self._sign = sign
+        self._query = dict(httpx.QueryParams(signed_url)) if signed_url else {}
+        full_name(check_account(account), queue)
+        self._path = f"/api/v1/accounts/{account}/queues/{queue}"
+        self._queue = queue
+        self._patience = patience.total_seconds()
+        # To read all the CAs of a machine takes a while.
+        encrypted = _checked_url(url).startswith("https:")
+        try:
+            context = ssl.create_default_context(cafile=ca_file) if encrypted else False
+        except (OSError, ValueError) as error:
+            raise OptionError(
+                f"ca_file {ca_file!r} has no certificates of CAs: {error}"
+            ) from error
+        self._http = httpx.Client(base_url=url, verify=context, limits=_LIMITS)
+
+    def create(self, **options: Any) -> bool:
+        """Create the queue; False if it exists.
+
+        Args:
+            options: As in the API: ``maxDeliveryCount``, ``dlqName``, ``strictFifo``, ...
+
+        Raises:
+            HttpError: The gateway refused.
+        """
+        path = self._path.rpartition("/")[0]
+        made = self._ask("POST", path, content=json_of({"queueName": self._queue, **options}))
+        return made.status_code == httpx.codes.CREATED
+
+    def delete(self) -> None:
+        """Delete the queue, and all that is in it.
+
+        Raises:
+            NotFoundError: There is no such queue.
+        """
+        self._ask("DELETE", self._path)
+
+    def statistics(self) -> dict[str, Any]:
+        """What the queue holds, and what its groups are owed.
+
+        Raises:
+            NotFoundError: There is no such queue.
+        """
+        return told_by(self._ask("GET", self._path + "/statistics"))
+
+    def put(
+        self,
+        value: bytes | str,
+        *,
+        key: bytes | str | None = None,
+        headers: Headers | None = None,
+        delay: timedelta = AT_ONCE,
+        idempotency_key: str | None = None,
+    ) -> int | None:
+        """Put a message. Puts of many programs share an LWT.
+
+        Args:
+            value: Its body.
+            key: Whatever the program wants to know it by.
+            headers: Names with values.
+            delay: How much later it is delivered, at the earliest.
+            idempotency_key: Under one such key it is put once, however often this is called; it
+                then takes an LWT of its own.
+
+        Returns:
+            Its monoton: it will not be lost. None if it was put before under its idempotency key.
+
+        Raises:
+            HttpError: The gateway refused; without an answer (status 0), or with 504, it may be
+                there.
+        """
+        check_duration("delay", delay)
+        body = bytes_of(value, "the value of the message")
+        sent: dict[str, bytes | str] = {**headers_sent(headers)}
+        query: dict[str, Any] = {"initialInvisibilitySeconds": delay.total_seconds()}
+        if key is not None:
+            query["key"], query["keyEncoding"] = encoded(key, "the key of the message")
+        if idempotency_key is not None:
+            sent |= idempotency_sent(idempotency_key)
+        answer = self._ask(
+            "POST", self._path + "/messages", query=query, headers=sent, content=body
+        )
+        monoton: int | None = told_by(answer, "monoton")["monoton"]
+        return monoton
+
+    def put_many(
+        self,
+        values: Iterable[bytes | str],
+        *,
+        delay: timedelta = AT_ONCE,
+        idempotency_key: str | None = None,
+    ) -> range | None:
+        """Put messages that become visible together, or never. One LWT.
+
+        Returns:
+            Their monotons, in order; None if they were put before under their idempotency key.
+
+        Raises:
+            HttpError: See `put`.
+        """
+        sent: dict[str, bytes | str] = {"Content-Type": _LINES}
+        if idempotency_key is not None:
+            sent |= idempotency_sent(idempotency_key)
+        check_duration("delay", delay)
+        check_many("values", values, "a list of values; for a single value, use put")
+        query = {"initialInvisibilitySeconds": delay.total_seconds()}
+        body = b"".join(line_of(each, f"value {at} (from 0)") for at, each in enumerate(values))
+        path = self._path + "/messages/batch"
+        answer = self._ask("POST", path, query=query, headers=sent, content=body)
+        told = told_by(answer, "start", "stop")
+        return None if told["start"] is None else range(told["start"], told["stop"])
+
+    def get(
+        self,
+        *,
+        max: int = 1,  # noqa: A002 (the word that a user looks for)
+        group: str = "default",
+        wait: timedelta = AT_ONCE,
+        lease: timedelta = _LEASE,
+    ) -> list[HttpMessage]:
+        """Get messages, and hold them for a time.
+
+        Args:
+            max: Most messages.
+            group: Name of the consumer group.
+            wait: How long to wait for the first one.
+            lease: How long they are held.
+
+        Returns:
+            Messages in the order of their monotons; none if none came in time.
+
+        Raises:
+            NotFoundError: There is no such queue.
+            HttpError: The gateway refused.
+        """
+        check_count("max", max)
+        validate_name("group", group)
+        check_duration("wait", wait)
+        check_duration("lease", lease)
+        query = {
+            "max": max,
+            "group": group,
+            "wait": wait.total_seconds(),
+            "invisibilityTimeSeconds": lease.total_seconds(),
+        }
+        answer = self._ask(
+            "GET", self._path + "/messages/batch", query=query, wait=wait.total_seconds()
+        )
+        return messages_of(answer) if answer.status_code != _NOTHING else []
+
+    def ack(self, *messages: HttpMessage | str) -> list[str]:
+        """Messages are done.
+
+        Returns:
+            The receipts that were stale: nothing happened to those.
+
+        Raises:
+            NotFoundError: There is no such queue.
+            HttpError: The gateway refused; it does no harm to repeat it.
+        """
+        return self._settle("ack", messages)
+
+    def nack(self, *messages: HttpMessage | str, delay: timedelta = AT_ONCE) -> list[str]:
+        """Give messages back, to be delivered again; see `ack`."""
+        check_duration("delay", delay)
+        return self._settle("nack", messages, delaySeconds=delay.total_seconds())
+
+    def extend(self, *messages: HttpMessage | str, by: timedelta) -> list[str]:
+        """Hold messages for longer: until ``by`` from now on; see `ack`."""
+        check_duration("by", by, least=A_MOMENT)
+        return self._settle("extend", messages, seconds=by.total_seconds())
+
+    def reject(self, *messages: HttpMessage | str, reason: str) -> list[str]:
+        """Send messages to the dead-letter queue; see `ack`."""
+        return self._settle("reject", messages, reason=check_text("reason", reason))
+
+    def close(self) -> None:
+        """Let go of connections."""
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _settle(self, what: str, messages: Sequence[HttpMessage | str], **more: Any) -> list[str]:
+        if not messages:
+            return []
+        receipts = [receipt_of(each) for each in messages]
+        path = f"{self._path}/messages/{what}"
+        answer = self._ask("POST", path, content=json_of({"popReceipts": receipts, **more}))
+        stale: list[str] = told_by(answer, "stale")["stale"]
+        return stale
+
+    def _ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, Any] | None = None,
+        headers: Mapping[str, bytes | str] | None = None,
+        wait: float = 0.0,
+        **body: Any,
+    ) -> httpx.Response:
+        """Ask until there is an answer, as long as nothing was done."""
+        end = time.monotonic() + self._patience
+        while True:
+            try:
+                request = self._http.build_request(
+                    method,
+                    path,
+                    params={**self._query, **(query or {})},
+                    headers=_raw(headers or {}),
+                    timeout=_TIMEOUT.total_seconds() + wait,
+                    **body,
+                )
+                request.headers.update(self._credentials(request, path))
+                answer = self._http.send(request)
+            except httpx.HTTPError as error:
+                raise HttpError(f"the gateway did not answer: {error}") from error
+            pause = _pause_of(answer)
+            if answer.status_code not in _BUSY or time.monotonic() + pause > end:
+                return checked(answer)
+            time.sleep(pause)
+
+    def _credentials(self, request: httpx.Request, path: str) -> dict[str, str]:
+        if self._key is None:
+            return {}
+        if not self._sign:
+            return {"Authorization": f"Key {self._key}"}
+        # Not the path of its URL: what a proxy takes away from it is not signed.
+        return sign_request(
+            self._key,
+            self._account,
+            request.method,
+            path,
+            datetime.now(UTC),
+            query=request.url.query,
+            headers=request.headers.raw,
+            body=request.content,
+        )
+
+
+def _checked_url(url: object) -> str:
+    if isinstance(url, str):
+        try:
+            parsed = httpx.URL(url)
+        except (httpx.InvalidURL, UnicodeError):
+            pass
+        else:
+            if parsed.scheme in {"http", "https"} and parsed.host:
+                return url
+    raise OptionError(f"url must be such as http://127.0.0.1:8080, not {shown(url)}")
+
+
+def _pause_of(answer: httpx.Response) -> float:
+    """For how many seconds a gateway that is busy is left alone."""
+    told = answer.headers.get("Retry-After", "")
+    return float(told) if told.isdecimal() else 1.0
+
+
+def _raw(headers: Mapping[str, bytes | str]) -> list[tuple[bytes, bytes]]:
+    return [
+        (name.encode(), value if isinstance(value, bytes) else value.encode())
+        for name, value in headers.items()
+    ]

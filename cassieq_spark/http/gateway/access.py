@@ -1,0 +1,316 @@
+"""Who asks, and whether they may: keys, signed requests, signed URLs."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+
+from starlette.requests import Request
+
+from cassieq_spark.errors import OptionError
+from cassieq_spark.http.accounts import Account, AccountKey, Accounts, Level, Permission
+from cassieq_spark.http.accounts.secret import same
+from cassieq_spark.http.accounts.signing import (
+    BODY_DIGEST,
+    NONCE,
+    REQUEST_TIME,
+    SIGNED,
+    SIGNED_AS_CASSIEQ,
+    cassieq_text,
+    digest_of,
+    is_recent,
+    is_signature,
+    parse_time,
+    request_text,
+)
+from cassieq_spark.http.gateway.refusals import RefusedError, too_busy
+
+#: Where a request keeps the name of the key by which it was let in, for the access log.
+KEY = "cassieq.key"
+#: The scope of all that may do everything with an account: a purge makes it forget any
+#: idempotency key.
+ACCOUNT = "account"
+#: How long a gateway goes by what it has read of an account.
+KEPT_SECONDS = 5.0
+#: Soon, as it may be made by another gateway.
+_ABSENCE_KEPT_SECONDS = 1.0
+_MOST_KEPT = 10_000
+#: Signatures that are remembered; more than a gateway serves while they are good.
+_MOST_SIGNATURES = 1_000_000
+#: Bytes of a body whose digest takes so long that others would wait for it.
+_LARGE = 1 << 18
+_CHALLENGE = {"WWW-Authenticate": "Key"}
+
+
+def scope_of(key: AccountKey, permission: Permission | None = None) -> str:
+    """The scope of a request; keys of two scopes have nothing to do with each other.
+
+    The owner's keys share theirs, so that a put may be repeated with the other one while one is
+    being replaced; and so do URLs of equal text, whichever of them has signed each. Others have
+    their own: of each key by its name, of each URL by its text.
+    """
+    owner = key.queue is None and Level.DELETE_QUEUE in key.levels
+    if permission is None:
+        return ACCOUNT if owner else f"key/{key.name}"
+    if owner and permission.queue is None and Level.DELETE_QUEUE in permission.levels:
+        return ACCOUNT
+    signer = "" if owner else f"key/{key.name}"
+    text = f"{signer}\n{permission.text}".encode()
+    return f"url/{hashlib.sha256(text).hexdigest()[:32]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What a request may do: what its key allows, and, of a signed URL, what that does.
+
+    Attributes:
+        key: The name of the key.
+        levels: The rights.
+        queues: It is for each of these only; so for none, if they differ.
+        body_digest: SHA-256 of the body that was signed; None: none was.
+        scope: Whose its idempotency keys are; see `scopes`.
+    """
+
+    key: str
+    levels: frozenset[Level]
+    queues: tuple[str, ...]
+    body_digest: str | None = None
+    scope: str = ACCOUNT
+
+    @classmethod
+    def of(cls, key: AccountKey, permission: Permission | None = None) -> Grant:
+        """What a key, and a URL that it has signed, allow together."""
+        levels = key.levels if permission is None else key.levels & permission.levels
+        queues = (key.queue, permission.queue if permission else None)
+        return cls(key.name, levels, tuple(queue for queue in queues if queue is not None))
+
+    def covers(self, queue: str | None) -> bool:
+        """Whether it covers a queue, named without the account; None: all queues."""
+        return all(queue == each for each in self.queues)
+
+
+async def check_body(body: bytes, digest: str | None) -> None:
+    """Refuse a body that is not the one that was signed.
+
+    Args:
+        body: As it came.
+        digest: See `Grant.body_digest`.
+
+    Raises:
+        RefusedError: 401; it is another one.
+    """
+    if digest is None:
+        return
+    is_large = len(body) > _LARGE
+    found = await asyncio.to_thread(digest_of, body) if is_large else digest_of(body)
+    if not same(found, digest.lower()):
+        raise RefusedError("the body is not the one that was signed", 401, _CHALLENGE)
+
+
+class Replays:
+    """Remembers signed requests, so that none is carried out a second time. For one loop.
+
+    It remembers a signature for as long as its time lets it be good.
+
+    Of this process only: a request that was sent to one gateway is new to another one.
+
+    Args:
+        skew: How far the time of a signature may be from ours.
+        most: Signatures to remember.
+    """
+
+    def __init__(self, skew: timedelta, most: int = _MOST_SIGNATURES) -> None:
+        self._skew = skew.total_seconds()
+        self._most = most
+        # By the second at which they were made: so what is over is dropped as a whole.
+        self._seen: dict[int, set[str]] = {}
+        self._count = 0
+
+    def is_new(self, signature: str, at: datetime, now: datetime) -> bool:
+        """Whether a signature was not seen before; from now on it was.
+
+        Args:
+            signature: A valid one.
+            at: When it was made, by the clock of who made it; recent.
+            now: By our clock.
+
+        Raises:
+            RefusedError: 429; there is no room to remember it.
+        """
+        second = int(at.timestamp())
+        seen = self._seen.get(second)
+        if seen is None:
+            self._forget(now.timestamp() - self._skew)
+            seen = self._seen[second] = set()
+        if signature in seen:
+            return False
+        if self._count >= self._most:
+            raise too_busy(f"{self._count} signed requests came within a short time")
+        seen.add(signature)
+        self._count += 1
+        return True
+
+    def _forget(self, before: float) -> None:
+        for second in [each for each in self._seen if each + 1 < before]:
+            self._count -= len(self._seen.pop(second))
+
+
+class Access:
+    """Says who may do what. An account is looked up once in five seconds. For one loop.
+
+    Args:
+        accounts: The accounts.
+        skew: By how much the clock of who signs a request may differ from ours.
+        as_cassieq: Whether requests that are signed as CassieQ's clients do are let in.
+        clock: Tells the time.
+    """
+
+    def __init__(
+        self,
+        accounts: Accounts,
+        skew: timedelta,
+        *,
+        as_cassieq: bool = False,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._accounts = accounts
+        self._skew = skew
+        self._as_cassieq = as_cassieq
+        self._replays = Replays(skew)
+        self._clock = clock
+        self._admin_key = accounts.admin_key
+        self._kept: dict[str, tuple[float, asyncio.Task[Account | None]]] = {}
+
+    async def check(
+        self, request: Request, account: str, queue: str | None, level: Level
+    ) -> Grant:
+        """Let a request pass, or not.
+
+        Returns:
+            What else it may do, and by which key.
+
+        Raises:
+            RefusedError: 401; nobody who is known asks so. 403; they may not do that.
+        """
+        found = await self._look_up(account)
+        now = self._clock()
+        keys = [each for each in found.keys if each.runs(now)] if found else []
+        grant = self._grant(request, account, keys, now)
+        if grant is None or not grant.covers(queue):
+            raise RefusedError(
+                "no valid key, signature or signed URL for this account and queue: send "
+                "'Authorization: Key <key>'",
+                401,
+                _CHALLENGE,
+            )
+        request.scope[KEY] = grant.key
+        if level not in grant.levels:
+            raise RefusedError(f"{level.title} is not among the rights of who asks", 403)
+        return grant
+
+    def check_admin(self, request: Request) -> None:
+        """Let a request of an administrator pass, or not.
+
+        Raises:
+            RefusedError: 401; it is not one.
+        """
+        kind, _, given = request.headers.get("authorization", "").partition(" ")
+        if kind != "Key" or not same(given, self._admin_key):
+            raise RefusedError(
+                "the admin's key is needed: cassieq gateway admin-key", 401, _CHALLENGE
+            )
+        request.scope[KEY] = "admin"
+
+    def forget(self, account: str) -> None:
+        """Look an account up anew at the next request: it was changed here."""
+        self._kept.pop(account, None)
+
+    async def _look_up(self, name: str) -> Account | None:
+        kept = self._kept.get(name)
+        now = time.monotonic()
+        if kept is None or kept[0] < now:
+            if len(self._kept) >= _MOST_KEPT:
+                self._kept.clear()
+            kept = (now + KEPT_SECONDS, asyncio.create_task(self._read(name)))
+            self._kept[name] = kept
+        task = kept[1]
+        # Others wait for the same task: whoever goes away leaves it alone.
+        return task.result() if task.done() else await asyncio.shield(task)
+
+    async def _read(self, name: str) -> Account | None:
+        found: Account | None = None
+        try:
+            found = await asyncio.to_thread(self._accounts.find, name)
+        except BaseException:
+            self._kept.pop(name, None)
+            raise
+        if found is None or not found.is_active:
+            kept = self._kept.get(name)
+            if kept is not None:
+                self._kept[name] = (time.monotonic() + _ABSENCE_KEPT_SECONDS, kept[1])
+            return None
+        return found
+
+    def _grant(
+        self, request: Request, account: str, keys: list[AccountKey], now: datetime
+    ) -> Grant | None:
+        kind, _, given = request.headers.get("authorization", "").partition(" ")
+        if kind == "Key":
+            return _first(keys, lambda key: same(given, key))
+        if kind == SIGNED or (kind == SIGNED_AS_CASSIEQ and self._as_cassieq):
+            return self._of_signed_request(request, account, keys, given, now)
+        if "sig" in request.query_params:
+            return _of_signed_url(account, keys, request.query_params, now)
+        return None
+
+    def _of_signed_request(
+        self, request: Request, account: str, keys: list[AccountKey], given: str, now: datetime
+    ) -> Grant | None:
+        try:
+            at = parse_time(request.headers.get(REQUEST_TIME, ""))
+        except OptionError:
+            return None
+        # Not that of request.url: some releases of starlette take it from the header Host.
+        path: str = request.scope["path"]
+        if not is_recent(at, now, self._skew) or not path.isprintable():
+            return None
+        digest = None
+        if request.headers["authorization"].startswith(f"{SIGNED} "):
+            digest = request.headers.get(BODY_DIGEST)
+            if not digest or not request.headers.get(NONCE):
+                return None
+            query, headers = request.scope["query_string"], request.headers.raw
+            text = request_text(account, request.method, path, query=query, headers=headers)
+        else:
+            text = cassieq_text(account, request.method, path, at)
+        grant = _first(keys, lambda key: is_signature(given, key, text))
+        if grant is None or (digest and not self._replays.is_new(given, at, now)):
+            return None
+        return replace(grant, body_digest=digest)
+
+
+def _of_signed_url(
+    account: str, keys: list[AccountKey], query: Mapping[str, str], now: datetime
+) -> Grant | None:
+    try:
+        permission = Permission.parse(account, query)
+    except OptionError:
+        return None
+    signature, text = query["sig"], permission.text.encode()
+    if not permission.runs(now):
+        return None
+    return _first(keys, lambda key: is_signature(signature, key, text), permission)
+
+
+def _first(
+    keys: list[AccountKey], fits: Callable[[str], bool], permission: Permission | None = None
+) -> Grant | None:
+    # Every one is looked at, so that the time tells nothing.
+    found = [key for key in keys if key.key is not None and fits(key.key)]
+    if not found:
+        return None
+    return replace(Grant.of(found[0], permission), scope=scope_of(found[0], permission))

@@ -1,0 +1,158 @@
+"""Answers as JSON, by CassieQ's names, and receipts as text for URLs."""
+
+from __future__ import annotations
+
+from base64 import b64encode, urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import Any
+
+from cassieq_spark.arrow.receipts import Receipt
+from cassieq_spark.client import Message, StoredMessage
+from cassieq_spark.http.accounts import own_name
+from cassieq_spark.http.gateway.headers import BASE64, TEXT
+from cassieq_spark.http.gateway.refusals import RefusedError
+from cassieq_spark.model import QueueDefinition
+from cassieq_spark.queues.stats import QueueStats
+
+#: Text of fewer bytes is always text; of more, if at most a fifth of it is control characters.
+_SHORT = 1 << 10
+_CONTROL_SHARE = 5
+_CONTROLS = bytes(set(range(0x20)) - set(b"\t\n\r"))
+
+
+def queue_json(queue: QueueDefinition) -> dict[str, Any]:
+    """A queue as CassieQ told of it, and what else there is to tell."""
+    account = queue.name.partition(":")[0]
+    dead = queue.dead_letter_queue
+    return {
+        "accountName": account,
+        "queueName": own_name(queue.name),
+        "bucketSize": queue.bucket_size,
+        "maxDeliveryCount": queue.max_deliveries,
+        "status": "Active",
+        "version": queue.version,
+        "deleteBucketsAfterFinalization": True,
+        "queueStatsId": queue.queue_id,
+        "dlqName": own_name(dead) if dead and dead.startswith(f"{account}:") else dead,
+        "strictFifo": queue.strict_fifo,
+        "id": queue.queue_id,
+        "leaseSeconds": int(queue.lease.total_seconds()),
+        "expireAfterSeconds": _whole_seconds(queue.expire_after),
+        "keepSettledSeconds": _whole_seconds(queue.keep_settled),
+        "createdAt": _instant(queue.created_at),
+    }
+
+
+def stats_json(stats: QueueStats) -> dict[str, Any]:
+    """What a queue holds; ``size`` is what the group that lags most is owed."""
+    stored = stats.next - stats.finalised
+    return {
+        "size": max((group.depth for group in stats.groups), default=stored),
+        "stored": stored,
+        "settled": stats.settled,
+        "groups": [
+            {
+                "group": group.group,
+                "size": group.depth,
+                "leased": group.leased,
+                "due": group.due,
+                "waiting": group.waiting,
+                "dead": group.dead,
+                "oldestAgeSeconds": group.oldest_age.total_seconds() if group.oldest_age else None,
+                "next": group.pointer,
+                "floor": group.floor,
+            }
+            for group in stats.groups
+        ],
+    }
+
+
+def stored_json(message: StoredMessage) -> dict[str, Any]:
+    """A message as it was put."""
+    text, encoding = _encoded(message.value)
+    key, key_encoding = (None, TEXT) if message.key is None else _encoded(message.key)
+    return {
+        "message": text,
+        "encoding": encoding,
+        "monoton": message.monoton,
+        "key": key,
+        "keyEncoding": key_encoding,
+        "headers": dict(message.headers),
+        "publishedAt": _instant(message.published_at),
+    }
+
+
+def message_json(message: Message) -> dict[str, Any]:
+    """A message that the client holds from now on."""
+    return {
+        "popReceipt": pop_receipt(message.receipt),
+        "deliveryCount": message.delivery_count,
+        "messageTag": str(message.monoton),
+        "leaseUntil": _instant(message.lease_until),
+        **stored_json(message),
+    }
+
+
+def pop_receipt(receipt: str) -> str:
+    """A receipt as text that may stand in a URL."""
+    return urlsafe_b64encode(receipt.encode()).rstrip(b"=").decode()
+
+
+def parse_pop_receipt(text: str, queue: str) -> Receipt:
+    """Read a receipt, which must be of this queue.
+
+    Raises:
+        RefusedError: 400; it is none, or one of another queue.
+    """
+    try:
+        plain = urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode()
+        receipt = Receipt.parse(plain)
+    except ValueError as error:
+        raise RefusedError(
+            "this is no pop receipt: send 'popReceipt' as it came with the message"
+        ) from error
+    if receipt.queue != queue:
+        raise RefusedError("this pop receipt is of another queue")
+    return receipt
+
+
+def piles_json(piles: Any) -> list[Mapping[str, Any]]:
+    """Dead letters by where they come from and why they are dead."""
+    return [
+        {
+            "originQueue": pile.origin_queue,
+            "originGroup": pile.origin_group,
+            "reason": pile.reason,
+            "count": pile.monotons.count,
+            "monotons": str(pile.monotons),
+            "first": _instant(pile.first),
+            "last": _instant(pile.last),
+        }
+        for pile in piles
+    ]
+
+
+def _whole_seconds(period: timedelta | None) -> int | None:
+    return None if period is None else int(period.total_seconds())
+
+
+def _encoded(data: bytes) -> tuple[str, str]:
+    """Bytes as text, and how: as they are if they are UTF-8, and not mostly control characters.
+
+    JSON takes six bytes for each of those, so an answer would be six times what is stored.
+    """
+    if len(data) < _SHORT or _control_bytes(data) <= len(data) // _CONTROL_SHARE:
+        with suppress(UnicodeDecodeError):
+            return data.decode(), TEXT
+    return b64encode(data).decode(), BASE64
+
+
+def _control_bytes(data: bytes) -> int:
+    """How many control characters there are, but for line ends and tabs."""
+    return len(data) - len(data.translate(None, _CONTROLS))
+
+
+def _instant(at: datetime | None) -> str | None:
+    return at.isoformat().replace("+00:00", "Z") if at else None

@@ -1,0 +1,207 @@
+"""One connection: what uvicorn's protocol for httptools does, within limits of its own.
+
+httptools takes a request line and headers of any size, and uvicorn lets them come as slowly as
+they like. Here both have an end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import TimerHandle
+from http import HTTPStatus
+from typing import Any, cast
+
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.server import ServerState
+
+from cassieq_spark.http.gateway.doorman import Doorman
+from cassieq_spark.http.gateway.limits import WHOLE
+from cassieq_spark.http.gateway.refusals import Budget, RefusedError, answer_to, over_budget
+
+#: Requests that may be sent before the answer to the first.
+_MOST_PIPELINED = 100
+#: What is left of a refused request is read for so long, so that its client sees the answer.
+_FAREWELL_SECONDS = 1.0
+_FAREWELL_BYTES = 1 << 20
+
+
+class Config(uvicorn.Config):
+    """What uvicorn gives to each connection, and who counts them."""
+
+    doorman: Doorman
+
+
+class Connection(HttpToolsProtocol):
+    """Reads requests of one client.
+
+    Bytes that are neither a part of a body nor the end of something count: so the request line,
+    headers, trailers and extensions of chunks are bounded, however they arrive. Memory holds the
+    limit, and what came with the same read of the socket.
+    """
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        assert isinstance(config, Config)  # noqa: S101 (`serve` makes it)
+        self._doorman = config.doorman
+        self._limits = config.doorman.limits
+        self._host: str | None = None
+        # Whether headers are next, or the rest of them.
+        self._awaits_head = True
+        # Bytes in a row that were neither body nor the end of something; with the present ones.
+        self._silent_bytes = self._fed_bytes = 0
+        # Whether the present ones brought anything of that kind.
+        self._moved = False
+        # Why the parser is stopped.
+        self._refusal: RefusedError | None = None
+        # How much came after the refusal.
+        self._dropped_bytes = 0
+        # When headers, or what is left of a body that nobody reads, have to be complete.
+        self._deadline: TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn does
+        """Count it, and refuse it if it is one too many."""
+        super().connection_made(transport)
+        self._host = self.client[0] if self.client else None
+        refusal = self._doorman.enter(self._host)
+        if refusal is not None:
+            self._refuse(refusal)
+        else:
+            self._set_deadline()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Count it no more."""
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._doorman.leave(self._host)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse, unless too much has come that is no body."""
+        if self._refusal is not None:
+            self._dropped_bytes += len(data)
+            if self._dropped_bytes > _FAREWELL_BYTES:
+                self.transport.close()
+            return
+        self._moved = False
+        self._fed_bytes = self._silent_bytes + len(data)
+        super().data_received(data)
+        if self._moved:
+            self._silent_bytes = 0
+            return
+        self._silent_bytes = self._fed_bytes
+        if self._silent_bytes > self._limits.head_bytes:
+            self._refuse(self._too_long())
+        elif self._awaits_head:
+            self._set_deadline()
+
+    def on_headers_complete(self) -> None:
+        """Start the request, unless its headers are too many or too long."""
+        self._moved, self._awaits_head = True, False
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+        limits, count = self._limits, len(self.headers)
+        if count > limits.header_count:
+            budget = Budget("headers", "request", limits.header_count)
+            why = f"the request has {count} headers: the limit is {limits.header_count}"
+            raise self._stop(RefusedError(why, 431, budget=budget))
+        # Most requests are shorter than that with all that came with them.
+        if self._fed_bytes > limits.head_bytes:
+            head = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+            if head > limits.head_bytes:
+                raise self._stop(self._too_long())
+        if len(self.pipeline) >= _MOST_PIPELINED:
+            budget = Budget("pipelined", "connection", _MOST_PIPELINED)
+            raise self._stop(over_budget(budget, "too many requests wait for their answers"))
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """See uvicorn."""
+        self._moved = True
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """See uvicorn."""
+        self._moved = self._awaits_head = True
+        self.scope[WHOLE] = True  # type: ignore[literal-required] # ours
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """Wait for the rest of a body that nobody reads, but not for ever."""
+        super().on_response_complete()
+        if not self._awaits_head and self.cycle.response_complete:
+            self.cycle.body = bytearray()
+            self._set_deadline()
+
+    def send_400_response(self, msg: str) -> None:
+        """Tell why the parser has stopped."""
+        self._answer_last(self._refusal or RefusedError(f"{msg} See /openapi.json."))
+
+    @property
+    def _is_answering(self) -> bool:
+        cycle = cast("RequestResponseCycle | None", self.cycle)
+        return cycle is not None and not cycle.response_complete
+
+    def _set_deadline(self) -> None:
+        if self._deadline is None:
+            seconds = self._limits.head_time.total_seconds()
+            self._deadline = self.loop.call_later(seconds, self._end_of_patience)
+
+    def _end_of_patience(self) -> None:
+        self._deadline = None
+        if self._refusal is not None or self.transport.is_closing():
+            return
+        if self._is_answering:
+            # Its answer first.
+            self._set_deadline()
+        elif self._awaits_head and self._silent_bytes:
+            seconds = int(self._limits.head_time.total_seconds())
+            why = f"the headers have to be complete within {seconds} s"
+            self._refuse(RefusedError(why, 408, budget=Budget("headTime", "request", seconds)))
+        else:
+            self.transport.close()
+
+    def _too_long(self) -> RefusedError:
+        limit = self._limits.head_bytes
+        return RefusedError(
+            f"request line and headers have more than {limit} bytes, which is the limit; keys and "
+            "headers of messages may be longer in a batch",
+            431,
+            budget=Budget("headBytes", "request", limit),
+        )
+
+    def _stop(self, refusal: RefusedError) -> RefusedError:
+        """Remember why the parser is to stop, which is then told by `send_400_response`."""
+        self._refusal = refusal
+        return refusal
+
+    def _refuse(self, refusal: RefusedError) -> None:
+        self._answer_last(self._stop(refusal))
+
+    def _answer_last(self, refusal: RefusedError) -> None:
+        """Answer, and close as soon as the answer may have been read."""
+        self._refusal = refusal
+        self._doorman.refuse(refusal)
+        if self.transport.is_closing():
+            return
+        if self._is_answering:
+            # It would be taken for the answer to another request.
+            self.transport.close()
+            return
+        self.transport.write(_as_bytes(refusal))
+        self.loop.call_later(_FAREWELL_SECONDS, self.transport.close)
+
+
+def _as_bytes(refusal: RefusedError) -> bytes:
+    answer = answer_to(refusal, "none", {})
+    status = HTTPStatus(answer.status_code)
+    lines = [b"HTTP/1.1 %d %s" % (status, status.phrase.encode())]
+    lines += [name + b": " + value for name, value in answer.raw_headers]
+    return b"\r\n".join([*lines, b"connection: close", b"", bytes(answer.body)])

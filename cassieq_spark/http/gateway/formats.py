@@ -1,0 +1,211 @@
+"""Batches of messages as bodies: a line of JSON for each, or an Arrow IPC stream."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import ValidationError
+
+from cassieq_spark.arrow.streams import Declared, declared
+from cassieq_spark.client import Message, NewMessage
+from cassieq_spark.http.gateway.answers import message_json, pop_receipt
+from cassieq_spark.http.gateway.headers import decoded
+from cassieq_spark.http.gateway.large_answers import json_object
+from cassieq_spark.http.gateway.payloads import NewMessageLine
+from cassieq_spark.http.gateway.refusals import RefusedError
+
+LINES = "application/x-ndjson"
+ARROW = "application/vnd.apache.arrow.stream"
+
+_HEADERS = pa.map_(pa.string(), pa.string())
+_MESSAGES = pa.schema(
+    [
+        ("popReceipt", pa.string()),
+        ("deliveryCount", pa.int32()),
+        ("monoton", pa.int64()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("headers", _HEADERS),
+        ("publishedAt", pa.timestamp("us", "UTC")),
+        ("leaseUntil", pa.timestamp("us", "UTC")),
+    ]
+)
+_COLUMNS = {"key", "value", "headers"}
+_TYPES = "value and key must be binary or string, headers a map of strings"
+_BYTES = {pa.binary(), pa.string(), pa.large_binary(), pa.large_string()}
+_VIEWS = {pa.binary_view(), pa.string_view()}
+#: Bytes of one view, in fours: its length comes first.
+_WORDS_OF_VIEW = 4
+#: Lines of a batch per message that it may have: some may be empty.
+_LINES_PER_MESSAGE = 2
+
+
+def read_lines(body: bytes, most: int) -> list[NewMessage]:
+    """Messages, each a line of JSON; empty lines are none.
+
+    Raises:
+        RefusedError: 400; a line is not JSON, or not a message; or there are more than ``most``.
+    """
+    # Before they are cut: a line takes more than its bytes.
+    if body.count(b"\n") > _LINES_PER_MESSAGE * most:
+        raise RefusedError(f"a batch has 1 to {most} messages, each in a line")
+    lines = [line for line in io.BytesIO(body) if line.strip()]
+    _check_count(len(lines), most)
+    return [_message_of(number, line) for number, line in enumerate(lines)]
+
+
+def read_arrow(body: bytes, most: int, most_bytes: int) -> tuple[list[NewMessage], int]:
+    """Messages of an Arrow IPC stream: column ``value``, perhaps ``key`` and ``headers``.
+
+    Buffers may be compressed, and columns may be dictionaries or views: what they come to is
+    computed first, from what the stream declares and from lengths.
+
+    Args:
+        body: The stream.
+        most: Most messages.
+        most_bytes: Most bytes that it may have once it is decoded.
+
+    Returns:
+        The messages, and bytes that they have about.
+
+    Raises:
+        RefusedError: 400; it is none, its columns are others, or there are more than ``most``
+            messages. 413; decoded, it has more than ``most_bytes``.
+    """
+    try:
+        told = declared(body)
+        _check_declared(told, most, most_bytes)
+        with pa.ipc.open_stream(body) as reader:
+            table = reader.read_all()
+        table.validate(full=True)
+    except (pa.ArrowException, ValueError, OSError) as error:
+        raise RefusedError(f"the body is no Arrow IPC stream: {error}") from error
+    names = table.column_names
+    size = max(told.size, sum(_expanded_bytes(table.column(name)) for name in names))
+    _check_size(size, most_bytes)
+    try:
+        casts = {"value": pa.binary(), "key": pa.binary(), "headers": _HEADERS}
+        columns = {name: table.column(name).cast(casts[name]).to_pylist() for name in names}
+    except (pa.ArrowException, UnicodeDecodeError) as error:
+        raise RefusedError(f"{_TYPES}: {error}") from error
+    keys = columns.get("key", [None] * table.num_rows)
+    headers = columns.get("headers", [None] * table.num_rows)
+    for row, pairs in enumerate(headers):
+        if pairs and len(dict(pairs)) < len(pairs):
+            raise RefusedError(f"row {row} (counted from 0) has a header twice")
+    messages = [
+        NewMessage(value, key, dict(pairs) if pairs else None)
+        for value, key, pairs in zip(columns["value"], keys, headers, strict=True)
+    ]
+    return messages, size
+
+
+def write_lines(messages: Iterable[Message]) -> bytes:
+    """Messages, each a line of JSON."""
+    return b"".join(json_object(message_json(each)) + b"\n" for each in messages)
+
+
+def write_arrow(messages: Sequence[Message]) -> bytes:
+    """Messages as an Arrow IPC stream."""
+    rows: list[dict[str, Any]] = [
+        {
+            "popReceipt": pop_receipt(each.receipt),
+            "deliveryCount": each.delivery_count,
+            "monoton": each.monoton,
+            "key": each.key,
+            "value": each.value,
+            "headers": list(each.headers.items()),
+            "publishedAt": each.published_at,
+            "leaseUntil": each.lease_until,
+        }
+        for each in messages
+    ]
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, _MESSAGES) as writer:
+        writer.write_table(pa.Table.from_pylist(rows, _MESSAGES))
+    body: bytes = sink.getvalue().to_pybytes()
+    return body
+
+
+def _message_of(number: int, line: bytes) -> NewMessage:
+    try:
+        given = NewMessageLine.model_validate_json(line)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"])) or "it"
+        raise RefusedError(
+            f"line {number} (counted from 0) is no message: {where}: {first['msg']}"
+        ) from error
+    value = decoded(given.message, given.encoding, f"the message of line {number}")
+    key = given.key
+    if key is not None:
+        return NewMessage(
+            value, decoded(key, given.key_encoding, f"the key of line {number}"), given.headers
+        )
+    return NewMessage(value, None, given.headers)
+
+
+def _check_declared(told: Declared, most: int, most_bytes: int) -> None:
+    """Check what a stream says of itself, before it is decoded."""
+    names = told.schema.names
+    if "value" not in names or not set(names) <= _COLUMNS or len(set(names)) < len(names):
+        raise RefusedError(
+            f"a batch has the columns value, key and headers, not {', '.join(names)[:200]}"
+        )
+    for field in told.schema:
+        if not (_is_map if field.name == "headers" else _is_bytes)(field.type):
+            raise RefusedError(f"{_TYPES}: {field.name} is {str(field.type)[:100]}")
+    _check_count(told.rows, most)
+    if told.messages > _LINES_PER_MESSAGE * most:
+        raise RefusedError(f"the stream has {told.messages} parts for {told.rows} messages")
+    _check_size(told.size, most_bytes)
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+        return kind in _BYTES
+    return kind in _BYTES or kind in _VIEWS
+
+
+def _is_map(kind: pa.DataType) -> bool:
+    return pa.types.is_map(kind) and {kind.key_type, kind.item_type} <= _BYTES
+
+
+def _expanded_bytes(column: pa.ChunkedArray) -> int:
+    """Bytes that a column has where each row has its own; 0 for those where it is so."""
+    if pa.types.is_dictionary(column.type):
+        return sum(_of_dictionary(chunk) for chunk in column.chunks)
+    if column.type in _VIEWS:
+        return sum(_of_views(chunk) for chunk in column.chunks)
+    return 0
+
+
+def _of_dictionary(chunk: pa.DictionaryArray) -> int:
+    lengths = pc.binary_length(chunk.dictionary).cast(pa.int64())
+    return pc.sum(lengths.take(chunk.indices)).as_py() or 0
+
+
+def _of_views(chunk: pa.Array) -> int:
+    _, views, *_ = chunk.buffers()
+    words = memoryview(views).cast("i")
+    first = _WORDS_OF_VIEW * chunk.offset
+    used = words[first : first + _WORDS_OF_VIEW * len(chunk) : _WORDS_OF_VIEW]
+    return sum(max(0, length) for length in used)
+
+
+def _check_size(size: int, most_bytes: int) -> None:
+    if size > most_bytes:
+        raise RefusedError(
+            f"decoded, the batch has {size} bytes: the limit is {most_bytes}; send several",
+            413,
+        )
+
+
+def _check_count(count: int, most: int) -> None:
+    if not 1 <= count <= most:
+        raise RefusedError(f"a batch has 1 to {most} messages, not {count}")

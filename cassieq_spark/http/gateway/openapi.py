@@ -1,0 +1,176 @@
+"""The OpenAPI description of the declared endpoints. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from pydantic.json_schema import models_json_schema
+
+from cassieq_spark import __version__
+from cassieq_spark.http.gateway.endpoint import Endpoint
+from cassieq_spark.http.gateway.examples import ANSWERS, REQUESTS
+
+_JSON = "application/json"
+_REF = "#/components/schemas/{model}"
+_NAMES = {"account": "acme", "queue": "orders", "group": "default", "key": "primary"}
+#: What any request may be told, besides what its endpoint says.
+_ALWAYS = {
+    400: "The request is malformed; the message says how",
+    401: "No valid key, signature or signed URL",
+    403: "Not among the rights of who asks",
+    408: "The headers came too slowly",
+    429: "Too much at once, or more than a budget allows; try again after Retry-After",
+    431: "Request line and headers are too large",
+    503: "Cassandra does not answer, or refuses; try again after Retry-After",
+    504: "It may have happened, or may yet: Cassandra's answer was lost",
+}
+_OF_BODIES = {408: "Headers or body came too slowly", 413: "The body is too large"}
+_EXAMPLES: dict[str, Any] = {
+    "application/x-ndjson": '{"message": "one"}\n{"message": "two", "key": "k"}\n',
+    "text/plain": "hello",
+    "application/json": "acme",
+}
+_SECURITY = {
+    "key": {
+        "type": "apiKey",
+        "in": "header",
+        "name": "Authorization",
+        "description": "`Key <key>`: a key of the account, or the admin's key for /admin.",
+    },
+    "signedRequest": {
+        "type": "apiKey",
+        "in": "header",
+        "name": "Authorization",
+        "description": "`Signed <signature>`, with the header x-cassieq-request-time.",
+    },
+    "signedUrl": {
+        "type": "apiKey",
+        "in": "query",
+        "name": "sig",
+        "description": "With auth, and perhaps q, st and et; see POST /admin/api/v1/permissions.",
+    },
+}
+
+
+def description(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
+    """The OpenAPI 3.1 description of all endpoints."""
+    models = {
+        model
+        for endpoint in endpoints
+        for model in (endpoint.query, endpoint.body)
+        if isinstance(model, type)
+    }
+    ordered = sorted(models, key=lambda model: model.__name__)
+    schemas = models_json_schema([(model, "validation") for model in ordered], ref_template=_REF)[
+        1
+    ].get("$defs", {})
+    paths: dict[str, dict[str, Any]] = {}
+    for endpoint in endpoints:
+        paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = _operation(
+            endpoint, schemas
+        )
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "cassieq gateway",
+            "version": __version__,
+            "description": "A durable work queue on Apache Cassandra, by HTTP.",
+        },
+        "paths": paths,
+        "components": {
+            "schemas": {**schemas, "Error": _error_schema()},
+            "securitySchemes": _SECURITY,
+        },
+    }
+
+
+def _operation(endpoint: Endpoint, schemas: Mapping[str, Any]) -> dict[str, Any]:
+    is_admins = endpoint.level is None
+    found: dict[str, Any] = {
+        "operationId": endpoint.operation,
+        "summary": endpoint.summary,
+        "tags": ["admin" if is_admins else "queues"],
+        "parameters": [*_path_parameters(endpoint), *_query_parameters(endpoint, schemas)],
+        "responses": dict(_responses(endpoint)),
+        "security": [{"key": []}] if is_admins else [{each: []} for each in _SECURITY],
+    }
+    if endpoint.level is not None:
+        found["description"] = f"Takes the right {endpoint.level.title} ({endpoint.level.value})."
+    if endpoint.body is not None:
+        found["requestBody"] = {"required": True, "content": _content(endpoint)}
+    return found
+
+
+def _content(endpoint: Endpoint) -> dict[str, Any]:
+    body = endpoint.body or ()
+    if isinstance(body, tuple):
+        return {
+            media: {"schema": {"type": "string"}}
+            | ({"example": _EXAMPLES[media]} if media in _EXAMPLES else {})
+            for media in body
+        }
+    schema = {"$ref": _REF.format(model=body.__name__)}
+    return {_JSON: {"schema": schema, "example": REQUESTS[endpoint.operation]}}
+
+
+def _path_parameters(endpoint: Endpoint) -> Iterable[dict[str, Any]]:
+    for name, example in _NAMES.items():
+        if "{" + name + "}" in endpoint.path:
+            yield {
+                "name": name,
+                "in": "path",
+                "required": True,
+                "schema": {"type": "string", "minLength": 1},
+                "example": example,
+            }
+
+
+def _query_parameters(endpoint: Endpoint, schemas: Mapping[str, Any]) -> Iterable[dict[str, Any]]:
+    schema = schemas[endpoint.query.__name__]
+    for name, told in schema.get("properties", {}).items():
+        parameter = {
+            "name": name,
+            "in": "query",
+            "required": name in schema.get("required", ()),
+            "schema": {key: value for key, value in told.items() if key != "title"},
+        }
+        yield parameter
+
+
+def _responses(endpoint: Endpoint) -> Iterable[tuple[str, dict[str, Any]]]:
+    told = {**_ALWAYS, **(_OF_BODIES if endpoint.body else {}), **endpoint.answers}
+    if endpoint.level is None:
+        del told[403]
+    for status, meaning in sorted(told.items()):
+        answer: dict[str, Any] = {"description": meaning}
+        if status >= 400:  # noqa: PLR2004 (where errors begin)
+            schema = {"$ref": _REF.format(model="Error")}
+            answer["content"] = {_JSON: {"schema": schema}}
+        elif (endpoint.operation, status) in ANSWERS:
+            answer["content"] = {_JSON: {"example": ANSWERS[endpoint.operation, status]}}
+        yield str(status), answer
+
+
+def _error_schema() -> dict[str, Any]:
+    return {
+        "type": "object",
+        "required": ["reason", "operation", "message"],
+        "properties": {
+            "reason": {"enum": ["Error", "NotFound", "Conflict"]},
+            "operation": {"type": "string"},
+            "message": {"type": "string"},
+            "budget": {
+                "type": "object",
+                "description": "The limit or budget that does not allow it",
+                "required": ["what", "of", "limit"],
+                "properties": {
+                    "what": {"type": "string"},
+                    "of": {"type": "string"},
+                    "limit": {"type": "integer"},
+                },
+            },
+            "account": {"type": "string"},
+            "queueName": {"type": "string"},
+        },
+    }

@@ -1,0 +1,107 @@
+"""Puts of all requests: a producer for each queue gathers them into few publishes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import islice
+
+from cassieq_spark.client import AsyncClient, AsyncProducer, Headers
+from cassieq_spark.http.gateway.refusals import too_busy
+
+#: Producers that are kept for the next put; each has a thread once it was used.
+_MOST_PRODUCERS = 500
+
+
+@dataclass(slots=True, eq=False)
+class _Shared:
+    """The producer of a queue, perhaps still in the making, and how many puts are using it."""
+
+    producer: asyncio.Task[AsyncProducer]
+    users: int = 0
+
+
+class Puts:
+    """Publishes what requests put, all that comes within a moment by one LWT. For one loop.
+
+    Args:
+        client: How the queues are reached.
+        linger: How long a put waits for others.
+    """
+
+    def __init__(self, client: AsyncClient, linger: timedelta) -> None:
+        self._client = client
+        self._linger = linger
+        self._shared: OrderedDict[str, _Shared] = OrderedDict()
+        self._leaving: set[asyncio.Task[None]] = set()
+
+    async def put(  # noqa: PLR0913 (each is a property of the message, by name)
+        self,
+        queue: str,
+        value: bytes,
+        *,
+        key: bytes | None,
+        headers: Headers | None,
+        delay: timedelta | None,
+        visible_at: datetime | None,
+    ) -> int:
+        """Publish a message, and return its monoton.
+
+        Raises:
+            RefusedError: 429; a whole batch waits already while another one is published.
+            CassieqError: See `AsyncProducer.put`.
+        """
+        shared = self._shared_of(queue)
+        shared.users += 1
+        try:
+            task = shared.producer
+            # Others wait for the same: whoever goes away leaves it alone.
+            producer = task.result() if task.done() else await asyncio.shield(task)
+            future = producer.try_put(
+                value, key=key, headers=headers, delay=delay, visible_at=visible_at
+            )
+            if future is None:
+                raise too_busy(f"queue {queue!r} gets more messages than can be published")
+            return await future
+        finally:
+            shared.users -= 1
+            self._drop_if_failed(queue, shared)
+
+    async def close(self) -> None:
+        """Publish what is left. No put may follow."""
+        for queue in list(self._shared):
+            self._let_go(queue)
+        await asyncio.gather(*self._leaving, return_exceptions=True)
+
+    def _shared_of(self, queue: str) -> _Shared:
+        shared = self._shared.get(queue)
+        if shared is None:
+            if len(self._shared) >= _MOST_PRODUCERS:
+                idle = (name for name, each in self._shared.items() if not each.users)
+                for name in islice(idle, 1):
+                    self._let_go(name)
+            made = self._client.producer(queue, linger=self._linger)
+            shared = self._shared[queue] = _Shared(asyncio.create_task(made.__aenter__()))
+        self._shared.move_to_end(queue)
+        return shared
+
+    def _drop_if_failed(self, queue: str, shared: _Shared) -> None:
+        """Forget a producer that could not be made: the queue may come to be."""
+        task = shared.producer
+        failed = task.done() and (task.cancelled() or task.exception() is not None)
+        if failed and self._shared.get(queue) is shared:
+            del self._shared[queue]
+
+    def _let_go(self, queue: str) -> None:
+        """Close a producer in the background."""
+        leaving = asyncio.create_task(_close(self._shared.pop(queue).producer))
+        self._leaving.add(leaving)
+        leaving.add_done_callback(self._leaving.discard)
+
+
+async def _close(task: asyncio.Task[AsyncProducer]) -> None:
+    producer = await task
+    # What could not be published, its requests have heard of.
+    await producer.__aexit__(None, None, None)

@@ -1,0 +1,140 @@
+"""The server: uvicorn around the application, from its first request to a graceful end."""
+
+from __future__ import annotations
+
+import signal
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from types import FrameType
+
+import uvicorn
+from starlette.applications import Starlette
+
+from cassieq_spark.client import AsyncClient
+from cassieq_spark.errors import SetupError
+from cassieq_spark.http.accounts import Accounts
+from cassieq_spark.http.gateway.app import make_app
+from cassieq_spark.http.gateway.connection import Config, Connection
+from cassieq_spark.http.gateway.doorman import Doorman
+from cassieq_spark.http.gateway.gateway import Gateway
+from cassieq_spark.http.gateway.limits import Limits
+
+#: How long the end waits for requests that are under way.
+_GRACE = timedelta(seconds=30)
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_KEEP_ALIVE = timedelta(seconds=75)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Serving:
+    """Where and how to serve.
+
+    Attributes:
+        host: Address to listen at.
+        port: Port to listen at; 0 for any.
+        certificate: PEM file with the certificate of the server, and those between it and its CA.
+        private_key: PEM file of its private key.
+        proxies: Addresses and networks of proxies, whose X-Forwarded-For is believed.
+        origins: Whose pages in a browser may ask; ``*`` for anybody's.
+        limits: How much is taken at once.
+        on_start: Told the URL, once it listens.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8080
+    certificate: str | None = None
+    private_key: str | None = None
+    proxies: Sequence[str] = ()
+    origins: Sequence[str] = ()
+    limits: Limits = field(default_factory=Limits)
+    on_start: Callable[[str], object] = print
+
+
+class _Server(uvicorn.Server):
+    """Tells those who wait, before it waits for them."""
+
+    def __init__(self, config: uvicorn.Config, serving: Serving, box: list[Gateway]) -> None:
+        super().__init__(config)
+        self._serving = serving
+        self._box = box
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            host, port = self.servers[0].sockets[0].getsockname()[:2]
+            scheme = "https" if self.config.is_ssl else "http"
+            shown = f"[{host}]" if ":" in host else host
+            self._serving.on_start(f"{scheme}://{shown}:{port}")
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Take signals as what they are: the wish to end, and no failure."""
+        before = {each: signal.signal(each, self.handle_exit) for each in _SIGNALS}
+        try:
+            yield
+        finally:
+            for each, handler in before.items():
+                signal.signal(each, handler)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        for gateway in self._box:
+            gateway.stop()
+        super().handle_exit(sig, frame)
+
+
+def serve(client: AsyncClient, accounts: Accounts, serving: Serving) -> None:
+    """Serve until SIGTERM or Ctrl-C; then finish what is under way, half a minute at the most.
+
+    Args:
+        client: How the queues are reached; it is connected and closed here.
+        accounts: Who may use them.
+        serving: Where and how.
+
+    Raises:
+        OptionError: A proxy is neither an address nor a network.
+        SetupError: Nothing can listen there.
+    """
+    doorman = Doorman(serving.limits, serving.proxies)
+    box: list[Gateway] = []
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        async with client:
+            gateway = Gateway(client, accounts, serving.limits, doorman)
+            box.append(gateway)
+            try:
+                yield
+            finally:
+                await gateway.close()
+
+    app = make_app(lambda: box[0], lifespan, serving.origins)
+    config = Config(
+        app,
+        host=serving.host,
+        port=serving.port,
+        ssl_certfile=serving.certificate,
+        ssl_keyfile=serving.private_key,
+        http=Connection,
+        ws="none",
+        log_config=None,
+        # Whoever sends malformed requests writes no log; they are counted.
+        log_level="error",
+        access_log=False,
+        server_header=False,
+        proxy_headers=bool(serving.proxies),
+        forwarded_allow_ips=list(serving.proxies),
+        date_header=False,
+        timeout_keep_alive=int(_KEEP_ALIVE.total_seconds()),
+        timeout_graceful_shutdown=int(_GRACE.total_seconds()),
+    )
+    config.doorman = doorman
+    server = _Server(config, serving, box)
+    try:
+        server.run()
+    except SystemExit as error:
+        raise SetupError(
+            f"nothing can listen at {serving.host}:{serving.port}: is it taken?"
+        ) from error

@@ -1,8 +1,0 @@
-"""The queues of a gateway, for Python programs that reach nothing else: needs httpx only."""
-
-from __future__ import annotations
-
-from cassieq_spark.http_client.messages import HttpError, HttpMessage
-from cassieq_spark.http_client.queue import HttpQueue
-
-__all__ = ["HttpError", "HttpMessage", "HttpQueue"]

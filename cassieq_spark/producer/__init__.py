@@ -1,0 +1,3 @@
+"""Putting messages: into blocks, which one publish makes visible."""
+
+from __future__ import annotations

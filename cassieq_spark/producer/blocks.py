@@ -1,0 +1,311 @@
+"""Writing blocks: Arrow batches into chunks under ids of their own."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime, timedelta
+from uuid import UUID, uuid1
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cassieq_spark.arguments import A_YEAR, FIRST_INSTANT, LAST_INSTANT
+from cassieq_spark.arrow.chunks import Cutter, check_messages, cut
+from cassieq_spark.errors import MessageError
+from cassieq_spark.model import Chunk, Draft, QueueDefinition
+from cassieq_spark.settings import SinkOptions
+from cassieq_spark.store.protocol import Store
+
+#: The columns that say when a message is to be delivered.
+DELAY, VISIBLE_AT = "delay", "visible_at"
+
+#: Visibility times that one writer task has open at a time.
+MOST_TIMES = 100
+#: Of a write's tasks, from this one on each has fewer: all of their blocks go into one publish.
+_TASKS_OF_MOST_TIMES = 60
+#: At once, and two times of delivery: instants as far apart as a step may fall on both its sides.
+_FEWEST_TIMES = 3
+#: Visibility times are rounded up to multiples of this, or, if there are too many, of more.
+FINEST = timedelta(seconds=1)
+#: Delayed messages are gathered to so many bytes before they are written.
+_GATHERED_BYTES = 8 << 20
+#: What was to be visible longer ago is visible at once, however far apart the clocks are.
+_CERTAINLY_PAST = timedelta(hours=1)
+_MICROSECOND = timedelta(microseconds=1)
+_EPOCH = FIRST_INSTANT
+_LAST_INSTANT = (LAST_INSTANT - FIRST_INSTANT) // _MICROSECOND
+_LONGEST_DELAY = A_YEAR // _MICROSECOND
+
+
+def new_block_id() -> UUID:
+    """A time-based uuid that no other process makes, whatever its host's address (I10)."""
+    multicast = 1 << 40  # as RFC 9562 asks of a random node
+    return uuid1(node=secrets.randbits(48) | multicast, clock_seq=secrets.randbits(14))
+
+
+def times_of_task(partition: int) -> int:
+    """How many visibility times a task of a write may have open at a time.
+
+    A task is not told how many there are, so each has fewer than the one before. Tasks up to ten
+    thousand have 59,000 together; and a task may make more blocks than it has times.
+
+    Args:
+        partition: Its number among the tasks of its write, from 0.
+    """
+    fair = MOST_TIMES * _TASKS_OF_MOST_TIMES // (partition + 1)
+    return max(_FEWEST_TIMES, min(MOST_TIMES, fair))
+
+
+def write_block(
+    store: Store,
+    queue: QueueDefinition,
+    batches: Iterable[pa.RecordBatch],
+    options: SinkOptions,
+    *,
+    takes_reserved: bool = False,
+) -> Draft:
+    """Write messages as a block of its own; nobody sees it until it is published.
+
+    No LWT, no read: one write for each chunk, several at a time.
+
+    Args:
+        store: Where the queue is kept.
+        queue: Which queue.
+        batches: As `chunks.Cutter.feed` takes them.
+        options: How to write.
+        takes_reserved: Whether they may have reserved headers; only what this package puts may.
+
+    Raises:
+        MessageError: A null value, a reserved header, or a message over the limit.
+        StoreError: Cassandra did not take it, within the time allowed.
+    """
+    cutter = _cutter(queue, options, takes_reserved=takes_reserved)
+    chunks = _Counted(cut(batches, cutter))
+    block = new_block_id()
+    store.write_chunks(queue.queue_id, block, chunks)
+    return Draft(block, chunks.messages, chunks.size)
+
+
+def write_blocks(
+    store: Store,
+    queue: QueueDefinition,
+    batches: Iterable[pa.RecordBatch],
+    options: SinkOptions,
+    *,
+    most_times: int = MOST_TIMES,
+) -> list[Draft]:
+    """Write messages, some of them to be delivered later, as a block for each time of delivery.
+
+    Times are rounded up to whole seconds. Where that makes more than ``most_times``, to two
+    seconds, then four, and so on: so a message is late by a second, or by a fiftieth (with the
+    default) of the time between the first and the last message of this call, whichever is more;
+    and never early.
+
+    Args:
+        store: Where the queue is kept.
+        queue: Which queue.
+        batches: As `chunks.Cutter.feed` takes them; optionally with a column ``delay`` (duration,
+            or a number of seconds), counted from publication, or ``visible_at`` (timestamp). Null
+            is for at once.
+        options: How to write.
+        most_times: Visibility times that are open at a time; three at least.
+
+    Returns:
+        Drafts in the order of their times.
+
+    Raises:
+        MessageError: A null value, a reserved header, a message over the limit, a negative delay
+            or one of more than a year, or an instant beyond the year 9998.
+        StoreError: Cassandra did not take it, within the time allowed.
+    """
+    writer: _TimedWriter | None = None
+    iterator = iter(batches)
+    for first in iterator:
+        column = next((name for name in (DELAY, VISIBLE_AT) if name in first.schema.names), None)
+        if column is None:
+            return [write_block(store, queue, _chain(first, iterator), options)]
+        if writer is None:
+            writer = _TimedWriter(store, queue, options, column, most_times)
+        writer.add(first)
+    return writer.finish() if writer else []
+
+
+def _chain(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield first
+    yield from rest
+
+
+def _cutter(
+    queue: QueueDefinition, options: SinkOptions, *, takes_reserved: bool = False
+) -> Cutter:
+    return Cutter(
+        chunk_size=queue.chunk_size,
+        bucket_size=queue.bucket_size,
+        chunk_bytes=options.chunk_bytes,
+        compression=options.compression,
+        max_message_bytes=options.max_message_bytes,
+        takes_reserved=takes_reserved,
+    )
+
+
+class _Counted:
+    """Passes chunks on, and remembers where the last one stopped, and their bytes."""
+
+    def __init__(self, chunks: Iterable[Chunk] = ()) -> None:
+        self._chunks = chunks
+        self.messages = 0
+        self.size = 0
+
+    def __iter__(self) -> Iterator[Chunk]:
+        for chunk in self._chunks:
+            self.messages = chunk.stop
+            self.size += len(chunk.data)
+            yield chunk
+
+
+class _TimedBlock:
+    """A block that is being written, all of whose messages are delivered at one time."""
+
+    def __init__(self, store: Store, queue: QueueDefinition, options: SinkOptions) -> None:
+        self._store = store
+        self._queue_id = queue.queue_id
+        self._block = new_block_id()
+        self._cutter = _cutter(queue, options)
+        self._gathered: list[pa.RecordBatch] = []
+        self._is_begun = False
+        self._messages = 0
+        self._size = 0
+
+    def gather(self, messages: pa.RecordBatch) -> None:
+        self._gathered.append(messages)
+
+    def join(self, other: _TimedBlock) -> bool:
+        """Take over what the other has gathered; False if it has written some of it already."""
+        if other._is_begun:
+            return False
+        self._gathered += other._gathered
+        return True
+
+    def write(self) -> None:
+        self._is_begun = self._is_begun or bool(self._gathered)
+        self._write(self._cutter.feed(self._gathered))
+        self._gathered = []
+
+    def finish(self, visible: datetime | timedelta | None) -> Draft:
+        self.write()
+        self._write(self._cutter.finish())
+        return Draft(self._block, self._messages, self._size, visible)
+
+    def _write(self, chunks: Iterable[Chunk]) -> None:
+        counted = _Counted(chunks)
+        self._store.write_chunks(self._queue_id, self._block, counted)
+        self._messages = max(self._messages, counted.messages)
+        self._size += counted.size
+
+
+class _TimedWriter:
+    """Deals messages out to blocks by the time of their delivery, in microseconds."""
+
+    def __init__(
+        self,
+        store: Store,
+        queue: QueueDefinition,
+        options: SinkOptions,
+        column: str,
+        most_times: int,
+    ) -> None:
+        self._store = store
+        self._queue = queue
+        self._options = options
+        self._column = column
+        self._most_times = most_times
+        self._open: dict[int, _TimedBlock] = {}
+        self._closed: list[tuple[int, _TimedBlock]] = []
+        self._step = FINEST // _MICROSECOND
+        self._rows = 0
+        self._gathered_bytes = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        most = self._options.max_message_bytes
+        check_messages(batch, most, first_row=self._rows)
+        wanted = self._wanted(batch.column(self._column))
+        self._rows += batch.num_rows
+        self._make_room(wanted)
+        times = _rounded(wanted, self._step)
+        for time in pc.unique(times).to_pylist():
+            if time not in self._open:
+                self._open[time] = _TimedBlock(self._store, self._queue, self._options)
+            self._open[time].gather(batch.filter(pc.equal(times, time)))
+        self._gathered_bytes += batch.nbytes
+        if self._gathered_bytes >= _GATHERED_BYTES:
+            for block in self._open.values():
+                block.write()
+            self._gathered_bytes = 0
+
+    def finish(self) -> list[Draft]:
+        every = sorted([*self._open.items(), *self._closed], key=lambda each: each[0])
+        return [block.finish(self._visible(time)) for time, block in every]
+
+    def _wanted(self, column: pa.Array) -> pa.Array:
+        """When each message is to be delivered, in microseconds; 0 for at once."""
+        if self._column == VISIBLE_AT:
+            wanted = column.cast(pa.timestamp("us", "UTC")).cast(pa.int64())
+            self._refuse(
+                pc.greater_equal(wanted, _LAST_INSTANT),
+                "is to be visible after the year 9998: give an earlier time",
+            )
+            wanted = pc.fill_null(wanted, 0)
+            past = (datetime.now(UTC) - _CERTAINLY_PAST - _EPOCH) // _MICROSECOND
+            return pc.if_else(pc.less(wanted, past), 0, wanted)
+        if pa.types.is_duration(column.type):
+            exact = column.cast(pa.duration("us")).cast(pa.int64())
+        else:
+            exact = pc.multiply(column.cast(pa.float64()), 1e6)
+        self._refuse(
+            pc.less(exact, 0),
+            "has a negative delay: a message can't be delivered before it is published; give 0, "
+            "or null, for at once",
+        )
+        # So asked, what is not a number is refused as well.
+        self._refuse(
+            pc.invert(pc.less_equal(exact, _LONGEST_DELAY)),
+            f"has a delay that is no number, or more than {A_YEAR.days} days: give a shorter one",
+        )
+        wanted = pc.ceil(exact).cast(pa.int64()) if pa.types.is_floating(exact.type) else exact
+        return pc.fill_null(wanted, 0)
+
+    def _refuse(self, rows: pa.Array, what: str) -> None:
+        """Refuse the first of the rows that are marked, if any is."""
+        marked = pc.fill_null(rows, fill_value=False)
+        if pc.any(marked).as_py():
+            row = self._rows + pc.index(marked, value=True).as_py()
+            raise MessageError(f"row {row} of this task, counted from 0, {what}")
+
+    def _make_room(self, wanted: pa.Array) -> None:
+        """Round more, until there are few enough times."""
+        wanted = pc.unique(wanted)
+        while len({*self._open, *_rounded(wanted, self._step).to_pylist()}) > self._most_times:
+            self._step *= 2
+            merged: dict[int, _TimedBlock] = {}
+            for time, block in self._open.items():
+                later = -(-time // self._step) * self._step
+                kept = merged.setdefault(later, block)
+                if kept is block or kept.join(block):
+                    continue
+                if not block.join(kept):
+                    self._closed.append((later, kept))
+                merged[later] = block
+            self._open = merged
+
+    def _visible(self, time: int) -> datetime | timedelta | None:
+        if not time:
+            return None
+        if self._column == DELAY:
+            return timedelta(microseconds=time)
+        # Rounded up with others that are centuries away, it might leave the calendar.
+        return _EPOCH + timedelta(microseconds=min(time, _LAST_INSTANT))
+
+
+def _rounded(wanted: pa.Array, step: int) -> pa.Array:
+    return pc.multiply(pc.divide(pc.add(wanted, step - 1), step), step)

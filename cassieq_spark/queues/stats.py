@@ -1,0 +1,170 @@
+"""Exact figures of a queue, computed from its state: nothing is counted that could drift."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from cassieq_spark.errors import InvariantError
+from cassieq_spark.groups.groups import read_group_states
+from cassieq_spark.groups.state import GroupState
+from cassieq_spark.ledger.read import locate, read_block_of, read_head
+from cassieq_spark.ledger.state import LedgerHead
+from cassieq_spark.model import LedgerBlock, QueueId, Range
+from cassieq_spark.store.protocol import Store
+
+#: Blocks that a group was not offered and that are looked at, as there are delayed ones.
+BLOCKS_EXAMINED = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStats:
+    """What a consumer group is owed.
+
+    Attributes:
+        group: Its name.
+        depth: Messages owed: not offered yet, leased, due, waiting or dead.
+        leased: Messages under a lease that runs.
+        due: Messages to be offered again now: their lease ran out, or their wait is over.
+        waiting: Messages to be offered later: released with a delay, or published with one.
+        dead: Messages to be dead-lettered by the next reader, or the sweep.
+        oldest_age: How long the oldest message owed has been visible; None if none is.
+        pointer: First monoton never offered.
+        floor: Lowest monoton owed.
+        unexamined: Messages behind the first 10,000 blocks not offered yet, up to the last delayed
+            one: ``waiting`` and ``oldest_age`` are without them, ``depth`` is not.
+    """
+
+    group: str
+    depth: int
+    leased: int
+    due: int
+    waiting: int
+    dead: int
+    oldest_age: timedelta | None
+    pointer: int
+    floor: int
+    unexamined: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStats:
+    """What a queue holds: monotons ``[finalised, next)``, and what each group is owed of them."""
+
+    queue_id: QueueId
+    finalised: int
+    next: int
+    groups: tuple[GroupStats, ...]
+
+    @property
+    def settled(self) -> int:
+        """Messages below everything that a group is owed, and stored: groups can go back to them.
+
+        As long as the queue keeps what is settled, and else until the next run of the sweep.
+        """
+        lowest = min((group.floor for group in self.groups), default=self.finalised)
+        return max(0, lowest - self.finalised)
+
+
+def queue_stats(store: Store, queue_id: QueueId) -> QueueStats:
+    """Compute the figures of a queue. Two reads, and five more for each group.
+
+    Where messages are delayed that a group has not come to yet, two more, for up to 10,000 blocks;
+    what lies behind them is told as ``unexamined``. Each group's figures agree with each other.
+    Groups are read one after the other and before the ledger's head, so those of a busy queue are
+    not all of one moment.
+
+    Raises:
+        QueueStateError: There is no such queue.
+    """
+    states = read_group_states(store, queue_id)
+    return stats_of(store, queue_id, states, read_head(store, queue_id))
+
+
+def stats_of(
+    store: Store, queue_id: QueueId, states: Mapping[str, GroupState], head: LedgerHead
+) -> QueueStats:
+    """Compute the figures of a queue whose groups, and then its ledger's head, were just read.
+
+    One read for each group, and those for delayed messages; see `queue_stats`.
+    """
+    figures = tuple(
+        _group_stats(store, queue_id, name, state, head) for name, state in states.items()
+    )
+    return QueueStats(queue_id, head.finalised, head.next, figures)
+
+
+def _group_stats(
+    store: Store, queue_id: QueueId, name: str, state: GroupState, head: LedgerHead
+) -> GroupStats:
+    held = [slot for slot in state.slots if slot.monotons]
+    leased = sum(slot.monotons.count for slot in held if slot.due_at >= state.now)
+    outstanding = sum(slot.monotons.count for slot in held)
+    alive = [each for each in state.waiting if each.reason is None]
+    due = sum(each.monotons.count for each in alive if each.due <= state.now_ms)
+    waiting = sum(each.monotons.count for each in alive) - due
+    dead = sum(each.monotons.count for each in state.waiting) - due - waiting
+    not_offered = max(0, head.next - state.head.pointer)
+    ahead = _blocks_ahead(store, queue_id, state, head)
+    delayed = [block for block in ahead if block.visible_since > state.now]
+    return GroupStats(
+        group=name,
+        depth=not_offered + outstanding + due + waiting + dead,
+        leased=leased,
+        due=outstanding - leased + due,
+        waiting=waiting + sum(map(_count_from(state.head.pointer), delayed)),
+        dead=dead,
+        oldest_age=_age(store, queue_id, state, _first_visible(state, head, ahead)),
+        pointer=state.head.pointer,
+        floor=state.floor,
+        unexamined=max(0, head.delayed_stop - ahead[-1].monotons.stop) if ahead else 0,
+    )
+
+
+def _blocks_ahead(
+    store: Store, queue_id: QueueId, state: GroupState, head: LedgerHead
+) -> list[LedgerBlock]:
+    """The first blocks that were not offered yet, if there are delayed ones among those."""
+    # What was settled and trimmed since the group was read is no hole.
+    finalised = head.finalised
+    while True:
+        start = max(state.head.pointer, finalised)
+        ahead = Range(start, max(start, head.delayed_stop))
+        try:
+            return locate(store, queue_id, ahead, limit=BLOCKS_EXAMINED)
+        except InvariantError:
+            now = read_head(store, queue_id).finalised
+            if now <= finalised:
+                raise
+            finalised = now
+
+
+def _first_visible(
+    state: GroupState, head: LedgerHead, ahead: Sequence[LedgerBlock]
+) -> int | None:
+    """The lowest monoton that is owed and visible by now."""
+    owed = [slot.monotons.start for slot in state.slots if slot.monotons]
+    owed += [each.monotons.start for each in state.waiting if each.deliveries]
+    owed += [each.monotons.start for each in state.waiting if each.due <= state.now_ms]
+    owed += [
+        max(state.head.pointer, block.monotons.start)
+        for block in ahead
+        if block.visible_since <= state.now
+    ]
+    rest = max(state.head.pointer, head.delayed_stop)
+    if rest < head.next:
+        owed.append(rest)
+    return min(owed, default=None)
+
+
+def _count_from(pointer: int) -> Callable[[LedgerBlock], int]:
+    return lambda block: block.monotons.stop - max(pointer, block.monotons.start)
+
+
+def _age(
+    store: Store, queue_id: QueueId, state: GroupState, monoton: int | None
+) -> timedelta | None:
+    block = None if monoton is None else read_block_of(store, queue_id, monoton)
+    # None: settled since by its reader, and deleted by the sweep.
+    return max(timedelta(0), state.now - block.visible_since) if block else None

@@ -1,0 +1,93 @@
+"""Where a consumer group begins: a value, and how it is read and written. Pure."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from typing import Literal
+
+from cassieq_spark.arguments import MOST, check_count, check_instant, shown
+from cassieq_spark.errors import OptionError
+from cassieq_spark.settings.kinds import Kind
+
+#: What still exists, what comes, from a monoton on, or what was published at an instant (aware)
+#: or later.
+StartingPosition = Literal["earliest", "latest"] | int | datetime
+
+#: Reads go up to the number behind it.
+_LARGEST_MONOTON = MOST - 1
+
+
+def parse_position(text: str) -> StartingPosition:
+    """Read a position.
+
+    >>> parse_position("Latest"), parse_position("12345")
+    ('latest', 12345)
+    >>> parse_position("2026-11-20T13:00:00+01:00") == parse_position("2026-11-20T12:00:00Z")
+    True
+
+    Raises:
+        OptionError: An instant without a time zone, or beyond the year 9998.
+        ValueError: It is nothing of the kind.
+    """
+    text = text.strip()
+    match text.lower():
+        case "earliest":
+            return "earliest"
+        case "latest":
+            return "latest"
+    if re.fullmatch("[0-9]+", text):
+        return _checked_monoton(int(text[: len(str(_LARGEST_MONOTON)) + 1]))
+    instant = datetime.fromisoformat(text)
+    if instant.tzinfo is None:
+        raise OptionError(
+            f"{text!r} has no time zone, so it could be any of many instants; append Z for UTC, "
+            "or an offset such as +01:00"
+        )
+    return check_instant("a position", instant)
+
+
+def check_position(given: object) -> StartingPosition:
+    """Return a position that a program gives.
+
+    Raises:
+        OptionError: It is nothing of the kind.
+    """
+    if isinstance(given, datetime):
+        return check_instant("a position", given)
+    if isinstance(given, int) and not isinstance(given, bool):
+        return check_count("a position", given, least=0, most=_LARGEST_MONOTON)
+    if isinstance(given, str):
+        match str.__str__(given):
+            case "earliest":
+                return "earliest"
+            case "latest":
+                return "latest"
+    raise OptionError(
+        "a position must be 'earliest', 'latest', a monoton or an aware datetime, not "
+        f"{shown(given)}"
+    )
+
+
+def show_position(position: StartingPosition) -> str:
+    """Write a position as `parse_position` reads it.
+
+    >>> show_position(parse_position("2026-11-20 12:00:00Z"))
+    '2026-11-20T12:00:00Z'
+    """
+    if isinstance(position, datetime):
+        return position.isoformat().replace("+00:00", "Z")
+    return str(position)
+
+
+def _checked_monoton(monoton: int) -> int:
+    if monoton > _LARGEST_MONOTON:
+        raise ValueError(monoton)
+    return monoton
+
+
+POSITION: Kind[StartingPosition] = Kind(
+    "earliest, latest, a monoton or an instant such as 2026-11-20T12:00:00Z",
+    parse_position,
+    show_position,
+)

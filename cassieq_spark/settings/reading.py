@@ -1,0 +1,193 @@
+"""The options of reading. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import ClassVar
+
+from cassieq_spark.errors import OptionError
+from cassieq_spark.settings.declaration import explain_missing, option
+from cassieq_spark.settings.kinds import (
+    BOOLEAN,
+    SECONDS,
+    TEXT,
+    choice,
+    duration,
+    name_of,
+    size,
+    whole_number,
+)
+from cassieq_spark.settings.position import POSITION, StartingPosition
+from cassieq_spark.settings.role import RoleOptions, a_role
+
+_LARGEST_BATCH = 1 << 40
+
+#: The view that a stream reads, and a batch read by default.
+MESSAGES = "messages"
+#: The view that is not of one queue.
+QUEUES = "queues"
+
+
+@a_role
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOptions(RoleOptions):
+    """Options of ``spark.read`` and ``spark.readStream``."""
+
+    role: ClassVar[str] = "reading"
+
+    # A factory, not a default: what may be left out for one view is no default of the others.
+    queue: str = field(
+        default_factory=str,
+        metadata=option(
+            "queue", name_of("queue"), "The queue, which must exist.", unless=("view", QUEUES)
+        ),
+    )
+    view: str = field(
+        default=MESSAGES,
+        metadata=option(
+            "view",
+            choice(MESSAGES, "blocks", "leases", "groups", QUEUES, "stats"),
+            "What a batch read shows: [views.md](views.md). A stream reads messages.",
+        ),
+    )
+    group: str | None = field(
+        default=None,
+        metadata=option(
+            "group",
+            name_of("group"),
+            "Consumer group; each group gets every message. A stream needs it, a batch read only "
+            "looks.",
+        ),
+    )
+    starting_position: StartingPosition = field(
+        default="earliest",
+        metadata=option(
+            "startingPosition",
+            POSITION,
+            "Where a group that the queue does not know yet begins: with what still exists, with "
+            "what comes, at a monoton, or with what was published at an instant or later.",
+        ),
+    )
+    fail_on_data_loss: bool = field(
+        default=True,
+        metadata=option(
+            "failOnDataLoss",
+            BOOLEAN,
+            "Whether a new group whose `startingPosition` is deleted already is refused; "
+            "otherwise it begins with what still exists.",
+        ),
+    )
+    max_messages_per_trigger: int = field(
+        default=1_000_000,
+        metadata=option("maxMessagesPerTrigger", whole_number(1), "Messages per micro-batch."),
+    )
+    max_bytes_per_trigger: int | None = field(
+        default=None,
+        metadata=option(
+            "maxBytesPerTrigger",
+            size(_LARGEST_BATCH),
+            "Bytes per micro-batch as they are stored, about; at least one message. Without it, "
+            "no limit.",
+        ),
+    )
+    min_messages_per_trigger: int = field(
+        default=0,
+        metadata=option(
+            "minMessagesPerTrigger",
+            whole_number(0),
+            "Wait for so many messages before a micro-batch, but not longer than "
+            "`maxTriggerDelay`. `Trigger.AvailableNow` does not wait.",
+        ),
+    )
+    max_trigger_delay: timedelta = field(
+        default=timedelta(minutes=15),
+        metadata=option(
+            "maxTriggerDelay",
+            duration(timedelta(days=365)),
+            "With `minMessagesPerTrigger`: the longest time from one micro-batch to the next, if "
+            "there are any messages.",
+        ),
+    )
+    max_in_flight: int | None = field(
+        default=None,
+        metadata=option(
+            "maxInFlight",
+            whole_number(1),
+            "Messages that all readers of the group hold at a time, if each of them has this "
+            "option; without it, no limit.",
+        ),
+    )
+    skip_older_than: timedelta | None = field(
+        default=None,
+        metadata=option(
+            "skipOlderThan",
+            duration(timedelta(days=36_500)),
+            "Messages that have been visible for longer when their turn comes first are not "
+            "delivered to this group any more, and count as acked. No message is older than its "
+            "write, whatever its `visible_at`. Without it, none are skipped.",
+        ),
+    )
+    retry_backoff: timedelta = field(
+        default=timedelta(0),
+        metadata=option(
+            "retryBackoff",
+            duration(timedelta(days=30), zero=True),
+            "How long messages are left alone after their first delivery failed; twice as long "
+            "after the second, and so on, up to an hour. A query that restarts repeats its last "
+            "batch at once the first time.",
+        ),
+    )
+    messages_per_task: int = field(
+        default=100_000,
+        metadata=option("messagesPerTask", whole_number(1), "Messages per Spark task, about."),
+    )
+    lease: timedelta | None = field(
+        default=None,
+        metadata=option(
+            "leaseSeconds",
+            SECONDS,
+            "How long a batch is this reader's without a heartbeat; without it, as long as the "
+            "queue says.",
+        ),
+    )
+    checkpoint_location: str | None = field(
+        default=None,
+        metadata=option(
+            "checkpointLocation",
+            TEXT,
+            "The `checkpointLocation` of the query, once more: a path of the driver's machine, or "
+            "a URI that pyarrow reads (`hdfs`, `s3`, `gs`, ...). With it a query that is stopped "
+            "acks its last batch if Spark has committed it; without it, that batch is delivered "
+            "again.",
+        ),
+    )
+    include_headers: bool = field(
+        default=False,
+        metadata=option("includeHeaders", BOOLEAN, "Whether rows have the column `headers`."),
+    )
+
+    include_receipts: bool = field(
+        default=False,
+        metadata=option(
+            "includeReceipts",
+            BOOLEAN,
+            "Whether rows of a stream have the column `receipt`, by which a write with "
+            "`operation` settles a message.",
+        ),
+    )
+
+    def stream_group(self) -> str:
+        """The group, which a stream must have, and it must be one of messages.
+
+        Raises:
+            OptionError: There is no group, or another view is asked for.
+        """
+        if self.view != MESSAGES:
+            raise OptionError(
+                f"a stream reads messages: option 'view' is {self.view!r}, which is for "
+                "spark.read; leave it out"
+            )
+        if self.group is None:
+            raise OptionError("a stream reads as a consumer group: " + explain_missing("group"))
+        return self.group

@@ -1,0 +1,193 @@
+"""The options of writing. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import ClassVar
+
+from cassieq_spark.errors import OptionError
+from cassieq_spark.settings.declaration import check_both_or_neither, option
+from cassieq_spark.settings.kinds import (
+    BOOLEAN,
+    SECONDS,
+    TEXT,
+    choice,
+    duration,
+    size,
+    whole_number,
+)
+from cassieq_spark.settings.role import RoleOptions, a_role
+
+_LARGEST_MESSAGE = 8 << 20
+_LARGEST_BIGINT = 2**63 - 1
+
+#: What a write does.
+PUBLISH = "publish"
+ACK, RELEASE, EXTEND, REJECT, REPLACE = "ack", "release", "extend", "reject", "replace"
+#: Each row says by itself what to do.
+EACH = "each"
+#: When what a write says is carried out.
+WITH_BATCH, NOW = "batch", "now"
+
+#: What makes a batch write publish once: the name that it is given, or its micro-batch.
+BY_NAME, BY_BATCH = "name", "batch"
+
+
+@a_role
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkOptions(RoleOptions):
+    """Options of ``df.write`` and ``df.writeStream``."""
+
+    role: ClassVar[str] = "writing"
+
+    txn_app_id: str | None = field(
+        default=None,
+        metadata=option(
+            "txnAppId",
+            TEXT,
+            "With `txnVersion`: names the writer, so that a batch write repeated under the same "
+            "version is published once. With `exactlyOnce` = batch, and without `txnVersion`: "
+            "tells several writes of one micro-batch to one queue apart. A streaming query needs "
+            "neither.",
+        ),
+    )
+    txn_version: int | None = field(
+        default=None,
+        metadata=option(
+            "txnVersion",
+            whole_number(0, _LARGEST_BIGINT),
+            "With `txnAppId`: number of this write, higher than those before it. Inside "
+            "`foreachBatch`, use `exactlyOnce` = batch instead.",
+        ),
+    )
+    exactly_once: str = field(
+        default=BY_NAME,
+        metadata=option(
+            "exactlyOnce",
+            choice(BY_NAME, BY_BATCH),
+            "What makes a batch write publish once: its `txnAppId` and `txnVersion`, if they are "
+            "given (name); or, for a write inside `foreachBatch`, the query and the micro-batch "
+            "that it is a part of, which Spark tells its tasks (batch).",
+        ),
+    )
+    fail_on_changed_batch: bool = field(
+        default=True,
+        metadata=option(
+            "failOnChangedBatch",
+            BOOLEAN,
+            "Whether a batch that was published already, with another content, is an error. It "
+            "means that a checkpoint was restored from an older copy, or that the rows of a query "
+            "differ from run to run; if not, it is skipped, with an error in the log.",
+        ),
+    )
+    operation: str = field(
+        default=PUBLISH,
+        metadata=option(
+            "operation",
+            choice(PUBLISH, ACK, RELEASE, EXTEND, REJECT, REPLACE, EACH),
+            "What a batch write does: publish its rows, or settle the messages that its column "
+            "`receipt` names: they are done (ack), to be delivered again (release), held on "
+            "beyond their batch (extend), dead (reject), or replaced by the message of the row "
+            "(replace); or what its column `operation` says (each). See "
+            "[settling.md](settling.md).",
+        ),
+    )
+    delay: timedelta = field(
+        default=timedelta(0),
+        metadata=option(
+            "delay",
+            duration(timedelta(days=365), zero=True),
+            "With `operation` = release or replace, where there is no column `delay`: how much "
+            "later the messages are delivered, at the earliest.",
+        ),
+    )
+    seconds: timedelta | None = field(
+        default=None,
+        metadata=option(
+            "seconds",
+            SECONDS,
+            "With `operation` = extend, where there is no column `seconds`: how long from now the "
+            "messages are held; without it, as long as a lease of the queue.",
+        ),
+    )
+    reason: str = field(
+        default="rejected",
+        metadata=option(
+            "reason",
+            TEXT,
+            "With `operation` = reject, where there is no column `reason`: why, for the "
+            "dead-letter queue.",
+        ),
+    )
+    settle: str | None = field(
+        default=None,
+        metadata=option(
+            "settle",
+            choice(WITH_BATCH, NOW),
+            "When a write of receipts takes effect: with its batch, so that a batch which comes "
+            "again comes whole (batch), or at once (now). Without it, with the batch inside "
+            "`foreachBatch`, and at once elsewhere; over Spark Connect, give it.",
+        ),
+    )
+    compression: str = field(
+        default="lz4",
+        metadata=option(
+            "compression", choice("lz4", "zstd", "none"), "How messages are compressed."
+        ),
+    )
+    chunk_bytes: int = field(
+        default=256 << 10,
+        metadata=option(
+            "chunkBytes",
+            size(_LARGEST_MESSAGE),
+            "Messages per row of Cassandra, in bytes before compression; a larger message has a "
+            "row to itself.",
+        ),
+    )
+    max_message_bytes: int = field(
+        default=_LARGEST_MESSAGE,
+        metadata=option(
+            "maxMessageBytes",
+            size(_LARGEST_MESSAGE),
+            "Largest message, with its key and headers; a larger one fails the write.",
+        ),
+    )
+
+    def __post_init__(self) -> None:
+        if self.exactly_once == BY_BATCH:
+            self._check_by_batch()
+        else:
+            check_both_or_neither({"txnAppId": self.txn_app_id, "txnVersion": self.txn_version})
+        given = {
+            "delay": (bool(self.delay), (RELEASE, REPLACE, EACH)),
+            "seconds": (self.seconds is not None, (EXTEND, EACH)),
+            "reason": (self.reason != "rejected", (REJECT, EACH)),
+            "settle": (
+                self.settle is not None,
+                (ACK, RELEASE, EXTEND, REJECT, REPLACE, EACH),
+            ),
+        }
+        for key, (is_given, operations) in given.items():
+            if is_given and self.operation not in operations:
+                raise OptionError(
+                    f"option {key!r} is for 'operation' = {' or '.join(operations)}, not "
+                    f"{self.operation!r}"
+                    + (
+                        f"; to delay what is published, add a column {key!r}"
+                        if key == "delay"
+                        else ""
+                    )
+                )
+
+    def _check_by_batch(self) -> None:
+        if self.txn_version is not None:
+            raise OptionError(
+                "option 'exactlyOnce' = 'batch' has its version from Spark, the batch id: leave "
+                "out 'txnVersion' (and 'txnAppId', unless several writes of one micro-batch go to "
+                "one queue)"
+            )
+        if self.operation != PUBLISH:
+            raise OptionError(
+                f"option 'exactlyOnce' is for publishing, not for 'operation' = {self.operation!r}"
+            )

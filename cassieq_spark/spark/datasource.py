@@ -1,0 +1,131 @@
+"""``format("cassieq")``: where Spark meets the queue. Names and constructors, no logic."""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+import pyspark
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
+
+from cassieq_spark.errors import OptionError, SetupError
+from cassieq_spark.settings import MESSAGES, SinkOptions, SourceOptions
+from cassieq_spark.settings.writing import PUBLISH
+
+if TYPE_CHECKING:
+    from cassieq_spark.spark.sink.settle import ReceiptWriter
+    from cassieq_spark.spark.sink.writer import MessageStreamWriter, MessageWriter
+    from cassieq_spark.spark.source.browse import MessageReader
+    from cassieq_spark.spark.source.stream import MessageStreamReader
+    from cassieq_spark.spark.source.view_reader import ViewReader
+
+_OLDEST_SPARK = (4, 2)
+
+
+class CassieqDataSource(DataSource):
+    """A durable work queue on Apache Cassandra.
+
+    Reading a stream leases messages, batch by batch, and acks each batch when the next one begins;
+    reading a batch looks at the messages, or at the queue's state, without leasing anything;
+    writing publishes, all or nothing. Options: docs/options.md; columns: docs/views.md.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """What goes into ``format(...)``."""
+        return "cassieq"
+
+    def schema(self) -> str:
+        """The columns of a message, or of another view; see docs/views.md."""
+        _check_platform()
+        options = self._source_options()
+        if options.view != MESSAGES:
+            from cassieq_spark.spark.source.views import VIEWS
+
+            return VIEWS[options.view].ddl
+        from cassieq_spark.arrow.rows import row_ddl
+
+        return row_ddl(
+            include_headers=options.include_headers, include_receipts=options.include_receipts
+        )
+
+    def streamReader(self, schema: StructType) -> MessageStreamReader:
+        """Lease, process, ack."""
+        self._check_schema(schema)
+        from cassieq_spark.spark.source.stream import MessageStreamReader
+
+        return MessageStreamReader(self._source_options())
+
+    def reader(self, schema: StructType) -> MessageReader | ViewReader:
+        """Look without leasing."""
+        self._check_schema(schema)
+        options = self._source_options()
+        if options.view != MESSAGES:
+            from cassieq_spark.spark.source.view_reader import ViewReader
+
+            return ViewReader(options)
+        if options.include_receipts:
+            raise OptionError(
+                "option 'includeReceipts' is for streams: a batch read leases nothing, so there "
+                "is nothing to settle"
+            )
+        from cassieq_spark.spark.source.browse import MessageReader
+
+        return MessageReader(options)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> MessageStreamWriter:
+        """Publish every micro-batch once."""
+        _check_platform()
+        from cassieq_spark.spark.sink.writer import MessageStreamWriter
+
+        return MessageStreamWriter(
+            self._sink_options(),
+            schema,
+            overwrite=overwrite,
+            checkpoint=self.options.get("checkpointLocation"),
+        )
+
+    def writer(self, schema: StructType, overwrite: bool) -> MessageWriter | ReceiptWriter:
+        """Publish a DataFrame, or settle the messages whose receipts it has."""
+        _check_platform()
+        from cassieq_spark.spark.sink.settle import ReceiptWriter
+        from cassieq_spark.spark.sink.writer import MessageWriter
+
+        options = self._sink_options()
+        writer = MessageWriter if options.operation == PUBLISH else ReceiptWriter
+        return writer(options, schema, overwrite=overwrite)
+
+    def _source_options(self) -> SourceOptions:
+        return SourceOptions.parse(self.options)
+
+    def _sink_options(self) -> SinkOptions:
+        return SinkOptions.parse(self.options)
+
+    def _check_schema(self, schema: StructType) -> None:
+        expected = self.schema()
+        given = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in schema)
+        if _plain(given) != _plain(expected):
+            raise OptionError(
+                f"the rows are: {expected}; not: {given}. Leave out .schema(...), and "
+                "select or cast afterwards"
+            )
+
+
+def _plain(ddl: str) -> str:
+    return ddl.lower().replace(" ", "")
+
+
+def _check_platform() -> None:
+    """Name what this Python lacks, before an import fails somewhere deep."""
+    if find_spec("pyarrow") is None:
+        raise SetupError(
+            f"pyarrow is missing in {sys.executable}, the Python that Spark runs: "
+            "pip install 'cassieq-spark[spark]' there, or set PYSPARK_PYTHON to one that has it"
+        )
+    if tuple(map(int, pyspark.__version__.split(".")[:2])) < _OLDEST_SPARK:
+        raise SetupError(
+            f"Spark {pyspark.__version__} is too old: streams in Python have read limits and "
+            "AvailableNow only from Spark 4.2 on; pip install 'pyspark>=4.2,<4.4'"
+        )

@@ -1,0 +1,107 @@
+"""What a streaming query tells of the queues it reads, out of Spark's progress. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from cassieq_spark.model import QueueId, Range
+from cassieq_spark.spark.source.offsets import Offset, decode
+
+_NO_RANGES: tuple[Range, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """What one source of a query tells of one batch.
+
+    All below ``messages`` is None in the progress of a batch that Spark replayed after a restart.
+
+    Attributes:
+        queue: The queue, by name.
+        group: The consumer group.
+        batch: What the batch leased, in order; a replay may have got less.
+        messages: How many messages that is; 0 while idle.
+        backlog: Messages owed to the group beyond this batch: not offered yet, leased by other
+            readers, due or waiting.
+        leased: Messages of the group under leases that run, this batch included.
+        waiting: Messages to be offered again later.
+        next: Monoton that the next published message gets.
+        pointer: First monoton never offered to the group.
+        oldest_age: Age of the oldest message owed, this batch included; also None if unknown.
+        lost_leases: Messages whose lease ran out in this run of the query and went to others.
+        dead: Messages that this run of the query dead-lettered, or dropped.
+        skipped: Messages that were too old when their turn came in this run of the query.
+    """
+
+    queue: str
+    group: str
+    batch: tuple[Range, ...] = _NO_RANGES
+    messages: int = 0
+    backlog: int | None = None
+    leased: int | None = None
+    waiting: int | None = None
+    next: int | None = None
+    pointer: int | None = None
+    oldest_age: timedelta | None = None
+    lost_leases: int | None = None
+    dead: int | None = None
+    skipped: int | None = None
+
+
+def progress(query_progress: object) -> list[Progress]:
+    """Read what the cassieq sources of a query report, in the order of its sources.
+
+    Args:
+        query_progress: ``query.lastProgress``, one of ``query.recentProgress``, the progress of a
+            listener's event, or the same as a dict; None, before the first batch, has no sources.
+
+    Raises:
+        QueueStateError: Another release of cassieq-spark wrote the offsets.
+    """
+    found = (_progress_of(source) for source in _get(query_progress, "sources") or ())
+    return [each for each in found if each is not None]
+
+
+def _progress_of(source: object) -> Progress | None:
+    """None if it is a source of another kind."""
+    end = _json(_get(source, "endOffset"))
+    if not {"group", "v"} <= end.keys() or not end.keys() & {"queue", "queue_id"}:
+        return None
+    queue_id, group = QueueId(str(end.get("queue_id") or f"{end['queue']}@")), str(end["group"])
+    offset = decode(end, queue_id=queue_id, group=group)
+    if end == _json(_get(source, "startOffset")):
+        offset = None  # Nothing came: Spark still shows the batch before.
+    batch = _batch_of(offset) if offset else _NO_RANGES
+    figures = _json(_get(source, "latestOffset"))
+    age = figures.get("oldest_age_ms")
+    names = ("backlog", "leased", "waiting", "next", "pointer", "lost_leases", "dead", "skipped")
+    return Progress(
+        queue=queue_id.rpartition("@")[0],
+        group=group,
+        batch=batch,
+        messages=sum(map(len, batch)),
+        oldest_age=None if age is None else timedelta(milliseconds=age),
+        **{name: figures.get(name) for name in names},
+    )
+
+
+def _batch_of(offset: Offset) -> tuple[Range, ...]:
+    return tuple(sorted(monotons for each in offset.leased for monotons in each.monotons))
+
+
+def _get(what: object, name: str) -> Any:
+    return what.get(name) if isinstance(what, Mapping) else getattr(what, name, None)
+
+
+def _json(offset: object) -> Mapping[str, Any]:
+    """The offset of a source as Spark shows it; empty if there is none, or not of our kind."""
+    if isinstance(offset, str):
+        try:
+            offset = json.loads(offset)
+        except ValueError:
+            return {}
+    return offset if isinstance(offset, Mapping) else {}

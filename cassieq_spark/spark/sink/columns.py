@@ -1,0 +1,145 @@
+"""Which columns a DataFrame needs to be published, or to settle by. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from cassieq_spark.errors import SchemaError
+from cassieq_spark.settings.writing import ACK, EACH, EXTEND, REJECT, RELEASE, REPLACE
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a DataFrame to be written.
+
+    Attributes:
+        types: As Spark's ``simpleString()`` writes them; those with a blank, what they begin with.
+        expected: The same for people.
+        example: How to make one.
+    """
+
+    types: tuple[str, ...]
+    expected: str
+    example: str
+
+
+_TEXT = ("string", "binary")
+_WHOLE = ("tinyint", "smallint", "int", "bigint")
+_SPANS = ("interval day", "interval hour", "interval minute", "interval second")
+_VALUE = Column(_TEXT, "string or binary", "to_json(struct(*)) as value")
+_KEY = Column(_TEXT, "string or binary", "cast(id as string) as key")
+_HEADERS = Column(("map<string,string>",), "map<string,string>", "map('origin', 'web') as headers")
+_DELAY = Column(
+    (*_SPANS, "double", *_WHOLE),
+    "a day-time interval, or a number of seconds",
+    "interval 10 seconds as delay",
+)
+_VISIBLE_AT = Column(("timestamp",), "timestamp", "timestamp '2026-12-24 18:00:00Z' as visible_at")
+_RECEIPT = Column(("string",), "string", "receipt, of a stream with includeReceipts")
+_OPERATION = Column(("string",), "string", "'ack' as operation")
+_REASON = Column(("string",), "string", "'no such customer' as reason")
+_SECONDS = Column(_WHOLE, "a whole number", "600 as seconds")
+
+_MESSAGE = {"value": _VALUE, "key": _KEY, "headers": _HEADERS}
+_PUBLISHED = _MESSAGE | {"delay": _DELAY, "visible_at": _VISIBLE_AT}
+#: What each operation takes besides receipts; the columns that it can't do without come first.
+_SETTLED: dict[str, tuple[tuple[str, ...], dict[str, Column]]] = {
+    ACK: ((), {}),
+    RELEASE: ((), {"delay": _DELAY}),
+    EXTEND: ((), {"seconds": _SECONDS}),
+    REJECT: ((), {"reason": _REASON}),
+    REPLACE: (("value",), _MESSAGE),
+    EACH: (
+        ("operation",),
+        {
+            "operation": _OPERATION,
+            "delay": _DELAY,
+            "seconds": _SECONDS,
+            "reason": _REASON,
+            **_MESSAGE,
+        },
+    ),
+}
+
+
+def validate_published(fields: Sequence[tuple[str, str]], *, strict_fifo: bool = False) -> None:
+    """Accept the columns of a DataFrame of messages, or say everything that is wrong with them.
+
+    Args:
+        fields: Names with types, as Spark's ``simpleString()`` writes them.
+        strict_fifo: Whether the queue is strictly ordered, so that nothing can be delayed.
+
+    Raises:
+        SchemaError: ``value`` is missing, or a column is unknown, there twice, of another type, or
+            contradicts another one or the queue.
+    """
+    problems = _problems(fields, _PUBLISHED, required=("value",))
+    late = sorted({name for name, _ in fields} & {"delay", "visible_at"})
+    if len(late) > 1:
+        problems.append("there are columns 'delay' and 'visible_at': keep one of them")
+    elif late and strict_fifo:
+        problems.append(
+            f"column {late[0]!r}: the queue is strictly ordered, so that a delayed message would "
+            "hold up all behind it; drop the column, or use another queue"
+        )
+    if problems:
+        raise SchemaError("cannot publish this DataFrame: " + "; ".join(problems))
+
+
+def validate_settled(fields: Sequence[tuple[str, str]], operation: str) -> None:
+    """Accept the columns of a DataFrame of receipts, or say everything that is wrong with them.
+
+    Args:
+        fields: Names with types, as Spark's ``simpleString()`` writes them.
+        operation: What is to be done.
+
+    Raises:
+        SchemaError: A column is missing, unknown, there twice or of another type.
+    """
+    required, optional = _SETTLED[operation]
+    columns = {"receipt": _RECEIPT, **optional}
+    problems = _problems(fields, columns, required=("receipt", *required))
+    if problems:
+        takes = ", ".join(columns)
+        raise SchemaError(
+            f"option 'operation' = {operation!r} cannot take this DataFrame (it takes the "
+            f"columns {takes}): " + "; ".join(problems)
+        )
+
+
+def _problems(
+    fields: Sequence[tuple[str, str]], columns: Mapping[str, Column], *, required: Sequence[str]
+) -> list[str]:
+    names = [name for name, _ in fields]
+    given = ", ".join(names) or "none"
+    problems = [
+        f"a column {name!r} is missing (columns: {given}): add it, e.g. {columns[name].example}"
+        for name in required
+        if name not in names
+    ]
+    problems += [
+        f"there are {names.count(name)} columns {name!r}: keep one of them"
+        for name in columns
+        if names.count(name) > 1
+    ]
+    found = (_problem(name, type_, columns) for name, type_ in dict(fields).items())
+    return [*problems, *filter(None, found)]
+
+
+def _problem(name: str, type_: str, columns: Mapping[str, Column]) -> str | None:
+    if name not in columns:
+        nearest = get_close_matches(name.lower(), columns, n=1)
+        otherwise = "put it into 'value', or drop it" if "value" in columns else "drop it"
+        return f"unknown column {name!r}; " + (
+            f"did you mean {nearest[0]!r}?" if nearest else otherwise
+        )
+    # What is left out: a collation, or the length of a varchar or char; Arrow has plain strings.
+    plain = "string" if type_.startswith(("string collate ", "varchar(", "char(")) else type_
+    column = columns[name]
+    if plain in column.types or plain.startswith(tuple(it for it in column.types if " " in it)):
+        return None
+    return (
+        f"column {name!r} is {type_}, expected {column.expected}: cast it, e.g. {column.example}"
+    )

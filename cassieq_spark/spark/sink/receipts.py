@@ -1,0 +1,207 @@
+"""Rows of receipts, and what they ask for. On executors."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import pyarrow as pa
+
+from cassieq_spark.arguments import A_YEAR
+from cassieq_spark.arrow.chunks import check_messages
+from cassieq_spark.arrow.receipts import Receipt
+from cassieq_spark.errors import MessageError
+from cassieq_spark.groups.settle import Settlement
+from cassieq_spark.model import QueueId, Range, Ranges
+from cassieq_spark.settings.writing import ACK, EACH, EXTEND, REJECT, RELEASE, REPLACE
+
+#: Consumer group and token of a lease, and which delivery under it; see `Receipt`.
+LeaseKey = tuple[str, UUID, int | None]
+
+_OPERATIONS = (ACK, RELEASE, EXTEND, REJECT, REPLACE)
+_ADVICE = "take the column 'receipt' of a stream that is read with includeReceipts"
+_MESSAGE = ("value", "key", "headers")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Defaults:
+    """What holds for rows that do not say it themselves.
+
+    Attributes:
+        queue_id: The queue that all receipts must be of.
+        operation: What to do; `EACH`: what the column says.
+        delay: For release and replace.
+        seconds: For extend.
+        reason: For reject.
+        max_message_bytes: Largest new message, with key and headers.
+    """
+
+    queue_id: QueueId
+    operation: str
+    delay: timedelta
+    seconds: timedelta
+    reason: str
+    max_message_bytes: int
+
+
+@dataclass(slots=True)
+class Outcomes:
+    """What is to become of messages of one lease: their monotons, by operation and parameter."""
+
+    _done: list[int] = field(default_factory=list)
+    _by: dict[tuple[str, Any], list[int]] = field(default_factory=lambda: defaultdict(list))
+    _new: dict[timedelta, list[pa.RecordBatch]] = field(default_factory=lambda: defaultdict(list))
+
+    def name(self, monoton: int, operation: str, parameter: object) -> None:
+        """Take one message in."""
+        if operation == ACK:
+            self._done.append(monoton)
+        else:
+            self._by[operation, parameter].append(monoton)
+
+    def replace(self, delay: timedelta, new: pa.RecordBatch) -> None:
+        """Take new messages in: their values, and the monotons that they replace."""
+        self._new[delay].append(new)
+
+    def add(self, other: Outcomes) -> None:
+        """Take in what another task was asked for."""
+        self._done += other._done
+        for key, monotons in other._by.items():
+            self._by[key] += monotons
+        for delay, new in other._new.items():
+            self._new[delay] += new
+
+    def settlement(self) -> Settlement | None:
+        """What is to be settled; None if nothing is."""
+        if not self._done and not self._by:
+            return None
+        return Settlement(
+            acked=_ranges(self._done),
+            released=self._of(RELEASE),
+            extended=self._of(EXTEND),
+            rejected=self._of(REJECT),
+        )
+
+    def replacements(self) -> Iterator[tuple[timedelta, pa.RecordBatch]]:
+        """New messages, by how much later they are delivered."""
+        for delay, new in sorted(self._new.items()):
+            yield delay, pa.concat_batches(new)
+
+    def _of(self, operation: str) -> Mapping[Any, Ranges]:
+        return {by: _ranges(found) for (name, by), found in self._by.items() if name == operation}
+
+
+def read_outcomes(
+    batches: Iterable[pa.RecordBatch], defaults: Defaults
+) -> dict[LeaseKey, Outcomes]:
+    """Read what rows of receipts ask for, by lease.
+
+    Args:
+        batches: Columns as `columns.validate_settled` accepts them.
+        defaults: What holds for all of them.
+
+    Raises:
+        MessageError: A receipt that is none, or of another queue; an operation that is none; a
+            delay that is negative, or longer than a year; a new message that the queue does not
+            take.
+    """
+    found: defaultdict[LeaseKey, Outcomes] = defaultdict(Outcomes)
+    first_row = 0
+    for batch in batches:
+        replaced: defaultdict[tuple[LeaseKey, timedelta], dict[int, int]] = defaultdict(dict)
+        for at, row in enumerate(_Rows(batch, defaults, first_row)):
+            if row.operation == REPLACE:
+                replaced[row.lease, row.parameter][at] = row.monoton
+            else:
+                found[row.lease].name(row.monoton, row.operation, row.parameter)
+        for (lease, delay), rows in replaced.items():
+            new = _new_messages(batch, rows)
+            check_messages(new, defaults.max_message_bytes, first_row=first_row + min(rows))
+            found[lease].replace(delay, new)
+        first_row += batch.num_rows
+    return dict(found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    lease: LeaseKey
+    monoton: int
+    operation: str
+    parameter: Any
+
+
+class _Rows:
+    """The rows of one batch, checked."""
+
+    def __init__(self, batch: pa.RecordBatch, defaults: Defaults, first_row: int) -> None:
+        names = set(batch.schema.names) - set(_MESSAGE)
+        self._columns = {name: batch.column(name).to_pylist() for name in names}
+        self._count = batch.num_rows
+        self._defaults = defaults
+        self._first_row = first_row
+
+    def __iter__(self) -> Iterator[_Row]:
+        for at in range(self._count):
+            receipt = Receipt.parse(self._columns["receipt"][at] or "", advice=_ADVICE)
+            if receipt.queue_id != self._defaults.queue_id:
+                raise MessageError(
+                    f"receipt {str(receipt)!r} is of queue {receipt.queue_id}, not of "
+                    f"{self._defaults.queue_id}, which option 'queue' names"
+                )
+            operation = self._operation(at)
+            lease = (receipt.group, receipt.lease, receipt.deliveries)
+            yield _Row(lease, receipt.monoton, operation, self._parameter(at, operation))
+
+    def _operation(self, at: int) -> str:
+        if self._defaults.operation != EACH:
+            return self._defaults.operation
+        operation = self._columns["operation"][at]
+        if operation not in _OPERATIONS:
+            raise MessageError(
+                f"row {self._first_row + at} of this task, counted from 0, has the operation "
+                f"{operation!r}: expected {', '.join(_OPERATIONS)}"
+            )
+        return str(operation)
+
+    def _parameter(self, at: int, operation: str) -> Any:
+        match operation:
+            case "release" | "replace":
+                return self._span("delay", at, self._defaults.delay)
+            case "extend":
+                return self._span("seconds", at, self._defaults.seconds)
+            case "reject":
+                return self._given("reason", at) or self._defaults.reason
+        return None
+
+    def _span(self, column: str, at: int, default: timedelta) -> timedelta:
+        given = self._given(column, at)
+        if given is None:
+            return default
+        try:
+            span = given if isinstance(given, timedelta) else timedelta(seconds=given)
+        except (ValueError, OverflowError):
+            span = None
+        if span is None or not timedelta(0) <= span <= A_YEAR:
+            raise MessageError(
+                f"row {self._first_row + at} of this task, counted from 0, has {given} as "
+                f"{column!r}: expected a time from 0 to {A_YEAR.days} days"
+            )
+        return span
+
+    def _given(self, column: str, at: int) -> Any:
+        return self._columns[column][at] if column in self._columns else None
+
+
+def _new_messages(batch: pa.RecordBatch, rows: Mapping[int, int]) -> pa.RecordBatch:
+    """The messages of some rows, with the monotons that they replace."""
+    names = [name for name in _MESSAGE if name in batch.schema.names]
+    taken = batch.select(names).take(pa.array(list(rows), pa.int64()))
+    return taken.append_column("monoton", pa.array(list(rows.values()), pa.int64()))
+
+
+def _ranges(monotons: Iterable[int]) -> Ranges:
+    return Ranges.of(*(Range(each, each + 1) for each in monotons))

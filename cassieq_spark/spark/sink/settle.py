@@ -1,0 +1,146 @@
+"""Spark's rim of settling: a DataFrame of receipts says what is to become of their messages."""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from cassieq_spark.consumer.settle import replace, settle
+from cassieq_spark.errors import OptionError
+from cassieq_spark.model import QueueDefinition
+from cassieq_spark.queues import read_queue
+from cassieq_spark.settings import SinkOptions
+from cassieq_spark.settings.writing import NOW, WITH_BATCH
+from cassieq_spark.spark.sink.columns import validate_settled
+from cassieq_spark.spark.sink.query import is_in_batch
+from cassieq_spark.spark.sink.receipts import Defaults, LeaseKey, Outcomes, read_outcomes
+from cassieq_spark.store import open_store
+
+logger = logging.getLogger(__name__)
+
+#: Messages were settled; ``count`` and ``stale`` say how many were, and were not.
+SETTLED = "settle.done"
+#: Messages of a running batch were settled before it is done.
+SETTLED_EARLY = "settle.before_batch"
+
+
+@dataclass(frozen=True)
+class TaskReceipts(WriterCommitMessage):
+    """What the receipts of one task ask for, by lease.
+
+    Attributes:
+        outcomes: What is to become of which messages.
+        in_batch: Whether the write is part of a micro-batch: inside `foreachBatch`.
+    """
+
+    outcomes: dict[LeaseKey, Outcomes]
+    in_batch: bool
+
+
+class ReceiptWriter(DataSourceArrowWriter):
+    """Settles the messages whose receipts it is given. One LWT for each lease.
+
+    A receipt whose lease does not hold its message any more is counted and reported, and harms
+    nobody.
+    """
+
+    def __init__(self, options: SinkOptions, schema: StructType, *, overwrite: bool) -> None:
+        columns = [(field.name, field.dataType.simpleString()) for field in schema.fields]
+        validate_settled(columns, options.operation)
+        if overwrite:
+            raise OptionError("receipts are only ever appended: use mode('append')")
+        if options.txn_app_id is not None:
+            raise OptionError("option 'txnAppId' is for publishing; settling twice does no harm")
+        self._options = options
+        self._queue: QueueDefinition = read_queue(open_store(options.connection), options.queue)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReceipts:
+        """On an executor: read receipts; nothing is settled yet."""
+        defaults = Defaults(
+            queue_id=self._queue.queue_id,
+            operation=self._options.operation,
+            delay=self._options.delay,
+            seconds=self._options.seconds or self._queue.lease,
+            reason=self._options.reason,
+            max_message_bytes=self._options.max_message_bytes,
+        )
+        return TaskReceipts(read_outcomes(iterator, defaults), in_batch=is_in_batch())
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Settle, or record. One LWT and two reads for each lease, three more LWTs to replace."""
+        named: defaultdict[LeaseKey, Outcomes] = defaultdict(Outcomes)
+        tasks = [message for message in messages if isinstance(message, TaskReceipts)]
+        for task in tasks:
+            for key, outcomes in task.outcomes.items():
+                named[key].add(outcomes)
+        with_batch = self._with_batch(in_batch=any(task.in_batch for task in tasks))
+        count = stale = 0
+        for key, outcomes in named.items():
+            for settled, missed in self._settle(key, outcomes, with_batch=with_batch):
+                count += settled
+                stale += missed
+        logger.log(
+            logging.WARNING if stale else logging.INFO,
+            "queue %s: %s %d messages (operation %s); %d receipts were stale",
+            self._queue.queue_id,
+            "recorded for the ack of their batch" if with_batch else "settled",
+            count,
+            self._options.operation,
+            stale,
+            extra={
+                "action": SETTLED,
+                "queue": self._queue.queue_id,
+                "count": count,
+                "stale": stale,
+            },
+        )
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Nothing was settled."""
+
+    def _with_batch(self, *, in_batch: bool) -> bool:
+        if in_batch and self._options.settle == NOW:
+            logger.warning(
+                "queue %s: messages of a running micro-batch are settled at once (option 'settle' "
+                "is 'now'); if the driver dies before Spark commits the batch, its replay leaves "
+                "them out, and a sink that overwrites what it wrote under the batch id loses them",
+                self._queue.queue_id,
+                extra={"action": SETTLED_EARLY, "queue": self._queue.queue_id},
+            )
+        return in_batch if self._options.settle is None else self._options.settle == WITH_BATCH
+
+    def _settle(
+        self, key: LeaseKey, outcomes: Outcomes, *, with_batch: bool
+    ) -> Iterator[tuple[int, int]]:
+        group, lease, deliveries = key
+        store = open_store(self._options.connection)
+        if settlement := outcomes.settlement():
+            done = settle(
+                store,
+                self._queue,
+                group,
+                lease,
+                settlement,
+                deliveries=deliveries,
+                with_batch=with_batch,
+            )
+            yield done.count, done.stale.count
+        for delay, new in outcomes.replacements():
+            done = replace(
+                store,
+                self._queue,
+                group,
+                lease,
+                new,
+                deliveries=deliveries,
+                delay=delay or timedelta(0),
+                with_batch=with_batch,
+            )
+            yield done.count, done.stale.count

@@ -1,0 +1,48 @@
+"""Spark's rim of the batch read: looking at a queue's messages without leasing them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import cast
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from cassieq_spark.fetch.messages import fetch
+from cassieq_spark.fetch.pieces import pieces_of
+from cassieq_spark.ledger.read import locate, read_head
+from cassieq_spark.model import Range, Ranges
+from cassieq_spark.queues import read_queue
+from cassieq_spark.settings import SourceOptions
+from cassieq_spark.spark.source.stream import TaskPartition
+from cassieq_spark.spark.source.tasks import cut_tasks
+from cassieq_spark.store import open_store
+
+
+class MessageReader(DataSourceReader):
+    """Reads every message that is visible and not finalised yet, in monoton order."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+
+    def partitions(self) -> list[InputPartition]:
+        """Find the messages. Four reads."""
+        store = open_store(self._options.connection)
+        queue = read_queue(store, self._options.queue)
+        head = read_head(store, queue.queue_id)
+        visible = Range(head.finalised, head.next)
+        blocks = locate(store, queue.queue_id, visible)
+        pieces = pieces_of(blocks, Ranges.of(visible), deliveries=None)
+        tasks = cut_tasks(pieces, queue, self._options.messages_per_task)
+        # Of no partitions at all, Spark makes one of its own, which `read` could not understand.
+        return [TaskPartition(queue, task) for task in tasks or [()]]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """On an executor: fetch a task's messages."""
+        task = cast("TaskPartition", partition)
+        return fetch(
+            open_store(self._options.connection),
+            task.queue,
+            task.task,
+            include_headers=self._options.include_headers,
+        )

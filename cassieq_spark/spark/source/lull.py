@@ -1,0 +1,95 @@
+"""The time between batches: when an idle reader looks again, and at how much.
+
+Spark asks an idle query for news up to a hundred times a second. The queue is asked less and less
+often, and mostly for its head only: one read tells that nothing was published.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+
+from cassieq_spark.groups.state import GroupState
+from cassieq_spark.spark.source.figures import Seen
+
+#: A reader looks again after this part of the time for which it has had nothing: a message that
+#: comes soon is found soon, and one that comes late is hardly found later.
+PART = 0.2
+SHORTEST_PAUSE = timedelta(milliseconds=10)
+LONGEST_PAUSE = timedelta(milliseconds=330)
+#: How long what others may let go at any time, by stopping or by releasing, can lie unseen.
+RECHECK = timedelta(seconds=1.5)
+
+
+class Lull:
+    """What a reader that has nothing knows about the queue, and since when."""
+
+    def __init__(self) -> None:
+        self._began: float | None = None
+        self._looked_at = 0.0
+        self._seen: Seen | None = None
+        self._seen_at = 0.0
+
+    def end(self) -> None:
+        """Take note that there are messages."""
+        self._began = self._seen = None
+
+    def go_on(self, seen: Seen) -> None:
+        """Take note of a whole look that found nothing.
+
+        If it changed something, an ack or a step over delayed messages, the next one is whole too.
+        """
+        self._look()
+        self._seen, self._seen_at = (None if seen.changed else seen), self._looked_at
+
+    def is_over(self, done: object, stop: int) -> bool:
+        """Whether there may be messages, so that a whole look is worth its reads.
+
+        Args:
+            done: Token of the batch that the reader has finished, if any.
+            stop: Monoton from which on nothing is offered now.
+        """
+        seen, elapsed = self._seen, timedelta(seconds=time.monotonic() - self._seen_at)
+        over = seen is None or seen.held != done or elapsed >= RECHECK
+        if over or seen is None or may_have(seen.batch.state, seen.batch.pointer, stop, elapsed):
+            return True
+        self._look()
+        return False
+
+    def rest(self) -> None:
+        """Sleep until it is time to look again; not at all if the last look found messages."""
+        if self._began is not None:
+            pause = pause_after(timedelta(seconds=self._looked_at - self._began))
+            time.sleep(max(0.0, self._looked_at + pause.total_seconds() - time.monotonic()))
+
+    def _look(self) -> None:
+        self._looked_at = time.monotonic()
+        if self._began is None:
+            self._began = self._looked_at
+
+
+def pause_after(idle: timedelta) -> timedelta:
+    """How long to wait after so long without messages. Pure.
+
+    >>> pause_after(timedelta(seconds=1)).total_seconds()
+    0.2
+    """
+    return min(LONGEST_PAUSE, max(SHORTEST_PAUSE, idle * PART))
+
+
+def may_have(state: GroupState, pointer: int, stop: int, elapsed: timedelta) -> bool:
+    """Whether a group that had nothing to hand out may have something now. Pure.
+
+    What others put back since is not seen by this.
+
+    Args:
+        state: The group as read when it had nothing.
+        pointer: First monoton that it was not offered then.
+        stop: Monoton from which on nothing is offered now.
+        elapsed: Since it was read.
+    """
+    now = state.now + elapsed
+    if pointer < stop or any(state.now < each.due_at <= now for each in state.slots):
+        return True
+    passed_ms = state.now_ms + elapsed / timedelta(milliseconds=1)
+    return any(state.now_ms < each.due <= passed_ms for each in state.waiting)

@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from cassieq_spark.errors import ContentionError, QueueStateError
+from cassieq_spark.groups import groups
+from cassieq_spark.groups.groups import ensure_group, read_group_states
+from cassieq_spark.groups.lease import Delivery
+from cassieq_spark.ledger.publish import publish
+from cassieq_spark.ledger.read import read_groups, read_head
+from cassieq_spark.ledger.sweep import finalise
+from cassieq_spark.model import QueueId
+from cassieq_spark.store.memory import MemoryStore
+from cassieq_spark.testing.faults import Fault, FaultyStore
+from cassieq_spark.testing.stores import CountingStore
+from tests.support.builders import (
+    LEASE,
+    make_clocked_store,
+    make_drafts,
+    make_group,
+    make_queue,
+    make_wish,
+)
+
+
+def test_earliest_is_owed_what_still_exists_and_latest_what_comes():
+    store = MemoryStore()
+    queue_id = make_queue(store, [5]).queue_id
+    finalise(store, queue_id, read_head(store, queue_id), 2)
+
+    ensure_group(store, queue_id, "e", starting="earliest")
+    ensure_group(store, queue_id, "l", starting="latest")
+
+    pointers = {
+        name: state.head.pointer for name, state in read_group_states(store, queue_id).items()
+    }
+    assert pointers == {"e": 2, "l": 5}
+
+
+def test_a_group_that_is_there_costs_two_reads_and_keeps_its_place():
+    store = CountingStore(MemoryStore())
+    queue_id = make_queue(store, [5]).queue_id
+    ensure_group(store, queue_id, "g", starting="earliest")
+    store.reset()
+
+    ensure_group(store, queue_id, "g", starting="latest")
+
+    assert (store.cas_count, store.read_count) == (0, 2)
+    assert Delivery(store, queue_id, "g").read().head.pointer == 0
+
+
+def test_a_new_group_costs_two_lwts():
+    store = CountingStore(MemoryStore())
+    queue_id = make_queue(store, [5]).queue_id
+    store.reset()
+
+    ensure_group(store, queue_id, "g", starting="earliest")
+
+    assert store.cas_count == 2
+
+
+@pytest.mark.parametrize("fault", Fault)
+@pytest.mark.parametrize("at", ["registration", "state"])
+def test_lost_answers_do_not_matter(fault: Fault, at: str):
+    store = FaultyStore(MemoryStore())
+    queue_id = make_queue(store, [5]).queue_id
+    if at == "registration":
+        store.fault = fault
+    else:
+        store.interrupt(lambda: setattr(store, "fault", fault), after=4)
+
+    ensure_group(store, queue_id, "g", starting="earliest")
+    store.arrive()
+
+    assert read_head(store, queue_id).groups_version == 1
+    assert [state.head.pointer for state in read_group_states(store, queue_id).values()] == [0]
+
+
+def test_a_group_is_not_given_what_was_finalised_while_it_registered():
+    store = FaultyStore(MemoryStore())
+    queue_id = make_queue(store, [5]).queue_id
+    head = read_head(store, queue_id)
+    store.interrupt(lambda: finalise(store, queue_id, head, 4) and None, after=3)
+
+    ensure_group(store, queue_id, "g", starting="earliest")
+
+    assert Delivery(store, queue_id, "g").read().head.pointer == 4
+
+
+def test_a_queue_that_is_not_there_has_no_groups():
+    with pytest.raises(QueueStateError, match="cassieq queue create"):
+        ensure_group(MemoryStore(), QueueId("q@1"), "g", starting="earliest")
+    assert read_group_states(MemoryStore(), QueueId("q@1")) == {}
+
+
+def test_losing_every_race_is_contention(monkeypatch: pytest.MonkeyPatch):
+    store = MemoryStore()
+    queue_id = make_queue(store).queue_id
+    monkeypatch.setattr(groups, "pauses", lambda: range(2))
+    monkeypatch.setattr(store, "cas", lambda *_: False)
+
+    with pytest.raises(ContentionError, match="try again"):
+        ensure_group(store, queue_id, "g", starting="earliest")
+
+
+def test_a_group_registered_only_half_is_owed_everything_from_its_start():
+    store = MemoryStore()
+    queue_id = make_queue(store, [5]).queue_id
+    ops = groups._registration(store, queue_id, "half", "earliest")
+    store.cas(groups.partition_of_ledger(queue_id), ops)
+
+    (state,) = read_group_states(store, queue_id).values()
+
+    assert [group.name for group in read_groups(store, queue_id)] == ["half"]
+    assert (state.floor, state.slots, state.waiting) == (0, (), ())
+
+
+@pytest.mark.parametrize("after", range(6))
+def test_what_moves_between_the_reads_of_a_state_is_seen_once(after: int):
+    # I7: a range leased between the reads of the slots and of what waits was in neither.
+    memory, clock = make_clocked_store()
+    store = FaultyStore(memory)
+    queue_id = make_queue(store, [10]).queue_id
+    delivery = make_group(store, queue_id)
+    publish(store, queue_id, make_drafts([1]))
+    delivery.ack_and_lease(make_wish(stop=10))
+    clock.advance(2 * LEASE)
+    first = delivery.ack_and_lease(make_wish(stop=10, limit=4))
+    delivery.ack_and_lease(make_wish(held=first.lease, stop=0))
+    clock.advance(timedelta(seconds=1))
+    store.interrupt(
+        lambda: delivery.ack_and_lease(make_wish(stop=10, limit=4)) and None, after=after
+    )
+
+    (state,) = read_group_states(store, queue_id).values()
+
+    owed = sum(slot.monotons.count for slot in state.slots)
+    owed += sum(waiting.monotons.count for waiting in state.waiting)
+    assert (state.floor, owed) == (4, 6)
+
+
+def test_waiting_messages_that_never_stand_still_are_contention(monkeypatch: pytest.MonkeyPatch):
+    store = MemoryStore()
+    delivery = make_group(store, make_queue(store).queue_id)
+    head = delivery.read().head
+    moved = replace(head, waiting_version=-1)
+    monkeypatch.setattr(Delivery, "_read_head", lambda _: moved)
+
+    with pytest.raises(ContentionError, match="too fast"):
+        delivery.read(every_waiting=True)

@@ -1,0 +1,118 @@
+"""What a reader remembers of its group, and when it goes by that."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from uuid import uuid4
+
+import pytest
+
+from cassieq_spark.groups import last_state
+from cassieq_spark.groups.batch import Batch
+from cassieq_spark.groups.groups import ensure_group
+from cassieq_spark.groups.last_state import LastState
+from cassieq_spark.groups.lease import Delivery
+from cassieq_spark.groups.wish import Wish
+from cassieq_spark.testing.stores import CountingStore
+from tests.support.builders import LEASE, make_clocked_store, make_queue
+
+SECOND = timedelta(seconds=1)
+LASTING = timedelta(seconds=10)
+
+
+class Scene:
+    """A queue of a hundred messages, and readers of one group that remember how they left it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        memory, self.clock = make_clocked_store()
+        self.store = CountingStore(memory)
+        self.queue_id = make_queue(self.store, [100]).queue_id
+        ensure_group(self.store, self.queue_id, "g", starting="earliest")
+        self.elapsed = 0.0
+        monkeypatch.setattr(last_state, "monotonic", lambda: self.elapsed)
+
+    def advance(self, by: timedelta) -> None:
+        self.clock.advance(by)
+        self.elapsed += by.total_seconds()
+
+    def lease(self, last: LastState, *, stop: int = 100) -> tuple[Batch, int, int]:
+        """A batch of five; the LWTs and the reads that it took."""
+        self.store.reset()
+        wish = Wish(held=None, lease=uuid4(), length=LEASE, limit=5, stop=stop)
+        told = last.tell(stop=stop)
+        batch = Delivery(self.store, self.queue_id, "g").ack_and_lease(wish, told)
+        last.keep(batch, told)
+        return batch, self.store.cas_count, self.store.read_count
+
+
+@pytest.fixture
+def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
+    return Scene(monkeypatch)
+
+
+def costs(scene: Scene, last: LastState, *, batches: int) -> list[tuple[int, int]]:
+    return [scene.lease(last)[1:] for _ in range(batches)]
+
+
+def test_who_reads_alone_reads_the_state_once(scene: Scene):
+    assert costs(scene, LastState(LASTING), batches=4) == [(1, 2), (1, 0), (1, 0), (1, 0)]
+
+
+def test_what_is_leased_by_memory_follows_what_was_leased_before(scene: Scene):
+    last = LastState(LASTING)
+
+    leased = [str(scene.lease(last)[0].leased[0].monotons) for _ in range(3)]
+
+    assert leased == ["0-5", "5-10", "10-15"]
+
+
+def test_after_its_time_the_state_is_read_whatever_happens(scene: Scene):
+    last = LastState(LASTING)
+    costs(scene, last, batches=2)
+    scene.advance(LASTING)
+
+    assert costs(scene, last, batches=2) == [(1, 2), (1, 0)]
+
+
+def test_who_was_crossed_by_another_reads_until_the_state_is_as_it_was_left(scene: Scene):
+    last, other = LastState(LASTING), LastState(LASTING)
+    costs(scene, last, batches=1)
+    costs(scene, other, batches=1)
+
+    assert costs(scene, last, batches=1) == [(2, 2)]
+    assert last.was_wrong
+    costs(scene, other, batches=1)
+    assert costs(scene, last, batches=3) == [(1, 2), (1, 2), (1, 0)]
+    assert not last.was_wrong
+
+
+def test_what_runs_out_is_looked_at(scene: Scene):
+    last = LastState(timedelta(days=1))
+    costs(scene, last, batches=2)
+    scene.advance(LEASE + SECOND)
+
+    assert scene.lease(last)[1:] == (1, 2)
+
+
+def test_a_queue_without_fresh_messages_is_looked_at(scene: Scene):
+    last = LastState(LASTING)
+    scene.lease(last, stop=5)
+
+    assert scene.lease(last, stop=5)[1:] == (0, 2)
+
+
+def test_what_is_forgotten_is_read(scene: Scene):
+    last = LastState(LASTING)
+    costs(scene, last, batches=1)
+    last.forget()
+
+    assert costs(scene, last, batches=2) == [(1, 2), (1, 0)]
+
+
+def test_a_change_that_can_not_be_followed_is_read(scene: Scene):
+    last = LastState(LASTING)
+    batch, _, _ = scene.lease(last)
+    last.keep(replace(batch, after=None), None)
+
+    assert last.tell(stop=100) is None

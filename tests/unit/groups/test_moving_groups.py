@@ -1,0 +1,574 @@
+"""Groups that begin anywhere, are sought and deleted."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+
+from cassieq_spark.errors import ContentionError, OptionError, QueueStateError
+from cassieq_spark.groups import groups, seek
+from cassieq_spark.groups.groups import (
+    BEGINS_LATER,
+    create_group,
+    delete_group,
+    ensure_group,
+    read_group_states,
+    seek_group,
+)
+from cassieq_spark.groups.lease import Delivery
+from cassieq_spark.groups.settle import Settlement, settle
+from cassieq_spark.ledger.publish import publish
+from cassieq_spark.ledger.read import read_groups, read_head
+from cassieq_spark.ledger.sweep import finalise
+from cassieq_spark.model import QueueId, Ranges
+from cassieq_spark.store.memory import MemoryStore
+from cassieq_spark.store.protocol import (
+    Delete,
+    Slice,
+    Store,
+    partition_of_delivery,
+    partition_of_ledger,
+)
+from cassieq_spark.testing.faults import Fault, FaultyStore
+from cassieq_spark.testing.stores import CountingStore
+from tests.support.builders import (
+    LEASE,
+    make_clocked_store,
+    make_drafts,
+    make_group,
+    make_queue,
+    make_wish,
+    monotons_of,
+)
+
+CALLS_OF_A_SEEK = 12
+MOMENT = timedelta(milliseconds=1)
+
+
+class Scene:
+    """A queue of thirty messages; group ``g`` has settled twenty of them, group ``slow`` five."""
+
+    def __init__(self) -> None:
+        memory, self.clock = make_clocked_store()
+        self.store = FaultyStore(memory)
+        self.queue_id: QueueId = make_queue(memory, [13, 17]).queue_id
+        self.g = self.settle("g", 20)
+        self.settle("slow", 5)
+        self.sweep()
+
+    def settle(self, name: str, stop: int) -> Delivery:
+        delivery = make_group(self.store, self.queue_id, name)
+        batch = delivery.ack_and_lease(make_wish(stop=stop))
+        delivery.ack_and_lease(make_wish(held=batch.lease, stop=0))
+        return delivery
+
+    def sweep(self, *, meanwhile: Callable[[], None] = lambda: None) -> None:
+        """As the repair job does: head, floors, and the move conditioned on the head."""
+        head = read_head(self.store, self.queue_id, serial=True)
+        floors = [each.floor for each in read_group_states(self.store, self.queue_id).values()]
+        meanwhile()
+        if floors:
+            finalise(self.store, self.queue_id, head, min(floors))
+
+    def pointer(self, name: str = "g") -> int:
+        return read_group_states(self.store, self.queue_id)[name].head.pointer
+
+    @property
+    def finalised(self) -> int:
+        return read_head(self.store, self.queue_id).finalised
+
+    @property
+    def holds(self) -> int:
+        which = Slice(kinds=("hold",))
+        return len(self.store.read_rows(partition_of_ledger(self.queue_id), which).rows)
+
+    def check(self) -> None:
+        for state in read_group_states(self.store, self.queue_id).values():
+            assert self.finalised <= state.floor, "I7"
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+# -- where a group begins -------------------------------------------------------------------------
+
+
+def test_a_group_begins_at_a_monoton(scene: Scene):
+    ensure_group(scene.store, scene.queue_id, "new", starting=12)
+    ensure_group(scene.store, scene.queue_id, "next", starting=30)
+
+    assert (scene.pointer("new"), scene.pointer("next")) == (12, 30)
+
+
+def test_a_monoton_that_is_not_there_yet_is_refused_with_those_that_are(scene: Scene):
+    with pytest.raises(QueueStateError, match=r"no monoton 31 yet: it holds \[5, 30\)"):
+        ensure_group(scene.store, scene.queue_id, "new", starting=31)
+    assert "new" not in read_group_states(scene.store, scene.queue_id)
+
+
+@pytest.mark.parametrize("late", [timedelta(0), LEASE, 2 * LEASE])
+def test_a_group_begins_with_the_first_block_published_at_an_instant_or_later(late: timedelta):
+    store, clock = make_clocked_store()
+    begun = clock.now
+    queue_id = make_queue(store).queue_id
+    for _ in range(3):
+        publish(store, queue_id, make_drafts([4]))
+        clock.advance(LEASE)
+
+    ensure_group(store, queue_id, "at", starting=begun + late)
+    ensure_group(store, queue_id, "after", starting=begun + late + MOMENT)
+
+    pointers = {
+        name: each.head.pointer for name, each in read_group_states(store, queue_id).items()
+    }
+    first = 4 * (late // LEASE)
+    assert pointers == {"at": first, "after": first + 4}
+
+
+def test_blocks_published_by_a_clock_that_is_behind_do_not_hide_earlier_ones():
+    store, clock = make_clocked_store()
+    begun = clock.now
+    queue_id = make_queue(store).queue_id
+    for step in (LEASE, -LEASE, 2 * LEASE):
+        clock.advance(step)
+        publish(store, queue_id, make_drafts([4]))
+
+    ensure_group(store, queue_id, "g", starting=begun + LEASE)
+
+    assert read_group_states(store, queue_id)["g"].head.pointer == 0
+
+
+def test_a_position_that_is_deleted_already_is_refused_with_what_is_gone(scene: Scene):
+    with pytest.raises(QueueStateError, match=r"begin at 3, but monotons \[3, 5\) .* failOnData"):
+        ensure_group(scene.store, scene.queue_id, "new", starting=3)
+    with pytest.raises(QueueStateError, match=r"\[0, 5\)"):
+        ensure_group(scene.store, scene.queue_id, "new", starting=scene.clock.now)
+
+    assert "new" not in read_group_states(scene.store, scene.queue_id)
+
+
+def test_or_it_begins_with_what_still_exists_and_says_so(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+):
+    with caplog.at_level(logging.WARNING):
+        ensure_group(scene.store, scene.queue_id, "new", starting=3, fail_on_data_loss=False)
+
+    assert scene.pointer("new") == 5
+    (record,) = [each for each in caplog.records if vars(each).get("action") == BEGINS_LATER]
+    assert "[3, 5)" in record.getMessage()
+
+
+# -- create ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fault", [None, *Fault])
+@pytest.mark.parametrize("after", range(6))
+def test_a_group_is_created_once(scene: Scene, fault: Fault | None, after: int):
+    scene.store.interrupt(lambda: setattr(scene.store, "fault", fault), after=after)
+
+    create_group(scene.store, scene.queue_id, "new", "latest")
+    scene.store.calm()
+    scene.store.arrive()
+
+    assert scene.pointer("new") == 30
+    with pytest.raises(QueueStateError, match=r"exists already; .* group seek"):
+        create_group(scene.store, scene.queue_id, "new", "latest")
+
+
+def test_a_group_needs_a_name(scene: Scene):
+    with pytest.raises(OptionError, match="not valid"):
+        create_group(scene.store, scene.queue_id, "no spaces", "latest")
+
+
+# -- seek -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("to", "expected"), [("earliest", 5), ("latest", 30), (5, 5), (20, 20), (22, 22), (30, 30)]
+)
+def test_a_group_goes_on_from_where_it_is_sought(scene: Scene, to, expected: int):
+    assert seek_group(scene.store, scene.queue_id, "g", to) == expected
+
+    assert scene.pointer() == expected
+    batch = scene.g.ack_and_lease(make_wish(stop=30))
+    assert [each.start for each in monotons_of(batch.leased)] == [expected][: 30 - expected]
+    assert [each.deliveries for each in batch.leased] == [1][: 30 - expected]
+    assert scene.holds == 0
+
+
+def test_a_seek_costs_three_lwts(scene: Scene):
+    store = CountingStore(scene.store)
+
+    seek_group(store, scene.queue_id, "g", 10)
+
+    assert store.cas_count == 3
+
+
+@pytest.mark.parametrize("after", range(CALLS_OF_A_SEEK))
+def test_what_is_held_on_to_while_the_group_moves_has_one_holder(scene: Scene, after: int):
+    batch = scene.g.ack_and_lease(make_wish(stop=30))
+    extended = Settlement(extended={LEASE: Ranges.parse("22-23")})
+    scene.store.interrupt(lambda: settle(scene.g, batch.lease, extended), after=after)
+
+    seek_group(scene.store, scene.queue_id, "g", 20, force=True)
+
+    assert not any(slot.monotons for slot in scene.g.read().slots)
+
+
+def test_a_group_that_begins_at_an_instant_misses_no_publish_of_one_replica(scene: Scene):
+    scene.clock.advance(timedelta(hours=1))
+    instant = scene.clock.now
+    with scene.store.replicas.tearing():
+        publish(scene.store, scene.queue_id, make_drafts([4]))
+    # The ledger's head is read from the replica that has it, the blocks from the others.
+    scene.store.replicas.draw("sfs")
+
+    ensure_group(scene.store, scene.queue_id, "new", starting=instant)
+
+    assert scene.pointer("new") == 30
+
+
+def test_what_is_finalised_cannot_be_sought(scene: Scene):
+    with pytest.raises(QueueStateError, match=r"\[4, 5\) is settled .* back to 5"):
+        seek_group(scene.store, scene.queue_id, "g", 4)
+    with pytest.raises(QueueStateError, match="no monoton 31"):
+        seek_group(scene.store, scene.queue_id, "g", 31)
+    with pytest.raises(QueueStateError, match="no group 'nobody'"):
+        seek_group(scene.store, scene.queue_id, "nobody", 20)
+    assert (scene.pointer(), scene.holds) == (20, 0)
+
+
+def test_messages_that_are_held_are_moved_by_force_only(scene: Scene):
+    held = scene.g.ack_and_lease(make_wish(stop=25))
+
+    with pytest.raises(QueueStateError, match="hold 20-25 until 2026"):
+        seek_group(scene.store, scene.queue_id, "g", 10)
+    assert (scene.pointer(), scene.holds) == (25, 0)
+    seek_group(scene.store, scene.queue_id, "g", 10, force=True)
+
+    after = scene.g.ack_and_lease(make_wish(held=held.lease, stop=30))
+    assert after.acked == 0
+    assert [each.start for each in monotons_of(after.leased)] == [10]
+    assert not scene.g.extend(held.lease, held.leased, by=LEASE)
+
+
+def test_what_is_due_or_waits_is_forgotten(scene: Scene):
+    scene.g.ack_and_lease(make_wish(stop=28))
+    scene.clock.advance(2 * LEASE)
+    scene.g.ack_and_lease(make_wish(stop=28, limit=2))
+    scene.clock.advance(2 * LEASE)
+
+    seek_group(scene.store, scene.queue_id, "g", 29)
+
+    state = scene.g.read(every_waiting=True)
+    assert (state.floor, state.waiting) == (29, ())
+    assert not any(slot.monotons for slot in state.slots)
+
+
+def test_a_group_registered_only_half_can_be_sought(scene: Scene):
+    ops = groups._registration(scene.store, scene.queue_id, "half", "earliest")
+    scene.store.cas(partition_of_ledger(scene.queue_id), ops)
+
+    seek_group(scene.store, scene.queue_id, "half", 17)
+
+    assert scene.pointer("half") == 17
+
+
+@pytest.mark.parametrize("after", range(CALLS_OF_A_SEEK))
+@pytest.mark.parametrize("what", ["sweep", "lease", "seek", "lower", "settle slow"])
+def test_whoever_comes_between_nothing_owed_is_finalised(scene: Scene, what: str, after: int):
+    def catch_up() -> None:
+        scene.settle("slow", 20)
+        scene.sweep()
+
+    meanwhile: dict[str, Callable[[], object]] = {
+        "sweep": scene.sweep,
+        "lease": lambda: scene.g.ack_and_lease(make_wish(stop=22)),
+        "seek": lambda: seek_group(scene.store, scene.queue_id, "g", 15),
+        "lower": lambda: seek_group(scene.store, scene.queue_id, "g", 6),
+        "settle slow": catch_up,
+    }
+    scene.store.interrupt(lambda: meanwhile[what]() and None, after=after)
+
+    with contextlib.suppress(QueueStateError):
+        seek_group(scene.store, scene.queue_id, "g", 8, force=True)
+    scene.store.calm()
+
+    assert scene.holds == 0
+    assert scene.pointer() in ((20, 8) if what == "settle slow" else (8, 15, 6, 22))
+    assert (scene.pointer() == 20) == (scene.finalised > 8)
+    scene.check()
+    scene.settle("slow", 30)
+    scene.sweep()
+    scene.check()
+
+
+@pytest.mark.parametrize("after", range(CALLS_OF_A_SEEK))
+def test_a_sweep_that_is_overtaken_by_a_seek_finalises_nothing(scene: Scene, after: int):
+    scene.settle("slow", 20)
+    scene.store.interrupt(
+        lambda: seek_group(scene.store, scene.queue_id, "g", "earliest") and None, after=after
+    )
+
+    scene.sweep()
+    scene.store.calm()
+
+    scene.check()
+
+
+class Crash(Exception):  # noqa: N818
+    """The process is gone."""
+
+
+def crash() -> None:
+    raise Crash
+
+
+@pytest.mark.parametrize("after", range(CALLS_OF_A_SEEK))
+def test_a_seek_that_breaks_off_loses_nothing_and_is_completed_by_another(
+    scene: Scene, after: int
+):
+    scene.store.interrupt(crash, after=after)
+    with contextlib.suppress(Crash):
+        seek_group(scene.store, scene.queue_id, "g", 8)
+    scene.store.calm()
+    scene.settle("slow", 30)
+
+    scene.sweep()
+    scene.check()
+    at = max(8, scene.finalised)
+    assert seek_group(scene.store, scene.queue_id, "g", at) == at
+
+    scene.check()
+    assert (scene.pointer(), scene.holds) == (at, 0)
+
+
+@pytest.mark.parametrize("fault", Fault)
+@pytest.mark.parametrize("after", range(CALLS_OF_A_SEEK))
+@pytest.mark.parametrize("arrives", ["at once", "after another seek"])
+def test_lost_answers_of_a_seek_do_not_matter(
+    scene: Scene, fault: Fault, after: int, arrives: str
+):
+    scene.store.interrupt(lambda: setattr(scene.store, "fault", fault), after=after)
+
+    seek_group(scene.store, scene.queue_id, "g", 8)
+    scene.store.calm()
+    expected = 8
+    if arrives == "after another seek":
+        expected = seek_group(scene.store, scene.queue_id, "g", 18)
+    scene.store.arrive()
+
+    assert (scene.pointer(), scene.holds) == (expected, 0)
+    scene.check()
+
+
+def test_losing_every_race_to_move_is_contention(scene: Scene, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(seek, "pauses", lambda: range(2))
+    monkeypatch.setattr(seek, "_moved", lambda *_, **__: [Delete(("slot", 99, 0))])
+
+    with pytest.raises(ContentionError, match="changes too fast"):
+        seek_group(scene.store, scene.queue_id, "g", 8)
+
+    assert scene.holds == 0
+
+
+# -- delete ---------------------------------------------------------------------------------------
+
+
+def names_of(store: Store, queue_id: QueueId) -> list[str]:
+    return [group.name for group in read_groups(store, queue_id)]
+
+
+def test_a_deleted_group_is_gone_and_its_readers_stop(scene: Scene):
+    assert delete_group(scene.store, scene.queue_id, "slow")
+
+    assert names_of(scene.store, scene.queue_id) == ["g"]
+    rows = scene.store.read_rows(partition_of_delivery(scene.queue_id, "slow")).rows
+    assert not rows
+    with pytest.raises(QueueStateError, match="does not exist"):
+        Delivery(scene.store, scene.queue_id, "slow").ack_and_lease(make_wish())
+    scene.sweep()
+    assert scene.finalised == 20
+
+
+def test_deleting_what_is_not_there_says_so(scene: Scene):
+    assert not delete_group(scene.store, scene.queue_id, "nobody")
+    assert delete_group(scene.store, scene.queue_id, "g")
+    assert not delete_group(scene.store, scene.queue_id, "g")
+
+
+def test_a_group_whose_messages_are_held_is_deleted_by_force_only(scene: Scene):
+    held = scene.g.ack_and_lease(make_wish(stop=25))
+
+    with pytest.raises(QueueStateError, match="stop them"):
+        delete_group(scene.store, scene.queue_id, "g")
+    assert delete_group(scene.store, scene.queue_id, "g", force=True)
+
+    assert not scene.g.extend(held.lease, held.leased, by=LEASE)
+
+
+def test_a_group_made_again_begins_anew(scene: Scene):
+    held = scene.g.ack_and_lease(make_wish(stop=25))
+    delete_group(scene.store, scene.queue_id, "g", force=True)
+    ensure_group(scene.store, scene.queue_id, "g", starting="earliest")
+
+    after = scene.g.ack_and_lease(make_wish(held=held.lease, stop=30))
+
+    assert after.acked == 0
+    assert [each.start for each in monotons_of(after.leased)] == [5]
+
+
+@pytest.mark.parametrize("after", range(9))
+def test_a_deletion_that_breaks_off_is_completed_by_another_or_by_a_new_group(after: int):
+    for again in ("delete", "make anew"):
+        scene = Scene()
+        scene.store.interrupt(crash, after=after)
+        with contextlib.suppress(Crash):
+            delete_group(scene.store, scene.queue_id, "g")
+        scene.store.calm()
+        scene.settle("slow", 28)
+        scene.sweep()
+        scene.check()
+
+        if again == "delete":
+            delete_group(scene.store, scene.queue_id, "g")
+            assert names_of(scene.store, scene.queue_id) == ["slow"]
+            assert not scene.store.read_rows(partition_of_delivery(scene.queue_id, "g")).rows
+        ensure_group(scene.store, scene.queue_id, "g", starting="latest")
+        scene.check()
+        deleted = scene.finalised == 28 or again == "delete"
+        assert scene.pointer() == (30 if deleted else 20)
+
+
+@pytest.mark.parametrize("fault", Fault)
+@pytest.mark.parametrize("after", range(9))
+def test_lost_answers_of_a_deletion_do_not_matter(scene: Scene, fault: Fault, after: int):
+    scene.store.interrupt(lambda: setattr(scene.store, "fault", fault), after=after)
+
+    assert delete_group(scene.store, scene.queue_id, "g")
+    scene.store.calm()
+    ensure_group(scene.store, scene.queue_id, "g", starting="latest")
+    scene.store.arrive()
+
+    assert scene.pointer() == 30
+    scene.check()
+
+
+@pytest.mark.parametrize("what", ["seek", "sweep"])
+@pytest.mark.parametrize("after", range(9))
+def test_a_group_deleted_while_it_is_sought_or_swept_stays_deleted(
+    scene: Scene, what: str, after: int
+):
+    scene.store.interrupt(
+        lambda: delete_group(scene.store, scene.queue_id, "g", force=True) and None, after=after
+    )
+
+    with contextlib.suppress(QueueStateError):
+        if what == "seek":
+            seek_group(scene.store, scene.queue_id, "g", 8)
+        else:
+            scene.sweep()
+    scene.store.calm()
+
+    if scene.store.troubles:
+        assert names_of(scene.store, scene.queue_id) == ["slow"]
+    assert scene.holds == 0
+    scene.check()
+
+
+@pytest.mark.parametrize("after", range(9))
+def test_a_late_beginning_of_a_deleted_group_is_not_taken_for_a_new_one(after: int):
+    # I7: it begins below what is finalised by then.
+    memory, _ = make_clocked_store()
+    store = FaultyStore(memory)
+    queue_id = make_queue(memory, [10]).queue_id
+    make_group(memory, queue_id, "slow")
+
+    def delete_and_sweep() -> None:
+        delete_group(memory, queue_id, "g")
+        slow = Delivery(memory, queue_id, "slow")
+        batch = slow.ack_and_lease(make_wish(stop=6))
+        slow.ack_and_lease(make_wish(held=batch.lease, stop=0))
+        floors = [each.floor for each in read_group_states(memory, queue_id).values()]
+        finalise(memory, queue_id, read_head(memory, queue_id), min(floors))
+
+    store.interrupt(delete_and_sweep, after=after)
+
+    ensure_group(store, queue_id, "g", starting="earliest")
+    store.calm()
+    ensure_group(store, queue_id, "g", starting="earliest")
+
+    states = read_group_states(memory, queue_id)
+    if "g" in states:
+        assert states["g"].floor >= read_head(memory, queue_id).finalised
+        assert states["g"] == Delivery(memory, queue_id, "g").read(every_waiting=True)
+
+
+def test_a_move_that_arrives_in_another_group_of_that_name_is_refused(scene: Scene):
+    # I7: pointer and waiting version are what the move was conditioned on, by chance.
+    def lose_the_move_and_die() -> None:
+        scene.store.fault = Fault.REQUEST_LATE
+        scene.store.interrupt(crash, after=1)
+
+    scene.store.interrupt(lose_the_move_and_die, after=8)
+    with contextlib.suppress(Crash):
+        seek_group(scene.store, scene.queue_id, "g", 8)
+    scene.store.calm()
+    assert (scene.pointer(), scene.holds, len(scene.store.late)) == (20, 1, 1)
+    delete_group(scene.store, scene.queue_id, "g")
+    scene.settle("slow", 20)
+    scene.sweep()
+    ensure_group(scene.store, scene.queue_id, "g", starting=20)
+
+    scene.store.arrive()
+
+    assert (scene.pointer(), scene.finalised) == (20, 20)
+
+
+def test_what_an_earlier_group_of_that_name_was_owed_does_not_count(scene: Scene):
+    # I7: the sweep would go by the pointer of a group that is deleted.
+    def lose_the_beginning_and_die() -> None:
+        scene.store.fault = Fault.REQUEST_LATE
+        scene.store.interrupt(crash, after=1)
+
+    scene.store.interrupt(lose_the_beginning_and_die, after=7)
+    with contextlib.suppress(Crash):
+        ensure_group(scene.store, scene.queue_id, "new", starting="latest")
+    scene.store.calm()
+    assert len(scene.store.late) == 1
+    delete_group(scene.store, scene.queue_id, "new")
+    ops = groups._registration(scene.store, scene.queue_id, "new", "earliest")
+    scene.store.cas(partition_of_ledger(scene.queue_id), ops)
+    scene.store.arrive()
+    scene.settle("slow", 20)
+
+    scene.sweep()
+
+    assert scene.finalised == 5
+    ensure_group(scene.store, scene.queue_id, "new", starting="latest")
+    assert scene.pointer("new") == 5
+
+
+@pytest.mark.parametrize("after", range(4))
+def test_a_group_made_while_nothing_is_found_to_delete_stays_whole(scene: Scene, after: int):
+    scene.store.interrupt(
+        lambda: make_group(scene.store, scene.queue_id, "new") and None, after=after
+    )
+
+    with contextlib.suppress(QueueStateError):
+        delete_group(scene.store, scene.queue_id, "new")
+    scene.store.calm()
+
+    rows = scene.store.read_rows(partition_of_delivery(scene.queue_id, "new")).rows
+    assert bool(rows) == ("new" in names_of(scene.store, scene.queue_id))
+
+
+def test_memory_has_no_groups_without_a_queue():
+    with pytest.raises(QueueStateError, match="cassieq queue create"):
+        delete_group(MemoryStore(), QueueId("q@1"), "g")

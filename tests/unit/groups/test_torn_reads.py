@@ -1,0 +1,182 @@
+"""Reads of different moments: a compare-and-set is on one replica, and plain reads ask any two."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+
+from cassieq_spark.groups.batch import Batch
+from cassieq_spark.groups.groups import ensure_group, read_group_states
+from cassieq_spark.groups.lease import Delivery
+from cassieq_spark.groups.settle import Settlement, settle
+from cassieq_spark.groups.state import Waiting
+from cassieq_spark.model import Ranges
+from cassieq_spark.store.tables import Table
+from cassieq_spark.testing.faults import Fault, FaultyStore
+from cassieq_spark.testing.stores import CountingStore
+from tests.support.builders import (
+    make_clocked_store,
+    make_group,
+    make_queue,
+    make_wish,
+    monotons_of,
+)
+
+MOMENT = timedelta(milliseconds=1)
+#: Which replicas are asked: for head and slots the one that has it, for what waits the others.
+TORN = "fs"
+
+
+def ranges(text: str) -> Ranges:
+    return Ranges.parse(text)
+
+
+class Crash(BaseException):
+    """The process ends: nothing may catch it."""
+
+
+class Scene:
+    """Nine messages, three of them leased by each of three readers."""
+
+    def __init__(self) -> None:
+        self.memory, self.clock = make_clocked_store()
+        self.trouble = FaultyStore(self.memory)
+        self.store = CountingStore(self.trouble)
+        self.queue_id = make_queue(self.store, [9]).queue_id
+        self.delivery = make_group(self.store, self.queue_id)
+        self.first, self.second, self.third = (self.exchange(limit=3) for _ in range(3))
+        self.store.reset()
+
+    def exchange(self, **wish: object) -> Batch:
+        return self.delivery.ack_and_lease(make_wish(stop=9, **wish))
+
+    def release(self, batch: Batch, monotons: str, *, by: timedelta = timedelta(0)) -> None:
+        settle(self.delivery, batch.lease, Settlement(released={by: ranges(monotons)}))
+
+    def breaks_off(self, doing: Callable[[], object], draws: str, *, calls: int = 2) -> None:
+        """Let a process die when its next compare-and-set has reached one replica."""
+
+        def crash() -> None:
+            raise Crash
+
+        # Two reads, and a third if what waits is to leave.
+        self.trouble.interrupt(crash, after=calls + 1, bit_by_bit=True)
+        with pytest.raises(Crash):
+            doing()
+        self.trouble.replicas.draw(draws)
+
+    @property
+    def owed(self) -> set[int]:
+        """By what is decided."""
+        state = Delivery(self.memory, self.queue_id, "g").read(every_waiting=True)
+        held = [
+            *(slot.monotons for slot in state.slots),
+            *(each.monotons for each in state.waiting),
+        ]
+        return {at for each in held for part in each for at in range(part.start, part.stop)}
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+def test_what_waits_unseen_is_not_passed_by_a_lease_of_what_waits(scene: Scene):
+    scene.release(scene.first, "0-3", by=MOMENT)
+    scene.breaks_off(lambda: scene.release(scene.second, "3-6"), TORN)
+    scene.clock.advance(MOMENT)
+
+    scene.exchange()
+
+    assert scene.owed == set(range(9))
+
+
+def test_what_waits_unseen_is_not_passed_by_a_burial(scene: Scene):
+    rejected = Settlement(rejected={"bad": ranges("0-3")})
+    (dead,) = settle(scene.delivery, scene.first.lease, rejected).dead
+    assert isinstance(dead, Waiting)
+    scene.breaks_off(lambda: scene.release(scene.second, "3-6"), TORN)
+
+    assert scene.delivery.bury(dead)
+
+    assert scene.owed == set(range(3, 9))
+
+
+def test_what_is_gone_unseen_is_not_handed_out_twice(scene: Scene):
+    scene.release(scene.first, "0-3")
+    scene.breaks_off(scene.exchange, TORN, calls=3)
+
+    assert not scene.exchange().leased
+
+
+def test_what_waits_is_read_serially_only_if_it_leaves(scene: Scene):
+    scene.exchange(held=scene.first.lease)
+    assert (scene.store.read_count, scene.store.serial_read_count) == (2, 0)
+    scene.release(scene.second, "3-6")
+    scene.store.reset()
+
+    batch = scene.exchange()
+
+    assert monotons_of(batch.leased) == [ranges("3-6")]
+    assert (scene.store.read_count, scene.store.serial_read_count) == (2, 1)
+    assert scene.store.cas_count == 1
+
+
+@pytest.mark.parametrize("alone", [{"strict": True}, {"max_in_flight": 1}])
+def test_what_a_scan_has_repaired_by_half_is_not_overtaken(alone: dict[str, object]):
+    memory, _ = make_clocked_store()
+    store = FaultyStore(memory)
+    delivery = make_group(store, make_queue(store, [2]).queue_id)
+    lease = delivery.ack_and_lease(make_wish(stop=2, limit=1, **alone)).lease
+    extension = Settlement(extended={timedelta(hours=1): ranges("0-1")})
+    with store.replicas.tearing():
+        settle(delivery, lease, extension)
+    # The first page of the scan has the slot that it leaves, and not the one that it goes to.
+    store.replicas.draw("fs")
+    list(store.scan(Table.DELIVERY, ("head", "registration", "slot")))
+
+    batch = delivery.ack_and_lease(make_wish(stop=2, held=lease, **alone))
+
+    assert not batch.leased
+
+
+def test_in_strict_order_what_waits_is_read_serially_at_once(scene: Scene):
+    scene.release(scene.first, "0-3")
+    scene.store.reset()
+
+    batch = scene.exchange(strict=True)
+
+    assert monotons_of(batch.leased) == [ranges("0-3")]
+    assert (scene.store.read_count, scene.store.serial_read_count) == (1, 1)
+
+
+def test_a_burial_costs_two_reads(scene: Scene):
+    rejected = Settlement(rejected={"bad": ranges("0-3")})
+    (dead,) = settle(scene.delivery, scene.first.lease, rejected).dead
+    scene.store.reset()
+
+    assert scene.delivery.bury(dead)
+
+    assert (scene.store.read_count, scene.store.serial_read_count) == (1, 1)
+    assert not scene.delivery.bury(dead)
+
+
+def test_a_group_of_which_one_replica_knows_exists(scene: Scene):
+    scene.trouble.interrupt(lambda: setattr(scene.trouble, "fault", Fault.REACHED_ONE), after=5)
+    ensure_group(scene.store, scene.queue_id, "new", starting="earliest")
+    assert scene.trouble.troubles == 2
+    scene.trouble.replicas.draw("s")
+
+    assert Delivery(scene.store, scene.queue_id, "new").read().head.pointer == 0
+
+
+def test_floors_rest_on_serial_reads_only(scene: Scene):
+    scene.release(scene.second, "3-4")
+    scene.store.reset()
+
+    states = read_group_states(scene.store, scene.queue_id)
+
+    assert states["g"].floor == 0
+    assert (scene.store.read_count, scene.store.serial_read_count) == (0, 5)

@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import io
+import tracemalloc
+
+import pyarrow as pa
+import pytest
+
+from cassieq_spark.client import NewMessage
+from cassieq_spark.http.gateway.formats import read_arrow, read_lines
+from cassieq_spark.http.gateway.refusals import RefusedError
+
+MIB = 1 << 20
+HEADERS = pa.map_(pa.string(), pa.string())
+
+
+def stream_of(table: pa.Table, **options: object) -> bytes:
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(
+        sink, table.schema, options=pa.ipc.IpcWriteOptions(**options)
+    ) as writer:
+        writer.write_table(table)
+    return sink.getvalue()
+
+
+def one_for_all(count: int, value: str) -> pa.Array:
+    """A column whose rows share one value."""
+    return pa.DictionaryArray.from_arrays(pa.array([0] * count, pa.int16()), pa.array([value]))
+
+
+def refused(body: bytes, *, most: int = 10_000, most_bytes: int = 32 * MIB) -> RefusedError:
+    pa.default_memory_pool().release_unused()
+    before = pa.default_memory_pool().bytes_allocated()
+    tracemalloc.start()
+    with pytest.raises(RefusedError) as caught:
+        read_arrow(body, most, most_bytes)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    arrows = pa.default_memory_pool().bytes_allocated() - before
+    assert peak + arrows < 8 * MIB, "memory was taken before it was refused"
+    return caught.value
+
+
+@pytest.mark.parametrize("codec", ["zstd", "lz4"])
+def test_what_a_compressed_body_comes_to_is_checked_before_it_is_decompressed(codec: str):
+    body = stream_of(pa.table({"value": [b"\0" * (8 * MIB)] * 8}), compression=codec)
+    assert len(body) < 4 * MIB
+
+    assert refused(body).status == 413
+
+
+def test_a_dictionary_counts_once_for_each_row_that_refers_to_it():
+    body = stream_of(pa.table({"value": one_for_all(1_000, "x" * MIB)}), compression="zstd")
+    assert len(body) < 1_000
+
+    assert refused(body).status == 413
+
+
+@pytest.mark.parametrize("kind", [pa.string_view(), pa.binary_view()])
+def test_a_view_counts_once_for_each_row_that_refers_to_it(kind: pa.DataType):
+    shared = pa.array(["x" * MIB], kind)
+    validity, views, data = shared.buffers()
+    same = pa.py_buffer(views.to_pybytes()[:16] * 100)
+    table = pa.table({"value": pa.Array.from_buffers(kind, 100, [validity, same, data])})
+
+    assert refused(stream_of(table)).status == 413
+
+
+def test_what_fits_comes_through_however_it_is_encoded():
+    columns = (
+        pa.array(["a", None, "c"]),
+        pa.array(["a", None, "c"], pa.large_binary()),
+        pa.array(["a", None, "c"], pa.string_view()),
+        pa.array(["a", None, "c"]).dictionary_encode(),
+    )
+    headers = pa.array([[("h", "1")], None, []], HEADERS)
+    expected = [
+        NewMessage(value, key, pairs)
+        for value, key, pairs in zip(
+            [b"0", b"1", b"2"], [b"a", None, b"c"], [{"h": "1"}, None, None], strict=True
+        )
+    ]
+
+    for key in columns:
+        for codec in ("zstd", "lz4", None):
+            table = pa.table({"value": ["0", "1", "2"], "key": key, "headers": headers})
+            messages, size = read_arrow(stream_of(table, compression=codec), 3, MIB)
+            assert messages == expected
+            assert size >= 6
+
+
+def test_a_column_of_another_kind_is_refused_before_anything_is_decoded():
+    nested = pa.map_(pa.string(), pa.dictionary(pa.int8(), pa.string()))
+    for table in (
+        pa.table({"value": pa.nulls(3)}),
+        pa.table({"value": ["a"], "headers": pa.array([None], nested)}),
+        pa.table({"value": pa.array([["a"]])}),
+        pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], ["value", "value"]),
+    ):
+        assert refused(stream_of(table)).status == 400
+
+
+def test_rows_are_counted_before_they_are_decoded():
+    body = stream_of(pa.table({"value": [b""] * 100_000}), compression="zstd")
+
+    assert refused(body).status == 400
+
+
+def test_parts_without_rows_are_not_taken_without_end():
+    table = pa.table({"value": [b"a"]})
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        for _ in range(30):
+            writer.write_batch(_empty(table))
+        writer.write_table(table)
+
+    assert refused(sink.getvalue(), most=10).status == 400
+
+
+def _empty(table: pa.Table) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([], table.schema)
+
+
+def test_lines_are_counted_before_they_are_cut():
+    body = b"\n" * (8 * MIB)
+    tracemalloc.start()
+
+    with pytest.raises(RefusedError, match="in a line"):
+        read_lines(body, 10_000)
+
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < MIB

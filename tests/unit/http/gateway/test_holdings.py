@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from cassieq_spark import AsyncClient, Client
+from cassieq_spark.errors import StoreError
+from cassieq_spark.http.gateway import holdings as module
+from cassieq_spark.http.gateway.holdings import Holdings
+from cassieq_spark.http.gateway.refusals import RefusedError
+from cassieq_spark.settings.gateway import Limits
+from cassieq_spark.store.memory import MemoryStore
+from cassieq_spark.testing.stores import CountingStore
+
+LIMITS = Limits(account_messages=10, account_queues=3)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(module, "time", clock)
+    return clock
+
+
+@pytest.fixture
+def store() -> CountingStore:
+    return CountingStore(MemoryStore())
+
+
+def run(store: CountingStore, work: Callable[[Holdings], Awaitable[None]]) -> None:
+    async def within() -> None:
+        async with AsyncClient.from_store(store) as client:
+            holdings = Holdings(client, LIMITS)
+            try:
+                await work(holdings)
+            finally:
+                await holdings.close()
+
+    asyncio.run(within())
+
+
+async def counted(holdings: Holdings) -> None:
+    task = holdings._accounts["a"].count
+    assert task is not None
+    await task
+
+
+def is_refused(holdings: Holdings) -> bool:
+    try:
+        holdings.check_messages("a")
+    except RefusedError as error:
+        return error.budget == ("messages", "account", 10)
+    return False
+
+
+def test_messages_of_all_queues_of_the_account_count_and_those_of_others_do_not(
+    store: CountingStore, clock: Clock
+):
+    with Client.from_store(store) as client:
+        for queue, count in (("a:x", 5), ("a:y", 4), ("b:x", 100), ("ab:x", 100)):
+            client.create_queue(queue, max_deliveries=0)
+            client.put_many(queue, ["v"] * count)
+
+    async def work(holdings: Holdings) -> None:
+        assert not is_refused(holdings)
+        await counted(holdings)
+        assert not is_refused(holdings)
+        holdings.add_messages("a", 1)
+        assert is_refused(holdings)
+
+    run(store, work)
+
+
+def test_what_the_sweep_has_deleted_is_noticed_by_the_next_count(
+    store: CountingStore, clock: Clock
+):
+    with Client.from_store(store) as client:
+        client.create_queue("a:x", max_deliveries=0)
+        client.put_many("a:x", ["v"] * 10)
+
+    async def work(holdings: Holdings) -> None:
+        assert not is_refused(holdings), "nobody has counted yet"
+        await counted(holdings)
+        assert is_refused(holdings)
+        with Client.from_store(store) as client:
+            client.purge_queue("a:x")
+        assert is_refused(holdings), "it is not counted at each put"
+        clock.now += 31
+        assert is_refused(holdings)
+        await counted(holdings)
+        assert not is_refused(holdings)
+
+    run(store, work)
+
+
+def test_a_put_reads_nothing_but_for_a_count_in_half_a_minute(store: CountingStore, clock: Clock):
+    with Client.from_store(store) as client:
+        client.create_queue("a:x", max_deliveries=0)
+    store.reset()
+
+    async def work(holdings: Holdings) -> None:
+        for _ in range(3):
+            holdings.check_messages("a")
+            await counted(holdings)
+            for _ in range(100):
+                holdings.check_messages("a")
+                holdings.add_messages("a", 0)
+            clock.now += 31
+
+    run(store, work)
+
+    assert store.cas_count == 0
+    assert store.read_count + store.serial_read_count <= 3 * 3
+
+
+def test_a_count_that_fails_refuses_nobody(
+    store: CountingStore, clock: Clock, monkeypatch: pytest.MonkeyPatch
+):
+    async def work(holdings: Holdings) -> None:
+        async def fails(_: str) -> None:
+            raise StoreError("away")
+
+        monkeypatch.setattr(holdings._client, "queues", fails)
+        assert not is_refused(holdings)
+        await counted(holdings)
+        assert not is_refused(holdings)
+
+    run(store, work)
+
+
+def test_queues_are_looked_up_once_in_five_seconds(store: CountingStore, clock: Clock):
+    with Client.from_store(store) as client:
+        for queue in ("a:x", "a:y", "b:x", "b:y"):
+            client.create_queue(queue, max_deliveries=0)
+
+        async def work(holdings: Holdings) -> None:
+            await holdings.check_queues("a", ["a:x", "a:z"])
+            client.delete_queue("a:x")
+            with pytest.raises(RefusedError, match="has 3 queues, and would have 1 more"):
+                await holdings.check_queues("a", ["a:new"])
+            await holdings.check_queues("a", ["a:z"])
+            clock.now += 6
+            await holdings.check_queues("a", ["a:new"])
+
+        run(store, work)

@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from cassieq_spark import AsyncClient, Client
+from cassieq_spark.errors import MessageError, NotFoundError
+from cassieq_spark.http.gateway import puts as module
+from cassieq_spark.http.gateway.puts import Puts
+from cassieq_spark.http.gateway.refusals import RefusedError
+from cassieq_spark.testing.stores import CountingStore
+from tests.unit.http.gateway.conftest import PATIENCE, GatedStore
+
+A_MOMENT = timedelta(milliseconds=2)
+PLAIN = {"key": None, "headers": None, "delay": None, "visible_at": None}
+
+
+def test_puts_that_come_within_a_moment_are_one_publish(
+    store: CountingStore, gated: GatedStore, sync: Client
+):
+    async def program() -> list[int]:
+        async with AsyncClient.from_store(store) as client:
+            puts = Puts(client, A_MOMENT)
+            gated.gate.clear()
+            first = asyncio.create_task(puts.put("q", b"first", **PLAIN))
+            assert await asyncio.to_thread(gated.arrived.acquire, timeout=PATIENCE)
+            rest = [asyncio.create_task(puts.put("q", b"%d" % n, **PLAIN)) for n in range(100)]
+            bad = asyncio.create_task(puts.put("q", b"x" * (8 << 20) + b"y", **PLAIN))
+            with pytest.raises(MessageError):
+                await bad
+            gated.gate.set()
+            monotons = await asyncio.gather(first, *rest)
+            await puts.close()
+            return monotons
+
+    assert asyncio.run(program()) == list(range(101))
+    assert store.cas_count == 2
+    assert [each.value for each in sync.peek("q", max=2)] == [b"first", b"0"]
+
+
+def test_more_than_can_be_published_is_refused(store: CountingStore, gated: GatedStore):
+    large = b"x" * (5 << 20)
+
+    async def program() -> None:
+        async with AsyncClient.from_store(store) as client:
+            puts = Puts(client, A_MOMENT)
+            gated.gate.clear()
+            under_way = asyncio.create_task(puts.put("q", large, **PLAIN))
+            assert await asyncio.to_thread(gated.arrived.acquire, timeout=PATIENCE)
+            gathered = asyncio.create_task(puts.put("q", large, **PLAIN))
+            await asyncio.sleep(0)
+            with pytest.raises(RefusedError, match="more messages than can be published") as error:
+                await puts.put("q", large, **PLAIN)
+            assert error.value.status == 429
+            gated.gate.set()
+            assert await asyncio.gather(under_way, gathered) == [0, 1]
+            await puts.close()
+
+    asyncio.run(program())
+
+
+def test_a_queue_that_is_made_later_is_found_then(store: CountingStore, sync: Client):
+    async def program() -> None:
+        async with AsyncClient.from_store(store) as client:
+            puts = Puts(client, A_MOMENT)
+            with pytest.raises(NotFoundError):
+                await puts.put("late", b"a", **PLAIN)
+            await client.create_queue("late")
+            assert await puts.put("late", b"a", **PLAIN) == 0
+            await puts.close()
+
+    asyncio.run(program())
+
+
+def test_producers_that_nobody_uses_are_let_go_with_all_they_have(
+    store: CountingStore, sync: Client, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(module, "_MOST_PRODUCERS", 1)
+    sync.create_queue("r")
+
+    async def program() -> list[int]:
+        async with AsyncClient.from_store(store) as client:
+            puts = Puts(client, A_MOMENT)
+            monotons = await asyncio.gather(
+                *(puts.put(queue, b"a", **PLAIN) for queue in "qrqrqr")
+            )
+            await puts.close()
+            return monotons
+
+    assert sorted(asyncio.run(program())) == [0, 0, 1, 1, 2, 2]

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from cassieq_spark import AsyncClient, Client
+from cassieq_spark.arrow.receipts import Receipt
+from cassieq_spark.errors import StoreError
+from cassieq_spark.http.gateway.settles import Action, Settles
+from cassieq_spark.http.gateway.turns import Turns
+from cassieq_spark.testing.stores import CountingStore
+from tests.unit.http.gateway.conftest import PATIENCE, GatedStore
+
+MINUTE = timedelta(minutes=1)
+
+
+def leased(sync: Client, count: int) -> list[Receipt]:
+    sync.put_many("q", map(str, range(count)))
+    return [Receipt.parse(each.receipt) for each in sync.receive("q", "g", max=count)]
+
+
+def test_acks_that_come_while_one_is_under_way_go_together(
+    store: CountingStore, gated: GatedStore, sync: Client
+):
+    receipts = leased(sync, 50)
+    store.reset()
+
+    async def program() -> list[list[bool]]:
+        async with AsyncClient.from_store(store) as client:
+            settles = Settles(client, Turns(client, 1000, timedelta(0)))
+            gated.gate.clear()
+            first = asyncio.create_task(settles.ack(receipts[:1]))
+            assert await asyncio.to_thread(gated.arrived.acquire, timeout=PATIENCE)
+            others = [asyncio.create_task(settles.ack([each])) for each in receipts[1:]]
+            await asyncio.sleep(0)
+            gated.gate.set()
+            answers = await asyncio.gather(first, *others)
+            await settles.close()
+            return answers
+
+    assert asyncio.run(program()) == [[True]] * 50
+    assert store.cas_count == 2
+    assert {each.depth for each in sync.stats("q").groups if each.group == "g"} == {0}
+
+
+def test_of_two_who_show_one_receipt_the_second_comes_too_late(store: CountingStore, sync: Client):
+    (receipt,) = leased(sync, 1)
+
+    async def program() -> tuple[list[bool], list[bool]]:
+        async with AsyncClient.from_store(store) as client:
+            settles = Settles(client, Turns(client, 1000, timedelta(0)))
+            held = await settles.settle([receipt, receipt], Action("extend", MINUTE))
+            done = await settles.ack([receipt, receipt])
+            await settles.close()
+            return held, done
+
+    assert asyncio.run(program()) == ([True, True], [True, False])
+
+
+def test_each_kind_of_settling_does_what_it_says(store: CountingStore, sync: Client):
+    a, b, c, d = leased(sync, 4)
+
+    async def program() -> None:
+        async with AsyncClient.from_store(store) as client:
+            settles = Settles(client, Turns(client, 1000, timedelta(0)))
+            actions = (
+                None,
+                Action("release", MINUTE),
+                Action("extend", 60 * MINUTE),
+                Action("reject", reason="bad"),
+            )
+            done = [
+                settles.settle([each], action) if action else settles.ack([each])
+                for each, action in zip((a, b, c, d), actions, strict=True)
+            ]
+            assert await asyncio.gather(*done) == [[True]] * 4
+            await settles.close()
+
+    asyncio.run(program())
+
+    (figures,) = (each for each in sync.stats("q").groups if each.group == "g")
+    assert (figures.depth, figures.waiting, figures.leased) == (2, 1, 1)
+    assert [each.reason for each in sync.dead_letters("q").piles] == ["bad"]
+
+
+def test_an_error_reaches_all_who_asked_and_the_next_go_on(
+    store: CountingStore, gated: GatedStore, sync: Client, monkeypatch: pytest.MonkeyPatch
+):
+    receipts = leased(sync, 3)
+
+    def fail(*_: object) -> bool:
+        raise StoreError("no node")
+
+    async def program() -> list[object]:
+        async with AsyncClient.from_store(store) as client:
+            settles = Settles(client, Turns(client, 1000, timedelta(0)))
+            with monkeypatch.context() as broken:
+                broken.setattr(gated, "cas", fail)
+                asked = (settles.ack([each]) for each in receipts)
+                failed = await asyncio.gather(*asked, return_exceptions=True)
+            assert await settles.ack(receipts) == [True] * 3
+            await settles.close()
+            return failed
+
+    assert [str(each) for each in asyncio.run(program())] == ["no node"] * 3

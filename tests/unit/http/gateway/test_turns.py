@@ -1,0 +1,283 @@
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from cassieq_spark import AsyncClient, Client, Message
+from cassieq_spark.arrow.receipts import Receipt
+from cassieq_spark.errors import NotFoundError
+from cassieq_spark.http.gateway import group as module
+from cassieq_spark.http.gateway import turns as turns_module
+from cassieq_spark.http.gateway.turns import Turns
+from cassieq_spark.testing.stores import CountingStore
+from tests.unit.http.gateway.conftest import PATIENCE, GatedStore
+
+NOW = timedelta(0)
+HOUR = timedelta(hours=1)
+LINGER = timedelta(milliseconds=2)
+
+
+async def arrival(gated: GatedStore) -> None:
+    assert await asyncio.to_thread(gated.arrived.acquire, timeout=PATIENCE)
+
+
+def get(turns: Turns, *, most: int = 1, lease: timedelta = HOUR, wait: timedelta = NOW, group="g"):
+    return asyncio.create_task(turns.get("q", group, most=most, lease=lease, wait=wait))
+
+
+def test_gets_that_come_while_a_look_is_under_way_share_the_next(
+    store: CountingStore, gated: GatedStore, sync: Client
+):
+    async def program() -> list[list[Message]]:
+        async with AsyncClient.from_store(store) as client:
+            turns = Turns(client, 1000, LINGER)
+            await get(turns)
+            await asyncio.to_thread(sync.put_many, "q", map(str, range(50)))
+            store.reset()
+            gated.gate.clear()
+            first = get(turns)
+            await arrival(gated)
+            others = [get(turns) for _ in range(20)]
+            await asyncio.sleep(0)
+            gated.gate.set()
+            answers = await asyncio.gather(first, *others)
+            await turns.close()
+            return answers
+
+    answers = asyncio.run(program())
+
+    assert sorted(message.monoton for (message,) in answers) == list(range(21))
+    assert store.cas_count == 2
+
+
+def test_a_get_that_finds_nothing_takes_no_lwt_and_does_not_wait(store: CountingStore):
+    async def program() -> None:
+        async with AsyncClient.from_store(store) as client:
+            turns = Turns(client, 1000, LINGER)
+            await get(turns)
+            store.reset()
+
+            assert await asyncio.gather(*(get(turns) for _ in range(10))) == [[]] * 10
+            await turns.close()
+
+    asyncio.run(program())
+
+    assert store.cas_count == 0
+
+
+def test_whoever_waits_has_a_message_as_soon_as_one_is_told_of(
+    store: CountingStore, sync: Client, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(module, "_FIRST_PAUSE", 3600)
+    monkeypatch.setattr(module, "_LONGEST_PAUSE", 3600)
+
+    async def program() -> list[list[Message]]:
+        async with AsyncClient.from_store(store) as client:
+            turns = Turns(client, 1000, LINGER)
+            waiting = [get(turns, wait=HOUR), get(turns, wait=HOUR, lease=2 * HOUR)]
+            while not waiting[0].done():
+                await asyncio.to_thread(sync.put, "q", "a")
+                turns.wake("q")
+                await asyncio.wait(waiting, timeout=0.1, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.to_thread(sync.put, "q", "b")
+            turns.wake("q")
+            answers = await asyncio.wait_for(asyncio.gather(*waiting), PATIENCE)
+            await turns.close()
+            return answers
+
+    answers = asyncio.run(program())
+
+    assert len({message.monoton for (message,) in answers}) == 2
+
+
+def test_messages_that_come_again_and_fresh_ones_serve_all_who_ask_at_once(
+    store: CountingStore, sync: Client
+):
+    sync.put_many("q", ["again"])
+    sync.release(*sync.receive("q", "g"))
+    sync.put_many("q", ["fresh"])
+
+    async def program() -> list[list[Message]]:
+        async with AsyncClient.from_store(store) as client:
+            turns = Turns(client, 1000, LINGER)
+            answers = await asyncio.gather(get(turns), get(turns), get(turns))
+            await turns.close()
+            return answers
+
+    values = [message.value for messages in asyncio.run(program()) for message in messages]
+
+    assert sorted(values) == [b"again", b"fresh"]
+
+
+def test_what_was_leased_for_a_request_that_went_away_comes_again_at_once(
+    store: CountingStore, gated: GatedStore, sync: Client
+):
+    async def program() -> list[Message]:
+        async with AsyncClient.from_store(store) as client:
+            turns = Turns(client, 1000, LINGER)
+            await get(turns)
+            await asyncio.to_thread(sync.put, "q", "a")
+            gated.gate.clear()
+            gone = get(turns)
+            await arrival(gated)
+            gone.cancel()
+            gated.gate.set()
+            messages = await get(turns, wait=HOUR)
+            await turns.close()
+            return messages
+
+    (message,) = asyncio.run(program())
+
+    assert (message.value, message.delivery_count) == (b"a", 2)
+
+
+def test_in_strict_order_what_was_leased_for_a_request_that_went_away_goes_to_one_other(
+    store: CountingStore, gated: GatedStore, sync: Client
+):
+    sync.create_queue("q2", strict_fifo=True, max_deliveries=9)
+    sync.create_group("q2", "g")
+
+    async def program() -> list[Message]:
+        async with AsyncClient.from_store(store) as client:
+            turns = Turns(client, 1000, LINGER)
+            await turns.get("q2", "g", most=1, lease=HOUR, wait=NOW)
+            await asyncio.to_thread(sync.put_many, "q2", map(str, range(3)))
+            gated.gate.clear()
+            asked = [
+                asyncio.create_task(turns.get("q2", "g", most=most, lease=HOUR, wait=HOUR))
+                for most in (3, 1, 1)
+            ]
+            await arrival(gated)
+            asked[0].cancel()
+            gated.gate.set()
+            messages = await asked[1]
+            assert not asked[2].done()
+            turns.stop()
+            assert await asyncio.wait_for(asked[2], PATIENCE) == []
+            await turns.close()
+            return messages
+
+    (message,) = asyncio.run(program())
+
+    assert (message.monoton, message.delivery_count) == (0, 1)
+
+
+def test_an_error_reaches_all_who_asked(store: CountingStore, sync: Client):
+    async def program() -> list[object]:
+        async with AsyncClient.from_store(store) as client:
+            turns = Turns(client, 1000, LINGER)
+            asked = (turns.get("no", "g", most=1, lease=HOUR, wait=HOUR) for _ in range(3))
+            answers = await asyncio.gather(*asked, return_exceptions=True)
+            await turns.close()
+            return answers
+
+    assert [type(each) for each in asyncio.run(program())] == [NotFoundError] * 3
+
+
+def test_the_end_lets_nobody_wait(store: CountingStore):
+    async def program() -> None:
+        async with AsyncClient.from_store(store) as client:
+            turns = Turns(client, 1000, LINGER)
+            waiting = [get(turns, wait=HOUR, group=group) for group in "gh"]
+            await asyncio.sleep(0)
+            turns.stop()
+
+            assert await asyncio.wait_for(asyncio.gather(*waiting), PATIENCE) == [[], []]
+            assert await get(turns, wait=HOUR) == []
+            await turns.close()
+
+    asyncio.run(program())
+
+
+def test_one_look_takes_no_more_than_may_be_taken(store: CountingStore, sync: Client):
+    sync.put_many("q", map(str, range(10)))
+
+    async def program() -> list[Message]:
+        async with AsyncClient.from_store(store) as client:
+            turns = Turns(client, 3, LINGER)
+            messages = await get(turns, most=10)
+            await turns.close()
+            return messages
+
+    assert len(asyncio.run(program())) == 3
+
+
+def test_the_default_group_is_made_by_itself_and_others_are_not(store: CountingStore):
+    async def program() -> None:
+        async with AsyncClient.from_store(store) as client:
+            turns = Turns(client, 3, LINGER)
+            assert await get(turns, group="default") == []
+            with pytest.raises(NotFoundError, match="no group 'other'"):
+                await get(turns, group="other")
+            await turns.close()
+
+    asyncio.run(program())
+
+
+def test_acks_and_gets_share_a_turn_and_the_next_one_waits_for_those_who_were_answered(
+    store: CountingStore, sync: Client
+):
+    sync.put_many("q", map(str, range(40)))
+
+    async def client_of(turns: Turns) -> list[int]:
+        received = []
+        for _ in range(4):
+            (message,) = await get(turns)
+            received.append(message.monoton)
+            receipt = Receipt.parse(message.receipt)
+            assert await turns.ack("q", "g", [receipt, receipt]) == [True, False]
+        return received
+
+    async def program() -> list[list[int]]:
+        async with AsyncClient.from_store(store) as client:
+            turns = Turns(client, 1000, HOUR)
+            answers = await asyncio.gather(*(client_of(turns) for _ in range(10)))
+            await turns.close()
+            return answers
+
+    received = asyncio.run(program())
+
+    assert sorted(monoton for each in received for monoton in each) == list(range(40))
+    # Ten clients, in step: a turn for each of their requests.
+    assert store.cas_count == 1 + 8
+    assert {each.depth for each in sync.stats("q").groups if each.group == "g"} == {0}
+
+
+def test_acks_go_on_while_others_wait_for_messages(store: CountingStore, sync: Client):
+    sync.put_many("q", ["a"])
+    (message,) = sync.receive("q", "g")
+
+    async def program() -> None:
+        async with AsyncClient.from_store(store) as client:
+            turns = Turns(client, 1000, LINGER)
+            waiting = get(turns, wait=HOUR)
+            await asyncio.sleep(0)
+            receipt = Receipt.parse(message.receipt)
+            assert await asyncio.wait_for(turns.ack("q", "g", [receipt]), PATIENCE) == [True]
+            assert not waiting.done()
+            turns.stop()
+            assert await asyncio.wait_for(waiting, PATIENCE) == []
+            await turns.close()
+
+    asyncio.run(program())
+
+
+def test_groups_that_nobody_uses_are_forgotten(
+    store: CountingStore, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(turns_module, "_MOST_GROUPS", 1)
+
+    async def program() -> None:
+        async with AsyncClient.from_store(store) as client:
+            turns = Turns(client, 1000, LINGER)
+            for group in "ghg":
+                assert await get(turns, group=group) == []
+            waiting = get(turns, wait=HOUR)
+            assert await get(turns, group="h") == []
+            turns.stop()
+            assert await asyncio.wait_for(waiting, PATIENCE) == []
+            await turns.close()
+
+    asyncio.run(program())

@@ -1,0 +1,224 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from cassieq_spark.arrow.chunks import decode
+from cassieq_spark.errors import MessageError
+from cassieq_spark.ledger.publish import MOST_BLOCKS
+from cassieq_spark.model import BucketSlice, Draft, Range
+from cassieq_spark.producer import blocks
+from cassieq_spark.producer.blocks import MOST_TIMES, times_of_task, write_block, write_blocks
+from cassieq_spark.settings import SinkOptions
+from cassieq_spark.store.memory import MemoryStore
+from tests.support.builders import make_queue
+
+SECOND = timedelta(seconds=1)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+SOON = datetime.now(UTC).replace(microsecond=0) + timedelta(days=1)
+OPTIONS = SinkOptions(queue="q")
+
+
+class Scene:
+    def __init__(self) -> None:
+        self.store = MemoryStore()
+        self.queue = make_queue(self.store)
+
+    def write(self, *batches: pa.RecordBatch, **options: Any) -> list[Draft]:
+        given = SinkOptions(queue="q", **options)
+        return write_blocks(self.store, self.queue, batches, given)
+
+    def values(self, draft: Draft) -> list[str]:
+        buckets = -(-draft.count // self.queue.bucket_size)
+        slices = [
+            BucketSlice(draft.block, bucket, bucket * self.queue.bucket_size, draft.count)
+            for bucket in range(buckets)
+        ]
+        return [
+            value.decode()
+            for _, chunk in self.store.read_chunks(self.queue.queue_id, slices)
+            for value in decode(chunk, Range(0, draft.count)).column("value").to_pylist()
+        ]
+
+    def written(self, drafts: Sequence[Draft]) -> list[tuple[object, list[str]]]:
+        return [(draft.visible, self.values(draft)) for draft in drafts]
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+def delayed(*delays: float | None) -> pa.RecordBatch:
+    return pa.record_batch(
+        {
+            "value": pa.array([str(number) for number in range(len(delays))]),
+            "delay": pa.array(
+                [None if each is None else timedelta(seconds=each) for each in delays],
+                pa.duration("us"),
+            ),
+        }
+    )
+
+
+def timed(*instants: datetime | None) -> pa.RecordBatch:
+    return pa.record_batch(
+        {
+            "value": pa.array([str(number) for number in range(len(instants))]),
+            "visible_at": pa.array(instants, pa.timestamp("us", "UTC")),
+        }
+    )
+
+
+def test_without_a_time_of_delivery_there_is_one_block_of_all(scene: Scene):
+    values = pa.array([str(number) for number in range(11)])
+
+    drafts = scene.write(pa.record_batch({"value": values}), pa.record_batch({"value": values}))
+
+    assert scene.written(drafts) == [(None, [*values.to_pylist(), *values.to_pylist()])]
+
+
+def test_there_is_a_block_for_each_delay_those_at_once_first(scene: Scene):
+    drafts = scene.write(delayed(10, 0, 5, None, 10), delayed(5))
+
+    assert scene.written(drafts) == [
+        (None, ["1", "3"]),
+        (5 * SECOND, ["2", "0"]),
+        (10 * SECOND, ["0", "4"]),
+    ]
+
+
+@pytest.mark.parametrize(
+    "column", [pa.array([1.5]), pa.array([2], pa.int16()), pa.array([2], pa.int64())]
+)
+def test_a_delay_may_be_a_number_of_seconds_and_is_never_rounded_down(
+    scene: Scene, column: pa.Array
+):
+    batch = pa.record_batch({"value": pa.array(["a"]), "delay": column})
+
+    assert scene.written(scene.write(batch)) == [(2 * SECOND, ["a"])]
+
+
+def test_instants_are_rounded_up_to_whole_seconds(scene: Scene):
+    drafts = scene.write(timed(SOON, SOON + timedelta(microseconds=1), None))
+
+    assert scene.written(drafts) == [(None, ["2"]), (SOON, ["0"]), (SOON + SECOND, ["1"])]
+
+
+def test_what_was_to_be_visible_long_ago_is_visible_at_once(scene: Scene):
+    drafts = scene.write(timed(EPOCH - SECOND, EPOCH, datetime(2020, 1, 1, tzinfo=UTC)))
+
+    assert scene.written(drafts) == [(None, ["0", "1", "2"])]
+
+
+def test_what_was_to_be_visible_just_now_keeps_its_instant_for_clocks_may_differ(scene: Scene):
+    recent = datetime.now(UTC).replace(microsecond=0) - timedelta(minutes=10)
+
+    assert scene.written(scene.write(timed(recent))) == [(recent, ["0"])]
+
+
+@pytest.mark.parametrize("spread", [MOST_TIMES, 10 * MOST_TIMES, 1000 * MOST_TIMES])
+def test_many_times_are_rounded_to_few_and_no_message_is_early_or_much_too_late(
+    scene: Scene, spread: int
+):
+    delays = [1 + number * spread / 1000 for number in range(1000)]
+
+    drafts = scene.write(*(delayed(*delays[at : at + 100]) for at in range(0, 1000, 100)))
+
+    assert sum(draft.count for draft in drafts) == 1000
+    assert len(drafts) < 6 * MOST_TIMES
+    most_late = max(1, spread / 50)
+    late: list[float] = []
+    for draft in drafts:
+        assert isinstance(draft.visible, timedelta)
+        for value in scene.values(draft):
+            # Values count within their batch; any batch's delay of that place will do.
+            wanted = [delays[at + int(value)] for at in range(0, 1000, 100)]
+            late += [
+                min(
+                    draft.visible.total_seconds() - each
+                    for each in wanted
+                    if each <= draft.visible.total_seconds()
+                )
+            ]
+    assert max(late) <= most_late
+
+
+def test_the_blocks_of_ten_thousand_tasks_go_into_one_publish():
+    times = [times_of_task(partition) for partition in range(10_000)]
+
+    assert sum(times) <= MOST_BLOCKS
+    assert sum(times[:1000]) < MOST_BLOCKS / 2, "and a thousand may have twice as many"
+    assert times == sorted(times, reverse=True)
+    assert (times[0], times[59], times[999]) == (MOST_TIMES, MOST_TIMES, 6)
+
+
+@pytest.mark.parametrize("most", [3, 6, 50])
+def test_a_task_of_many_keeps_fewer_times(scene: Scene, most: int):
+    delays = [float(1 + number) for number in range(1000)]
+    batches = [delayed(*delays[at : at + 10]) for at in range(0, 1000, 10)]
+
+    drafts = write_blocks(scene.store, scene.queue, batches, OPTIONS, most_times=most)
+
+    assert sum(draft.count for draft in drafts) == 1000
+    assert len(drafts) <= most
+
+
+def test_what_was_written_before_times_were_rounded_more_has_blocks_of_its_own(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+):
+    early, late = delayed(1, 2, 3), delayed(4, 5, 6, 7, 8)
+    monkeypatch.setattr(blocks, "_GATHERED_BYTES", early.nbytes + 1)
+
+    drafts = write_blocks(scene.store, scene.queue, [early, early, late], OPTIONS, most_times=3)
+
+    assert scene.written(drafts) == [
+        (2 * SECOND, ["0", "0"]),
+        (4 * SECOND, ["2", "2", "0"]),
+        (4 * SECOND, ["1", "1"]),
+        (8 * SECOND, ["1", "2", "3", "4"]),
+    ]
+
+
+def test_a_negative_delay_is_refused_by_its_row(scene: Scene):
+    with pytest.raises(MessageError, match=r"^row 4 .* negative delay"):
+        scene.write(delayed(1, 2), delayed(0, None, -1))
+
+
+def test_a_null_value_is_refused_by_its_row_of_the_task(scene: Scene):
+    batch = delayed(1, 2, 3).set_column(0, "value", pa.array(["a", None, "c"]))
+
+    with pytest.raises(MessageError, match=r"^row 4 .* has no value"):
+        scene.write(delayed(1, 2, 3), batch)
+
+
+def test_large_messages_are_written_as_they_come(scene: Scene, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(blocks, "_GATHERED_BYTES", 1)
+
+    drafts = scene.write(delayed(1, 2, 1, 2, 1), delayed(1, 1, 1, 2, 2), chunk_bytes=1)
+
+    assert scene.written(drafts) == [
+        (SECOND, ["0", "2", "4", "0", "1", "2"]),
+        (2 * SECOND, ["1", "3", "3", "4"]),
+    ]
+
+
+def test_a_draft_tells_what_its_block_takes_in_the_store(scene: Scene):
+    batch = pa.record_batch({"value": pa.array(["x" * 100] * 20)})
+
+    (at_once,) = scene.write(batch)
+    (later,) = scene.write(
+        batch.append_column("delay", pa.array([SECOND] * 20, pa.duration("us")))
+    )
+
+    draft = write_block(scene.store, scene.queue, [batch], OPTIONS)
+    assert at_once.size == later.size == draft.size > 0
+
+
+def test_nothing_is_no_block(scene: Scene):
+    assert scene.write() == []
+    assert [draft.count for draft in scene.write(delayed())] in ([], [0])

@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from cassieq_spark.errors import QueueStateError
+from cassieq_spark.groups import groups
+from cassieq_spark.ledger.publish import publish
+from cassieq_spark.ledger.read import read_head
+from cassieq_spark.ledger.sweep import finalise, trim
+from cassieq_spark.model import QueueId
+from cassieq_spark.queues import stats
+from cassieq_spark.queues.stats import GroupStats, queue_stats
+from cassieq_spark.store.memory import MemoryStore
+from cassieq_spark.store.protocol import partition_of_ledger
+from cassieq_spark.testing.faults import FaultyStore
+from cassieq_spark.testing.stores import CountingStore
+from tests.support.builders import (
+    LEASE,
+    make_clocked_store,
+    make_drafts,
+    make_group,
+    make_queue,
+    make_wish,
+)
+
+SECOND = timedelta(seconds=1)
+
+
+def test_a_queue_without_groups_has_only_its_ends():
+    store = MemoryStore()
+    queue_id = make_queue(store, [5, 4]).queue_id
+    finalise(store, queue_id, read_head(store, queue_id), 2)
+
+    stats = queue_stats(store, queue_id)
+
+    assert (stats.queue_id, stats.finalised, stats.next, stats.groups) == (queue_id, 2, 9, ())
+
+
+def test_every_message_owed_is_counted_once_where_it_is():
+    store, clock = make_clocked_store()
+    queue_id = make_queue(store, [10]).queue_id
+    clock.advance(SECOND)
+    publish(store, queue_id, make_drafts([90]))
+    delivery = make_group(store, queue_id)
+    done = delivery.ack_and_lease(make_wish(stop=100, limit=3)).lease
+    delivery.ack_and_lease(make_wish(held=done, stop=100, limit=12))  # [3, 15)
+    clock.advance(LEASE + SECOND)
+    delivery.ack_and_lease(make_wish(stop=100, limit=5))  # [3, 8), rest waits
+    delivery.ack_and_lease(make_wish(stop=100, limit=4, prefer_fresh=True))  # [15, 19)
+
+    (group,) = queue_stats(store, queue_id).groups
+
+    assert group == GroupStats(
+        group="g",
+        depth=97,
+        leased=9,
+        due=7,
+        waiting=0,
+        dead=0,
+        oldest_age=LEASE + 2 * SECOND,
+        pointer=19,
+        floor=3,
+    )
+
+
+def test_a_lease_that_ran_out_is_due():
+    store, clock = make_clocked_store()
+    queue_id = make_queue(store, [10]).queue_id
+    make_group(store, queue_id).ack_and_lease(make_wish(stop=10))
+
+    clock.advance(LEASE)
+    assert queue_stats(store, queue_id).groups[0].leased == 10
+    clock.advance(timedelta(milliseconds=1))
+    assert queue_stats(store, queue_id).groups[0].due == 10
+
+
+def test_a_group_that_has_everything_done_owes_nothing():
+    store = MemoryStore()
+    queue_id = make_queue(store, [10]).queue_id
+    delivery = make_group(store, queue_id)
+    done = delivery.ack_and_lease(make_wish(stop=10)).lease
+    delivery.ack_and_lease(make_wish(held=done, stop=10))
+
+    (group,) = queue_stats(store, queue_id).groups
+
+    assert (group.depth, group.oldest_age, group.floor) == (0, None, 10)
+
+
+def test_a_group_registered_only_half_is_owed_everything_from_its_start():
+    store, clock = make_clocked_store()
+    queue_id = make_queue(store, [10]).queue_id
+    registration = groups._registration(store, queue_id, "half", "earliest")
+    store.cas(partition_of_ledger(queue_id), registration)
+    clock.advance(SECOND)
+
+    (group,) = queue_stats(store, queue_id).groups
+
+    assert (group.group, group.depth, group.pointer, group.oldest_age) == ("half", 10, 0, SECOND)
+
+
+def test_of_very_many_delayed_blocks_the_first_ones_are_looked_at_and_the_rest_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(stats, "BLOCKS_EXAMINED", 3)
+    memory, clock = make_clocked_store()
+    queue_id = make_queue(memory, [2]).queue_id
+    make_group(memory, queue_id)
+    later = [replace(draft, visible=LEASE) for draft in make_drafts([1] * 9, clock.now)]
+    publish(memory, queue_id, later)
+    publish(memory, queue_id, make_drafts([5]))
+    store = CountingStore(memory)
+
+    (group,) = queue_stats(store, queue_id).groups
+
+    # The block that the pointer is in, and three more.
+    assert (group.depth, group.waiting, group.unexamined) == (2 + 9 + 5, 3, 6)
+    assert group.oldest_age == timedelta(0)
+    assert store.read_count + store.serial_read_count <= 9
+
+
+def test_a_sweep_that_deletes_meanwhile_what_was_owed_does_no_harm():
+    memory, _ = make_clocked_store()
+    store = FaultyStore(memory)
+    queue_id = make_queue(store, [10]).queue_id
+    make_group(store, queue_id)
+
+    def settle_and_sweep() -> None:
+        finalise(memory, queue_id, read_head(memory, queue_id), 10)
+        trim(memory, queue_id, finalised=10, below=10)
+
+    store.interrupt(settle_and_sweep, after=5)
+
+    (group,) = queue_stats(store, queue_id).groups
+
+    assert (group.depth, group.oldest_age) == (10, None)
+
+
+@pytest.mark.parametrize("after", range(12))
+def test_what_is_settled_and_trimmed_while_it_is_counted_is_no_hole(after: int):
+    memory, clock = make_clocked_store()
+    store = FaultyStore(memory)
+    queue_id = make_queue(memory, [4, 4]).queue_id
+    publish(memory, queue_id, [replace(make_drafts([2])[0], visible=LEASE)])
+    delivery = make_group(memory, queue_id)
+    clock.advance(2 * LEASE)
+
+    def settle_and_sweep() -> None:
+        done = delivery.ack_and_lease(make_wish(stop=10, delayed_stop=10)).lease
+        delivery.ack_and_lease(make_wish(held=done, stop=10, delayed_stop=10))
+        finalise(memory, queue_id, read_head(memory, queue_id), 8)
+        trim(memory, queue_id, finalised=8, below=8)
+
+    store.interrupt(settle_and_sweep, after=after)
+
+    stats = queue_stats(store, queue_id)
+
+    assert (stats.next, stats.groups[0].pointer) in {(10, 0), (10, 10)}
+
+
+def test_a_queue_that_is_not_there_is_said_so():
+    with pytest.raises(QueueStateError, match="cassieq queue create"):
+        queue_stats(MemoryStore(), QueueId("q@1"))

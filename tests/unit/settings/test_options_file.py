@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from cassieq_spark.cli import app
+from cassieq_spark.cli.connection import configured
+from cassieq_spark.errors import OptionError
+from cassieq_spark.repair.arguments import OWN, parse
+from cassieq_spark.repair.sweep import Step
+from cassieq_spark.settings.file import CASSANDRA, REPAIR, VARIABLE, read_settings
+
+ROOT = Path(__file__).parents[3]
+KNOWN = {CASSANDRA: ("keyspace", "port"), REPAIR: ("every",)}
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    return tmp_path / "cassieq.toml"
+
+
+def test_settings_are_read_by_table(config: Path):
+    config.write_text('[cassandra]\nkeyspace = "k"\nport = 9043\n[repair]\nevery = "5m"\n')
+
+    assert read_settings(config, KNOWN) == {
+        CASSANDRA: {"keyspace": "k", "port": 9043},
+        REPAIR: {"every": "5m"},
+    }
+
+
+def test_tables_may_be_missing(config: Path):
+    config.write_text("")
+
+    assert read_settings(config, KNOWN) == {CASSANDRA: {}, REPAIR: {}}
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("[cassandra", "is not TOML"),
+        ("[casandra]", "unknown table 'casandra'; did you mean 'cassandra'"),
+        ("cassandra = 3", r"\[cassandra\] must be a table, not 3"),
+        (
+            "[cassandra]\nkeyspce = 'x'",
+            "'keyspce'; did you mean 'keyspace'",
+        ),
+        ("[repair]\nkeyspace = 'x'", r"unknown setting of \[repair\] 'keyspace'; known: every"),
+        ("[repair]\nevery = ['x']", "must be text, a number, true or false, not"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_said_so(config: Path, text: str, complaint: str):
+    config.write_text(text)
+
+    with pytest.raises(OptionError, match=complaint) as caught:
+        read_settings(config, KNOWN)
+    assert str(config) in str(caught.value)
+
+
+def test_a_missing_file_is_named(config: Path):
+    with pytest.raises(OptionError, match="No such file"):
+        read_settings(config, KNOWN)
+
+
+def test_arguments_of_the_repair_job_go_before_the_file(config: Path):
+    config.write_text(
+        '[cassandra]\nkeyspace = "k"\nport = 9043\nssl = true\nssl-check-hostname = false\n'
+        '[repair]\nsteps = "fence,clean"\nscan = "driver"\n'
+    )
+
+    arguments = parse(["--config", str(config), "--port", "9044", "--steps", "finalise"])
+
+    assert (arguments.keyspace, arguments.port, arguments.scan) == ("k", 9044, "driver")
+    assert (arguments.ssl, arguments.ssl_check_hostname) == (True, False)
+    assert arguments.steps == (Step.FINALISE,)
+
+
+def test_the_file_may_be_named_by_the_environment(config: Path, monkeypatch: pytest.MonkeyPatch):
+    config.write_text('[cassandra]\nkeyspace = "k"\n')
+    monkeypatch.setenv(VARIABLE, str(config))
+
+    assert parse([]).keyspace == "k"
+
+
+@pytest.mark.parametrize("text", ["[cassandra]\nport = 'high'", "[repair]\nscan = 'both'", "[x]"])
+def test_a_file_that_makes_no_sense_is_wrong_usage_of_the_job(
+    config: Path, text: str, capsys: pytest.CaptureFixture[str]
+):
+    config.write_text(text)
+
+    with pytest.raises(SystemExit) as caught:
+        parse(["--config", str(config)])
+
+    assert caught.value.code == 2
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_commands_have_the_file_as_their_defaults(config: Path):
+    config.write_text('[cassandra]\nlocal-dc = "dc9"\n[repair]\nevery = "5m"\n')
+    command = CliRunner()
+
+    defaults = configured(config, _main_command())
+
+    assert defaults["queue"]["list"] == {"local_dc": "dc9"}
+    assert defaults["node"]["up"] == {}
+    config.write_text("[cassandra]\nlocal = 'x'")
+    failed = command.invoke(app, ["--config", str(config), "queue", "list"])
+    assert isinstance(failed.exception, OptionError)
+
+
+def test_the_file_that_comes_with_it_is_understood():
+    settings = read_settings(
+        ROOT / "conf" / "cassieq.toml", {CASSANDRA: ("contact-points", "keyspace"), REPAIR: OWN}
+    )
+
+    assert settings[CASSANDRA] == {"contact-points": "127.0.0.1", "keyspace": "cassieq"}
+    parse(["--config", str(ROOT / "conf" / "cassieq.toml")])
+
+
+def _main_command() -> object:
+    import typer.main  # noqa: PLC0415 (only here)
+
+    return typer.main.get_command(app)

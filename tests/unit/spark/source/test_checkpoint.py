@@ -1,0 +1,201 @@
+"""Stopping a query between Spark's commit of a batch and the next trigger."""
+
+from __future__ import annotations
+
+import json
+import logging
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cassieq_spark.groups.settle import Settlement, settle
+from cassieq_spark.model import QueueDefinition, Ranges
+from cassieq_spark.queues import alter_queue, read_queue
+from cassieq_spark.queues.stats import GroupStats, queue_stats
+from cassieq_spark.spark.source.offsets import Offset, decode, initial_offset
+from cassieq_spark.spark.source.reader import (
+    ACKED_AT_LAST,
+    CHECKPOINT_UNREADABLE,
+    RELEASED,
+    Reader,
+)
+from cassieq_spark.testing.stores import CountingStore
+from tests.support.builders import LEASE, make_clocked_store, make_queue
+
+FIRST = initial_offset("q", "g")
+MOMENT = timedelta(milliseconds=1)
+
+
+class Scene:
+    """Twenty messages, and a reader that knows where its checkpoint is, which Spark writes."""
+
+    def __init__(self, folder: Path) -> None:
+        memory, self.clock = make_clocked_store()
+        self.store = CountingStore(memory)
+        self.folder = folder
+        make_queue(self.store, [20])
+        (folder / "offsets").mkdir(parents=True)
+        (folder / "commits").mkdir()
+
+    @property
+    def queue(self) -> QueueDefinition:
+        return read_queue(self.store, "q")
+
+    def reader(self, checkpoint: str | None = "") -> Reader:
+        where = str(self.folder) if checkpoint == "" else checkpoint
+        return Reader(
+            self.store,
+            self.queue,
+            "g",
+            starting="earliest",
+            length=LEASE,
+            with_receipts=True,
+            checkpoint=where,
+        )
+
+    def run(self, reader: Reader, batch: int, done: Any, *, commit: bool, limit: int = 5) -> Any:
+        """Let Spark run a batch as far as that."""
+        end = reader.next_batch(done, limit=limit)
+        log = f'v1\n{{"batchWatermarkMs":0}}\n{json.dumps(end)}\n-'
+        (self.folder / "offsets" / str(batch)).write_text(log)
+        (self.folder / "offsets" / f".{batch}.crc").write_text("crc")
+        if commit:
+            (self.folder / "commits" / str(batch)).write_text('v1\n{"nextBatchWatermarkMs":0}')
+        return end
+
+    def offset(self, end: Any) -> Offset:
+        offset = decode(end, queue_id=self.queue.queue_id, group="g")
+        assert offset is not None
+        return offset
+
+    def stats(self) -> GroupStats:
+        (group,) = queue_stats(self.store, self.queue.queue_id).groups
+        return group
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    return Scene(tmp_path / "a b")
+
+
+def actions(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.action for record in caplog.records]  # type: ignore[attr-defined]
+
+
+def test_a_batch_that_spark_has_committed_is_acked(scene: Scene, caplog: pytest.LogCaptureFixture):
+    caplog.set_level(logging.INFO)
+    reader = scene.reader()
+    end = scene.run(reader, 0, FIRST, commit=True)
+    end = scene.run(reader, 1, end, commit=True)
+    scene.store.reset()
+
+    reader.stop()
+    reader.stop()
+
+    stats = scene.stats()
+    assert (stats.floor, stats.depth, stats.leased, stats.due) == (10, 10, 0, 0)
+    assert (scene.store.cas_count, actions(caplog)) == (1, [ACKED_AT_LAST])
+
+
+def test_what_was_recorded_for_it_is_carried_out(scene: Scene):
+    reader = scene.reader()
+    end = scene.run(reader, 0, FIRST, commit=True)
+    delivery, lease = reader._delivery, scene.offset(end).lease
+    released = Settlement(
+        released={timedelta(hours=1): Ranges.parse("1-3")}, rejected={"bad": Ranges.parse("3-4")}
+    )
+    settle(delivery, lease, released, with_batch=True)
+
+    reader.stop()
+
+    assert [str(row.monotons) for row in delivery.read().waiting] == ["1-3"]
+
+
+def test_receipts_say_which_delivery_of_the_batch_they_are_of(scene: Scene):
+    reader = scene.reader()
+    end = scene.run(reader, 0, FIRST, commit=False)
+    restarted = scene.reader()
+    restarted.tasks(end, messages_per_task=10)
+
+    prefix = f"{scene.queue.queue_id}/g/{scene.offset(end).lease}"
+    assert (reader.receipt_prefix, restarted.receipt_prefix) == (f"{prefix}.1/", f"{prefix}.2/")
+
+
+@pytest.mark.parametrize("logged", ["not at all", "not committed", "empty commit"])
+def test_another_batch_is_released(scene: Scene, caplog: pytest.LogCaptureFixture, logged: str):
+    caplog.set_level(logging.INFO)
+    reader = scene.reader()
+    end = scene.run(reader, 0, FIRST, commit=True)
+    if logged == "not at all":
+        reader.next_batch(end, limit=5)
+    else:
+        scene.run(reader, 1, end, commit=False)
+    if logged == "empty commit":
+        (scene.folder / "commits" / "1").touch()
+
+    reader.stop()
+    scene.clock.advance(MOMENT)
+
+    assert (scene.stats().floor, scene.stats().due) == (5, 5)
+    assert actions(caplog) == [RELEASED]
+
+
+@pytest.mark.parametrize(
+    ("where", "what"),
+    [("/nowhere/at/all", "FileNotFoundError"), ("odd://x", "odd"), ("{0}/other", "no batch of")],
+)
+def test_a_wrong_path_is_told_and_the_batch_released(
+    scene: Scene, caplog: pytest.LogCaptureFixture, where: str, what: str
+):
+    other = scene.folder / "other" / "offsets"
+    other.mkdir(parents=True)
+    (other / "7").write_text('v1\n{}\n{"group":"g","queue_id":"others@1","v":1}')
+    reader = scene.reader(where.format(scene.folder))
+    scene.run(reader, 0, FIRST, commit=True)
+
+    reader.stop()
+    scene.clock.advance(MOMENT)
+
+    assert scene.stats().due == 5
+    assert actions(caplog) == [CHECKPOINT_UNREADABLE]
+    assert what in caplog.text
+    assert "checkpointLocation of the query" in caplog.text
+
+
+@pytest.mark.parametrize("form", ["{}", "file:{}", "file://{}"])
+def test_a_path_may_be_written_as_for_spark(scene: Scene, form: str):
+    reader = scene.reader(form.format(scene.folder))
+    scene.run(reader, 0, FIRST, commit=True)
+
+    reader.stop()
+
+    assert scene.stats().depth == 15
+
+
+def test_a_relative_path_is_one_of_the_working_directory(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(scene.folder.parent)
+    reader = scene.reader(scene.folder.name)
+    scene.run(reader, 0, FIRST, commit=True)
+
+    reader.stop()
+
+    assert scene.stats().depth == 15
+
+
+def test_what_was_handed_out_for_the_last_time_is_not_released(scene: Scene):
+    """The next reader would condemn it, and it may be done."""
+    alter_queue(scene.store, "q", max_deliveries=1)
+    reader = scene.reader(checkpoint=None)
+    end = scene.run(reader, 0, FIRST, commit=True)
+
+    reader.stop()
+    scene.clock.advance(MOMENT)
+
+    assert (scene.stats().leased, scene.stats().due, scene.stats().dead) == (5, 0, 0)
+    restarted = scene.reader()
+    restarted.next_batch(end, limit=5)
+    assert scene.stats().floor == 5

@@ -1,0 +1,208 @@
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from cassieq_spark.ledger.publish import publish
+from cassieq_spark.ledger.read import read_head
+from cassieq_spark.ledger.sweep import finalise, trim
+from cassieq_spark.queues import read_queue
+from cassieq_spark.queues.stats import queue_stats
+from cassieq_spark.spark.source import figures
+from cassieq_spark.spark.source.figures import AGE_PAUSE, Gauge, Seen, count_figures
+from cassieq_spark.spark.source.offsets import initial_offset
+from cassieq_spark.spark.source.reader import Reader
+from cassieq_spark.testing.stores import CountingStore
+from tests.support.builders import (
+    LEASE,
+    make_clocked_store,
+    make_drafts,
+    make_group,
+    make_queue,
+    make_wish,
+)
+
+SECOND = timedelta(seconds=1)
+MOMENT = timedelta(milliseconds=1)
+
+
+class Scene:
+    """A queue of 20 messages in two blocks, of which the first is a second older, and a gauge."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        memory, self.clock = make_clocked_store()
+        self.store = CountingStore(memory)
+        self.queue_id = make_queue(self.store, [13]).queue_id
+        self.clock.advance(SECOND)
+        publish(self.store, self.queue_id, make_drafts([7]))
+        self.delivery = make_group(self.store, self.queue_id)
+        self.gauge = Gauge(self.store, self.queue_id)
+        self.seconds = 0.0
+        monkeypatch.setattr(figures.time, "monotonic", lambda: self.seconds)
+
+    def lease(self, **wish: object) -> Seen:
+        end = read_head(self.store, self.queue_id).next
+        wanted = make_wish(stop=end, **wish)
+        seen = Seen(self.delivery.ack_and_lease(wanted), wanted.held, end)
+        self.gauge.see(seen)
+        return seen
+
+    def report_reads(self) -> tuple[dict[str, int] | None, int]:
+        self.store.reset()
+        return self.gauge.report(), self.store.read_count
+
+    def age(self) -> int | None:
+        report = self.gauge.report()
+        assert report is not None
+        return report.get("oldest_age_ms")
+
+
+@pytest.fixture
+def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
+    return Scene(monkeypatch)
+
+
+def agrees_with_stats(scene: Scene, seen: Seen) -> bool:
+    """What was counted on the way is what exact figures say, the batch apart."""
+    (exact,) = queue_stats(scene.store, scene.queue_id).groups
+    counted = count_figures(seen)
+    batch = sum(each.monotons.count for each in seen.batch.leased)
+    expected = (exact.depth, exact.leased, exact.waiting, exact.pointer)
+    got = (counted["backlog"] + batch, *(counted[k] for k in ("leased", "waiting", "pointer")))
+    return got == expected
+
+
+def test_before_the_first_batch_there_is_nothing_to_report(scene: Scene):
+    assert scene.gauge.report() is None
+
+
+def test_figures_are_whole_numbers_with_keys_in_order(scene: Scene):
+    scene.lease(limit=5)
+    scene.gauge.lose(2)
+    scene.gauge.lose(1)
+
+    report = scene.gauge.report()
+
+    assert report == {
+        "backlog": 15,
+        "dead": 0,
+        "leased": 5,
+        "lost_leases": 3,
+        "next": 20,
+        "oldest_age_ms": 1000,
+        "pointer": 5,
+        "skipped": 0,
+        "v": 1,
+        "waiting": 0,
+    }
+    assert list(report) == sorted(report)
+
+
+def test_figures_agree_with_the_exact_ones_through_leases_acks_and_redelivery(scene: Scene):
+    mine = scene.lease(limit=6)
+    assert agrees_with_stats(scene, mine)
+    theirs = scene.lease(limit=4)
+    assert agrees_with_stats(scene, theirs)
+    mine = scene.lease(held=mine.batch.lease, limit=2)
+    assert agrees_with_stats(scene, mine)
+
+    scene.clock.advance(LEASE + MOMENT)
+    again = scene.lease(limit=3)
+    assert agrees_with_stats(scene, again)
+    assert [str(each.monotons) for each in again.batch.leased] == ["6-9"]
+    rest = scene.lease(held=again.batch.lease)
+    assert agrees_with_stats(scene, rest)
+    last = scene.lease(held=rest.batch.lease)
+    assert agrees_with_stats(scene, last)
+
+
+def test_an_ack_with_nothing_to_lease_leaves_nothing(scene: Scene):
+    done = scene.lease()
+    idle = scene.lease(held=done.batch.lease)
+
+    assert agrees_with_stats(scene, idle)
+    report, reads = scene.report_reads()
+    assert report is not None
+    assert (report["backlog"], report["leased"], report["oldest_age_ms"]) == (0, 0, 0)
+    assert reads == 0
+
+
+def test_the_age_costs_one_read_for_a_block_and_none_while_that_is_the_oldest(scene: Scene):
+    first = scene.lease(limit=5)
+    assert scene.report_reads()[1] == 1
+    assert scene.age() == 1000
+
+    scene.clock.advance(SECOND)
+    scene.lease(held=first.batch.lease, limit=5)
+
+    assert scene.report_reads()[1] == 0
+    assert scene.age() == 2000
+
+
+def test_another_block_is_asked_for_only_after_a_pause(scene: Scene):
+    first = scene.lease(limit=13)
+    assert scene.age() == 1000
+    second = scene.lease(held=first.batch.lease, limit=2)
+
+    scene.seconds = AGE_PAUSE.total_seconds() - 0.1
+    assert scene.report_reads()[1] == 0
+    assert scene.age() == 1000, "a second too much, until the ledger is asked"
+    scene.seconds = AGE_PAUSE.total_seconds()
+    assert scene.report_reads()[1] == 1
+    assert scene.age() == 0
+    assert second.batch.leased
+
+
+def test_an_idle_reader_asks_nothing_and_soon_does_not_know_the_age(scene: Scene):
+    mine = scene.lease(limit=13)
+    assert scene.age() == 1000
+    scene.lease()  # another reader's
+    scene.lease(held=mine.batch.lease)
+    scene.seconds = AGE_PAUSE.total_seconds()
+
+    report, reads = scene.report_reads()
+
+    assert reads == 0
+    assert report is not None
+    assert (report["backlog"], report["leased"]) == (7, 7)
+    assert "oldest_age_ms" not in report
+
+
+def test_a_block_that_a_sweep_has_deleted_meanwhile_has_no_age(scene: Scene):
+    scene.lease(limit=5)
+    finalise(scene.store, scene.queue_id, read_head(scene.store, scene.queue_id), 13)
+    trim(scene.store, scene.queue_id, finalised=13, below=13)
+
+    assert scene.age() is None
+
+
+def test_a_reader_notes_what_it_leases_and_what_it_lost(scene: Scene):
+    definition = read_queue(scene.store, "q")
+    slow, other = (
+        Reader(scene.store, definition, "g", starting="earliest", length=LEASE) for _ in range(2)
+    )
+    first = initial_offset("q", "g")
+    end = slow.next_batch(first, limit=6)
+    assert slow.gauge.report() == {
+        "backlog": 14,
+        "dead": 0,
+        "leased": 6,
+        "lost_leases": 0,
+        "next": 20,
+        "oldest_age_ms": 1000,
+        "pointer": 6,
+        "skipped": 0,
+        "v": 1,
+        "waiting": 0,
+    }
+    scene.clock.advance(LEASE + MOMENT)
+    other.next_batch(first, limit=None)
+
+    slow.next_batch(end, limit=6)
+
+    report = slow.gauge.report()
+    assert report is not None
+    assert (report["lost_leases"], report["leased"], report["backlog"]) == (6, 12, 14)
+    slow.stop()
+    other.stop()
