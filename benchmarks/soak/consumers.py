@@ -150,6 +150,9 @@ class BalancedConsumer(ClientConsumer):
             super().act()
             return
         queue = self.chance.choice(NATURES).name
+        if self.world.ending.is_set():
+            # What it holds of a strictly ordered queue is in the way of all the rest.
+            queue = next((name for name, held in self._held.items() if held), queue)
         # The receipts leave the list before the turn, as the turn may fail.
         done, self._held[queue] = self._held[queue], []
         limit, begun = self.chance.choice((1, 10, 50)), now()

@@ -36,7 +36,7 @@ MOST_OWED = 10_000
 _LOOK_SECONDS = 1.0
 _TELL_SECONDS = 60.0
 #: Longer than any lease, hold, delay, or pause before a burial is tried again.
-_DRAIN_SECONDS = 300.0
+_STUCK_SECONDS = 180.0
 _SWEEPS = 20
 
 
@@ -59,7 +59,7 @@ def soak(
         world.ending.set()
         console.print("draining")
         with alarmed(world):
-            drained = drain(world)
+            drained = drain(world, console)
         world.over.set()
         for actor in actors:
             actor.thread.join()
@@ -146,15 +146,22 @@ def sample(store: Store, folder: Path, seconds: float) -> Sample:
     return Sample(round(seconds, 1), disk, live)
 
 
-def drain(world: World) -> bool:
-    """Wait until no group of any queue is owed anything; False if that takes too long."""
+def drain(world: World, console: Console) -> bool:
+    """Wait until no group of any queue is owed anything; False if nothing moves for too long."""
     operator = Operator(world, "last operator")
-    deadline = time.monotonic() + _DRAIN_SECONDS
-    while time.monotonic() < deadline:
+    least, told = backlog(world.store), 0.0
+    moved = time.monotonic()
+    while time.monotonic() < moved + _STUCK_SECONDS:
         world.over.wait(_LOOK_SECONDS)
         operator.repair()
-        if not backlog(world.store):
+        owed = backlog(world.store)
+        if not owed:
             return True
+        if owed < least:
+            least, moved = owed, time.monotonic()
+        if time.monotonic() > told + _TELL_SECONDS:
+            told = time.monotonic()
+            console.print(f"{owed:,} messages are left")
     return False
 
 
