@@ -21,7 +21,7 @@ _COPIED = (PACKAGE, "tests")
 _LEFT_OUT = shutil.ignore_patterns("__pycache__", "integration", ".hypothesis")
 #: They come first: they take seconds, while the machine goes on until the time is over.
 UNIT_TESTS = (
-    "unit/delivery",
+    "unit/groups",
     "unit/ledger",
     "unit/dead_letters",
     "unit/repair",

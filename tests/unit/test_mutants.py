@@ -7,7 +7,7 @@ import pytest
 
 from tests.mutants.__main__ import caught_by_promise
 from tests.mutants.catalogue import MUTANTS
-from tests.mutants.hunt import Outcome
+from tests.mutants.hunt import UNIT_TESTS, Outcome
 from tests.mutants.mutant import ROOT, Mutant
 
 PROMISES = ("I2", "delay", "I10", "I2")
@@ -42,6 +42,7 @@ def test_the_tests_that_are_to_find_a_mutant_exist():
         f"def {test}" in (ROOT / "tests" / "property" / file).read_text(encoding="utf-8")
         for file, test in wanted
     )
+    assert [each for each in UNIT_TESTS if not (ROOT / "tests" / each).exists()] == []
 
 
 def test_what_was_caught_is_counted_by_promise_invariants_first():
