@@ -78,8 +78,8 @@ def fill(store: Store, queue: QueueDefinition, messages: int) -> None:
     for start in range(0, messages, _BLOCK):
         numbers = range(start, min(messages, start + _BLOCK))
         batch = pa.record_batch({"value": pa.array([str(number) for number in numbers])})
-        draft = write_block(store, queue, [batch], SinkOptions(queue=QUEUE))
-        publish(store, queue.queue_id, [draft])
+        written = write_block(store, queue, [batch], SinkOptions(queue=QUEUE))
+        publish(store, queue.queue_id, [written])
 
 
 def compete(  # noqa: PLR0913, PLR0917 (a program)

@@ -32,7 +32,7 @@ from benchmarks.bench.payloads import PAYLOADS, READINGS
 from cassieq_spark.fetch.messages import fetch
 from cassieq_spark.groups.groups import ensure_group
 from cassieq_spark.ledger.publish import publish
-from cassieq_spark.model import Draft, QueueDefinition, SinkBatch
+from cassieq_spark.model import PendingBlock, QueueDefinition, SinkBatch
 from cassieq_spark.node import Cluster
 from cassieq_spark.producer.blocks import write_block
 from cassieq_spark.queues import create_queue
@@ -97,10 +97,10 @@ class Used:
         """Publish one batch, written by so many tasks."""
         rows = BATCH // tasks
         parts = [self.scene.messages.slice(number * rows, rows) for number in range(tasks)]
-        drafts = [self._write([part]) for part in parts]
+        pending = [self._write([part]) for part in parts]
         self._version += 1
         batch = SinkBatch("app:growth", self._version)
-        publish(self.scene.store, self.queue.queue_id, drafts, batch=batch)
+        publish(self.scene.store, self.queue.queue_id, pending, batch=batch)
 
     def consume(self, limit: int = BATCH) -> int:
         """Ack the batch before, lease one, and read it; how many messages it had."""
@@ -127,7 +127,7 @@ class Used:
         if self._reader is not None:
             self._reader.stop()
 
-    def _write(self, parts: Iterator[pa.RecordBatch] | Sequence[pa.RecordBatch]) -> Draft:
+    def _write(self, parts: Iterator[pa.RecordBatch] | Sequence[pa.RecordBatch]) -> PendingBlock:
         return write_block(self.scene.store, self.queue, parts, self._options)
 
 

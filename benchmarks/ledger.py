@@ -33,7 +33,7 @@ from cassieq_spark.ledger.read import (
 )
 from cassieq_spark.ledger.state import HEAD, LedgerHead, block_key
 from cassieq_spark.ledger.sweep import finalise, trim
-from cassieq_spark.model import Draft, QueueId, Range, SinkBatch
+from cassieq_spark.model import PendingBlock, QueueId, Range, SinkBatch
 from cassieq_spark.node import Cluster
 from cassieq_spark.queues import create_queue
 from cassieq_spark.repair.idle import has_nothing_to_finalise
@@ -93,7 +93,7 @@ def measure_size(count: int) -> float:
             driver.shutdown()
             queue_id = create_queue(store, "single").queue_id
             for number in range(count):
-                publish(store, queue_id, make_drafts(1), batch=SinkBatch("query:single", number))
+                publish(store, queue_id, make_pending(1), batch=SinkBatch("query:single", number))
         # A node that is stopped writes everything to its files before.
         files = Path(folder).glob("**/cassieq/ledger-*/*-Data.db")
         return sum(file.stat().st_size for file in files) / count
@@ -143,14 +143,14 @@ def make_row(number: int, published_at: datetime) -> Op:
     return Insert(block_key(start), values)
 
 
-def make_drafts(count: int) -> list[Draft]:
+def make_pending(count: int) -> list[PendingBlock]:
     """Blocks as writers hand them over."""
-    return [Draft(uuid1(), MESSAGES_PER_BLOCK, BLOCK_BYTES) for _ in range(count)]
+    return [PendingBlock(uuid1(), MESSAGES_PER_BLOCK, BLOCK_BYTES) for _ in range(count)]
 
 
 def publish_one(store: Store, queue_id: QueueId, _: LedgerHead) -> object:
     """The smallest publish."""
-    return publish(store, queue_id, make_drafts(1))
+    return publish(store, queue_id, make_pending(1))
 
 
 def locate_at(part: float) -> Measured:

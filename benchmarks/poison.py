@@ -81,8 +81,8 @@ def main() -> int:
             )
             values = pa.array([str(number) for number in range(given.messages)])
             batch = pa.record_batch({"value": values})
-            draft = write_block(store, queue, [batch], SinkOptions(queue=QUEUE))
-            publish(store, queue.queue_id, [draft])
+            written = write_block(store, queue, [batch], SinkOptions(queue=QUEUE))
+            publish(store, queue.queue_id, [written])
             began = time.monotonic()
             tally = consume(store, queue, host, folder, poison, console)
             seconds = time.monotonic() - began

@@ -234,7 +234,7 @@ class BucketSlice:
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class PendingBlock:
     """A block that a writer task has written, and that waits for its monotons.
 
     Attributes:

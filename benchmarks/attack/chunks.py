@@ -14,7 +14,7 @@ from benchmarks.attack.stage import Stage, attack_on_tables
 from benchmarks.attack.verdicts import Seen, Verdict, contained_if
 from cassieq_spark.arrow import framing
 from cassieq_spark.ledger.publish import publish
-from cassieq_spark.model import Chunk, Draft
+from cassieq_spark.model import Chunk, PendingBlock
 from cassieq_spark.producer.blocks import new_block_id
 from cassieq_spark.queues import read_queue
 from cassieq_spark.store import open_store
@@ -67,7 +67,7 @@ def _poison(stage: Stage, count: int, make: Callable[[], bytes]) -> Seen:
         definition = read_queue(store, queue)
         block, data = new_block_id(), make()
         store.write_chunks(definition.queue_id, block, [Chunk(0, 0, count, data)])
-        publish(store, definition.queue_id, [Draft(block, count, len(data))])
+        publish(store, definition.queue_id, [PendingBlock(block, count, len(data))])
     stage.victim.ask("POST", f"/{queue.partition(':')[2]}/messages", content="good")
     command = [sys.executable, "-c", _CONSUMER, stage.hosts[0], queue]
     done = subprocess.run(  # noqa: S603 (ours)

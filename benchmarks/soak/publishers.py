@@ -21,7 +21,7 @@ from cassieq_spark.errors import (
     QueueStateError,
 )
 from cassieq_spark.ledger.publish import publish
-from cassieq_spark.model import Draft, QueueDefinition, QueueId, SinkBatch
+from cassieq_spark.model import PendingBlock, QueueDefinition, QueueId, SinkBatch
 from cassieq_spark.producer.blocks import write_block
 from cassieq_spark.queues import (
     read_queue,
@@ -146,7 +146,7 @@ class SparkLikeWriter(UntilTheEnd):
             return
         self._homes.add(queue.queue_id)
         parts = self._parts()
-        drafts = [
+        pending = [
             write_block(
                 self.store,
                 queue,
@@ -160,16 +160,16 @@ class SparkLikeWriter(UntilTheEnd):
             batches = [pa.record_batch({"value": part})]
             write_block(self.store, queue, batches, SinkOptions(queue=self._queue))
         sink = SinkBatch(f"query:{self.name}", self._batch, str(min(self._values)))
-        done = publish(self.store, queue.queue_id, drafts, batch=sink)
+        done = publish(self.store, queue.queue_id, pending, batch=sink)
         home = queue.queue_id if len(self._homes) == 1 else None
         self._note(Fate.VISIBLE, home, done.monotons.start if done.monotons else None)
         self._values = {}
         self._batch += 1
-        self._rewind(queue, drafts, sink)
+        self._rewind(queue, pending, sink)
         self.pause(self.chance.uniform(0, 1))
 
     def _rewind(
-        self, queue: QueueDefinition, drafts: Sequence[Draft], published: SinkBatch
+        self, queue: QueueDefinition, pending: Sequence[PendingBlock], published: SinkBatch
     ) -> None:
         """Publish as a query whose checkpoint was restored from an older copy: it must be told."""
         if self.chance.random() > 0.1:  # noqa: PLR2004 (now and then)
@@ -177,7 +177,7 @@ class SparkLikeWriter(UntilTheEnd):
         back = self.chance.randrange(min(3, published.batch_id + 1))
         rewound = SinkBatch(published.sink, published.batch_id - back, "another content")
         try:
-            publish(self.store, queue.queue_id, drafts, batch=rewound)
+            publish(self.store, queue.queue_id, pending, batch=rewound)
         except (BatchChangedError, BatchOrderError):
             self.world.note("rewound checkpoints refused")
         else:

@@ -16,7 +16,7 @@ from cassieq_spark.ledger.batches import check_order, skip_published
 from cassieq_spark.ledger.once import Once, once_of_key, read_mark
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_sink
-from cassieq_spark.model import Draft, QueueDefinition, Range, SinkBatch
+from cassieq_spark.model import PendingBlock, QueueDefinition, Range, SinkBatch
 from cassieq_spark.producer.blocks import write_block
 from cassieq_spark.queues import check_delayable, read_queue
 from cassieq_spark.settings import SinkOptions
@@ -110,16 +110,19 @@ def put_stream(
         batch = replace(batch, fingerprint=content)
         skip_published(queue.queue_id, batch, last, fail_on_changed=True)
         return None
-    draft = _write(store, queue, passing, visible)
-    return _publish(store, queue, draft, replace(batch, fingerprint=str(passing.found)))
+    written = _write(store, queue, passing, visible)
+    return _publish(store, queue, written, replace(batch, fingerprint=str(passing.found)))
 
 
 def _publish(
-    store: Store, queue: QueueDefinition, draft: Draft, batch: SinkBatch | Once | None
+    store: Store,
+    queue: QueueDefinition,
+    written: PendingBlock,
+    batch: SinkBatch | Once | None,
 ) -> Range | None:
-    if not draft.count:
+    if not written.count:
         return Range(0, 0)
-    return publish(store, queue.queue_id, [draft], batch=batch).monotons
+    return publish(store, queue.queue_id, [written], batch=batch).monotons
 
 
 def put_rows(store: Store, queue: str, rows: Sequence[tuple[Row, Visible]]) -> list[int]:
@@ -132,11 +135,11 @@ def put_rows(store: Store, queue: str, rows: Sequence[tuple[Row, Visible]]) -> l
     dealt: defaultdict[Visible, list[int]] = defaultdict(list)
     for index, (_, visible) in enumerate(rows):
         dealt[visible].append(index)
-    drafts = []
+    pending = []
     for visible, indices in dealt.items():
         part = [rows[index][0] for index in indices]
-        drafts.append(_write(store, definition, batches_of(part, schema_of(part)), visible))
-    published = publish(store, definition.queue_id, drafts).monotons
+        pending.append(_write(store, definition, batches_of(part, schema_of(part)), visible))
+    published = publish(store, definition.queue_id, pending).monotons
     if published is None:
         raise InvariantError(f"queue {definition.queue_id}: a publish without a name came to none")
     order = [index for indices in dealt.values() for index in indices]
@@ -146,8 +149,8 @@ def put_rows(store: Store, queue: str, rows: Sequence[tuple[Row, Visible]]) -> l
 
 def _write(
     store: Store, queue: QueueDefinition, batches: Iterable[pa.RecordBatch], visible: Visible
-) -> Draft:
+) -> PendingBlock:
     if visible is not None:
         check_delayable(queue)
-    draft = write_block(store, queue, batches, SinkOptions(queue=queue.name))
-    return replace(draft, visible=visible)
+    written = write_block(store, queue, batches, SinkOptions(queue=queue.name))
+    return replace(written, visible=visible)

@@ -168,8 +168,8 @@ def replace(  # noqa: PLR0913 (whose messages, and what for)
     taken = Ranges.of(*(Range(at, at + 1) for at, ok in zip(monotons, live, strict=True) if ok))
     if not taken:
         return held
-    draft = write_block(store, queue, [new.filter(pa.array(live))], options)
-    publish(store, queue.queue_id, [changed(draft, visible=delay or None)])
+    written = write_block(store, queue, [new.filter(pa.array(live))], options)
+    publish(store, queue.queue_id, [changed(written, visible=delay or None)])
     acked = settle_ours(Settlement(acked=taken))
     if acked.stale:
         logger.warning(

@@ -112,9 +112,9 @@ def _publish_copies(
     copies = _Copies(store, queue, delivery, dead)
     # The largest message allowed grows by its new headers.
     options = SinkOptions(queue=target.name, max_message_bytes=sys.maxsize)
-    draft = write_block(store, target, copies, options, takes_reserved=True)
+    written = write_block(store, target, copies, options, takes_reserved=True)
     if copies.copied == dead.monotons.count:
-        publish(store, target.queue_id, [draft], batch=once)
+        publish(store, target.queue_id, [written], batch=once)
     elif read_mark(store, target.queue_id, once) is None:
         raise InvariantError(
             f"queue {queue.queue_id}: of the dead messages {dead.monotons} only {copies.copied} "

@@ -208,9 +208,9 @@ class _Run:
         batches = read_messages(self.store, self.queue, claim.monotons)
         # The largest message allowed grows by its new header.
         options = SinkOptions(queue=target.name, max_message_bytes=sys.maxsize)
-        draft = write_block(self.store, target, _revived(batches), options, takes_reserved=True)
+        written = write_block(self.store, target, _revived(batches), options, takes_reserved=True)
         once = once_of(self.queue.queue_id, claim.lease)
-        done = publish(self.store, target.queue_id, [draft], batch=once)
+        done = publish(self.store, target.queue_id, [written], batch=once)
         return done.monotons is not None or is_published(self.store, target.queue_id, once)
 
 

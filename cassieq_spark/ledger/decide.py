@@ -18,7 +18,7 @@ from cassieq_spark.ledger.state import (
     sink_key,
     sink_values,
 )
-from cassieq_spark.model import Draft, Range, SinkBatch, block_time
+from cassieq_spark.model import PendingBlock, Range, SinkBatch, block_time
 from cassieq_spark.store.protocol import (
     CLOCKS_APART,
     Delete,
@@ -105,24 +105,24 @@ def _way(fingerprint: str) -> str:
 
 def decide_publish(
     head: LedgerHead,
-    drafts: Sequence[Draft],
+    pending: Sequence[PendingBlock],
     *,
     batch: SinkBatch | None,
     last: SinkBatch | None,
     now: datetime,
 ) -> Publication | AlreadyPublished | Fenced | FromTheFuture:
-    """Decide how to give every draft its monotons, all at once.
+    """Decide how to give every block its monotons, all at once.
 
     Args:
-        head: The ledger's head, read after the drafts were written.
-        drafts: In the order that their messages are to have; at least one, none empty.
+        head: The ledger's head, read after the blocks were written.
+        pending: In the order that their messages are to have; at least one, none empty.
         batch: Sink and batch id; None for a write that nobody will repeat.
         last: What the sink's row shows; None if there is none.
         now: When the head was read, by the server's clock; see `Rows.sure_now`.
     """
     if batch and last and standing_of(batch, last) is not Standing.NEW:
         return AlreadyPublished(last)
-    begun = [block_time(draft.block) for draft in drafts]
+    begun = [block_time(each.block) for each in pending]
     oldest = min(begun)
     if oldest <= head.fence:
         return Fenced(oldest, head.fence)
@@ -130,10 +130,10 @@ def decide_publish(
     until = head.unfenced_until or head.fence
     if ahead := [at for at in begun if now + CLOCKS_APART < at <= until]:
         return FromTheFuture(max(ahead), now)
-    blocks = _block_rows(head.next, drafts)
-    stop = head.next + sum(draft.count for draft in drafts)
+    blocks = _block_rows(head.next, pending)
+    stop = head.next + sum(each.count for each in pending)
     values: dict[str, int] = {"next": stop}
-    if any(draft.visible is not None for draft in drafts):
+    if any(each.visible is not None for each in pending):
         values["delayed_stop"] = stop
     unchanged = (
         When("next", "=", head.next),
@@ -194,20 +194,20 @@ def _claim(batch: SinkBatch, last: SinkBatch | None) -> Op:
     return Update(sink_key(batch.sink), values, when=(When("batch_id", "=", last.batch_id),))
 
 
-def _block_rows(first: int, drafts: Sequence[Draft]) -> list[Op]:
+def _block_rows(first: int, pending: Sequence[PendingBlock]) -> list[Op]:
     rows: list[Op] = []
-    for draft in drafts:
-        stop = first + draft.count
+    for block in pending:
+        stop = first + block.count
         values: dict[str, Value | ServerNow] = {
             "stop": stop,
-            "block": draft.block,
+            "block": block.block,
             "published_at": ServerNow(),
-            "size": draft.size,
+            "size": block.size,
         }
-        if isinstance(draft.visible, timedelta):
-            values["visible_at"] = ServerNow(draft.visible)
-        elif draft.visible is not None:
-            values["visible_at"] = draft.visible
+        if isinstance(block.visible, timedelta):
+            values["visible_at"] = ServerNow(block.visible)
+        elif block.visible is not None:
+            values["visible_at"] = block.visible
         rows.append(Insert(block_key(first), values))
         first = stop
     return rows

@@ -15,7 +15,7 @@ from enum import IntEnum
 from cassieq_spark.errors import NotFoundError
 from cassieq_spark.ledger.decide import Publication
 from cassieq_spark.ledger.state import HEAD, LedgerHead, head_of, last_batch_of
-from cassieq_spark.model import Draft, QueueId, block_time
+from cassieq_spark.model import PendingBlock, QueueId, block_time
 from cassieq_spark.store.protocol import Insert, RowKey, Slice, Store, partition_of_ledger
 
 #: Who repeats a put does so within minutes, or after an outage within hours.
@@ -100,7 +100,7 @@ def mark(once: Once, mark: Mark) -> Insert:
 
 
 def claim(
-    publication: Publication, once: Once, drafts: Sequence[Draft], now: datetime
+    publication: Publication, once: Once, pending: Sequence[PendingBlock], now: datetime
 ) -> Publication | TooLate:
     """Let a publication mark its name, unless it comes too late. Pure.
 
@@ -113,10 +113,10 @@ def claim(
     Args:
         publication: What is to be carried out.
         once: The name; not marked at ``now``.
-        drafts: What is to be published.
+        pending: What is to be published.
         now: The server's clock when head and name were read.
     """
-    begun_at = min(once.begun_at, *(block_time(draft.block) for draft in drafts))
+    begun_at = min(once.begun_at, *(block_time(each.block) for each in pending))
     if now - begun_at > once.lifetime / 2:
         return TooLate(begun_at, once.lifetime / 2)
     return replace(publication, ops=(*publication.ops, mark(once, Mark.PUBLISHED)))

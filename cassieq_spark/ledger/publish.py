@@ -24,7 +24,7 @@ from cassieq_spark.ledger.decide import (
 from cassieq_spark.ledger.once import Mark, Once, TooLate, claim, read_head_and_mark
 from cassieq_spark.ledger.read import read_block_at, read_head, read_head_and_now, read_sink
 from cassieq_spark.ledger.state import check_open
-from cassieq_spark.model import Draft, QueueId, Range, SinkBatch
+from cassieq_spark.model import PendingBlock, QueueId, Range, SinkBatch
 from cassieq_spark.store.protocol import MOST_OPS, Store, partition_of_ledger
 from cassieq_spark.store.race import pauses
 
@@ -49,12 +49,12 @@ class Published:
 def publish(
     store: Store,
     queue_id: QueueId,
-    drafts: Sequence[Draft],
+    pending: Sequence[PendingBlock],
     *,
     batch: SinkBatch | Once | None = None,
     fail_on_changed: bool = True,
 ) -> Published:
-    """Give every draft its monotons, all at once, and so make its messages visible.
+    """Give every block its monotons, all at once, and so make its messages visible.
 
     One LWT and one or two reads when nobody else publishes at that moment. An unknown outcome is
     resolved by a serial read (I1, I4).
@@ -62,7 +62,7 @@ def publish(
     Args:
         store: Where the queue is kept.
         queue_id: Which queue.
-        drafts: Blocks written and acknowledged, in the order that their messages are to have.
+        pending: Blocks written and acknowledged, in the order that their messages are to have.
         batch: Sink and batch id; a batch that the sink has published is not published again. Or a
             name, under which nothing is published while it is remembered.
         fail_on_changed: Whether it is an error that the sink has published a batch of this number
@@ -79,17 +79,17 @@ def publish(
         OutcomeUnknownError: The answer was lost, and so was every trace that could tell.
         TooLargeError: More than `MOST_BLOCKS` blocks; nothing went in.
     """
-    drafts = [draft for draft in drafts if draft.count]
-    if len(drafts) > MOST_BLOCKS:
+    pending = [each for each in pending if each.count]
+    if len(pending) > MOST_BLOCKS:
         raise TooLargeError(
-            f"queue {queue_id}: the write has {len(drafts)} blocks, and {MOST_BLOCKS} is the most "
-            "that one publish takes; nothing of it is visible. Each task makes one, or one for "
-            "each time of delivery: write with fewer tasks (df.coalesce(1000)), with delays that "
-            "are rounded more, or in several writes"
+            f"queue {queue_id}: the write has {len(pending)} blocks, and {MOST_BLOCKS} is the "
+            "most that one publish takes; nothing of it is visible. Each task makes one, or one "
+            "for each time of delivery: write with fewer tasks (df.coalesce(1000)), with delays "
+            "that are rounded more, or in several writes"
         )
-    if not drafts:
+    if not pending:
         return Published(None)
-    return _Publishing(store, queue_id, drafts, batch, fail_on_changed=fail_on_changed).run()
+    return _Publishing(store, queue_id, pending, batch, fail_on_changed=fail_on_changed).run()
 
 
 _Decision = Publication | AlreadyPublished | Fenced | FromTheFuture | Mark | TooLate
@@ -102,14 +102,14 @@ class _Publishing:
         self,
         store: Store,
         queue_id: QueueId,
-        drafts: Sequence[Draft],
+        pending: Sequence[PendingBlock],
         batch: SinkBatch | Once | None,
         *,
         fail_on_changed: bool,
     ) -> None:
         self._store = store
         self._queue_id = queue_id
-        self._drafts = drafts
+        self._pending = pending
         self._batch = batch if isinstance(batch, SinkBatch) else None
         self._fail_on_changed = fail_on_changed
         self._once = batch if isinstance(batch, Once) else None
@@ -189,16 +189,16 @@ class _Publishing:
         last = None
         if self._batch is not None:
             last = read_sink(self._store, self._queue_id, self._batch.sink)
-        return decide_publish(head, self._drafts, batch=self._batch, last=last, now=now)
+        return decide_publish(head, self._pending, batch=self._batch, last=last, now=now)
 
     def _decide_once(self, once: Once) -> _Decision:
         head, mark, now, sure_now = read_head_and_mark(self._store, self._queue_id, once)
         if mark is not None:
             return mark
-        decision = decide_publish(head, self._drafts, batch=None, last=None, now=sure_now)
+        decision = decide_publish(head, self._pending, batch=None, last=None, now=sure_now)
         if not isinstance(decision, Publication):
             return decision
-        return claim(decision, once, self._drafts, now)
+        return claim(decision, once, self._pending, now)
 
     def _apply(self, decision: Publication) -> bool:
         try:
@@ -211,7 +211,7 @@ class _Publishing:
         """Serial read: did an attempt go in whose answer was lost? The block id is proof."""
         for monotons in self._doubtful:
             block = read_block_at(self._store, self._queue_id, monotons.start, serial=True)
-            if block is not None and block.block == self._drafts[0].block:
+            if block is not None and block.block == self._pending[0].block:
                 return monotons
             head = read_head(self._store, self._queue_id, serial=True)
             if block is None and head.finalised > monotons.start and not self._is_named:

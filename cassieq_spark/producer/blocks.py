@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from cassieq_spark.arguments import A_YEAR, FIRST_INSTANT, LAST_INSTANT
 from cassieq_spark.arrow.chunks import Cutter, check_messages, cut
 from cassieq_spark.errors import MessageError
-from cassieq_spark.model import Chunk, Draft, QueueDefinition
+from cassieq_spark.model import Chunk, PendingBlock, QueueDefinition
 from cassieq_spark.settings import SinkOptions
 from cassieq_spark.store.protocol import Store
 
@@ -64,7 +64,7 @@ def write_block(
     options: SinkOptions,
     *,
     takes_reserved: bool = False,
-) -> Draft:
+) -> PendingBlock:
     """Write messages as a block of its own; nobody sees it until it is published.
 
     No LWT, no read: one write for each chunk, several at a time.
@@ -84,7 +84,7 @@ def write_block(
     chunks = _Counted(cut(batches, cutter))
     block = new_block_id()
     store.write_chunks(queue.queue_id, block, chunks)
-    return Draft(block, chunks.messages, chunks.size)
+    return PendingBlock(block, chunks.messages, chunks.size)
 
 
 def write_blocks(
@@ -94,7 +94,7 @@ def write_blocks(
     options: SinkOptions,
     *,
     most_times: int = MOST_TIMES,
-) -> list[Draft]:
+) -> list[PendingBlock]:
     """Write messages, some of them to be delivered later, as a block for each time of delivery.
 
     Times are rounded up to whole seconds. Where that makes more than ``most_times``, to two
@@ -112,7 +112,7 @@ def write_blocks(
         most_times: Visibility times that are open at a time; three at least.
 
     Returns:
-        Drafts in the order of their times.
+        Blocks in the order of their times.
 
     Raises:
         MessageError: A null value, a reserved header, a message over the limit, a negative delay
@@ -192,10 +192,10 @@ class _TimedBlock:
         self._write(self._cutter.feed(self._gathered))
         self._gathered = []
 
-    def finish(self, visible: datetime | timedelta | None) -> Draft:
+    def finish(self, visible: datetime | timedelta | None) -> PendingBlock:
         self.write()
         self._write(self._cutter.finish())
-        return Draft(self._block, self._messages, self._size, visible)
+        return PendingBlock(self._block, self._messages, self._size, visible)
 
     def _write(self, chunks: Iterable[Chunk]) -> None:
         counted = _Counted(chunks)
@@ -243,7 +243,7 @@ class _TimedWriter:
                 block.write()
             self._gathered_bytes = 0
 
-    def finish(self) -> list[Draft]:
+    def finish(self) -> list[PendingBlock]:
         every = sorted([*self._open.items(), *self._closed], key=lambda each: each[0])
         return [block.finish(self._visible(time)) for time, block in every]
 

@@ -51,8 +51,8 @@ def test_the_recipe_rejects_releases_and_writes_the_rest_once(
     queue = create_queue(store, "orders", max_deliveries=5, dead_letter_queue="orders.dead")
     values = [f'{{"id": {number}, "total": 1.5}}' for number in range(1, 71)] + ["not JSON"] * 3
     batch = pa.record_batch({"value": pa.array(values)})
-    draft = write_block(store, queue, [batch], SinkOptions(queue="orders"))
-    publish(store, queue.queue_id, [draft])
+    written = write_block(store, queue, [batch], SinkOptions(queue="orders"))
+    publish(store, queue.queue_id, [written])
 
     done = subprocess.run(
         [sys.executable, str(program)],

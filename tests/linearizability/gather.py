@@ -17,7 +17,7 @@ from cassieq_spark.groups.state import HEAD as GROUP_HEAD
 from cassieq_spark.groups.wish import Wish
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_head
-from cassieq_spark.model import DEFAULT_LEASE, Draft, QueueId, SinkBatch
+from cassieq_spark.model import DEFAULT_LEASE, PendingBlock, QueueId, SinkBatch
 from cassieq_spark.producer.blocks import new_block_id
 from cassieq_spark.queues import create_queue
 from cassieq_spark.store.protocol import Slice, Store, partition_of_delivery
@@ -69,10 +69,10 @@ def _use(store: Store, queue_id: QueueId, chosen: random.Random, calls: int) -> 
         with suppress(StoreError, BatchOrderError):
             match chosen.randrange(6):
                 case 0 | 1:
-                    publish(store, queue_id, [Draft(new_block_id(), 2)])
+                    publish(store, queue_id, [PendingBlock(new_block_id(), 2)])
                 case 2:
                     batch = SinkBatch(f"app:{chosen.randrange(2)}", number)
-                    publish(store, queue_id, [Draft(new_block_id(), 1)], batch=batch)
+                    publish(store, queue_id, [PendingBlock(new_block_id(), 1)], batch=batch)
                 case 3:
                     held = _lease(delivery, held)
                 case 4 if held is not None:

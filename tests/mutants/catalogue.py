@@ -88,8 +88,8 @@ MUTANTS = (
         "only the tasks that wrote count for the fingerprint",
         "I4",
         "spark/sink/writer.py",
-        "        return TaskDone(batch, drafts=None, fingerprint=passing.found, last=last)",
-        "        return TaskDone(batch, drafts=None, last=last)",
+        "        return TaskDone(batch, pending=None, fingerprint=passing.found, last=last)",
+        "        return TaskDone(batch, pending=None, last=last)",
         tests=("test_writer_property.py",),
     ),
     Mutant(
@@ -112,8 +112,8 @@ MUTANTS = (
         "a publish of any number of blocks",
         "I1",
         "ledger/publish.py",
-        "    if len(drafts) > MOST_BLOCKS:",
-        "    if len(drafts) > 2 * MOST_BLOCKS:",
+        "    if len(pending) > MOST_BLOCKS:",
+        "    if len(pending) > 2 * MOST_BLOCKS:",
     ),
     Mutant(
         "as many times of delivery in each of a thousand tasks",
@@ -965,7 +965,7 @@ MUTANTS = (
         "I9",
         "dead_letters/burial.py",
         "batch=once)\n",
-        "batch=Once(once.name + draft.block.hex, once.lifetime))\n",
+        "batch=Once(once.name + written.block.hex, once.lifetime))\n",
         _IN_SOME_ORDER,
     ),
     Mutant(

@@ -62,8 +62,8 @@ class World:
     def publish(self, count: int) -> None:
         values = [str(number) for number in range(count)]
         batch = pa.record_batch({"value": pa.array(values)})
-        draft = write_block(self.store, self.queue, [batch], SinkOptions(queue="q"))
-        publish(self.store, self.queue.queue_id, [draft])
+        written = write_block(self.store, self.queue, [batch], SinkOptions(queue="q"))
+        publish(self.store, self.queue.queue_id, [written])
         self.published += count
 
     def lease(self, limit: int | None = None) -> list[tuple[UUID, list[int]]]:

@@ -30,7 +30,7 @@ from cassieq_spark.model import LedgerBlock, Range
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import partition_of_ledger
 from cassieq_spark.testing.faults import Fault, FaultyStore
-from tests.support.builders import make_drafts, make_queue
+from tests.support.builders import make_pending, make_queue
 from tests.support.dry_store import DryStore
 from tests.support.faults import FakeClock
 
@@ -61,14 +61,14 @@ class World:
 
     def publish(self, counts: list[int], skew: timedelta, fault: Fault | None) -> None:
         self.clock.now = self.now + skew
-        drafts = make_drafts(counts, self.clock.now)
+        pending = make_pending(counts, self.clock.now)
         self.store.fault = fault
-        published = publish(self.store, self.queue_id, drafts).monotons
+        published = publish(self.store, self.queue_id, pending).monotons
         assert published is not None
         start = published.start
-        for draft in drafts:
-            monotons = Range(start, start + draft.count)
-            self.blocks.append(LedgerBlock(monotons, draft.block, self.clock.now))
+        for each in pending:
+            monotons = Range(start, start + each.count)
+            self.blocks.append(LedgerBlock(monotons, each.block, self.clock.now))
             start = monotons.stop
 
     def sweep(self, part: float, fault: Fault | None, *, breaks_off: bool) -> None:

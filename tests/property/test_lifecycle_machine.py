@@ -37,7 +37,7 @@ from cassieq_spark.store import race
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.testing.faults import Fault, FaultyStore
 from tests.property.machine.lifecycle import LifecycleModel
-from tests.support.builders import make_drafts, make_wish
+from tests.support.builders import make_pending, make_wish
 from tests.support.faults import FakeClock
 from tests.unit.queues.scene import Crash, retire
 
@@ -246,12 +246,12 @@ class LifecycleMachine(RuleBasedStateMachine):
         assert not over or set(self.model.published) == before
 
     def _publish(self, queue: QueueDefinition, batch: SinkBatch | None) -> None:
-        drafts = make_drafts([2], self.clock.now)
-        self.model.intended[drafts[0].block] = queue.queue_id
+        pending = make_pending([2], self.clock.now)
+        self.model.intended[pending[0].block] = queue.queue_id
         before = read_last_batch(self.memory, queue.queue_id, "app:a")
         troubles = self.store.unrest
         try:
-            monotons = publish(self.store, queue.queue_id, drafts, batch=batch).monotons
+            monotons = publish(self.store, queue.queue_id, pending, batch=batch).monotons
         except OutcomeUnknownError:
             assert self.store.unrest > troubles
             return
@@ -260,13 +260,13 @@ class LifecycleMachine(RuleBasedStateMachine):
             assert batch is not None
             assert last is not None
             assert last > batch.batch_id
-            assert drafts[0].block not in self.model.published
+            assert pending[0].block not in self.model.published
             return
         except QueueStateError:
-            assert drafts[0].block not in self.model.published
+            assert pending[0].block not in self.model.published
             raise
         if monotons is not None:
-            assert drafts[0].block in self.model.published
+            assert pending[0].block in self.model.published
         elif self.store.unrest == troubles:
             assert batch is not None
             assert before is not None

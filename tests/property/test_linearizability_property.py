@@ -20,7 +20,7 @@ from cassieq_spark.testing.faults import Fault
 from cassieq_spark.testing.stores import WrappedStore
 from tests.property.interleavings.schedule import read
 from tests.property.interleavings.stage import Stage, Trouble
-from tests.support.builders import LEASE, make_drafts, make_queue, make_wish
+from tests.support.builders import LEASE, make_pending, make_queue, make_wish
 from tests.support.faults import FakeClock
 from tests.support.linearizability import Violation
 from tests.support.recorded import RecordingStore, find_violations
@@ -79,8 +79,8 @@ def play(
                             held = Delivery(store, queue_id, "g").ack_and_lease(wish).lease
                         else:
                             batch = SinkBatch("app:a", number) if name == "b" else None
-                            drafts = make_drafts([1], clock.now)
-                            publish(store, queue_id, drafts, batch=batch)
+                            pending = make_pending([1], clock.now)
+                            publish(store, queue_id, pending, batch=batch)
                     except (ContentionError, OutcomeUnknownError):
                         continue
 

@@ -21,7 +21,7 @@ from cassieq_spark.groups.lease import Delivery
 from cassieq_spark.ledger.once import Once
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_blocks
-from cassieq_spark.model import BucketSlice, Chunk, Draft, QueueId, Range
+from cassieq_spark.model import BucketSlice, Chunk, PendingBlock, QueueId, Range
 from cassieq_spark.repair.plan import buckets_of
 from cassieq_spark.repair.report import Outcome
 from cassieq_spark.store.memory import MemoryStore
@@ -126,7 +126,9 @@ class World:
             self.queue.clock.advance(timedelta(milliseconds=1))
             block = self.queue.write(1)
             once = Once(f"key:{block}", KEY_LIFETIME, self.queue.clock())
-            done = publish(self.queue.store, self.queue.queue_id, [Draft(block, 1)], batch=once)
+            done = publish(
+                self.queue.store, self.queue.queue_id, [PendingBlock(block, 1)], batch=once
+            )
             assert done.monotons == Range(start, start + 1)
             self.published[block] = Range(start, start + 1)
 

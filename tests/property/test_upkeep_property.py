@@ -23,7 +23,7 @@ from cassieq_spark.fetch.pieces import bucket_slices
 from cassieq_spark.groups.settle import Settlement, settle
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_head
-from cassieq_spark.model import Draft, Range, Ranges
+from cassieq_spark.model import PendingBlock, Range, Ranges
 from cassieq_spark.producer.blocks import write_block
 from cassieq_spark.queues import create_queue
 from cassieq_spark.repair.report import Counts
@@ -80,8 +80,8 @@ class World:
         first = len(self.visible_since)
         values = [str(first + number) for number in range(count)]
         batch = pa.record_batch({"value": pa.array(values)})
-        draft = write_block(self.memory, self.queue, [batch], SinkOptions(queue="q"))
-        timed = Draft(draft.block, draft.count, draft.size, delay)
+        written = write_block(self.memory, self.queue, [batch], SinkOptions(queue="q"))
+        timed = PendingBlock(written.block, written.count, written.size, delay)
         publish(self.memory, self.queue.queue_id, [timed])
         self.visible_since += [self.clock.now + (delay or timedelta(0))] * count
 

@@ -10,7 +10,7 @@ from cassieq_spark.groups.groups import ensure_group
 from cassieq_spark.groups.lease import Delivery
 from cassieq_spark.groups.wish import Wish
 from cassieq_spark.ledger.publish import publish
-from cassieq_spark.model import Draft, QueueDefinition, QueueId, Ranges
+from cassieq_spark.model import PendingBlock, QueueDefinition, QueueId, Ranges
 from cassieq_spark.queues import create_queue
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import Store
@@ -20,15 +20,15 @@ LEASE = timedelta(seconds=60)
 BEGUN_AT = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
 
-def make_drafts(counts: Sequence[int], begun_at: datetime = BEGUN_AT) -> list[Draft]:
+def make_pending(counts: Sequence[int], begun_at: datetime = BEGUN_AT) -> list[PendingBlock]:
     """Blocks that nobody knows yet, of so many messages each."""
-    return [Draft(make_block_id(begun_at), count) for count in counts]
+    return [PendingBlock(make_block_id(begun_at), count) for count in counts]
 
 
 def make_queue(store: Store, counts: Sequence[int] = ()) -> QueueDefinition:
     """A queue ``q`` of small buckets, with blocks of so many messages."""
     queue = create_queue(store, "q", bucket_size=8, chunk_size=4, lease=LEASE)
-    publish(store, queue.queue_id, make_drafts(counts))
+    publish(store, queue.queue_id, make_pending(counts))
     return queue
 
 

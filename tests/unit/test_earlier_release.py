@@ -12,7 +12,7 @@ from cassieq_spark.groups.lease import Delivery
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_blocks, read_head
 from cassieq_spark.ledger.state import Gate
-from cassieq_spark.model import Draft, Ranges
+from cassieq_spark.model import PendingBlock, Ranges
 from cassieq_spark.queues import (
     alter_queue,
     create_queue,
@@ -31,8 +31,8 @@ from cassieq_spark.repair.sweep import run_once
 from tests.support.builders import (
     LEASE,
     make_clocked_store,
-    make_drafts,
     make_group,
+    make_pending,
     make_wish,
     monotons_of,
 )
@@ -53,7 +53,7 @@ class Earlier:
 
     def publish(self, count: int) -> None:
         self.clock.advance(timedelta(milliseconds=1))
-        publish(self.store, self.queue_id, make_drafts([count], self.clock()))
+        publish(self.store, self.queue_id, make_pending([count], self.clock()))
 
 
 @pytest.fixture
@@ -95,7 +95,9 @@ def test_its_lease_runs_out_and_is_handed_out_again(earlier: Earlier):
 
 
 def test_messages_are_published_behind_its_own_delayed_ones_too(earlier: Earlier):
-    delayed = [Draft(draft.block, 2, visible=LEASE) for draft in make_drafts([2], earlier.clock())]
+    delayed = [
+        PendingBlock(each.block, 2, visible=LEASE) for each in make_pending([2], earlier.clock())
+    ]
     publish(earlier.store, earlier.queue_id, delayed)
 
     assert read_head(earlier.store, earlier.queue_id).delayed_stop == 14

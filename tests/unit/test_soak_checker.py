@@ -48,7 +48,7 @@ from cassieq_spark.store.protocol import (
 )
 from cassieq_spark.store.tables import Table
 from cassieq_spark.testing.stores import WrappedStore
-from tests.support.builders import make_drafts
+from tests.support.builders import make_pending
 from tests.support.faults import FakeClock
 
 QUEUE = QueueId("q@1")
@@ -371,9 +371,9 @@ def test_a_store_that_was_swept_has_no_strays(scene: Scene) -> None:
 
 def publish_by_hand(scene: Scene, queue: QueueDefinition, count: int = 4) -> UUID:
     """A block in the ledger, of which nothing is stored."""
-    (draft,) = make_drafts([count], scene.clock.now)
-    publish(scene.store, queue.queue_id, [draft], batch=SinkBatch("app:a", 0))
-    return draft.block
+    (written,) = make_pending([count], scene.clock.now)
+    publish(scene.store, queue.queue_id, [written], batch=SinkBatch("app:a", 0))
+    return written.block
 
 
 def test_a_block_that_is_not_stored_is_found(scene: Scene) -> None:
@@ -414,13 +414,15 @@ def test_what_was_settled_and_not_finalised_is_found(scene: Scene) -> None:
 
 @pytest.mark.parametrize("age", [timedelta(0), 3 * WRITE_TIMEOUT])
 def test_what_was_never_published_is_found_once_it_is_old(scene: Scene, age: timedelta) -> None:
-    (draft,) = make_drafts([4], datetime.now(UTC) - age)
+    (written,) = make_pending([4], datetime.now(UTC) - age)
     chunks = [chunk for _, chunk in _chunks_of(scene)]
-    scene.store.write_chunks(scene.kept.queue_id, draft.block, chunks[:1])
+    scene.store.write_chunks(scene.kept.queue_id, written.block, chunks[:1])
 
     told = scene.strays()
 
-    assert [f"4 message(s) of block {draft.block} of kept@1 are in no ledger"] * bool(age) == told
+    assert [f"4 message(s) of block {written.block} of kept@1 are in no ledger"] * bool(
+        age
+    ) == told
 
 
 def _chunks_of(scene: Scene) -> list[tuple[object, object]]:
@@ -431,12 +433,12 @@ def _chunks_of(scene: Scene) -> list[tuple[object, object]]:
 
 @pytest.mark.parametrize("queue_id", ["nobodys@1", "kept@2", "gone@2"])
 def test_chunks_of_no_living_version_are_found(scene: Scene, queue_id: str) -> None:
-    (draft,) = make_drafts([4], datetime.now(UTC) - 3 * WRITE_TIMEOUT)
+    (written,) = make_pending([4], datetime.now(UTC) - 3 * WRITE_TIMEOUT)
     chunks = [chunk for _, chunk in _chunks_of(scene)]
-    scene.store.write_chunks(QueueId(queue_id), draft.block, chunks[:1])
+    scene.store.write_chunks(QueueId(queue_id), written.block, chunks[:1])
 
     assert scene.strays() == [
-        f"4 message(s) of block {draft.block} of {queue_id} are in no ledger"
+        f"4 message(s) of block {written.block} of {queue_id} are in no ledger"
     ]
 
 

@@ -21,7 +21,7 @@ from cassieq_spark.ledger.batches import check_order, skip_published
 from cassieq_spark.ledger.decide import Standing, standing_of
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_sink
-from cassieq_spark.model import Draft, QueueDefinition, SinkBatch
+from cassieq_spark.model import PendingBlock, QueueDefinition, SinkBatch
 from cassieq_spark.producer.blocks import times_of_task, write_blocks
 from cassieq_spark.queues import read_queue
 from cassieq_spark.settings import SinkOptions
@@ -44,13 +44,13 @@ class TaskDone(WriterCommitMessage):
 
     Attributes:
         batch: The sink and batch that it wrote for; None for a batch write without a name.
-        drafts: Its blocks; None if the batch was published before, so that nothing was written.
+        pending: Its blocks; None if the batch was published before, so that nothing was written.
         fingerprint: Of its rows, if there is a batch.
         last: What the sink had published, if that was this batch.
     """
 
     batch: SinkBatch | None
-    drafts: tuple[Draft, ...] | None
+    pending: tuple[PendingBlock, ...] | None
     fingerprint: Fingerprint = field(default_factory=Fingerprint)
     last: SinkBatch | None = None
 
@@ -83,9 +83,11 @@ class _Writing:
             return TaskDone(batch, self._write_blocks(store, passing), passing.found)
         for _ in passing:
             pass  # what it would have written
-        return TaskDone(batch, drafts=None, fingerprint=passing.found, last=last)
+        return TaskDone(batch, pending=None, fingerprint=passing.found, last=last)
 
-    def _write_blocks(self, store: Store, batches: Iterable[pa.RecordBatch]) -> tuple[Draft, ...]:
+    def _write_blocks(
+        self, store: Store, batches: Iterable[pa.RecordBatch]
+    ) -> tuple[PendingBlock, ...]:
         context = TaskContext.get()
         times = times_of_task(context.partitionId() if context else 0)
         return tuple(write_blocks(store, self._queue, batches, self._options, most_times=times))
@@ -107,11 +109,11 @@ class _Writing:
         if batch is not None and last is not None:
             skip_published(self._queue.queue_id, batch, last, fail_on_changed=fail_on_changed)
             return
-        drafts = [draft for each in done for draft in each.drafts or ()]
+        pending = [written for each in done for written in each.pending or ()]
         publish(
             self._store(),
             self._queue.queue_id,
-            drafts,
+            pending,
             batch=batch,
             fail_on_changed=fail_on_changed,
         )

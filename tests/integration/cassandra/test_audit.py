@@ -54,9 +54,9 @@ def queue(cassandra_store: Store) -> QueueDefinition:
 def put(store: Store, queue: QueueDefinition, count: int) -> UUID:
     values = [f"message {number} of {count}" for number in range(count)]
     batch = pa.record_batch({"value": pa.array(values)})
-    draft = write_block(store, queue, [batch], SinkOptions(queue=queue.name))
-    publish(store, queue.queue_id, [draft])
-    return draft.block
+    written = write_block(store, queue, [batch], SinkOptions(queue=queue.name))
+    publish(store, queue.queue_id, [written])
+    return written.block
 
 
 def audit(

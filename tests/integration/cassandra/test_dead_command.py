@@ -64,8 +64,8 @@ def queues(cassandra_store: Store) -> Queues:
     values = [str(at) for at in range(2 * COUNT)]
     batch = pa.record_batch({"value": pa.array(values), "headers": pa.array(headers, HEADERS)})
     options = SinkOptions(queue=dead.name)
-    draft = write_block(cassandra_store, dead, [batch], options, takes_reserved=True)
-    publish(cassandra_store, dead.queue_id, [draft])
+    written = write_block(cassandra_store, dead, [batch], options, takes_reserved=True)
+    publish(cassandra_store, dead.queue_id, [written])
     return Queues(cassandra_store, orders, payments, dead)
 
 

@@ -13,7 +13,7 @@ from cassieq_spark.groups.wish import Wish
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_head
 from cassieq_spark.ledger.sweep import finalise
-from cassieq_spark.model import Draft, QueueDefinition
+from cassieq_spark.model import PendingBlock, QueueDefinition
 from cassieq_spark.producer.blocks import new_block_id
 from cassieq_spark.queues import create_queue
 from cassieq_spark.store.connection import ConnectionOptions
@@ -30,7 +30,7 @@ def group_command(connection: ConnectionOptions) -> Command:
 def queue(cassandra_store: Store) -> QueueDefinition:
     """A thousand messages."""
     queue = create_queue(cassandra_store, f"cli-{uuid4().hex[:10]}")
-    publish(cassandra_store, queue.queue_id, [Draft(new_block_id(), 1_000)])
+    publish(cassandra_store, queue.queue_id, [PendingBlock(new_block_id(), 1_000)])
     return queue
 
 

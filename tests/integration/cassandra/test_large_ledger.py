@@ -9,7 +9,7 @@ import pytest
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import find_position, locate, read_blocks, read_head
 from cassieq_spark.ledger.sweep import finalise, trim
-from cassieq_spark.model import Draft, QueueId, Range
+from cassieq_spark.model import PendingBlock, QueueId, Range
 from cassieq_spark.queues import create_queue, read_queue
 from cassieq_spark.repair.idle import has_nothing_to_finalise, is_trimmed
 from cassieq_spark.repair.survey import see
@@ -22,7 +22,7 @@ def queue_id(cassandra_store: Store) -> QueueId:
     store = cassandra_store
     queue = create_queue(store, f"large-{uuid4().hex[:8]}")
     for count in (1_500, 1_000):
-        publish(store, queue.queue_id, [Draft(uuid1(), 4) for _ in range(count)])
+        publish(store, queue.queue_id, [PendingBlock(uuid1(), 4) for _ in range(count)])
     finalise(store, queue.queue_id, read_head(store, queue.queue_id), 8_002)
     assert trim(store, queue.queue_id, finalised=8_002, below=8_000)
     return queue.queue_id
@@ -63,10 +63,10 @@ def test_a_trim_that_comes_late_changes_nothing(cassandra_store: Store, queue_id
 
 def test_a_whole_ledger_is_read_a_thousand_blocks_at_a_time(cassandra_store: Store):
     queue = create_queue(cassandra_store, f"whole-{uuid4().hex[:8]}")
-    drafts = [Draft(uuid1(), 4) for _ in range(2_500)]
-    publish(cassandra_store, queue.queue_id, drafts)
+    pending = [PendingBlock(uuid1(), 4) for _ in range(2_500)]
+    publish(cassandra_store, queue.queue_id, pending)
 
     blocks = read_blocks(cassandra_store, queue.queue_id)
 
-    assert [each.block for each in blocks] == [each.block for each in drafts]
+    assert [each.block for each in blocks] == [each.block for each in pending]
     assert blocks == locate(cassandra_store, queue.queue_id, Range(0, 10_000))

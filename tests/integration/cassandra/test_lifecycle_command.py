@@ -17,7 +17,7 @@ from cassieq_spark.groups.wish import Wish
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import open_ledger, read_groups, read_head
 from cassieq_spark.ledger.sweep import raise_fence
-from cassieq_spark.model import Draft, QueueDefinition, Ranges, SinkBatch
+from cassieq_spark.model import PendingBlock, QueueDefinition, Ranges, SinkBatch
 from cassieq_spark.producer.blocks import new_block_id
 from cassieq_spark.queues import create_queue, read_queue, read_record
 from cassieq_spark.store.connection import ConnectionOptions
@@ -37,7 +37,7 @@ def queue(cassandra_store: Store) -> QueueDefinition:
     publish(
         cassandra_store,
         queue.queue_id,
-        [Draft(new_block_id(), 1_000)],
+        [PendingBlock(new_block_id(), 1_000)],
         batch=SinkBatch("app:loader", 7),
     )
     ensure_group(cassandra_store, queue.queue_id, "g", starting="earliest")
@@ -108,7 +108,7 @@ def test_a_paused_queue_gives_nothing_out_until_it_is_resumed(
     assert "is paused already" in queue_command("pause", queue.name).stdout
     assert shown(queue_command, queue.name)["paused"] is True
     assert lease(cassandra_store, queue, 10) == []
-    publish(cassandra_store, queue.queue_id, [Draft(new_block_id(), 5)])
+    publish(cassandra_store, queue.queue_id, [PendingBlock(new_block_id(), 5)])
 
     assert "goes on" in queue_command("resume", queue.name).stdout
     assert "was not paused" in queue_command("resume", queue.name).stdout
@@ -126,16 +126,16 @@ def test_a_queue_is_purged_under_its_readers_and_writers(
     assert f"{queue.name}@2" in queue_command("purge", queue.name, "--yes", "--force").stdout
 
     with pytest.raises(QueueStateError, match="was purged"):
-        publish(cassandra_store, queue.queue_id, [Draft(new_block_id(), 5)])
+        publish(cassandra_store, queue.queue_id, [PendingBlock(new_block_id(), 5)])
     with pytest.raises(QueueStateError, match="was purged"):
         ensure_group(cassandra_store, queue.queue_id, "new", starting="earliest")
     assert lease(cassandra_store, queue, 10) == []
     purged = read_queue(cassandra_store, queue.name)
     assert [group.name for group in read_groups(cassandra_store, purged.queue_id)] == ["g"]
-    again = [Draft(new_block_id(), 1_000)]
+    again = [PendingBlock(new_block_id(), 1_000)]
     batch = SinkBatch("app:loader", 7)
     assert publish(cassandra_store, purged.queue_id, again, batch=batch).monotons is None
-    publish(cassandra_store, purged.queue_id, [Draft(new_block_id(), 5)])
+    publish(cassandra_store, purged.queue_id, [PendingBlock(new_block_id(), 5)])
     ensure_group(cassandra_store, purged.queue_id, "g", starting="latest")
     assert list(map(str, lease(cassandra_store, purged, 10))) == ["0-5"]
 
@@ -147,7 +147,7 @@ def test_a_deleted_queue_is_listed_until_nothing_is_left_and_can_be_made_anew(
 
     assert status(queue_command, queue.name) == "deleting"
     with pytest.raises(QueueStateError, match="was deleted"):
-        publish(cassandra_store, queue.queue_id, [Draft(new_block_id(), 5)])
+        publish(cassandra_store, queue.queue_id, [PendingBlock(new_block_id(), 5)])
     with pytest.raises(QueueStateError, match="there is no queue"):
         queue_command("show", queue.name)
     assert f"{queue.name}@2" in queue_command("create", queue.name, "--drop-dead").stdout

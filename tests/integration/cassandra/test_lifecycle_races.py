@@ -16,7 +16,7 @@ from cassieq_spark.groups.wish import Wish
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_blocks, read_groups, read_head
 from cassieq_spark.ledger.state import check_open
-from cassieq_spark.model import Draft, QueueId
+from cassieq_spark.model import PendingBlock, QueueId
 from cassieq_spark.producer.blocks import new_block_id
 from cassieq_spark.queues import create_queue, delete_queue, purge_queue, read_queue
 from cassieq_spark.store.protocol import Store
@@ -54,7 +54,7 @@ class Users:
 
     def _use(self, queue_id: QueueId) -> None:
         block = new_block_id()
-        publish(self.store, queue_id, [Draft(block, 2)])
+        publish(self.store, queue_id, [PendingBlock(block, 2)])
         self.published[block] = queue_id
         self.progress.release()
         ensure_group(self.store, queue_id, "g", starting="earliest")
@@ -121,4 +121,4 @@ def test_of_many_commands_at_once_each_does_what_it_says(cassandra_store: Store)
     assert not read_head(cassandra_store, queue.queue_id).is_closed
     for version in range(1, queue.version):
         assert read_head(cassandra_store, QueueId(f"{name}@{version}")).is_closed
-    publish(cassandra_store, queue.queue_id, [Draft(new_block_id(), 1)])
+    publish(cassandra_store, queue.queue_id, [PendingBlock(new_block_id(), 1)])

@@ -11,7 +11,7 @@ import pytest
 from cassieq_spark.errors import StoreError
 from cassieq_spark.ledger.once import Mark, Once, mark, read_mark
 from cassieq_spark.ledger.publish import publish
-from cassieq_spark.model import Draft
+from cassieq_spark.model import PendingBlock
 from cassieq_spark.producer.blocks import new_block_id
 from cassieq_spark.queues import create_queue
 from cassieq_spark.repair import survey, sweep
@@ -63,6 +63,6 @@ def test_120_000_names_that_are_forgotten_at_once_are_in_nobodys_way(
     assert not actions & {survey.NOT_SEEN, sweep.SURVEY_FAILED, sweep.QUEUE_FAILED}
     assert took < 60
     again = Once(names[0].name, LIFETIME)
-    done = publish(cassandra_store, queue.queue_id, [Draft(new_block_id(), 1)], batch=again)
+    done = publish(cassandra_store, queue.queue_id, [PendingBlock(new_block_id(), 1)], batch=again)
     assert done.monotons is not None
     assert read_mark(cassandra_store, queue.queue_id, again) is Mark.PUBLISHED

@@ -11,7 +11,7 @@ from cassieq_spark.groups.groups import ensure_group
 from cassieq_spark.groups.lease import Delivery
 from cassieq_spark.groups.wish import Wish
 from cassieq_spark.ledger.publish import publish
-from cassieq_spark.model import Draft, QueueId
+from cassieq_spark.model import PendingBlock, QueueId
 from cassieq_spark.producer.blocks import new_block_id
 from cassieq_spark.store.connection import ConnectionOptions
 from cassieq_spark.store.protocol import Store
@@ -111,7 +111,7 @@ def test_figures_are_exact(queue_command: Command, name: str, cassandra_store: S
     assert "No group" in queue_command("stats", name).stdout
     queue_id = QueueId(f"{name}@1")
     ensure_group(cassandra_store, queue_id, "g", starting="earliest")
-    publish(cassandra_store, queue_id, [Draft(new_block_id(), 1_000)])
+    publish(cassandra_store, queue_id, [PendingBlock(new_block_id(), 1_000)])
     wish = Wish(held=None, lease=uuid4(), length=timedelta(minutes=5), limit=300, stop=1_000)
     Delivery(cassandra_store, queue_id, "g").ack_and_lease(wish)
 

@@ -26,7 +26,7 @@ from cassieq_spark.groups.wish import Wish
 from cassieq_spark.http.accounts import Accounts, Secrets
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_blocks, read_head
-from cassieq_spark.model import BucketSlice, Chunk, Draft, QueueDefinition, QueueId
+from cassieq_spark.model import BucketSlice, Chunk, PendingBlock, QueueDefinition, QueueId
 from cassieq_spark.queues import create_queue, read_queue
 from cassieq_spark.repair.job import WHOLE, main
 from cassieq_spark.store import open_store
@@ -93,7 +93,7 @@ def store_of(options: ConnectionOptions) -> Iterator[Store]:
 def produce(store: Store, queue: QueueDefinition, count: int = 10) -> None:
     block = uuid1()
     store.write_chunks(queue.queue_id, block, [Chunk(0, 0, count, b"data")])
-    publish(store, queue.queue_id, [Draft(block, count)])
+    publish(store, queue.queue_id, [PendingBlock(block, count)])
 
 
 def consume(store: Store, queue: QueueDefinition) -> int:

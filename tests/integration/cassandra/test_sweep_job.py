@@ -20,7 +20,7 @@ from cassieq_spark.cli.repair import app
 from cassieq_spark.groups.groups import create_group
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_head
-from cassieq_spark.model import Chunk, Draft, QueueDefinition
+from cassieq_spark.model import Chunk, PendingBlock, QueueDefinition
 from cassieq_spark.queues import create_queue
 from cassieq_spark.store.connection import ConnectionOptions
 from cassieq_spark.store.protocol import Store
@@ -37,7 +37,7 @@ def queue(cassandra_store: Store) -> QueueDefinition:
     block = uuid1()
     chunks = [Chunk(0, start, start + 10, b"data") for start in (0, 10)]
     cassandra_store.write_chunks(queue.queue_id, block, chunks)
-    publish(cassandra_store, queue.queue_id, [Draft(block, 20)])
+    publish(cassandra_store, queue.queue_id, [PendingBlock(block, 20)])
     create_group(cassandra_store, queue.queue_id, "late", "latest")
     return queue
 

@@ -17,7 +17,7 @@ from cassieq_spark.groups.settle import Settlement, settle
 from cassieq_spark.groups.wish import Wish
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_blocks, read_head
-from cassieq_spark.model import BucketSlice, Draft, QueueDefinition, Ranges
+from cassieq_spark.model import BucketSlice, PendingBlock, QueueDefinition, Ranges
 from cassieq_spark.producer.blocks import write_block
 from cassieq_spark.queues import Status, create_queue, delete_queue, read_queue, read_record
 from cassieq_spark.repair.report import Report
@@ -45,8 +45,8 @@ class Queue:
 
     def publish(self, count: int, *, delay: timedelta | None = None) -> None:
         batch = pa.record_batch({"value": pa.array([str(number) for number in range(count)])})
-        draft = write_block(self.store, self.queue, [batch], SinkOptions(queue=self.name))
-        timed = Draft(draft.block, draft.count, draft.size, delay)
+        written = write_block(self.store, self.queue, [batch], SinkOptions(queue=self.name))
+        timed = PendingBlock(written.block, written.count, written.size, delay)
         publish(self.store, self.queue.queue_id, [timed])
 
     def lease(self, *, length: timedelta, limit: int | None = None) -> Batch:
@@ -77,8 +77,8 @@ class Queue:
         return [str(each.monotons) for each in (*state.slots, *state.waiting) if each.monotons]
 
 
-def is_stored(store: Store, queue: QueueDefinition, draft_block: Any) -> bool:
-    pieces = [BucketSlice(draft_block, bucket, 0, 100) for bucket in range(3)]
+def is_stored(store: Store, queue: QueueDefinition, block: Any) -> bool:
+    pieces = [BucketSlice(block, bucket, 0, 100) for bucket in range(3)]
     return any(True for _ in store.read_chunks(queue.queue_id, pieces))
 
 

@@ -30,7 +30,7 @@ from cassieq_spark.model import QueueDefinition
 from cassieq_spark.queues import create_queue
 from cassieq_spark.store.connection import ConnectionOptions
 from cassieq_spark.store.protocol import Store
-from tests.support.builders import make_drafts, make_wish
+from tests.support.builders import make_pending, make_wish
 from tests.support.proxy import Proxy
 
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")
@@ -49,7 +49,7 @@ def reach(connection: ConnectionOptions) -> list[str]:
 def queue(cassandra_store: Store) -> QueueDefinition:
     """Ten messages for a group that has settled three, with two under a lease."""
     queue = create_queue(cassandra_store, f"w-{uuid4().hex[:10]}")
-    publish(cassandra_store, queue.queue_id, make_drafts([10], datetime.now(UTC)))
+    publish(cassandra_store, queue.queue_id, make_pending([10], datetime.now(UTC)))
     ensure_group(cassandra_store, queue.queue_id, "g", starting="earliest")
     delivery = Delivery(cassandra_store, queue.queue_id, "g")
     done = delivery.ack_and_lease(make_wish(stop=10, limit=3)).lease
@@ -224,7 +224,7 @@ def test_top_shows_rates_as_they_change_until_q_is_pressed(
     with on_terminal(*arguments) as terminal:
         terminal.read_until(OTHER_SCREEN)
         terminal.read_until(rf"{queue.name} +g +- +- +7 +2 ")
-        publish(cassandra_store, queue.queue_id, make_drafts([5000], datetime.now(UTC)))
+        publish(cassandra_store, queue.queue_id, make_pending([5000], datetime.now(UTC)))
         rate = terminal.read_until(rf"{queue.name} +g +[1-9][0-9,]* +0 +5,007 ").split()[2]
         terminal.read_until(rf"{queue.name} +g +0 +0 +5,007 ")
         terminal.press(b"xq")

@@ -21,7 +21,7 @@ from cassieq_spark.groups.lease import Delivery
 from cassieq_spark.groups.wish import Wish
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_head
-from cassieq_spark.model import Chunk, Draft, QueueDefinition, QueueId, Range
+from cassieq_spark.model import Chunk, PendingBlock, QueueDefinition, QueueId, Range
 from cassieq_spark.queues import create_queue
 from cassieq_spark.repair import scan, spark_scan
 from cassieq_spark.repair.stop import Stop
@@ -62,8 +62,8 @@ class SweptQueue:
 
     def publish(self, *counts: int) -> list[UUID]:
         blocks = [self.write(count) for count in counts]
-        drafts = [Draft(*each) for each in zip(blocks, counts, strict=True)]
-        publish(self.store, self.definition.queue_id, drafts)
+        pending = [PendingBlock(*each) for each in zip(blocks, counts, strict=True)]
+        publish(self.store, self.definition.queue_id, pending)
         return blocks
 
     def settle(self, group: str, count: int) -> None:

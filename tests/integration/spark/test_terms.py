@@ -12,7 +12,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from cassieq_spark.ledger.publish import publish
-from cassieq_spark.model import Draft
+from cassieq_spark.model import PendingBlock
 from cassieq_spark.queues import create_queue
 from tests.support.faults import make_block_id
 from tests.support.spark_session import QueueOnSpark, numbers_of
@@ -60,8 +60,8 @@ def test_a_limit_of_bytes_makes_smaller_batches(queue: QueueOnSpark):
 
 def test_messages_that_are_too_old_are_skipped(queue: QueueOnSpark):
     old = datetime.now(UTC) - timedelta(minutes=30)
-    draft = Draft(make_block_id(old), 10, visible=old)
-    publish(queue.store, queue.definition.queue_id, [draft])
+    written = PendingBlock(make_block_id(old), 10, visible=old)
+    publish(queue.store, queue.definition.queue_id, [written])
     queue.publish(queue.numbers(5))
 
     (rows,) = queue.drain("g", skipOlderThan="15m")

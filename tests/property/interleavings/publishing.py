@@ -24,7 +24,7 @@ from tests.property.machine.lifecycle import LifecycleModel
 from tests.property.machine.operators import MakeGroup
 from tests.property.machine.producers import PublishLate, WriteOnly
 from tests.property.machine.readers import Lease
-from tests.support.builders import make_clocked_store, make_drafts, make_wish
+from tests.support.builders import make_clocked_store, make_pending, make_wish
 
 
 class PublishAgainstPublish(QueueScene):
@@ -83,12 +83,12 @@ class PurgeAgainstPublish(Scene):
             self.stage.process(name).store_around(self.replicas, self.model.watch)
             for name in "abc"
         )
-        self.drafts = make_drafts([2], self.clock.now)
-        self.model.intended[self.drafts[0].block] = queue.queue_id
+        self.pending = make_pending([2], self.clock.now)
+        self.model.intended[self.pending[0].block] = queue.queue_id
         self.told: list[bool] = []
 
         def write() -> None:
-            monotons = publish(writer, queue.queue_id, self.drafts, batch=BATCH).monotons
+            monotons = publish(writer, queue.queue_id, self.pending, batch=BATCH).monotons
             self.told.append(monotons is not None)
 
         def lease() -> None:
@@ -116,7 +116,7 @@ class PurgeAgainstPublish(Scene):
         assert read_queue(self.memory, "q") == record.definition
         assert not read_blocks(self.memory, record.definition.queue_id)
         for told in self.told:
-            assert told == (self.drafts[0].block in self.model.published)
+            assert told == (self.pending[0].block in self.model.published)
 
 
 class DeletionAgainstPublish(PurgeAgainstPublish):

@@ -14,7 +14,7 @@ from typing import Any
 from uuid import UUID
 
 from cassieq_spark.ledger.once import Once
-from cassieq_spark.model import Draft, QueueId, SinkBatch, block_time
+from cassieq_spark.model import PendingBlock, QueueId, SinkBatch, block_time
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import partition_of_ledger
 from cassieq_spark.store.tables import Table
@@ -53,7 +53,7 @@ class LedgerModel:
     """Looks at the rows of a ledger after each compare-and-set, and asks whether it may be so.
 
     Attributes:
-        publishing: Drafts that somebody tries to publish now, with their batch, or name.
+        publishing: PendingBlock that somebody tries to publish now, with their batch, or name.
         uses: When something was published under each name.
         published: The blocks that ever were, by monoton of each message.
         registered: Groups by name: first monoton owed, and groups version.
@@ -74,7 +74,7 @@ class LedgerModel:
         self.fence_is_wrong = False
         self.unfenced_until: datetime | None = None
         self.foreign: Callable[[Sequence[Block], str], None] | None = None
-        self.publishing: list[tuple[Sequence[Draft], SinkBatch | Once | None]] = []
+        self.publishing: list[tuple[Sequence[PendingBlock], SinkBatch | Once | None]] = []
         self.uses: defaultdict[str, list[datetime]] = defaultdict(list)
         self._marks: set[str] = set()
         self.published: dict[int, Block] = {}
@@ -208,7 +208,7 @@ class LedgerModel:
             (name,) = marked
             self.foreign(new, name)
             return
-        batches = [batch for drafts, batch in self.publishing if self._are(new, drafts)]
+        batches = [batch for pending, batch in self.publishing if self._are(new, pending)]
         assert batches, (new, "nobody publishes this any more")
         batch = batches[0]
         sink = {batch.sink: batch} if isinstance(batch, SinkBatch) else {}
@@ -231,15 +231,21 @@ class LedgerModel:
             assert again >= once.lifetime / 2, (once, at, "I4: used twice")
         self.uses[once.name].append(self._clock.now)
 
-    def _are(self, blocks: Sequence[Block], drafts: Sequence[Draft]) -> bool:
+    def _are(self, blocks: Sequence[Block], pending: Sequence[PendingBlock]) -> bool:
         return [(b.block, b.stop - b.start, b.size, b.visible_at) for b in blocks] == [
-            (draft.block, draft.count, draft.size, self._visible_at(draft)) for draft in drafts
+            (
+                each.block,
+                each.count,
+                each.size,
+                self._visible_at(each),
+            )
+            for each in pending
         ]
 
-    def _visible_at(self, draft: Draft) -> datetime | None:
-        if isinstance(draft.visible, timedelta):
-            return self._clock.now + draft.visible
-        return draft.visible
+    def _visible_at(self, written: PendingBlock) -> datetime | None:
+        if isinstance(written.visible, timedelta):
+            return self._clock.now + written.visible
+        return written.visible
 
     def _watch_groups(
         self, rows: AnyRows, old_version: int, old_finalised: int, old_next: int

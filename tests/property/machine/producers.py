@@ -15,7 +15,7 @@ from cassieq_spark.errors import (
 )
 from cassieq_spark.ledger.once import Once
 from cassieq_spark.ledger.publish import publish
-from cassieq_spark.model import Draft, SinkBatch, block_time
+from cassieq_spark.model import PendingBlock, SinkBatch, block_time
 from tests.property.machine.world import Delay, World
 
 #: How long keys are remembered.
@@ -77,7 +77,7 @@ class Producers:
         self._world = world
         self._model = world.queue
         self._with_delays = with_delays
-        self._abandoned: list[tuple[Sequence[Draft], datetime]] = []
+        self._abandoned: list[tuple[Sequence[PendingBlock], datetime]] = []
 
     def publish(self, action: Publish) -> None:
         begun_at = self._world.clock.now
@@ -89,26 +89,26 @@ class Producers:
 
     def publish_late(self, action: PublishLate) -> None:
         if self._abandoned:
-            drafts, begun_at = self._abandoned.pop(0)
-            self._publish(drafts, action.batch, begun_at)
+            pending, begun_at = self._abandoned.pop(0)
+            self._publish(pending, action.batch, begun_at)
 
-    def _write(self, counts: Sequence[int], delays: Sequence[Delay]) -> Sequence[Draft]:
+    def _write(self, counts: Sequence[int], delays: Sequence[Delay]) -> Sequence[PendingBlock]:
         return self._world.write(counts, delays if self._with_delays else [None])
 
-    def _publish(self, drafts: Sequence[Draft], named: Named, begun_at: datetime) -> None:
+    def _publish(self, pending: Sequence[PendingBlock], named: Named, begun_at: datetime) -> None:
         if isinstance(named, Key):
-            self._publish_once(drafts, Once(f"key:{named.name}", KEY_LIFETIME, begun_at))
+            self._publish_once(pending, Once(f"key:{named.name}", KEY_LIFETIME, begun_at))
         else:
-            self._publish_batch(drafts, named)
+            self._publish_batch(pending, named)
 
-    def _publish_once(self, drafts: Sequence[Draft], once: Once) -> None:
-        ledger, store, trying = self._model.ledger, self._world.store, (drafts, once)
+    def _publish_once(self, pending: Sequence[PendingBlock], once: Once) -> None:
+        ledger, store, trying = self._model.ledger, self._world.store, (pending, once)
         troubles, is_marked = store.unrest, ledger.is_marked(once)
-        blocks = [draft.block for draft in drafts]
+        blocks = [each.block for each in pending]
         ledger.publishing.append(trying)
         try:
             queue_id = self._world.definition.queue_id
-            monotons = publish(store, queue_id, drafts, batch=once).monotons
+            monotons = publish(store, queue_id, pending, batch=once).monotons
         except NotAppliedError:
             is_late = self._world.clock.now - once.begun_at > KEY_LIFETIME / 2
             assert is_late or any(map(ledger.refuses, map(block_time, blocks)))
@@ -122,15 +122,15 @@ class Producers:
                 assert is_marked == (monotons is None), "I4"
         ledger.publishing.remove(trying)
 
-    def _publish_batch(self, drafts: Sequence[Draft], batch: SinkBatch | None) -> None:
-        ledger, store, trying = self._model.ledger, self._world.store, (drafts, batch)
+    def _publish_batch(self, pending: Sequence[PendingBlock], batch: SinkBatch | None) -> None:
+        ledger, store, trying = self._model.ledger, self._world.store, (pending, batch)
         troubles, last = store.unrest, ledger.sinks.copy()
-        blocks = [draft.block for draft in drafts]
+        blocks = [each.block for each in pending]
         ledger.publishing.append(trying)
         came_to: Fate | None = None
         try:
             queue_id = self._world.definition.queue_id
-            monotons = publish(store, queue_id, drafts, batch=batch).monotons
+            monotons = publish(store, queue_id, pending, batch=batch).monotons
         except NotAppliedError:
             assert any(map(ledger.refuses, map(block_time, blocks)))
             assert not {each.block for each in ledger.published.values()} & set(blocks)

@@ -11,7 +11,7 @@ from itertools import count
 
 import pyarrow as pa
 
-from cassieq_spark.model import Draft, QueueDefinition
+from cassieq_spark.model import PendingBlock, QueueDefinition
 from cassieq_spark.producer.blocks import write_block
 from cassieq_spark.queues import create_queue
 from cassieq_spark.settings import SinkOptions
@@ -105,21 +105,21 @@ class World:
         """The queue as its readers know it."""
         return self.queue.queue
 
-    def write(self, counts: Sequence[int], delays: Sequence[Delay]) -> list[Draft]:
+    def write(self, counts: Sequence[int], delays: Sequence[Delay]) -> list[PendingBlock]:
         """Write blocks of so many messages, to be visible after these delays, in turn."""
         return [
             self._write(messages, delays[number % len(delays)])
             for number, messages in enumerate(counts)
         ]
 
-    def _write(self, messages: int, delay: Delay) -> Draft:
+    def _write(self, messages: int, delay: Delay) -> PendingBlock:
         first = next(self._values)
         values = [str(first), *(str(next(self._values)) for _ in range(messages - 1))]
         batch = pa.record_batch({"value": pa.array(values)})
         options = SinkOptions(queue=self.definition.name)
-        draft = write_block(self.store, self.definition, [batch], options)
-        self.queue.first_values[draft.block] = first
-        return replace(draft, visible=self._visible(delay))
+        written = write_block(self.store, self.definition, [batch], options)
+        self.queue.first_values[written.block] = first
+        return replace(written, visible=self._visible(delay))
 
     def _visible(self, delay: Delay) -> datetime | timedelta | None:
         match delay:

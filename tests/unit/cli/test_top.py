@@ -15,7 +15,7 @@ from cassieq_spark.ledger.publish import publish
 from cassieq_spark.monitoring.snapshot import read_snapshot
 from cassieq_spark.queues import create_queue, pause_queue
 from cassieq_spark.store.memory import MemoryStore
-from tests.support.builders import make_clocked_store, make_drafts
+from tests.support.builders import make_clocked_store, make_pending
 from tests.unit.monitoring.watched import AilingStore, make_busy_queue
 
 
@@ -57,7 +57,7 @@ def test_a_frame_shows_each_group_and_what_it_is_owed(store: MemoryStore):
 
 def test_the_second_frame_has_rates(store: MemoryStore):
     before = read_snapshot(store)
-    publish(store, before.queues[0].stats.queue_id, make_drafts([1_000_000]))
+    publish(store, before.queues[0].stats.queue_id, make_pending([1_000_000]))
 
     _, titles, line = drawn(Frame(read_snapshot(store), before), 120)
 

@@ -40,8 +40,8 @@ class Scene:
             self.store, "q", lease=LEASE, max_deliveries=5, dead_letter_queue="q.dead"
         )
         batch = pa.record_batch({"value": pa.array([str(number) for number in range(10)])})
-        draft = write_block(self.store, self.queue, [batch], SinkOptions(queue="q"))
-        publish(self.store, self.queue.queue_id, [draft])
+        written = write_block(self.store, self.queue, [batch], SinkOptions(queue="q"))
+        publish(self.store, self.queue.queue_id, [written])
         self.delivery = make_group(self.store, self.queue.queue_id)
         self.lease = self.take()
 

@@ -88,8 +88,8 @@ class DeadQueue:
             }
         )
         options = SinkOptions(queue="dead")
-        draft = write_block(self.memory, self.dead, [batch], options, takes_reserved=True)
-        publish(self.memory, self.dead.queue_id, [draft])
+        written = write_block(self.memory, self.dead, [batch], options, takes_reserved=True)
+        publish(self.memory, self.dead.queue_id, [written])
 
     def left(self) -> list[int]:
         """Which letters are dead."""

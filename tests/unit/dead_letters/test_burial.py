@@ -70,11 +70,11 @@ class Scene:
                 "headers": pa.array([[("own", f"h{each}")] for each in values], HEADERS),
             }
         )
-        draft = write_block(self.memory, self.queue, [batch], SinkOptions(queue="q"))
-        publish(self.memory, self.queue.queue_id, [draft])
+        written = write_block(self.memory, self.queue, [batch], SinkOptions(queue="q"))
+        publish(self.memory, self.queue.queue_id, [written])
         self.published_at.append(self.clock.now.isoformat(timespec="milliseconds"))
         self.clock.advance(timedelta(seconds=1))
-        return draft.block
+        return written.block
 
     def hand_out(self, limit: int) -> UUID:
         """Let the next messages be leased by a reader that dies of them."""
@@ -162,13 +162,13 @@ def test_a_dead_letter_is_the_message_with_headers_that_say_where_it_comes_from(
 
 def test_a_dead_letter_without_key_and_headers_has_those_of_its_origin_only():
     scene = Scene(count=12)
-    draft = write_block(
+    written = write_block(
         scene.memory,
         scene.queue,
         [pa.record_batch({"value": pa.array(["bare"])})],
         SinkOptions(queue="q"),
     )
-    publish(scene.memory, scene.queue.queue_id, [draft])
+    publish(scene.memory, scene.queue.queue_id, [written])
     scene.bury()
     scene.delivery.ack_and_lease(scene.wish(stop=13))
     scene.clock.advance(LEASE + MOMENT)
@@ -197,8 +197,8 @@ def test_chunks_before_the_first_dead_message_have_none_of_it():
     scene.bury()
     small = SinkOptions(queue="q", chunk_bytes=1)
     batch = pa.record_batch({"value": pa.array(["12", "13", "14"])})
-    draft = write_block(scene.memory, scene.queue, [batch], small)
-    publish(scene.memory, scene.queue.queue_id, [draft])
+    written = write_block(scene.memory, scene.queue, [batch], small)
+    publish(scene.memory, scene.queue.queue_id, [written])
     lease = scene.delivery.ack_and_lease(scene.wish(stop=15)).lease
     settle(scene.delivery, lease, Settlement(acked=Ranges.parse("12-14")))
     scene.clock.advance(LEASE + MOMENT)
@@ -454,13 +454,13 @@ def test_a_message_as_large_as_any_may_be_has_room_for_its_headers(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ):
     largest = SinkOptions(queue="q").max_message_bytes
-    draft = write_block(
+    written = write_block(
         scene.memory,
         scene.queue,
         [pa.record_batch({"value": pa.array(["x" * largest])})],
         SinkOptions(queue="q"),
     )
-    publish(scene.memory, scene.queue.queue_id, [draft])
+    publish(scene.memory, scene.queue.queue_id, [written])
     scene.delivery.ack_and_lease(scene.wish(limit=6))
     scene.delivery.ack_and_lease(scene.wish(stop=13))
     scene.clock.advance(LEASE + MOMENT)

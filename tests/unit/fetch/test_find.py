@@ -11,7 +11,7 @@ from cassieq_spark.model import QueueDefinition, Range
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.testing.faults import FaultyStore
 from cassieq_spark.testing.stores import CountingStore
-from tests.support.builders import make_drafts, make_queue
+from tests.support.builders import make_pending, make_queue
 
 BLOCKS = [10, 10, 10, 10]
 
@@ -59,7 +59,7 @@ def test_what_is_published_later_is_found(
     finder: Finder, store: CountingStore, queue: QueueDefinition
 ):
     finder.covering(Range(30, 40))
-    publish(store, queue.queue_id, make_drafts([5]))
+    publish(store, queue.queue_id, make_pending([5]))
 
     assert [block.monotons for block in finder.covering(Range(38, 45))] == [
         Range(30, 40),
@@ -73,7 +73,7 @@ def test_what_follows_and_is_on_one_replica_only_is_found():
     finder = Finder(torn, queue.queue_id)
     finder.covering(Range(30, 40))
     with torn.replicas.tearing():
-        publish(torn, queue.queue_id, make_drafts([5]))
+        publish(torn, queue.queue_id, make_pending([5]))
     torn.replicas.draw("s")
 
     assert [block.monotons for block in finder.covering(Range(40, 45))] == [Range(40, 45)]

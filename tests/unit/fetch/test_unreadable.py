@@ -31,9 +31,9 @@ class Scene:
         self.queue = make_queue(self.store)
         values = pa.array([b"%d" % number for number in range(COUNT)])
         batch = pa.record_batch({"value": values})
-        draft = write_block(self.store, self.queue, [batch], SinkOptions(queue="q"))
-        publish(self.store, self.queue.queue_id, [draft])
-        self.block = draft.block
+        written = write_block(self.store, self.queue, [batch], SinkOptions(queue="q"))
+        publish(self.store, self.queue.queue_id, [written])
+        self.block = written.block
 
     def put(self, start: int, stop: int, data: bytes = b"nonsense") -> None:
         bucket = start // self.queue.bucket_size
@@ -108,8 +108,8 @@ def test_a_chunk_that_overlaps_the_one_before_gives_only_what_comes_after_it():
     scene = Scene()
     (whole,) = (chunks[0] for chunks in scene.store._chunks.values() if 0 in chunks)
     values = pa.record_batch({"value": pa.array([b"2", b"3"])})
-    draft = write_block(scene.store, scene.queue, [values], SinkOptions(queue="q"))
-    part = scene.store._chunks[scene.queue.queue_id, draft.block, 0][0]
+    written = write_block(scene.store, scene.queue, [values], SinkOptions(queue="q"))
+    part = scene.store._chunks[scene.queue.queue_id, written.block, 0][0]
     scene.remove(0)
     scene.put(0, 4, whole.data)
     scene.put(2, 4, part.data)

@@ -15,7 +15,7 @@ from cassieq_spark.groups.lease import Delivery
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_head
 from cassieq_spark.ledger.sweep import finalise, trim
-from cassieq_spark.model import Draft, Ranges, from_millis
+from cassieq_spark.model import PendingBlock, Ranges, from_millis
 from cassieq_spark.queues.stats import queue_stats
 from cassieq_spark.testing.faults import Fault, FaultyStore
 from cassieq_spark.testing.stores import CountingStore
@@ -23,8 +23,8 @@ from tests.support.builders import (
     BEGUN_AT,
     LEASE,
     make_clocked_store,
-    make_drafts,
     make_group,
+    make_pending,
     make_queue,
 )
 from tests.support.builders import make_wish as builders_wish
@@ -44,13 +44,13 @@ class Scene:
 
     def publish(self, *blocks: tuple[int, timedelta | None], size: int = 0) -> None:
         """Blocks of so many messages, to be delivered so much later."""
-        drafts = make_drafts([count for count, _ in blocks], self.clock.now)
+        pending = make_pending([count for count, _ in blocks], self.clock.now)
         publish(
             self.store,
             self.queue_id,
             [
-                Draft(draft.block, draft.count, size, delay)
-                for draft, (_, delay) in zip(drafts, blocks, strict=True)
+                PendingBlock(written.block, written.count, size, delay)
+                for written, (_, delay) in zip(pending, blocks, strict=True)
             ],
         )
 

@@ -19,8 +19,8 @@ from cassieq_spark.testing.stores import CountingStore
 from tests.support.builders import (
     LEASE,
     make_clocked_store,
-    make_drafts,
     make_group,
+    make_pending,
     make_queue,
     make_wish,
 )
@@ -125,7 +125,7 @@ def test_what_moves_between_the_reads_of_a_state_is_seen_once(after: int):
     store = FaultyStore(memory)
     queue_id = make_queue(store, [10]).queue_id
     delivery = make_group(store, queue_id)
-    publish(store, queue_id, make_drafts([1]))
+    publish(store, queue_id, make_pending([1]))
     delivery.ack_and_lease(make_wish(stop=10))
     clock.advance(2 * LEASE)
     first = delivery.ack_and_lease(make_wish(stop=10, limit=4))

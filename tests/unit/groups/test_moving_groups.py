@@ -38,8 +38,8 @@ from cassieq_spark.testing.stores import CountingStore
 from tests.support.builders import (
     LEASE,
     make_clocked_store,
-    make_drafts,
     make_group,
+    make_pending,
     make_queue,
     make_wish,
     monotons_of,
@@ -118,7 +118,7 @@ def test_a_group_begins_with_the_first_block_published_at_an_instant_or_later(la
     begun = clock.now
     queue_id = make_queue(store).queue_id
     for _ in range(3):
-        publish(store, queue_id, make_drafts([4]))
+        publish(store, queue_id, make_pending([4]))
         clock.advance(LEASE)
 
     ensure_group(store, queue_id, "at", starting=begun + late)
@@ -137,7 +137,7 @@ def test_blocks_published_by_a_clock_that_is_behind_do_not_hide_earlier_ones():
     queue_id = make_queue(store).queue_id
     for step in (LEASE, -LEASE, 2 * LEASE):
         clock.advance(step)
-        publish(store, queue_id, make_drafts([4]))
+        publish(store, queue_id, make_pending([4]))
 
     ensure_group(store, queue_id, "g", starting=begun + LEASE)
 
@@ -225,7 +225,7 @@ def test_a_group_that_begins_at_an_instant_misses_no_publish_of_one_replica(scen
     scene.clock.advance(timedelta(hours=1))
     instant = scene.clock.now
     with scene.store.replicas.tearing():
-        publish(scene.store, scene.queue_id, make_drafts([4]))
+        publish(scene.store, scene.queue_id, make_pending([4]))
     # The ledger's head is read from the replica that has it, the blocks from the others.
     scene.store.replicas.draw("sfs")
 

@@ -22,8 +22,8 @@ from cassieq_spark.testing.stores import CountingStore
 from tests.support.builders import (
     LEASE,
     make_clocked_store,
-    make_drafts,
     make_group,
+    make_pending,
     make_queue,
     make_wish,
     monotons_of,
@@ -517,7 +517,7 @@ def test_a_free_slot_is_used_for_what_is_extended(scene: Scene, clock: FakeClock
 def test_a_slot_is_freed_only_if_nothing_has_left_it_meanwhile(scene: Scene):
     # I6: what was released in between is somebody else's to have, and not done.
     scene.delivery.ack_and_lease(make_wish(held=scene.lease, stop=0))
-    publish(scene.store, scene.delivery.queue_id, make_drafts([4]))
+    publish(scene.store, scene.delivery.queue_id, make_pending([4]))
     lease = scene.delivery.ack_and_lease(make_wish(stop=14, by_receipts=True)).lease
     scene.trouble.interrupt(
         lambda: scene.settle(lease, released={AT_ONCE: Ranges.parse("10-11")}) and None, after=2
@@ -548,7 +548,7 @@ def test_a_slot_of_what_was_extended_is_free_once_that_is_settled(scene: Scene):
 def test_what_a_client_holds_is_settled_at_once_also_by_who_settles_with_a_batch(scene: Scene):
     # Nobody acks it as a batch, so what is recorded there would never be carried out.
     scene.delivery.ack_and_lease(make_wish(held=scene.lease, stop=0))
-    publish(scene.store, scene.delivery.queue_id, make_drafts([4]))
+    publish(scene.store, scene.delivery.queue_id, make_pending([4]))
     lease = scene.delivery.ack_and_lease(make_wish(stop=14, by_receipts=True)).lease
 
     done = Settlement(acked=Ranges.parse("10-14"))

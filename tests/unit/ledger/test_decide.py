@@ -17,16 +17,16 @@ from cassieq_spark.ledger.decide import (
 from cassieq_spark.ledger.state import HEAD, LedgerHead, block_key, sink_key
 from cassieq_spark.model import Range, SinkBatch
 from cassieq_spark.store.protocol import CLOCKS_APART, Insert, ServerNow, Update, When
-from tests.support.builders import BEGUN_AT, make_drafts
+from tests.support.builders import BEGUN_AT, make_pending
 
 OPEN = LedgerHead(next=7, finalised=0, fence=datetime(1970, 1, 1, tzinfo=UTC), groups_version=0)
 BATCH = SinkBatch("sink", 3)
 
 
 def test_blocks_get_consecutive_monotons_in_their_order():
-    drafts = make_drafts([2, 5])
+    pending = make_pending([2, 5])
 
-    decision = decide_publish(OPEN, drafts, batch=None, last=None, now=BEGUN_AT)
+    decision = decide_publish(OPEN, pending, batch=None, last=None, now=BEGUN_AT)
 
     assert isinstance(decision, Publication)
     assert decision.monotons == Range(7, 14)
@@ -42,16 +42,16 @@ def test_blocks_get_consecutive_monotons_in_their_order():
     )
     assert first == Insert(
         block_key(7),
-        {"stop": 9, "block": drafts[0].block, "published_at": ServerNow(), "size": 0},
+        {"stop": 9, "block": pending[0].block, "published_at": ServerNow(), "size": 0},
     )
     assert second == Insert(
         block_key(9),
-        {"stop": 14, "block": drafts[1].block, "published_at": ServerNow(), "size": 0},
+        {"stop": 14, "block": pending[1].block, "published_at": ServerNow(), "size": 0},
     )
 
 
 def test_the_first_batch_of_a_sink_claims_a_row_that_must_not_be_there():
-    decision = decide_publish(OPEN, make_drafts([1]), batch=BATCH, last=None, now=BEGUN_AT)
+    decision = decide_publish(OPEN, make_pending([1]), batch=BATCH, last=None, now=BEGUN_AT)
 
     assert isinstance(decision, Publication)
     claim = Insert(sink_key("sink"), {"batch_id": 3}, if_absent=True)
@@ -60,7 +60,7 @@ def test_the_first_batch_of_a_sink_claims_a_row_that_must_not_be_there():
 
 def test_a_later_batch_claims_the_row_as_it_was_read():
     decision = decide_publish(
-        OPEN, make_drafts([1]), batch=BATCH, last=SinkBatch("sink", 2), now=BEGUN_AT
+        OPEN, make_pending([1]), batch=BATCH, last=SinkBatch("sink", 2), now=BEGUN_AT
     )
 
     assert isinstance(decision, Publication)
@@ -83,7 +83,7 @@ def test_what_a_batch_is_to_its_sink(number: int, fingerprint: str | None, stand
 
     assert standing_of(batch, last) is standing
     assert standing_of(batch, None) is Standing.NEW
-    decision = decide_publish(OPEN, make_drafts([1]), batch=batch, last=last, now=BEGUN_AT)
+    decision = decide_publish(OPEN, make_pending([1]), batch=batch, last=last, now=BEGUN_AT)
     assert isinstance(decision, Publication) == (standing is Standing.NEW)
     assert decision == AlreadyPublished(last) or standing is Standing.NEW
 
@@ -109,7 +109,7 @@ def test_a_fingerprint_that_was_made_in_another_way_is_not_compared(
 def test_the_fingerprint_of_a_batch_is_written_with_it_and_names_it():
     batch = replace(BATCH, fingerprint="a")
 
-    decision = decide_publish(OPEN, make_drafts([1]), batch=batch, last=None, now=BEGUN_AT)
+    decision = decide_publish(OPEN, make_pending([1]), batch=batch, last=None, now=BEGUN_AT)
 
     assert isinstance(decision, Publication)
     values = {"batch_id": 3, "fingerprint": "3 a"}
@@ -117,12 +117,12 @@ def test_the_fingerprint_of_a_batch_is_written_with_it_and_names_it():
 
 
 def test_a_block_as_old_as_the_fence_is_refused_and_one_younger_is_not():
-    drafts = make_drafts([1], BEGUN_AT + timedelta(seconds=1)) + make_drafts([1])
+    pending = make_pending([1], BEGUN_AT + timedelta(seconds=1)) + make_pending([1])
     at_fence = replace(OPEN, fence=BEGUN_AT)
     before_fence = replace(OPEN, fence=BEGUN_AT - timedelta(milliseconds=1))
 
-    refused = decide_publish(at_fence, drafts, batch=None, last=None, now=BEGUN_AT)
-    accepted = decide_publish(before_fence, drafts, batch=None, last=None, now=BEGUN_AT)
+    refused = decide_publish(at_fence, pending, batch=None, last=None, now=BEGUN_AT)
+    accepted = decide_publish(before_fence, pending, batch=None, last=None, now=BEGUN_AT)
 
     assert refused == Fenced(BEGUN_AT, BEGUN_AT)
     assert isinstance(accepted, Publication)
@@ -132,7 +132,7 @@ def test_a_published_batch_is_a_success_also_behind_the_fence():
     fenced = replace(OPEN, fence=BEGUN_AT)
 
     decision = decide_publish(
-        fenced, make_drafts([1]), batch=BATCH, last=SinkBatch("sink", 3), now=BEGUN_AT
+        fenced, make_pending([1]), batch=BATCH, last=SinkBatch("sink", 3), now=BEGUN_AT
     )
 
     assert decision == AlreadyPublished(SinkBatch("sink", 3))
@@ -144,8 +144,8 @@ def test_of_a_clock_that_is_ahead_a_block_is_refused_up_to_a_fence_that_was_take
     soon, late = BEGUN_AT + CLOCKS_APART, BEGUN_AT + CLOCKS_APART + timedelta(milliseconds=1)
 
     def decided(begun_at: datetime, head: LedgerHead = taken_back) -> object:
-        drafts = make_drafts([1]) + make_drafts([1], begun_at)
-        return decide_publish(head, drafts, batch=None, last=None, now=BEGUN_AT)
+        pending = make_pending([1]) + make_pending([1], begun_at)
+        return decide_publish(head, pending, batch=None, last=None, now=BEGUN_AT)
 
     for begun_at in (late, until):
         assert decided(begun_at) == FromTheFuture(begun_at, BEGUN_AT)

@@ -12,7 +12,7 @@ from cassieq_spark.model import QueueId, SinkBatch
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.testing.faults import Fault, FaultyStore
 from cassieq_spark.testing.stores import CountingStore
-from tests.support.builders import make_drafts, make_group, make_queue
+from tests.support.builders import make_group, make_pending, make_queue
 
 OLD, NEW = QueueId("q@1"), QueueId("q@2")
 
@@ -28,7 +28,7 @@ def test_a_closed_ledger_has_a_final_end_and_stays_closed_as_it_is():
     assert close_ledger(store, OLD, Gate.DELETED, bucket_size=16) == head
     assert (store.cas_count, store.serial_read_count) == (0, 1)
     with pytest.raises(QueueStateError, match="was purged"):
-        publish(store, OLD, make_drafts([1]))
+        publish(store, OLD, make_pending([1]))
 
 
 def test_a_ledger_that_is_not_there_is_closed_before_anybody_opens_it():
@@ -57,7 +57,7 @@ def test_a_ledger_that_is_not_open_yet_takes_nothing_and_then_knows_groups_and_s
     make_queue(store, [5])
     make_group(store, OLD, "a")
     make_group(store, OLD, "b")
-    publish(store, OLD, make_drafts([1]), batch=SinkBatch("s", 3))
+    publish(store, OLD, make_pending([1]), batch=SinkBatch("s", 3))
     close_ledger(store, OLD, Gate.PURGED, bucket_size=8)
 
     for _ in range(2):
@@ -110,8 +110,8 @@ def test_closing_resolves_a_lost_answer(fault: Fault):
 def test_a_write_that_is_only_too_slow_is_told_so():
     store = MemoryStore()
     make_queue(store)
-    drafts = make_drafts([1])
+    pending = make_pending([1])
     raise_fence(store, OLD, read_head(store, OLD), FOR_EVER.replace(year=2027))
 
     with pytest.raises(NotAppliedError, match="fence"):
-        publish(store, OLD, drafts)
+        publish(store, OLD, pending)

@@ -12,7 +12,7 @@ from cassieq_spark.ledger.gate import Gate, close_ledger, open_next
 from cassieq_spark.ledger.once import Mark, Once, once_key, once_of_key, read_mark
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import open_ledger, read_head
-from cassieq_spark.model import Draft, QueueId, SinkBatch
+from cassieq_spark.model import PendingBlock, QueueId, SinkBatch
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import Insert, partition_of_ledger
 from cassieq_spark.testing.faults import Fault, FaultyStore
@@ -38,9 +38,9 @@ class Scene:
     def attempt(self, begun_at: datetime | None = None, block_at: datetime | None = None) -> bool:
         """Publish a message under the name; whether it went in."""
         begun_at = begun_at or self.clock.now
-        draft = Draft(make_block_id(block_at or begun_at), 1)
+        written = PendingBlock(make_block_id(block_at or begun_at), 1)
         once = Once("key:k", LIFE, begun_at)
-        return publish(self.store, QUEUE, [draft], batch=once).monotons is not None
+        return publish(self.store, QUEUE, [written], batch=once).monotons is not None
 
     @property
     def count(self) -> int:
@@ -78,7 +78,9 @@ def test_it_costs_one_lwt_and_one_read():
     open_ledger(store, QUEUE)
     store.reset()
 
-    publish(store, QUEUE, [Draft(make_block_id(clock.now), 1)], batch=Once("k", LIFE, clock.now))
+    publish(
+        store, QUEUE, [PendingBlock(make_block_id(clock.now), 1)], batch=Once("k", LIFE, clock.now)
+    )
 
     assert (store.cas_count, store.read_count, store.serial_read_count) == (1, 1, 0)
 
@@ -107,7 +109,9 @@ def test_who_stalls_anywhere_while_another_one_publishes_and_is_forgotten_publis
 ):
     def stall() -> None:
         other = Once("key:k", LIFE, scene.clock.now)
-        publish(scene.memory, QUEUE, [Draft(make_block_id(scene.clock.now), 1)], batch=other)
+        publish(
+            scene.memory, QUEUE, [PendingBlock(make_block_id(scene.clock.now), 1)], batch=other
+        )
         scene.clock.advance(by)
 
     scene.store.interrupt(stall, after=stalls_before_call)
@@ -161,8 +165,8 @@ def test_a_lost_answer_is_resolved_and_the_name_used_once(scene: Scene, fault: F
 
 def test_a_purge_carries_over_what_streams_have_published_and_no_names(scene: Scene):
     scene.attempt()
-    draft = Draft(make_block_id(scene.clock.now), 1)
-    publish(scene.memory, QUEUE, [draft], batch=SinkBatch("app:a", 7))
+    written = PendingBlock(make_block_id(scene.clock.now), 1)
+    publish(scene.memory, QUEUE, [written], batch=SinkBatch("app:a", 7))
     close_ledger(scene.memory, QUEUE, Gate.PURGED, bucket_size=8)
 
     open_next(scene.memory, QueueId("q@2"), after=QUEUE, paused=False)

@@ -29,7 +29,7 @@ from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import MOST_OPS
 from cassieq_spark.testing.faults import Fault, FaultyStore
 from cassieq_spark.testing.stores import CountingStore
-from tests.support.builders import BEGUN_AT, make_drafts, make_queue
+from tests.support.builders import BEGUN_AT, make_pending, make_queue
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def queue_id(store: FaultyStore) -> QueueId:
 def test_a_publish_costs_one_lwt_and_one_read(queue_id: QueueId, store: FaultyStore):
     counting = CountingStore(store)
 
-    publish(counting, queue_id, make_drafts([3] * 100))
+    publish(counting, queue_id, make_pending([3] * 100))
 
     assert (counting.cas_count, counting.read_count, counting.serial_read_count) == (1, 1, 0)
 
@@ -53,7 +53,7 @@ def test_a_publish_costs_one_lwt_and_one_read(queue_id: QueueId, store: FaultySt
 def test_a_batch_costs_one_read_more(queue_id: QueueId, store: FaultyStore):
     counting = CountingStore(store)
 
-    publish(counting, queue_id, make_drafts([3]), batch=SinkBatch("s", 0))
+    publish(counting, queue_id, make_pending([3]), batch=SinkBatch("s", 0))
 
     assert (counting.cas_count, counting.read_count, counting.serial_read_count) == (1, 2, 0)
 
@@ -61,17 +61,17 @@ def test_a_batch_costs_one_read_more(queue_id: QueueId, store: FaultyStore):
 def test_nothing_to_publish_asks_nothing(queue_id: QueueId, store: FaultyStore):
     counting = CountingStore(store)
 
-    assert publish(counting, queue_id, make_drafts([0, 0])) == Published(None)
+    assert publish(counting, queue_id, make_pending([0, 0])) == Published(None)
     assert (counting.cas_count, counting.read_count) == (0, 0)
 
 
 def test_empty_blocks_get_no_monotons(queue_id: QueueId, store: FaultyStore):
-    drafts = make_drafts([0, 2, 0, 3])
+    pending = make_pending([0, 2, 0, 3])
 
-    assert publish(store, queue_id, drafts).monotons == Range(0, 5)
+    assert publish(store, queue_id, pending).monotons == Range(0, 5)
     assert [block.block for block in read_blocks(store, queue_id)] == [
-        drafts[1].block,
-        drafts[3].block,
+        pending[1].block,
+        pending[3].block,
     ]
 
 
@@ -79,9 +79,9 @@ def test_a_replayed_batch_is_published_once_also_with_other_tasks(
     queue_id: QueueId, store: FaultyStore, caplog: pytest.LogCaptureFixture
 ):
     caplog.set_level(logging.INFO)
-    publish(store, queue_id, make_drafts([2, 2]), batch=SinkBatch("s", 5))
+    publish(store, queue_id, make_pending([2, 2]), batch=SinkBatch("s", 5))
 
-    again = publish(store, queue_id, make_drafts([7]), batch=SinkBatch("s", 5))
+    again = publish(store, queue_id, make_pending([7]), batch=SinkBatch("s", 5))
 
     assert again == Published(None)
     assert read_head(store, queue_id).next == 4
@@ -91,12 +91,12 @@ def test_a_replayed_batch_is_published_once_also_with_other_tasks(
 def test_a_batch_below_the_last_one_is_refused_with_what_may_have_happened(
     queue_id: QueueId, store: FaultyStore
 ):
-    publish(store, queue_id, make_drafts([2]), batch=SinkBatch("s", 5))
+    publish(store, queue_id, make_pending([2]), batch=SinkBatch("s", 5))
 
     with pytest.raises(
         BatchOrderError, match=r"up to batch 5, .* batch 4; .* older copy"
     ) as error:
-        publish(store, queue_id, make_drafts([7]), batch=SinkBatch("s", 4))
+        publish(store, queue_id, make_pending([7]), batch=SinkBatch("s", 4))
     assert not error.value.retryable
     assert read_head(store, queue_id).next == 2
 
@@ -104,12 +104,12 @@ def test_a_batch_below_the_last_one_is_refused_with_what_may_have_happened(
 def test_a_batch_with_another_content_is_refused_or_skipped_with_an_error_in_the_log(
     queue_id: QueueId, store: FaultyStore, caplog: pytest.LogCaptureFixture
 ):
-    publish(store, queue_id, make_drafts([2]), batch=SinkBatch("s", 5, "one"))
+    publish(store, queue_id, make_pending([2]), batch=SinkBatch("s", 5, "one"))
     other = SinkBatch("s", 5, "other")
 
     with pytest.raises(BatchChangedError, match=r"\(one, here other\).*'failOnChangedBatch'"):
-        publish(store, queue_id, make_drafts([7]), batch=other)
-    skipped = publish(store, queue_id, make_drafts([7]), batch=other, fail_on_changed=False)
+        publish(store, queue_id, make_pending([7]), batch=other)
+    skipped = publish(store, queue_id, make_pending([7]), batch=other, fail_on_changed=False)
 
     assert skipped == Published(None)
     assert read_head(store, queue_id).next == 2
@@ -118,11 +118,11 @@ def test_a_batch_with_another_content_is_refused_or_skipped_with_an_error_in_the
 
 
 def test_a_fingerprint_that_is_not_known_is_not_compared(queue_id: QueueId, store: FaultyStore):
-    publish(store, queue_id, make_drafts([2]), batch=SinkBatch("s", 5, "one"))
+    publish(store, queue_id, make_pending([2]), batch=SinkBatch("s", 5, "one"))
     # As an earlier release does: it knows of no fingerprint, and leaves that of batch 5.
-    publish(store, queue_id, make_drafts([2]), batch=SinkBatch("s", 6))
+    publish(store, queue_id, make_pending([2]), batch=SinkBatch("s", 6))
 
-    again = publish(store, queue_id, make_drafts([7]), batch=SinkBatch("s", 6, "other"))
+    again = publish(store, queue_id, make_pending([7]), batch=SinkBatch("s", 6, "other"))
 
     assert again == Published(None)
     assert read_sink(store, queue_id, "s") == SinkBatch("s", 6)
@@ -133,15 +133,15 @@ def test_a_fingerprint_that_is_not_known_is_not_compared(queue_id: QueueId, stor
 def test_a_lost_answer_is_resolved_and_the_write_published_once(
     queue_id: QueueId, store: FaultyStore, fault: Fault, batch: SinkBatch | None
 ):
-    drafts = make_drafts([2, 3])
+    pending = make_pending([2, 3])
     store.fault = fault
 
-    published = publish(store, queue_id, drafts, batch=batch)
+    published = publish(store, queue_id, pending, batch=batch)
     store.arrive()
 
     assert published.monotons == Range(0, 5)
     assert [block.block for block in read_blocks(store, queue_id)] == [
-        draft.block for draft in drafts
+        each.block for each in pending
     ]
 
 
@@ -153,7 +153,7 @@ def test_a_request_that_arrives_late_at_any_moment_is_published_once(
     store.fault = Fault.REQUEST_LATE
     store.interrupt(store.arrive, after=2 + after)
 
-    published = publish(store, queue_id, make_drafts([2]))
+    published = publish(store, queue_id, make_pending([2]))
     store.calm()
     store.arrive()
 
@@ -165,10 +165,10 @@ def test_another_write_in_place_of_the_lost_one_does_not_count_as_it(
     queue_id: QueueId, store: FaultyStore
 ):
     store.fault = Fault.REQUEST_LOST
-    other = make_drafts([4])
+    other = make_pending([4])
     store.interrupt(lambda: publish(store, queue_id, other) and None, after=2)
 
-    assert publish(store, queue_id, make_drafts([2])).monotons == Range(4, 6)
+    assert publish(store, queue_id, make_pending([2])).monotons == Range(4, 6)
 
 
 def test_trimmed_before_the_answer_could_be_resolved_is_an_unknown_outcome(
@@ -183,7 +183,7 @@ def test_trimmed_before_the_answer_could_be_resolved_is_an_unknown_outcome(
     store.interrupt(sweep, after=2)
 
     with pytest.raises(OutcomeUnknownError, match="trimmed"):
-        publish(store, queue_id, make_drafts([2]))
+        publish(store, queue_id, make_pending([2]))
 
 
 @pytest.mark.parametrize("error", [NotAppliedError, ConnectError])
@@ -197,7 +197,7 @@ def test_an_error_after_a_lost_answer_does_not_claim_that_nothing_was_applied(
     store.interrupt(fail, after=2)
 
     with pytest.raises(OutcomeUnknownError, match="the read timed out"):
-        publish(store, queue_id, make_drafts([2]))
+        publish(store, queue_id, make_pending([2]))
 
 
 def test_a_batch_may_be_retried_after_any_error(queue_id: QueueId, store: FaultyStore):
@@ -206,11 +206,11 @@ def test_a_batch_may_be_retried_after_any_error(queue_id: QueueId, store: Faulty
 
     store.fault = Fault.ANSWER_LOST
     store.interrupt(fail, after=3)
-    drafts, batch = make_drafts([2]), SinkBatch("s", 0)
+    pending, batch = make_pending([2]), SinkBatch("s", 0)
 
     with pytest.raises(NotAppliedError):
-        publish(store, queue_id, drafts, batch=batch)
-    publish(store, queue_id, drafts, batch=batch)
+        publish(store, queue_id, pending, batch=batch)
+    publish(store, queue_id, pending, batch=batch)
 
     assert read_head(store, queue_id).next == 2
 
@@ -218,19 +218,19 @@ def test_a_batch_may_be_retried_after_any_error(queue_id: QueueId, store: Faulty
 def test_a_write_slower_than_the_fence_is_refused_with_advice(
     queue_id: QueueId, store: FaultyStore
 ):
-    drafts = make_drafts([2])
+    pending = make_pending([2])
     raise_fence(store, queue_id, read_head(store, queue_id), BEGUN_AT + timedelta(hours=1))
 
     with pytest.raises(NotAppliedError, match="longer --write-timeout"):
-        publish(store, queue_id, drafts)
+        publish(store, queue_id, pending)
     assert read_head(store, queue_id).next == 0
 
 
 def test_as_many_blocks_as_one_publish_takes_fill_one_compare_and_set():
     head = LedgerHead(next=0, finalised=0, fence=BEGUN_AT - timedelta(days=1), groups_version=0)
-    drafts = make_drafts([1]) * MOST_BLOCKS
+    pending = make_pending([1]) * MOST_BLOCKS
 
-    decision = decide_publish(head, drafts, batch=SinkBatch("s", 0), last=None, now=BEGUN_AT)
+    decision = decide_publish(head, pending, batch=SinkBatch("s", 0), last=None, now=BEGUN_AT)
 
     assert isinstance(decision, Publication)
     assert len(decision.ops) == MOST_OPS
@@ -239,10 +239,10 @@ def test_as_many_blocks_as_one_publish_takes_fill_one_compare_and_set():
 def test_more_blocks_than_one_publish_takes_are_refused_with_advice(
     queue_id: QueueId, store: FaultyStore
 ):
-    drafts = make_drafts([1]) * (MOST_BLOCKS + 1)
+    pending = make_pending([1]) * (MOST_BLOCKS + 1)
 
     with pytest.raises(TooLargeError, match=f"has {MOST_BLOCKS + 1} blocks.*coalesce"):
-        publish(store, queue_id, drafts)
+        publish(store, queue_id, pending)
     assert read_head(store, queue_id).next == 0
 
 
@@ -256,7 +256,7 @@ def test_a_lost_request_behind_the_fence_is_certainly_not_applied(
     )
 
     with pytest.raises(NotAppliedError):
-        publish(store, queue_id, make_drafts([2]))
+        publish(store, queue_id, make_pending([2]))
     store.arrive()
 
     assert read_head(store, queue_id).next == 0
@@ -264,7 +264,7 @@ def test_a_lost_request_behind_the_fence_is_certainly_not_applied(
 
 def test_a_queue_that_is_not_there_is_said_so(store: FaultyStore):
     with pytest.raises(QueueStateError, match="cassieq queue create"):
-        publish(store, QueueId("none@1"), make_drafts([1]))
+        publish(store, QueueId("none@1"), make_pending([1]))
 
 
 def test_losing_every_race_ends_in_advice(
@@ -274,20 +274,20 @@ def test_losing_every_race_ends_in_advice(
     monkeypatch.setattr(store, "cas", lambda *_: False)
 
     with pytest.raises(ContentionError, match="gather them"):
-        publish(store, queue_id, make_drafts([1]))
+        publish(store, queue_id, make_pending([1]))
 
 
 def test_racing_publishers_leave_no_gap_and_publish_everything_once():
     store = MemoryStore()
     queue_id = make_queue(store).queue_id
-    writes = [make_drafts([1 + number % 3, 2]) for number in range(40)]
+    writes = [make_pending([1 + number % 3, 2]) for number in range(40)]
 
     with ThreadPoolExecutor(4) as pool:
-        published = list(pool.map(lambda drafts: publish(store, queue_id, drafts), writes))
+        published = list(pool.map(lambda pending: publish(store, queue_id, pending), writes))
 
     blocks = locate(store, queue_id, Range(0, read_head(store, queue_id).next))
     assert [block.block for block in blocks] == [
-        draft.block
-        for _, drafts in sorted(zip([each.monotons for each in published], writes, strict=True))
-        for draft in drafts
+        each.block
+        for _, pending in sorted(zip([each.monotons for each in published], writes, strict=True))
+        for each in pending
     ]

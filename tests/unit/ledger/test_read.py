@@ -22,7 +22,7 @@ from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import Delete, partition_of_ledger
 from cassieq_spark.testing.faults import FaultyStore
 from cassieq_spark.testing.stores import CountingStore
-from tests.support.builders import make_clocked_store, make_drafts, make_group, make_queue
+from tests.support.builders import make_clocked_store, make_group, make_pending, make_queue
 
 SECOND = timedelta(seconds=1)
 
@@ -63,7 +63,7 @@ def test_blocks_that_the_head_has_shown_are_found_though_one_replica_has_them(
 ):
     store = FaultyStore(MemoryStore())
     queue = make_queue(store, [3, 1])
-    one_after_another = [*make_drafts([2]), *make_drafts([3])]
+    one_after_another = [*make_pending([2]), *make_pending([3])]
     store.interrupt(crash, after=2, bit_by_bit=True)
     with pytest.raises(Crash):
         publish(store, queue.queue_id, one_after_another)
@@ -170,7 +170,7 @@ def test_an_instant_is_found_among_hundreds_of_blocks_by_a_few_reads():
     queue_id = make_queue(store).queue_id
     begun = clock.now
     for _ in range(700):
-        publish(store, queue_id, make_drafts([2]))
+        publish(store, queue_id, make_pending([2]))
         clock.advance(SECOND)
     head = read_head(store, queue_id)
     store.reset()
@@ -185,10 +185,10 @@ def test_an_instant_is_found_where_one_coordinators_clock_was_ahead(ahead: int):
     queue_id = make_queue(store).queue_id
     begun = clock.now
     clock.advance(ahead * SECOND)
-    publish(store, queue_id, make_drafts([4]))
+    publish(store, queue_id, make_pending([4]))
     for _ in range(8):
         clock.now = begun
-        publish(store, queue_id, make_drafts([4]))
+        publish(store, queue_id, make_pending([4]))
     head = read_head(store, queue_id)
 
     assert find_position(store, queue_id, head, begun + ahead * SECOND) == 0

@@ -13,7 +13,7 @@ from cassieq_spark.queues.stats import queue_stats
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import partition_of_ledger
 from cassieq_spark.testing.stores import CountingStore
-from tests.support.builders import LEASE, make_clocked_store, make_drafts, make_wish
+from tests.support.builders import LEASE, make_clocked_store, make_pending, make_wish
 from tests.support.builders import make_group as ensure_reader
 from tests.unit.monitoring.watched import AilingStore, make_busy_queue
 
@@ -68,7 +68,7 @@ def test_a_queue_whose_readers_pause_is_marked():
 def test_dead_letters_are_counted_where_they_are():
     store = MemoryStore()
     create_queue(store, "q", max_deliveries=3, dead_letter_queue="q.dead")
-    publish(store, read_queue(store, "q.dead").queue_id, make_drafts([4]))
+    publish(store, read_queue(store, "q.dead").queue_id, make_pending([4]))
 
     found = {queue.name: queue.dead_letters for queue in read_snapshot(store).queues}
 

@@ -11,7 +11,7 @@ from cassieq_spark.queues import create_queue
 from cassieq_spark.store.protocol import EVERYTHING, Partition, Row, Rows, Slice, Store
 from cassieq_spark.store.tables import Table
 from cassieq_spark.testing.stores import WrappedStore
-from tests.support.builders import LEASE, make_drafts, make_group, make_wish
+from tests.support.builders import LEASE, make_group, make_pending, make_wish
 
 
 class AilingStore(WrappedStore):
@@ -39,7 +39,7 @@ class AilingStore(WrappedStore):
 def make_busy_queue(store: Store, name: str = "orders") -> QueueDefinition:
     """Ten messages; a reader of group ``g`` has settled three and holds two."""
     queue = create_queue(store, name, lease=LEASE)
-    publish(store, queue.queue_id, make_drafts([10]))
+    publish(store, queue.queue_id, make_pending([10]))
     delivery = make_group(store, queue.queue_id)
     done = delivery.ack_and_lease(make_wish(stop=10, limit=3)).lease
     delivery.ack_and_lease(make_wish(held=done, stop=10, limit=2))

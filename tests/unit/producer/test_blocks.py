@@ -10,7 +10,7 @@ import pytest
 from cassieq_spark.arrow.chunks import decode
 from cassieq_spark.errors import MessageError
 from cassieq_spark.ledger.publish import MOST_BLOCKS
-from cassieq_spark.model import BucketSlice, Draft, Range
+from cassieq_spark.model import BucketSlice, PendingBlock, Range
 from cassieq_spark.producer import blocks
 from cassieq_spark.producer.blocks import MOST_TIMES, times_of_task, write_block, write_blocks
 from cassieq_spark.settings import SinkOptions
@@ -28,24 +28,24 @@ class Scene:
         self.store = MemoryStore()
         self.queue = make_queue(self.store)
 
-    def write(self, *batches: pa.RecordBatch, **options: Any) -> list[Draft]:
+    def write(self, *batches: pa.RecordBatch, **options: Any) -> list[PendingBlock]:
         given = SinkOptions(queue="q", **options)
         return write_blocks(self.store, self.queue, batches, given)
 
-    def values(self, draft: Draft) -> list[str]:
-        buckets = -(-draft.count // self.queue.bucket_size)
+    def values(self, written: PendingBlock) -> list[str]:
+        buckets = -(-written.count // self.queue.bucket_size)
         slices = [
-            BucketSlice(draft.block, bucket, bucket * self.queue.bucket_size, draft.count)
+            BucketSlice(written.block, bucket, bucket * self.queue.bucket_size, written.count)
             for bucket in range(buckets)
         ]
         return [
             value.decode()
             for _, chunk in self.store.read_chunks(self.queue.queue_id, slices)
-            for value in decode(chunk, Range(0, draft.count)).column("value").to_pylist()
+            for value in decode(chunk, Range(0, written.count)).column("value").to_pylist()
         ]
 
-    def written(self, drafts: Sequence[Draft]) -> list[tuple[object, list[str]]]:
-        return [(draft.visible, self.values(draft)) for draft in drafts]
+    def contents(self, pending: Sequence[PendingBlock]) -> list[tuple[object, list[str]]]:
+        return [(each.visible, self.values(each)) for each in pending]
 
 
 @pytest.fixture
@@ -77,15 +77,15 @@ def timed(*instants: datetime | None) -> pa.RecordBatch:
 def test_without_a_time_of_delivery_there_is_one_block_of_all(scene: Scene):
     values = pa.array([str(number) for number in range(11)])
 
-    drafts = scene.write(pa.record_batch({"value": values}), pa.record_batch({"value": values}))
+    pending = scene.write(pa.record_batch({"value": values}), pa.record_batch({"value": values}))
 
-    assert scene.written(drafts) == [(None, [*values.to_pylist(), *values.to_pylist()])]
+    assert scene.contents(pending) == [(None, [*values.to_pylist(), *values.to_pylist()])]
 
 
 def test_there_is_a_block_for_each_delay_those_at_once_first(scene: Scene):
-    drafts = scene.write(delayed(10, 0, 5, None, 10), delayed(5))
+    pending = scene.write(delayed(10, 0, 5, None, 10), delayed(5))
 
-    assert scene.written(drafts) == [
+    assert scene.contents(pending) == [
         (None, ["1", "3"]),
         (5 * SECOND, ["2", "0"]),
         (10 * SECOND, ["0", "4"]),
@@ -100,25 +100,25 @@ def test_a_delay_may_be_a_number_of_seconds_and_is_never_rounded_down(
 ):
     batch = pa.record_batch({"value": pa.array(["a"]), "delay": column})
 
-    assert scene.written(scene.write(batch)) == [(2 * SECOND, ["a"])]
+    assert scene.contents(scene.write(batch)) == [(2 * SECOND, ["a"])]
 
 
 def test_instants_are_rounded_up_to_whole_seconds(scene: Scene):
-    drafts = scene.write(timed(SOON, SOON + timedelta(microseconds=1), None))
+    pending = scene.write(timed(SOON, SOON + timedelta(microseconds=1), None))
 
-    assert scene.written(drafts) == [(None, ["2"]), (SOON, ["0"]), (SOON + SECOND, ["1"])]
+    assert scene.contents(pending) == [(None, ["2"]), (SOON, ["0"]), (SOON + SECOND, ["1"])]
 
 
 def test_what_was_to_be_visible_long_ago_is_visible_at_once(scene: Scene):
-    drafts = scene.write(timed(EPOCH - SECOND, EPOCH, datetime(2020, 1, 1, tzinfo=UTC)))
+    pending = scene.write(timed(EPOCH - SECOND, EPOCH, datetime(2020, 1, 1, tzinfo=UTC)))
 
-    assert scene.written(drafts) == [(None, ["0", "1", "2"])]
+    assert scene.contents(pending) == [(None, ["0", "1", "2"])]
 
 
 def test_what_was_to_be_visible_just_now_keeps_its_instant_for_clocks_may_differ(scene: Scene):
     recent = datetime.now(UTC).replace(microsecond=0) - timedelta(minutes=10)
 
-    assert scene.written(scene.write(timed(recent))) == [(recent, ["0"])]
+    assert scene.contents(scene.write(timed(recent))) == [(recent, ["0"])]
 
 
 @pytest.mark.parametrize("spread", [MOST_TIMES, 10 * MOST_TIMES, 1000 * MOST_TIMES])
@@ -127,22 +127,22 @@ def test_many_times_are_rounded_to_few_and_no_message_is_early_or_much_too_late(
 ):
     delays = [1 + number * spread / 1000 for number in range(1000)]
 
-    drafts = scene.write(*(delayed(*delays[at : at + 100]) for at in range(0, 1000, 100)))
+    pending = scene.write(*(delayed(*delays[at : at + 100]) for at in range(0, 1000, 100)))
 
-    assert sum(draft.count for draft in drafts) == 1000
-    assert len(drafts) < 6 * MOST_TIMES
+    assert sum(each.count for each in pending) == 1000
+    assert len(pending) < 6 * MOST_TIMES
     most_late = max(1, spread / 50)
     late: list[float] = []
-    for draft in drafts:
-        assert isinstance(draft.visible, timedelta)
-        for value in scene.values(draft):
+    for block in pending:
+        assert isinstance(block.visible, timedelta)
+        for value in scene.values(block):
             # Values count within their batch; any batch's delay of that place will do.
             wanted = [delays[at + int(value)] for at in range(0, 1000, 100)]
             late += [
                 min(
-                    draft.visible.total_seconds() - each
+                    block.visible.total_seconds() - each
                     for each in wanted
-                    if each <= draft.visible.total_seconds()
+                    if each <= block.visible.total_seconds()
                 )
             ]
     assert max(late) <= most_late
@@ -162,10 +162,10 @@ def test_a_task_of_many_keeps_fewer_times(scene: Scene, most: int):
     delays = [float(1 + number) for number in range(1000)]
     batches = [delayed(*delays[at : at + 10]) for at in range(0, 1000, 10)]
 
-    drafts = write_blocks(scene.store, scene.queue, batches, OPTIONS, most_times=most)
+    pending = write_blocks(scene.store, scene.queue, batches, OPTIONS, most_times=most)
 
-    assert sum(draft.count for draft in drafts) == 1000
-    assert len(drafts) <= most
+    assert sum(each.count for each in pending) == 1000
+    assert len(pending) <= most
 
 
 def test_what_was_written_before_times_were_rounded_more_has_blocks_of_its_own(
@@ -174,9 +174,9 @@ def test_what_was_written_before_times_were_rounded_more_has_blocks_of_its_own(
     early, late = delayed(1, 2, 3), delayed(4, 5, 6, 7, 8)
     monkeypatch.setattr(blocks, "_GATHERED_BYTES", early.nbytes + 1)
 
-    drafts = write_blocks(scene.store, scene.queue, [early, early, late], OPTIONS, most_times=3)
+    pending = write_blocks(scene.store, scene.queue, [early, early, late], OPTIONS, most_times=3)
 
-    assert scene.written(drafts) == [
+    assert scene.contents(pending) == [
         (2 * SECOND, ["0", "0"]),
         (4 * SECOND, ["2", "2", "0"]),
         (4 * SECOND, ["1", "1"]),
@@ -199,15 +199,15 @@ def test_a_null_value_is_refused_by_its_row_of_the_task(scene: Scene):
 def test_large_messages_are_written_as_they_come(scene: Scene, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(blocks, "_GATHERED_BYTES", 1)
 
-    drafts = scene.write(delayed(1, 2, 1, 2, 1), delayed(1, 1, 1, 2, 2), chunk_bytes=1)
+    pending = scene.write(delayed(1, 2, 1, 2, 1), delayed(1, 1, 1, 2, 2), chunk_bytes=1)
 
-    assert scene.written(drafts) == [
+    assert scene.contents(pending) == [
         (SECOND, ["0", "2", "4", "0", "1", "2"]),
         (2 * SECOND, ["1", "3", "3", "4"]),
     ]
 
 
-def test_a_draft_tells_what_its_block_takes_in_the_store(scene: Scene):
+def test_a_pending_block_tells_what_its_block_takes_in_the_store(scene: Scene):
     batch = pa.record_batch({"value": pa.array(["x" * 100] * 20)})
 
     (at_once,) = scene.write(batch)
@@ -215,10 +215,10 @@ def test_a_draft_tells_what_its_block_takes_in_the_store(scene: Scene):
         batch.append_column("delay", pa.array([SECOND] * 20, pa.duration("us")))
     )
 
-    draft = write_block(scene.store, scene.queue, [batch], OPTIONS)
-    assert at_once.size == later.size == draft.size > 0
+    written = write_block(scene.store, scene.queue, [batch], OPTIONS)
+    assert at_once.size == later.size == written.size > 0
 
 
 def test_nothing_is_no_block(scene: Scene):
     assert scene.write() == []
-    assert [draft.count for draft in scene.write(delayed())] in ([], [0])
+    assert [each.count for each in scene.write(delayed())] in ([], [0])

@@ -30,7 +30,7 @@ from cassieq_spark.store.protocol import (
     partition_of_ledger,
 )
 from cassieq_spark.testing.faults import FaultyStore
-from tests.support.builders import LEASE, make_clocked_store, make_drafts, make_wish
+from tests.support.builders import LEASE, make_clocked_store, make_pending, make_wish
 
 BATCH = SinkBatch("app:loader", 7)
 
@@ -56,14 +56,14 @@ class Scene:
             chunk_size=4,
             lease=LEASE,
         )
-        publish(self.store, self.old.queue_id, make_drafts([5]), batch=BATCH)
+        publish(self.store, self.old.queue_id, make_pending([5]), batch=BATCH)
         self.reader = Delivery(self.store, self.old.queue_id, "g")
         self.lease(self.old, "g")
-        publish(self.store, self.old.queue_id, make_drafts([3]))
+        publish(self.store, self.old.queue_id, make_pending([3]))
         ensure_group(self.store, self.old.queue_id, "idle", starting="earliest")
 
     def publish(self, queue: QueueDefinition) -> None:
-        publish(self.store, queue.queue_id, make_drafts([2], self.clock.now))
+        publish(self.store, queue.queue_id, make_pending([2], self.clock.now))
 
     def lease(self, queue: QueueDefinition, group: str) -> Batch:
         """As a reader does: look at the head, then lease."""
@@ -104,7 +104,7 @@ class Scene:
         before = len(read_blocks(self.store, queue_id))
         for attempt in (
             lambda: self.publish(queue),
-            lambda: publish(self.store, queue_id, make_drafts([1]), batch=SinkBatch("new", 0)),
+            lambda: publish(self.store, queue_id, make_pending([1]), batch=SinkBatch("new", 0)),
             lambda: self.lease(queue, "g"),
             lambda: self.lease(queue, "idle"),
             lambda: self.lease(queue, "another"),

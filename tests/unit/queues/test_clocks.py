@@ -18,7 +18,7 @@ from cassieq_spark.ledger.gate import FOR_EVER
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_head
 from cassieq_spark.ledger.sweep import raise_fence
-from cassieq_spark.model import Draft, Ranges, to_millis
+from cassieq_spark.model import PendingBlock, Ranges, to_millis
 from cassieq_spark.queues import alter_queue, fix_clocks, purge_queue
 from cassieq_spark.repair.sweep import Step
 from cassieq_spark.store import race
@@ -58,8 +58,8 @@ class Scene:
         return [str(each.monotons) for each in self.take().leased]
 
     def put(self) -> None:
-        draft = Draft(make_block_id(self.clock.now), 1)
-        publish(self.store, self.queue.queue_id, [draft])
+        written = PendingBlock(make_block_id(self.clock.now), 1)
+        publish(self.store, self.queue.queue_id, [written])
 
     @property
     def fence(self) -> datetime:
@@ -177,7 +177,7 @@ def test_clocks_that_agree_are_not_told_of():
 def test_what_a_writer_whose_clock_was_ahead_had_begun_stays_refused(
     scene: Scene, clock: FakeClock
 ):
-    begun = Draft(make_block_id(clock.now + DAY), 1)
+    begun = PendingBlock(make_block_id(clock.now + DAY), 1)
     scene.raise_fence(clock.now + MONTH)
     fix_clocks(scene.store, "q")
     clock.advance(HOUR)
@@ -196,7 +196,7 @@ def test_what_a_writer_whose_clock_was_ahead_has_sent_before_goes_in_no_more(
     store.fault = Fault.REQUEST_LATE
     store.interrupt(lambda: scene.raise_fence(clock.now + MONTH), after=2)
     with pytest.raises(NotAppliedError):
-        publish(store, scene.queue.queue_id, [Draft(make_block_id(clock.now + DAY), 1)])
+        publish(store, scene.queue.queue_id, [PendingBlock(make_block_id(clock.now + DAY), 1)])
     fix_clocks(scene.store, "q")
 
     store.arrive()
@@ -217,7 +217,7 @@ def test_a_fence_that_goes_down_twice_is_remembered_where_it_stood_highest(
 
 def test_puts_are_taken_again_and_blocks_begun_before_stay_refused(scene: Scene, clock: FakeClock):
     scene.raise_fence(clock.now + MONTH)
-    begun_before = Draft(make_block_id(clock.now + CLOCKS_APART), 1)
+    begun_before = PendingBlock(make_block_id(clock.now + CLOCKS_APART), 1)
     with pytest.raises(NotAppliedError, match="fix-clocks"):
         scene.put()
 
@@ -297,7 +297,7 @@ def test_a_lease_of_days_is_kept_where_the_queue_has_such_leases(scene: Scene, c
 def test_what_waits_for_a_month_is_due_at_once_unless_it_was_never_handed_out(
     scene: Scene, clock: FakeClock
 ):
-    delayed = Draft(make_block_id(clock.now), 2, visible=MONTH)
+    delayed = PendingBlock(make_block_id(clock.now), 2, visible=MONTH)
     publish(scene.store, scene.queue.queue_id, [delayed])
     lease = scene.take(limit=6).lease
     scene.group.ack_and_lease(make_wish(stop=8, delayed_stop=8))

@@ -22,7 +22,7 @@ from cassieq_spark.queues import (
 )
 from cassieq_spark.testing.faults import Fault
 from cassieq_spark.testing.stores import CountingStore
-from tests.support.builders import make_drafts
+from tests.support.builders import make_pending
 from tests.unit.queues.scene import Scene, retire
 
 #: Calls of the store that a deletion of the scene makes, and a few more.
@@ -39,7 +39,7 @@ def test_a_deleted_queue_is_gone_for_those_who_know_it_too(scene: Scene):
     with pytest.raises(QueueStateError, match="there is no queue 'q'"):
         read_queue(scene.store, "q")
     with pytest.raises(QueueStateError, match="queue q@1 was deleted"):
-        publish(scene.store, scene.old.queue_id, make_drafts([1], scene.clock.now))
+        publish(scene.store, scene.old.queue_id, make_pending([1], scene.clock.now))
     scene.check_over(scene.old)
 
 

@@ -23,7 +23,7 @@ from cassieq_spark.queues import (
 )
 from cassieq_spark.testing.faults import Fault
 from cassieq_spark.testing.stores import CountingStore
-from tests.support.builders import make_drafts
+from tests.support.builders import make_pending
 from tests.unit.queues.scene import BATCH, Scene
 
 #: Calls of the store that a purge of the scene makes, and a few more.
@@ -61,18 +61,18 @@ def test_a_queue_whose_readers_hold_messages_is_purged_by_force_only(scene: Scen
 
 
 def test_a_writer_that_knew_the_version_before_is_told_of_the_purge(scene: Scene):
-    drafts = make_drafts([2])
+    pending = make_pending([2])
     purge_queue(scene.store, "q", force=True)
 
     with pytest.raises(QueueStateError, match=r"queue q@1 was purged.*start writers again"):
-        publish(scene.store, scene.old.queue_id, drafts)
+        publish(scene.store, scene.old.queue_id, pending)
     assert read_blocks(scene.store, QueueId("q@2")) == []
 
 
 @pytest.mark.parametrize("fault", Fault)
 def test_a_publish_whose_answer_the_purge_overtakes_is_resolved(scene: Scene, fault: Fault):
     scene.store.fault = fault
-    drafts = make_drafts([2])
+    pending = make_pending([2])
 
     def purge() -> None:
         purge_queue(scene.store, "q", force=True)
@@ -81,21 +81,23 @@ def test_a_publish_whose_answer_the_purge_overtakes_is_resolved(scene: Scene, fa
     scene.store.interrupt(purge, after=2)
     is_decided = fault in {Fault.ANSWER_LOST, Fault.REACHED_ONE}
     if is_decided:
-        assert publish(scene.store, scene.old.queue_id, drafts).monotons is not None
+        assert publish(scene.store, scene.old.queue_id, pending).monotons is not None
     else:
         with pytest.raises(QueueStateError, match="purged"):
-            publish(scene.store, scene.old.queue_id, drafts)
+            publish(scene.store, scene.old.queue_id, pending)
     scene.store.arrive()
 
-    went_in = drafts[0].block in {each.block for each in read_blocks(scene.store, QueueId("q@1"))}
+    went_in = pending[0].block in {each.block for each in read_blocks(scene.store, QueueId("q@1"))}
     assert went_in is is_decided
 
 
 def test_a_batch_that_was_published_before_the_purge_is_not_published_after_it(scene: Scene):
     purged = purge_queue(scene.store, "q", force=True)
 
-    again = publish(scene.store, purged.queue_id, make_drafts([5]), batch=BATCH)
-    later = publish(scene.store, purged.queue_id, make_drafts([5]), batch=SinkBatch(BATCH.sink, 8))
+    again = publish(scene.store, purged.queue_id, make_pending([5]), batch=BATCH)
+    later = publish(
+        scene.store, purged.queue_id, make_pending([5]), batch=SinkBatch(BATCH.sink, 8)
+    )
 
     assert again.monotons is None
     assert str(later.monotons) == "[0, 5)"
@@ -106,7 +108,7 @@ def test_all_sinks_are_carried_over_however_many(scene: Scene):
         publish(
             scene.store,
             scene.old.queue_id,
-            make_drafts([1]),
+            make_pending([1]),
             batch=SinkBatch(f"s{number}", number),
         )
 

@@ -20,8 +20,8 @@ from cassieq_spark.testing.stores import CountingStore
 from tests.support.builders import (
     LEASE,
     make_clocked_store,
-    make_drafts,
     make_group,
+    make_pending,
     make_queue,
     make_wish,
 )
@@ -43,7 +43,7 @@ def test_every_message_owed_is_counted_once_where_it_is():
     store, clock = make_clocked_store()
     queue_id = make_queue(store, [10]).queue_id
     clock.advance(SECOND)
-    publish(store, queue_id, make_drafts([90]))
+    publish(store, queue_id, make_pending([90]))
     delivery = make_group(store, queue_id)
     done = delivery.ack_and_lease(make_wish(stop=100, limit=3)).lease
     delivery.ack_and_lease(make_wish(held=done, stop=100, limit=12))  # [3, 15)
@@ -108,9 +108,9 @@ def test_of_very_many_delayed_blocks_the_first_ones_are_looked_at_and_the_rest_i
     memory, clock = make_clocked_store()
     queue_id = make_queue(memory, [2]).queue_id
     make_group(memory, queue_id)
-    later = [replace(draft, visible=LEASE) for draft in make_drafts([1] * 9, clock.now)]
+    later = [replace(each, visible=LEASE) for each in make_pending([1] * 9, clock.now)]
     publish(memory, queue_id, later)
-    publish(memory, queue_id, make_drafts([5]))
+    publish(memory, queue_id, make_pending([5]))
     store = CountingStore(memory)
 
     (group,) = queue_stats(store, queue_id).groups
@@ -143,7 +143,7 @@ def test_what_is_settled_and_trimmed_while_it_is_counted_is_no_hole(after: int):
     memory, clock = make_clocked_store()
     store = FaultyStore(memory)
     queue_id = make_queue(memory, [4, 4]).queue_id
-    publish(memory, queue_id, [replace(make_drafts([2])[0], visible=LEASE)])
+    publish(memory, queue_id, [replace(make_pending([2])[0], visible=LEASE)])
     delivery = make_group(memory, queue_id)
     clock.advance(2 * LEASE)
 

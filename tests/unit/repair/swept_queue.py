@@ -19,7 +19,7 @@ from cassieq_spark.groups.lease import Delivery
 from cassieq_spark.groups.wish import Wish
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_blocks, read_head
-from cassieq_spark.model import Chunk, Draft
+from cassieq_spark.model import Chunk, PendingBlock
 from cassieq_spark.queues import create_queue, purge_queue
 from cassieq_spark.repair.report import Report
 from cassieq_spark.repair.scan import DriverScan
@@ -65,8 +65,8 @@ class SweptQueue:
     def publish(self, *counts: int) -> list[UUID]:
         """Publish blocks with so many messages, all at once."""
         blocks = [self.write(count) for count in counts]
-        drafts = [Draft(*each) for each in zip(blocks, counts, strict=True)]
-        publish(self.store, self.queue_id, drafts)
+        pending = [PendingBlock(*each) for each in zip(blocks, counts, strict=True)]
+        publish(self.store, self.queue_id, pending)
         return blocks
 
     def register(self, group: str) -> None:

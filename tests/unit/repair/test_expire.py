@@ -14,7 +14,7 @@ from cassieq_spark.groups.plan import Leased
 from cassieq_spark.groups.settle import Settlement, settle
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_groups, read_head
-from cassieq_spark.model import Draft, Ranges
+from cassieq_spark.model import PendingBlock, Ranges
 from cassieq_spark.queues import create_queue
 from cassieq_spark.repair import expire as expire_module
 from cassieq_spark.repair.expire import EXPIRED, expire
@@ -24,7 +24,7 @@ from cassieq_spark.repair.sweep import Step, run_once
 from cassieq_spark.store.protocol import Store, partition_of_delivery
 from cassieq_spark.testing.faults import Fault, FaultyStore
 from cassieq_spark.testing.stores import CountingStore
-from tests.support.builders import LEASE, make_clocked_store, make_drafts, make_group, make_wish
+from tests.support.builders import LEASE, make_clocked_store, make_group, make_pending, make_wish
 
 HOUR = timedelta(hours=1)
 EXPIRE_AFTER = 10 * HOUR
@@ -43,8 +43,8 @@ class Scene:
         self.delivery = make_group(self.memory, self.queue_id)
 
     def publish(self, *counts: int, delay: timedelta | None = None) -> None:
-        drafts = make_drafts(counts, self.clock.now)
-        delayed = [Draft(each.block, each.count, 0, delay) for each in drafts]
+        pending = make_pending(counts, self.clock.now)
+        delayed = [PendingBlock(each.block, each.count, 0, delay) for each in pending]
         publish(self.memory, self.queue_id, delayed)
 
     def take(self, **changes: Any) -> Batch:
@@ -174,7 +174,7 @@ def test_a_block_from_the_future_holds_up_nothing_and_goes_with_what_is_behind_i
         scene.publish(3)
         scene.clock.ahead = timedelta(0)
     else:
-        publish(scene.memory, scene.queue_id, make_drafts([3], scene.clock.now + 1000 * HOUR))
+        publish(scene.memory, scene.queue_id, make_pending([3], scene.clock.now + 1000 * HOUR))
     scene.clock.advance(HOUR)
     scene.publish(4)
     scene.clock.advance(EXPIRE_AFTER)
@@ -187,9 +187,9 @@ def test_a_block_from_the_future_holds_up_nothing_and_goes_with_what_is_behind_i
 
 def test_a_server_that_is_behind_makes_a_block_from_the_future_no_older(scene: Scene):
     scene.clock.ahead = 1000 * HOUR
-    publish(scene.memory, scene.queue_id, make_drafts([3], scene.clock.now))
+    publish(scene.memory, scene.queue_id, make_pending([3], scene.clock.now))
     scene.clock.ahead = -1000 * HOUR
-    publish(scene.memory, scene.queue_id, make_drafts([4], scene.clock.now))
+    publish(scene.memory, scene.queue_id, make_pending([4], scene.clock.now))
     scene.clock.ahead = timedelta(0)
     scene.clock.advance(EXPIRE_AFTER)
 

@@ -9,7 +9,7 @@ import pytest
 from cassieq_spark.groups.groups import ensure_group
 from cassieq_spark.groups.seek import seek_group
 from cassieq_spark.ledger.publish import publish
-from cassieq_spark.model import Draft, Range
+from cassieq_spark.model import PendingBlock, Range
 from cassieq_spark.queues import alter_queue, purge_queue
 from cassieq_spark.queues.stats import queue_stats
 from cassieq_spark.repair import finalise as finalise_module
@@ -99,7 +99,7 @@ def test_without_a_group_nothing_goes_of_a_queue_in_which_nothing_expires():
 def test_what_is_delayed_is_old_only_so_long_after_it_became_visible():
     queue = SweptQueue(expire_after=2 * HOUR)
     queue.publish(2)
-    publish(queue.store, queue.queue_id, [Draft(queue.write(3), 3, visible=4 * HOUR)])
+    publish(queue.store, queue.queue_id, [PendingBlock(queue.write(3), 3, visible=4 * HOUR)])
     queue.publish(1)
 
     queue.clock.advance(6 * HOUR - MOMENT)
@@ -224,7 +224,7 @@ def test_a_queue_that_is_told_to_keep_keeps_what_is_there_still(settled: int):
 
 def test_what_is_delayed_is_kept_from_when_it_became_visible():
     queue = SweptQueue(keep_settled=2 * HOUR)
-    publish(queue.store, queue.queue_id, [Draft(queue.write(3), 3, visible=4 * HOUR)])
+    publish(queue.store, queue.queue_id, [PendingBlock(queue.write(3), 3, visible=4 * HOUR)])
     queue.clock.advance(4 * HOUR)
     queue.settle("billing", 3)
 

@@ -358,8 +358,8 @@ def test_the_claims_of_a_redrive_are_left_alone_and_told():
     dead = create_queue(memory, "q.dead", bucket_size=8, chunk_size=4, max_deliveries=1)
     ensure_group(memory, dead.queue_id, ADMIN_GROUP, starting="earliest")
     batch = pa.record_batch({"value": pa.array(["a", "b"])})
-    draft = write_block(memory, dead, [batch], SinkOptions(queue="q.dead"))
-    publish(memory, dead.queue_id, [draft])
+    written = write_block(memory, dead, [batch], SinkOptions(queue="q.dead"))
+    publish(memory, dead.queue_id, [written])
     claims = Delivery(memory, dead.queue_id, ADMIN_GROUP)
     stop = read_head(memory, dead.queue_id).next
     claimed: Batch = claims.ack_and_lease(make_wish(stop=stop, length=dead.lease))

@@ -26,7 +26,7 @@ from cassieq_spark.store.protocol import partition_of_ledger
 from cassieq_spark.store.tables import Table
 from cassieq_spark.testing.faults import Fault, FaultyStore
 from cassieq_spark.testing.stores import CountingStore
-from tests.support.builders import make_drafts
+from tests.support.builders import make_pending
 from tests.unit.repair.swept_queue import SweptQueue, chunks_of
 
 DAY = timedelta(days=1)
@@ -42,7 +42,7 @@ class Scene(SweptQueue):
         self.publish(6, 10)
         self.write(5)
         batch = SinkBatch("app:loader", 7)
-        publish(self.store, self.queue_id, make_drafts([2], self.clock.now + MOMENT), batch=batch)
+        publish(self.store, self.queue_id, make_pending([2], self.clock.now + MOMENT), batch=batch)
         self.register("idle")
         self.consume("billing", 3)
 
@@ -99,9 +99,9 @@ def test_without_a_scan_what_the_ledger_knows_goes_and_the_next_scan_finds_the_r
 def test_a_version_that_was_purged_goes_and_the_one_that_follows_stays(scene: Scene):
     purge_queue(scene.store, "orders", force=True)
     queue = read_queue(scene.store, "orders")
-    (draft,) = make_drafts([3], scene.clock.now + MOMENT)
-    scene.store.write_chunks(queue.queue_id, draft.block, chunks_of(3))
-    publish(scene.store, queue.queue_id, [draft])
+    (written,) = make_pending([3], scene.clock.now + MOMENT)
+    scene.store.write_chunks(queue.queue_id, written.block, chunks_of(3))
+    publish(scene.store, queue.queue_id, [written])
 
     report = scene.sweep()
 
@@ -109,7 +109,7 @@ def test_a_version_that_was_purged_goes_and_the_one_that_follows_stays(scene: Sc
     assert scene.status == (Status.ACTIVE, 1)
     assert report.is_whole
     assert report.foreign == {}
-    assert {block for block, _ in scene.buckets()} == {draft.block}
+    assert {block for block, _ in scene.buckets()} == {written.block}
     assert [group.name for group in read_groups(scene.store, queue.queue_id)] == [
         "billing",
         "idle",
@@ -300,13 +300,13 @@ def test_whatever_answer_is_lost_the_next_run_goes_on(scene: Scene, fault: Fault
 def test_a_queue_that_is_made_anew_meanwhile_is_left_alone(scene: Scene, after: int):
     delete_queue(scene.store, "orders", force=True)
     made: list[QueueDefinition] = []
-    (draft,) = make_drafts([3], scene.clock.now + MOMENT)
+    (written,) = make_pending([3], scene.clock.now + MOMENT)
 
     def create() -> None:
         queue = create_queue(scene.store, "orders", bucket_size=8, chunk_size=2)
         ensure_group(scene.store, queue.queue_id, "g", starting="earliest")
-        scene.store.write_chunks(queue.queue_id, draft.block, chunks_of(3))
-        publish(scene.store, queue.queue_id, [draft])
+        scene.store.write_chunks(queue.queue_id, written.block, chunks_of(3))
+        publish(scene.store, queue.queue_id, [written])
         made.append(queue)
 
     scene.trouble.interrupt(create, after=after)
@@ -318,8 +318,8 @@ def test_a_queue_that_is_made_anew_meanwhile_is_left_alone(scene: Scene, after: 
     scene.check_gone(1)
     for queue in made:
         assert scene.status == (Status.ACTIVE, 1)
-        assert [each.block for each in read_blocks(scene.store, queue.queue_id)] == [draft.block]
-        assert scene.buckets() == {(draft.block, 0)}
+        assert [each.block for each in read_blocks(scene.store, queue.queue_id)] == [written.block]
+        assert scene.buckets() == {(written.block, 0)}
         assert len(read_groups(scene.store, queue.queue_id)) == 1
 
 

@@ -10,7 +10,7 @@ from cassieq_spark.errors import ContentionError, QueueStateError
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_head
 from cassieq_spark.ledger.sweep import finalise
-from cassieq_spark.model import Chunk, Draft, QueueId, Range
+from cassieq_spark.model import Chunk, PendingBlock, QueueId, Range
 from cassieq_spark.queues import create_queue
 from cassieq_spark.repair import finalise as finalise_module
 from cassieq_spark.repair.audit import Finding, Problem
@@ -215,7 +215,7 @@ def test_a_block_that_is_published_after_the_scan_stays(queue: SweptQueue):
 
     def scan(bucket_sizes: Mapping[QueueId, int]) -> Iterable[Run]:
         runs = list(DriverScan(queue.store)(bucket_sizes))
-        publish(queue.store, queue.queue_id, [Draft(block, 6)])
+        publish(queue.store, queue.queue_id, [PendingBlock(block, 6)])
         queue.clock.advance(timedelta(seconds=1))
         return runs
 

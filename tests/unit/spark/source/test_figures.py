@@ -17,8 +17,8 @@ from cassieq_spark.testing.stores import CountingStore
 from tests.support.builders import (
     LEASE,
     make_clocked_store,
-    make_drafts,
     make_group,
+    make_pending,
     make_queue,
     make_wish,
 )
@@ -35,7 +35,7 @@ class Scene:
         self.store = CountingStore(memory)
         self.queue_id = make_queue(self.store, [13]).queue_id
         self.clock.advance(SECOND)
-        publish(self.store, self.queue_id, make_drafts([7]))
+        publish(self.store, self.queue_id, make_pending([7]))
         self.delivery = make_group(self.store, self.queue_id)
         self.gauge = Gauge(self.store, self.queue_id)
         self.seconds = 0.0

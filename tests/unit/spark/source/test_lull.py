@@ -10,13 +10,13 @@ import pytest
 from cassieq_spark.groups.lease import Delivery
 from cassieq_spark.groups.seek import seek_group
 from cassieq_spark.ledger.publish import publish
-from cassieq_spark.model import Draft
+from cassieq_spark.model import PendingBlock
 from cassieq_spark.spark.source import lull
 from cassieq_spark.spark.source.lull import LONGEST_PAUSE, RECHECK, SHORTEST_PAUSE
 from cassieq_spark.spark.source.offsets import initial_offset
 from cassieq_spark.spark.source.reader import Reader
 from cassieq_spark.testing.stores import CountingStore
-from tests.support.builders import LEASE, make_clocked_store, make_drafts, make_queue
+from tests.support.builders import LEASE, make_clocked_store, make_pending, make_queue
 from tests.support.faults import make_block_id
 
 FIRST = initial_offset("q", "g")
@@ -110,7 +110,7 @@ def test_pauses_grow_with_the_time_without_messages_and_begin_anew_with_each_bat
     assert scene.pauses == sorted(scene.pauses)
     assert scene.pauses[-1] == pytest.approx(LONGEST_PAUSE.total_seconds())
 
-    publish(scene.store, scene.queue.queue_id, make_drafts([5]))
+    publish(scene.store, scene.queue.queue_id, make_pending([5]))
     end = reader.next_batch(done, limit=None)
     assert end is not done
     scene.pauses.clear()
@@ -120,7 +120,7 @@ def test_pauses_grow_with_the_time_without_messages_and_begin_anew_with_each_bat
 
 def test_what_is_published_is_found_with_the_next_look(scene: Scene):
     reader, done = scene.idle_reader()
-    publish(scene.store, scene.queue.queue_id, make_drafts([5]))
+    publish(scene.store, scene.queue.queue_id, make_pending([5]))
 
     assert scene.delay_until_found(reader, done) <= LONGEST
 
@@ -149,7 +149,7 @@ def test_a_lease_that_runs_out_is_found_with_the_next_look(scene: Scene):
 def test_a_delayed_message_is_found_with_the_next_look_after_its_time(scene: Scene):
     reader, done = scene.idle_reader()
     began = scene.seconds
-    delayed = Draft(make_block_id(scene.clock.now), 1, 10, 7 * SECOND)
+    delayed = PendingBlock(make_block_id(scene.clock.now), 1, 10, 7 * SECOND)
     publish(scene.store, scene.queue.queue_id, [delayed])
 
     scene.delay_until_found(reader, done)

@@ -23,7 +23,7 @@ from cassieq_spark.spark.source.reader import LEFT_OUT, RELEASE_FAILED, RELEASED
 from cassieq_spark.spark.source.terms import Terms
 from cassieq_spark.testing.faults import FaultyStore
 from cassieq_spark.testing.stores import CountingStore
-from tests.support.builders import LEASE, make_clocked_store, make_drafts, make_queue
+from tests.support.builders import LEASE, make_clocked_store, make_pending, make_queue
 from tests.support.faults import FakeClock
 
 FIRST = initial_offset("q", "g")
@@ -91,7 +91,7 @@ def test_a_queue_is_drained_in_order_batch_by_batch(scene: Scene):
 def test_aimed_at_what_is_there_nothing_later_is_delivered(scene: Scene):
     reader = scene.reader()
     reader.aim()
-    publish(scene.store, scene.queue.queue_id, make_drafts([5]))
+    publish(scene.store, scene.queue.queue_id, make_pending([5]))
 
     end = reader.next_batch(FIRST, limit=None)
 

@@ -24,8 +24,8 @@ from cassieq_spark.store.protocol import Store
 from tests.support.builders import (
     LEASE,
     make_clocked_store,
-    make_drafts,
     make_group,
+    make_pending,
     make_queue,
     make_wish,
 )
@@ -47,7 +47,7 @@ def busy() -> tuple[Store, FakeClock]:
     store, clock = make_clocked_store()
     queue_id = make_queue(store, [10]).queue_id
     clock.advance(SECOND)
-    publish(store, queue_id, make_drafts([90]))
+    publish(store, queue_id, make_pending([90]))
     delivery = make_group(store, queue_id)
     done = delivery.ack_and_lease(make_wish(stop=100, limit=3)).lease
     delivery.ack_and_lease(make_wish(held=done, stop=100, limit=12))  # [3, 15)
