@@ -91,9 +91,12 @@ def long_polls_of_one_account(stage: Stage) -> Seen:
     url = f"{stage.stranger.queues}/{strangers}/messages/next?wait=15"
 
     async def flood() -> float:
-        limits = httpx.Limits(max_connections=None)
+        # Connections are counted by address, and the victim has another one.
+        transport = httpx.AsyncHTTPTransport(
+            local_address="127.0.0.9", limits=httpx.Limits(max_connections=None)
+        )
         headers = {"Authorization": f"Key {stage.stranger.key}"}
-        async with httpx.AsyncClient(limits=limits, timeout=60, headers=headers) as client:
+        async with httpx.AsyncClient(transport=transport, timeout=60, headers=headers) as client:
             polls = [asyncio.create_task(client.get(url)) for _ in range(2100)]
             await asyncio.sleep(8)
             slowest = await asyncio.to_thread(stage.puts_slowly, queue, 5)

@@ -120,7 +120,7 @@ async def peek(call: Call) -> Response:
         return await answer_with(found, _peeked, kind, room=room, account=call.account)
 
 
-def _peeked(found: Sequence[StoredMessage]) -> bytes:
+def _peeked(found: Sequence[StoredMessage]) -> memoryview:
     return json_array(map(stored_json, found))
 
 

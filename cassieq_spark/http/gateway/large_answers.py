@@ -28,7 +28,7 @@ _JSON = "application/json"
 
 async def answer_with(
     messages: Sequence[M],
-    encode: Callable[[Sequence[M]], bytes],
+    encode: Callable[[Sequence[M]], bytes | memoryview],
     media_type: str,
     *,
     room: Room,
@@ -50,9 +50,15 @@ async def answer_with(
     return Response(body, media_type=media_type)
 
 
-def json_array(objects: Iterable[dict[str, object]]) -> bytes:
+def json_array(objects: Iterable[dict[str, object]]) -> memoryview:
     """A JSON array, made object by object, so that other threads have their turns."""
-    return b"[" + b",".join(json_object(each) for each in objects) + b"]"
+    array = bytearray(b"[")
+    for each in objects:
+        if len(array) > 1:
+            array += b","
+        array += json_object(each)
+    array += b"]"
+    return memoryview(array)
 
 
 def json_object(values: dict[str, object]) -> bytes:
@@ -70,18 +76,20 @@ class LargeResponse(Response):
         account: To whom.
     """
 
-    def __init__(self, body: bytes, media_type: str, room: Room, account: str) -> None:
+    def __init__(
+        self, body: bytes | memoryview, media_type: str, room: Room, account: str
+    ) -> None:
         super().__init__(body, media_type=media_type)
         self._room, self._account = room, account
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send it; what is not read in time is cut off, with its connection."""
         _ = scope, receive
-        body = bytes(self.body)
+        body = memoryview(self.body)
         start = {"status": self.status_code, "headers": self.raw_headers}
         with self._room.answer(self._account, len(body)), suppress(TimeoutError):
             await send({"type": "http.response.start", **start})
             for at in range(0, len(body), _PART):
-                part = {"body": body[at : at + _PART], "more_body": at + _PART < len(body)}
+                part = {"body": bytes(body[at : at + _PART]), "more_body": at + _PART < len(body)}
                 sending = send({"type": "http.response.body", **part})
                 await asyncio.wait_for(sending, _PATIENCE.total_seconds())

@@ -21,7 +21,8 @@ WHOLE = "cassieq.whole"
 #: What is left of a body that is refused is not read.
 _CLOSE = {"Connection": "close"}
 
-_LOOKS = 4
+#: Each may hold its messages and what is made of them, some four times `Limits.answer_bytes`.
+_LOOKS = 2
 #: One account's share of the answers that are being sent.
 _SHARE = 4
 
