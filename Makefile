@@ -139,7 +139,7 @@ mutants: $(STAMP) ## Bugs on purpose: which test finds which? (MUTANTS_ARGS=--ma
 .PHONY: linearizability
 linearizability: $(STAMP) need-java ## Has every history an order, while a node is paused? For minutes
 	$(BIN)/cassieq node download
-	$(PYTHON) -m tests.linearizability $(LINEARIZABILITY_ARGS)
+	$(PYTHON) -m trials.linearizability $(LINEARIZABILITY_ARGS)
 
 .PHONY: bench-tools
 bench-tools: $(STAMP) need-java
@@ -157,29 +157,29 @@ bench-quick: bench-tools ## The same in four minutes: two kinds of messages, one
 
 .PHONY: poison
 poison: bench-tools ## One message of 100,000 kills its worker, every time: who else suffers?
-	$(PYTHON) -m benchmarks.poison --figure docs/figures/poison.svg $(POISON_ARGS)
+	$(PYTHON) -m trials.poison --figure docs/figures/poison.svg $(POISON_ARGS)
 
 .PHONY: competing
 competing: bench-tools ## Three queries share 1,000,000 messages, and are killed now and then
-	$(PYTHON) -m benchmarks.competing $(COMPETING_ARGS)
+	$(PYTHON) -m trials.competing $(COMPETING_ARGS)
 
 .PHONY: soak
 soak: bench-tools ## Everybody at once for 10 minutes, and all dies now and then: is anything off?
-	$(PYTHON) -m benchmarks.soak $(SOAK_ARGS)
+	$(PYTHON) -m trials.soak $(SOAK_ARGS)
 
 .PHONY: chaos
 chaos: bench-tools ## Three nodes, a Spark cluster, 10 minutes of kills and pauses: is a message lost?
 	$(PYTHON) -m pip install --quiet --require-hashes --constraint constraints.txt --group chaos
-	$(PYTHON) -m benchmarks.chaos $(CHAOS_ARGS)
+	$(PYTHON) -m trials.chaos $(CHAOS_ARGS)
 
 .PHONY: bdqs
 bdqs: bench-tools ## The experiments of the BDQS paper, and docs/bdqs.md of what came out; 11 minutes
-	$(PYTHON) -m benchmarks.bdqs run $(BDQS_ARGS)
-	$(PYTHON) -m benchmarks.bdqs report
+	$(PYTHON) -m trials.bdqs run $(BDQS_ARGS)
+	$(PYTHON) -m trials.bdqs report
 
 .PHONY: attack
 attack: bench-tools ## Attacks on a gateway and its tables: is any open, and do others suffer?
-	$(PYTHON) -m benchmarks.attack $(ATTACK_ARGS)
+	$(PYTHON) -m trials.attack $(ATTACK_ARGS)
 
 .PHONY: fuzz-gateway
 fuzz-gateway: $(STAMP) ## 200,000 requests that nobody would send: is any answered with a 5xx?
@@ -194,7 +194,7 @@ bench-gateway: bench-tools ## Put, get and ack by HTTP with 1 to 128 clients: me
 
 .PHONY: demo
 demo: $(STAMP) need-java ## Watch the queue work (CONTACT_POINTS=host[:port],... for your own Cassandra)
-	$(PYTHON) jobs/demo.py $(if $(CONTACT_POINTS),--contact-points $(CONTACT_POINTS))
+	$(PYTHON) -m demo $(if $(CONTACT_POINTS),--contact-points $(CONTACT_POINTS))
 
 .PHONY: node-up
 node-up: $(STAMP) need-java ## Start Cassandra in the background (NODES=3 for three nodes)

@@ -132,7 +132,7 @@ def _gateway(cluster: Cluster, linger_ms: float) -> Iterator[Measured]:
     keys = Accounts(store, Secrets((secret,))).create(ACCOUNT).keys
     store.close()
     command = [sys.executable, "-m", "benchmarks.gateway_server", host, secret, str(linger_ms)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)  # noqa: S603 (ours)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None  # noqa: S101 (it was asked for)
     try:
         url = process.stdout.readline().strip()

@@ -53,7 +53,7 @@ class Putter:
 
     def next(self, status: int, _: bytes) -> tuple[int, Request]:
         """How many messages an answer makes, and the request that follows it."""
-        return int(status == 201), self.first()  # noqa: PLR2004 (it is put)
+        return int(status == 201), self.first()
 
 
 class BatchPutter:
@@ -67,7 +67,7 @@ class BatchPutter:
 
     def next(self, status: int, _: bytes) -> tuple[int, Request]:
         """See `Putter.next`."""
-        return 100 * (status == 201), self.first()  # noqa: PLR2004 (it is put)
+        return 100 * (status == 201), self.first()
 
 
 class Getter:
@@ -82,8 +82,8 @@ class Getter:
 
     def next(self, status: int, body: bytes) -> tuple[int, Request]:
         """See `Putter.next`."""
-        count = int(self._acks and status == 204)  # noqa: PLR2004 (it is acked)
-        self._acks = status == 200  # noqa: PLR2004 (here is one)
+        count = int(self._acks and status == 204)
+        self._acks = status == 200
         if not self._acks:
             return count, self.first()
         return 0, ("DELETE", f"/messages?popReceipt={json.loads(body)['popReceipt']}", b"")
@@ -102,8 +102,8 @@ class BatchGetter:
     def next(self, status: int, body: bytes) -> tuple[int, Request]:
         """See `Putter.next`."""
         count, self._count = self._count, 0
-        if count or status != 200:  # noqa: PLR2004 (a settlement was answered, or nothing is there)
-            return count * (status == 200), self.first()  # noqa: PLR2004 (they are acked)
+        if count or status != 200:
+            return count * (status == 200), self.first()
         receipts = [json.loads(line)["popReceipt"] for line in body.splitlines()]
         self._count = len(receipts)
         return 0, ("POST", "/messages/ack", json.dumps({"popReceipts": receipts}).encode())
@@ -138,7 +138,7 @@ class _Connection(asyncio.Protocol):
         self._buffer = b""
         status = int(head[9:12])
         self._told.seconds.append(time.perf_counter() - self._asked)
-        if status >= 300:  # noqa: PLR2004 (where what is no success begins)
+        if status >= 300:
             self._told.statuses[status] = self._told.statuses.get(status, 0) + 1
         count, request = self._client.next(status, body)
         self._told.messages += count

@@ -27,7 +27,7 @@ from cassieq_spark.queues import create_queue
 from cassieq_spark.store import open_store
 from cassieq_spark.store.cassandra.schema import apply_schema
 from cassieq_spark.store.connection import ConnectionOptions
-from jobs.demo_spark import stop_spark
+from trials.spark import stop_spark
 
 _LOOK_SECONDS = 0.05
 _MIB = 1024

@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = parser.parse_args(argv)
     console = Console(stderr=True)
     scale = QUICK if given.quick else FULL
-    chance = random.Random(given.seed)  # noqa: S311 (the order of trials)
+    chance = random.Random(given.seed)
     given.into.mkdir(parents=True, exist_ok=True)
     figures: list[Figure] = []
     began = time.monotonic()

@@ -105,7 +105,7 @@ def run_ivy(jars: Jars, target: Path, pattern: str = _PATTERN) -> None:
     descriptor.write_text(describe(jars.modules, transitive=jars.transitive))
     command = [str(find_java()), "-jar", str(ivy), "-cache", str(target.parent / "ivy")]
     command += ["-ivy", str(descriptor), "-confs", "default", "-retrieve", pattern]
-    ended = subprocess.run(  # noqa: S603 (the command is ours)
+    ended = subprocess.run(
         command, cwd=target, capture_output=True, text=True, check=False, timeout=_LONGEST_SECONDS
     )
     if ended.returncode or not any((target / LIBRARY).glob("*.jar")):

@@ -17,7 +17,7 @@ from benchmarks.bench.jars import BROKER, resolve
 from cassieq_spark.errors import SetupError
 from cassieq_spark.node.java import find_java
 from cassieq_spark.node.ports import PortClaims
-from jobs.demo_processes import Child
+from trials.processes import Child
 
 PARTITIONS = 2
 
@@ -66,7 +66,7 @@ class Broker:
         )
         java = [str(find_java()), "-cp", os.pathsep.join(map(str, resolve(BROKER)))]
         storage = ["kafka.tools.StorageTool", "format", "-t", _cluster_id(), "-c", str(settings)]
-        subprocess.run([*java, *storage], check=True, capture_output=True)  # noqa: S603 (ours)
+        subprocess.run([*java, *storage], check=True, capture_output=True)
         command = [java[0], *_MACHINE, *java[1:], "kafka.Kafka", str(settings)]
         log = self._folder / "broker.log"
         self._child = Child("kafka", command, log=log)

@@ -26,7 +26,7 @@ from cassieq_spark.store.cassandra.schema import apply_schema
 from cassieq_spark.store.cassandra.session import connect
 from cassieq_spark.store.connection import ConnectionOptions
 from cassieq_spark.store.protocol import Store
-from jobs.demo_spark import stop_spark
+from trials.spark import stop_spark
 
 #: As much for Cassandra as bin/kafka-server-start.sh gives a broker.
 HEAP_MB = 1024

@@ -51,7 +51,7 @@ class Arrivals:
 
 def measure_latency(lab: Lab, system: System, *, messages: int, seed: int) -> float:
     """Send messages one by one to a query with the default trigger; the median in ms."""
-    chance = random.Random(seed)  # noqa: S311 (pauses)
+    chance = random.Random(seed)
     place = system.new()
     took = []
     with sender_to(lab, system, place) as send, _running(lab, system, place) as arrivals:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from jobs.demo_flights import find_data, write_files
+from demo.flights import find_data, write_files
 
 #: Micro-batches that streams are fed with.
 BATCHES = (20_000, 100_000)
@@ -69,14 +69,14 @@ def write_payload(name: str, count: int, folder: Path) -> Payload:
 
 
 def _random(_: Path) -> Iterator[bytes]:
-    chance = random.Random(_SEED)  # noqa: S311 (bytes that do not compress)
+    chance = random.Random(_SEED)
     while True:
         yield chance.randbytes(_KB)
 
 
 def _orders(_: Path) -> Iterator[bytes]:
     """Orders of a shop, about 1 KB each."""
-    chance = random.Random(_SEED)  # noqa: S311 (an example)
+    chance = random.Random(_SEED)
     number = 0
     while True:
         number += 1
@@ -107,7 +107,7 @@ def _orders(_: Path) -> Iterator[bytes]:
 
 def _readings(_: Path) -> Iterator[bytes]:
     """Readings of sensors, about 200 B each."""
-    chance = random.Random(_SEED)  # noqa: S311 (an example)
+    chance = random.Random(_SEED)
     while True:
         reading = {
             "device": f"sensor-{chance.randrange(5_000):05}",

@@ -61,7 +61,7 @@ def show(value: float) -> str:
     for above, text in ((100_000, f"{value / 1000:.0f} k"), (1_000, f"{value / 1000:.1f} k")):
         if value >= above:
             return text
-    return f"{value:.0f}" if value >= 10 else f"{value:.1f}"  # noqa: PLR2004
+    return f"{value:.0f}" if value >= 10 else f"{value:.1f}"
 
 
 def _row(figure: Figure, figures: Sequence[Figure]) -> str:

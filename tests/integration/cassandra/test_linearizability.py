@@ -8,9 +8,9 @@ import time
 from cassieq_spark.store import open_store
 from cassieq_spark.store.connection import ConnectionOptions
 from cassieq_spark.store.tables import Table
-from tests.linearizability.gather import gather
 from tests.support.proxy import Proxy
 from tests.support.recorded import find_violations
+from trials.linearizability.gather import gather
 
 THREADS = 5
 CALLS = 20

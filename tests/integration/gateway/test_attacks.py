@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.attack import access, bodies
-from benchmarks.attack.__main__ import carry_out
-from benchmarks.attack.stage import Attack, Stage
-from benchmarks.attack.verdicts import Verdict
 from tests.support.gateway import ADMIN, running_on_memory
+from trials.attack import access, bodies
+from trials.attack.__main__ import carry_out
+from trials.attack.stage import Attack, Stage
+from trials.attack.verdicts import Verdict
 
 ATTACKS = (
     access.rights_that_a_putter_lacks,

@@ -1,0 +1,155 @@
+"""Chunks that somebody who may write them, and is no producer of ours, has made up."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import closing
+
+import pyarrow as pa
+
+from cassieq_spark.arrow import framing
+from cassieq_spark.ledger.publish import publish
+from cassieq_spark.model import Chunk, PendingBlock
+from cassieq_spark.producer.blocks import new_block_id
+from cassieq_spark.queues import read_queue
+from cassieq_spark.store import open_store
+from cassieq_spark.store.connection import ConnectionOptions
+from tests.fuzz.mutations import HEADER, signed
+from trials.attack.stage import Stage, attack_on_tables
+from trials.attack.verdicts import Seen, Verdict, contained_if
+
+_PATIENCE = 60
+_MOST_MB = 600
+_ZSTD = 2
+#: Of a frame's header, in their order.
+_COUNTS = ("messages", "entries", "value_bytes", "key_bytes", "name_bytes", "item_bytes")
+#: Receives until what was put last has come, and says how much memory it took.
+_CONSUMER = """
+import sys, time
+from cassieq_spark import Client
+from cassieq_spark.errors import CassieqError
+with Client(contact_points=sys.argv[1]) as client:
+    end = time.monotonic() + 40
+    while time.monotonic() < end:
+        try:
+            messages = client.receive(sys.argv[2], "g", max=100)
+        except CassieqError as error:
+            print("error", type(error).__name__)
+            time.sleep(0.5)
+            continue
+        if any(each.value == b"good" for each in messages):
+            # Not what getrusage tells: that begins with what the parent had when it forked.
+            with open("/proc/self/status") as status:
+                peak = next(line for line in status if line.startswith("VmHWM"))
+            print("came", int(peak.split()[1]) // 1024)
+            break
+        client.ack(*messages)
+"""
+
+
+def _frame(*values: bytes) -> bytes:
+    return framing.encode(pa.record_batch({"value": pa.array(values, pa.binary())}), "none")
+
+
+def _with_body(frame: bytes, body: bytes, codec: int, **counts: int) -> bytes:
+    """A frame with another body, and perhaps other counts; its sum is right."""
+    magic, _, flags, *found, total = HEADER.unpack_from(frame)
+    changed = {**dict(zip(_COUNTS, found, strict=True)), **counts}
+    return signed(HEADER.pack(magic, codec, flags, *changed.values(), total) + body)
+
+
+def _poison(stage: Stage, count: int, make: Callable[[], bytes]) -> Seen:
+    queue = f"{stage.victim.name}:{stage.queue(maxDeliveryCount=2)}"
+    with closing(open_store(ConnectionOptions(contact_points=stage.hosts))) as store:
+        definition = read_queue(store, queue)
+        block, data = new_block_id(), make()
+        store.write_chunks(definition.queue_id, block, [Chunk(0, 0, count, data)])
+        publish(store, definition.queue_id, [PendingBlock(block, count, len(data))])
+    stage.victim.ask("POST", f"/{queue.partition(':')[2]}/messages", content="good")
+    command = [sys.executable, "-c", _CONSUMER, stage.hosts[0], queue]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=_PATIENCE + 30, check=False
+    )
+    said = done.stdout.split()
+    took = int(said[said.index("came") + 1]) if "came" in said else 0
+    stage.consumer_peak_mb = max(stage.consumer_peak_mb, took)
+    told = f"exit code {done.returncode}, {took} MB; {' '.join(said[:6])}{done.stderr[-80:]}"
+    fine = done.returncode == 0 and took and took < _MOST_MB
+    by_http = stage.victim.ask("GET", f"/{queue.partition(':')[2]}/messages", params={"max": 5})
+    if by_http.status_code >= 500:
+        return Seen(Verdict.OPEN, f"a look is {by_http.status_code}; {told}")
+    return contained_if(fine, told)
+
+
+@attack_on_tables
+def chunk_that_is_none(stage: Stage) -> Seen:
+    """Bytes that are no Arrow stream."""
+    return _poison(stage, 1, lambda: b"no arrow")
+
+
+@attack_on_tables
+def chunk_of_another_type(stage: Stage) -> Seen:
+    """A stream of Arrow's, with numbers where values go."""
+
+    def make() -> bytes:
+        sink = io.BytesIO()
+        table = pa.table({"value": [1, 2]})
+        with pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table)
+        return sink.getvalue()
+
+    return _poison(stage, 2, make)
+
+
+@attack_on_tables
+def chunk_of_fewer_messages(stage: Stage) -> Seen:
+    """Fewer messages than its row and the ledger say."""
+    return _poison(stage, 5, lambda: _frame(b"a"))
+
+
+@attack_on_tables
+def chunk_that_says_more_messages_than_it_has(stage: Stage) -> Seen:
+    """Its header, its row and the ledger agree, its body does not."""
+
+    def make() -> bytes:
+        whole = _frame(b"a")
+        return _with_body(whole, whole[HEADER.size :], 0, messages=5)
+
+    return _poison(stage, 5, make)
+
+
+@attack_on_tables
+def chunk_that_is_huge(stage: Stage) -> Seen:
+    """Some hundred kilobytes that are a gigabyte, and say so."""
+
+    def make() -> bytes:
+        body = pa.compress(bytes(1 << 30), "zstd", asbytes=True)
+        return _with_body(_frame(b"a"), body, _ZSTD, value_bytes=(1 << 30) - 8)
+
+    return _poison(stage, 1, make)
+
+
+@attack_on_tables
+def chunk_that_is_more_than_it_says(stage: Stage) -> Seen:
+    """Its header asks for a few bytes, and its body is a gigabyte."""
+
+    def make() -> bytes:
+        body = pa.compress(bytes(1 << 30), "zstd", asbytes=True)
+        return _with_body(_frame(b"a"), body, _ZSTD)
+
+    return _poison(stage, 1, make)
+
+
+@attack_on_tables
+def chunk_with_offsets_that_lead_nowhere(stage: Stage) -> Seen:
+    """Offsets beyond the data: a reader that follows them reads other memory, or crashes."""
+
+    def make() -> bytes:
+        frame = bytearray(_frame(b"abc", b"de"))
+        frame[HEADER.size + 4 : HEADER.size + 8] = (1 << 30).to_bytes(4, "little")
+        return signed(bytes(frame))
+
+    return _poison(stage, 2, make)

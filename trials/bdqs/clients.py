@@ -1,0 +1,245 @@
+"""Senders and receivers: threads that use clients of the queue as programs would."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from itertools import count
+from random import Random
+from typing import Any, TypeVar
+
+from cassieq_spark import Client, Message
+from cassieq_spark.errors import CassieqError, ConnectError, OutcomeUnknownError
+from cassieq_spark.store.protocol import Store
+from trials.bdqs.cells import Cell
+from trials.bdqs.faults import LossyStore
+from trials.bdqs.journal import Arrival, Call, Journal, body_of, parse_body
+from trials.soak.store import Abandoned, MortalStore
+
+GROUP = "receivers"
+#: After so long a cell is given up: what has not come is lost.
+LIMIT = timedelta(minutes=20)
+#: Moments at which a receiver may die while it receives and acks one message.
+_MOMENTS = 16
+_IDLE_SECONDS = 0.02
+_LOOK_SECONDS = 0.5
+_REPEAT_SECONDS = 0.02
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """What one process does of a cell.
+
+    Attributes:
+        cell: The cell.
+        queues: Names of the queues that it sends to, or receives from.
+        seed: Decides what is lost and who dies.
+    """
+
+    cell: Cell
+    queues: tuple[str, ...]
+    seed: int
+
+
+def send(store: Store, shift: Shift) -> dict[str, Journal]:
+    """Send everything that a cell has for these queues; returns when it is confirmed."""
+    return _work(store, shift, Sending, shift.cell.senders)
+
+
+def receive(store: Store, shift: Shift) -> dict[str, Journal]:
+    """Receive and ack everything that is in these queues; returns when nothing is left."""
+    return _work(store, shift, Receiving, shift.cell.receivers)
+
+
+class Work:
+    """What several threads do with one queue.
+
+    Args:
+        store: Where the queues are; nothing of it is lost.
+        shift: What it belongs to.
+        queue: Which queue.
+    """
+
+    def __init__(self, store: Store, shift: Shift, queue: str) -> None:
+        self.store = store
+        self.cell = shift.cell
+        self.queue = queue
+        self.journal = Journal()
+        self.deadline = time.monotonic() + LIMIT.total_seconds()
+
+    def run(self, number: int, chance: Random) -> None:
+        """What thread ``number`` does."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """All threads have ended."""
+
+    def lossy(self, chance: Random) -> Store:
+        """The store as one thread sees it."""
+        return LossyStore(self.store, chance, self.cell.lost) if self.cell.lost else self.store
+
+    def insist(self, call: Callable[[], _T]) -> _T:
+        """Repeat a call until it succeeds, as a program would that has nothing else to do.
+
+        Raises:
+            CassieqError: It can't succeed, or the cell has taken too long.
+        """
+        while True:
+            try:
+                return call()
+            except CassieqError as error:
+                passing = error.retryable or isinstance(error, OutcomeUnknownError | ConnectError)
+                if not passing or time.monotonic() > self.deadline:
+                    raise
+                self.journal.repeated[type(error).__name__] += 1
+                time.sleep(_REPEAT_SECONDS)
+
+
+class Sending(Work):
+    """The senders of a queue; they share the numbers that messages have."""
+
+    def __init__(self, store: Store, shift: Shift, queue: str) -> None:
+        super().__init__(store, shift, queue)
+        self._tags = count()
+        self._client = Client.from_store(store)
+        self._producer = self._client.producer(queue) if self.cell.gathered else None
+
+    def run(self, number: int, chance: Random) -> None:
+        """Send one sender's messages, one after the other."""
+        client = Client.from_store(self.lossy(chance))
+        for version in range(self.cell.messages):
+            content = chance.randbytes(self.cell.body_bytes)
+            tag = next(self._tags)
+            body = body_of(tag, content)
+            began = time.monotonic()
+            if self._producer is not None:
+                gathered = self._producer.put(body)
+                gathered.add_done_callback(partial(self._note_gathered, tag, began))
+                continue
+            if self.cell.named:
+                name: dict[str, Any] = {"txn_app_id": f"sender-{number}", "txn_version": version}
+                self.insist(partial(client.put_many, self.queue, [body], **name))
+            else:
+                self.insist(partial(client.put, self.queue, body))
+            self._note(tag, began)
+            time.sleep(self.cell.send_pause.total_seconds())
+
+    def close(self) -> None:
+        """Publish what is gathered."""
+        if self._producer is not None:
+            self._producer.close()
+        self._client.close()
+
+    def _note_gathered(self, tag: int, began: float, monoton: Future[int]) -> None:
+        if monoton.exception() is None:
+            self._note(tag, began)
+
+    def _note(self, tag: int, began: float) -> None:
+        self.journal.puts.append(Call(began, time.monotonic()))
+        self.journal.sent.append(tag)
+
+
+class Receiving(Work):
+    """The receivers of a queue; they go on until the group is owed nothing."""
+
+    def __init__(self, store: Store, shift: Shift, queue: str) -> None:
+        super().__init__(store, shift, queue)
+        self._lock = threading.Lock()
+        self._acked: set[int] = set()
+        self._done = False
+        self._next_look = 0.0
+
+    def run(self, number: int, chance: Random) -> None:
+        """Receive and ack until nothing is left; one that dies is replaced at once."""
+        del number
+        while not self._done:
+            mortal = MortalStore(self.lossy(chance), chance, lifetime=None)
+            try:
+                self._live(mortal, chance)
+            except Abandoned:
+                self.journal.deaths += 1
+
+    def _live(self, mortal: MortalStore, chance: Random) -> None:
+        client = Client.from_store(mortal)
+        idle = False
+        while not self._done:
+            doomed = not idle and chance.random() < self.cell.killed
+            if doomed:
+                mortal.kill(after=chance.randrange(1, _MOMENTS))
+            began = time.monotonic()
+            messages = self.insist(
+                lambda: client.receive(
+                    self.queue, GROUP, max=self.cell.batch, lease=self.cell.lease
+                )
+            )
+            if messages:
+                self.journal.receives.append(Call(began, time.monotonic(), len(messages)))
+                self._process(client, messages)
+            if doomed:
+                raise Abandoned
+            idle = not messages
+            if idle:
+                self._look()
+                time.sleep(_IDLE_SECONDS)
+
+    def _process(self, client: Client, messages: Sequence[Message]) -> None:
+        for message in messages:
+            self.journal.arrivals.append(
+                Arrival(time.monotonic(), message.monoton, parse_body(message.value))
+            )
+            time.sleep(self.cell.receive_pause.total_seconds())
+        began = time.monotonic()
+        stale = set(self.insist(lambda: client.ack(*messages)))
+        acked = {message.monoton for message in messages if message.receipt not in stale}
+        self.journal.acks.append(Call(began, time.monotonic(), len(acked)))
+        with self._lock:
+            self._acked |= acked
+            self._done |= len(self._acked) == self.cell.senders * self.cell.messages
+
+    def _look(self) -> None:
+        """Ask the queue whether all was acked, now and then: those who died can't tell."""
+        with self._lock:
+            now = time.monotonic()
+            if self._done or now < self._next_look:
+                return
+            self._next_look = now + _LOOK_SECONDS
+            groups = Client.from_store(self.store).stats(self.queue).groups
+            self._done = now > self.deadline or any(group.depth == 0 for group in groups)
+
+
+def _work(
+    store: Store, shift: Shift, kind: type[Sending | Receiving], threads: int
+) -> dict[str, Journal]:
+    """Let ``threads`` threads for each queue work until all are done; raise what they raised."""
+    works = [kind(store, shift, queue) for queue in shift.queues]
+    failures: list[BaseException] = []
+    seeds = Random(shift.seed)
+
+    def run(work: Work, number: int, seed: float) -> None:
+        chance = Random(seed)
+        try:
+            work.run(number, chance)
+        except BaseException as failure:  # noqa: BLE001 (whatever it is, the cell is void)
+            failures.append(failure)
+
+    workers = [
+        threading.Thread(target=run, args=(work, number, seeds.random()))
+        for number in range(threads)
+        for work in works
+    ]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    for work in works:
+        work.close()
+    if failures:
+        raise failures[0]
+    return {work.queue: work.journal for work in works}

@@ -1,0 +1,173 @@
+"""What senders and receivers note, and what it comes to for all queues of a cell. Pure."""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+from statistics import fmean
+from typing import Any
+
+from trials.bdqs.metrics import (
+    Received,
+    displacement,
+    duplication,
+    firsts,
+    loss,
+    out_of_order,
+    percentile,
+)
+
+#: What a run writes for a cell, as JSON.
+Line = dict[str, Any]
+
+_NUMBER_BYTES = 4
+_TAIL = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call, its repetitions included; seconds of the machine's monotonic clock.
+
+    Attributes:
+        began: When it was first made.
+        ended: When it returned.
+        count: Messages that it put, received or acked.
+    """
+
+    began: float
+    ended: float
+    count: int = 1
+
+    @property
+    def milliseconds(self) -> float:
+        """How long it took."""
+        return (self.ended - self.began) * 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A message, as a receiver got it.
+
+    Attributes:
+        at: When; seconds of the machine's monotonic clock.
+        monoton: Its position in the queue.
+        received: What its body says.
+    """
+
+    at: float
+    monoton: int
+    received: Received
+
+
+@dataclass(slots=True)
+class Journal:
+    """What happened to one queue; lists only grow, so any thread may append.
+
+    Attributes:
+        sent: Tags of what the queue has confirmed.
+        puts: Calls that put.
+        receives: Calls that received something.
+        acks: Calls that acked.
+        arrivals: What was received, duplicates included.
+        repeated: Calls that failed and were made again, by the name of the error.
+        deaths: Receivers that died.
+    """
+
+    sent: list[int] = field(default_factory=list)
+    puts: list[Call] = field(default_factory=list)
+    receives: list[Call] = field(default_factory=list)
+    acks: list[Call] = field(default_factory=list)
+    arrivals: list[Arrival] = field(default_factory=list)
+    repeated: Counter[str] = field(default_factory=Counter)
+    deaths: int = 0
+
+    def add(self, other: Journal) -> None:
+        """Take over what another phase of the same queue has noted."""
+        self.sent += other.sent
+        self.puts += other.puts
+        self.receives += other.receives
+        self.acks += other.acks
+        self.arrivals += other.arrivals
+        self.repeated += other.repeated
+        self.deaths += other.deaths
+
+
+def body_of(tag: int, content: bytes) -> bytes:
+    """A message: its tag, a checksum of all else, its content."""
+    rest = tag.to_bytes(_NUMBER_BYTES) + content
+    return zlib.crc32(rest).to_bytes(_NUMBER_BYTES) + rest
+
+
+def parse_body(body: bytes) -> Received:
+    """What a message says, and whether it is as it was sent.
+
+    >>> parse_body(body_of(7, b"content")), parse_body(body_of(7, b"content")[:-1]).intact
+    (Received(tag=7, intact=True), False)
+    """
+    checksum, rest = body[:_NUMBER_BYTES], body[_NUMBER_BYTES:]
+    return Received(
+        int.from_bytes(rest[:_NUMBER_BYTES]), zlib.crc32(rest).to_bytes(_NUMBER_BYTES) == checksum
+    )
+
+
+def figures_of(journals: Sequence[Journal]) -> Line:
+    """The paper's figures of one run: rates per second, times in ms, shares and places.
+
+    Those of consistency are of each queue by itself, and then the mean of all queues. Order is
+    told twice: by the tags, in the order in which the puts were begun, as the paper does; and by
+    the monotons, in the order in which the messages were published.
+    """
+    puts = [call for journal in journals for call in journal.puts]
+    receives = [call for journal in journals for call in journal.receives]
+    acks = [call for journal in journals for call in journal.acks]
+    repeated = sum((journal.repeated for journal in journals), Counter[str]())
+    return {
+        "sent": sum(len(journal.sent) for journal in journals),
+        "send_per_s": _rate(puts, puts),
+        "send_ms": _mean(call.milliseconds for call in puts),
+        "send_p95_ms": percentile([call.milliseconds for call in puts], _TAIL),
+        "receive_per_s": _rate(receives, acks),
+        "receive_ms": _mean(call.milliseconds for call in receives),
+        "receive_p95_ms": percentile([call.milliseconds for call in receives], _TAIL),
+        "ack_ms": _mean(call.milliseconds for call in acks),
+        "loss": _mean(loss(each.sent, _received(each)) for each in journals),
+        "duplication": _mean(duplication(each.sent, _received(each)) for each in journals),
+        "out_of_order": _mean(out_of_order(_tags(each)) for each in journals),
+        "displacement": _mean(displacement(_tags(each)) for each in journals),
+        "out_of_order_published": _mean(out_of_order(_monotons(each)) for each in journals),
+        "displacement_published": _mean(displacement(_monotons(each)) for each in journals),
+        "repeated_calls": dict(sorted(repeated.items())),
+        "deaths": sum(journal.deaths for journal in journals),
+    }
+
+
+def _received(journal: Journal) -> list[Received]:
+    return [arrival.received for arrival in _in_order(journal)]
+
+
+def _tags(journal: Journal) -> list[int]:
+    return firsts(_received(journal))
+
+
+def _monotons(journal: Journal) -> list[int]:
+    return list(dict.fromkeys(arrival.monoton for arrival in _in_order(journal)))
+
+
+def _in_order(journal: Journal) -> list[Arrival]:
+    return sorted(journal.arrivals, key=attrgetter("at"))
+
+
+def _rate(begun: Sequence[Call], ended: Sequence[Call]) -> float:
+    """Messages of ``ended`` for each second from the first beginning to the last end."""
+    if not begun or not ended:
+        return 0.0
+    seconds = max(call.ended for call in ended) - min(call.began for call in begun)
+    return sum(call.count for call in ended) / seconds
+
+
+def _mean(values: Iterable[float]) -> float:
+    every = list(values)
+    return fmean(every) if every else 0.0

@@ -1,0 +1,180 @@
+"""A standalone Spark cluster of PySpark's own classes, and applications on it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import pyspark
+
+from cassieq_spark.errors import SetupError
+from trials.chaos.supervision import Application
+from trials.processes import Child
+
+ROOT = Path(__file__).parents[2]
+#: For Javas that live for minutes on few cores.
+_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss512k"
+#: The package as it is shipped.
+ARCHIVE = "cassieq_spark.zip"
+_HOST = "127.0.0.1"
+_START_SECONDS = 120.0
+_LOOK_SECONDS = 0.2
+_WORKERS = 2
+_CORES = 4
+_MASTER_URL = re.compile(r"Starting Spark master at (spark://\S+)")
+_REGISTERED = "Successfully registered with master"
+
+
+class SparkCluster:
+    """A Master and two Workers, running while the ``with`` block does.
+
+    Args:
+        folder: Where they keep logs, and the files of executors.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._held = ExitStack()
+        self.workers: list[Child] = []
+        self.url = ""
+
+    def __enter__(self) -> Self:
+        with ExitStack() as held:
+            master = held.enter_context(
+                self._start("master", "master.Master", "--host", _HOST, "--port", "0")
+            )
+            self.url = _wait_for(master, _MASTER_URL)
+            for number in range(_WORKERS):
+                work = self._folder / f"work-{number}"
+                settings = ["--cores", str(_CORES), "--memory", "4g", "--work-dir", str(work)]
+                worker = self._start(
+                    f"worker-{number}", "worker.Worker", "--host", _HOST, *settings, self.url
+                )
+                self.workers.append(held.enter_context(worker))
+            for worker in self.workers:
+                _wait_for(worker, re.compile(f"({_REGISTERED})"))
+            self._held = held.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._held.close()
+
+    def _start(self, name: str, java_class: str, *arguments: str) -> Child:
+        command = [
+            *_clean_environment(SPARK_DAEMON_MEMORY="256m", SPARK_DAEMON_JAVA_OPTS=_JAVA),
+            str(spark_home() / "bin" / "spark-class"),
+            f"org.apache.spark.deploy.{java_class}",
+            "--webui-port",
+            "0",
+            *arguments,
+        ]
+        return Child(name, command, log=self._folder / f"{name}.log")
+
+
+def ship(folder: Path) -> Path:
+    """Make the archive of this package that executors are given; the path to it.
+
+    It is the wheel under another name: Spark puts .zip, .egg and .jar on the Python path of
+    executors, but passes over .whl.
+    """
+    wheels = folder / "wheels"
+    command = ["-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(wheels), str(ROOT)]
+    subprocess.run([sys.executable, *command], check=True)
+    archive = folder / ARCHIVE
+    shutil.copy(next(wheels.glob("*.whl")), archive)
+    return archive
+
+
+def submit(  # noqa: PLR0913 (each is a choice of its own, by name)
+    cluster: SparkCluster,
+    program: str,
+    *,
+    folder: Path,
+    archive: Path,
+    python: Path,
+    cores: int,
+    options: Mapping[str, object],
+    arguments: tuple[str, ...] = (),
+) -> Application:
+    """Describe an application as a user would submit it, from the folder of its name.
+
+    Args:
+        cluster: Where it runs.
+        program: Which program of this folder.
+        folder: Its own, for checkpoint and results.
+        archive: What `ship` has made.
+        python: The Python of its driver and its executors.
+        cores: How many executors it gets, of one core each.
+        options: Of cassieq.
+        arguments: Others.
+    """
+    scratch = folder.parent / f"{folder.name}-scratch"
+    settings = {
+        "spark.driver.bindAddress": _HOST,
+        "spark.driver.extraJavaOptions": f"{_JAVA} -Djava.io.tmpdir={scratch}",
+        "spark.driver.host": _HOST,
+        "spark.executor.cores": "1",
+        "spark.executor.extraJavaOptions": _JAVA,
+        "spark.local.dir": str(scratch),
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    scratch.mkdir(parents=True, exist_ok=True)
+    given = [f"--conf={name}={value}" for name, value in settings.items()]
+    command = [
+        # Not spark.pyspark.python: data sources are run by what the driver's environment says.
+        *_clean_environment(PYTHONPATH=str(ROOT), PYSPARK_PYTHON=str(python)),
+        str(spark_home() / "bin" / "spark-submit"),
+        *("--master", cluster.url, "--name", folder.name),
+        *("--properties-file", str(ROOT / "conf" / "spark-defaults.conf")),
+        *("--driver-memory", "512m", "--executor-memory", "512m"),
+        *("--total-executor-cores", str(cores), "--py-files", str(archive)),
+        *given,
+        str(Path(__file__).parent / program),
+        *("--options", json.dumps(options), "--folder", str(folder), *arguments),
+    ]
+    return Application(folder.name, command, log=folder.parent / f"{folder.name}.log")
+
+
+def spark_home() -> Path:
+    """Where PySpark's package keeps Spark."""
+    return Path(pyspark.__file__).parent
+
+
+def _clean_environment(**variables: str) -> list[str]:
+    """Nothing of Spark's or Python's from outside, but these."""
+    foreign = [
+        name for name in os.environ if name.startswith(("SPARK_", "PYSPARK_", "PYTHONPATH"))
+    ]
+    unset = [part for name in foreign for part in ("-u", name)]
+    ours = {"SPARK_HOME": str(spark_home()), "SPARK_LOCAL_IP": _HOST, **variables}
+    return ["env", *unset, *(f"{name}={value}" for name, value in ours.items())]
+
+
+def _wait_for(child: Child, wanted: re.Pattern[str]) -> str:
+    deadline = time.monotonic() + _START_SECONDS
+    while True:
+        found = wanted.search(child.log.read_text(errors="replace"))
+        if found:
+            return found[1]
+        if child.exit_code() is not None or time.monotonic() > deadline:
+            end = child.log.read_text(errors="replace")[-2000:]
+            raise SetupError(f"Spark's {child.name} did not start: {end}")
+        time.sleep(_LOOK_SECONDS)

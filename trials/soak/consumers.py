@@ -1,0 +1,315 @@
+"""Who receives messages in a soak: clients, and readers like those of streaming queries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from cassieq_spark import Client, Message
+from cassieq_spark.arrow.receipts import Receipt
+from cassieq_spark.client import Exchanged, Wanted
+from cassieq_spark.client.messages import rows_of
+from cassieq_spark.errors import (
+    QueueStateError,
+)
+from cassieq_spark.fetch.messages import fetch
+from cassieq_spark.model import Ranges
+from cassieq_spark.queues import (
+    read_queue,
+)
+from cassieq_spark.spark.source.offsets import initial_offset
+from cassieq_spark.spark.source.reader import Reader
+from trials.soak.actors import CLIENTS, NATURES, READERS, Actor, World, now
+from trials.soak.checker import Delivery, Fate, LetGo, Put
+
+
+class ClientConsumer(Actor):
+    """Receives by the client, and settles in every way there is."""
+
+    #: Behind one address: each request goes to any of them.
+    clients = 1
+
+    def begin(self) -> None:
+        """Open its clients."""
+        self._clients = [Client.from_store(self.store) for _ in range(self.clients)]
+
+    @property
+    def client(self) -> Client:
+        """The one that the next request goes to."""
+        return self.chance.choice(self._clients)
+
+    def act(self) -> None:
+        """Receive from one of the queues, process, settle."""
+        queue = self.chance.choice(NATURES).name
+        lease = timedelta(seconds=self.chance.uniform(1, 5))
+        begun = now()
+        messages = self.client.receive(
+            queue, CLIENTS, max=self.chance.choice((1, 20, 300)), lease=lease
+        )
+        at = now()
+        self.world.journal.deliveries += [_delivery_of(each, begun, at) for each in messages]
+        if not messages:
+            self.pause(0.05)
+            return
+        if self.world.ending.is_set():
+            self._settle(self.client.ack, messages, settles=True)
+            return
+        self.chance.shuffle(messages)
+        while messages:
+            size = self.chance.randrange(1, len(messages) + 1)
+            part, messages = messages[:size], messages[size:]
+            self._settle_somehow(part)
+
+    def _settle_somehow(self, part: Sequence[Message]) -> None:
+        ways: tuple[tuple[int, Callable[[Sequence[Message]], None]], ...] = (
+            (80, lambda all_: self._settle(self.client.ack, all_, settles=True)),
+            (6, self._release),
+            (5, self._extend_and_ack),
+            (3, lambda _: self.world.note("kept until the lease ran out")),
+            (3, lambda all_: self._reject(all_[:2])),
+            (3, lambda all_: self._replace(all_[0])),
+        )
+        weights = [weight for weight, _ in ways]
+        self.chance.choices([way for _, way in ways], weights)[0](part)
+
+    def _release(self, part: Sequence[Message]) -> None:
+        delay = timedelta(milliseconds=self.chance.choice((0, 300, 2000)))
+        self._settle(lambda *all_: self.client.release(*all_, delay=delay), part, settles=False)
+
+    def _extend_and_ack(self, part: Sequence[Message]) -> None:
+        self.client.extend(*part, by=timedelta(seconds=10))
+        self.pause(self.chance.uniform(0, 0.5))
+        self._settle(self.client.ack, part, settles=True)
+
+    def _reject(self, part: Sequence[Message]) -> None:
+        self._settle(lambda *all_: self.client.reject(*all_, reason="bad"), part, settles=True)
+
+    def _replace(self, message: Message) -> None:
+        ((number, value),) = self.world.new_values(self.chance, 1).items()
+        begun = now()
+        # Whatever becomes of it: the new one may be there, and the old one as well.
+        self.world.journal.puts.append(Put(number, Fate.UNKNOWN, None, None, begun))
+        self._settle(lambda old: self.client.replace(old, value), [message], settles=False)
+
+    def _settle(
+        self, settle: Callable[..., list[str]], part: Sequence[Message], *, settles: bool
+    ) -> None:
+        begun = now()
+        stale: list[str] | None = None
+        try:
+            stale = settle(*part)
+        finally:
+            self._note_let_go(part, stale, begun, now(), settles=settles)
+
+    def _note_let_go(
+        self,
+        part: Sequence[Message],
+        stale: Sequence[str] | None,
+        begun: datetime,
+        done: datetime,
+        *,
+        settles: bool,
+    ) -> None:
+        """Note what a settlement came to; ``stale`` is None if it failed."""
+        leases: dict[UUID, set[int]] = {}
+        for message in part:
+            receipt = Receipt.parse(message.receipt)
+            leases.setdefault(receipt.lease, set())
+            if stale is None or message.receipt not in stale:
+                leases[receipt.lease].add(receipt.monoton)
+        self.world.journal.let_go += [
+            LetGo(lease, frozenset(monotons), begun, done, settles and stale is not None)
+            for lease, monotons in leases.items()
+        ]
+        self.world.note("stale receipts", len(stale or ()))
+
+
+class BalancedConsumer(ClientConsumer):
+    """Uses two gateways behind a balancer: whichever is asked acks and leases by one LWT.
+
+    Each has an exchange of its own for every queue, and what one of them has handed out is mostly
+    settled by the other one or by a client that knows nothing of it.
+    """
+
+    clients = 2
+
+    def begin(self) -> None:
+        """Start both gateways."""
+        super().begin()
+        self._desks = [
+            {nature.name: client.exchange(nature.name, CLIENTS) for nature in NATURES}
+            for client in self._clients
+        ]
+        self._held: dict[str, list[Message]] = {nature.name: [] for nature in NATURES}
+
+    def act(self) -> None:
+        """Take a turn at either gateway: ack what is held, and lease more."""
+        if self.chance.random() < 0.3:
+            super().act()
+            return
+        queue = self.chance.choice(NATURES).name
+        if self.world.ending.is_set():
+            # What it holds of a strictly ordered queue is in the way of all the rest.
+            queue = next((name for name, held in self._held.items() if held), queue)
+        # The receipts leave the list before the turn, as the turn may fail.
+        done, self._held[queue] = self._held[queue], []
+        limit, begun = self.chance.choice((1, 10, 50)), now()
+        desk = self.chance.choice(self._desks)[queue]
+        told: Exchanged | None = None
+        try:
+            told = desk.turn(
+                [Receipt.parse(each.receipt) for each in done],
+                Wanted(limit=limit, lease=timedelta(seconds=self.chance.uniform(1, 5))),
+            )
+        finally:
+            at = now()
+            stale = None if told is None else [str(each) for each in told.stale]
+            self._note_let_go(done, stale, begun, at, settles=True)
+        if told.error is not None:
+            raise told.error
+        self.world.journal.deliveries += [_delivery_of(each, begun, at) for each in told.messages]
+        self._held[queue] = told.messages
+        self.world.note("turns at a gateway")
+        if not told.messages:
+            self.pause(0.05)
+
+
+class QueryReader(Actor):
+    """Reads as a streaming query's source does: its offsets and commits outlive it."""
+
+    def __init__(self, world: World, name: str, lifetime: int | None, queue: str) -> None:
+        super().__init__(world, name, lifetime)
+        self._queue = queue
+        self._restart()
+
+    def begin(self) -> None:
+        """Start the query, with its log."""
+        try:
+            queue = read_queue(self.store, self._queue)
+            self._length = timedelta(seconds=self.chance.uniform(2, 5))
+            self._reader = Reader(
+                self.store, queue, READERS, starting="earliest", length=self._length
+            )
+        except QueueStateError:
+            self.pause(0.2)
+            raise
+        self._held: tuple[UUID, set[int], int] | None = None
+
+    def act(self) -> None:
+        """One batch: ack, lease, log, process, commit; or give up in good order."""
+        try:
+            if self._planned is None:
+                self._next()
+            if self._planned is None:
+                self.pause(0.05)
+            else:
+                self._process(self._planned)
+                if self.chance.random() < 0.03 and not self.world.ending.is_set():
+                    self._stop()
+                    return
+                self._done, self._planned = self._planned, None
+        except QueueStateError:
+            # Purged or deleted: another query, with another log.
+            self._restart()
+            raise
+
+    def _restart(self) -> None:
+        self._done: Mapping[str, Any] = initial_offset(self._queue, READERS)
+        self._planned: Mapping[str, Any] | None = None
+
+    def _next(self) -> None:
+        begun, held = now(), self._held
+        limit = self.chance.choice((5, 50, None))
+        end = self._reader.next_batch(self._done, limit=limit)
+        self._held, self._asked = None, begun
+        if held is not None and str(held[0]) == self._done.get("lease"):
+            lost = (self._reader.gauge.report() or {}).get("lost_leases", 0)
+            whole = lost == held[2]
+            act = LetGo(held[0], frozenset(held[1]), begun, now(), settled=whole)
+            self.world.journal.let_go.append(act)
+            self.world.note("batches acked" if whole else "batches whose lease was lost")
+        if end != self._done:
+            self._planned = end
+
+    def _process(self, end: Mapping[str, Any]) -> None:
+        begun = now()
+        replayed = self._held is None and str(self._reader._held) != end["lease"]  # noqa: SLF001
+        left_out = _monotons_of(end) if replayed else set()
+        try:
+            tasks = self._reader.tasks(end, messages_per_task=50)
+            left_out -= {
+                piece.first_monoton + at
+                for task in tasks
+                for piece in task
+                for at in range(len(piece.offsets))
+            }
+        finally:
+            # Of a batch that failed before, a replay may take a part only.
+            act = LetGo(UUID(end["lease"]), frozenset(left_out), begun, now(), settled=False)
+            self.world.journal.let_go.append(act)
+        if replayed:
+            self.world.note("batches replayed")
+            self._asked = begun
+        prefix = self._reader.receipt_prefix
+        lost = (self._reader.gauge.report() or {}).get("lost_leases", 0)
+        self._held = (UUID(end["lease"]), set(), lost)
+        if self.chance.random() < 0.1:
+            self.pause(self.chance.uniform(0, 6))
+        for task in tasks:
+            found = fetch(
+                self.store, self._reader.queue, task, include_headers=True, receipt_prefix=prefix
+            )
+            rows = list(rows_of(found))
+            at = now()
+            self._held[1].update(row["monoton"] for row in rows)
+            self.world.journal.deliveries += [
+                Delivery(
+                    self._reader.queue.queue_id,
+                    READERS,
+                    row["monoton"],
+                    _number_of(row["value"]),
+                    UUID(end["lease"]),
+                    row["delivery_count"],
+                    self._asked,
+                    at,
+                    self._asked + self._length,
+                )
+                for row in rows
+            ]
+
+    def _stop(self) -> None:
+        begun = now()
+        lease = None if self._held is None else self._held[0]
+        if lease is not None:
+            # Noted before: others may have them before the call returns.
+            self.world.journal.let_go.append(LetGo(lease, None, begun, begun, settled=False))
+        self._reader.stop()
+        self.world.note("queries stopped")
+        self.begin()
+
+
+def _delivery_of(message: Message, begun: datetime, at: datetime) -> Delivery:
+    receipt = Receipt.parse(message.receipt)
+    return Delivery(
+        receipt.queue_id,
+        receipt.group,
+        receipt.monoton,
+        _number_of(message.value),
+        receipt.lease,
+        message.delivery_count,
+        begun,
+        at,
+        message.lease_until,
+    )
+
+
+def _monotons_of(end: Mapping[str, Any]) -> set[int]:
+    """What the batch that ends there had when it was leased."""
+    ranges = [part for _, text, _ in end["ranges"] for part in Ranges.parse(text)]
+    return {at for part in ranges for at in range(part.start, part.stop)}
+
+
+def _number_of(value: bytes) -> int:
+    return int(value.partition(b":")[0])

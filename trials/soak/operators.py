@@ -1,0 +1,117 @@
+"""Who looks after the queues in a soak: operators, and sweeps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import timedelta
+
+from cassieq_spark.errors import (
+    QueueStateError,
+)
+from cassieq_spark.groups.groups import ensure_group
+from cassieq_spark.queues import (
+    alter_queue,
+    delete_queue,
+    pause_queue,
+    purge_queue,
+    read_queue,
+    read_record,
+    resume_queue,
+)
+from cassieq_spark.repair.report import Report
+from cassieq_spark.repair.scan import DriverScan
+from cassieq_spark.repair.sweep import Step, run_once
+from cassieq_spark.store.protocol import Store
+from trials.soak.actors import (
+    CLIENTS,
+    NATURES,
+    READERS,
+    WRITE_TIMEOUT,
+    Actor,
+    Nature,
+    UntilTheEnd,
+    World,
+)
+from trials.soak.store import Abandoned, MortalStore
+
+
+class Operator(UntilTheEnd):
+    """Alters, pauses, purges, deletes and makes anew; finishes what another one left."""
+
+    def act(self) -> None:
+        """Do something to a queue."""
+        nature = self.chance.choice(NATURES)
+        ways: list[Callable[[Nature], None]] = [self._alter, self._pause]
+        if nature.restless:
+            ways = [self._alter, self._pause, self._purge, self._delete, self._delete]
+        way = self.chance.choice(ways)
+        self.repair()
+        way(nature)
+        self.world.note(way.__name__.strip("_"))
+        self.pause(self.chance.uniform(0.5, 4))
+
+    def repair(self) -> None:
+        """Finish what broke off: a purge, a creation, a pause."""
+        for nature in NATURES:
+            record = read_record(self.store, nature.name)
+            if record is None or record.is_gone:
+                with suppress(QueueStateError):
+                    self.world.make(self.store, nature)
+                continue
+            if record.status.value == "purging":
+                purge_queue(self.store, nature.name, force=True)
+            with suppress(QueueStateError):
+                queue = read_queue(self.store, nature.name)
+                for group in (CLIENTS, READERS):
+                    ensure_group(self.store, queue.queue_id, group, starting="earliest")
+                resume_queue(self.store, nature.name)
+
+    def _alter(self, nature: Nature) -> None:
+        lease = timedelta(seconds=self.chance.randrange(2, 8))
+        alter_queue(self.store, nature.name, lease=lease)
+
+    def _pause(self, nature: Nature) -> None:
+        pause_queue(self.store, nature.name)
+        self.pause(self.chance.uniform(0, 2))
+        resume_queue(self.store, nature.name)
+
+    def _purge(self, nature: Nature) -> None:
+        purge_queue(self.store, nature.name, force=True)
+
+    def _delete(self, nature: Nature) -> None:
+        delete_queue(self.store, nature.name, force=True)
+        self.pause(self.chance.choice((0, 0, 2)))
+        self.world.make(self.store, nature)
+
+
+class Sweeper(Actor):
+    """Sweeps without a lock, so that several meet."""
+
+    def act(self) -> None:
+        """Sweep once; one that may die lets nothing expire, as nobody would tell of it."""
+        steps = [step for step in Step if self.lifetime is None or step is not Step.EXPIRE]
+        sweep(self.world, self.store, steps, WRITE_TIMEOUT)
+        self.pause(self.chance.uniform(1, 6))
+
+
+def sweep(world: World, store: Store, steps: Sequence[Step], write_timeout: timedelta) -> Report:
+    """Sweep once, and note what the audit finds: it must find nothing.
+
+    Raises:
+        Abandoned: Its time came while it swept; it reports that for each queue, as any trouble.
+    """
+    report = run_once(
+        store,
+        scan=DriverScan(store),
+        steps=steps,
+        write_timeout=write_timeout,
+    )
+    world.note("sweeps")
+    for queue in report.queues.values():
+        world.journal.alarms += [f"audit: {queue.queue_id}: {each}" for each in queue.findings]
+        if queue.error is not None and Abandoned.__name__ not in queue.error:
+            world.journal.alarms.append(f"sweep: {queue.queue_id}: {queue.error}")
+    if isinstance(store, MortalStore) and store.is_dead:
+        raise Abandoned
+    return report

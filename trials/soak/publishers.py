@@ -1,0 +1,209 @@
+"""Who puts messages in a soak: clients, and writers like Spark's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+
+import pyarrow as pa
+
+from cassieq_spark import Client
+from cassieq_spark.errors import (
+    BatchChangedError,
+    BatchOrderError,
+    CassieqError,
+    MessageError,
+    OptionError,
+    QueueStateError,
+)
+from cassieq_spark.ledger.publish import publish
+from cassieq_spark.model import PendingBlock, QueueDefinition, QueueId, SinkBatch
+from cassieq_spark.producer.blocks import write_block
+from cassieq_spark.queues import (
+    read_queue,
+)
+from cassieq_spark.settings import SinkOptions
+from cassieq_spark.store.protocol import Store
+from trials.soak.actors import NATURES, UntilTheEnd, World, now
+from trials.soak.checker import Fate, Put
+from trials.soak.store import Abandoned
+
+_NEVER = (QueueStateError, MessageError, OptionError)
+
+
+class ClientProducer(UntilTheEnd):
+    """Puts by the client: one, many, delayed, and through a producer."""
+
+    def begin(self) -> None:
+        """Open a client."""
+        self.client = Client.from_store(self.store)
+
+    def act(self) -> None:
+        """Put something into one of the queues."""
+        if self.world.full.is_set():
+            self.pause(0.1)
+            return
+        nature = self.chance.choice(NATURES)
+        values = self.world.new_values(self.chance, self.chance.choice((1, 5, 20, 100)))
+        delay = timedelta(0)
+        if not nature.strict and self.chance.random() < 0.2:
+            delay = timedelta(milliseconds=self.chance.randrange(5000))
+        ways = (self._put_each, self._put_many, self._put_once, self._produce)
+        way = self.chance.choice(ways)
+        way(nature.name, values, delay)
+        self.pause(self.chance.uniform(0, 0.5))
+
+    def _put_each(self, queue: str, values: Mapping[int, str], delay: timedelta) -> None:
+        for number, value in list(values.items())[:3]:
+            with self._told(queue, [number], delay) as told:
+                told[number] = self.client.put(queue, value, delay=delay)
+
+    def _put_many(self, queue: str, values: Mapping[int, str], delay: timedelta) -> None:
+        with self._told(queue, list(values), delay) as told:
+            monotons = self.client.put_many(queue, values.values(), delay=delay)
+            told |= dict(zip(values, range(monotons.start, monotons.stop), strict=True))
+
+    def _put_once(self, queue: str, values: Mapping[int, str], delay: timedelta) -> None:
+        """Put a batch under a key, and again as if the answers had been lost."""
+        key = f"{self.name}-{min(values)}"
+        with self._told(queue, list(values), delay) as told:
+            for _ in range(self.chance.randrange(1, 4)):
+                monotons = self.client.put_many(
+                    queue, values.values(), delay=delay, idempotency_key=key
+                )
+                if monotons is not None:
+                    told |= dict(zip(values, range(monotons.start, monotons.stop), strict=True))
+                    self.world.note("batches put under a key")
+
+    def _produce(self, queue: str, values: Mapping[int, str], delay: timedelta) -> None:
+        before, begun = _home(self.world.store, queue), now()
+        producer = self.client.producer(queue, linger=timedelta(milliseconds=20), max_batch=30)
+        futures = {number: producer.put(value, delay=delay) for number, value in values.items()}
+        errors: dict[int, BaseException | None] = {
+            number: future.exception() for number, future in futures.items()
+        }
+        after = _home(self.world.store, queue)
+        for number, error in errors.items():
+            home = before if before == after else None
+            monoton = None if error else futures[number].result()
+            fate = _fate_of(error) if error else Fate.VISIBLE
+            put = Put(number, fate, home, monoton, begun + delay)
+            self.world.journal.puts.append(put)
+        producer.close() if not any(errors.values()) else None
+        if self.store.is_dead:
+            raise Abandoned
+
+    @contextmanager
+    def _told(
+        self, queue: str, numbers: Sequence[int], delay: timedelta
+    ) -> Iterator[dict[int, int]]:
+        """Note what was put, and what the caller was told of it."""
+        told: dict[int, int] = {}
+        fate = Fate.UNKNOWN
+        before, begun = _home(self.world.store, queue), now()
+        try:
+            yield told
+            fate = Fate.VISIBLE
+        except CassieqError as error:
+            fate = _fate_of(error)
+            raise
+        finally:
+            home = before if _home(self.world.store, queue) == before else None
+            self.world.journal.puts += [
+                Put(number, fate, home, told.get(number), begun + delay) for number in numbers
+            ]
+
+
+class SparkLikeWriter(UntilTheEnd):
+    """Publishes as a streaming query's sink does: blocks by tasks, one publish, batches by number.
+
+    A batch is tried until it is published, also by its successors: it is in the query's log.
+    """
+
+    def __init__(self, world: World, name: str, lifetime: int | None = None) -> None:
+        super().__init__(world, name, lifetime)
+        self._batch = 0
+        self._values: dict[int, str] = {}
+        self._homes: set[QueueId] = set()
+        self._queue = ""
+        self._begun = now()
+
+    def act(self) -> None:
+        """Publish the next batch."""
+        if self.world.full.is_set():
+            self.pause(0.1)
+            return
+        if not self._values:
+            self._queue = self.chance.choice(NATURES).name
+            self._values = self.world.new_values(self.chance, self.chance.randrange(1, 200))
+            self._homes, self._begun = set(), now()
+            self._note(Fate.UNKNOWN, None, None)
+        try:
+            queue = read_queue(self.store, self._queue)
+        except QueueStateError:
+            self.pause(0.1)
+            return
+        self._homes.add(queue.queue_id)
+        parts = self._parts()
+        pending = [
+            write_block(
+                self.store,
+                queue,
+                [pa.record_batch({"value": part})],
+                SinkOptions(queue=self._queue),
+            )
+            for part in parts
+        ]
+        if self.chance.random() < 0.05:
+            part = self.chance.choice(parts)
+            batches = [pa.record_batch({"value": part})]
+            write_block(self.store, queue, batches, SinkOptions(queue=self._queue))
+        sink = SinkBatch(f"query:{self.name}", self._batch, str(min(self._values)))
+        done = publish(self.store, queue.queue_id, pending, batch=sink)
+        home = queue.queue_id if len(self._homes) == 1 else None
+        self._note(Fate.VISIBLE, home, done.monotons.start if done.monotons else None)
+        self._values = {}
+        self._batch += 1
+        self._rewind(queue, pending, sink)
+        self.pause(self.chance.uniform(0, 1))
+
+    def _rewind(
+        self, queue: QueueDefinition, pending: Sequence[PendingBlock], published: SinkBatch
+    ) -> None:
+        """Publish as a query whose checkpoint was restored from an older copy: it must be told."""
+        if self.chance.random() > 0.1:
+            return
+        back = self.chance.randrange(min(3, published.batch_id + 1))
+        rewound = SinkBatch(published.sink, published.batch_id - back, "another content")
+        try:
+            publish(self.store, queue.queue_id, pending, batch=rewound)
+        except (BatchChangedError, BatchOrderError):
+            self.world.note("rewound checkpoints refused")
+        else:
+            self.world.journal.alarms.append(f"{queue.queue_id}: {rewound} after {published}")
+
+    def _parts(self) -> list[list[str]]:
+        values = list(self._values.values())
+        size = -(-len(values) // self.chance.randrange(1, 4))
+        return [values[at : at + size] for at in range(0, len(values), size)]
+
+    def _note(self, fate: Fate, home: QueueId | None, first: int | None) -> None:
+        """A later note on the same message takes the place of an earlier one."""
+        self.world.journal.puts += [
+            Put(number, fate, home, None if first is None else first + at, self._begun)
+            for at, number in enumerate(self._values)
+        ]
+
+
+def _fate_of(error: BaseException) -> Fate:
+    """What an error promises."""
+    never = isinstance(error, CassieqError) and (error.retryable or isinstance(error, _NEVER))
+    return Fate.NEVER if never else Fate.UNKNOWN
+
+
+def _home(store: Store, queue: str) -> QueueId | None:
+    """The version that a queue has, if it can be used."""
+    with suppress(QueueStateError):
+        return read_queue(store, queue).queue_id
+    return None
