@@ -19,7 +19,13 @@ from cassieq_spark.repair.sweep import Step
 from cassieq_spark.store.protocol import EVERYTHING, Op, Partition, Row, Rows, Slice, Store
 from cassieq_spark.store.tables import Table
 from cassieq_spark.testing.stores import WrappedStore
-from tests.unit.repair.swept_queue import BUCKET_SIZE, WRITE_TIMEOUT, SweptQueue, data_of
+from tests.unit.repair.swept_queue import (
+    BUCKET_SIZE,
+    CHUNK_SIZE,
+    WRITE_TIMEOUT,
+    SweptQueue,
+    data_of,
+)
 
 COUNTS = st.integers(1, 14)
 PLACES = st.integers(0, 40)
@@ -78,7 +84,9 @@ def expected(queue: SweptQueue) -> set[tuple[Problem, int]]:
                 Problem.MISSING: not copies,
                 Problem.OVERLAPPING: len(copies) > 1,
                 Problem.MISPLACED: any(map(is_astray, copies)),
-                Problem.UNREADABLE: any(is_truncated(each) for each in at_home),
+                Problem.UNREADABLE: any(
+                    is_truncated(each) and is_looked_for(offset, each) for each in at_home
+                ),
             }
             wrong |= {(problem, monoton) for problem, is_so in problems.items() if is_so}
     return wrong
@@ -87,6 +95,11 @@ def expected(queue: SweptQueue) -> set[tuple[Problem, int]]:
 def is_astray(chunk: Chunk) -> bool:
     offsets = (chunk.start, chunk.stop - 1)
     return any(offset // BUCKET_SIZE != chunk.bucket for offset in offsets)
+
+
+def is_looked_for(offset: int, chunk: Chunk) -> bool:
+    """Whether readers of a message come by a chunk: they begin at a multiple of the chunk size."""
+    return chunk.start >= offset - offset % CHUNK_SIZE
 
 
 def is_truncated(chunk: Chunk) -> bool:
@@ -106,6 +119,8 @@ def is_truncated(chunk: Chunk) -> bool:
     settled=0,
     damages=[("lose a bucket", 2), ("one too many", 0, 3, 2), ("truncate a chunk", 35)],
 )
+# One that reaches beyond the next multiple of the chunk size, where readers begin anew.
+@example(counts=[3], settled=0, damages=[("one too many", 0, 0, 3), ("truncate a chunk", 0)])
 def test_what_is_damaged_is_found_and_nothing_else(
     counts: list[int], settled: int, damages: list[tuple[object, ...]]
 ):
