@@ -33,9 +33,9 @@ from benchmarks.gateway_load import (
 from cassieq_spark.http.accounts import Accounts, Secrets
 from cassieq_spark.http.client import HttpQueue
 from cassieq_spark.node import Cluster
+from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store import open_store
 from cassieq_spark.store.cassandra.schema import apply_schema
-from cassieq_spark.store.connection import ConnectionOptions
 
 ACCOUNT = "bench"
 WARM_UP_SECONDS = 3.0

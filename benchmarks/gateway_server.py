@@ -11,8 +11,8 @@ from datetime import timedelta
 from cassieq_spark.client import AsyncClient
 from cassieq_spark.http.accounts import Accounts, Secrets
 from cassieq_spark.http.gateway import Limits, Serving, serve
+from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store import open_store
-from cassieq_spark.store.connection import ConnectionOptions
 from cassieq_spark.testing.stores import CountingStore
 
 THREADS = 32

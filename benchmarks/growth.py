@@ -37,13 +37,13 @@ from cassieq_spark.node import Cluster
 from cassieq_spark.producer.blocks import write_block
 from cassieq_spark.queues import create_queue
 from cassieq_spark.settings import SinkOptions
+from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.spark.source.offsets import initial_offset
 from cassieq_spark.spark.source.reader import Reader
 from cassieq_spark.store import open_store
 from cassieq_spark.store.cassandra.schema import apply_schema
 from cassieq_spark.store.cassandra.session import connect
 from cassieq_spark.store.cassandra.store import CassandraStore
-from cassieq_spark.store.connection import ConnectionOptions
 
 #: Messages of a batch.
 BATCH = 10_000

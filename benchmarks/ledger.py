@@ -37,10 +37,10 @@ from cassieq_spark.model import PendingBlock, QueueId, Range, SinkBatch
 from cassieq_spark.node import Cluster
 from cassieq_spark.queues import create_queue
 from cassieq_spark.repair.idle import has_nothing_to_finalise
+from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store import open_store
 from cassieq_spark.store.cassandra.schema import apply_schema
 from cassieq_spark.store.cassandra.session import connect
-from cassieq_spark.store.connection import ConnectionOptions
 from cassieq_spark.store.protocol import (
     Insert,
     Op,

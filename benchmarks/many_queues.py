@@ -20,8 +20,8 @@ from pathlib import Path
 
 from cassieq_spark import Client
 from cassieq_spark.node import Cluster
+from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store.cassandra.schema import apply_schema
-from cassieq_spark.store.connection import ConnectionOptions
 
 _REPAIR = str(Path(__file__).parents[1] / "jobs" / "repair.py")
 _GROUP = "workers"

@@ -24,9 +24,9 @@ from uuid import uuid4
 from benchmarks.bench.lab import start_spark
 from cassieq_spark.node import Cluster
 from cassieq_spark.queues import create_queue
+from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store import open_store
 from cassieq_spark.store.cassandra.schema import apply_schema
-from cassieq_spark.store.connection import ConnectionOptions
 from trials.spark import stop_spark
 
 _LOOK_SECONDS = 0.05

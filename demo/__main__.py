@@ -28,9 +28,9 @@ from pyspark.sql import SparkSession
 from cassieq_spark.errors import CassieqError
 from cassieq_spark.node import Cluster
 from cassieq_spark.queues.stats import queue_stats
+from cassieq_spark.settings.connection import DEFAULT_KEYSPACE, ConnectionOptions
 from cassieq_spark.store import open_store
 from cassieq_spark.store.cassandra.schema import apply_schema
-from cassieq_spark.store.connection import DEFAULT_KEYSPACE, ConnectionOptions
 from demo.console import Screen, delays_table, facts_table
 from demo.consumer import DELAYS, MESSAGES
 from demo.flights import compare, find_data, read_delays, read_files, write_files

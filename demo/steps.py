@@ -19,7 +19,7 @@ from cassieq_spark.model import QueueDefinition
 from cassieq_spark.queues import create_queue, list_queues
 from cassieq_spark.queues.stats import queue_stats
 from cassieq_spark.repair.spark_scan import CONNECTOR
-from cassieq_spark.store.connection import ConnectionOptions
+from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store.protocol import Store
 from cassieq_spark.store.tables import Table
 from demo.console import Step

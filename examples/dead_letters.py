@@ -18,8 +18,8 @@ from pyspark.sql import DataFrame, SparkSession
 from cassieq_spark import Client
 from cassieq_spark.dead_letters.redrive import redrive
 from cassieq_spark.dead_letters.survey import survey
+from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store import open_store
-from cassieq_spark.store.connection import ConnectionOptions
 
 QUEUE = "orders.to-price"
 ORDERS = 100

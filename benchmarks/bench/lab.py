@@ -21,10 +21,10 @@ from benchmarks.bench.jars import CASSANDRA_CONNECTOR, KAFKA_CONNECTOR, resolve
 from benchmarks.bench.kafka import Broker, Topics
 from cassieq_spark.node import Cluster
 from cassieq_spark.queues import create_queue
+from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store import open_store
 from cassieq_spark.store.cassandra.schema import apply_schema
 from cassieq_spark.store.cassandra.session import connect
-from cassieq_spark.store.connection import ConnectionOptions
 from cassieq_spark.store.protocol import Store
 from trials.spark import stop_spark
 

@@ -11,8 +11,8 @@ from cassieq_spark.cli.connection import with_connection
 from cassieq_spark.cli.lifecycle import Name, parse_period
 from cassieq_spark.cli.output import AsJson, print_json
 from cassieq_spark.queues import fix_clocks
+from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store import open_store
-from cassieq_spark.store.connection import ConnectionOptions
 from cassieq_spark.terminal import echo
 
 app = typer.Typer()

@@ -10,15 +10,16 @@ import typer
 
 from cassieq_spark.cli.shared import shared_options
 from cassieq_spark.repair.arguments import OWN
-from cassieq_spark.settings.file import CASSANDRA, REPAIR, read_settings
-from cassieq_spark.store.connection import (
+from cassieq_spark.settings.connection import (
     DEFAULT_CONTACT_POINTS,
     DEFAULT_KEYSPACE,
     DEFAULT_PORT,
     ConnectionOptions,
+    Consistency,
+    parse_consistency,
 )
-from cassieq_spark.store.consistency import Consistency, parse_consistency
-from cassieq_spark.store.secret import REFERENCES
+from cassieq_spark.settings.file import CASSANDRA, REPAIR, read_settings
+from cassieq_spark.settings.secret import REFERENCES
 
 #: The options are shown together under this heading.
 PANEL = "Cassandra"

@@ -22,10 +22,10 @@ from cassieq_spark.dead_letters.redrive import plan_routes
 from cassieq_spark.dead_letters.redrive import redrive as redrive_letters
 from cassieq_spark.dead_letters.survey import read_message, survey
 from cassieq_spark.errors import OptionError
+from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.settings.kinds import duration
 from cassieq_spark.settings.position import parse_position
 from cassieq_spark.store import open_store
-from cassieq_spark.store.connection import ConnectionOptions
 from cassieq_spark.terminal import confirm
 
 app = typer.Typer(

@@ -17,9 +17,9 @@ from cassieq_spark.cli.output import INTERRUPTED
 from cassieq_spark.errors import OptionError, SetupError
 from cassieq_spark.repair.logs import log_to_stderr
 from cassieq_spark.repair.stop import stopped_by_signals
+from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.settings.kinds import duration
 from cassieq_spark.store import open_store
-from cassieq_spark.store.connection import ConnectionOptions
 from cassieq_spark.terminal import echo
 
 app = typer.Typer()

@@ -18,9 +18,9 @@ from cassieq_spark.groups.groups import create_group, delete_group, seek_group
 from cassieq_spark.model import QueueId
 from cassieq_spark.queues import read_queue
 from cassieq_spark.queues.stats import GroupStats, queue_stats
+from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.settings.position import POSITION, StartingPosition
 from cassieq_spark.store import open_store
-from cassieq_spark.store.connection import ConnectionOptions
 from cassieq_spark.store.protocol import Store
 from cassieq_spark.terminal import Console, confirm
 

@@ -24,9 +24,9 @@ from cassieq_spark.queues import (
     resume_queue,
 )
 from cassieq_spark.queues.stats import queue_stats
+from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.settings.kinds import duration
 from cassieq_spark.store import open_store
-from cassieq_spark.store.connection import ConnectionOptions
 from cassieq_spark.store.protocol import Store
 from cassieq_spark.terminal import confirm
 

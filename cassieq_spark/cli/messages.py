@@ -15,10 +15,10 @@ from cassieq_spark.cli.connection import with_connection
 from cassieq_spark.cli.output import tell
 from cassieq_spark.client import Client, Message, NewMessage, StoredMessage
 from cassieq_spark.errors import OptionError
+from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.settings.kinds import Kind, duration
 from cassieq_spark.settings.position import POSITION
 from cassieq_spark.store import open_store
-from cassieq_spark.store.connection import ConnectionOptions
 from cassieq_spark.terminal import echo, json_line, visible_bytes
 
 T = TypeVar("T")

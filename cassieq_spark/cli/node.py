@@ -20,7 +20,7 @@ from cassieq_spark.node import Cluster
 from cassieq_spark.node.java import find_java
 from cassieq_spark.node.release import DEFAULT_RELEASE, Release
 from cassieq_spark.node.resolve import resolve_jars
-from cassieq_spark.store.connection import DEFAULT_PORT
+from cassieq_spark.settings.connection import DEFAULT_PORT
 from cassieq_spark.terminal import echo
 
 app = typer.Typer(

@@ -37,8 +37,8 @@ from cassieq_spark.queues import (
     read_records,
 )
 from cassieq_spark.queues.stats import GroupStats, QueueStats, queue_stats
+from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store import open_store
-from cassieq_spark.store.connection import ConnectionOptions
 from cassieq_spark.terminal import Console, echo
 
 app = typer.Typer(

@@ -13,8 +13,8 @@ from cassieq_spark.cli.output import AsJson, print_json
 from cassieq_spark.repair.history import PastRun, read_history
 from cassieq_spark.repair.job import main
 from cassieq_spark.repair.report import Outcome
+from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store import open_store
-from cassieq_spark.store.connection import ConnectionOptions
 from cassieq_spark.terminal import Console
 
 app = typer.Typer(help="Sweep without Spark, and see what sweeps did.", no_args_is_help=True)

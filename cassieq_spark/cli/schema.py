@@ -8,8 +8,8 @@ import typer
 
 from cassieq_spark.cli.connection import with_connection
 from cassieq_spark.cli.output import AsJson, print_json, tell
+from cassieq_spark.settings.connection import DEFAULT_KEYSPACE, ConnectionOptions
 from cassieq_spark.store.cassandra.upgrade import Difference
-from cassieq_spark.store.connection import DEFAULT_KEYSPACE, ConnectionOptions
 from cassieq_spark.store.grants import User, grant_statements
 from cassieq_spark.store.version import KNOWN_VERSION
 from cassieq_spark.terminal import echo

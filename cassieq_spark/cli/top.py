@@ -28,8 +28,8 @@ from cassieq_spark.errors import CassieqError, OptionError
 from cassieq_spark.monitoring.board import Line, lines
 from cassieq_spark.monitoring.snapshot import Snapshot, read_snapshot
 from cassieq_spark.repair.history import PastRun, read_history
+from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store import open_store
-from cassieq_spark.store.connection import ConnectionOptions
 from cassieq_spark.store.protocol import Store
 from cassieq_spark.terminal import Console
 

@@ -7,8 +7,7 @@ from datetime import timedelta
 from typing import Any, TypedDict
 
 from cassieq_spark.arguments import check_many
-from cassieq_spark.store.connection import ConnectionOptions
-from cassieq_spark.store.consistency import Consistency, parse_consistency
+from cassieq_spark.settings.connection import ConnectionOptions, Consistency, parse_consistency
 
 
 class Connection(TypedDict, total=False):

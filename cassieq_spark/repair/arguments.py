@@ -12,11 +12,15 @@ from cassieq_spark.errors import OptionError
 from cassieq_spark.repair.history import DEFAULT_KEPT
 from cassieq_spark.repair.sweep import Step
 from cassieq_spark.repair.work import DEFAULT_WRITE_TIMEOUT
+from cassieq_spark.settings.connection import (
+    DEFAULT_CONTACT_POINTS,
+    DEFAULT_KEYSPACE,
+    DEFAULT_PORT,
+    Consistency,
+)
 from cassieq_spark.settings.file import CASSANDRA, REPAIR, VARIABLE, read_settings
 from cassieq_spark.settings.kinds import Kind, duration
-from cassieq_spark.store.connection import DEFAULT_CONTACT_POINTS, DEFAULT_KEYSPACE, DEFAULT_PORT
-from cassieq_spark.store.consistency import Consistency
-from cassieq_spark.store.secret import REFERENCES
+from cassieq_spark.settings.secret import REFERENCES
 
 _CHECK_HOSTNAME = "ssl-check-hostname"
 #: What a configuration may have: everything but what is for one run.

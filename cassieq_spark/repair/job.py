@@ -36,11 +36,11 @@ from cassieq_spark.repair.sweep import (
     Watch,
     run_once,
 )
-from cassieq_spark.store import open_store
-from cassieq_spark.store.connection import (
+from cassieq_spark.settings.connection import (
     ConnectionOptions,
+    parse_consistency,
 )
-from cassieq_spark.store.consistency import parse_consistency
+from cassieq_spark.store import open_store
 from cassieq_spark.store.protocol import Store
 from cassieq_spark.terminal import Console
 

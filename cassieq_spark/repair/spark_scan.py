@@ -19,8 +19,8 @@ from cassieq_spark.errors import ConnectError, SetupError, StoreError
 from cassieq_spark.model import QueueId, Range
 from cassieq_spark.repair.scan import Run
 from cassieq_spark.repair.stop import Stop
-from cassieq_spark.store.connection import ConnectionOptions
-from cassieq_spark.store.secret import reveal
+from cassieq_spark.settings.connection import ConnectionOptions
+from cassieq_spark.settings.secret import reveal
 from cassieq_spark.store.tables import Table
 
 #: What ``spark-submit --packages`` needs for the scan.

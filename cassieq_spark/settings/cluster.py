@@ -7,16 +7,17 @@ from typing import Any
 
 from cassieq_spark.arguments import shown
 from cassieq_spark.errors import OptionError
-from cassieq_spark.settings.declaration import check_both_or_neither, option, options_by_key
-from cassieq_spark.settings.kinds import BOOLEAN, TEXT, Kind, whole_number
-from cassieq_spark.store.connection import (
+from cassieq_spark.settings.connection import (
     DEFAULT_CONTACT_POINTS,
     DEFAULT_KEYSPACE,
     DEFAULT_PORT,
     ConnectionOptions,
+    Consistency,
+    parse_consistency,
 )
-from cassieq_spark.store.consistency import Consistency, parse_consistency
-from cassieq_spark.store.secret import REFERENCES, check_secret
+from cassieq_spark.settings.declaration import check_both_or_neither, option, options_by_key
+from cassieq_spark.settings.kinds import BOOLEAN, TEXT, Kind, whole_number
+from cassieq_spark.settings.secret import REFERENCES, check_secret
 
 
 def _parse_hosts(text: str) -> tuple[str, ...]:

@@ -9,9 +9,9 @@ from typing import ClassVar, Self, TypeVar
 
 from cassieq_spark.errors import OptionError
 from cassieq_spark.settings.cluster import ClusterOptions
+from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.settings.declaration import option, options_by_key, read_values
 from cassieq_spark.settings.kinds import name_of
-from cassieq_spark.store.connection import ConnectionOptions
 
 #: Set by Spark itself; in lower case, as Spark hands keys over.
 _OF_SPARK = frozenset({"checkpointlocation", "queryname"})

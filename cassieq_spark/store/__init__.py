@@ -30,7 +30,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import cast
 
-from cassieq_spark.store.connection import ConnectionOptions
+from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store.protocol import Store
 
 

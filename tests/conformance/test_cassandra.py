@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 
 from cassieq_spark.node import Cluster, Release
+from cassieq_spark.settings.connection import PROTOCOL_VERSIONS, ConnectionOptions
 from cassieq_spark.store import open_store
 from cassieq_spark.store.cassandra import store as store_module
 from cassieq_spark.store.cassandra.schema import apply_schema
 from cassieq_spark.store.cassandra.store import CassandraStore
-from cassieq_spark.store.connection import PROTOCOL_VERSIONS, ConnectionOptions
 from cassieq_spark.store.protocol import Store
 from cassieq_spark.testing.conformance import StoreContract
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from cassieq_spark import Client
+from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store.cassandra.schema import apply_schema
-from cassieq_spark.store.connection import ConnectionOptions
 from tests.support.cassandra_node import CassandraNode
 
 ROOT = Path(__file__).parents[2]

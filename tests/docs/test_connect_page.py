@@ -11,9 +11,9 @@ import pytest
 
 from cassieq_spark.queues import create_queue, read_queue
 from cassieq_spark.queues.stats import queue_stats
+from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store import open_store
 from cassieq_spark.store.cassandra.schema import apply_schema
-from cassieq_spark.store.connection import ConnectionOptions
 from tests.docs.pages import ROOT, blocks_of, connect
 from tests.support.cassandra_node import CassandraNode
 from tests.support.connect_server import connect_server

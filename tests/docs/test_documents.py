@@ -15,7 +15,7 @@ import typer
 from cassieq_spark.cli import app
 from cassieq_spark.node import Release
 from cassieq_spark.repair import arguments
-from cassieq_spark.store.connection import PROTOCOL_VERSIONS
+from cassieq_spark.settings.connection import PROTOCOL_VERSIONS
 from tests.docs.pages import ROOT, blocks_of, pages
 from tests.support.connect_server import SPARK_HOME
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store.cassandra.schema import apply_schema
-from cassieq_spark.store.connection import ConnectionOptions
 from tests.docs.pages import ROOT, pages
 from tests.support.cassandra_node import CassandraNode
 

@@ -14,9 +14,9 @@ import cassieq_spark
 from cassieq_spark.queues import create_queue
 from cassieq_spark.queues.stats import queue_stats
 from cassieq_spark.repair.spark_scan import CONNECTOR
+from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store import open_store
 from cassieq_spark.store.cassandra.schema import apply_schema
-from cassieq_spark.store.connection import ConnectionOptions
 from tests.support.cassandra_node import CassandraNode
 
 ROOT = Path(__file__).parents[2]

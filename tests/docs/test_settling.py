@@ -19,9 +19,9 @@ from cassieq_spark.producer.blocks import write_block
 from cassieq_spark.queues import create_queue, read_queue
 from cassieq_spark.queues.stats import queue_stats
 from cassieq_spark.settings import SinkOptions
+from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store import open_store
 from cassieq_spark.store.cassandra.schema import apply_schema
-from cassieq_spark.store.connection import ConnectionOptions
 from tests.support.cassandra_node import CassandraNode
 
 ROOT = Path(__file__).parents[2]

@@ -422,7 +422,7 @@ MUTANTS = (
     Mutant(
         "compare-and-sets at another level than reads",
         "I7",
-        "store/consistency.py",
+        "settings/connection.py",
         '"LOCAL_SERIAL" if self is Consistency.LOCAL_QUORUM else "SERIAL"',
         '"SERIAL"',
     ),

@@ -16,7 +16,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from cassieq_spark import cli
-from cassieq_spark.store.connection import ConnectionOptions
+from cassieq_spark.settings.connection import ConnectionOptions
 
 Command = Callable[..., Result]
 

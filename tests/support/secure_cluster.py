@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cassieq_spark.node import Cluster, NodeTls
+from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store.cassandra.schema import apply_schema
 from cassieq_spark.store.cassandra.session import connect
-from cassieq_spark.store.connection import ConnectionOptions
 from tests.support.certificates import Certificates, make_certificates
 
 

@@ -15,7 +15,7 @@ from pyspark.sql.streaming import StreamingQuery
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.queues import create_queue
 from cassieq_spark.queues.stats import GroupStats, QueueStats, queue_stats
-from cassieq_spark.store.connection import ConnectionOptions
+from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store.protocol import Store
 
 _RECOMMENDED = Path(__file__).parents[2] / "conf" / "spark-defaults.conf"

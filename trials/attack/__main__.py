@@ -16,8 +16,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from cassieq_spark.node import Cluster
+from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store.cassandra.schema import apply_schema
-from cassieq_spark.store.connection import ConnectionOptions
 from tests.support.gateway import ADMIN, running
 
 # Each of them adds its attacks.

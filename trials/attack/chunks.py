@@ -15,8 +15,8 @@ from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import Chunk, PendingBlock
 from cassieq_spark.producer.blocks import new_block_id
 from cassieq_spark.queues import read_queue
+from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store import open_store
-from cassieq_spark.store.connection import ConnectionOptions
 from tests.fuzz.mutations import HEADER, signed
 from trials.attack.stage import Stage, attack_on_tables
 from trials.attack.verdicts import Seen, Verdict, contained_if

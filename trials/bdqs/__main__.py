@@ -17,9 +17,9 @@ from pathlib import Path
 from rich.console import Console
 
 from cassieq_spark.node import Cluster
+from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store import open_store
 from cassieq_spark.store.cassandra.schema import apply_schema
-from cassieq_spark.store.connection import ConnectionOptions
 from trials.bdqs.cells import PROFILES, Experiment, Profile
 from trials.bdqs.crew import Processes
 from trials.bdqs.journal import Line

@@ -9,8 +9,8 @@ from contextlib import AbstractContextManager, ExitStack
 from multiprocessing import get_context
 from typing import Protocol, Self
 
+from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store import open_store
-from cassieq_spark.store.connection import ConnectionOptions
 from cassieq_spark.store.protocol import Store
 from trials.bdqs.clients import Shift
 from trials.bdqs.journal import Journal

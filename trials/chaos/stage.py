@@ -15,9 +15,9 @@ from rich.console import Console
 from cassieq_spark.groups.groups import ensure_group
 from cassieq_spark.node import Cluster
 from cassieq_spark.queues import create_queue, fix_clocks, read_queue
+from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store import open_store
 from cassieq_spark.store.cassandra.schema import apply_schema
-from cassieq_spark.store.connection import ConnectionOptions
 from cassieq_spark.store.protocol import Store
 from trials.chaos.clocks import NodeClocks, skewed_python
 from trials.chaos.faults import Striker

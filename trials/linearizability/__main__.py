@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from cassieq_spark.node import Cluster
+from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store import open_store
 from cassieq_spark.store.cassandra.schema import apply_schema
-from cassieq_spark.store.connection import ConnectionOptions
 from tests.support.recorded import find_violations
 from trials.linearizability.gather import gather
 

@@ -22,10 +22,10 @@ import threading
 from rich.console import Console
 
 from cassieq_spark.node import Cluster
+from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store import open_store
 from cassieq_spark.store.cassandra.schema import apply_schema
 from cassieq_spark.store.cassandra.session import connect
-from cassieq_spark.store.connection import ConnectionOptions
 from cassieq_spark.store.tables import Table
 from trials.soak.course import soak
 from trials.soak.store import Abandoned

@@ -15,8 +15,8 @@ from cassieq_spark.errors import (
     OutcomeUnknownError,
     StoreError,
 )
+from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store.cassandra.tls import advice
-from cassieq_spark.store.connection import ConnectionOptions
 
 
 class Fate(Enum):

@@ -10,6 +10,7 @@ from dataclasses import replace
 from cassandra.cluster import Cluster, Session
 
 from cassieq_spark.errors import StoreError
+from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store.cassandra.layout import read_layout
 from cassieq_spark.store.cassandra.mapping import DRIVER_ERRORS, Request, translate
 from cassieq_spark.store.cassandra.named_texts import named_texts
@@ -23,7 +24,6 @@ from cassieq_spark.store.cassandra.upgrade import (
     upgrade_statements,
     version_statement,
 )
-from cassieq_spark.store.connection import ConnectionOptions
 from cassieq_spark.store.tables import SHAPES
 
 #: The first major release with UnifiedCompactionStrategy.

@@ -27,6 +27,8 @@ from cassandra.policies import (
 from cassandra.query import PreparedStatement, tuple_factory
 
 from cassieq_spark.errors import MissingSchemaError, OptionError
+from cassieq_spark.settings.connection import ConnectionOptions
+from cassieq_spark.settings.secret import reveal
 from cassieq_spark.store.cassandra.decoding import Decoding
 from cassieq_spark.store.cassandra.layout import read_layout
 from cassieq_spark.store.cassandra.mapping import (
@@ -38,9 +40,7 @@ from cassieq_spark.store.cassandra.mapping import (
 from cassieq_spark.store.cassandra.replication import SIMPLE_STRATEGY
 from cassieq_spark.store.cassandra.tls import encryption
 from cassieq_spark.store.cassandra.upgrade import check_usable, compare
-from cassieq_spark.store.connection import ConnectionOptions
 from cassieq_spark.store.consistency import check_consistency
-from cassieq_spark.store.secret import reveal
 
 #: Execution profiles: one per class of call.
 CAS = "cas"

@@ -12,6 +12,7 @@ from uuid import UUID
 from cassandra.query import BatchStatement, BatchType, BoundStatement
 
 from cassieq_spark.model import BucketSlice, Chunk, QueueId, block_timestamp
+from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store.cassandra.mapping import Request
 from cassieq_spark.store.cassandra.reading import ChunkReader
 from cassieq_spark.store.cassandra.requests import bind, execute
@@ -35,7 +36,6 @@ from cassieq_spark.store.cassandra.statements import (
     timed_insert_of,
 )
 from cassieq_spark.store.cassandra.writing import Pipeline
-from cassieq_spark.store.connection import ConnectionOptions
 from cassieq_spark.store.protocol import (
     EVERYTHING,
     Op,

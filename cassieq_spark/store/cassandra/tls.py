@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from cassieq_spark.errors import SetupError
-from cassieq_spark.store.connection import ConnectionOptions
+from cassieq_spark.settings.connection import ConnectionOptions
 
 #: What OpenSSL says, and what to do about it.
 _ADVICE = {

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from cassieq_spark.store.connection import ConnectionOptions
+from cassieq_spark.settings.connection import ConnectionOptions
 from tests.support.proxy import Proxy
 
 

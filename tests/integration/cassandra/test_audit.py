@@ -22,8 +22,8 @@ from cassieq_spark.producer.blocks import write_block
 from cassieq_spark.queues import create_queue
 from cassieq_spark.queues.stats import queue_stats
 from cassieq_spark.settings import SinkOptions
+from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store.cassandra.session import connect
-from cassieq_spark.store.connection import ConnectionOptions
 from cassieq_spark.store.protocol import Store
 
 JOB = Path(__file__).parents[3] / "jobs" / "repair.py"

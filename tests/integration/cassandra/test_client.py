@@ -23,7 +23,7 @@ from cassieq_spark import AsyncClient, Client, NewMessage
 from cassieq_spark.cli import app
 from cassieq_spark.errors import OptionError, QueueStateError
 from cassieq_spark.model import Range
-from cassieq_spark.store.connection import ConnectionOptions
+from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store.protocol import Store
 from cassieq_spark.testing.stores import CountingStore
 

@@ -10,11 +10,10 @@ import pytest
 from cassieq_spark.errors import OptionError, StoreError
 from cassieq_spark.model import BucketSlice, Chunk, QueueId
 from cassieq_spark.node import Cluster
+from cassieq_spark.settings.connection import ConnectionOptions, Consistency
 from cassieq_spark.store import open_store
 from cassieq_spark.store.cassandra.schema import apply_schema
 from cassieq_spark.store.cassandra.session import connect
-from cassieq_spark.store.connection import ConnectionOptions
-from cassieq_spark.store.consistency import Consistency
 from cassieq_spark.store.protocol import Insert, Update, When, partition_of_ledger
 from cassieq_spark.store.tables import Table
 

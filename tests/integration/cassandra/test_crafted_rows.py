@@ -12,8 +12,8 @@ from cassieq_spark import Client
 from cassieq_spark.model import BucketSlice, Chunk, QueueId, Range
 from cassieq_spark.producer.blocks import new_block_id
 from cassieq_spark.repair.scan import runs_of
+from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store.cassandra.session import connect
-from cassieq_spark.store.connection import ConnectionOptions
 from cassieq_spark.store.protocol import Store
 from cassieq_spark.store.tables import Table
 

@@ -19,7 +19,7 @@ from cassieq_spark.model import QueueDefinition
 from cassieq_spark.producer.blocks import write_block
 from cassieq_spark.queues import create_queue
 from cassieq_spark.settings import SinkOptions
-from cassieq_spark.store.connection import ConnectionOptions
+from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store.protocol import Partition, Store
 from cassieq_spark.testing.faults import FaultyStore
 from tests.support.command_line import Command, make_command

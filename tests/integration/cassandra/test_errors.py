@@ -11,10 +11,10 @@ import pytest
 
 from cassieq_spark.errors import ConnectError, MissingSchemaError, NotAppliedError
 from cassieq_spark.model import BucketSlice, Chunk, QueueId
+from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store import open_store
 from cassieq_spark.store.cassandra.schema import apply_schema
 from cassieq_spark.store.cassandra.session import connect
-from cassieq_spark.store.connection import ConnectionOptions
 from cassieq_spark.store.protocol import Insert, Store, partition_of_ledger
 from cassieq_spark.store.tables import Table
 

@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pytest
 
-from cassieq_spark.store.connection import ConnectionOptions
+from cassieq_spark.settings.connection import ConnectionOptions
 from tests.support.command_line import Ended, cassieq, commands, likely_words, options_of
 
 COMMANDS = commands()

@@ -9,8 +9,8 @@ import pytest
 
 from cassieq_spark.errors import OutcomeUnknownError
 from cassieq_spark.model import BucketSlice, Chunk, QueueId
+from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store import open_store
-from cassieq_spark.store.connection import ConnectionOptions
 from cassieq_spark.store.protocol import Insert, Store, Update, When, partition_of_ledger
 from tests.support.proxy import Proxy
 

@@ -18,10 +18,10 @@ from cassieq_spark.queues import list_queues
 from cassieq_spark.repair.report import Outcome
 from cassieq_spark.repair.scan import DriverScan
 from cassieq_spark.repair.sweep import run_once
+from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store import open_store
 from cassieq_spark.store.cassandra.schema import apply_schema
 from cassieq_spark.store.cassandra.store import CassandraStore
-from cassieq_spark.store.connection import ConnectionOptions
 from cassieq_spark.store.protocol import Insert, Slice, partition_of_ledger
 from tests.support.command_line import make_command
 

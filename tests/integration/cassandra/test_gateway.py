@@ -16,7 +16,7 @@ from cassieq_spark import Client
 from cassieq_spark.groups.lease import Delivery
 from cassieq_spark.http.client import HttpError, HttpQueue
 from cassieq_spark.queues import read_queue
-from cassieq_spark.store.connection import ConnectionOptions
+from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store.protocol import Store
 from tests.support.command_line import cassieq
 from tests.support.gateway import HTTP, SECRET, Account, RunningGateway, running

@@ -16,7 +16,7 @@ from cassieq_spark.ledger.sweep import finalise
 from cassieq_spark.model import PendingBlock, QueueDefinition
 from cassieq_spark.producer.blocks import new_block_id
 from cassieq_spark.queues import create_queue
-from cassieq_spark.store.connection import ConnectionOptions
+from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store.protocol import Slice, Store, partition_of_delivery, partition_of_ledger
 from tests.support.command_line import Command, make_command
 

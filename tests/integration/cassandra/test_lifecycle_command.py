@@ -20,7 +20,7 @@ from cassieq_spark.ledger.sweep import raise_fence
 from cassieq_spark.model import PendingBlock, QueueDefinition, Ranges, SinkBatch
 from cassieq_spark.producer.blocks import new_block_id
 from cassieq_spark.queues import create_queue, read_queue, read_record
-from cassieq_spark.store.connection import ConnectionOptions
+from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store.protocol import CLOCKS_APART, Store
 from tests.support.command_line import Command, make_command
 

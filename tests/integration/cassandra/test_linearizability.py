@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 import time
 
+from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store import open_store
-from cassieq_spark.store.connection import ConnectionOptions
 from cassieq_spark.store.tables import Table
 from tests.support.proxy import Proxy
 from tests.support.recorded import find_violations

@@ -18,7 +18,7 @@ import pytest
 
 from cassieq_spark.lock.bakery import Bakery
 from cassieq_spark.lock.holding import holding
-from cassieq_spark.store.connection import ConnectionOptions
+from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store.protocol import Slice, Store, partition_of_lock
 
 TTL = timedelta(seconds=8)

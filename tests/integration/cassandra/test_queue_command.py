@@ -13,7 +13,7 @@ from cassieq_spark.groups.wish import Wish
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import PendingBlock, QueueId
 from cassieq_spark.producer.blocks import new_block_id
-from cassieq_spark.store.connection import ConnectionOptions
+from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store.protocol import Store
 from tests.support.command_line import Command, make_command
 

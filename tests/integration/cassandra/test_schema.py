@@ -20,10 +20,10 @@ from cassieq_spark.ledger.read import read_head
 from cassieq_spark.model import QueueId, Ranges
 from cassieq_spark.queues import create_queue, pause_queue, purge_queue, read_queue
 from cassieq_spark.queues.stats import queue_stats
+from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store import open_store
 from cassieq_spark.store.cassandra.schema import apply_schema, check_schema, plan_schema
 from cassieq_spark.store.cassandra.session import connect
-from cassieq_spark.store.connection import ConnectionOptions
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import Insert, partition_of_delivery
 from cassieq_spark.store.tables import SHAPES, Shape, Table

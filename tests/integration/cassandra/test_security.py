@@ -29,10 +29,10 @@ from cassieq_spark.ledger.read import read_blocks, read_head
 from cassieq_spark.model import BucketSlice, Chunk, PendingBlock, QueueDefinition, QueueId
 from cassieq_spark.queues import create_queue, read_queue
 from cassieq_spark.repair.job import WHOLE, main
+from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store import open_store
 from cassieq_spark.store.cassandra.schema import apply_schema
 from cassieq_spark.store.cassandra.session import connect
-from cassieq_spark.store.connection import ConnectionOptions
 from cassieq_spark.store.grants import User, grant_statements
 from cassieq_spark.store.protocol import (
     Insert,

@@ -8,8 +8,8 @@ from uuid import uuid1, uuid4
 import pytest
 
 from cassieq_spark.model import BucketSlice, Chunk, QueueId
+from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store.cassandra.store import CassandraStore
-from cassieq_spark.store.connection import ConnectionOptions
 from cassieq_spark.store.protocol import Insert, Partition, Update, When, partition_of_ledger
 
 HEAD = ("head", 0, "")

@@ -22,7 +22,7 @@ from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_head
 from cassieq_spark.model import Chunk, PendingBlock, QueueDefinition
 from cassieq_spark.queues import create_queue
-from cassieq_spark.store.connection import ConnectionOptions
+from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store.protocol import Store
 
 JOB = Path(__file__).parents[3] / "jobs" / "repair.py"

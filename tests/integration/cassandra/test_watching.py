@@ -28,7 +28,7 @@ from cassieq_spark.groups.lease import Delivery
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.queues import create_queue
-from cassieq_spark.store.connection import ConnectionOptions
+from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store.protocol import Store
 from tests.support.builders import make_pending, make_wish
 from tests.support.proxy import Proxy

@@ -13,9 +13,9 @@ from pyspark.sql.types import StringType, StructType
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.queues import create_queue
 from cassieq_spark.settings import SinkOptions, SourceOptions
+from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.spark.sink import writer
 from cassieq_spark.spark.source import lull, reader, stream
-from cassieq_spark.store.connection import ConnectionOptions
 from cassieq_spark.store.protocol import Store
 from cassieq_spark.testing.stores import CountingStore
 

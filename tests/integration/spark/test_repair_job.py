@@ -25,7 +25,7 @@ from cassieq_spark.model import Chunk, PendingBlock, QueueDefinition, QueueId, R
 from cassieq_spark.queues import create_queue
 from cassieq_spark.repair import scan, spark_scan
 from cassieq_spark.repair.stop import Stop
-from cassieq_spark.store.connection import ConnectionOptions
+from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store.protocol import Store
 from cassieq_spark.store.tables import Table
 

@@ -15,9 +15,8 @@ import pytest
 
 from cassieq_spark.queues import create_queue
 from cassieq_spark.repair.spark_scan import connector_options
+from cassieq_spark.settings.connection import ConnectionOptions, Consistency
 from cassieq_spark.store import open_store
-from cassieq_spark.store.connection import ConnectionOptions
-from cassieq_spark.store.consistency import Consistency
 from cassieq_spark.store.grants import User, grant_statements
 from tests.support.secure_cluster import SecureCluster, secure_cluster
 from tests.support.spark_session import recommended_settings

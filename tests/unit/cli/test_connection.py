@@ -8,8 +8,7 @@ from cassieq_spark.cli import app as cassieq
 from cassieq_spark.cli.connection import with_connection
 from cassieq_spark.errors import OptionError
 from cassieq_spark.repair.job import USAGE, main
-from cassieq_spark.store.connection import ConnectionOptions
-from cassieq_spark.store.consistency import Consistency
+from cassieq_spark.settings.connection import ConnectionOptions, Consistency
 
 
 def connection_of(*arguments: str, said: str | None = None) -> ConnectionOptions:

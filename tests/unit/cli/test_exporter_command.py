@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 from cassieq_spark.cli import app, exporter
 from cassieq_spark.cli.exporter import parse_listen
 from cassieq_spark.errors import OptionError, SetupError
-from cassieq_spark.store.connection import ConnectionOptions
+from cassieq_spark.settings.connection import ConnectionOptions
 
 
 @pytest.mark.parametrize(

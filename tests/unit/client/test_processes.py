@@ -11,7 +11,7 @@ import pytest
 from cassieq_spark import Client
 from cassieq_spark.client.connection import Connection, connection_options
 from cassieq_spark.errors import OptionError
-from cassieq_spark.store.connection import ConnectionOptions
+from cassieq_spark.settings.connection import ConnectionOptions
 
 
 def run(program: str) -> str:

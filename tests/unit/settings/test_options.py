@@ -15,8 +15,7 @@ from cassieq_spark.settings import (
     options_from_session,
 )
 from cassieq_spark.settings.cluster import ClusterOptions
-from cassieq_spark.store.connection import ConnectionOptions
-from cassieq_spark.store.consistency import Consistency
+from cassieq_spark.settings.connection import ConnectionOptions, Consistency
 
 Role = type[SinkOptions] | type[SourceOptions]
 

@@ -5,7 +5,8 @@ from itertools import combinations
 import pytest
 
 from cassieq_spark.errors import OptionError
-from cassieq_spark.store.consistency import Consistency, check_consistency, parse_consistency
+from cassieq_spark.settings.connection import Consistency, parse_consistency
+from cassieq_spark.store.consistency import check_consistency
 
 LOCAL, QUORUM = Consistency.LOCAL_QUORUM, Consistency.QUORUM
 BOTH = {"dc1": 3, "dc2": 3}

@@ -19,6 +19,7 @@ from cassieq_spark.errors import (
     OutcomeUnknownError,
     StoreError,
 )
+from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store.cassandra.mapping import (
     FATES,
     Fate,
@@ -27,7 +28,6 @@ from cassieq_spark.store.cassandra.mapping import (
     is_repeatable,
     translate,
 )
-from cassieq_spark.store.connection import ConnectionOptions
 
 MODULES = [
     importlib.import_module(name)

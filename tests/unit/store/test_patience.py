@@ -10,10 +10,10 @@ from cassandra.cluster import NoHostAvailable
 from cassandra.connection import ConnectionBusy
 
 from cassieq_spark.errors import NotAppliedError, OutcomeUnknownError
+from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store.cassandra import requests
 from cassieq_spark.store.cassandra.mapping import Request
 from cassieq_spark.store.cassandra.requests import Patience, insist
-from cassieq_spark.store.connection import ConnectionOptions
 
 BUSY = NoHostAvailable("none", {"a": ConnectionBusy("full")})
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 from cassandra import ConsistencyLevel as Level
 
+from cassieq_spark.settings.connection import ConnectionOptions, Consistency
 from cassieq_spark.store.cassandra.session import (
     BULK,
     BULK_READ,
@@ -11,8 +12,6 @@ from cassieq_spark.store.cassandra.session import (
     SERIAL_READ,
     _profiles,
 )
-from cassieq_spark.store.connection import ConnectionOptions
-from cassieq_spark.store.consistency import Consistency
 
 
 @pytest.mark.parametrize(

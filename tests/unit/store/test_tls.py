@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from cassieq_spark.errors import SetupError
+from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store.cassandra.tls import advice, encryption
-from cassieq_spark.store.connection import ConnectionOptions
 
 
 def test_without_tls_the_driver_gets_addresses_alone():

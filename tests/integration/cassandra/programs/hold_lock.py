@@ -7,8 +7,8 @@ from datetime import timedelta
 
 from cassieq_spark.lock.bakery import Bakery
 from cassieq_spark.lock.holding import holding
+from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store import open_store
-from cassieq_spark.store.connection import ConnectionOptions
 
 
 def main(contact_point: str, port: str, keyspace: str, name: str, seconds: str) -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from cassieq_spark.errors import OptionError
-from cassieq_spark.store.connection import ConnectionOptions
+from cassieq_spark.settings.connection import ConnectionOptions
 
 
 def test_contact_points_may_come_with_a_port():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from datetime import timedelta
+from enum import StrEnum
 
 from cassieq_spark.arguments import (
     A_MOMENT,
@@ -16,8 +17,7 @@ from cassieq_spark.arguments import (
     shown,
 )
 from cassieq_spark.errors import OptionError
-from cassieq_spark.store.consistency import Consistency
-from cassieq_spark.store.secret import check_secret
+from cassieq_spark.settings.secret import check_secret
 
 DEFAULT_CONTACT_POINTS = ("127.0.0.1",)
 DEFAULT_PORT = 9042
@@ -36,6 +36,58 @@ _TEXTS = (
     "ssl_key_file",
     "secure_connect_bundle",
 )
+
+
+#: Refused with a reason of its own, because it looks like the safest of all.
+_EACH_QUORUM = "EACH_QUORUM"
+
+
+class Consistency(StrEnum):
+    """The level of plain reads and writes; the level of compare-and-sets follows from it.
+
+    Everybody who uses a keyspace must use the same: compare-and-sets of two kinds, or of two data
+    centres, do not see each other.
+
+    A compare-and-set that broke off after it was decided is completed by the next serial read or
+    compare-and-set, at a quorum of those who take part in it: the local data centre for
+    LOCAL_SERIAL, all replicas for SERIAL. A plain read must meet that quorum too. So plain reads
+    have the level that belongs to the serial one, and EACH_QUORUM, whose plain reads would ask the
+    local data centre only, is not on offer.
+    """
+
+    #: A quorum in the local data centre, where all who use the queues must be.
+    LOCAL_QUORUM = "LOCAL_QUORUM"
+    #: A quorum of all replicas, wherever they are.
+    QUORUM = "QUORUM"
+
+    @property
+    def of_conditions(self) -> str:
+        """Driver's word for the serial level: who takes part in a compare-and-set."""
+        return "LOCAL_SERIAL" if self is Consistency.LOCAL_QUORUM else "SERIAL"
+
+
+def parse_consistency(text: str) -> Consistency:
+    """Read what a user writes, in any case of letters.
+
+    Raises:
+        OptionError: It is none of the levels, or one at which a read may miss a write.
+    """
+    level = text.strip().upper()
+    if level == _EACH_QUORUM:
+        raise OptionError(
+            f"consistency {text!r} is not safe: a compare-and-set that broke off is completed at "
+            "a quorum of all replicas, which a read of the local data centre may miss, and "
+            "messages be lost. Use QUORUM if there are producers or consumers in several data "
+            "centres, LOCAL_QUORUM if all of them are in one"
+        )
+    try:
+        return Consistency(level)
+    except ValueError:
+        raise OptionError(
+            f"consistency {text!r} is not on offer: expected {', '.join(Consistency)}. Below a "
+            "quorum, a read may miss what was written, and a message be lost or come twice; where "
+            "there is one replica, LOCAL_QUORUM costs the same as ONE"
+        ) from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from cassieq_spark.errors import CassieqError, OptionError, SetupError
-from cassieq_spark.store.secret import check_secret, reveal
+from cassieq_spark.settings.secret import check_secret, reveal
 
 
 @pytest.mark.parametrize("text", ["hunter2", "a b:c", "", "ENV:X", "environment", " file:x"])
