@@ -11,18 +11,17 @@ import typer
 from cassieq_spark import __version__
 from cassieq_spark.cli import (
     dead,
-    exporter,
     gateway,
     group,
     messages,
+    monitoring,
     node,
     queue,
     repair,
     schema,
     spark,
-    top,
 )
-from cassieq_spark.cli.connection import configured
+from cassieq_spark.cli.options import configured
 from cassieq_spark.cli.output import INTERRUPTED
 from cassieq_spark.errors import CassieqError
 from cassieq_spark.settings.file import VARIABLE
@@ -36,16 +35,15 @@ app = typer.Typer(
 
 # Every sub-command is a typer app in a module of its own, added here.
 app.add_typer(dead.app, name="dead")
-app.add_typer(exporter.app)
 app.add_typer(gateway.app, name="gateway")
 app.add_typer(group.app, name="group")
 app.add_typer(messages.app)
+app.add_typer(monitoring.app)
 app.add_typer(node.app, name="node")
 app.add_typer(queue.app, name="queue")
 app.add_typer(repair.app, name="repair")
 app.add_typer(schema.app, name="schema")
 app.add_typer(spark.app, name="spark")
-app.add_typer(top.app)
 
 
 def _show_version(is_asked: bool) -> None:

@@ -3,30 +3,38 @@
 from __future__ import annotations
 
 import re
+from base64 import b64encode
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from rich.table import Table
+from rich.text import Text
 
-from cassieq_spark.cli import dead_output as output
-from cassieq_spark.cli.connection import with_connection
-from cassieq_spark.cli.group import is_interactive
-from cassieq_spark.cli.long_run import progress_bar, stop_on_interrupt
-from cassieq_spark.cli.output import INTERRUPTED, AsJson, print_json
-from cassieq_spark.cli.shared import shared_options
-from cassieq_spark.dead_letters.letters import Filter
+from cassieq_spark.cli.options import AsJson, Value, Yes, command
+from cassieq_spark.cli.output import (
+    INTERRUPTED,
+    ask,
+    instant_text,
+    print_json,
+    progress_bar,
+    stop_on_interrupt,
+)
+from cassieq_spark.dead_letters.letters import Filter, Pile
+from cassieq_spark.dead_letters.purge import PurgeReport
 from cassieq_spark.dead_letters.purge import purge as purge_letters
-from cassieq_spark.dead_letters.redrive import plan_routes
+from cassieq_spark.dead_letters.redrive import RedriveReport, Route, plan_routes
 from cassieq_spark.dead_letters.redrive import redrive as redrive_letters
-from cassieq_spark.dead_letters.survey import read_message, survey
+from cassieq_spark.dead_letters.survey import Message, Survey, read_message, survey
 from cassieq_spark.errors import OptionError
 from cassieq_spark.settings.connection import ConnectionOptions
-from cassieq_spark.settings.kinds import duration
+from cassieq_spark.settings.kinds import Kind, duration
 from cassieq_spark.settings.position import parse_position
 from cassieq_spark.store import open_store
-from cassieq_spark.terminal import confirm
+from cassieq_spark.terminal import Console, echo, visible
 
 app = typer.Typer(
     help="Look at dead letters, send them back, or give them up.", no_args_is_help=True
@@ -35,6 +43,10 @@ app = typer.Typer(
 _CHOICE = "Which dead letters"
 _AGO = duration(timedelta(days=36500))
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
+_MS = "milliseconds"
+_OTHERWISE = "give --yes, or --dry-run to look first"
+#: Characters of a key or value that are shown without ``--full``.
+_SHOWN = 1000
 
 Queue = Annotated[
     str,
@@ -43,8 +55,48 @@ Queue = Annotated[
         show_default=False,
     ),
 ]
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")]
+
+
+def parse_rate(text: str) -> float:
+    """Read a rate, in messages per second.
+
+    >>> parse_rate("50/s"), parse_rate("90/m")
+    (50.0, 1.5)
+
+    Raises:
+        ValueError: It is none.
+    """
+    match = re.fullmatch(r"([0-9]{1,9})/([smh])", text.strip())
+    if match is None or not int(match[1]):
+        raise ValueError(text)
+    return int(match[1]) / _SECONDS[match[2]]
+
+
+def parse_instant(text: str, now: datetime | None = None) -> datetime:
+    """Read an instant, or how long it is ago.
+
+    >>> parse_instant("2h", datetime(2026, 11, 20, 12, tzinfo=UTC)).isoformat()
+    '2026-11-20T10:00:00+00:00'
+
+    Raises:
+        ValueError: It is neither.
+    """
+    try:
+        return (now or datetime.now(UTC)) - _AGO.parse(text)
+    except ValueError:
+        instant = parse_position(text)
+    if not isinstance(instant, datetime):
+        raise ValueError(text)  # noqa: TRY004 (the text is wrong, not its type)
+    return instant
+
+
+RATE = Kind("messages per time, such as 50/s or 100/m", parse_rate, metavar="RATE")
+WHEN = Kind(
+    "an instant such as 2026-11-20T12:00:00Z, or how long ago, such as 2h or 30m",
+    parse_instant,
+    metavar="WHEN",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,34 +120,27 @@ def _choose(
         typer.Option(help="That this consumer group could not process.", rich_help_panel=_CHOICE),
     ] = None,
     since: Annotated[
-        str | None,
-        typer.Option(
-            help="Dead since then: 2026-11-20T12:00:00Z, or 2h for two hours ago.",
-            rich_help_panel=_CHOICE,
+        datetime | None,
+        Value(
+            WHEN, "Dead since then: 2026-11-20T12:00:00Z, or 2h for two hours ago.", panel=_CHOICE
         ),
     ] = None,
     until: Annotated[
-        str | None,
-        typer.Option(help="Dead since before then; as --since.", rich_help_panel=_CHOICE),
+        datetime | None, Value(WHEN, "Dead since before then; as --since.", panel=_CHOICE)
     ] = None,
     limit: Annotated[
         int | None, typer.Option(help="So many, the first ones.", min=1, rich_help_panel=_CHOICE)
     ] = None,
 ) -> _Choice:
-    now = datetime.now(UTC)
-    begin = None if since is None else parse_instant("--since", since, now)
-    end = None if until is None else parse_instant("--until", until, now)
-    if begin is not None and end is not None and begin >= end:
-        raise OptionError(f"--since {since} is not before --until {until}: that is no time at all")
-    return _Choice(Filter(group=group, reason=reason, since=begin, until=end), limit)
+    if since is not None and until is not None and since >= until:
+        raise OptionError(
+            f"--since is not before --until, {instant_text(since)} not before "
+            f"{instant_text(until)}: no dead letter is from then"
+        )
+    return _Choice(Filter(group=group, reason=reason, since=since, until=until), limit)
 
 
-_with_choice = shared_options("choice", _choose)
-
-
-@app.command("list")
-@with_connection
-@_with_choice
+@command(app, "list", choice=_choose)
 def list_(
     queue: Queue,
     *,
@@ -107,13 +152,12 @@ def list_(
     with closing(open_store(connection)) as store, progress_bar() as watch:
         found = survey(store, queue, choice.wanted, limit=choice.limit, watch=watch)
     if as_json:
-        print_json(output.survey_json(found))
+        print_json(_survey_json(found))
     else:
-        output.print_piles(found)
+        _print_piles(found)
 
 
-@app.command()
-@with_connection
+@command(app)
 def show(
     queue: Queue,
     monoton: Annotated[
@@ -128,14 +172,12 @@ def show(
     with closing(open_store(connection)) as store:
         message = read_message(store, queue, monoton)
     if as_json:
-        print_json(output.message_json(message))
+        print_json(_message_json(message))
     else:
-        output.print_message(message, full=full)
+        _print_message(message, full=full)
 
 
-@app.command()
-@with_connection
-@_with_choice
+@command(app, choice=_choose)
 def redrive(  # noqa: PLR0913 (one per option)
     queue: Queue,
     *,
@@ -145,8 +187,8 @@ def redrive(  # noqa: PLR0913 (one per option)
         str | None, typer.Option(help="Queue to send them to.", show_default="where each was")
     ] = None,
     rate: Annotated[
-        str | None,
-        typer.Option(help="So many messages at the most: 50/s, 100/m.", show_default="no limit"),
+        float | None,
+        Value(RATE, "So many messages at the most: 50/s, 100/m.", without="no limit"),
     ] = None,
     force: Annotated[
         bool,
@@ -166,35 +208,32 @@ def redrive(  # noqa: PLR0913 (one per option)
 
     Ctrl-C stops it after the batch in hand (exit code 130).
     """
-    per_second = None if rate is None else parse_rate(rate)
     with closing(open_store(connection)) as store:
         with progress_bar() as watch:
             found = survey(store, queue, choice.wanted, limit=choice.limit, watch=watch)
         routes = plan_routes(store, found, to=to, force=force, across_accounts=across_accounts)
-        output.warn_of_strays(found, routes)
+        _warn_of_strays(found, routes)
         if dry_run:
-            output.print_plan(found, output.routes_json(routes), as_json=as_json)
+            _print_plan(found, _routes_json(routes), as_json=as_json)
             return
-        if routes and not yes:
-            _confirm(f"Redrive {output.describe(routes)}?")
+        if routes:
+            ask(lambda: f"Redrive {_describe(routes)}?", yes=yes, otherwise=_OTHERWISE)
         with progress_bar() as watch, stop_on_interrupt() as wait:
             report = redrive_letters(
                 store,
                 found,
                 to=to,
-                rate=per_second,
+                rate=rate,
                 force=force,
                 across_accounts=across_accounts,
                 wait=wait,
                 watch=watch,
             )
-    output.print_redriven(found, report, as_json=as_json)
+    _print_redriven(found, report, as_json=as_json)
     _exit_if(stopped=report.is_stopped)
 
 
-@app.command()
-@with_connection
-@_with_choice
+@command(app, choice=_choose)
 def purge(  # noqa: PLR0913 (one per option)
     queue: Queue,
     *,
@@ -213,65 +252,183 @@ def purge(  # noqa: PLR0913 (one per option)
             found = survey(store, queue, choice.wanted, limit=choice.limit, watch=watch)
         count = found.monotons.count
         if dry_run:
-            output.print_plan(found, {}, as_json=as_json)
+            _print_plan(found, {}, as_json=as_json)
             return
-        if count and not yes:
-            _confirm(f"Give up {count:,} dead letter(s) of queue {found.queue.name} for good?")
+        if count:
+            question = f"Give up {count:,} dead letter(s) of queue {found.queue.name} for good?"
+            ask(lambda: question, yes=yes, otherwise=_OTHERWISE)
         with progress_bar() as watch, stop_on_interrupt() as wait:
             report = purge_letters(store, found, wait=wait, watch=watch)
-    output.print_purged(found, report, as_json=as_json)
+    _print_purged(found, report, as_json=as_json)
     _exit_if(stopped=report.is_stopped)
-
-
-def parse_rate(text: str) -> float:
-    """Read a rate, in messages per second.
-
-    >>> parse_rate("50/s"), parse_rate("90/m")
-    (50.0, 1.5)
-
-    Raises:
-        OptionError: It is none.
-    """
-    match = re.fullmatch(r"([0-9]{1,9})/([smh])", text.strip())
-    if match is None or not int(match[1]):
-        raise OptionError(f"--rate must be messages per time, such as 50/s or 100/m, not {text!r}")
-    return int(match[1]) / _SECONDS[match[2]]
-
-
-def parse_instant(option: str, text: str, now: datetime) -> datetime:
-    """Read an instant, or how long it is ago.
-
-    >>> now = datetime(2026, 11, 20, 12, tzinfo=UTC)
-    >>> parse_instant("--since", "2h", now).isoformat()
-    '2026-11-20T10:00:00+00:00'
-
-    Raises:
-        OptionError: It is neither.
-    """
-    try:
-        return now - _AGO.parse(text)
-    except ValueError:
-        pass
-    try:
-        instant = parse_position(text)
-    except OptionError as error:
-        raise OptionError(f"{option}: {error}") from error
-    except ValueError:
-        instant = "earliest"
-    if not isinstance(instant, datetime):
-        raise OptionError(
-            f"{option} must be an instant such as 2026-11-20T12:00:00Z, or how long ago, such as "
-            f"2h or 30m, not {text!r}"
-        )
-    return instant
-
-
-def _confirm(question: str) -> None:
-    if not is_interactive():
-        raise OptionError("there is no terminal to ask on: give --yes, or --dry-run to look first")
-    confirm(question)
 
 
 def _exit_if(*, stopped: bool) -> None:
     if stopped:
         raise typer.Exit(INTERRUPTED)
+
+
+def _print_piles(found: Survey) -> None:
+    """Print how many dead letters there are, by origin and reason."""
+    if not found.piles:
+        echo(f"Queue {found.queue.name} has no such dead letters.")
+        return
+    table = Table("from queue", "group", "reason", "count", "first", "last", "monoton")
+    for pile in found.piles:
+        cells = (
+            pile.origin_queue,
+            pile.origin_group,
+            pile.reason,
+            f"{pile.monotons.count:,}",
+            instant_text(pile.first, _MS),
+            instant_text(pile.last, _MS),
+            str(pile.monotons.start),
+        )
+        table.add_row(*(Text(visible(cell or "-"), overflow="fold") for cell in cells))
+    Console().print(table)
+    echo(
+        f"{found.monotons.count:,} dead letter(s) in queue {found.queue.name}; the monoton is "
+        f"that of the first of them: cassieq dead show {found.queue.name} MONOTON"
+    )
+
+
+def _survey_json(found: Survey) -> dict[str, Any]:
+    """The dead letters by origin and reason."""
+    return {
+        "dead_letter_queue": found.queue.name,
+        "count": found.monotons.count,
+        "letters": [_pile_json(pile) for pile in found.piles],
+    }
+
+
+def _print_message(message: Message, *, full: bool) -> None:
+    """Print a dead letter."""
+    limit = None if full else _SHOWN
+    table = Table(show_header=False)
+    rows = [("queue", message.queue), ("monoton", str(message.monoton))]
+    rows += [("published at", instant_text(message.published_at, _MS) or "-")]
+    rows += [(name, "-" if value is None else value) for name, value in message.headers or ()]
+    rows += [("key", shown(message.key, limit)), ("value", shown(message.value, limit))]
+    for name, value in rows:
+        table.add_row(Text(visible(name)), Text(visible(value), overflow="fold"))
+    Console().print(table)
+
+
+def _message_json(message: Message) -> dict[str, Any]:
+    """A dead letter, key and value in base 64."""
+    return {
+        "queue": message.queue,
+        "monoton": message.monoton,
+        "published_at": instant_text(message.published_at, _MS),
+        "headers": dict(message.headers or ()),
+        "key": None if message.key is None else b64encode(message.key).decode(),
+        "value": b64encode(message.value).decode(),
+    }
+
+
+def _warn_of_strays(found: Survey, routes: Sequence[Route]) -> None:
+    """Tell, on standard error, of messages that go nowhere."""
+    strays = found.monotons.count - sum(route.monotons.count for route in routes)
+    if strays:
+        echo(
+            f"{strays:,} message(s) of queue {found.queue.name} stay where they are: their "
+            "headers do not say where they come from; --to says where they go",
+            err=True,
+        )
+
+
+def _describe(routes: Sequence[Route]) -> str:
+    """How many messages, and where to."""
+    each = [f"{route.monotons.count:,} to queue {route.target.name}" for route in routes]
+    return f"{sum(route.monotons.count for route in routes):,} message(s): {', '.join(each)}"
+
+
+def _routes_json(routes: Sequence[Route]) -> dict[str, int]:
+    """How many messages, by where they go."""
+    return {route.target.name: route.monotons.count for route in routes}
+
+
+def _print_plan(found: Survey, routes: dict[str, int], *, as_json: bool) -> None:
+    """Print what would be done."""
+    if as_json:
+        print_json(_survey_json(found) | {"dry_run": True, "to": routes})
+        return
+    _print_piles(found)
+    for queue, count in routes.items():
+        echo(f"{count:,} would go to queue {queue}.")
+    echo("Nothing was changed.")
+
+
+def _print_redriven(found: Survey, report: RedriveReport, *, as_json: bool) -> None:
+    """Print what was redriven."""
+    if as_json:
+        print_json(
+            {
+                "dead_letter_queue": found.queue.name,
+                "dry_run": False,
+                "redriven": report.redriven,
+                "missed": report.missed,
+                "stopped": report.is_stopped,
+            }
+        )
+        return
+    total = sum(report.redriven.values())
+    each = [f"{count:,} to queue {queue}" for queue, count in report.redriven.items()]
+    echo(f"Redrove {total:,} message(s){': ' * bool(each)}{', '.join(each)}.")
+    _print_rest(found, report)
+
+
+def _print_purged(found: Survey, report: PurgeReport, *, as_json: bool) -> None:
+    """Print what was purged."""
+    if as_json:
+        print_json(
+            {
+                "dead_letter_queue": found.queue.name,
+                "dry_run": False,
+                "purged": report.purged,
+                "missed": report.missed,
+                "stopped": report.is_stopped,
+            }
+        )
+        return
+    echo(f"Purged {report.purged:,} message(s) from queue {found.queue.name}.")
+    _print_rest(found, report)
+
+
+def shown(data: bytes | None, limit: int | None) -> str:
+    """A key or value as text if it is some, else in hex; cut after ``limit``, None for never."""
+    if data is None:
+        return "-"
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        text = f"0x{data[:limit].hex()}"
+        return text if limit is None or len(data) <= limit else _cut(text, len(data))
+    return text if limit is None or len(text) <= limit else _cut(text[:limit], len(data))
+
+
+def _print_rest(found: Survey, report: RedriveReport | PurgeReport) -> None:
+    if report.missed:
+        echo(
+            f"{report.missed:,} were left out: another run has or had them. What a run that broke "
+            f"off holds is to be had again {found.queue.lease.total_seconds():.0f} s later, at "
+            "the latest."
+        )
+    if report.is_stopped:
+        echo("Stopped before the end; the rest stays dead.")
+
+
+def _cut(text: str, size: int) -> str:
+    return f"{text}... ({size:,} bytes; --full shows all)"
+
+
+def _pile_json(pile: Pile) -> dict[str, Any]:
+    return {
+        "origin_queue": pile.origin_queue,
+        "origin_group": pile.origin_group,
+        "reason": pile.reason,
+        "count": pile.monotons.count,
+        "first_dead_lettered_at": instant_text(pile.first, _MS),
+        "last_dead_lettered_at": instant_text(pile.last, _MS),
+        "monotons": str(pile.monotons),
+    }

@@ -10,7 +10,7 @@ from typing import Any
 from typer.main import get_command
 
 from cassieq_spark.cli import app
-from cassieq_spark.cli.connection import PANEL
+from cassieq_spark.cli.options import CASSANDRA_PANEL as PANEL
 
 _BEGINNING = (
     "# Command line",
@@ -27,6 +27,11 @@ _BEGINNING = (
     "| 2 | wrong usage: no such command or option, or a value that can't be one |",
     "| 3 | `node status`: no node runs in the background |",
     "| 130 | ended by Ctrl-C |",
+    "",
+    "The settings of Cassandra, and the limits of a gateway, may also come from the environment,",
+    "as CASSIEQ_CONTACT_POINTS for `--contact-points`, or from the file that `--config` names",
+    "([an example](../conf/cassieq.toml)). Options go before the environment, and that before the",
+    "file.",
     "",
     "With `--json`, standard output has one JSON value on one line, or one for each message.",
     "What people are told besides, and every question, goes to standard error.",
@@ -98,7 +103,8 @@ def _name(param: Any) -> str:
     if not _is_option(param):
         return _argument(param)
     names = [name.strip() for name in (*param.opts, *param.secondary_opts) if name.strip()]
-    return " / ".join(names) + ("" if param.is_flag else " VALUE")
+    value = "" if param.is_flag else " " + (param.metavar or "VALUE").replace("|", "\\|")
+    return " / ".join(names) + value
 
 
 def _default(param: Any) -> str:

@@ -14,10 +14,17 @@ from typing import Annotated
 
 import typer
 
-from cassieq_spark.cli.connection import with_connection
-from cassieq_spark.cli.declared import declared_as_options
-from cassieq_spark.cli.exporter import impatient, parse_listen
-from cassieq_spark.cli.output import AsJson, tell
+from cassieq_spark.cli.options import (
+    ADDRESS,
+    DEFAULT_GATEWAY,
+    LIMITS_PANEL,
+    Address,
+    AsJson,
+    Value,
+    command,
+    impatient,
+)
+from cassieq_spark.cli.output import tell
 from cassieq_spark.client import AsyncClient
 from cassieq_spark.errors import OptionError, SetupError
 from cassieq_spark.http.accounts import Accounts, Secrets
@@ -32,12 +39,8 @@ app = typer.Typer(
     help="Serve the queues by HTTP, and make accounts for those who ask.", no_args_is_help=True
 )
 
-_LIMITS = "Limits"
 _THREADS = 32
 _OF_OTHERS = stat.S_IRGRP | stat.S_IROTH
-
-#: Gives a command the limits of a gateway, as ``limits: Limits``.
-with_limits = declared_as_options("limits", Limits, _LIMITS)
 
 Secret = Annotated[
     str,
@@ -53,17 +56,15 @@ def gateway() -> None:
     """Serve the queues by HTTP, and make accounts for those who ask."""
 
 
-@app.command()
-@with_limits
-@with_connection
+@command(app)
 def serve(  # noqa: PLR0913 (one per option)
     *,
     connection: ConnectionOptions,
     limits: Limits,
     secret: Secret,
     listen: Annotated[
-        str, typer.Option(help="Where to answer: host:port or [ipv6]:port.")
-    ] = "127.0.0.1:8080",
+        Address, Value(ADDRESS, "Where to answer: host:port or [ipv6]:port.")
+    ] = DEFAULT_GATEWAY,
     tls_cert_file: Annotated[
         str | None,
         typer.Option(help="PEM file of the server's certificate.", show_default="no encryption"),
@@ -93,7 +94,9 @@ def serve(  # noqa: PLR0913 (one per option)
     threads: Annotated[
         int,
         typer.Option(
-            help="Most calls of Cassandra at a time, but for puts.", min=1, rich_help_panel=_LIMITS
+            help="Most calls of Cassandra at a time, but for puts.",
+            min=1,
+            rich_help_panel=LIMITS_PANEL,
         ),
     ] = _THREADS,
 ) -> None:
@@ -102,7 +105,6 @@ def serve(  # noqa: PLR0913 (one per option)
     Run as many as you like side by side. Accounts are made by 'cassieq gateway account', or by
     HTTP with the key that 'cassieq gateway admin-key' prints.
     """
-    host, port = parse_listen(listen)
     try:
         from cassieq_spark.http.gateway import Serving  # noqa: PLC0415 (an extra)
         from cassieq_spark.http.gateway import serve as serve_gateway  # noqa: PLC0415 (an extra)
@@ -111,8 +113,8 @@ def serve(  # noqa: PLR0913 (one per option)
             "the gateway needs a few packages more: pip install 'cassieq-spark[gateway]'"
         ) from error
     serving = Serving(
-        host=host,
-        port=port,
+        host=listen.host,
+        port=listen.port,
         certificate=tls_cert_file,
         private_key=tls_key_file,
         proxies=proxy,
@@ -168,8 +170,7 @@ def admin_key(*, secret: Secret, as_json: AsJson = False) -> None:
     tell(key, {"admin_key": key}, as_json=as_json)
 
 
-@app.command()
-@with_connection
+@command(app)
 def account(
     name: Annotated[str, typer.Argument(help="Name of the account.", show_default=False)],
     *,

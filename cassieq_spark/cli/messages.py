@@ -7,28 +7,25 @@ from base64 import b64encode
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import typer
 
-from cassieq_spark.cli.connection import with_connection
+from cassieq_spark.cli.options import AsJson, QueueName, Value, command
 from cassieq_spark.cli.output import tell
 from cassieq_spark.client import Client, Message, NewMessage, StoredMessage
 from cassieq_spark.errors import OptionError
 from cassieq_spark.settings.connection import ConnectionOptions
-from cassieq_spark.settings.kinds import Kind, duration
-from cassieq_spark.settings.position import POSITION
+from cassieq_spark.settings.kinds import duration
+from cassieq_spark.settings.position import POSITION, StartingPosition
 from cassieq_spark.store import open_store
 from cassieq_spark.terminal import echo, json_line, visible_bytes
-
-T = TypeVar("T")
 
 app = typer.Typer()
 
 _DURATION = duration(timedelta(days=365), zero=True)
 
-Queue = Annotated[str, typer.Argument(help="Name of the queue.", show_default=False)]
-AsJson = Annotated[
+_LinesOfJson = Annotated[
     bool,
     typer.Option(
         "--json",
@@ -38,10 +35,9 @@ AsJson = Annotated[
 ]
 
 
-@app.command()
-@with_connection
+@command(app)
 def put(  # noqa: PLR0913 (one per option)
-    queue: Queue,
+    queue: QueueName,
     values: Annotated[
         list[str] | None, typer.Argument(help="Messages.", show_default=False)
     ] = None,
@@ -59,15 +55,14 @@ def put(  # noqa: PLR0913 (one per option)
         typer.Option(help="A header of each of them: name=value. Repeatable.", show_default=False),
     ] = None,
     delay: Annotated[
-        str, typer.Option(help="How much later they are delivered, at the earliest: 10s, 5m.")
-    ] = "0s",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+        timedelta, Value(_DURATION, "How much later they are delivered, at the earliest: 10s, 5m.")
+    ] = timedelta(0),
+    as_json: AsJson = False,
 ) -> None:
     """Put messages; all of them become visible together, or none."""
     if bool(values) == (file is not None):
         raise OptionError("give messages to put, or --file with one in each line: one of the two")
     headers = dict(_header(text) for text in header or ())
-    pause = _parsed("--delay", _DURATION, delay)
     # As the shell gave them, whatever their encoding.
     bodies: Iterable[bytes] = map(os.fsencode, values or ())
     if file is not None:
@@ -75,7 +70,7 @@ def put(  # noqa: PLR0913 (one per option)
     name = None if key is None else os.fsencode(key)
     with _client(connection) as client:
         monotons = client.put_many(
-            queue, (NewMessage(body, name, headers) for body in bodies), delay=pause
+            queue, (NewMessage(body, name, headers) for body in bodies), delay=delay
         )
     tell(
         f"Put {len(monotons):,} message(s) into queue {queue}: monotons {monotons}.",
@@ -84,17 +79,18 @@ def put(  # noqa: PLR0913 (one per option)
     )
 
 
-@app.command()
-@with_connection
+@command(app)
 def receive(  # noqa: PLR0913 (one per option)
-    queue: Queue,
+    queue: QueueName,
     *,
     connection: ConnectionOptions,
     group: Annotated[
         str, typer.Option(help="Consumer group; made if there is none.", show_default=False)
     ],
     most: Annotated[int, typer.Option("--max", help="Most messages.", min=1)] = 1,
-    wait: Annotated[str, typer.Option(help="How long to wait for the first one: 10s.")] = "0s",
+    wait: Annotated[
+        timedelta, Value(_DURATION, "How long to wait for the first one: 10s.")
+    ] = timedelta(0),
     ack: Annotated[
         bool, typer.Option("--ack", help="They are done once they are printed; the default.")
     ] = False,
@@ -104,7 +100,7 @@ def receive(  # noqa: PLR0913 (one per option)
     keep: Annotated[
         bool, typer.Option("--keep", help="Hold them until their lease runs out.")
     ] = False,
-    as_json: AsJson = False,
+    as_json: _LinesOfJson = False,
 ) -> None:
     """Lease messages and print them, a line for each; nothing, if none comes in time.
 
@@ -116,9 +112,8 @@ def receive(  # noqa: PLR0913 (one per option)
     """
     if ack + release + keep > 1:
         raise OptionError("--ack, --release and --keep exclude each other: give one of them")
-    patience = _parsed("--wait", _DURATION, wait)
     with _client(connection) as client:
-        messages = client.receive(queue, group, max=most, wait=patience)
+        messages = client.receive(queue, group, max=most, wait=wait)
         printed: list[Message] = []
         try:
             for message in messages:
@@ -130,26 +125,24 @@ def receive(  # noqa: PLR0913 (one per option)
             _settle(client, done, messages[len(done) + len(kept) :])
 
 
-@app.command()
-@with_connection
+@command(app)
 def peek(
-    queue: Queue,
+    queue: QueueName,
     *,
     connection: ConnectionOptions,
     most: Annotated[int, typer.Option("--max", help="Most messages.", min=1)] = 10,
     start: Annotated[
-        str, typer.Option("--from", help=f"Where to begin: {POSITION.name}.")
+        StartingPosition, Value(POSITION, f"Where to begin: {POSITION.name}.", name="--from")
     ] = "earliest",
-    as_json: AsJson = False,
+    as_json: _LinesOfJson = False,
 ) -> None:
     """Print messages, a line for each, leased and settled ones included; leases nothing.
 
     A file or a pipe gets their bytes as they are; on a terminal, what it would act on is
     spelled out.
     """
-    position = _parsed("--from", POSITION, start)
     with _client(connection) as client:
-        for message in client.peek(queue, max=most, start=position):
+        for message in client.peek(queue, max=most, start=start):
             _print(message, as_json=as_json)
 
 
@@ -222,12 +215,3 @@ def _header(text: str) -> tuple[str, str]:
     if not name or not equals:
         raise OptionError(f"--header must be name=value, not {text!r}")
     return name, value
-
-
-def _parsed(option: str, kind: Kind[T], text: str) -> T:
-    try:
-        return kind.parse(text)
-    except OptionError as error:
-        raise OptionError(f"{option}: {error}") from error
-    except ValueError as error:
-        raise OptionError(f"{option} must be {kind.name}, not {text!r}") from error

@@ -1,21 +1,26 @@
-"""What commands print: sentences and tables for people, one JSON value for programs."""
+"""What commands print and ask: sentences and tables for people, one JSON value for programs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from datetime import timedelta
-from typing import Annotated, Any
+import signal
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from queue import Empty, SimpleQueue
+from typing import Any
 
-import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from cassieq_spark.dead_letters.survey import Wait, Watch
+from cassieq_spark.errors import OptionError
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.queues.stats import BLOCKS_EXAMINED, GroupStats
-from cassieq_spark.terminal import echo, json_line
+from cassieq_spark.terminal import Console, confirm, echo, json_line
 
 #: Exit code of a command that Ctrl-C has ended.
 INTERRUPTED = 130
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 
 def print_json(value: Any) -> None:
@@ -31,6 +36,29 @@ def tell(sentence: str, values: Mapping[str, Any], *, as_json: bool) -> None:
         echo(sentence)
 
 
+def ask(question: Callable[[], str], *, yes: bool, otherwise: str) -> None:
+    """Ask on the terminal, and end the command unless the answer is yes.
+
+    Args:
+        question: Makes the question, if it is to be asked.
+        yes: It is answered already.
+        otherwise: What to do where there is no terminal: ``give --yes``.
+
+    Raises:
+        OptionError: There is no terminal.
+    """
+    if yes:
+        return
+    if not is_interactive():
+        raise OptionError(f"there is no terminal to ask on: {otherwise}")
+    confirm(question())
+
+
+def is_interactive() -> bool:
+    """Whether somebody can be asked."""
+    return sys.stdin.isatty()
+
+
 def tell_unexamined(groups: Iterable[GroupStats]) -> None:
     """Say of which groups there is more than was looked at."""
     for group in groups:
@@ -42,7 +70,7 @@ def tell_unexamined(groups: Iterable[GroupStats]) -> None:
             )
 
 
-def settings_json(queue: QueueDefinition) -> dict[str, Any]:
+def definition_json(queue: QueueDefinition) -> dict[str, Any]:
     """How a queue is defined; durations in seconds, and null for what it has not."""
     return {
         "queue": queue.name,
@@ -56,6 +84,62 @@ def settings_json(queue: QueueDefinition) -> dict[str, Any]:
         "expire_after_seconds": _whole_seconds(queue.expire_after),
         "keep_settled_seconds": _whole_seconds(queue.keep_settled),
     }
+
+
+def group_json(group: GroupStats) -> dict[str, Any]:
+    """What a group is owed; the age in seconds."""
+    figures = asdict(group)
+    age = figures.pop("oldest_age")
+    return figures | {"oldest_age_seconds": None if age is None else age.total_seconds()}
+
+
+def instant_text(instant: datetime | None, timespec: str = "seconds") -> str | None:
+    """An instant in UTC."""
+    return instant.astimezone(UTC).isoformat(timespec=timespec) if instant else None
+
+
+@contextmanager
+def progress_bar() -> Iterator[Watch]:
+    """A bar on standard error if that is a terminal, else nothing."""
+    console = Console(stderr=True)
+    columns: Any = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    shown = console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=not shown) as progress:
+        task = progress.add_task("", total=None)
+
+        def watch(doing: str, done: int, total: int) -> None:
+            progress.update(task, description=doing, completed=done, total=total)
+
+        yield watch
+
+
+@contextmanager
+def stop_on_interrupt() -> Iterator[Wait]:
+    """Let the first Ctrl-C stop the run before its next batch; the second one ends the process."""
+    # Unlike an event, a handler may put into such a queue while it interrupts a get.
+    interrupts: SimpleQueue[int] = SimpleQueue()
+
+    def interrupt(number: int, _: object) -> None:
+        interrupts.put(number)
+        signal.signal(signal.SIGINT, before)
+
+    def wait(seconds: float) -> bool:
+        try:
+            interrupts.get(timeout=seconds)
+        except Empty:
+            return False
+        return True
+
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield wait
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _whole_seconds(period: timedelta | None) -> int | None:

@@ -1,58 +1,75 @@
-"""``cassieq queue``: create queues, and see which there are and what is in them."""
+"""``cassieq queue``: create, alter, pause, purge and delete queues, and see what is in them."""
 
 from __future__ import annotations
 
-from contextlib import closing
-from dataclasses import asdict
-from datetime import UTC, datetime, timedelta
+from contextlib import closing, suppress
+from datetime import timedelta
 from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 
-from cassieq_spark.cli import clocks, lifecycle
-from cassieq_spark.cli.connection import with_connection
-from cassieq_spark.cli.lifecycle import (
-    EXPIRE_AFTER_HELP,
-    KEEP_SETTLED_HELP,
-    LONGEST_LEASE_SECONDS,
-    Name,
-    parse_period,
+from cassieq_spark.cli.options import AsJson, QueueName, Value, Yes, command
+from cassieq_spark.cli.output import (
+    ask,
+    definition_json,
+    group_json,
+    instant_text,
+    print_json,
+    tell,
+    tell_unexamined,
 )
-from cassieq_spark.cli.output import AsJson, print_json, settings_json, tell_unexamined
-from cassieq_spark.errors import OptionError
-from cassieq_spark.model import (
-    DEFAULT_BUCKET_SIZE,
-    DEFAULT_CHUNK_SIZE,
-    DEFAULT_LEASE,
-)
+from cassieq_spark.errors import InvariantError, NotFoundError, OptionError
+from cassieq_spark.model import DEFAULT_BUCKET_SIZE, DEFAULT_CHUNK_SIZE, DEFAULT_LEASE
 from cassieq_spark.queues import (
     QueueRecord,
     Status,
+    alter_queue,
     create_queue,
+    delete_queue,
+    fix_clocks,
     is_paused,
     known,
+    pause_queue,
+    purge_queue,
+    read_mended,
     read_queue,
     read_record,
     read_records,
+    resume_queue,
 )
-from cassieq_spark.queues.stats import GroupStats, QueueStats, queue_stats
+from cassieq_spark.queues.stats import QueueStats, queue_stats
 from cassieq_spark.settings.connection import ConnectionOptions
+from cassieq_spark.settings.kinds import duration
 from cassieq_spark.store import open_store
+from cassieq_spark.store.protocol import Store
 from cassieq_spark.terminal import Console, echo
 
 app = typer.Typer(
     help="Create, alter, pause, purge and delete queues, and see what is in them.",
     no_args_is_help=True,
 )
-app.add_typer(lifecycle.app)
-app.add_typer(clocks.app)
+
+_EXPIRE_AFTER = "Throw away what was not consumed so long after it became visible, as in 14d"
+_KEEP_SETTLED = "Keep what all groups have settled for so long, to be read again, as in 7d"
+_PERIOD = duration(timedelta(days=20_000), zero=True)
+#: What the store takes.
+_LONGEST_LEASE_SECONDS = 20_000 * 86_400
+
+#: What can't be altered: there to be refused with a reason.
+_Fixed = Annotated[int | None, typer.Option(hidden=True)]
+
+_WARNING = (
+    "Warning: all writers that began under the wrong clock must be stopped before the fence goes "
+    "down. A sweep may have deleted what they have begun, and the fence refuses it no more: a "
+    "writer that publishes it afterwards publishes messages that are not in the store. Let them "
+    "write it again."
+)
 
 
-@app.command()
-@with_connection
+@command(app)
 def create(  # noqa: PLR0913 (one per option)
-    name: Name,
+    name: QueueName,
     *,
     connection: ConnectionOptions,
     bucket_size: Annotated[
@@ -65,7 +82,7 @@ def create(  # noqa: PLR0913 (one per option)
         int,
         typer.Option(
             help="How long a reader that died keeps its messages from others.",
-            max=LONGEST_LEASE_SECONDS,
+            max=_LONGEST_LEASE_SECONDS,
         ),
     ] = int(DEFAULT_LEASE.total_seconds()),
     max_deliveries: Annotated[
@@ -88,10 +105,10 @@ def create(  # noqa: PLR0913 (one per option)
         ),
     ] = False,
     expire_after: Annotated[
-        str | None, typer.Option(help=f"{EXPIRE_AFTER_HELP}.", show_default="nothing")
+        timedelta | None, Value(_PERIOD, f"{_EXPIRE_AFTER}.", without="nothing")
     ] = None,
     keep_settled: Annotated[
-        str | None, typer.Option(help=f"{KEEP_SETTLED_HELP}.", show_default="not at all")
+        timedelta | None, Value(_PERIOD, f"{_KEEP_SETTLED}.", without="not at all")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -100,8 +117,6 @@ def create(  # noqa: PLR0913 (one per option)
         raise OptionError(
             "--dead-letter-queue goes neither with --drop-dead nor with --max-deliveries 0"
         )
-    expiry = parse_period("--expire-after", expire_after) or None
-    keep = parse_period("--keep-settled", keep_settled) or None
     target = None if drop_dead or not max_deliveries else dead_letter_queue or f"{name}.dead"
     with closing(open_store(connection)) as store:
         queue = create_queue(
@@ -113,19 +128,18 @@ def create(  # noqa: PLR0913 (one per option)
             max_deliveries=max_deliveries,
             dead_letter_queue=target,
             strict_fifo=strict_fifo,
-            expire_after=expiry,
-            keep_settled=keep,
+            expire_after=expire_after or None,
+            keep_settled=keep_settled or None,
         )
     if as_json:
-        print_json({"queue_id": queue.queue_id, **settings_json(queue)})
+        print_json({"queue_id": queue.queue_id, **definition_json(queue)})
         return
     echo(f"Queue {queue.name} is ready ({queue.queue_id}).")
     if target:
         echo(f"What fails {max_deliveries} times goes to queue {target}.")
 
 
-@app.command("list")
-@with_connection
+@command(app, "list")
 def list_(
     *,
     connection: ConnectionOptions,
@@ -155,9 +169,8 @@ def list_(
         echo(f"cassieq: queue {name!a}: {error}", err=True)
 
 
-@app.command()
-@with_connection
-def show(name: Name, *, connection: ConnectionOptions, as_json: AsJson = False) -> None:
+@command(app)
+def show(name: QueueName, *, connection: ConnectionOptions, as_json: AsJson = False) -> None:
     """Show how a queue is defined, and whether its readers pause."""
     with closing(open_store(connection)) as store:
         record = known(name, read_record(store, name))
@@ -172,9 +185,8 @@ def show(name: Name, *, connection: ConnectionOptions, as_json: AsJson = False) 
     Console().print(table)
 
 
-@app.command()
-@with_connection
-def stats(name: Name, *, connection: ConnectionOptions, as_json: AsJson = False) -> None:
+@command(app)
+def stats(name: QueueName, *, connection: ConnectionOptions, as_json: AsJson = False) -> None:
     """Show what a queue holds, and what each consumer group is owed: exact, from its state."""
     with closing(open_store(connection)) as store:
         figures = queue_stats(store, read_queue(store, name).queue_id)
@@ -196,11 +208,200 @@ def stats(name: Name, *, connection: ConnectionOptions, as_json: AsJson = False)
     tell_unexamined(figures.groups)
 
 
+@command(app)
+def alter(  # noqa: PLR0913 (one per option)
+    name: QueueName,
+    *,
+    connection: ConnectionOptions,
+    lease_seconds: Annotated[
+        int | None,
+        typer.Option(
+            help="How long a reader that died keeps its messages from others.",
+            max=_LONGEST_LEASE_SECONDS,
+        ),
+    ] = None,
+    max_deliveries: Annotated[
+        int | None,
+        typer.Option(help="After so many deliveries a message is dead; 0: never.", min=0),
+    ] = None,
+    dead_letter_queue: Annotated[
+        str | None, typer.Option(help="Where dead messages go; made if it does not exist.")
+    ] = None,
+    drop_dead: Annotated[
+        bool, typer.Option("--drop-dead", help="Have no dead-letter queue: drop dead messages.")
+    ] = False,
+    expire_after: Annotated[
+        timedelta | None, Value(_PERIOD, f"{_EXPIRE_AFTER}; 0s: nothing.")
+    ] = None,
+    keep_settled: Annotated[
+        timedelta | None, Value(_PERIOD, f"{_KEEP_SETTLED}; 0s: not at all.")
+    ] = None,
+    bucket_size: _Fixed = None,
+    chunk_size: _Fixed = None,
+    strict_fifo: Annotated[
+        bool | None, typer.Option("--strict-fifo/--no-strict-fifo", hidden=True)
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Alter a queue: what is not given stays as it is. Readers and writers see it when they start.
+
+    The sizes and the order stay what they were when the queue was created.
+    """
+    _refuse_fixed(bucket_size, chunk_size, strict_fifo)
+    if dead_letter_queue and drop_dead:
+        raise OptionError("--dead-letter-queue does not go with --drop-dead")
+    settings = (lease_seconds, max_deliveries, dead_letter_queue, expire_after, keep_settled)
+    if not drop_dead and all(each is None for each in settings):
+        raise OptionError("nothing to alter: give a setting, as in --lease-seconds 120")
+    with closing(open_store(connection)) as store:
+        altered = alter_queue(
+            store,
+            name,
+            lease=None if lease_seconds is None else timedelta(seconds=lease_seconds),
+            max_deliveries=max_deliveries,
+            dead_letter_queue="" if drop_dead else dead_letter_queue,
+            expire_after=expire_after,
+            keep_settled=keep_settled,
+        )
+    tell(
+        f"Queue {name} is altered: cassieq queue show {name}. Start its readers again to have "
+        "them go by it.",
+        definition_json(altered),
+        as_json=as_json,
+    )
+
+
+@command(app)
+def pause(name: QueueName, *, connection: ConnectionOptions, as_json: AsJson = False) -> None:
+    """Let readers lease nothing more; they ack what they have, and writers go on."""
+    with closing(open_store(connection)) as store:
+        changed = pause_queue(store, name)
+    was = "" if changed else " already"
+    tell(
+        f"Queue {name} is paused{was}. To go on: cassieq queue resume {name}",
+        {"queue": name, "paused": True, "changed": changed},
+        as_json=as_json,
+    )
+
+
+@command(app)
+def resume(name: QueueName, *, connection: ConnectionOptions, as_json: AsJson = False) -> None:
+    """Let the readers of a paused queue go on."""
+    with closing(open_store(connection)) as store:
+        changed = resume_queue(store, name)
+    tell(
+        f"Queue {name} goes on." if changed else f"Queue {name} was not paused.",
+        {"queue": name, "paused": False, "changed": changed},
+        as_json=as_json,
+    )
+
+
+@command(app)
+def purge(
+    name: QueueName,
+    *,
+    connection: ConnectionOptions,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also while readers hold messages: they lose them.")
+    ] = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Throw all messages of a queue away; groups and settings stay.
+
+    Readers and writers that run stop with an error: start them again, readers with a new
+    checkpoint location. Also finishes a purge that broke off.
+    """
+    with closing(open_store(connection)) as store:
+        _confirm(store, name, "Purge", yes=yes)
+        purged = purge_queue(store, name, force=force)
+    tell(
+        f"Queue {name} is empty ({purged.queue_id}). Start its writers again, and its readers "
+        "with a new checkpoint location. What was stored is deleted by the next sweep.",
+        {"queue": name, "version": purged.version, "queue_id": purged.queue_id},
+        as_json=as_json,
+    )
+
+
+@command(app)
+def delete(
+    name: QueueName,
+    *,
+    connection: ConnectionOptions,
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force",
+            help="Also while readers hold messages, or other queues send dead letters to it.",
+        ),
+    ] = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Delete a queue, its groups and its messages; its dead-letter queue stays.
+
+    One of that name can be created at once. Also finishes a deletion that broke off.
+    """
+    with closing(open_store(connection)) as store:
+        _confirm(store, name, "Delete", yes=yes)
+        delete_queue(store, name, force=force)
+    tell(
+        f"Queue {name} is deleted. What was stored is deleted by the next sweep.",
+        {"queue": name, "deleted": True},
+        as_json=as_json,
+    )
+
+
+@command(app, "fix-clocks")
+def fix(
+    name: QueueName,
+    *,
+    connection: ConnectionOptions,
+    longest: Annotated[
+        timedelta | None,
+        Value(
+            _PERIOD,
+            "Longest lease, or delay of a release, that your programs ask for.",
+            without="a day, or ten leases of the queue if that is more",
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Change nothing, and tell what would be.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Undo what a server's clock that was ahead has done to a queue.
+
+    First set it right, and restart Cassandra there: its time does not go back while it runs.
+
+    A fence that is ahead goes down, so that puts are taken again after two minutes. Before that,
+    stop all writers that began under the wrong clock: a sweep may have deleted what they have
+    begun and not yet published, and the fence then refuses it no more. They write it again.
+
+    What was handed out before and would wait for longer than --longest is due at once; what was
+    delayed when it was put keeps its time.
+    """
+    with closing(open_store(connection)) as store:
+        done = fix_clocks(store, name, longest=longest, dry_run=dry_run)
+    if done.fence is not None:
+        echo(_WARNING, err=True)
+    if as_json:
+        fence = [each.isoformat() for each in done.fence or ()]
+        print_json({"queue": name, "dry_run": dry_run, "fence": fence, "due": dict(done.due)})
+        return
+    if done.fence is not None:
+        was, now = (each.isoformat(timespec="seconds") for each in done.fence)
+        echo(f"The fence {'would go' if dry_run else 'went'} from {was} down to {now}.")
+    for group, count in done.due.items():
+        echo(f"Group {group}: {count:,} message(s) {'would be' if dry_run else 'are'} due now.")
+    if done.fence is None and not done.due:
+        echo(f"Nothing in queue {name} is ahead of its time.")
+
+
 def _record(record: QueueRecord) -> dict[str, Any]:
-    created_at = _instant(record.definition.created_at)
-    return settings_json(record.definition) | {
+    return definition_json(record.definition) | {
         "status": record.status.value,
-        "created_at": created_at,
+        "created_at": instant_text(record.definition.created_at),
     }
 
 
@@ -210,19 +411,49 @@ def _figures(stats: QueueStats) -> dict[str, Any]:
         "finalised": stats.finalised,
         "next": stats.next,
         "settled": stats.settled,
-        "groups": [_group(group) for group in stats.groups],
+        "groups": [group_json(group) for group in stats.groups],
     }
-
-
-def _group(group: GroupStats) -> dict[str, Any]:
-    figures = asdict(group)
-    age = figures.pop("oldest_age")
-    return figures | {"oldest_age_seconds": None if age is None else age.total_seconds()}
 
 
 def _cell(value: object) -> str:
     return "-" if value is None else str(value)
 
 
-def _instant(instant: datetime | None) -> str | None:
-    return instant.astimezone(UTC).isoformat(timespec="seconds") if instant else None
+def _refuse_fixed(
+    bucket_size: int | None, chunk_size: int | None, strict_fifo: bool | None
+) -> None:
+    if bucket_size is not None or chunk_size is not None:
+        raise OptionError(
+            "bucket size and chunk size can't be altered, as the keys of all stored messages come "
+            "from them; create another queue, and let a query copy what is left"
+        )
+    if strict_fifo is not None:
+        raise OptionError(
+            "strict order can't be altered, as readers that run would go on in the other one; "
+            "create another queue, and let a query copy what is left"
+        )
+
+
+def _confirm(store: Store, name: str, what: str, *, yes: bool) -> None:
+    if yes:
+        return
+    record = read_mended(store, name) if what == "Delete" else read_record(store, name)
+    if record is None or record.status is not Status.DELETING:
+        record = known(name, record)
+    ask(
+        lambda: f"{what} queue {name}{_holdings(store, record)}?",
+        yes=yes,
+        otherwise=f"give --yes to {what.lower()} the queue",
+    )
+
+
+def _holdings(store: Store, record: QueueRecord) -> str:
+    # A queue whose state can't be read can be deleted all the same.
+    with suppress(NotFoundError, InvariantError):
+        if record.status is Status.ACTIVE:
+            figures = queue_stats(store, record.definition.queue_id)
+            return (
+                f", which stores {figures.next - figures.finalised:,} message(s) for "
+                f"{len(figures.groups)} group(s)"
+            )
+    return ""

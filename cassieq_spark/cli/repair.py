@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from cassieq_spark.cli.connection import with_connection
-from cassieq_spark.cli.output import AsJson, print_json
+from cassieq_spark.cli.options import AsJson, command
+from cassieq_spark.cli.output import print_json
 from cassieq_spark.repair.history import PastRun, read_history
 from cassieq_spark.repair.job import main
 from cassieq_spark.repair.report import Outcome
@@ -38,8 +38,7 @@ def run(context: typer.Context) -> None:
     raise typer.Exit(main(["--scan=driver", *context.args]))
 
 
-@app.command()
-@with_connection
+@command(app)
 def history(
     *,
     connection: ConnectionOptions,

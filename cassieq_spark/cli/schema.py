@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from cassieq_spark.cli.connection import with_connection
-from cassieq_spark.cli.output import AsJson, print_json, tell
-from cassieq_spark.settings.connection import DEFAULT_KEYSPACE, ConnectionOptions
+from cassieq_spark.cli.options import AsJson, Value, command
+from cassieq_spark.cli.output import print_json, tell
+from cassieq_spark.settings.connection import DEFAULT_KEYSPACE, KEYSPACE, ConnectionOptions
 from cassieq_spark.store.cassandra.upgrade import Difference
 from cassieq_spark.store.grants import User, grant_statements
 from cassieq_spark.store.version import KNOWN_VERSION
@@ -28,8 +28,7 @@ def schema() -> None:
     """Create or upgrade the keyspace and its tables; say who may use them."""
 
 
-@app.command()
-@with_connection
+@command(app)
 def apply(
     *,
     connection: ConnectionOptions,
@@ -65,8 +64,7 @@ def apply(
     )
 
 
-@app.command()
-@with_connection
+@command(app)
 def check(*, connection: ConnectionOptions, as_json: AsJson = False) -> None:
     """Tell whether the tables are those that this release needs; exit code 1 if not.
 
@@ -93,18 +91,18 @@ def check(*, connection: ConnectionOptions, as_json: AsJson = False) -> None:
         raise typer.Exit(DIFFERENT)
 
 
-@app.command()
+@command(app)
 def grants(
     user: Annotated[User, typer.Argument(help="What the role is to do.", show_default=False)],
     role: Annotated[
         str, typer.Argument(help="Its name in Cassandra, where it exists.", show_default=False)
     ],
     *,
-    keyspace: Annotated[str, typer.Option(help="Where the tables are.")] = DEFAULT_KEYSPACE,
+    keyspace: Annotated[str, Value(KEYSPACE, "Where the tables are.")] = DEFAULT_KEYSPACE,
     as_json: AsJson = False,
 ) -> None:
     """Print what lets a role do its part, and no more; connects to nothing."""
-    statements = grant_statements(user, role, ConnectionOptions(keyspace=keyspace).keyspace)
+    statements = grant_statements(user, role, keyspace)
     if as_json:
         print_json(statements)
     else:

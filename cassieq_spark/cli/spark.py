@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from cassieq_spark.cli.output import AsJson, tell
+from cassieq_spark.cli.options import AsJson
+from cassieq_spark.cli.output import tell
 from cassieq_spark.errors import SetupError
 from cassieq_spark.spark.bytecode import archives_of, compile_archive
 

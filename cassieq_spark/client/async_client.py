@@ -14,7 +14,6 @@ from cassieq_spark.client.async_exchange import AsyncExchange
 from cassieq_spark.client.async_operations import AsyncOperations
 from cassieq_spark.client.async_producer import AsyncProducer
 from cassieq_spark.client.client import Client
-from cassieq_spark.client.connection import Connection
 from cassieq_spark.client.messages import Headers, Message, NewMessage, StoredMessage
 from cassieq_spark.client.operations import DEFAULT_MAX_DELIVERIES
 from cassieq_spark.client.producer import (
@@ -27,6 +26,7 @@ from cassieq_spark.client.threads import Threads
 from cassieq_spark.errors import CassieqError
 from cassieq_spark.model import DEFAULT_LEASE, QueueDefinition, Range
 from cassieq_spark.queues.stats import QueueStats
+from cassieq_spark.settings.connection import Connection
 from cassieq_spark.settings.position import StartingPosition
 from cassieq_spark.store.protocol import Store
 

@@ -10,7 +10,6 @@ from typing import Self, Unpack, overload
 
 from cassieq_spark.arguments import AT_ONCE
 from cassieq_spark.client.calls import Calls
-from cassieq_spark.client.connection import Connection, connection_options
 from cassieq_spark.client.exchange import Exchange
 from cassieq_spark.client.gathering import Timed
 from cassieq_spark.client.messages import (
@@ -39,6 +38,7 @@ from cassieq_spark.client.receiving import (
 from cassieq_spark.client.settling import Settling
 from cassieq_spark.model import Range
 from cassieq_spark.queues import read_queue
+from cassieq_spark.settings.connection import Connection, connection_options
 from cassieq_spark.settings.position import StartingPosition
 from cassieq_spark.store import open_store
 from cassieq_spark.store.protocol import Store

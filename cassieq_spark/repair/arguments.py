@@ -18,7 +18,9 @@ from cassieq_spark.settings.connection import (
     DEFAULT_PORT,
     Consistency,
 )
-from cassieq_spark.settings.file import CASSANDRA, REPAIR, VARIABLE, read_settings
+from cassieq_spark.settings.declaration import settings_of
+from cassieq_spark.settings.file import CASSANDRA, GATEWAY, REPAIR, VARIABLE, read_settings
+from cassieq_spark.settings.gateway import Limits
 from cassieq_spark.settings.kinds import Kind, duration
 from cassieq_spark.settings.secret import REFERENCES
 
@@ -171,7 +173,8 @@ def parser() -> argparse.ArgumentParser:
 
 def _configured(path: Path) -> list[str]:
     """The settings of a file, as arguments."""
-    settings = read_settings(path, {CASSANDRA: _CLUSTER, REPAIR: OWN})
+    limits = [str(item.flag) for item in settings_of(Limits)]
+    settings = read_settings(path, {CASSANDRA: _CLUSTER, GATEWAY: limits, REPAIR: OWN})
     found: list[str] = []
     for name, value in (*settings[CASSANDRA].items(), *settings[REPAIR].items()):
         if name == _CHECK_HOSTNAME:

@@ -1,21 +1,14 @@
-"""The options of reading and writing: one declaration each for parser, defaults, errors and docs.
+"""Every setting, declared once: Spark options, flags, keys of the configuration file and help.
 
-Pure. `kinds` says what sorts of values there are, `declaration` how a field becomes an option,
-`cluster`,
-`writing` and `reading` which options there are; `table` makes docs/options.md of them.
+Pure, but for `file` and `secret`, which read files. `declaration` says how a field becomes a
+setting, and `kinds` which values there are; `connection`, `writing`, `reading` and `gateway`
+declare the settings. ``python -m cassieq_spark.settings`` prints docs/options.md.
 """
 
 from __future__ import annotations
 
-from cassieq_spark.settings.cluster import options_from_session
 from cassieq_spark.settings.reading import MESSAGES, SourceOptions
-from cassieq_spark.settings.table import documentation
+from cassieq_spark.settings.spark import options_from_session
 from cassieq_spark.settings.writing import SinkOptions
 
-__all__ = [
-    "MESSAGES",
-    "SinkOptions",
-    "SourceOptions",
-    "documentation",
-    "options_from_session",
-]
+__all__ = ["MESSAGES", "SinkOptions", "SourceOptions", "options_from_session"]

@@ -1,11 +1,13 @@
-"""How to reach a Cassandra cluster, as one value that may travel to executors. Pure."""
+"""How Cassandra is reached: every setting, as one value that may travel to executors. Pure."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
+from typing import Any, TypedDict
 
 from cassieq_spark.arguments import (
     A_MOMENT,
@@ -17,7 +19,9 @@ from cassieq_spark.arguments import (
     shown,
 )
 from cassieq_spark.errors import OptionError
-from cassieq_spark.settings.secret import check_secret
+from cassieq_spark.settings.declaration import check_both_or_neither, setting
+from cassieq_spark.settings.kinds import BOOLEAN, TEXT, Kind, whole_number
+from cassieq_spark.settings.secret import REFERENCES, check_secret
 
 DEFAULT_CONTACT_POINTS = ("127.0.0.1",)
 DEFAULT_PORT = 9042
@@ -90,30 +94,37 @@ def parse_consistency(text: str) -> Consistency:
         ) from None
 
 
+def _parse_hosts(text: str) -> tuple[str, ...]:
+    hosts = tuple(host.strip() for host in text.split(","))
+    return ConnectionOptions(contact_points=hosts).contact_points
+
+
+def _parse_secret(text: str) -> str:
+    check_secret("password", TEXT.parse(text))
+    return text
+
+
+HOSTS: Kind[tuple[str, ...]] = Kind(
+    "host or host:port, several with commas", _parse_hosts, ",".join, "HOST[:PORT],..."
+)
+KEYSPACE: Kind[str] = Kind(
+    "lower-case letters, digits and _", lambda text: ConnectionOptions(keyspace=text).keyspace
+)
+CONSISTENCY: Kind[Consistency] = Kind(
+    " or ".join(Consistency), parse_consistency, metavar="|".join(Consistency)
+)
+_SECRET: Kind[str] = Kind(f"text, {REFERENCES}", _parse_secret, metavar="REFERENCE")
+_FILE: Kind[str] = Kind("a path", TEXT.parse, metavar="FILE")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionOptions:
     """Where the cluster is, who asks, how safely, and how long to wait.
 
-    Files are read on every machine that connects.
+    The settings that Spark and commands have, too, are described in docs/options.md. Files are
+    read on every machine that connects.
 
     Attributes:
-        contact_points: Nodes to begin with, each ``host``, ``host:port``, ``[ipv6]`` or
-            ``[ipv6]:port``.
-        port: Port of the contact points that name none, and of every node found through them.
-        local_dc: Data centre whose nodes are asked; that of the contact points, if None.
-        username: Role to log in as; None where the cluster asks for none.
-        password: Its password, or where that is (`secret.REFERENCES`); never shown.
-        ssl: Whether to encrypt; any of the three files means so, too. At least TLS 1.2.
-        ssl_ca_file: PEM file of the CAs that may have signed the nodes' certificates; those that
-            the machine trusts, if None.
-        ssl_cert_file: PEM file of the client's own certificate, and those between it and the CA,
-            for nodes that ask for one; may hold the key as well.
-        ssl_key_file: PEM file of its private key, without a passphrase.
-        ssl_check_hostname: Whether a node's certificate must name the address connected to.
-        secure_connect_bundle: Zip file with address, CA, certificate and key of a hosted cluster;
-            then contact points, port, data centre and the settings above are not given.
-        consistency: See `Consistency`; the same for everybody who uses the keyspace.
-        keyspace: Where the tables are: lower-case letters, digits and ``_``.
         protocol_version: Of Cassandra's native protocol, one of `PROTOCOL_VERSIONS`. 4 reads
             large rows faster, 5 adds checksums.
         request_timeout: How long the client waits for one answer.
@@ -121,19 +132,86 @@ class ConnectionOptions:
             failure on.
     """
 
-    contact_points: tuple[str, ...] = DEFAULT_CONTACT_POINTS
-    port: int = DEFAULT_PORT
-    local_dc: str | None = None
-    username: str | None = None
-    password: str | None = field(default=None, repr=False)
-    ssl: bool = False
-    ssl_ca_file: str | None = None
-    ssl_cert_file: str | None = None
-    ssl_key_file: str | None = None
-    ssl_check_hostname: bool = True
-    secure_connect_bundle: str | None = None
-    consistency: Consistency = Consistency.LOCAL_QUORUM
-    keyspace: str = DEFAULT_KEYSPACE
+    contact_points: tuple[str, ...] = setting(
+        "spark.cassandra.connection.host",
+        HOSTS,
+        DEFAULT_CONTACT_POINTS,
+        "Nodes to connect to first; the rest of the cluster is found through them.",
+    )
+    port: int = setting(
+        "spark.cassandra.connection.port",
+        whole_number(1, _HIGHEST_PORT),
+        DEFAULT_PORT,
+        "Port of every node that does not come with its own.",
+    )
+    local_dc: str | None = setting(
+        "spark.cassandra.connection.localDC",
+        TEXT,
+        None,
+        "Data centre whose nodes are asked.",
+        without="that of the first contact point",
+    )
+    username: str | None = setting(
+        "spark.cassandra.auth.username", TEXT, None, "Role to log in as; needs the password, too."
+    )
+    password: str | None = setting(
+        "spark.cassandra.auth.password",
+        _SECRET,
+        None,
+        f"Password of the role. Given by reference, {REFERENCES}, it is read where a process "
+        "connects, and stands in no plan, log or list of processes.",
+        see="security.md",
+        secret=True,
+    )
+    ssl: bool = setting(
+        "spark.cassandra.connection.ssl.enabled",
+        BOOLEAN,
+        False,
+        "Whether to encrypt, with TLS 1.2 or later; any of the three files means so, too.",
+    )
+    ssl_ca_file: str | None = setting(
+        "sslCaFile",
+        _FILE,
+        None,
+        "PEM file of the CAs that sign the nodes' certificates. Like the other files, it must be "
+        "on every machine that connects: the driver and the executors.",
+        without="those that the machine trusts",
+    )
+    ssl_cert_file: str | None = setting(
+        "sslCertFile",
+        _FILE,
+        None,
+        "PEM file of the client's own certificate, and those between it and the CA, where the "
+        "nodes ask for one; may hold the key as well.",
+    )
+    ssl_key_file: str | None = setting(
+        "sslKeyFile",
+        _FILE,
+        None,
+        "PEM file of its private key, without a passphrase.",
+        without="in the certificate file",
+    )
+    ssl_check_hostname: bool = setting(
+        "sslCheckHostname",
+        BOOLEAN,
+        True,
+        "Whether a node's certificate must name the address that is connected to.",
+    )
+    secure_connect_bundle: str | None = setting(
+        "spark.cassandra.connection.config.cloud.path",
+        _FILE,
+        None,
+        "Secure connect bundle (zip file) of a hosted cluster, in place of host, port, data "
+        "centre and the settings of TLS.",
+    )
+    consistency: Consistency = setting(
+        "consistency",
+        CONSISTENCY,
+        Consistency.LOCAL_QUORUM,
+        "Which replicas have to agree; the same for all who use the keyspace.",
+        see="security.md#consistency",
+    )
+    keyspace: str = setting("keyspace", KEYSPACE, DEFAULT_KEYSPACE, "Where the tables are.")
     protocol_version: int = 4
     request_timeout: timedelta = timedelta(seconds=10)
     patience: timedelta = timedelta(seconds=30)
@@ -147,8 +225,7 @@ class ConnectionOptions:
                 f"keyspace {self.keyspace!r} is not valid: expected at most 48 lower-case "
                 "letters, digits or '_', beginning with a letter"
             )
-        if self.password is not None and self.username is None:
-            raise OptionError("a password without a user name: give both, or neither")
+        check_both_or_neither({"a user name": self.username, "a password": self.password})
         if self.password is not None:
             check_secret("password", self.password)
         if type(self.protocol_version) is not int or (
@@ -220,6 +297,44 @@ class ConnectionOptions:
                 f"a secure connect bundle says all about the way to the cluster; leave out: "
                 f"{', '.join(given)}"
             )
+
+
+class Connection(TypedDict, total=False):
+    """The arguments of a client by name; `ConnectionOptions` has their meaning and defaults."""
+
+    contact_points: str | Sequence[str]
+    port: int
+    local_dc: str | None
+    username: str | None
+    password: str | None
+    ssl: bool
+    ssl_ca_file: str | None
+    ssl_cert_file: str | None
+    ssl_key_file: str | None
+    ssl_check_hostname: bool
+    secure_connect_bundle: str | None
+    consistency: Consistency | str
+    keyspace: str
+    protocol_version: int
+    request_timeout: timedelta
+    patience: timedelta
+
+
+def connection_options(given: Connection) -> ConnectionOptions:
+    """Read the arguments of a client; contact points may be one text, several with commas.
+
+    Raises:
+        OptionError: One of them is malformed.
+    """
+    values: dict[str, Any] = {**given}
+    points: Any = values.get("contact_points", ())
+    if isinstance(points, str):
+        values["contact_points"] = tuple(point.strip() for point in points.split(","))
+    elif "contact_points" in values:
+        values["contact_points"] = tuple(check_many("contact_points", points, "a list of hosts"))
+    if isinstance(values.get("consistency"), str):
+        values["consistency"] = parse_consistency(values["consistency"])
+    return ConnectionOptions(**values)
 
 
 def _endpoint(point: str, default_port: int) -> tuple[str, int]:

@@ -1,92 +1,184 @@
-"""Options declared as dataclass fields, and what is read from them. Pure."""
+"""One declaration per setting, as the default of a dataclass's field, and what is read from it.
+
+Pure. Spark options, the flags of ``cassieq`` and of the repair job, the keys of a configuration
+file, the environment variables, their errors and the pages docs/options.md and docs/cli.md follow
+from it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, Field, dataclass, fields
-from typing import Any
+from dataclasses import MISSING, dataclass, field, fields, replace
+from difflib import get_close_matches
+from typing import Any, TypeVar
 
 from cassieq_spark.errors import OptionError
 from cassieq_spark.settings.kinds import Kind
 
+_Value = TypeVar("_Value")
+_Default = TypeVar("_Default")
 
-@dataclass(frozen=True, slots=True)
-class Option:
-    """What a user knows of an option.
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """What users see of a setting.
 
     Attributes:
-        key: In the case of letters that the docs show.
-        kind: What sort of value it takes.
-        meaning: What it does.
-        secret: Whether it is kept out of errors and reprs.
-        unless: Another option, and the value of it with which this one, required otherwise, may
-            be left out.
+        option: The Spark option, in the case of letters that the docs show; None if Spark has
+            none.
+        flag: The flag, without the dashes in front, and the key in a configuration file.
+        kind: Which values it takes.
+        meaning: What it does, in plain text.
+        without: What holds if it is left out and has no default.
+        see: Page that says more, with an anchor if it needs one.
+        secret: Whether its value is kept out of errors and reprs.
+        unless: Another option, and the value with which this one, which is required otherwise,
+            may be left out.
+        attribute: The field.
+        default: The default of the field; `MISSING` if there is none.
     """
 
-    key: str
+    option: str | None
+    flag: str | None
     kind: Kind[Any]
     meaning: str
+    without: str | None = None
+    see: str | None = None
     secret: bool = False
     unless: tuple[str, str] | None = None
+    attribute: str = ""
+    default: Any = None
+
+    @property
+    def variable(self) -> str:
+        """The environment variable that commands read."""
+        return f"CASSIEQ_{self.flag}".replace("-", "_").upper()
 
 
-def option(
-    key: str,
-    kind: Kind[Any],
+def setting(  # noqa: PLR0913 (the parts of a declaration)
+    option: str | None,
+    kind: Kind[_Value],
+    default: _Default,
     meaning: str,
     *,
+    flag: str | None = None,
+    without: str | None = None,
+    see: str | None = None,
     secret: bool = False,
-    unless: tuple[str, str] | None = None,
-) -> dict[str, Option]:
-    """Metadata that makes a dataclass field an option; see `Option`."""
-    return {"option": Option(key, kind, meaning, secret, unless)}
+) -> _Value | _Default:
+    """Declare a setting that may be left out; see `Setting`."""
+    declared = Setting(
+        option=option,
+        flag=flag,
+        kind=kind,
+        meaning=meaning,
+        without=without,
+        see=see,
+        secret=secret,
+    )
+    return field(default=default, repr=not secret, metadata={"setting": declared})
 
 
-def declared_options(cls: type[Any]) -> Iterator[tuple[Field[Any], Option]]:
-    """The fields of a class that are options."""
-    return ((it, it.metadata["option"]) for it in fields(cls) if "option" in it.metadata)
+def required(
+    option: str, kind: Kind[Any], meaning: str, *, unless: tuple[str, str] | None = None
+) -> dict[str, Setting]:
+    """The metadata of a field without a default; see `Setting`."""
+    declared = Setting(option=option, flag=None, kind=kind, meaning=meaning, unless=unless)
+    return {"setting": declared}
 
 
-def options_by_key(cls: type[Any]) -> dict[str, Option]:
-    """The options of a class by key in lower case."""
-    return {item.key.lower(): item for _, item in declared_options(cls)}
+def settings_of(cls: type[Any]) -> Iterator[Setting]:
+    """The settings of a class, in their order."""
+    for each in fields(cls):
+        if declared := each.metadata.get("setting"):
+            flag = declared.flag or each.name.replace("_", "-")
+            yield replace(declared, attribute=each.name, default=each.default, flag=flag)
 
 
-def read_values(cls: type[Any], given: Mapping[str, str], problems: list[str]) -> dict[str, Any]:
-    """What was given of a class's options, by field; what is wrong is added to ``problems``."""
+def settings_by_option(*classes: type[Any]) -> dict[str, Setting]:
+    """The settings of classes that are Spark options, by option in lower case."""
+    found = (each for cls in classes for each in settings_of(cls))
+    return {each.option.lower(): each for each in found if each.option}
+
+
+def read_values(
+    known: Mapping[str, Setting], given: Mapping[str, str], problems: list[str]
+) -> dict[str, Any]:
+    """Read what was given of the settings.
+
+    Args:
+        known: By option, as `settings_by_option` returns them.
+        given: Texts by option in lower case.
+        problems: What is wrong is added to it.
+
+    Returns:
+        Values by attribute.
+    """
     values = {}
-    for declared, item in declared_options(cls):
-        text = given.get(item.key.lower())
+    for key, item in known.items():
+        text = given.get(key)
         if text is None:
-            if declared.default is MISSING and not _may_be_left_out(item, given):
-                problems.append(explain_missing(item.key, unless=item.unless))
+            if item.default is MISSING and not _may_be_left_out(item, given):
+                problems.append(explain_missing(str(item.option), unless=item.unless))
             continue
         try:
-            values[declared.name] = item.kind.parse(text)
-        except OptionError as exc:
-            problems.append(f"option {item.key!r}: {exc}")
-        except ValueError:
+            values[item.attribute] = item.kind.parse(text)
+        except ValueError as error:
             shown = "what was given" if item.secret else repr(text)
-            problems.append(f"option {item.key!r} must be {item.kind.name}, not {shown}")
+            problems.append(f"option {item.option!r}" + explain(item.kind, shown, error))
     return values
 
 
-def explain_missing(key: str, *, unless: tuple[str, str] | None = None) -> str:
+def explain(kind: Kind[Any], shown: str, error: ValueError) -> str:
+    """What is wrong with a value that a kind refused; goes behind the name of the setting."""
+    if isinstance(error, OptionError):
+        return f": {error}"
+    return f" must be {kind.name}, not {shown}"
+
+
+def parse_value(name: str, kind: Kind[_Value], text: str) -> _Value:
+    """Read one value.
+
+    Raises:
+        OptionError: Names the setting, and what was expected.
+    """
+    try:
+        return kind.parse(text)
+    except ValueError as error:
+        raise OptionError(name + explain(kind, repr(text), error)) from error
+
+
+def explain_unknown(what: str, name: str, known: Mapping[str, str]) -> str:
+    """Name the nearest of the known names, or all of them if none is near.
+
+    Args:
+        what: What it should have been: ``option``.
+        name: What was given.
+        known: The names as they are shown, by the names as they are compared.
+    """
+    nearest = get_close_matches(name, known, n=1)
+    advice = (
+        f"did you mean {known[nearest[0]]!r}?"
+        if nearest
+        else f"known: {', '.join(known.values())}"
+    )
+    return f"unknown {what} {name!r}; {advice}"
+
+
+def explain_missing(option: str, *, unless: tuple[str, str] | None = None) -> str:
     """How to give an option that has no default, or what to give to do without."""
     exception = f"; only .option({unless[0]!r}, {unless[1]!r}) does without" if unless else ""
-    return f"option {key!r} is missing: give it with .option({key!r}, ...){exception}"
+    return f"option {option!r} is missing: give it with .option({option!r}, ...){exception}"
 
 
 def check_both_or_neither(pair: Mapping[str, object]) -> None:
-    """Raise `OptionError` if one of two options is given and the other, None, is not."""
+    """Raise `OptionError` if one of two settings is given and the other one, None, is not."""
     if len({value is None for value in pair.values()}) > 1:
         given, missing = sorted(pair, key=lambda key: pair[key] is None)
-        raise OptionError(
-            f"option {given!r} needs {missing!r}: give both or neither with .option(..., ...)"
-        )
+        raise OptionError(f"{given} needs {missing}: give both, or neither")
 
 
-def _may_be_left_out(item: Option, given: Mapping[str, str]) -> bool:
+def _may_be_left_out(item: Setting, given: Mapping[str, str]) -> bool:
     if item.unless is None:
         return False
     other, value = item.unless

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Collection, Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from cassieq_spark.errors import OptionError
+from cassieq_spark.settings.declaration import explain_unknown
 
 #: Names the file, where no argument does.
 VARIABLE = "CASSIEQ_CONFIG"
-#: The tables of the file: how to reach Cassandra; the repair job.
-CASSANDRA, REPAIR = "cassandra", "repair"
+#: The tables of the file: how to reach Cassandra, the limits of the gateway, the repair job.
+CASSANDRA, GATEWAY, REPAIR = "cassandra", "gateway", "repair"
 
 #: What a setting may be.
 Setting = str | int | bool
@@ -56,10 +56,5 @@ def read_settings(path: Path, known: Mapping[str, Collection[str]]) -> dict[str,
 
 
 def _unknown(what: str, given: Mapping[str, object], known: Collection[str]) -> list[str]:
-    problems = []
-    for name in given:
-        if name not in known:
-            nearest = get_close_matches(name, known, n=1)
-            advice = f"did you mean {nearest[0]!r}?" if nearest else f"known: {', '.join(known)}"
-            problems.append(f"unknown {what} {name!r}; {advice}")
-    return problems
+    shown = {name: name for name in known}
+    return [explain_unknown(what, name, shown) for name in given if name not in known]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from datetime import timedelta
+from typing import TypeVar
 
 from cassieq_spark.errors import OptionError
-from cassieq_spark.settings.declaration import option
-from cassieq_spark.settings.kinds import BOOLEAN, duration, size, whole_number
+from cassieq_spark.settings.declaration import setting
+from cassieq_spark.settings.kinds import BOOLEAN, Kind, duration, size, whole_number
+
+_T = TypeVar("_T")
 
 _MIB = 1 << 20
 _BYTES = size(1 << 40)
@@ -15,6 +18,10 @@ _COUNT = whole_number(1)
 _PERIOD = duration(timedelta(days=1))
 _LEASE = duration(timedelta(days=365))
 _PERIOD_OR_NONE = duration(timedelta(days=1), zero=True)
+
+
+def _limit(flag: str, kind: Kind[_T], default: _T, meaning: str) -> _T:
+    return setting(None, kind, default, meaning, flag=flag)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,162 +32,116 @@ class Limits:
     requests, the bytes or the long polls gets no more of them, whatever its budget.
     """
 
-    body_bytes: int = field(
-        default=8 * _MIB,
-        metadata=option("max-message", _BYTES, "Bytes of the body of one message."),
+    body_bytes: int = _limit("max-message", _BYTES, 8 * _MIB, "Bytes of the body of one message.")
+    batch_bytes: int = _limit(
+        "max-batch-bytes", _BYTES, 32 * _MIB, "Bytes of the body of a batch."
     )
-    batch_bytes: int = field(
-        default=32 * _MIB,
-        metadata=option("max-batch-bytes", _BYTES, "Bytes of the body of a batch."),
+    batch_count: int = _limit(
+        "max-batch", _COUNT, 10_000, "Messages of a batch, and receipts of a request."
     )
-    batch_count: int = field(
-        default=10_000,
-        metadata=option("max-batch", _COUNT, "Messages of a batch, and receipts of a request."),
+    answer_bytes: int = _limit(
+        "max-answer",
+        _BYTES,
+        32 * _MIB,
+        "Bytes of messages that are read for one answer, or for those of one turn; a message "
+        "at least. JSON takes up to three times as many.",
     )
-    answer_bytes: int = field(
-        default=32 * _MIB,
-        metadata=option(
-            "max-answer",
-            _BYTES,
-            "Bytes of messages that are read for one answer, or for those of one turn; a message "
-            "at least. JSON takes up to three times as many.",
-        ),
+    head_bytes: int = _limit(
+        "max-head", _BYTES, 32 << 10, "Bytes of the request line and all headers."
     )
-    head_bytes: int = field(
-        default=32 << 10,
-        metadata=option("max-head", _BYTES, "Bytes of the request line and all headers."),
+    header_count: int = _limit("max-headers", _COUNT, 100, "Headers of a request.")
+    head_time: timedelta = _limit(
+        "head-time",
+        _PERIOD,
+        timedelta(seconds=10),
+        "Time until the headers of a request are complete, and until a body has to arrive at "
+        "`min-rate`.",
     )
-    header_count: int = field(
-        default=100,
-        metadata=option("max-headers", _COUNT, "Headers of a request."),
+    body_rate: int = _limit(
+        "min-rate",
+        _BYTES,
+        16 << 10,
+        "Bytes a second that a body has to arrive with; slower ones get 408.",
     )
-    head_time: timedelta = field(
-        default=timedelta(seconds=10),
-        metadata=option(
-            "head-time",
-            _PERIOD,
-            "Time until the headers of a request are complete, and until a body has to arrive at "
-            "`min-rate`.",
-        ),
+    wait: timedelta = _limit(
+        "max-wait", _PERIOD_OR_NONE, timedelta(minutes=1), "How long a get may wait for messages."
     )
-    body_rate: int = field(
-        default=16 << 10,
-        metadata=option(
-            "min-rate",
-            _BYTES,
-            "Bytes a second that a body has to arrive with; slower ones get 408.",
-        ),
+    lease: timedelta = _limit(
+        "max-lease",
+        _LEASE,
+        timedelta(hours=12),
+        "How long a request may keep messages from others, by holding them or by giving them "
+        "back for later.",
     )
-    wait: timedelta = field(
-        default=timedelta(minutes=1),
-        metadata=option("max-wait", _PERIOD_OR_NONE, "How long a get may wait for messages."),
+    read_lease: timedelta = _limit(
+        "max-read-lease",
+        _LEASE,
+        timedelta(minutes=15),
+        "The same, without the right UpdateMessage.",
     )
-    lease: timedelta = field(
-        default=timedelta(hours=12),
-        metadata=option(
-            "max-lease",
-            _LEASE,
-            "How long a request may keep messages from others, by holding them or by giving them "
-            "back for later.",
-        ),
+    skew: timedelta = _limit(
+        "clock-skew",
+        _PERIOD_OR_NONE,
+        timedelta(minutes=1),
+        "By how much the clocks of those who sign may differ.",
     )
-    read_lease: timedelta = field(
-        default=timedelta(minutes=15),
-        metadata=option("max-read-lease", _LEASE, "The same, without the right UpdateMessage."),
+    cassieq_signatures: bool = _limit(
+        "cassieq-signatures",
+        BOOLEAN,
+        False,
+        "Let in what CassieQ's clients sign: neither query nor body, and no nonce.",
     )
-    skew: timedelta = field(
-        default=timedelta(minutes=1),
-        metadata=option(
-            "clock-skew", _PERIOD_OR_NONE, "By how much the clocks of those who sign may differ."
-        ),
-    )
-    cassieq_signatures: bool = field(
-        default=False,
-        metadata=option(
-            "cassieq-signatures",
-            BOOLEAN,
-            "Let in what CassieQ's clients sign: neither query nor body, and no nonce.",
-        ),
-    )
-    linger: timedelta = field(
-        default=timedelta(milliseconds=2),
-        metadata=option(
-            "linger",
-            _PERIOD_OR_NONE,
-            "How long a put waits for others, and a get or ack for those just answered.",
-        ),
+    linger: timedelta = _limit(
+        "linger",
+        _PERIOD_OR_NONE,
+        timedelta(milliseconds=2),
+        "How long a put waits for others, and a get or ack for those just answered.",
     )
 
-    connections: int = field(
-        default=4_000,
-        metadata=option("max-connections", _COUNT, "Connections at a time; more get 503."),
+    connections: int = _limit(
+        "max-connections", _COUNT, 4_000, "Connections at a time; more get 503."
     )
-    address_connections: int = field(
-        default=1_000,
-        metadata=option(
-            "max-address-connections",
-            _COUNT,
-            "Connections at a time from one address (IPv6: one /64), except those of `--proxy`.",
-        ),
+    address_connections: int = _limit(
+        "max-address-connections",
+        _COUNT,
+        1_000,
+        "Connections at a time from one address (IPv6: one /64), except those of `--proxy`.",
     )
-    requests: int = field(
-        default=2_000,
-        metadata=option("max-requests", _COUNT, "Requests at a time, those that wait included."),
+    requests: int = _limit(
+        "max-requests", _COUNT, 2_000, "Requests at a time, those that wait included."
     )
-    held_bytes: int = field(
-        default=256 * _MIB,
-        metadata=option(
-            "max-held",
-            _BYTES,
-            "Bytes of bodies at a time; and of large answers.",
-        ),
+    held_bytes: int = _limit(
+        "max-held", _BYTES, 256 * _MIB, "Bytes of bodies at a time; and of large answers."
     )
-    polls: int = field(
-        default=1_500,
-        metadata=option("max-polls", _COUNT, "Gets that wait (long polls) at a time."),
-    )
+    polls: int = _limit("max-polls", _COUNT, 1_500, "Gets that wait (long polls) at a time.")
 
-    account_requests: int = field(
-        default=1_000,
-        metadata=option("max-account-requests", _COUNT, "Requests of one account at a time."),
+    account_requests: int = _limit(
+        "max-account-requests", _COUNT, 1_000, "Requests of one account at a time."
     )
-    key_requests: int = field(
-        default=750,
-        metadata=option("max-key-requests", _COUNT, "Requests of one key at a time."),
+    key_requests: int = _limit("max-key-requests", _COUNT, 750, "Requests of one key at a time.")
+    account_bytes: int = _limit(
+        "max-account-held", _BYTES, 128 * _MIB, "Bytes of bodies of one account at a time."
     )
-    account_bytes: int = field(
-        default=128 * _MIB,
-        metadata=option("max-account-held", _BYTES, "Bytes of bodies of one account at a time."),
+    key_bytes: int = _limit(
+        "max-key-held", _BYTES, 96 * _MIB, "Bytes of bodies of one key at a time."
     )
-    key_bytes: int = field(
-        default=96 * _MIB,
-        metadata=option("max-key-held", _BYTES, "Bytes of bodies of one key at a time."),
+    account_polls: int = _limit(
+        "max-account-polls", _COUNT, 500, "Long polls of one account at a time."
     )
-    account_polls: int = field(
-        default=500,
-        metadata=option("max-account-polls", _COUNT, "Long polls of one account at a time."),
+    key_polls: int = _limit("max-key-polls", _COUNT, 375, "Long polls of one key at a time.")
+    account_queues: int = _limit(
+        "max-account-queues",
+        _COUNT,
+        1_000,
+        "Queues of one account, dead-letter queues included. What other gateways make is "
+        "noticed within 5 seconds.",
     )
-    key_polls: int = field(
-        default=375,
-        metadata=option("max-key-polls", _COUNT, "Long polls of one key at a time."),
-    )
-    account_queues: int = field(
-        default=1_000,
-        metadata=option(
-            "max-account-queues",
-            _COUNT,
-            "Queues of one account, dead-letter queues included. What other gateways make is "
-            "noticed within 5 seconds.",
-        ),
-    )
-    account_messages: int = field(
-        default=100_000_000,
-        metadata=option(
-            "max-account-messages",
-            _COUNT,
-            "Messages that the queues of one account store, until the sweep deletes them. Counted "
-            "every 30 seconds; in between, only what this gateway puts is added.",
-        ),
+    account_messages: int = _limit(
+        "max-account-messages",
+        _COUNT,
+        100_000_000,
+        "Messages that the queues of one account store, until the sweep deletes them. Counted "
+        "every 30 seconds; in between, only what this gateway puts is added.",
     )
 
     def __post_init__(self) -> None:

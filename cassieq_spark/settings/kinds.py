@@ -26,11 +26,15 @@ class Kind(Generic[T]):
         name: Completes "must be ..." in errors, and stands in the docs.
         parse: Raises ValueError; an OptionError says by itself what was expected.
         show: As a user would write it.
+        metavar: What stands for the value in the help of a command.
+        bounds: The least and the largest whole number, if there is one; None for other kinds.
     """
 
     name: str
     parse: Callable[[str], T]
     show: Callable[[T], str] = str
+    metavar: str = "TEXT"
+    bounds: tuple[int, int | None] | None = None
 
 
 def whole_number(least: int, most: int = _UNLIMITED) -> Kind[int]:
@@ -38,7 +42,12 @@ def whole_number(least: int, most: int = _UNLIMITED) -> Kind[int]:
     name = f"a whole number of at least {least}"
     if most < _UNLIMITED:
         name = f"a whole number from {least} to {most}"
-    return Kind(name, lambda text: _within(least, int(_groups(r"([0-9]{1,19})", text)[0]), most))
+    return Kind(
+        name,
+        lambda text: _within(least, int(_groups(r"([0-9]{1,19})", text)[0]), most),
+        metavar="INTEGER",
+        bounds=(least, most if most < _UNLIMITED else None),
+    )
 
 
 def size(most: int) -> Kind[int]:
@@ -53,7 +62,7 @@ def size(most: int) -> Kind[int]:
         return _within(1, int(number) * _SIZES[unit], most)
 
     show = partial(_show_largest, _SIZES)
-    return Kind(f"a size such as 64k or 1m, at most {show(most)}", parse, show)
+    return Kind(f"a size such as 64k or 1m, at most {show(most)}", parse, show, "SIZE")
 
 
 def duration(most: timedelta, *, zero: bool = False) -> Kind[timedelta]:
@@ -75,7 +84,8 @@ def duration(most: timedelta, *, zero: bool = False) -> Kind[timedelta]:
             return "0s"
         return _show_largest(_MILLISECONDS, value // timedelta(milliseconds=1))
 
-    return Kind(f"a duration such as 500ms, 10s or 5m, at most {show(most)}", parse, show)
+    name = f"a duration such as 500ms, 10s or 5m, at most {show(most)}"
+    return Kind(name, parse, show, "DURATION")
 
 
 def choice(*values: str) -> Kind[str]:
@@ -84,7 +94,7 @@ def choice(*values: str) -> Kind[str]:
     def parse(text: str) -> str:
         return values[values.index(text.lower())]
 
-    return Kind(f"{', '.join(values[:-1])} or {values[-1]}", parse)
+    return Kind(f"{', '.join(values[:-1])} or {values[-1]}", parse, metavar="|".join(values))
 
 
 def name_of(what: str) -> Kind[str]:

@@ -90,4 +90,5 @@ POSITION: Kind[StartingPosition] = Kind(
     "earliest, latest, a monoton or an instant such as 2026-11-20T12:00:00Z",
     parse_position,
     show_position,
+    "POSITION",
 )

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import ClassVar
 
 from cassieq_spark.errors import OptionError
-from cassieq_spark.settings.declaration import explain_missing, option
+from cassieq_spark.settings.declaration import explain_missing, required, setting
 from cassieq_spark.settings.kinds import (
     BOOLEAN,
     SECONDS,
@@ -19,7 +19,7 @@ from cassieq_spark.settings.kinds import (
     whole_number,
 )
 from cassieq_spark.settings.position import POSITION, StartingPosition
-from cassieq_spark.settings.role import RoleOptions, a_role
+from cassieq_spark.settings.spark import RoleOptions, a_role
 
 _LARGEST_BATCH = 1 << 40
 
@@ -39,142 +39,123 @@ class SourceOptions(RoleOptions):
     # A factory, not a default: what may be left out for one view is no default of the others.
     queue: str = field(
         default_factory=str,
-        metadata=option(
+        metadata=required(
             "queue", name_of("queue"), "The queue, which must exist.", unless=("view", QUEUES)
         ),
     )
-    view: str = field(
-        default=MESSAGES,
-        metadata=option(
-            "view",
-            choice(MESSAGES, "blocks", "leases", "groups", QUEUES, "stats"),
-            "What a batch read shows: [views.md](views.md). A stream reads messages.",
-        ),
+    view: str = setting(
+        "view",
+        choice(MESSAGES, "blocks", "leases", "groups", QUEUES, "stats"),
+        MESSAGES,
+        "What a batch read shows: [views.md](views.md). A stream reads messages.",
     )
-    group: str | None = field(
-        default=None,
-        metadata=option(
-            "group",
-            name_of("group"),
-            "Consumer group; each group gets every message. A stream needs it, a batch read only "
-            "looks.",
-        ),
+    group: str | None = setting(
+        "group",
+        name_of("group"),
+        None,
+        "Consumer group; each group gets every message. A stream needs it, a batch read only "
+        "looks.",
     )
-    starting_position: StartingPosition = field(
-        default="earliest",
-        metadata=option(
-            "startingPosition",
-            POSITION,
-            "Where a group that the queue does not know yet begins: with what still exists, with "
-            "what comes, at a monoton, or with what was published at an instant or later.",
-        ),
+    starting_position: StartingPosition = setting(
+        "startingPosition",
+        POSITION,
+        "earliest",
+        "Where a group that the queue does not know yet begins: with what still exists, with "
+        "what comes, at a monoton, or with what was published at an instant or later.",
     )
-    fail_on_data_loss: bool = field(
-        default=True,
-        metadata=option(
-            "failOnDataLoss",
-            BOOLEAN,
-            "Whether a new group whose `startingPosition` is deleted already is refused; "
-            "otherwise it begins with what still exists.",
-        ),
+    fail_on_data_loss: bool = setting(
+        "failOnDataLoss",
+        BOOLEAN,
+        True,
+        "Whether a new group whose `startingPosition` is deleted already is refused; "
+        "otherwise it begins with what still exists.",
     )
-    max_messages_per_trigger: int = field(
-        default=1_000_000,
-        metadata=option("maxMessagesPerTrigger", whole_number(1), "Messages per micro-batch."),
+    max_messages_per_trigger: int = setting(
+        "maxMessagesPerTrigger",
+        whole_number(1),
+        1_000_000,
+        "Messages per micro-batch.",
     )
-    max_bytes_per_trigger: int | None = field(
-        default=None,
-        metadata=option(
-            "maxBytesPerTrigger",
-            size(_LARGEST_BATCH),
-            "Bytes per micro-batch as they are stored, about; at least one message. Without it, "
-            "no limit.",
-        ),
+    max_bytes_per_trigger: int | None = setting(
+        "maxBytesPerTrigger",
+        size(_LARGEST_BATCH),
+        None,
+        "Bytes per micro-batch as they are stored, about; at least one message.",
+        without="no limit",
     )
-    min_messages_per_trigger: int = field(
-        default=0,
-        metadata=option(
-            "minMessagesPerTrigger",
-            whole_number(0),
-            "Wait for so many messages before a micro-batch, but not longer than "
-            "`maxTriggerDelay`. `Trigger.AvailableNow` does not wait.",
-        ),
+    min_messages_per_trigger: int = setting(
+        "minMessagesPerTrigger",
+        whole_number(0),
+        0,
+        "Wait for so many messages before a micro-batch, but not longer than "
+        "`maxTriggerDelay`. `Trigger.AvailableNow` does not wait.",
     )
-    max_trigger_delay: timedelta = field(
-        default=timedelta(minutes=15),
-        metadata=option(
-            "maxTriggerDelay",
-            duration(timedelta(days=365)),
-            "With `minMessagesPerTrigger`: the longest time from one micro-batch to the next, if "
-            "there are any messages.",
-        ),
+    max_trigger_delay: timedelta = setting(
+        "maxTriggerDelay",
+        duration(timedelta(days=365)),
+        timedelta(minutes=15),
+        "With `minMessagesPerTrigger`: the longest time from one micro-batch to the next, if "
+        "there are any messages.",
     )
-    max_in_flight: int | None = field(
-        default=None,
-        metadata=option(
-            "maxInFlight",
-            whole_number(1),
-            "Messages that all readers of the group hold at a time, if each of them has this "
-            "option; without it, no limit.",
-        ),
+    max_in_flight: int | None = setting(
+        "maxInFlight",
+        whole_number(1),
+        None,
+        "Messages that all readers of the group hold at a time, if each of them has this option.",
+        without="no limit",
     )
-    skip_older_than: timedelta | None = field(
-        default=None,
-        metadata=option(
-            "skipOlderThan",
-            duration(timedelta(days=36_500)),
-            "Messages that have been visible for longer when their turn comes first are not "
-            "delivered to this group any more, and count as acked. No message is older than its "
-            "write, whatever its `visible_at`. Without it, none are skipped.",
-        ),
+    skip_older_than: timedelta | None = setting(
+        "skipOlderThan",
+        duration(timedelta(days=36_500)),
+        None,
+        "Messages that have been visible for longer when their turn comes first are not "
+        "delivered to this group any more, and count as acked. No message is older than its "
+        "write, whatever its `visible_at`.",
+        without="none are skipped",
     )
-    retry_backoff: timedelta = field(
-        default=timedelta(0),
-        metadata=option(
-            "retryBackoff",
-            duration(timedelta(days=30), zero=True),
-            "How long messages are left alone after their first delivery failed; twice as long "
-            "after the second, and so on, up to an hour. A query that restarts repeats its last "
-            "batch at once the first time.",
-        ),
+    retry_backoff: timedelta = setting(
+        "retryBackoff",
+        duration(timedelta(days=30), zero=True),
+        timedelta(0),
+        "How long messages are left alone after their first delivery failed; twice as long "
+        "after the second, and so on, up to an hour. A query that restarts repeats its last "
+        "batch at once the first time.",
     )
-    messages_per_task: int = field(
-        default=100_000,
-        metadata=option("messagesPerTask", whole_number(1), "Messages per Spark task, about."),
+    messages_per_task: int = setting(
+        "messagesPerTask",
+        whole_number(1),
+        100_000,
+        "Messages per Spark task, about.",
     )
-    lease: timedelta | None = field(
-        default=None,
-        metadata=option(
-            "leaseSeconds",
-            SECONDS,
-            "How long a batch is this reader's without a heartbeat; without it, as long as the "
-            "queue says.",
-        ),
+    lease: timedelta | None = setting(
+        "leaseSeconds",
+        SECONDS,
+        None,
+        "How long a batch is this reader's without a heartbeat.",
+        without="as long as the queue says",
     )
-    checkpoint_location: str | None = field(
-        default=None,
-        metadata=option(
-            "checkpointLocation",
-            TEXT,
-            "The `checkpointLocation` of the query, once more: a path of the driver's machine, or "
-            "a URI that pyarrow reads (`hdfs`, `s3`, `gs`, ...). With it a query that is stopped "
-            "acks its last batch if Spark has committed it; without it, that batch is delivered "
-            "again.",
-        ),
+    checkpoint_location: str | None = setting(
+        "checkpointLocation",
+        TEXT,
+        None,
+        "The `checkpointLocation` of the query, once more: a path of the driver's machine, or "
+        "a URI that pyarrow reads (`hdfs`, `s3`, `gs`, ...). With it a query that is stopped "
+        "acks its last batch if Spark has committed it; without it, that batch is delivered "
+        "again.",
     )
-    include_headers: bool = field(
-        default=False,
-        metadata=option("includeHeaders", BOOLEAN, "Whether rows have the column `headers`."),
+    include_headers: bool = setting(
+        "includeHeaders",
+        BOOLEAN,
+        False,
+        "Whether rows have the column `headers`.",
     )
 
-    include_receipts: bool = field(
-        default=False,
-        metadata=option(
-            "includeReceipts",
-            BOOLEAN,
-            "Whether rows of a stream have the column `receipt`, by which a write with "
-            "`operation` settles a message.",
-        ),
+    include_receipts: bool = setting(
+        "includeReceipts",
+        BOOLEAN,
+        False,
+        "Whether rows of a stream have the column `receipt`, by which a write with "
+        "`operation` settles a message.",
     )
 
     def stream_group(self) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import ClassVar
 
 from cassieq_spark.errors import OptionError
-from cassieq_spark.settings.declaration import check_both_or_neither, option
+from cassieq_spark.settings.declaration import check_both_or_neither, setting
 from cassieq_spark.settings.kinds import (
     BOOLEAN,
     SECONDS,
@@ -17,7 +17,7 @@ from cassieq_spark.settings.kinds import (
     size,
     whole_number,
 )
-from cassieq_spark.settings.role import RoleOptions, a_role
+from cassieq_spark.settings.spark import RoleOptions, a_role
 
 _LARGEST_MESSAGE = 8 << 20
 _LARGEST_BIGINT = 2**63 - 1
@@ -41,124 +41,105 @@ class SinkOptions(RoleOptions):
 
     role: ClassVar[str] = "writing"
 
-    txn_app_id: str | None = field(
-        default=None,
-        metadata=option(
-            "txnAppId",
-            TEXT,
-            "With `txnVersion`: names the writer, so that a batch write repeated under the same "
-            "version is published once. With `exactlyOnce` = batch, and without `txnVersion`: "
-            "tells several writes of one micro-batch to one queue apart. A streaming query needs "
-            "neither.",
-        ),
+    txn_app_id: str | None = setting(
+        "txnAppId",
+        TEXT,
+        None,
+        "With `txnVersion`: names the writer, so that a batch write repeated under the same "
+        "version is published once. With `exactlyOnce` = batch, and without `txnVersion`: "
+        "tells several writes of one micro-batch to one queue apart. A streaming query needs "
+        "neither.",
     )
-    txn_version: int | None = field(
-        default=None,
-        metadata=option(
-            "txnVersion",
-            whole_number(0, _LARGEST_BIGINT),
-            "With `txnAppId`: number of this write, higher than those before it. Inside "
-            "`foreachBatch`, use `exactlyOnce` = batch instead.",
-        ),
+    txn_version: int | None = setting(
+        "txnVersion",
+        whole_number(0, _LARGEST_BIGINT),
+        None,
+        "With `txnAppId`: number of this write, higher than those before it. Inside "
+        "`foreachBatch`, use `exactlyOnce` = batch instead.",
     )
-    exactly_once: str = field(
-        default=BY_NAME,
-        metadata=option(
-            "exactlyOnce",
-            choice(BY_NAME, BY_BATCH),
-            "What makes a batch write publish once: its `txnAppId` and `txnVersion`, if they are "
-            "given (name); or, for a write inside `foreachBatch`, the query and the micro-batch "
-            "that it is a part of, which Spark tells its tasks (batch).",
-        ),
+    exactly_once: str = setting(
+        "exactlyOnce",
+        choice(BY_NAME, BY_BATCH),
+        BY_NAME,
+        "What makes a batch write publish once: its `txnAppId` and `txnVersion`, if they are "
+        "given (name); or, for a write inside `foreachBatch`, the query and the micro-batch "
+        "that it is a part of, which Spark tells its tasks (batch).",
     )
-    fail_on_changed_batch: bool = field(
-        default=True,
-        metadata=option(
-            "failOnChangedBatch",
-            BOOLEAN,
-            "Whether a batch that was published already, with another content, is an error. It "
-            "means that a checkpoint was restored from an older copy, or that the rows of a query "
-            "differ from run to run; if not, it is skipped, with an error in the log.",
-        ),
+    fail_on_changed_batch: bool = setting(
+        "failOnChangedBatch",
+        BOOLEAN,
+        True,
+        "Whether a batch that was published already, with another content, is an error. It "
+        "means that a checkpoint was restored from an older copy, or that the rows of a query "
+        "differ from run to run; if not, it is skipped, with an error in the log.",
     )
-    operation: str = field(
-        default=PUBLISH,
-        metadata=option(
-            "operation",
-            choice(PUBLISH, ACK, RELEASE, EXTEND, REJECT, REPLACE, EACH),
-            "What a batch write does: publish its rows, or settle the messages that its column "
-            "`receipt` names: they are done (ack), to be delivered again (release), held on "
-            "beyond their batch (extend), dead (reject), or replaced by the message of the row "
-            "(replace); or what its column `operation` says (each). See "
-            "[settling.md](settling.md).",
-        ),
+    operation: str = setting(
+        "operation",
+        choice(PUBLISH, ACK, RELEASE, EXTEND, REJECT, REPLACE, EACH),
+        PUBLISH,
+        "What a batch write does: publish its rows, or settle the messages that its column "
+        "`receipt` names: they are done (ack), to be delivered again (release), held on "
+        "beyond their batch (extend), dead (reject), or replaced by the message of the row "
+        "(replace); or what its column `operation` says (each). See "
+        "[settling.md](settling.md).",
     )
-    delay: timedelta = field(
-        default=timedelta(0),
-        metadata=option(
-            "delay",
-            duration(timedelta(days=365), zero=True),
-            "With `operation` = release or replace, where there is no column `delay`: how much "
-            "later the messages are delivered, at the earliest.",
-        ),
+    delay: timedelta = setting(
+        "delay",
+        duration(timedelta(days=365), zero=True),
+        timedelta(0),
+        "With `operation` = release or replace, where there is no column `delay`: how much "
+        "later the messages are delivered, at the earliest.",
     )
-    seconds: timedelta | None = field(
-        default=None,
-        metadata=option(
-            "seconds",
-            SECONDS,
-            "With `operation` = extend, where there is no column `seconds`: how long from now the "
-            "messages are held; without it, as long as a lease of the queue.",
-        ),
+    seconds: timedelta | None = setting(
+        "seconds",
+        SECONDS,
+        None,
+        "With `operation` = extend, where there is no column `seconds`: how long from now the "
+        "messages are held.",
+        without="as long as a lease of the queue",
     )
-    reason: str = field(
-        default="rejected",
-        metadata=option(
-            "reason",
-            TEXT,
-            "With `operation` = reject, where there is no column `reason`: why, for the "
-            "dead-letter queue.",
-        ),
+    reason: str = setting(
+        "reason",
+        TEXT,
+        "rejected",
+        "With `operation` = reject, where there is no column `reason`: why, for the "
+        "dead-letter queue.",
     )
-    settle: str | None = field(
-        default=None,
-        metadata=option(
-            "settle",
-            choice(WITH_BATCH, NOW),
-            "When a write of receipts takes effect: with its batch, so that a batch which comes "
-            "again comes whole (batch), or at once (now). Without it, with the batch inside "
-            "`foreachBatch`, and at once elsewhere; over Spark Connect, give it.",
-        ),
+    settle: str | None = setting(
+        "settle",
+        choice(WITH_BATCH, NOW),
+        None,
+        "When a write of receipts takes effect: with its batch, so that a batch which comes "
+        "again comes whole (batch), or at once (now). Without it, with the batch inside "
+        "`foreachBatch`, and at once elsewhere; over Spark Connect, give it.",
     )
-    compression: str = field(
-        default="lz4",
-        metadata=option(
-            "compression", choice("lz4", "zstd", "none"), "How messages are compressed."
-        ),
+    compression: str = setting(
+        "compression",
+        choice("lz4", "zstd", "none"),
+        "lz4",
+        "How messages are compressed.",
     )
-    chunk_bytes: int = field(
-        default=256 << 10,
-        metadata=option(
-            "chunkBytes",
-            size(_LARGEST_MESSAGE),
-            "Messages per row of Cassandra, in bytes before compression; a larger message has a "
-            "row to itself.",
-        ),
+    chunk_bytes: int = setting(
+        "chunkBytes",
+        size(_LARGEST_MESSAGE),
+        256 << 10,
+        "Messages per row of Cassandra, in bytes before compression; a larger message has a "
+        "row to itself.",
     )
-    max_message_bytes: int = field(
-        default=_LARGEST_MESSAGE,
-        metadata=option(
-            "maxMessageBytes",
-            size(_LARGEST_MESSAGE),
-            "Largest message, with its key and headers; a larger one fails the write.",
-        ),
+    max_message_bytes: int = setting(
+        "maxMessageBytes",
+        size(_LARGEST_MESSAGE),
+        _LARGEST_MESSAGE,
+        "Largest message, with its key and headers; a larger one fails the write.",
     )
 
     def __post_init__(self) -> None:
         if self.exactly_once == BY_BATCH:
             self._check_by_batch()
         else:
-            check_both_or_neither({"txnAppId": self.txn_app_id, "txnVersion": self.txn_version})
+            check_both_or_neither(
+                {"option 'txnAppId'": self.txn_app_id, "option 'txnVersion'": self.txn_version}
+            )
         given = {
             "delay": (bool(self.delay), (RELEASE, REPLACE, EACH)),
             "seconds": (self.seconds is not None, (EXTEND, EACH)),

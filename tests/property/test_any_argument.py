@@ -19,9 +19,9 @@ import cassieq_spark
 from cassieq_spark import AsyncClient, CassieqError, Client, NewMessage, Producer, Progress
 from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.client import AsyncProducer, Wanted
-from cassieq_spark.client.connection import Connection, connection_options
 from cassieq_spark.client.exchange import Exchange
 from cassieq_spark.http.client import HttpQueue
+from cassieq_spark.settings.connection import Connection, connection_options
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import Store
 

@@ -8,8 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cassieq_spark.settings import SinkOptions, SourceOptions
-from cassieq_spark.settings.cluster import HOSTS, KEYSPACE, ClusterOptions
-from cassieq_spark.settings.declaration import declared_options, options_by_key
+from cassieq_spark.settings.connection import (
+    CONSISTENCY,
+    HOSTS,
+    KEYSPACE,
+    ConnectionOptions,
+    Consistency,
+)
+from cassieq_spark.settings.declaration import settings_by_option, settings_of
+from cassieq_spark.settings.gateway import Limits
 from cassieq_spark.settings.kinds import (
     BOOLEAN,
     SECONDS,
@@ -46,6 +53,7 @@ KINDS_AND_VALUES: list[tuple[Kind[Any], st.SearchStrategy[Any]]] = [
         ),
     ),
     (HOSTS, st.lists(st.from_regex(r"[a-z0-9.-]+(:[1-9][0-9]{3})?", fullmatch=True), min_size=1)),
+    (CONSISTENCY, st.sampled_from(Consistency)),
     (KEYSPACE, st.from_regex(r"[a-z][a-z0-9_]{0,47}", fullmatch=True)),
     (SECONDS, st.integers(1, 2**31 - 1).map(lambda n: timedelta(seconds=n))),
     (TEXT, st.text(min_size=1).filter(str.strip)),
@@ -74,17 +82,17 @@ def test_what_a_kind_shows_it_reads(
     assert kind.parse(kind.show(value)) == value
 
 
-@pytest.mark.parametrize("cls", [ClusterOptions, SinkOptions, SourceOptions])
+@pytest.mark.parametrize("cls", [ConnectionOptions, Limits, SinkOptions, SourceOptions])
 def test_every_default_is_a_value_of_its_kind(cls: type[Any]):
-    for declared, option in declared_options(cls):
-        if isinstance(declared.default, (str, int, tuple, timedelta)):
-            assert option.kind.parse(option.kind.show(declared.default)) == declared.default
+    for item in settings_of(cls):
+        if isinstance(item.default, (str, int, tuple, timedelta)):
+            assert item.kind.parse(item.kind.show(item.default)) == item.default
 
 
 @pytest.mark.parametrize("role", [SinkOptions, SourceOptions])
 @given(data=st.data())
 def test_keys_are_known_in_any_case_of_letters(role: Role, data: st.DataObject):
-    known = options_by_key(role) | options_by_key(ClusterOptions)
+    known = settings_by_option(role, ConnectionOptions)
     key = data.draw(st.sampled_from(sorted(known)))
     letters = data.draw(st.lists(st.booleans(), min_size=len(key), max_size=len(key)))
     mixed = "".join(

@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import pytest
 
-from cassieq_spark.cli import group as group_module
+from cassieq_spark.cli import output
 from cassieq_spark.errors import OptionError, QueueStateError
 from cassieq_spark.groups.lease import Delivery
 from cassieq_spark.groups.wish import Wish
@@ -109,7 +109,7 @@ def test_a_group_is_deleted_after_a_question_or_with_yes(
 
     with pytest.raises(OptionError, match=r"no terminal.* --yes"):
         group_command("delete", queue.name, "asked")
-    monkeypatch.setattr(group_module, "is_interactive", lambda: True)
+    monkeypatch.setattr(output, "is_interactive", lambda: True)
     assert group_command("delete", queue.name, "kept", said="n\n").exit_code == 1
     asked = group_command("delete", queue.name, "asked", said="y\n")
     assert "owed 1,000 message(s)?" in asked.stderr

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 
-from cassieq_spark.cli import lifecycle
+from cassieq_spark.cli import output
 from cassieq_spark.errors import OptionError, QueueStateError
 from cassieq_spark.groups.groups import ensure_group
 from cassieq_spark.groups.lease import Delivery
@@ -179,7 +179,7 @@ def test_nothing_is_thrown_away_unless_somebody_said_so(
 ):
     with pytest.raises(OptionError, match="give --yes"):
         queue_command(command, queue.name)
-    monkeypatch.setattr(lifecycle, "is_interactive", lambda: True)
+    monkeypatch.setattr(output, "is_interactive", lambda: True)
 
     declined = queue_command(command, queue.name, said="n\n")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cassieq_spark.cli.background import Background, Running
+from cassieq_spark.cli.node import Background, Running
 from cassieq_spark.errors import SetupError
 from tests.support.command_line import cassieq
 
@@ -19,7 +19,7 @@ PATIENCE = timedelta(seconds=20)
 KEEPER = """\
 import os, signal, sys
 from pathlib import Path
-from cassieq_spark.cli.background import Background, Running
+from cassieq_spark.cli.node import Background, Running
 signal.signal(signal.SIGTERM, lambda *_: sys.exit())
 background = Background(Path(sys.argv[1]))
 with background.hold():

@@ -5,7 +5,7 @@ import typer
 from typer.testing import CliRunner
 
 from cassieq_spark.cli import app as cassieq
-from cassieq_spark.cli.connection import with_connection
+from cassieq_spark.cli.options import command
 from cassieq_spark.errors import OptionError
 from cassieq_spark.repair.job import USAGE, main
 from cassieq_spark.settings.connection import ConnectionOptions, Consistency
@@ -16,9 +16,8 @@ def connection_of(*arguments: str, said: str | None = None) -> ConnectionOptions
     app = typer.Typer()
     seen: list[ConnectionOptions] = []
 
-    @app.command()
-    @with_connection
-    def command(*, connection: ConnectionOptions) -> None:
+    @command(app)
+    def connect(*, connection: ConnectionOptions) -> None:
         seen.append(connection)
 
     result = CliRunner().invoke(app, arguments, input=said)
@@ -52,6 +51,16 @@ def test_every_way_to_connect_is_an_argument():
         consistency=Consistency.QUORUM,
         keyspace="queues",
     )
+
+
+def test_the_environment_goes_before_the_defaults_and_behind_the_arguments(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setenv("CASSIEQ_KEYSPACE", "of_the_environment")
+    monkeypatch.setenv("CASSIEQ_SSL", "true")
+
+    assert connection_of() == ConnectionOptions(keyspace="of_the_environment", ssl=True)
+    assert connection_of("--keyspace", "given").keyspace == "given"
 
 
 def test_a_bundle_stands_alone():

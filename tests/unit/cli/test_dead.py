@@ -13,13 +13,14 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from cassieq_spark.cli import app, dead
-from cassieq_spark.cli.dead import parse_instant, parse_rate
+from cassieq_spark.cli import app, dead, output
+from cassieq_spark.cli.dead import RATE, WHEN, parse_instant
 from cassieq_spark.dead_letters import redrive as redrive_module
 from cassieq_spark.dead_letters.claims import ADMIN_GROUP
 from cassieq_spark.errors import OptionError
 from cassieq_spark.groups.groups import ensure_group
 from cassieq_spark.groups.lease import Delivery
+from cassieq_spark.settings.declaration import parse_value
 from cassieq_spark.terminal import visible
 from tests.support.builders import make_wish
 from tests.unit.dead_letters.dead_queue import DeadQueue
@@ -49,18 +50,18 @@ def dead_command(queue: DeadQueue, monkeypatch: pytest.MonkeyPatch) -> Command:
 
 @pytest.mark.parametrize(("text", "rate"), [("50/s", 50), ("90/m", 1.5), (" 36/h ", 0.01)])
 def test_a_rate_is_messages_per_time(text: str, rate: float):
-    assert parse_rate(text) == rate
+    assert RATE.parse(text) == rate
 
 
 @pytest.mark.parametrize("text", ["", "50", "0/s", "-1/s", "1/d", "1.5/s", "fast", "50/s/s"])
 def test_what_is_no_rate_is_refused(text: str):
     with pytest.raises(OptionError, match="--rate must be messages per time"):
-        parse_rate(text)
+        parse_value("--rate", RATE, text)
 
 
 def test_an_instant_is_one_or_how_long_ago():
-    assert parse_instant("--since", "90m", NOON) == NOON - timedelta(minutes=90)
-    assert parse_instant("--since", "2026-11-20T13:00:00+01:00", NOON) == NOON
+    assert parse_instant("90m", NOON) == NOON - timedelta(minutes=90)
+    assert WHEN.parse("2026-11-20T13:00:00+01:00") == NOON
 
 
 @pytest.mark.parametrize("text", ["", "soon", "earliest", "12", "-2h", "2w"])
@@ -68,12 +69,12 @@ def test_what_is_no_instant_is_refused(text: str):
     with pytest.raises(
         OptionError, match=r"--until must be an instant such as .* or how long ago"
     ):
-        parse_instant("--until", text, NOON)
+        parse_value("--until", WHEN, text)
 
 
 def test_an_instant_without_a_time_zone_is_refused():
     with pytest.raises(OptionError, match=r"--since: .*no time zone"):
-        parse_instant("--since", "2026-11-20T12:00:00", NOON)
+        parse_value("--since", WHEN, "2026-11-20T12:00:00")
 
 
 def test_bad_options_are_told_before_anything_is_opened(monkeypatch: pytest.MonkeyPatch):
@@ -142,12 +143,12 @@ def test_a_letter_is_shown(dead_command: Command):
     ],
 )
 def test_a_value_is_shown_as_text_or_in_hex_and_cut(data: bytes | None, shown: str):
-    assert dead.output.shown(data, 1000) == shown
+    assert dead.shown(data, 1000) == shown
 
 
 def test_a_value_is_shown_in_full_if_asked_for():
-    assert dead.output.shown(b"x" * 2000, None) == "x" * 2000
-    assert dead.output.shown(b"\xff" * 2000, None) == "0x" + "ff" * 2000
+    assert dead.shown(b"x" * 2000, None) == "x" * 2000
+    assert dead.shown(b"\xff" * 2000, None) == "0x" + "ff" * 2000
 
 
 def test_what_a_terminal_would_act_on_is_spelled_out():
@@ -170,7 +171,7 @@ def test_letters_are_redriven_and_purged_when_it_is_confirmed(
     for change in ("redrive", "purge"):
         with pytest.raises(OptionError, match=r"no terminal.* --yes"):
             dead_command(change, "dead")
-    monkeypatch.setattr(dead, "is_interactive", lambda: True)
+    monkeypatch.setattr(output, "is_interactive", lambda: True)
     assert dead_command("redrive", "dead", said="n\n").exit_code == 1
     assert dead_command("purge", "dead", said="n\n").exit_code == 1
     assert queue.left() == [0, 1, 2]

@@ -5,10 +5,11 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from cassieq_spark.cli import app, exporter
-from cassieq_spark.cli.exporter import parse_listen
+from cassieq_spark.cli import app, monitoring
+from cassieq_spark.cli.options import ADDRESS, Address
 from cassieq_spark.errors import OptionError, SetupError
 from cassieq_spark.settings.connection import ConnectionOptions
+from cassieq_spark.settings.declaration import parse_value
 
 
 @pytest.mark.parametrize(
@@ -20,13 +21,16 @@ from cassieq_spark.settings.connection import ConnectionOptions
     ],
 )
 def test_an_address_is_host_and_port(text: str, meant: tuple[str, int]):
-    assert parse_listen(text) == meant
+    address = ADDRESS.parse(text)
+
+    assert address == Address(*meant)
+    assert ADDRESS.parse(ADDRESS.show(address)) == address
 
 
 @pytest.mark.parametrize("text", ["", "9108", ":9108", "host:", "host:65536", "::1:9108", "a b:1"])
 def test_what_is_no_address_is_refused(text: str):
     with pytest.raises(OptionError, match=r"--listen must be host:port .* not "):
-        parse_listen(text)
+        parse_value("--listen", ADDRESS, text)
 
 
 @pytest.mark.parametrize(
@@ -41,7 +45,7 @@ def test_bad_arguments_are_refused_before_anybody_connects(
     arguments: list[str], complaint: str, monkeypatch: pytest.MonkeyPatch
 ):
     connected: list[ConnectionOptions] = []
-    monkeypatch.setattr(exporter, "open_store", connected.append)
+    monkeypatch.setattr(monitoring, "open_store", connected.append)
 
     result = CliRunner().invoke(app, ["exporter", *arguments])
 

@@ -4,9 +4,9 @@ from dataclasses import fields
 
 import pytest
 
-from cassieq_spark.cli.gateway import with_limits
+from cassieq_spark.cli.options import with_options
 from cassieq_spark.errors import OptionError
-from cassieq_spark.settings.declaration import declared_options
+from cassieq_spark.settings.declaration import settings_of
 from cassieq_spark.settings.gateway import Limits
 from tests.support.command_line import cassieq
 
@@ -14,28 +14,27 @@ SECRET = "a-secret-of-32-characters-or-more"
 
 
 def test_every_limit_is_an_option():
-    declared = {field.name for field, _ in declared_options(Limits)}
+    declared = {item.attribute: item for item in settings_of(Limits)}
 
-    assert declared == {field.name for field in fields(Limits)}
+    assert set(declared) == {field.name for field in fields(Limits)}
     assert all(
-        item.kind.parse(item.kind.show(field.default)) == field.default
-        for field, item in declared_options(Limits)
+        item.kind.parse(item.kind.show(item.default)) == item.default for item in declared.values()
     )
 
 
 def test_limits_are_read_as_they_are_declared():
     got: list[Limits] = []
 
-    @with_limits
     def command(*, limits: Limits) -> None:
         got.append(limits)
 
+    run = with_options(command)
     defaults = {
-        item.key.replace("-", "_"): item.kind.show(field.default)
-        for field, item in declared_options(Limits)
+        str(item.flag).replace("-", "_"): item.kind.show(item.default)
+        for item in settings_of(Limits)
     }
-    command(**defaults)
-    command(**{**defaults, "max_head": "1k", "max_polls": "7"})
+    run(**defaults)
+    run(**{**defaults, "max_head": "1k", "max_polls": "7"})
 
     assert got == [Limits(), Limits(head_bytes=1024, polls=7)]
 

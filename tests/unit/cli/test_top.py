@@ -8,8 +8,8 @@ from click.testing import Result
 from rich.console import Console
 from typer.testing import CliRunner
 
-from cassieq_spark.cli import app, top
-from cassieq_spark.cli.top import Frame, render
+from cassieq_spark.cli import app, monitoring
+from cassieq_spark.cli.monitoring import Frame, render
 from cassieq_spark.errors import ConnectError, NotAppliedError, OptionError, QueueStateError
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.monitoring.snapshot import read_snapshot
@@ -113,7 +113,7 @@ def test_paused_and_broken_queues_and_an_absent_cassandra_are_seen(store: Memory
 
 @pytest.fixture
 def command(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
-    monkeypatch.setattr(top, "open_store", lambda _: store)
+    monkeypatch.setattr(monitoring, "open_store", lambda _: store)
 
     def run(*arguments: str) -> Result:
         result = CliRunner().invoke(app, ["top", *arguments])

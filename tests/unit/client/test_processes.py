@@ -9,9 +9,8 @@ from textwrap import dedent
 import pytest
 
 from cassieq_spark import Client
-from cassieq_spark.client.connection import Connection, connection_options
 from cassieq_spark.errors import OptionError
-from cassieq_spark.settings.connection import ConnectionOptions
+from cassieq_spark.settings.connection import Connection, ConnectionOptions, connection_options
 
 
 def run(program: str) -> str:

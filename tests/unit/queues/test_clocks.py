@@ -9,7 +9,8 @@ from uuid import UUID
 import pytest
 from typer.testing import CliRunner
 
-from cassieq_spark.cli import app, clocks
+from cassieq_spark.cli import app
+from cassieq_spark.cli import queue as queue_command
 from cassieq_spark.errors import ClockError, NotAppliedError, OptionError, QueueStateError
 from cassieq_spark.groups.batch import Batch
 from cassieq_spark.groups.clocks import plan_due_now
@@ -236,7 +237,7 @@ def test_puts_are_taken_again_and_blocks_begun_before_stay_refused(scene: Scene,
 def test_who_lowers_a_fence_is_told_to_stop_the_writers_of_the_wrong_clock(
     scene: Scene, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, more: list[str]
 ):
-    monkeypatch.setattr(clocks, "open_store", lambda _: scene.store)
+    monkeypatch.setattr(queue_command, "open_store", lambda _: scene.store)
     command = ["queue", "fix-clocks", "q", *more]
     assert CliRunner().invoke(app, command).stderr == ""
     scene.raise_fence(clock.now + MONTH)

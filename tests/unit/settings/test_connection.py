@@ -44,8 +44,13 @@ def test_a_protocol_version_is_one_that_is_tested(version: int):
 
 
 def test_a_password_needs_a_user_name():
-    with pytest.raises(OptionError, match="without a user name"):
+    with pytest.raises(OptionError, match="a password needs a user name"):
         ConnectionOptions(password="secret")
+
+
+def test_a_user_name_needs_a_password():
+    with pytest.raises(OptionError, match="a user name needs a password"):
+        ConnectionOptions(username="ann")
 
 
 def test_the_password_is_never_shown():

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from dataclasses import fields
 from datetime import timedelta
 from pathlib import Path
@@ -11,11 +12,11 @@ from cassieq_spark.errors import OptionError
 from cassieq_spark.settings import (
     SinkOptions,
     SourceOptions,
-    documentation,
     options_from_session,
 )
-from cassieq_spark.settings.cluster import ClusterOptions
+from cassieq_spark.settings.__main__ import documentation
 from cassieq_spark.settings.connection import ConnectionOptions, Consistency
+from cassieq_spark.settings.declaration import settings_of
 
 Role = type[SinkOptions] | type[SourceOptions]
 
@@ -164,10 +165,12 @@ def test_options_reach_cassandra_by_default_as_the_store_does():
     assert SinkOptions(queue="orders").connection == ConnectionOptions()
 
 
-def test_every_option_of_the_cluster_is_a_setting_of_its_connection():
-    settings = {setting.name for setting in fields(ConnectionOptions)}
+def test_every_way_to_connect_is_a_setting_but_what_only_programs_choose():
+    declared = {item.attribute for item in settings_of(ConnectionOptions)}
+    others = {"protocol_version", "request_timeout", "patience"}
 
-    assert {option.name for option in fields(ClusterOptions)} <= settings
+    assert declared | others == {each.name for each in fields(ConnectionOptions)}
+    assert declared & others == set()
 
 
 def test_options_that_spark_adds_are_passed_over():
@@ -281,18 +284,18 @@ def test_all_problems_are_told_at_once():
 
 
 @pytest.mark.parametrize(
-    ("given", "missing"),
+    ("given", "complaint"),
     [
-        ("txnAppId", "txnVersion"),
-        ("txnVersion", "txnAppId"),
-        ("spark.cassandra.auth.username", "spark.cassandra.auth.password"),
-        ("spark.cassandra.auth.password", "spark.cassandra.auth.username"),
+        ("txnAppId", "option 'txnAppId' needs option 'txnVersion'"),
+        ("txnVersion", "option 'txnVersion' needs option 'txnAppId'"),
+        ("spark.cassandra.auth.username", "a user name needs a password"),
+        ("spark.cassandra.auth.password", "a password needs a user name"),
     ],
 )
-def test_what_belongs_together_comes_together(given: str, missing: str):
+def test_what_belongs_together_comes_together(given: str, complaint: str):
     message = refusal(SinkOptions, queue="orders", **{given: "7"})
 
-    assert message.startswith(f"option {given!r} needs {missing!r}")
+    assert message == f"{complaint}: give both, or neither"
 
 
 def test_a_write_that_belongs_to_its_batch_may_have_a_name_and_has_no_version():
@@ -308,7 +311,7 @@ def test_a_password_is_in_no_repr():
     raw = {"spark.cassandra.auth.username": "anna", "spark.cassandra.auth.password": "hunter2"}
 
     assert "hunter2" not in repr(SinkOptions.parse({"queue": "orders"} | raw))
-    assert "hunter2" not in repr(ClusterOptions(username="anna", password="hunter2"))
+    assert "hunter2" not in repr(ConnectionOptions(username="anna", password="hunter2"))
 
 
 def test_a_password_is_in_no_error():
@@ -374,7 +377,11 @@ def test_the_docs_are_what_the_declarations_say():
     )
 
 
-def test_the_package_run_as_a_program_prints_the_docs(capsys: pytest.CaptureFixture[str]):
+def test_the_package_run_as_a_program_prints_the_docs(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.delitem(sys.modules, "cassieq_spark.settings.__main__")
+
     run_module("cassieq_spark.settings", run_name="__main__")
 
     assert capsys.readouterr().out == documentation()

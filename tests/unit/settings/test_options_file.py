@@ -6,11 +6,11 @@ import pytest
 from typer.testing import CliRunner
 
 from cassieq_spark.cli import app
-from cassieq_spark.cli.connection import configured
+from cassieq_spark.cli.options import configured
 from cassieq_spark.errors import OptionError
 from cassieq_spark.repair.arguments import OWN, parse
 from cassieq_spark.repair.sweep import Step
-from cassieq_spark.settings.file import CASSANDRA, REPAIR, VARIABLE, read_settings
+from cassieq_spark.settings.file import CASSANDRA, GATEWAY, REPAIR, VARIABLE, read_settings
 
 ROOT = Path(__file__).parents[3]
 KNOWN = {CASSANDRA: ("keyspace", "port"), REPAIR: ("every",)}
@@ -104,15 +104,49 @@ def test_commands_have_the_file_as_their_defaults(config: Path):
 
     assert defaults["queue"]["list"] == {"local_dc": "dc9"}
     assert defaults["node"]["up"] == {}
+    config.write_text("[cassandra]\nport = 9043\nssl = true\n[gateway]\nmax-polls = 7\n")
+    defaults = configured(config, _main_command())
+    assert defaults["gateway"]["serve"] == {"port": "9043", "ssl": True, "max_polls": "7"}
+    assert defaults["gateway"]["account"] == {"port": "9043", "ssl": True}
     config.write_text("[cassandra]\nlocal = 'x'")
     failed = command.invoke(app, ["--config", str(config), "queue", "list"])
     assert isinstance(failed.exception, OptionError)
 
 
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("[cassandra]\nport = 'high'", r"'port' of \[cassandra\] must be a whole number from 1"),
+        ("[cassandra]\nssl = 'maybe'", r"'ssl' of \[cassandra\] must be true or false"),
+        ("[cassandra]\nconsistency = 'ONE'", r"'consistency' of \[cassandra\]: .*not on offer"),
+        ("[gateway]\nmax-head = 'much'", r"'max-head' of \[gateway\] must be a size"),
+        ("[gateway]\nmaxhead = 1", "'maxhead'; did you mean 'max-head'"),
+    ],
+)
+def test_a_value_that_can_not_be_one_is_told_with_the_file(
+    config: Path, text: str, complaint: str
+):
+    config.write_text(text)
+
+    with pytest.raises(OptionError, match=complaint) as caught:
+        configured(config, _main_command())
+    assert str(config) in str(caught.value)
+
+
+def test_a_command_goes_by_the_file(config: Path):
+    config.write_text('[cassandra]\ncontact-points = "127.0.0.1"\nport = 1\n')
+
+    ended = CliRunner().invoke(app, ["--config", str(config), "queue", "list"])
+
+    assert "no node answers at 127.0.0.1:1" in str(ended.exception)
+
+
 def test_the_file_that_comes_with_it_is_understood():
     settings = read_settings(
-        ROOT / "conf" / "cassieq.toml", {CASSANDRA: ("contact-points", "keyspace"), REPAIR: OWN}
+        ROOT / "conf" / "cassieq.toml",
+        {CASSANDRA: ("contact-points", "keyspace"), GATEWAY: (), REPAIR: OWN},
     )
+    assert configured(ROOT / "conf" / "cassieq.toml", _main_command())
 
     assert settings[CASSANDRA] == {"contact-points": "127.0.0.1", "keyspace": "cassieq"}
     parse(["--config", str(ROOT / "conf" / "cassieq.toml")])

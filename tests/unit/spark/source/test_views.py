@@ -15,7 +15,7 @@ from cassieq_spark.model import Range, Ranges
 from cassieq_spark.queues import create_queue, delete_queue
 from cassieq_spark.queues.stats import queue_stats
 from cassieq_spark.settings import MESSAGES, SourceOptions
-from cassieq_spark.settings.declaration import options_by_key
+from cassieq_spark.settings.declaration import settings_by_option
 from cassieq_spark.spark.source import view_rows
 from cassieq_spark.spark.source.view_rows import read_view
 from cassieq_spark.spark.source.views import VIEWS, documentation
@@ -255,7 +255,7 @@ def test_a_view_of_a_queue_that_is_not_there_is_refused(view: str):
 
 
 def test_every_view_may_be_asked_for_and_no_other():
-    kind = options_by_key(SourceOptions)["view"].kind
+    kind = settings_by_option(SourceOptions)["view"].kind
 
     assert kind.name.replace(" or ", ", ").split(", ") == list(VIEWS)
 

@@ -1,4 +1,4 @@
-"""``cassieq top``: queues, groups, rates and readers, as they change."""
+"""``cassieq exporter`` and ``top``: exact figures of queues, for Prometheus and on a terminal."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from types import FrameType
 from typing import Annotated
 
@@ -22,16 +23,27 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from cassieq_spark.cli.connection import with_connection
-from cassieq_spark.cli.exporter import Queues, impatient, parse_every
-from cassieq_spark.errors import CassieqError, OptionError
+from cassieq_spark.cli.options import (
+    ADDRESS,
+    DEFAULT_EXPORTER,
+    EVERY,
+    Address,
+    OnlyQueues,
+    Value,
+    command,
+    impatient,
+)
+from cassieq_spark.cli.output import INTERRUPTED
+from cassieq_spark.errors import CassieqError, OptionError, SetupError
 from cassieq_spark.monitoring.board import Line, lines
 from cassieq_spark.monitoring.snapshot import Snapshot, read_snapshot
 from cassieq_spark.repair.history import PastRun, read_history
+from cassieq_spark.repair.logs import log_to_stderr
+from cassieq_spark.repair.stop import stopped_by_signals
 from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store import open_store
 from cassieq_spark.store.protocol import Store
-from cassieq_spark.terminal import Console
+from cassieq_spark.terminal import Console, echo
 
 app = typer.Typer()
 
@@ -72,22 +84,62 @@ class Frame:
     error: CassieqError | None = None
 
 
-@app.command()
-@with_connection
+@command(app)
+def exporter(
+    *,
+    connection: ConnectionOptions,
+    listen: Annotated[
+        Address, Value(ADDRESS, "Where to answer: host:port or [ipv6]:port. There is no log-in.")
+    ] = DEFAULT_EXPORTER,
+    every: Annotated[
+        timedelta, Value(EVERY, "Pause between two readings; a scrape shows the last one.")
+    ] = timedelta(seconds=15),
+    queue: OnlyQueues = [],  # noqa: B006 (typer copies it)
+) -> None:
+    """Publish exact figures of queues, groups and sweeps as Prometheus metrics, at /metrics.
+
+    Goes on while Cassandra is away: cassieq_up is 0 then. SIGTERM ends it with exit code 0, Ctrl-C
+    with 130.
+    """
+    try:
+        from cassieq_spark.monitoring.exporter import (  # noqa: PLC0415 (an extra)
+            Exporter,
+            export,
+            serve,
+        )
+    except ModuleNotFoundError as error:
+        raise SetupError(
+            "the exporter needs prometheus-client: pip install 'cassieq-spark[metrics]'"
+        ) from error
+    log_to_stderr()
+    connect = partial(open_store, impatient(connection))
+    with (
+        stopped_by_signals() as stop,
+        closing(Exporter(connect, queue)) as publisher,
+        serve(publisher, listen.host, listen.port) as url,
+    ):
+        echo(f"Metrics at {url}; Ctrl-C ends it.")
+        export(publisher, every, stop)
+    if stop.signal is signal.SIGINT:
+        raise typer.Exit(INTERRUPTED)
+
+
+@command(app)
 def top(
     *,
     connection: ConnectionOptions,
-    every: Annotated[str, typer.Option(help="Pause between two readings.")] = "2s",
+    every: Annotated[timedelta, Value(EVERY, "Pause between two readings.")] = timedelta(
+        seconds=2
+    ),
     once: Annotated[
         bool, typer.Option("--once", help="Print one frame, without rates, and end.")
     ] = False,
-    queue: Queues = [],  # noqa: B006 (typer copies it)
+    queue: OnlyQueues = [],  # noqa: B006 (typer copies it)
 ) -> None:
     """Watch queues and their groups: messages in and out per second, what is owed, who reads.
 
     The key q ends it.
     """
-    pause = parse_every(every)
     console = Console()
     if not (once or console.is_terminal):
         raise OptionError("there is no terminal to draw on: give --once for one frame")
@@ -99,7 +151,7 @@ def top(
         with _keys() as is_pressed, Live(console=console, screen=True, auto_refresh=False) as live:
             while True:
                 live.update(render(frame, console.width, console.height), refresh=True)
-                if is_pressed(pause):
+                if is_pressed(every):
                     return
                 frame = _next_frame(store, queue, frame)
 

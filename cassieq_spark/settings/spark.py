@@ -1,0 +1,92 @@
+"""What the options of Spark's reader and writer have in common. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self, TypeVar
+
+from cassieq_spark.arguments import shown
+from cassieq_spark.errors import OptionError
+from cassieq_spark.settings.connection import ConnectionOptions
+from cassieq_spark.settings.declaration import (
+    explain_unknown,
+    read_values,
+    required,
+    settings_by_option,
+)
+from cassieq_spark.settings.kinds import name_of
+
+#: Set by Spark itself; in lower case, as Spark hands keys over.
+_OF_SPARK = frozenset({"checkpointlocation", "queryname"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoleOptions:
+    """What reading and writing have in common."""
+
+    #: What is done with these options, for errors and headings.
+    role: ClassVar[str]
+
+    queue: str = field(
+        metadata=required("queue", name_of("queue"), "The queue, which must exist.")
+    )
+    connection: ConnectionOptions = field(default_factory=ConnectionOptions)
+
+    @classmethod
+    def parse(cls, raw: Mapping[str, str]) -> Self:
+        """Read the options that a user gave; keys in any case of letters.
+
+        Raises:
+            OptionError: All that is unknown, missing or malformed, a line each; or, if nothing
+                is, options that contradict each other.
+        """
+        own, cluster = settings_by_option(cls), settings_by_option(ConnectionOptions)
+        known = own | cluster
+        of_spark = _OF_SPARK - known.keys()
+        given = {key.lower(): text for key, text in raw.items() if key.lower() not in of_spark}
+        problems = [_explain_unknown(key, cls) for key in given if key not in known]
+        values = read_values(own, given, problems)
+        reached = read_values(cluster, given, problems)
+        if problems:
+            raise OptionError("\n".join(problems))
+        return cls(connection=ConnectionOptions(**reached), **values)
+
+
+#: What there is; see `a_role`.
+_ROLES: list[type[RoleOptions]] = []
+
+_Role = TypeVar("_Role", bound=type[RoleOptions])
+
+
+def a_role(cls: _Role) -> _Role:
+    """Make a class of options known, so that a key given in the wrong place is told as that."""
+    _ROLES.append(cls)
+    return cls
+
+
+def options_from_session(spark: Any) -> dict[str, str]:
+    """Copy what a SparkSession knows about reaching Cassandra into options.
+
+    Sources and sinks cannot see the session's configuration, so hand it over:
+    ``.options(**options_from_session(spark))``.
+
+    Raises:
+        OptionError: It is no SparkSession.
+    """
+    conf: Any = getattr(spark, "conf", None)
+    if not hasattr(conf, "get"):
+        raise OptionError(f"a SparkSession is needed, not {shown(spark)}")
+    options = [str(item.option) for item in settings_by_option(ConnectionOptions).values()]
+    found = {key: conf.get(key, None) for key in options if "." in key}
+    return {key: text for key, text in found.items() if text is not None}
+
+
+def _explain_unknown(key: str, cls: type[RoleOptions]) -> str:
+    if key == "path":
+        return "cassieq reads and writes a queue, not a path: use .option('queue', ...)"
+    for role in _ROLES:
+        if found := settings_by_option(role).get(key):
+            return f"option {found.option!r} belongs to {role.role}, not {cls.role}"
+    known = settings_by_option(cls, ConnectionOptions)
+    return explain_unknown("option", key, {each: str(it.option) for each, it in known.items()})
