@@ -10,8 +10,7 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.bench.jars import Jars, run_ivy
-from cassieq_spark.node.jars import Jar, list_of, write_list
-from cassieq_spark.node.release import Release
+from cassieq_spark.node.jars import Jar, Release, list_of, write_list
 
 _PATTERN = "lib/[organisation]/[module]/[revision]/[artifact]-[revision](-[classifier]).[ext]"
 

@@ -13,8 +13,8 @@ import pyspark
 
 from benchmarks.bench.manifest import LIBRARY, find_damage, read_jars, write_manifest
 from cassieq_spark.errors import SetupError
+from cassieq_spark.node.download import default_cache
 from cassieq_spark.node.java import find_java
-from cassieq_spark.node.resolve import default_cache
 from cassieq_spark.repair.spark_scan import CONNECTOR as REPAIR_CONNECTOR
 
 _LONGEST_SECONDS = 15 * 60

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from benchmarks.bench.jars import BROKER, CASSANDRA_CONNECTOR, KAFKA_CONNECTOR
 from benchmarks.bench.lab import HEAP_MB
-from cassieq_spark.node.release import DEFAULT_RELEASE
+from cassieq_spark.node.jars import DEFAULT_RELEASE
 
 _GIB = 1 << 30
 

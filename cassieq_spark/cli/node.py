@@ -27,9 +27,9 @@ from cassieq_spark.cli.options import AsJson
 from cassieq_spark.cli.output import print_json, tell
 from cassieq_spark.errors import SetupError
 from cassieq_spark.node import Cluster
+from cassieq_spark.node.download import resolve_jars
+from cassieq_spark.node.jars import DEFAULT_RELEASE, Release
 from cassieq_spark.node.java import find_java
-from cassieq_spark.node.release import DEFAULT_RELEASE, Release
-from cassieq_spark.node.resolve import resolve_jars
 from cassieq_spark.settings.connection import DEFAULT_PORT
 from cassieq_spark.terminal import echo
 

@@ -3,10 +3,10 @@
     with Cluster(nodes=1) as cluster:
         connect(cluster.contact_points, cluster.port)
 
-Flow: ``java`` finds a Java 17; ``resolve`` gets the jars on the list of ``jars``, once per user,
-by ``download``, and compares their digests at each start; ``ports`` claims ports; ``configure``
-and ``command`` write what a ``node`` is started with; ``process`` has it started by ``supervise``;
-``readiness`` tells when it serves.
+Flow: ``java`` finds a Java 17, and writes the command that runs a node; ``download`` gets the jars
+of the list in ``jars``, once per user, and compares their digests at each start; ``ports`` claims
+ports; ``configure`` writes the files of a ``node``, which has it started by ``supervise`` and
+tells when it serves.
 
 What holds:
 
@@ -29,6 +29,6 @@ from __future__ import annotations
 
 from cassieq_spark.node.cluster import Cluster
 from cassieq_spark.node.configure import NodeTls
-from cassieq_spark.node.release import Release
+from cassieq_spark.node.jars import Release
 
 __all__ = ["Cluster", "NodeTls", "Release"]

@@ -12,21 +12,19 @@ from types import TracebackType
 from typing import Self
 
 from cassieq_spark.errors import OptionError, SetupError
-from cassieq_spark.node.command import java_command
-from cassieq_spark.node.configure import NodeSettings, NodeTls
-from cassieq_spark.node.data_folder import (
+from cassieq_spark.node.configure import (
+    NodeSettings,
+    NodeTls,
     can_pass_page_cache,
     lock_data,
     read_storage_port,
     write_description,
 )
-from cassieq_spark.node.java import find_java
-from cassieq_spark.node.node import Node
+from cassieq_spark.node.download import resolve_jars
+from cassieq_spark.node.jars import DEFAULT_RELEASE, Release
+from cassieq_spark.node.java import find_java, java_command
+from cassieq_spark.node.node import Node, Supervisor, has_superuser, peers_up
 from cassieq_spark.node.ports import NATIVE_PORTS, STORAGE_PORTS, PortClaims
-from cassieq_spark.node.process import Supervisor
-from cassieq_spark.node.readiness import has_superuser, peers_up
-from cassieq_spark.node.release import DEFAULT_RELEASE, Release
-from cassieq_spark.node.resolve import resolve_jars
 from cassieq_spark.terminal import Console
 
 MOST_NODES = 3

@@ -1,4 +1,4 @@
-"""Which jars a release of Cassandra consists of, and how to tell that a file is one of them.
+"""The releases of Cassandra that can be embedded, and the list of jars of each.
 
 The lists beside this module are what Ivy resolves `cassandra-all` to, written once by
 `make cassandra-jars`: a line for each jar with its coordinates, bytes and SHA-256.
@@ -8,9 +8,32 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 
-from cassieq_spark.node.release import Release
+
+class Release(StrEnum):
+    """A line of releases; both serve protocols 4 and 5, and run on Java 17.
+
+    4.1 is made for Java 8 and 11; on 17 it serves tests, and is not for production.
+    """
+
+    V4_1 = "4.1"
+    V5_0 = "5.0"
+
+    @property
+    def version(self) -> str:
+        """The one that is downloaded, as Maven Central has it."""
+        return {Release.V4_1: "4.1.10", Release.V5_0: "5.0.8"}[self]
+
+    @property
+    def logs_directly(self) -> bool:
+        """Whether it can write its log of writes past the page cache."""
+        return self is not Release.V4_1
+
+
+DEFAULT_RELEASE = Release.V5_0
+
 
 _LISTS = Path(__file__).parent
 

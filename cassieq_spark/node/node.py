@@ -1,16 +1,31 @@
-"""One node: its files, its process, and what it says of itself."""
+"""One node: its files, the supervisor that keeps its process, and whether it serves.
+
+Whether it serves is told without a driver: by the protocol, and by its log.
+"""
 
 from __future__ import annotations
 
+import json
+import os
+import re
 import signal
+import socket
+import ssl
+import struct
+import subprocess
+import sys
+import threading
 import time
 from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
 from datetime import timedelta
+from pathlib import Path
+from typing import IO, Any
 
 from cassieq_spark.errors import SetupError
+from cassieq_spark.node import supervise
 from cassieq_spark.node.configure import NodeSettings, cassandra_yaml, logback_xml
-from cassieq_spark.node.process import Supervisor
-from cassieq_spark.node.readiness import answers_cql
 
 _LOOK_SECONDS = 0.05
 _TOLD_LINES = 15
@@ -95,3 +110,160 @@ class Node:
             with self._log.open(errors="replace") as log:
                 lines.extend(line.rstrip()[:_TOLD_WIDTH] for line in log if line.strip())
         return f"node {self.address} {state}; its log ends with:\n  " + "\n  ".join(lines)
+
+
+_END_SECONDS = 60
+
+
+class Supervisor:
+    """A supervisor of its own for each cluster: ends its processes when this one is gone.
+
+    Usable from any thread. See ``supervise`` for what it does, and how it is asked.
+    """
+
+    def __init__(self, *, keep: Path | None = None, lock: IO[str] | None = None) -> None:
+        """Start it.
+
+        Args:
+            keep: Folder the processes work in, kept at the end; unless given, a new temporary
+                one that is removed.
+            lock: A locked file: stays locked until the supervisor has ended.
+        """
+        command = [sys.executable, "-I", str(supervise.__file__), "--parent", str(os.getpid())]
+        self._turn = threading.Lock()
+        self._process = subprocess.Popen(  # noqa: S603 (our own file)
+            command + (["--keep", str(keep)] if keep else []),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            pass_fds=(lock.fileno(),) if lock else (),
+            start_new_session=True,  # Ctrl-C is for us; the supervisor ends after us
+        )
+        self.folder = Path(self._read()["folder"])
+
+    def launch(self, name: str, command: Sequence[str], *, log: Path) -> int:
+        """Start a process under a name that no running one has, and return its pid.
+
+        Args:
+            name: What to call it in the other methods.
+            command: The program and its arguments.
+            log: Where its output is appended.
+        """
+        answer = self._ask(do="start", name=name, command=list(command), log=str(log))
+        if "error" in answer:
+            raise SetupError(f"Cannot start {command[0]}: {answer['error']}")
+        return int(answer["pid"])
+
+    def send(self, name: str, number: signal.Signals) -> bool:
+        """Send it a signal; false if it has ended before."""
+        return bool(self._ask(do="signal", name=name, signal=int(number))["sent"])
+
+    def exit_code(self, name: str) -> int | None:
+        """Return how it ended (minus the signal's number if by one), or None while it runs."""
+        code: int | None = self._ask(do="poll", name=name)["exit"]
+        return code
+
+    def close(self) -> None:
+        """End all processes, and the supervisor; harmless when repeated."""
+        with self._turn:
+            assert self._process.stdin is not None  # noqa: S101 (asked for above)
+            assert self._process.stdout is not None  # noqa: S101 (asked for above)
+            self._process.stdin.close()
+            try:
+                self._process.wait(_END_SECONDS)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+            self._process.stdout.close()
+
+    def _ask(self, **request: Any) -> dict[str, Any]:
+        with self._turn:
+            assert self._process.stdin is not None  # noqa: S101 (asked for above)
+            try:
+                self._process.stdin.write(json.dumps(request).encode() + b"\n")
+                self._process.stdin.flush()
+            except (BrokenPipeError, ValueError) as exc:
+                raise SetupError("The supervisor of the cluster is gone: start it anew.") from exc
+            return self._read()
+
+    def _read(self) -> dict[str, Any]:
+        assert self._process.stdout is not None  # noqa: S101 (asked for above)
+        line = self._process.stdout.readline()
+        if not line:
+            raise SetupError("The supervisor of the cluster has ended: start it anew.")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+
+_OPTIONS, _SUPPORTED = 0x05, 0x06
+_REQUEST, _RESPONSE = 0x04, 0x84
+_HEADER = struct.Struct(">BBhBI")
+_ANSWER_SECONDS = 2.0
+
+_UP = re.compile(r"InetAddress /(?P<address>[\d.]+):\d+ is now UP")
+
+
+def answers_cql(address: str, port: int, *, identity: Path | None = None) -> bool:
+    """Ask a node which protocol options it supports, and tell whether it says so.
+
+    Args:
+        address: Where the node is.
+        port: Its CQL port.
+        identity: PEM file of a key and certificate to ask with, by TLS; in the clear unless given.
+    """
+    try:
+        with socket.create_connection((address, port), timeout=_ANSWER_SECONDS) as connection:
+            if identity:
+                with _wrapped(connection, identity) as encrypted:
+                    return _says_supported(encrypted)
+            return _says_supported(connection)
+    except OSError:
+        return False
+
+
+def peers_up(log: str) -> set[str]:
+    """Name the nodes that a node has seen come up, by its log.
+
+    >>> peers_up("INFO  [GossipStage:1] Gossiper - InetAddress /127.0.0.2:7000 is now UP")
+    {'127.0.0.2'}
+    """
+    return {match["address"] for match in _UP.finditer(log)}
+
+
+def has_superuser(log: str) -> bool:
+    """Tell whether a node has made the role that the first login needs, by its log.
+
+    >>> has_superuser("CassandraRoleManager - Created default superuser role 'cassandra'")
+    True
+    """
+    return "Created default superuser role" in log
+
+
+def _wrapped(connection: socket.socket, identity: Path) -> ssl.SSLSocket:
+    # Whether it answers, not who it is: nothing is told to it.
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    context.load_cert_chain(identity)
+    return context.wrap_socket(connection)
+
+
+def _says_supported(connection: socket.socket) -> bool:
+    connection.sendall(_HEADER.pack(_REQUEST, 0, 0, _OPTIONS, 0))
+    return _is_supported(_receive(connection, _HEADER.size))
+
+
+def _receive(connection: socket.socket, size: int) -> bytes:
+    received = b""
+    while len(received) < size:
+        more = connection.recv(size - len(received))
+        if not more:
+            break
+        received += more
+    return received
+
+
+def _is_supported(header: bytes) -> bool:
+    with suppress(struct.error):
+        version, _, _, opcode, _ = _HEADER.unpack(header)
+        return bool((version, opcode) == (_RESPONSE, _SUPPORTED))
+    return False

@@ -24,8 +24,8 @@ from cassandra.policies import WhiteListRoundRobinPolicy
 
 from cassieq_spark.errors import SetupError
 from cassieq_spark.node import Cluster
-from cassieq_spark.node.data_folder import can_pass_page_cache
-from cassieq_spark.node.readiness import answers_cql
+from cassieq_spark.node.configure import can_pass_page_cache
+from cassieq_spark.node.node import answers_cql
 
 #: Opens a cluster, tells the pid of its Java, and waits to be killed.
 PARENT = """\

@@ -9,7 +9,6 @@ import pytest
 
 from cassieq_spark.errors import OptionError, SetupError
 from cassieq_spark.node import Cluster
-from cassieq_spark.node.command import java_command
 from cassieq_spark.node.configure import (
     NodeSettings,
     NodeTls,
@@ -17,6 +16,7 @@ from cassieq_spark.node.configure import (
     initial_tokens,
     logback_xml,
 )
+from cassieq_spark.node.java import java_command
 
 MEMBERS = ("127.0.0.1", "127.0.0.2", "127.0.0.3")
 SETTINGS = NodeSettings(

@@ -10,7 +10,7 @@ import pytest
 
 from cassieq_spark.errors import SetupError
 from cassieq_spark.node import Release
-from cassieq_spark.node.data_folder import (
+from cassieq_spark.node.configure import (
     can_pass_page_cache,
     lock_data,
     read_storage_port,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cassieq_spark.errors import SetupError
-from cassieq_spark.node.process import Supervisor
+from cassieq_spark.node.node import Supervisor
 
 SLEEP = ["sleep", "600"]
 
@@ -19,7 +19,7 @@ SLEEP = ["sleep", "600"]
 PARENT = """\
 import sys
 from pathlib import Path
-from cassieq_spark.node.process import Supervisor
+from cassieq_spark.node.node import Supervisor
 supervisor = Supervisor()
 log = supervisor.folder / "log"
 pid = supervisor.launch("a", ["sleep", "600"], log=log)

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from cassieq_spark.node.readiness import answers_cql, has_superuser, peers_up
+from cassieq_spark.node.node import answers_cql, has_superuser, peers_up
 
 SUPPORTED = bytes([0x84, 0, 0, 0, 0x06, 0, 0, 0, 0])
 ERROR = bytes([0x84, 0, 0, 0, 0x00, 0, 0, 0, 0])

@@ -13,9 +13,14 @@ import pytest
 
 from cassieq_spark.errors import SetupError
 from cassieq_spark.node import Release, download
-from cassieq_spark.node.download import find_proxies, find_repository
+from cassieq_spark.node.download import (
+    default_cache,
+    download_folder,
+    find_proxies,
+    find_repository,
+    resolve_jars,
+)
 from cassieq_spark.node.jars import Jar, read_list
-from cassieq_spark.node.resolve import default_cache, download_folder, resolve_jars
 from cassieq_spark.terminal import Console
 
 CONTENTS = {
