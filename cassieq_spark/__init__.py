@@ -2,27 +2,28 @@
 
 ``spark.readStream.format("cassieq")`` and ``df.writeStream.format("cassieq")`` need no import;
 `register` makes the format known where Spark's own discovery does not. `Client` and `AsyncClient`
-are the queue for programs without Spark. Importing this package imports neither Spark nor the
-driver nor Arrow.
+are the queue for programs without Spark.
 
-The one thing that the import does: Spark's Python collects garbage faster, see `gc_tuning`.
+Public is what docs/api.md lists. Every other module, class and function is internal, and may
+change in any release. Importing this package imports neither Spark nor the driver nor Arrow, and
+changes nothing in the process.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from cassieq_spark.arguments import shown as _shown
 from cassieq_spark.errors import CassieqError
 from cassieq_spark.errors import OptionError as _OptionError
-from cassieq_spark.settings import options_from_session
-from cassieq_spark.spark.gc_tuning import spare_spark as _spare_spark
-from cassieq_spark.spark.progress import Progress, progress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from cassieq_spark.client import AsyncClient, Client, Message, NewMessage, Producer
+    from cassieq_spark.settings import options_from_session
+    from cassieq_spark.spark.progress import Progress, progress
 
 __all__ = [
     "AsyncClient",
@@ -39,7 +40,13 @@ __all__ = [
 
 __version__ = "0.1.0"
 
-_spare_spark()
+_MODULES = {
+    "cassieq_spark.client": ("AsyncClient", "Client", "Message", "NewMessage", "Producer"),
+    "cassieq_spark.settings": ("options_from_session",),
+    "cassieq_spark.spark.progress": ("Progress", "progress"),
+}
+#: Imported when they are first used: the client needs Arrow, which takes a while.
+_LAZY = {name: module for module, names in _MODULES.items() for name in names}
 
 
 def register(spark: SparkSession) -> None:
@@ -58,8 +65,6 @@ def register(spark: SparkSession) -> None:
 
 
 def __getattr__(name: str) -> object:
-    if name in {"AsyncClient", "Client", "Message", "NewMessage", "Producer"}:
-        from cassieq_spark import client  # noqa: PLC0415 (needs Arrow, which takes a while)
-
-        return getattr(client, name)
+    if name in _LAZY:
+        return getattr(import_module(_LAZY[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

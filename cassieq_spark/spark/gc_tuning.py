@@ -1,9 +1,9 @@
-"""Spare Spark's Python processes walks over everything that is imported.
+"""Keep Python's garbage collector from walking over all imported modules in Spark's processes.
 
-Spark's daemon has its workers collect garbage after every task, and after every call that plans or
-commits something. Most of what they look at then are modules, which never become garbage: 10 to 40
-ms of processor time, again and again, beside the next task. Python itself looks at them once or
-twice while more is imported, as every query begins: 15 ms.
+Spark's workers collect garbage after every task, and after every call that plans or commits
+something. Most objects that they walk over belong to modules and never become garbage: that costs
+10 to 40 ms of processor time after each call. Python itself walks over them once or twice while a
+query begins and imports more: 15 ms.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ _ALL = 2
 _MANY = 10_000
 
 
-def spare_spark() -> None:
-    """If this process is one of Spark's, see to it; the collector of others is theirs."""
+def tune_if_of_spark() -> None:
+    """Freeze what is imported, if Spark has started this process; leave other processes alone."""
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
     if spec is None or not spec.name.startswith(_SPARK):
         return
     gc.freeze()
-    if spec.name == _DAEMON and pass_over_survivors not in gc.callbacks:
-        gc.callbacks.append(pass_over_survivors)
+    if spec.name == _DAEMON and freeze_survivors not in gc.callbacks:
+        gc.callbacks.append(freeze_survivors)
 
 
-def pass_over_survivors(phase: str, info: Mapping[str, int]) -> None:
-    """After a whole collection between two calls: let the next ones pass over what survived it.
+def freeze_survivors(phase: str, info: Mapping[str, int]) -> None:
+    """After a full collection between two calls, have later ones skip the objects that survived.
 
-    That is no garbage. Nothing of a call is alive then, so it is modules and what they keep. Only
-    if it is much: what becomes garbage later in spite of that stays for as long as the worker.
+    No object of a call is alive then, so what survived belongs to modules. A frozen object that
+    becomes garbage later stays until the worker ends, so few objects are not frozen.
     """
     if phase != "stop" or info["generation"] != _ALL:
         return
