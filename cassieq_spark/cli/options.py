@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -27,6 +27,10 @@ _Command = TypeVar("_Command", bound=Callable[..., None])
 CASSANDRA_PANEL = "Cassandra"
 #: So are the limits of a gateway.
 LIMITS_PANEL = "Limits"
+#: Under which heading help shows the options that a table of the configuration file sets.
+_PANELS = {CASSANDRA: CASSANDRA_PANEL, GATEWAY: LIMITS_PANEL, REPAIR: "Repair"}
+#: Which tables have the settings of a class.
+_DECLARED = {CASSANDRA: ConnectionOptions, GATEWAY: Limits}
 
 #: How long a program that shows figures, or answers requests, waits for Cassandra.
 _PATIENCE = timedelta(seconds=5)
@@ -245,48 +249,49 @@ def impatient(connection: ConnectionOptions) -> ConnectionOptions:
 
 
 def configured(path: Path, root: Any) -> dict[str, Any]:
-    """The defaults of all commands that a configuration file makes.
+    """The defaults of a command, and of those below it, that a configuration file makes.
+
+    A table of the file has the options that help shows under the heading of `_PANELS`.
 
     Raises:
-        OptionError: The file can't be read, or has a setting that is none.
+        OptionError: The file can't be read, or has a setting or a value that is none.
     """
-    known = {
-        CASSANDRA: {str(item.flag): item for item in settings_of(ConnectionOptions)},
-        GATEWAY: {str(item.flag): item for item in settings_of(Limits)},
+    known: dict[str, Collection[str]] = {
+        table: [str(item.flag) for item in settings_of(cls)] for table, cls in _DECLARED.items()
     }
     # The repair job reads its table by itself.
-    found = read_settings(path, {**known, REPAIR: OWN})
-    texts = {
-        table: {name: _text(path, table, known[table][name], it) for name, it in given.items()}
-        for table, given in found.items()
-        if table in known
-    }
-    return _defaults(texts, root, ())
+    known[REPAIR] = OWN
+    found = read_settings(path, known)
+    for table, cls in _DECLARED.items():
+        items = {str(item.flag): item for item in settings_of(cls)}
+        found[table] = {
+            name: _text(f"configuration {path}: {name!r} of [{table}]", items[name], value)
+            for name, value in found[table].items()
+        }
+    return _defaults(found, root)
 
 
-def _text(path: Path, table: str, item: Setting, value: str | int | bool) -> str | bool:
+def _text(where: str, item: Setting, value: str | int | bool) -> str | bool:
+    """A value of a file as a command takes it: checked, and a text unless it is a flag."""
     text = str(value).lower() if isinstance(value, bool) else str(value)
     try:
         parsed = item.kind.parse(text)
     except ValueError as error:
-        name = f"configuration {path}: {item.flag!r} of [{table}]"
         shown = "what is there" if item.secret else repr(value)
-        raise OptionError(name + explain(item.kind, shown, error)) from error
+        raise OptionError(where + explain(item.kind, shown, error)) from error
     return parsed if isinstance(parsed, bool) else text
 
 
-def _defaults(
-    settings: Mapping[str, Mapping[str, Any]], command: Any, path: tuple[str, ...]
-) -> dict[str, Any]:
+def _defaults(settings: Mapping[str, Mapping[str, Any]], command: Any) -> dict[str, Any]:
     if hasattr(command, "commands"):
-        inner = command.commands.items()
-        return {name: _defaults(settings, it, (*path, name)) for name, it in inner}
-    given = dict(settings[CASSANDRA])
-    if path[:1] == (GATEWAY,):
-        given |= settings[GATEWAY]
-    by_parameter = {name.replace("-", "_"): value for name, value in given.items()}
-    taken = {parameter.name for parameter in command.params}
-    return {name: value for name, value in by_parameter.items() if name in taken}
+        return {name: _defaults(settings, it) for name, it in command.commands.items()}
+    return {
+        each.name: values[name]
+        for table, values in settings.items()
+        for each in command.params
+        if getattr(each, "rich_help_panel", None) == _PANELS[table]
+        and (name := str(each.name).replace("_", "-")) in values
+    }
 
 
 @dataclass(frozen=True, slots=True)
