@@ -28,7 +28,7 @@ from cassieq_spark.cli.output import tell
 from cassieq_spark.client import AsyncClient
 from cassieq_spark.errors import OptionError, SetupError
 from cassieq_spark.http.accounts import Accounts, Secrets
-from cassieq_spark.http.accounts.secret import new_secret
+from cassieq_spark.http.accounts.signing import new_secret
 from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.settings.gateway import Limits
 from cassieq_spark.settings.secret import REFERENCES, check_reference, reveal

@@ -14,8 +14,8 @@ import yaml
 
 from cassieq_spark.cli import app
 from cassieq_spark.http.gateway.app import ENDPOINTS
-from cassieq_spark.http.gateway.limits import Limits
 from cassieq_spark.repair import arguments
+from cassieq_spark.settings.gateway import Limits
 from tests.docs.pages import ROOT, blocks_of
 from tests.support.command_line import cassieq
 from tests.support.gateway import SECRET, RunningGateway, running_on_memory

@@ -269,7 +269,7 @@ MUTANTS = (
     Mutant(
         "who may only put uses the idempotency keys of the account",
         "no right gives more than it says",
-        "http/gateway/access.py",
+        "http/gateway/authorization.py",
         '        return ACCOUNT if owner else f"key/{key.name}"\n',
         "        return ACCOUNT\n",
         ("../unit/http/gateway/test_scopes.py",),
@@ -277,7 +277,7 @@ MUTANTS = (
     Mutant(
         "a URL of the same text by another key shares its idempotency keys",
         "no right gives more than it says",
-        "http/gateway/access.py",
+        "http/gateway/authorization.py",
         '    signer = "" if owner else f"key/{key.name}"\n',
         '    signer = ""\n',
         ("../unit/http/gateway/test_scopes.py",),
@@ -871,7 +871,7 @@ MUTANTS = (
     Mutant(
         "keys that are not text come out as something else",
         "as it was",
-        "http/gateway/answers.py",
+        "http/gateway/responses.py",
         "    return b64encode(data).decode(), BASE64\n",
         '    return data.decode(errors="replace"), TEXT\n',
         ("test_formats_property.py",),
@@ -1058,18 +1058,18 @@ MUTANTS = (
     Mutant(
         "the path that is signed is that of the header Host",
         "signed",
-        "http/gateway/access.py",
+        "http/gateway/authorization.py",
         'path: str = request.scope["path"]',
         "path: str = request.url.path",
-        ("../unit/http/gateway/test_access.py",),
+        ("../unit/http/gateway/test_authorization.py",),
     ),
     Mutant(
         "a signed request is carried out again",
         "signed",
-        "http/gateway/access.py",
+        "http/gateway/authorization.py",
         "not self._replays.is_new(given, at, now)",
         "False",
-        ("../unit/http/gateway/test_access.py",),
+        ("../unit/http/gateway/test_authorization.py",),
     ),
     Mutant(
         "what a key may do can be changed in the table",
@@ -1142,7 +1142,7 @@ MUTANTS = (
     Mutant(
         "one lease serves all who wait in strict order",
         "strict",
-        "http/gateway/group.py",
+        "http/gateway/coalescer.py",
         "takers[:1] if told.strict else takers",
         "takers",
         ("test_strict_turns_property.py",),

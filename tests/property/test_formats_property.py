@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from cassieq_spark.client import Message
 from cassieq_spark.http.client.messages import encoded, line_of, messages_of
+from cassieq_spark.http.gateway.errors import RefusedError
 from cassieq_spark.http.gateway.formats import read_arrow, read_lines, write_lines
-from cassieq_spark.http.gateway.refusals import RefusedError
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 RECEIPT = "q@1/g/00000000-0000-0000-0000-000000000000/0"

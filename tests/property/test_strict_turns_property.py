@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cassieq_spark import AsyncClient, Client, Message
 from cassieq_spark.arrow.receipts import Receipt
-from cassieq_spark.http.gateway.turns import Turns
+from cassieq_spark.http.gateway.coalescer import Turns
 from cassieq_spark.store.memory import MemoryStore
 
 HOUR = timedelta(hours=1)

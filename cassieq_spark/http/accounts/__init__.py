@@ -16,11 +16,18 @@ can neither log in nor sign. Gateways that share the secret need not talk to eac
 
 from __future__ import annotations
 
-from cassieq_spark.http.accounts.account import Account, AccountKey, full_name, own_name
-from cassieq_spark.http.accounts.levels import ALL_LEVELS, Level, letters_of, parse_letters
+from cassieq_spark.http.accounts.account import (
+    ALL_LEVELS,
+    Account,
+    AccountKey,
+    Level,
+    full_name,
+    letters_of,
+    own_name,
+    parse_letters,
+)
 from cassieq_spark.http.accounts.records import Accounts
-from cassieq_spark.http.accounts.secret import Secrets
-from cassieq_spark.http.accounts.signing import Permission, sign_request, sign_url
+from cassieq_spark.http.accounts.signing import Permission, Secrets, sign_request, sign_url
 
 __all__ = [
     "ALL_LEVELS",

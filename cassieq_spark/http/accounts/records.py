@@ -25,9 +25,16 @@ from cassieq_spark.errors import (
     OutcomeUnknownError,
     QueueStateError,
 )
-from cassieq_spark.http.accounts.account import Account, AccountKey, check_account
-from cassieq_spark.http.accounts.levels import ALL_LEVELS, Level, letters_of, parse_letters
-from cassieq_spark.http.accounts.secret import Secrets, new_salt
+from cassieq_spark.http.accounts.account import (
+    ALL_LEVELS,
+    Account,
+    AccountKey,
+    Level,
+    check_account,
+    letters_of,
+    parse_letters,
+)
+from cassieq_spark.http.accounts.signing import Secrets, new_salt
 from cassieq_spark.store.protocol import (
     Insert,
     Op,

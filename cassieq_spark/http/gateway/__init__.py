@@ -20,7 +20,7 @@ whom it could not tell, or had not, is due again when the lease runs out.
 
 from __future__ import annotations
 
-from cassieq_spark.http.gateway.limits import Limits
 from cassieq_spark.http.gateway.server import Serving, serve
+from cassieq_spark.settings.gateway import Limits
 
 __all__ = ["Limits", "Serving", "serve"]

@@ -19,10 +19,10 @@ from cassieq_spark.http.accounts import (
     sign_url,
 )
 from cassieq_spark.http.accounts.account import check_account
-from cassieq_spark.http.gateway.access import KEPT_SECONDS
-from cassieq_spark.http.gateway.endpoint import ADMIN, Call, Endpoint
-from cassieq_spark.http.gateway.payloads import KeyOptions, PermissionOptions
-from cassieq_spark.http.gateway.refusals import RefusedError
+from cassieq_spark.http.gateway.authorization import KEPT_SECONDS
+from cassieq_spark.http.gateway.errors import RefusedError
+from cassieq_spark.http.gateway.requests import ADMIN, Call, Endpoint
+from cassieq_spark.http.gateway.schemas import KeyOptions, PermissionOptions
 
 _LEVELS = {name: level for level in Level for name in (level.title, level.value)}
 

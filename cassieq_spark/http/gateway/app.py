@@ -19,14 +19,13 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Lifespan, Receive, Scope, Send
 
-from cassieq_spark.http.gateway import admin, batches, messages, page, queues
-from cassieq_spark.http.gateway.access import KEY, check_body
-from cassieq_spark.http.gateway.budgets import ADMIN, Sender
-from cassieq_spark.http.gateway.endpoint import QUEUE, Call, Endpoint
+from cassieq_spark.http.gateway import admin, messages, openapi, queues
+from cassieq_spark.http.gateway.admission import ADMIN, Body, Sender
+from cassieq_spark.http.gateway.authorization import KEY, check_body
+from cassieq_spark.http.gateway.errors import RefusedError, answer_to
 from cassieq_spark.http.gateway.gateway import Gateway
-from cassieq_spark.http.gateway.limits import Body
 from cassieq_spark.http.gateway.openapi import description
-from cassieq_spark.http.gateway.refusals import RefusedError, answer_to
+from cassieq_spark.http.gateway.requests import QUEUE, Call, Endpoint
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +35,6 @@ REQUEST = "gateway.request"
 #: All that can be asked for; what is asked for most often is looked for first.
 ENDPOINTS: tuple[Endpoint, ...] = (
     *messages.ENDPOINTS,
-    *batches.ENDPOINTS,
     *queues.ENDPOINTS,
     *admin.ENDPOINTS,
 )
@@ -76,7 +74,7 @@ def make_app(
             _route("GET", "/metrics", _metrics(gateway)),
             _route("GET", "/openapi.json", _described),
             _route("GET", "/swagger.json", _described),
-            *page.routes(),
+            *openapi.routes(),
         ],
         middleware=[cors] if origins else [],
         exception_handlers={HTTPException: _not_served},
@@ -98,7 +96,7 @@ class _Shortcut:
         self._app = app
         self._serve = {
             (each.method, each.path.removeprefix(QUEUE)): _serve(gateway, each)
-            for each in (*messages.ENDPOINTS, *batches.ENDPOINTS)
+            for each in messages.ENDPOINTS
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

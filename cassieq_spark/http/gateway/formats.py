@@ -12,11 +12,10 @@ from pydantic import ValidationError
 
 from cassieq_spark.arrow.streams import Declared, declared
 from cassieq_spark.client import Message, NewMessage
-from cassieq_spark.http.gateway.answers import message_json, pop_receipt
-from cassieq_spark.http.gateway.headers import decoded
-from cassieq_spark.http.gateway.large_answers import json_object
-from cassieq_spark.http.gateway.payloads import NewMessageLine
-from cassieq_spark.http.gateway.refusals import RefusedError
+from cassieq_spark.http.gateway.errors import RefusedError
+from cassieq_spark.http.gateway.requests import decoded
+from cassieq_spark.http.gateway.responses import json_object, message_json, pop_receipt
+from cassieq_spark.http.gateway.schemas import NewMessageLine
 
 LINES = "application/x-ndjson"
 ARROW = "application/vnd.apache.arrow.stream"

@@ -9,10 +9,11 @@ from starlette.responses import JSONResponse, Response
 from cassieq_spark.client import Survey
 from cassieq_spark.errors import ExistsError, NotFoundError
 from cassieq_spark.http.accounts import Level, own_name
-from cassieq_spark.http.gateway.answers import piles_json, queue_json, stats_json
-from cassieq_spark.http.gateway.endpoint import QUEUE, QUEUES, Call, Endpoint
+from cassieq_spark.http.gateway.errors import RefusedError
 from cassieq_spark.http.gateway.messages import position
-from cassieq_spark.http.gateway.payloads import (
+from cassieq_spark.http.gateway.requests import QUEUE, QUEUES, Call, Endpoint
+from cassieq_spark.http.gateway.responses import piles_json, queue_json, stats_json
+from cassieq_spark.http.gateway.schemas import (
     CreateParameters,
     DeadParameters,
     DeleteParameters,
@@ -22,7 +23,6 @@ from cassieq_spark.http.gateway.payloads import (
     QueueOptions,
     RedriveParameters,
 )
-from cassieq_spark.http.gateway.refusals import RefusedError
 from cassieq_spark.model import account_of
 
 

@@ -17,10 +17,9 @@ from cassieq_spark.client import AsyncClient
 from cassieq_spark.errors import SetupError
 from cassieq_spark.http.accounts import Accounts
 from cassieq_spark.http.gateway.app import make_app
-from cassieq_spark.http.gateway.connection import Config, Connection
-from cassieq_spark.http.gateway.doorman import Doorman
+from cassieq_spark.http.gateway.connections import Config, Connection, Doorman
 from cassieq_spark.http.gateway.gateway import Gateway
-from cassieq_spark.http.gateway.limits import Limits
+from cassieq_spark.settings.gateway import Limits
 
 #: How long the end waits for requests that are under way.
 _GRACE = timedelta(seconds=30)

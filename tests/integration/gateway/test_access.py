@@ -13,7 +13,7 @@ import pytest
 from cassieq_spark.http.accounts import ALL_LEVELS, Level, Permission, sign_request, sign_url
 from cassieq_spark.http.accounts.signing import cassieq_text, show_time, signature
 from cassieq_spark.http.gateway.app import ENDPOINTS
-from cassieq_spark.http.gateway.endpoint import Endpoint
+from cassieq_spark.http.gateway.requests import Endpoint
 from tests.support.gateway import ADMIN, HTTP, Account, RunningGateway, running_on_memory
 
 SECOND = timedelta(seconds=1)

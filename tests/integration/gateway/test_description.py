@@ -13,8 +13,8 @@ from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error, status_code_conformance
 
 from cassieq_spark.http.gateway.app import ENDPOINTS
-from cassieq_spark.http.gateway.endpoint import Endpoint
 from cassieq_spark.http.gateway.formats import ARROW, LINES
+from cassieq_spark.http.gateway.requests import Endpoint
 from tests.support.gateway import ADMIN, Account, RunningGateway
 
 #: How many in all; ``make fuzz-gateway`` has more.

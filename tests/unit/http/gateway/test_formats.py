@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 
 from cassieq_spark.client import NewMessage
+from cassieq_spark.http.gateway.errors import RefusedError
 from cassieq_spark.http.gateway.formats import read_arrow, read_lines
-from cassieq_spark.http.gateway.refusals import RefusedError
 
 MIB = 1 << 20
 HEADERS = pa.map_(pa.string(), pa.string())

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from cassieq_spark.http.accounts import ALL_LEVELS, AccountKey, Level, Permission
-from cassieq_spark.http.gateway.access import scope_of
+from cassieq_spark.http.gateway.authorization import scope_of
 
 PUT = frozenset({Level.PUT_MESSAGE})
 PRIMARY, SECONDARY = AccountKey("primary", "k"), AccountKey("secondary", "k")

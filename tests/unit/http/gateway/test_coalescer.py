@@ -8,9 +8,9 @@ import pytest
 from cassieq_spark import AsyncClient, Client, Message
 from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.errors import NotFoundError
-from cassieq_spark.http.gateway import group as module
-from cassieq_spark.http.gateway import turns as turns_module
-from cassieq_spark.http.gateway.turns import Turns
+from cassieq_spark.http.gateway import coalescer as module
+from cassieq_spark.http.gateway import coalescer as turns_module
+from cassieq_spark.http.gateway.coalescer import Turns
 from cassieq_spark.testing.stores import CountingStore
 from tests.unit.http.gateway.conftest import PATIENCE, GatedStore
 

@@ -7,9 +7,9 @@ import pytest
 
 from cassieq_spark import AsyncClient, Client
 from cassieq_spark.errors import MessageError, NotFoundError
-from cassieq_spark.http.gateway import puts as module
-from cassieq_spark.http.gateway.puts import Puts
-from cassieq_spark.http.gateway.refusals import RefusedError
+from cassieq_spark.http.gateway import producers as module
+from cassieq_spark.http.gateway.errors import RefusedError
+from cassieq_spark.http.gateway.producers import Puts
 from cassieq_spark.testing.stores import CountingStore
 from tests.unit.http.gateway.conftest import PATIENCE, GatedStore
 

@@ -13,7 +13,6 @@ from starlette.requests import Request
 
 from cassieq_spark.errors import OptionError
 from cassieq_spark.http.accounts import Account, AccountKey, Accounts, Level, Permission
-from cassieq_spark.http.accounts.secret import same
 from cassieq_spark.http.accounts.signing import (
     BODY_DIGEST,
     NONCE,
@@ -26,8 +25,9 @@ from cassieq_spark.http.accounts.signing import (
     is_signature,
     parse_time,
     request_text,
+    same,
 )
-from cassieq_spark.http.gateway.refusals import RefusedError, too_busy
+from cassieq_spark.http.gateway.errors import RefusedError, too_busy
 
 #: Where a request keeps the name of the key by which it was let in, for the access log.
 KEY = "cassieq.key"

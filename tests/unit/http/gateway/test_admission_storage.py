@@ -7,9 +7,9 @@ import pytest
 
 from cassieq_spark import AsyncClient, Client
 from cassieq_spark.errors import StoreError
-from cassieq_spark.http.gateway import holdings as module
-from cassieq_spark.http.gateway.holdings import Holdings
-from cassieq_spark.http.gateway.refusals import RefusedError
+from cassieq_spark.http.gateway import admission as module
+from cassieq_spark.http.gateway.admission import Holdings
+from cassieq_spark.http.gateway.errors import RefusedError
 from cassieq_spark.settings.gateway import Limits
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.testing.stores import CountingStore

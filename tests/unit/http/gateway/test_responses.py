@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 
 from cassieq_spark.client import StoredMessage
-from cassieq_spark.http.gateway import large_answers
-from cassieq_spark.http.gateway.answers import stored_json
-from cassieq_spark.http.gateway.large_answers import (
+from cassieq_spark.http.gateway import responses
+from cassieq_spark.http.gateway.errors import RefusedError
+from cassieq_spark.http.gateway.responses import (
     LargeResponse,
     answer_with,
     json_array,
     json_object,
+    stored_json,
 )
-from cassieq_spark.http.gateway.limits import Limits, Room
-from cassieq_spark.http.gateway.refusals import RefusedError
+from cassieq_spark.settings.gateway import Limits, Room
 
 MIB = 1 << 20
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -93,7 +93,7 @@ def test_a_large_answer_counts_until_it_is_sent(room: Room):
 
 
 def test_who_does_not_read_an_answer_is_cut_off(room: Room, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(large_answers, "_PATIENCE", timedelta(milliseconds=1))
+    monkeypatch.setattr(responses, "_PATIENCE", timedelta(milliseconds=1))
     sent: list[Any] = []
 
     async def send(part: Any) -> None:

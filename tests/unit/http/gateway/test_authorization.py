@@ -10,8 +10,8 @@ from starlette.datastructures import URL
 from starlette.requests import Request
 
 from cassieq_spark.http.accounts import Accounts, Level, Secrets, sign_request
-from cassieq_spark.http.gateway.access import Access, Grant, Replays, check_body
-from cassieq_spark.http.gateway.refusals import RefusedError
+from cassieq_spark.http.gateway.authorization import Access, Grant, Replays, check_body
+from cassieq_spark.http.gateway.errors import RefusedError
 from cassieq_spark.store.memory import MemoryStore
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -154,7 +154,7 @@ def test_what_cassieqs_clients_sign_is_let_in_only_if_it_may_be(door: Door):
 def test_what_makes_a_signature_good_once_must_be_there(
     door: Door, missing: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("cassieq_spark.http.gateway.access.is_signature", lambda *_: True)
+    monkeypatch.setattr("cassieq_spark.http.gateway.authorization.is_signature", lambda *_: True)
 
     headers = door.sign()
     del headers[missing]

@@ -7,7 +7,7 @@ import pytest
 
 from cassieq_spark import errors
 from cassieq_spark.errors import CassieqError
-from cassieq_spark.http.gateway.refusals import (
+from cassieq_spark.http.gateway.errors import (
     FAILED,
     STORE_FAILED,
     RefusedError,

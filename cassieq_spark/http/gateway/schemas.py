@@ -11,7 +11,7 @@ from pydantic.alias_generators import to_camel
 
 from cassieq_spark.arguments import A_YEAR, check_instant
 from cassieq_spark.http.accounts.account import QUEUE_PATTERN
-from cassieq_spark.http.gateway.turns import DEFAULT_GROUP
+from cassieq_spark.http.gateway.coalescer import DEFAULT_GROUP
 
 _A_YEAR = 365 * 86_400
 

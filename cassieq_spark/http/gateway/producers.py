@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from itertools import islice
 
 from cassieq_spark.client import AsyncClient, AsyncProducer, Headers
-from cassieq_spark.http.gateway.refusals import too_busy
+from cassieq_spark.http.gateway.errors import too_busy
 
 #: Producers that are kept for the next put; each has a thread once it was used.
 _MOST_PRODUCERS = 500

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from cassieq_spark.errors import OptionError
-from cassieq_spark.http.gateway.doorman import Doorman
+from cassieq_spark.http.gateway.connections import Doorman
 from cassieq_spark.settings.gateway import Limits
 
 

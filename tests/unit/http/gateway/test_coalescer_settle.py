@@ -8,8 +8,7 @@ import pytest
 from cassieq_spark import AsyncClient, Client
 from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.errors import StoreError
-from cassieq_spark.http.gateway.settles import Action, Settles
-from cassieq_spark.http.gateway.turns import Turns
+from cassieq_spark.http.gateway.coalescer import Action, Settles, Turns
 from cassieq_spark.testing.stores import CountingStore
 from tests.unit.http.gateway.conftest import PATIENCE, GatedStore
 
