@@ -16,9 +16,7 @@
 
 from __future__ import annotations
 
-from cassieq_spark.client.async_client import AsyncClient
-from cassieq_spark.client.async_exchange import AsyncExchange
-from cassieq_spark.client.async_producer import AsyncProducer
+from cassieq_spark.client.async_client import AsyncClient, AsyncExchange, AsyncProducer
 from cassieq_spark.client.client import Client
 from cassieq_spark.client.exchange import Exchanged
 from cassieq_spark.client.messages import Headers, Message, NewMessage, StoredMessage

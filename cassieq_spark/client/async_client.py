@@ -1,48 +1,207 @@
-"""The client for asyncio: the same methods as coroutines, which never block the loop."""
+"""The client for asyncio: `Client`, `Producer` and `Exchange` with coroutines for methods.
+
+Each blocking method runs in one of the client's threads, so the loop never waits for Cassandra.
+`in_thread` makes the coroutine, with the parameters and types of the method it is made from.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
-from datetime import datetime, timedelta
-from functools import partial
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import timedelta
+from functools import partial, wraps
 from types import TracebackType
-from typing import Self, Unpack, overload
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack
 
 from cassieq_spark.arguments import AT_ONCE, check_count
-from cassieq_spark.client.async_exchange import AsyncExchange
-from cassieq_spark.client.async_operations import AsyncOperations
-from cassieq_spark.client.async_producer import AsyncProducer
 from cassieq_spark.client.client import Client
-from cassieq_spark.client.messages import Headers, Message, NewMessage, StoredMessage
-from cassieq_spark.client.operations import DEFAULT_MAX_DELIVERIES
+from cassieq_spark.client.exchange import Exchange
+from cassieq_spark.client.messages import Message
 from cassieq_spark.client.producer import (
     DEFAULT_LINGER,
     DEFAULT_MAX_BATCH,
     DEFAULT_MAX_BYTES,
+    Producer,
 )
 from cassieq_spark.client.receiving import Wanted, check_receive, pauses_within
-from cassieq_spark.client.threads import Threads
 from cassieq_spark.errors import CassieqError
-from cassieq_spark.model import DEFAULT_LEASE, QueueDefinition, Range
-from cassieq_spark.queues.stats import QueueStats
 from cassieq_spark.settings.connection import Connection
-from cassieq_spark.settings.position import StartingPosition
 from cassieq_spark.store.protocol import Store
+
+P = ParamSpec("P")
+T = TypeVar("T")
+B_co = TypeVar("B_co", covariant=True)
 
 DEFAULT_THREADS = 8
 _MOST_THREADS = 10_000
 
 
-class AsyncClient(AsyncOperations):
-    """`Client` as coroutines. The work is done in threads of its own; waiting needs none.
-
-    A call that is cancelled may have happened all the same, like one whose answer is lost; but
-    what a cancelled `receive` leased is given back at once. For one loop, with ``async with``,
-    which connects and, in the end, waits for all that is under way.
+class Threads:
+    """Runs blocking calls for one loop.
 
     Args:
-        threads: How many requests are under way at a time, at the most.
+        count: Most calls at a time.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._pool = ThreadPoolExecutor(count, thread_name_prefix="cassieq-client")
+        self._count = 0
+        self._changed = asyncio.Event()
+        #: Whether it refuses new calls.
+        self.closed = False
+
+    async def run(self, call: Callable[[], T], *, undo: Callable[[T], object] | None = None) -> T:
+        """Run a blocking call in a thread.
+
+        Args:
+            call: What to run. It never runs if the caller is cancelled before it has begun.
+            undo: Called in a thread with the result, if the caller is cancelled after that.
+
+        Raises:
+            CassieqError: The client is closed.
+        """
+        if self.closed:
+            raise CassieqError("this client is closed: make another one")
+        self._count += 1
+        try:
+            future = self._pool.submit(call)
+            try:
+                return await asyncio.wrap_future(future)
+            except asyncio.CancelledError:
+                if undo is not None and not future.cancel():
+                    self._pool.submit(_undo, future, undo)
+                raise
+        finally:
+            self._count -= 1
+            self._changed.set()
+
+    async def close(self, last: Callable[[], object]) -> None:
+        """Refuse new calls, wait for those under way and each ``undo``, then call ``last``."""
+        self.closed = True
+        while self._count:
+            self._changed.clear()
+            await self._changed.wait()
+        await asyncio.to_thread(partial(self._end, last))
+
+    def _end(self, last: Callable[[], object]) -> None:
+        self._pool.shutdown()
+        last()
+
+
+def _undo(future: Future[T], undo: Callable[[T], object]) -> None:
+    undo(future.result())
+
+
+class InThreads(ABC, Generic[B_co]):
+    """An object for asyncio around a blocking one, whose methods run in threads."""
+
+    _threads: Threads
+
+    @property
+    @abstractmethod
+    def _blocking(self) -> B_co:
+        """The blocking object."""
+
+
+def in_thread(
+    method: Callable[Concatenate[B_co, P], T],
+) -> Callable[Concatenate[InThreads[B_co], P], Coroutine[Any, Any, T]]:
+    """Make a coroutine of a blocking method: same name, parameters, result and docstring."""
+
+    async def call(self: InThreads[B_co], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._threads.run(partial(method, self._blocking, *args, **kwargs))
+
+    return wraps(method)(call)
+
+
+def _published(
+    method: Callable[Concatenate[Producer, P], Future[T]],
+) -> Callable[Concatenate[AsyncProducer, P], Coroutine[Any, Any, T]]:
+    """Make a coroutine of a method that returns a future: it awaits that as well."""
+
+    async def call(self: AsyncProducer, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        put: Callable[[], Future[T]] = partial(method, self._blocking, *args, **kwargs)
+        future = await self._threads.run(put, undo=Future.cancel)
+        return await asyncio.wrap_future(future)
+
+    return wraps(method)(call)
+
+
+def _without_thread(
+    method: Callable[Concatenate[Producer, P], Future[T] | None],
+) -> Callable[Concatenate[AsyncProducer, P], asyncio.Future[T] | None]:
+    """Make a method of the loop's thread of one that never waits; its future is the loop's."""
+
+    def call(
+        self: AsyncProducer, /, *args: P.args, **kwargs: P.kwargs
+    ) -> asyncio.Future[T] | None:
+        future = method(self._blocking, *args, **kwargs)
+        return None if future is None else asyncio.wrap_future(future)
+
+    return wraps(method)(call)
+
+
+class AsyncProducer(InThreads[Producer]):
+    """`Producer` for asyncio; made by `AsyncClient.producer`, for ``async with``.
+
+    `put` returns the message's monoton once the message is published: run many at a time, as
+    tasks. A put that is cancelled before its batch has begun is left out. `try_put` takes no
+    thread and never waits; it returns None if there is no room.
+    """
+
+    def __init__(self, threads: Threads, make: Callable[[], Producer]) -> None:
+        self._threads = threads
+        self._make = make
+
+    put = _published(Producer.put)
+    try_put = _without_thread(Producer.try_put)
+    flush = in_thread(Producer.flush)
+
+    async def __aenter__(self) -> Self:
+        """Make the producer; see `Client.producer`."""
+        self._producer = await self._threads.run(self._make)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Publish what is left; see `Producer.close`."""
+        await self._threads.run(partial(self._producer.__exit__, kind, error, trace))
+
+    @property
+    def _blocking(self) -> Producer:
+        return self._producer
+
+
+class AsyncExchange(InThreads[Exchange]):
+    """`Exchange` for asyncio; made by `AsyncClient.exchange`. One turn at a time."""
+
+    def __init__(self, threads: Threads, exchange: Exchange) -> None:
+        self._threads = threads
+        self._exchange = exchange
+
+    turn = in_thread(Exchange.turn)
+
+    @property
+    def _blocking(self) -> Exchange:
+        return self._exchange
+
+
+class AsyncClient(InThreads[Client]):
+    """`Client` for asyncio: every method is a coroutine that takes and returns the same.
+
+    The client is for one loop, and for ``async with``, which connects, and in the end waits for
+    all calls under way. A call that is cancelled may have happened all the same, like one whose
+    answer is lost; but what a cancelled `receive` leased is released at once. A `receive` that
+    waits for messages needs no thread.
+
+    Args:
+        threads: Most calls of Cassandra at a time.
         connection: How to reach Cassandra; see `ConnectionOptions`.
 
     Raises:
@@ -67,125 +226,31 @@ class AsyncClient(AsyncOperations):
         self._connected: Client | None = None
         self._threads = Threads(threads)
 
-    async def create_queue(  # noqa: PLR0913 (each is a setting of its own, by name)
-        self,
-        queue: str,
-        *,
-        lease: timedelta = DEFAULT_LEASE,
-        max_deliveries: int = DEFAULT_MAX_DELIVERIES,
-        dead_letter_queue: str | None = None,
-        drop_dead: bool = False,
-        strict_fifo: bool = False,
-        expire_after: timedelta | None = None,
-        keep_settled: timedelta | None = None,
-    ) -> QueueDefinition:
-        """See `Client.create_queue`."""
-        return await self._threads.run(
-            partial(
-                self._client.create_queue,
-                queue,
-                lease=lease,
-                max_deliveries=max_deliveries,
-                dead_letter_queue=dead_letter_queue,
-                drop_dead=drop_dead,
-                strict_fifo=strict_fifo,
-                expire_after=expire_after,
-                keep_settled=keep_settled,
-            )
-        )
+    put = in_thread(Client.put)
+    put_many = in_thread(Client.put_many)
+    peek = in_thread(Client.peek)
 
-    async def queue(self, queue: str) -> QueueDefinition:
-        """See `Client.queue`."""
-        return await self._threads.run(partial(self._client.queue, queue))
+    ack = in_thread(Client.ack)
+    release = in_thread(Client.release)
+    extend = in_thread(Client.extend)
+    reject = in_thread(Client.reject)
+    replace = in_thread(Client.replace)
 
-    async def stats(self, queue: str) -> QueueStats:
-        """See `Client.stats`."""
-        return await self._threads.run(partial(self._client.stats, queue))
+    create_queue = in_thread(Client.create_queue)
+    queue = in_thread(Client.queue)
+    queues = in_thread(Client.queues)
+    stats = in_thread(Client.stats)
+    stored = in_thread(Client.stored)
+    purge_queue = in_thread(Client.purge_queue)
+    delete_queue = in_thread(Client.delete_queue)
 
-    async def put(  # noqa: PLR0913 (each is a property of the message, by name)
-        self,
-        queue: str,
-        value: bytes | str,
-        *,
-        key: bytes | str | None = None,
-        headers: Headers | None = None,
-        delay: timedelta | None = None,
-        visible_at: datetime | None = None,
-    ) -> int:
-        """See `Client.put`."""
-        return await self._threads.run(
-            partial(
-                self._client.put,
-                queue,
-                value,
-                key=key,
-                headers=headers,
-                delay=delay,
-                visible_at=visible_at,
-            )
-        )
+    create_group = in_thread(Client.create_group)
+    seek_group = in_thread(Client.seek_group)
+    delete_group = in_thread(Client.delete_group)
 
-    @overload
-    async def put_many(
-        self,
-        queue: str,
-        messages: Iterable[bytes | str | NewMessage],
-        *,
-        delay: timedelta | None = None,
-        visible_at: datetime | None = None,
-    ) -> Range: ...
-
-    @overload
-    async def put_many(
-        self,
-        queue: str,
-        messages: Iterable[bytes | str | NewMessage],
-        *,
-        delay: timedelta | None = None,
-        visible_at: datetime | None = None,
-        txn_app_id: str | None = None,
-        txn_version: int | None = None,
-        idempotency_key: str | None = None,
-    ) -> Range | None: ...
-
-    async def put_many(  # noqa: PLR0913 (what to put, and how, by name)
-        self,
-        queue: str,
-        messages: Iterable[bytes | str | NewMessage],
-        *,
-        delay: timedelta | None = None,
-        visible_at: datetime | None = None,
-        txn_app_id: str | None = None,
-        txn_version: int | None = None,
-        idempotency_key: str | None = None,
-    ) -> Range | None:
-        """See `Client.put_many`; the messages are iterated over in a thread."""
-        return await self._threads.run(
-            partial(
-                self._client.put_many,
-                queue,
-                messages,
-                delay=delay,
-                visible_at=visible_at,
-                txn_app_id=txn_app_id,
-                txn_version=txn_version,
-                idempotency_key=idempotency_key,
-            )
-        )
-
-    def producer(
-        self,
-        queue: str,
-        *,
-        linger: timedelta = DEFAULT_LINGER,
-        max_batch: int = DEFAULT_MAX_BATCH,
-        max_bytes: int = DEFAULT_MAX_BYTES,
-    ) -> AsyncProducer:
-        """See `Client.producer`; it is for ``async with``, which raises what that raises."""
-        make = partial(
-            self._client.producer, queue, linger=linger, max_batch=max_batch, max_bytes=max_bytes
-        )
-        return AsyncProducer(self._threads, make)
+    dead_letters = in_thread(Client.dead_letters)
+    redrive = in_thread(Client.redrive)
+    purge_dead_letters = in_thread(Client.purge_dead_letters)
 
     async def receive(  # noqa: PLR0913 (what to receive, and how, by name)
         self,
@@ -198,10 +263,10 @@ class AsyncClient(AsyncOperations):
         make_group: bool = True,
         max_bytes: int | None = None,
     ) -> list[Message]:
-        """See `Client.receive`. What it leases while it is cancelled is due again at once."""
+        """Lease messages; see `Client.receive`. If it is cancelled, it releases what it leased."""
         check_receive(max, wait, lease, max_bytes)
         pauses = pauses_within(wait)
-        make = partial(self._client.receiver, queue, group, make_group=make_group)
+        make = partial(self._blocking.receiver, queue, group, make_group=make_group)
         receiver = await self._threads.run(make)
         wanted = Wanted(limit=max, lease=lease, max_bytes=max_bytes, most_bytes=max_bytes)
         look = partial(receiver.look, wanted)
@@ -214,53 +279,24 @@ class AsyncClient(AsyncOperations):
             if self._threads.closed:
                 return []
 
-    def exchange(self, queue: str, group: str, *, make_group: bool = True) -> AsyncExchange:
-        """See `Client.exchange`."""
-        exchange = self._client.exchange(queue, group, make_group=make_group)
-        return AsyncExchange(self._threads, exchange)
-
-    async def ack(self, *messages: Message | str) -> list[str]:
-        """See `Client.ack`."""
-        return await self._threads.run(partial(self._client.ack, *messages))
-
-    async def release(self, *messages: Message | str, delay: timedelta = AT_ONCE) -> list[str]:
-        """See `Client.release`."""
-        return await self._threads.run(partial(self._client.release, *messages, delay=delay))
-
-    async def extend(self, *messages: Message | str, by: timedelta) -> list[str]:
-        """See `Client.extend`."""
-        return await self._threads.run(partial(self._client.extend, *messages, by=by))
-
-    async def reject(self, *messages: Message | str, reason: str) -> list[str]:
-        """See `Client.reject`."""
-        return await self._threads.run(partial(self._client.reject, *messages, reason=reason))
-
-    async def replace(
-        self,
-        message: Message | str,
-        value: bytes | str,
-        *,
-        key: bytes | str | None = None,
-        headers: Headers | None = None,
-        delay: timedelta = AT_ONCE,
-    ) -> list[str]:
-        """See `Client.replace`."""
-        return await self._threads.run(
-            partial(self._client.replace, message, value, key=key, headers=headers, delay=delay)
-        )
-
-    async def peek(
+    def producer(
         self,
         queue: str,
         *,
-        max: int = 10,  # noqa: A002 (the word that a user looks for)
-        start: StartingPosition = "earliest",
-        max_bytes: int | None = None,
-    ) -> list[StoredMessage]:
-        """See `Client.peek`."""
-        return await self._threads.run(
-            partial(self._client.peek, queue, max=max, start=start, max_bytes=max_bytes)
+        linger: timedelta = DEFAULT_LINGER,
+        max_batch: int = DEFAULT_MAX_BATCH,
+        max_bytes: int = DEFAULT_MAX_BYTES,
+    ) -> AsyncProducer:
+        """Make a producer, for ``async with``; that raises what `Client.producer` raises."""
+        make = partial(
+            self._blocking.producer, queue, linger=linger, max_batch=max_batch, max_bytes=max_bytes
         )
+        return AsyncProducer(self._threads, make)
+
+    def exchange(self, queue: str, group: str, *, make_group: bool = True) -> AsyncExchange:
+        """Ack and receive for one group by one LWT; see `Client.exchange`."""
+        exchange = self._blocking.exchange(queue, group, make_group=make_group)
+        return AsyncExchange(self._threads, exchange)
 
     async def close(self) -> None:
         """Refuse new calls, wait for those under way, and disconnect."""
@@ -268,13 +304,7 @@ class AsyncClient(AsyncOperations):
         await self._threads.close(client.close if client else lambda: None)
 
     async def __aenter__(self) -> Self:
-        """Connect.
-
-        Raises:
-            OptionError: The connection is malformed.
-            ConnectError: Nobody answers, or the credentials are refused.
-            MissingSchemaError: There is no such keyspace, or its tables are of another release.
-        """
+        """Connect; see `Client` for what it raises."""
         self._connected = await self._threads.run(self._connect, undo=Client.close)
         return self
 
@@ -287,7 +317,7 @@ class AsyncClient(AsyncOperations):
         await self.close()
 
     @property
-    def _client(self) -> Client:
+    def _blocking(self) -> Client:
         if self._connected is None:
             raise CassieqError(
                 "this client is not connected: use it inside `async with AsyncClient(...)`"

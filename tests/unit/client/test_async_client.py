@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import threading
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
@@ -46,6 +47,19 @@ def test_the_same_methods_as_coroutines(client: Client, store: CountingStore):
             assert figures.depth == 2
 
     asyncio.run(program())
+
+
+PUBLIC = [name for name in dir(Client) if not name.startswith("_") and name != "receiver"]
+
+
+@pytest.mark.parametrize("name", [name for name in PUBLIC if name != "from_store"])
+def test_each_method_takes_what_the_blocking_one_takes(name: str):
+    ours, blocking = (inspect.signature(getattr(of, name)) for of in (AsyncClient, Client))
+
+    assert ours.parameters == blocking.parameters
+    assert inspect.iscoroutinefunction(getattr(AsyncClient, name)) == (
+        name not in {"producer", "exchange"}
+    )
 
 
 def test_the_loop_goes_on_while_receives_wait_and_waiting_needs_no_thread(store: CountingStore):
@@ -246,7 +260,7 @@ def test_many_puts_at_a_time_are_few_lwts(client: Client, store: CountingStore):
 
 
 def gathered(producer: AsyncProducer) -> Sequence[object]:
-    return producer._producer._gathering._rows
+    return producer._blocking._gathering._rows
 
 
 def test_a_put_that_is_cancelled_before_its_batch_is_left_out(
