@@ -97,7 +97,7 @@ class BatchGetter:
 
     def first(self) -> Request:
         """The first request."""
-        return "GET", "/messages/batch?max=100&wait=5", b""
+        return "POST", "/messages/receive?max=100&wait=5", b""
 
     def next(self, status: int, body: bytes) -> tuple[int, Request]:
         """See `Putter.next`."""

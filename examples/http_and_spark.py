@@ -48,10 +48,10 @@ def main(arguments: list[str]) -> int:
             orders.put(json.dumps({"order": number, "pieces": number % 7}))
         _price(given.contact_points, given.keyspace)
         paid = 0
-        while batch := invoices.get(max=30, wait=timedelta(seconds=1)):
+        while batch := invoices.receive(max=30, wait=timedelta(seconds=1)):
             paid += sum(json.loads(invoice.value)["cents"] for invoice in batch)
             invoices.ack(*batch)
-        owed = orders.statistics()["size"]
+        owed = orders.stats()["size"]
     expected = sum(995 * (number % 7) for number in range(ORDERS))
     print(f"{ORDERS} orders put by HTTP, {paid / 100:.2f} invoiced by Spark, {owed} left")
     return 0 if (paid, owed) == (expected, 0) else 1

@@ -1,4 +1,4 @@
-"""The limits of the HTTP gateway, and the budgets of its accounts. Pure."""
+"""The limits of the HTTP gateway, and the quotas of its accounts. Pure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Limits:
     """What a gateway takes; more is refused.
 
     No account gets the last of what all share: one that holds more than would be left of the
-    requests, the bytes or the long polls gets no more of them, whatever its budget.
+    requests, the bytes or the long polls gets no more of them, whatever its quota.
     """
 
     body_bytes: int = _limit("max-message", _BYTES, 8 * _MIB, "Bytes of the body of one message.")

@@ -14,6 +14,7 @@ import yaml
 
 from cassieq_spark.cli import app
 from cassieq_spark.http.gateway.app import ENDPOINTS
+from cassieq_spark.http.gateway.openapi import description
 from cassieq_spark.repair import arguments
 from cassieq_spark.settings.gateway import Limits
 from tests.docs.pages import ROOT, blocks_of
@@ -77,8 +78,8 @@ def test_the_limits_are_those_of_the_code():
     assert told["`wait`"][0] == f"{limits.wait.total_seconds():.0f} s"
 
 
-def test_the_budgets_are_those_of_the_code():
-    limits, table = Limits(), TEXT.split("### Budgets")[1]
+def test_the_quotas_are_those_of_the_code():
+    limits, table = Limits(), TEXT.split("### Quotas")[1]
 
     rows = [[cell.strip() for cell in row.split("|")[1:-1]] for row in table.splitlines()]
     told = {row[0].partition(",")[0]: row[1:] for row in rows if len(row) == 4}
@@ -104,7 +105,10 @@ def test_every_status_is_told():
         for status in row.split(" | ")[0].strip("| ").split(", ")
     }
 
-    answered = {str(status) for endpoint in ENDPOINTS for status in endpoint.answers}
+    paths = description(ENDPOINTS)["paths"].values()
+    answered = {
+        status for path in paths for method in path.values() for status in method["responses"]
+    }
     assert answered <= told
 
 

@@ -1,4 +1,4 @@
-"""Requests that take turns in a strictly ordered queue: one at a time holds messages."""
+"""Requests that take coalescer in a strictly ordered queue: one at a time holds messages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cassieq_spark import AsyncClient, Client, Message
 from cassieq_spark.arrow.receipts import Receipt
-from cassieq_spark.http.gateway.coalescer import Turns
+from cassieq_spark.http.gateway.coalescer import Coalescer
 from cassieq_spark.store.memory import MemoryStore
 
 HOUR = timedelta(hours=1)
@@ -71,19 +71,19 @@ class Judge:
             del self._holders[worker]
 
 
-async def work(turns: Turns, judge: Judge, number: int, worker: Worker) -> None:
+async def work(coalescer: Coalescer, judge: Judge, number: int, worker: Worker) -> None:
     if worker.goes_away:
         asked = asyncio.create_task(
-            turns.get("q", "g", most=worker.most, lease=worker.lease, wait=HOUR)
+            coalescer.receive("q", "g", most=worker.most, lease=worker.lease, wait=HOUR)
         )
         await asyncio.sleep(0.001 * number)
         asked.cancel()
         # If it has its answer by now, that is given back.
         await asyncio.wait([asked])
         if not asked.cancelled():
-            turns.give_back(asked.result())
+            coalescer.give_back(asked.result())
     while judge.left:
-        messages = await turns.get(
+        messages = await coalescer.receive(
             "q", "g", most=worker.most, lease=worker.lease, wait=timedelta(milliseconds=20)
         )
         if messages:
@@ -92,7 +92,7 @@ async def work(turns: Turns, judge: Judge, number: int, worker: Worker) -> None:
             done = messages[at : at + worker.acks]
             judge.lets_go(number, done)
             receipts = [Receipt.parse(message.receipt) for message in done]
-            assert all(await turns.ack("q", "g", receipts))
+            assert all(await coalescer.ack("q", "g", receipts))
 
 
 @given(workers=WORKERS, count=st.integers(1, 12))
@@ -106,16 +106,16 @@ def test_in_strict_order_one_request_at_a_time_holds_messages_and_all_are_served
 
     async def program() -> None:
         async with AsyncClient.from_store(store) as client:
-            turns = Turns(client, 1000, LINGER)
+            coalescer = Coalescer(client, 1000, LINGER)
             every = [
-                asyncio.create_task(work(turns, judge, number, worker))
+                asyncio.create_task(work(coalescer, judge, number, worker))
                 for number, worker in enumerate(workers)
             ]
             await asyncio.sleep(0)
             await client.put_many("q", map(str, range(count)))
-            turns.wake("q")
+            coalescer.wake("q")
             await asyncio.wait_for(asyncio.gather(*every), PATIENCE)
-            await turns.close()
+            await coalescer.close()
 
     with Client.from_store(store) as client:
         client.create_queue("q", strict_fifo=True, max_deliveries=0)

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from cassieq_spark.http.accounts import Level, Permission, sign_request, sign_url
+from cassieq_spark.http.accounts import Permission, Right, sign_request, sign_url
 from trials.attack.stage import Account, Stage, attack
 from trials.attack.verdicts import Seen, contained_if, refused_if
 
@@ -17,7 +17,7 @@ _REFUSED = {401, 403}
 _MOST_HELD = timedelta(days=1)
 
 
-def _url(stage: Stage, queue: str, *levels: Level) -> str:
+def _url(stage: Stage, queue: str, *levels: Right) -> str:
     permission = Permission(stage.victim.name, frozenset(levels), queue=queue)
     return sign_url(stage.victim.key, permission)
 
@@ -32,7 +32,7 @@ def rights_that_a_putter_lacks(stage: Stage) -> Seen:
         for method, path in (
             ("GET", f"/{queue}/messages/next"),
             ("GET", f"/{queue}/messages"),
-            ("GET", f"/{queue}/messages/batch"),
+            ("POST", f"/{queue}/messages/receive"),
             ("DELETE", f"/{queue}"),
             ("POST", f"/{queue}/purge"),
             ("GET", f"/{queue}/dead"),
@@ -78,7 +78,7 @@ def administration_without_its_key(stage: Stage) -> Seen:
 def signed_urls_that_were_changed(stage: Stage) -> Seen:
     """Parameters of a signed URL altered, doubled and left out."""
     queue, other = stage.queue(), stage.queue()
-    signed = _url(stage, queue, Level.GET_QUEUE_INFORMATION)
+    signed = _url(stage, queue, Right.GET_QUEUE_INFORMATION)
     where = f"{stage.victim.queues}/{queue}"
     tried = [
         f"{where}?{signed.replace('auth=g', 'auth=gd')}",
@@ -97,7 +97,7 @@ def signed_urls_that_were_changed(stage: Stage) -> Seen:
 def paths_that_are_not_what_they_seem(stage: Stage) -> Seen:
     """A signed URL of one queue, with dots, encodings, case and NUL in the path."""
     queue, other = stage.queue(), stage.queue()
-    signed = _url(stage, queue, Level.DELETE_QUEUE)
+    signed = _url(stage, queue, Right.DELETE_QUEUE)
     base = urlsplit(stage.victim.queues).path
     told = [
         stage.speak(
@@ -146,7 +146,7 @@ def receipts_of_others(stage: Stage) -> Seen:
         stage.stranger.ask("PUT", f"/{queue}/messages", params=params, json={}),
         stage.stranger.ask("PUT", f"/{queue}/messages", params=params, json={"message": "x"}),
         stage.stranger.ask("POST", f"/{queue}/messages/ack", json=many),
-        stage.stranger.ask("POST", f"/{queue}/messages/nack", json=many),
+        stage.stranger.ask("POST", f"/{queue}/messages/release", json=many),
         stage.stranger.ask("POST", f"/{queue}/messages/extend", json=many | {"seconds": 9}),
         stage.stranger.ask("POST", f"/{queue}/messages/reject", json=many | {"reason": "x"}),
     ]
@@ -259,7 +259,7 @@ def requests_sent_again(stage: Stage) -> Seen:
 def secrets_in_the_log(stage: Stage) -> Seen:
     """Keys, signatures and receipts, looked for in what the gateway has logged."""
     queue = stage.queue()
-    signed = _url(stage, queue, Level.PUT_MESSAGE)
+    signed = _url(stage, queue, Right.PUT_MESSAGE)
     httpx.post(f"{stage.victim.queues}/{queue}/messages?{signed}", content="a-body-of-17")
     httpx.get(f"{stage.victim.queues}?auth=g&sig=a-wrong-signature")
     log = stage.log.read_text(errors="replace")

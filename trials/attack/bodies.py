@@ -104,7 +104,7 @@ def numbers_without_end(stage: Stage) -> Seen:
     """A number of a million digits where seconds go."""
     queue = stage.queue()
     body = '{"popReceipts": ["x"], "delaySeconds": 1' + "0" * _MIB + "}"
-    told = stage.victim.ask("POST", f"/{queue}/messages/nack", content=body)
+    told = stage.victim.ask("POST", f"/{queue}/messages/release", content=body)
     return refused_if(_FROM_ERRORS <= told.status_code < _SERVER, told.text)
 
 
@@ -135,7 +135,7 @@ def gets_of_what_was_small(stage: Stage) -> Seen:
         stage.victim.ask("POST", f"/{queue}/messages", content=b"\0" * (8 * _MIB))
     sizes, counts = [], []
     while True:
-        told = stage.victim.ask("GET", f"/{queue}/messages/batch", params={"max": 10_000})
+        told = stage.victim.ask("POST", f"/{queue}/messages/receive", params={"max": 10_000})
         if told.status_code != 200:
             break
         sizes.append(len(told.content))

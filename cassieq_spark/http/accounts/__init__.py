@@ -17,10 +17,10 @@ can neither log in nor sign. Gateways that share the secret need not talk to eac
 from __future__ import annotations
 
 from cassieq_spark.http.accounts.account import (
-    ALL_LEVELS,
+    ALL_RIGHTS,
     Account,
     AccountKey,
-    Level,
+    Right,
     full_name,
     letters_of,
     own_name,
@@ -30,12 +30,12 @@ from cassieq_spark.http.accounts.records import Accounts
 from cassieq_spark.http.accounts.signing import Permission, Secrets, sign_request, sign_url
 
 __all__ = [
-    "ALL_LEVELS",
+    "ALL_RIGHTS",
     "Account",
     "AccountKey",
     "Accounts",
-    "Level",
     "Permission",
+    "Right",
     "Secrets",
     "full_name",
     "letters_of",

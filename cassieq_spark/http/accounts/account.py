@@ -19,7 +19,7 @@ _QUEUE = re.compile(QUEUE_PATTERN)
 _LONGEST_QUEUE = 140
 
 
-class Level(Enum):
+class Right(Enum):
     """A right; its value is the letter that stands for it. Signed in this order."""
 
     READ_MESSAGE = "r"
@@ -35,32 +35,32 @@ class Level(Enum):
     def title(self) -> str:
         """Its name in JSON.
 
-        >>> Level.GET_QUEUE_INFORMATION.title
+        >>> Right.GET_QUEUE_INFORMATION.title
         'GetQueueInformation'
         """
         return self.name.title().replace("_", "")
 
 
-ALL_LEVELS = frozenset(Level)
+ALL_RIGHTS = frozenset(Right)
 
 
-def letters_of(levels: Iterable[Level]) -> str:
+def letters_of(rights: Iterable[Right]) -> str:
     """The letters of some rights, in order.
 
-    >>> letters_of({Level.PUT_MESSAGE, Level.READ_MESSAGE})
+    >>> letters_of({Right.PUT_MESSAGE, Right.READ_MESSAGE})
     'rp'
     """
-    wanted = set(levels)
-    return "".join(level.value for level in Level if level in wanted)
+    wanted = set(rights)
+    return "".join(right.value for right in Right if right in wanted)
 
 
-def parse_letters(letters: str) -> frozenset[Level]:
+def parse_letters(letters: str) -> frozenset[Right]:
     """The rights that letters stand for; none at all if one of them is unknown.
 
-    >>> sorted(level.title for level in parse_letters("ap")), parse_letters("rx")
+    >>> sorted(right.title for right in parse_letters("ap")), parse_letters("rx")
     (['AckMessage', 'PutMessage'], frozenset())
     """
-    known = {level.value: level for level in Level}
+    known = {right.value: right for right in Right}
     if not set(letters) <= set(known):
         return frozenset()
     return frozenset(known[letter] for letter in letters)
@@ -73,7 +73,7 @@ class AccountKey:
     Attributes:
         name: By which it is deleted.
         key: The key itself; None if the secret that it was derived from is not here.
-        levels: What it allows at the most.
+        rights: What it allows at the most.
         queue: With this queue only; None: with every one of the account.
         expires_at: Refused from then on; None: never.
         created_at: By the coordinator's clock.
@@ -81,7 +81,7 @@ class AccountKey:
 
     name: str
     key: str | None = field(repr=False)
-    levels: frozenset[Level] = ALL_LEVELS
+    rights: frozenset[Right] = ALL_RIGHTS
     queue: str | None = None
     expires_at: datetime | None = None
     created_at: datetime | None = None

@@ -26,10 +26,10 @@ from cassieq_spark.errors import (
     QueueStateError,
 )
 from cassieq_spark.http.accounts.account import (
-    ALL_LEVELS,
+    ALL_RIGHTS,
     Account,
     AccountKey,
-    Level,
+    Right,
     check_account,
     letters_of,
     parse_letters,
@@ -63,7 +63,7 @@ class _Key:
     """A key as it is stored: all but the key itself.
 
     Attributes:
-        name, levels, queue, expires_at, created_at: See `AccountKey`.
+        name, rights, queue, expires_at, created_at: See `AccountKey`.
         salt: What it is derived from, besides the secret of this fingerprint.
         secret: The fingerprint.
     """
@@ -71,7 +71,7 @@ class _Key:
     name: str
     salt: str
     secret: str
-    levels: str
+    rights: str
     queue: str | None
     expires_at: str | None
     created_at: str
@@ -131,7 +131,7 @@ class Accounts:
             ContentionError: Lost to others, or without an answer, again and again.
         """
         check_account(name)
-        keys = tuple(self._new_key(each, ALL_LEVELS, None, None) for each in FIRST_KEYS)
+        keys = tuple(self._new_key(each, ALL_RIGHTS, None, None) for each in FIRST_KEYS)
 
         def plan(before: _Stored | None) -> _Stored | None:
             if before is not None and before.status != _DELETED:
@@ -174,7 +174,7 @@ class Accounts:
         name: str,
         key_name: str,
         *,
-        levels: Iterable[Level] = ALL_LEVELS,
+        rights: Iterable[Right] = ALL_RIGHTS,
         queue: str | None = None,
         expires_at: datetime | None = None,
     ) -> AccountKey:
@@ -185,7 +185,7 @@ class Accounts:
         Args:
             name: Which account.
             key_name: By which it is deleted.
-            levels: What it allows at the most.
+            rights: What it allows at the most.
             queue: With this queue only; None: with every one.
             expires_at: Refused from then on; aware, before the year 9999. None: never.
 
@@ -196,9 +196,9 @@ class Accounts:
             ContentionError: Lost to others, or without an answer, again and again.
         """
         check_account(key_name)
-        allowed = frozenset(levels)
+        allowed = frozenset(rights)
         if not allowed:
-            raise OptionError("a key that allows nothing is of no use: give it a level")
+            raise OptionError("a key that allows nothing is of no use: give it a right")
         if expires_at is not None:
             expires_at = check_instant("expires_at", expires_at)
         key = self._new_key(key_name, allowed, queue, expires_at)
@@ -343,14 +343,14 @@ class Accounts:
     def _new_key(
         self,
         name: str,
-        levels: frozenset[Level],
+        rights: frozenset[Right],
         queue: str | None,
         expires_at: datetime | None,
     ) -> _Key:
         end = None if expires_at is None else expires_at.astimezone(UTC).isoformat()
         now = datetime.now(UTC).isoformat()
         newest = self._secrets.newest
-        return _Key(name, new_salt(), newest, letters_of(levels), queue, end, now)
+        return _Key(name, new_salt(), newest, letters_of(rights), queue, end, now)
 
     def _account_of(self, name: str, stored: _Stored) -> Account:
         key_of = partial(self._key_of, name)
@@ -361,7 +361,7 @@ class Accounts:
         return AccountKey(
             key.name,
             self._secrets.key(key.secret, account, key.name, key.salt),
-            parse_letters(key.levels),
+            parse_letters(key.rights),
             key.queue,
             None if key.expires_at is None else datetime.fromisoformat(key.expires_at),
             datetime.fromisoformat(key.created_at),

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from urllib.parse import urlencode
 
 from cassieq_spark.errors import OptionError
-from cassieq_spark.http.accounts.account import Level, letters_of, parse_letters
+from cassieq_spark.http.accounts.account import Right, letters_of, parse_letters
 
 REQUEST_TIME = "x-cassieq-request-time"
 #: What makes a signed request another one than any that was sent before.
@@ -33,14 +33,14 @@ class Permission:
 
     Attributes:
         account: In whose name.
-        levels: To do what.
+        rights: To do what.
         queue: With this queue only; None: with every queue of the account.
         start: Not before then; None: from always.
         end: Not from then on; None: for ever.
     """
 
     account: str
-    levels: frozenset[Level]
+    rights: frozenset[Right]
     queue: str | None = None
     start: datetime | None = None
     end: datetime | None = None
@@ -48,7 +48,7 @@ class Permission:
     @property
     def text(self) -> str:
         """What is signed."""
-        lines = [self.account, letters_of(self.levels)]
+        lines = [self.account, letters_of(self.rights)]
         if self.start is not None:
             lines.append(f"startTime:{show_time(self.start)}")
         if self.end is not None:
@@ -84,9 +84,9 @@ def sign_url(key: str, permission: Permission) -> str:
     Raises:
         OptionError: The key is none, or nothing is allowed.
     """
-    if not permission.levels:
-        raise OptionError("a signed URL that allows nothing is of no use: give it a level")
-    query = {"auth": letters_of(permission.levels)}
+    if not permission.rights:
+        raise OptionError("a signed URL that allows nothing is of no use: give it a right")
+    query = {"auth": letters_of(permission.rights)}
     if permission.queue is not None:
         query["q"] = permission.queue
     if permission.start is not None:

@@ -1,4 +1,4 @@
-"""The queues of a gateway, for Python programs that reach nothing else: needs httpx only."""
+"""A client of the HTTP gateway, for Python programs that cannot reach Cassandra; needs httpx."""
 
 from __future__ import annotations
 

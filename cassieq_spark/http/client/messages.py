@@ -1,4 +1,4 @@
-"""Messages as a program has them, and as lines of JSON."""
+"""Messages of the HTTP client: as objects, and as JSON of requests and answers."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _TEXT, _BASE64 = "text", "base64"
 
 
 class HttpError(CassieqError):
-    """The gateway refused, or failed.
+    """The gateway refused a request, or failed.
 
     Attributes:
-        status: The status code; 0 if there was no answer.
+        status: The status code; 0 if there was no answer. With 0 and 504 the outcome is unknown.
     """
 
     def __init__(self, message: str, status: int = 0) -> None:
@@ -35,16 +35,16 @@ class HttpError(CassieqError):
 
 @dataclass(frozen=True, slots=True)
 class HttpMessage:
-    """A message that this program holds until it is settled, or ``lease_until``.
+    """A message that is leased to this program.
 
     Attributes:
-        receipt: By which it is settled.
-        value: Its body.
+        receipt: Settles it.
+        value: The body.
         delivery_count: How often it was delivered to its group, this time included.
         monoton: Its position in the queue.
-        key: As put; text comes back as UTF-8.
-        headers: As put.
-        lease_until: Until when it is surely held, by Cassandra's clock.
+        key: The key; text comes back as UTF-8.
+        headers: The headers.
+        lease_until: The lease does not end before this time, by Cassandra's clock.
     """
 
     receipt: str
@@ -57,7 +57,7 @@ class HttpMessage:
 
 
 def checked(answer: httpx.Response) -> httpx.Response:
-    """The answer, if it is one of success.
+    """The answer, if it reports success.
 
     Raises:
         NotFoundError: There is no such queue or group.
@@ -85,7 +85,7 @@ def line_of(value: bytes | str, what: str = "a value") -> bytes:
 
 
 def encoded(data: bytes | str, what: str) -> tuple[str, str]:
-    """Bytes or text as text that can travel, and how it is encoded.
+    """Bytes or text as text for JSON, and its encoding.
 
     Raises:
         MessageError: It is neither bytes nor text that UTF-8 can hold.
@@ -99,10 +99,10 @@ def encoded(data: bytes | str, what: str) -> tuple[str, str]:
 def headers_sent(headers: Headers | None) -> dict[str, str]:
     """The headers of a message as one header of a request: JSON, which is ASCII.
 
-    Each as a header of its own would lose capitals in names, and spaces around values.
+    As headers of their own they would lose capitals in names, and spaces around values.
 
     Raises:
-        MessageError: They are no headers.
+        MessageError: They are not headers.
     """
     pairs = () if headers is None else header_pairs(headers, "the message")
     return {"X-Cassieq-Headers": json.dumps(dict(pairs))} if pairs else {}
@@ -127,21 +127,21 @@ def json_of(given: Mapping[str, object]) -> bytes:
     """The body of a request.
 
     Raises:
-        OptionError: Something in it cannot be JSON.
+        OptionError: A value cannot be JSON.
     """
     try:
         return json.dumps(given, allow_nan=False).encode()
     except Exception as error:
         raise OptionError(
-            f"{', '.join(map(ascii, given))}: something of these cannot be JSON"
+            f"{', '.join(map(ascii, given))}: one of these cannot be JSON"
         ) from error
 
 
 def told_by(answer: httpx.Response, *names: str) -> dict[str, Any]:
-    """What an answer says, as JSON.
+    """The JSON object of an answer.
 
     Raises:
-        HttpError: It is none of a gateway's.
+        HttpError: The answer is not a gateway's.
     """
     try:
         told: Any = answer.json()
@@ -156,7 +156,7 @@ def idempotency_sent(key: str) -> dict[str, bytes]:
     """An idempotency key as a header of a request.
 
     Raises:
-        OptionError: HTTP would change it.
+        OptionError: HTTP would change the key.
     """
     check_text("idempotency_key", key)
     if key != key.strip() or not key.isprintable() or not key:
@@ -171,7 +171,7 @@ def messages_of(answer: httpx.Response) -> list[HttpMessage]:
     """The messages of an answer, each a line of JSON.
 
     Raises:
-        HttpError: It is none of a gateway's.
+        HttpError: The answer is not a gateway's.
     """
     try:
         return [_message_of(json.loads(line)) for line in answer.content.splitlines()]
@@ -198,6 +198,6 @@ def _decoded(text: str, encoding: str) -> bytes:
 
 def _strange(answer: httpx.Response) -> HttpError:
     return HttpError(
-        f"{answer.status_code}: the answer is not one of a gateway; is the URL that of one?",
+        f"{answer.status_code}: the answer is not a gateway's; check the URL",
         answer.status_code,
     )

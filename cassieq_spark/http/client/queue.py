@@ -46,7 +46,7 @@ _TIMEOUT = timedelta(seconds=40)
 _BUSY = {429, 503}
 _NOTHING = 204
 _LINES = "application/x-ndjson"
-# Of idle connections above a limit httpcore closes one that another thread may have just picked.
+# Above a limit httpcore closes idle connections, one of which another thread may just have picked.
 _LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=None)
 
 
@@ -57,23 +57,23 @@ class HttpQueue:
 
         with HttpQueue("http://127.0.0.1:8080", "acme", "orders", key=KEY) as orders:
             orders.put("hello")
-            for message in orders.get(max=10, wait=timedelta(seconds=20)):
+            for message in orders.receive(max=10, wait=timedelta(seconds=20)):
                 orders.ack(message)
 
     Args:
-        url: Where the gateway is.
-        account: Whose queue it is.
-        queue: What the account calls it.
+        url: The gateway's URL.
+        account: Name of the account.
+        queue: Name of its queue.
         key: A key of the account.
         signed_url: Instead of a key, the query of a signed URL.
-        sign: Sign requests with the key, rather than send it: path, query, headers and body.
-        patience: How long a call goes on while the gateway has no room, or no Cassandra.
-        ca_file: PEM file of the CAs that may have signed the gateway's certificate; those that
-            the machine trusts, if None.
+        sign: Sign path, query, headers and body of each request with the key, and do not send it.
+        patience: How long a call retries while the gateway answers 429 or 503.
+        ca_file: PEM file of the CAs of the gateway's certificate; None: those that the machine
+            trusts.
 
     Raises:
-        OptionError: Neither a key nor a signed URL is given, or both are; or no account or queue
-            can be called so.
+        OptionError: Neither a key nor a signed URL is given, or both are; or the name of the
+            account or queue is not valid.
     """
 
     def __init__(  # noqa: PLR0913 (each is a choice of its own, by name)
@@ -103,7 +103,7 @@ class HttpQueue:
         self._path = f"/api/v1/accounts/{account}/queues/{queue}"
         self._queue = queue
         self._patience = patience.total_seconds()
-        # To read all the CAs of a machine takes a while.
+        # Without TLS, do not read all the CAs of the machine: that takes a while.
         encrypted = _checked_url(url).startswith("https:")
         try:
             context = ssl.create_default_context(cafile=ca_file) if encrypted else False
@@ -127,15 +127,15 @@ class HttpQueue:
         return made.status_code == httpx.codes.CREATED
 
     def delete(self) -> None:
-        """Delete the queue, and all that is in it.
+        """Delete the queue and its messages.
 
         Raises:
             NotFoundError: There is no such queue.
         """
         self._ask("DELETE", self._path)
 
-    def statistics(self) -> dict[str, Any]:
-        """What the queue holds, and what its groups are owed.
+    def stats(self) -> dict[str, Any]:
+        """The counts of the queue and of its groups, exactly.
 
         Raises:
             NotFoundError: There is no such queue.
@@ -151,22 +151,23 @@ class HttpQueue:
         delay: timedelta = AT_ONCE,
         idempotency_key: str | None = None,
     ) -> int | None:
-        """Put a message. Puts of many programs share an LWT.
+        """Put a message. ProducerPool of many programs share an LWT.
 
         Args:
-            value: Its body.
-            key: Whatever the program wants to know it by.
-            headers: Names with values.
-            delay: How much later it is delivered, at the earliest.
-            idempotency_key: Under one such key it is put once, however often this is called; it
-                then takes an LWT of its own.
+            value: The body.
+            key: The key of the message.
+            headers: The headers of the message.
+            delay: How long after it is published it is delivered, at the earliest.
+            idempotency_key: Calls under the same key publish the message once; it then takes an
+                LWT of its own.
 
         Returns:
-            Its monoton: it will not be lost. None if it was put before under its idempotency key.
+            The message's monoton: it is published and durable. None if it was put before under
+            its idempotency key.
 
         Raises:
-            HttpError: The gateway refused; without an answer (status 0), or with 504, it may be
-                there.
+            HttpError: The gateway refused. With status 504, or without an answer (status 0), the
+                outcome is unknown: repeat the put only under an idempotency key.
         """
         check_duration("delay", delay)
         body = bytes_of(value, "the value of the message")
@@ -209,7 +210,7 @@ class HttpQueue:
         told = told_by(answer, "start", "stop")
         return None if told["start"] is None else range(told["start"], told["stop"])
 
-    def get(
+    def receive(
         self,
         *,
         max: int = 1,  # noqa: A002 (the word that a user looks for)
@@ -217,13 +218,13 @@ class HttpQueue:
         wait: timedelta = AT_ONCE,
         lease: timedelta = _LEASE,
     ) -> list[HttpMessage]:
-        """Get messages, and hold them for a time.
+        """Lease messages.
 
         Args:
             max: Most messages.
             group: Name of the consumer group.
-            wait: How long to wait for the first one.
-            lease: How long they are held.
+            wait: How long to wait for the first message.
+            lease: How long they are leased.
 
         Returns:
             Messages in the order of their monotons; none if none came in time.
@@ -243,29 +244,29 @@ class HttpQueue:
             "invisibilityTimeSeconds": lease.total_seconds(),
         }
         answer = self._ask(
-            "GET", self._path + "/messages/batch", query=query, wait=wait.total_seconds()
+            "POST", self._path + "/messages/receive", query=query, wait=wait.total_seconds()
         )
         return messages_of(answer) if answer.status_code != _NOTHING else []
 
     def ack(self, *messages: HttpMessage | str) -> list[str]:
-        """Messages are done.
+        """Ack messages.
 
         Returns:
-            The receipts that were stale: nothing happened to those.
+            The stale receipts; those messages were not acked.
 
         Raises:
             NotFoundError: There is no such queue.
-            HttpError: The gateway refused; it does no harm to repeat it.
+            HttpError: The gateway refused; it does no harm to repeat the call.
         """
         return self._settle("ack", messages)
 
-    def nack(self, *messages: HttpMessage | str, delay: timedelta = AT_ONCE) -> list[str]:
-        """Give messages back, to be delivered again; see `ack`."""
+    def release(self, *messages: HttpMessage | str, delay: timedelta = AT_ONCE) -> list[str]:
+        """Release messages: they are delivered again, after ``delay``; see `ack`."""
         check_duration("delay", delay)
-        return self._settle("nack", messages, delaySeconds=delay.total_seconds())
+        return self._settle("release", messages, delaySeconds=delay.total_seconds())
 
     def extend(self, *messages: HttpMessage | str, by: timedelta) -> list[str]:
-        """Hold messages for longer: until ``by`` from now on; see `ack`."""
+        """Extend leases: they end ``by`` from now; see `ack`."""
         check_duration("by", by, least=A_MOMENT)
         return self._settle("extend", messages, seconds=by.total_seconds())
 
@@ -274,7 +275,7 @@ class HttpQueue:
         return self._settle("reject", messages, reason=check_text("reason", reason))
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""
         self._http.close()
 
     def __enter__(self) -> Self:
@@ -307,7 +308,10 @@ class HttpQueue:
         wait: float = 0.0,
         **body: Any,
     ) -> httpx.Response:
-        """Ask until there is an answer, as long as nothing was done."""
+        """Send a request; retry while the gateway says that it did nothing (429, 503).
+
+        Each attempt is signed anew, as the gateway accepts a signature once.
+        """
         end = time.monotonic() + self._patience
         while True:
             try:
@@ -323,7 +327,7 @@ class HttpQueue:
                 answer = self._http.send(request)
             except httpx.HTTPError as error:
                 raise HttpError(f"the gateway did not answer: {error}") from error
-            pause = _pause_of(answer)
+            pause = _retry_after(answer)
             if answer.status_code not in _BUSY or time.monotonic() + pause > end:
                 return checked(answer)
             time.sleep(pause)
@@ -333,7 +337,7 @@ class HttpQueue:
             return {}
         if not self._sign:
             return {"Authorization": f"Key {self._key}"}
-        # Not the path of its URL: what a proxy takes away from it is not signed.
+        # The path as the gateway sees it: a proxy may have removed a prefix from the URL's.
         return sign_request(
             self._key,
             self._account,
@@ -358,8 +362,8 @@ def _checked_url(url: object) -> str:
     raise OptionError(f"url must be such as http://127.0.0.1:8080, not {shown(url)}")
 
 
-def _pause_of(answer: httpx.Response) -> float:
-    """For how many seconds a gateway that is busy is left alone."""
+def _retry_after(answer: httpx.Response) -> float:
+    """Seconds until the next attempt."""
     told = answer.headers.get("Retry-After", "")
     return float(told) if told.isdecimal() else 1.0
 

@@ -1,4 +1,4 @@
-"""Accounts, their keys, and URLs that are signed for others. Takes the admin's key."""
+"""Accounts, their keys and signed URLs; every request takes the admin key."""
 
 from __future__ import annotations
 
@@ -10,49 +10,80 @@ from starlette.responses import JSONResponse, Response
 
 from cassieq_spark.errors import NotFoundError
 from cassieq_spark.http.accounts import (
-    ALL_LEVELS,
+    ALL_RIGHTS,
     Account,
     AccountKey,
-    Level,
     Permission,
+    Right,
     letters_of,
     sign_url,
 )
 from cassieq_spark.http.accounts.account import check_account
 from cassieq_spark.http.gateway.authorization import KEPT_SECONDS
 from cassieq_spark.http.gateway.errors import RefusedError
-from cassieq_spark.http.gateway.requests import ADMIN, Call, Endpoint
+from cassieq_spark.http.gateway.requests import ADMIN, Call, Endpoints
 from cassieq_spark.http.gateway.schemas import KeyOptions, PermissionOptions
 
-_LEVELS = {name: level for level in Level for name in (level.title, level.value)}
+ENDPOINTS = Endpoints()
+
+_RIGHTS = {name: right for right in Right for name in (right.title, right.value)}
 
 
+@ENDPOINTS.declare(
+    "POST",
+    ADMIN + "/accounts",
+    None,
+    body=("application/json",),
+    answers={201: "The account, with its keys", 409: "The account exists"},
+    examples={201: {"accountName": "acme", "keys": {"primary": "...", "secondary": "..."}}},
+)
 async def create_account(call: Call) -> Response:
-    """Make an account; its keys are told this once."""
+    """Create an account; only this answer shows its keys."""
     name = _name_of(call.body)
     made = await asyncio.to_thread(call.gateway.accounts.create, name)
-    call.gateway.access.forget(name)
+    call.gateway.authorizer.forget(name)
     keys = {key.name: key.key for key in made.keys}
     return JSONResponse({"accountName": name, "keys": keys}, 201)
 
 
+@ENDPOINTS.declare(
+    "GET",
+    ADMIN + "/accounts",
+    None,
+    answers={200: "Accounts, without their keys"},
+)
 async def list_accounts(call: Call) -> Response:
-    """All accounts."""
+    """List the accounts."""
     found = await asyncio.to_thread(call.gateway.accounts.list)
     return JSONResponse([_account_json(each) for each in found])
 
 
-async def show_account(call: Call) -> Response:
-    """One account."""
+@ENDPOINTS.declare(
+    "GET",
+    ADMIN + "/accounts/{account}",
+    None,
+    answers={200: "The account, without its keys"},
+)
+async def get_account(call: Call) -> Response:
+    """Show an account."""
     return JSONResponse(_account_json(await _read(call, call.account)))
 
 
+@ENDPOINTS.declare(
+    "DELETE",
+    ADMIN + "/accounts/{account}",
+    None,
+    answers={204: "The account is deleted"},
+)
 async def delete_account(call: Call) -> Response:
-    """Delete an account, and then its queues; whoever comes in between is let in no more."""
+    """Delete an account and its queues.
+
+    Its keys are refused from the beginning on, so nobody creates a queue in between.
+    """
     accounts, client, name = call.gateway.accounts, call.gateway.client, call.account
     await _read(call, name)
     await asyncio.to_thread(accounts.begin_deletion, name)
-    call.gateway.access.forget(name)
+    call.gateway.authorizer.forget(name)
     # Until then, another gateway may let its keys in, and make a queue that nobody would delete.
     await asyncio.sleep(KEPT_SECONDS)
     for queue in await client.queues(f"{name}:"):
@@ -61,29 +92,60 @@ async def delete_account(call: Call) -> Response:
     return Response(status_code=204)
 
 
+@ENDPOINTS.declare(
+    "POST",
+    ADMIN + "/accounts/{account}/keys",
+    None,
+    body=KeyOptions,
+    answers={201: "The key", 409: "A key of that name exists"},
+    example={"keyName": "third", "levels": ["PutMessage"], "queueName": "orders"},
+)
 async def create_key(call: Call) -> Response:
-    """Make a key; it is told this once."""
+    """Create a key; only this answer shows it."""
     given = call.json(KeyOptions)
     name = call.account
     if given.queue_name is not None:
         call.queue_named(given.queue_name, 422)
     key = await asyncio.to_thread(
-        _add_key, call, name, given, _levels_of(given.levels) if given.levels else ALL_LEVELS
+        _add_key, call, name, given, _rights_of(given.levels) if given.levels else ALL_RIGHTS
     )
-    call.gateway.access.forget(name)
+    call.gateway.authorizer.forget(name)
     return JSONResponse({**_key_json(key), "key": key.key}, 201)
 
 
+@ENDPOINTS.declare(
+    "DELETE",
+    ADMIN + "/accounts/{account}/keys/{key}",
+    None,
+    answers={204: "The key is deleted, or did not exist"},
+)
 async def delete_key(call: Call) -> Response:
-    """Delete a key, and with it every URL that it has signed."""
+    """Delete a key; every URL that it signed ends, too."""
     name = call.account
     await asyncio.to_thread(call.gateway.accounts.delete_key, name, call.names["key"])
-    call.gateway.access.forget(name)
+    call.gateway.authorizer.forget(name)
     return Response(status_code=204)
 
 
-async def sign(call: Call) -> Response:
-    """Sign a URL for somebody who has no key."""
+@ENDPOINTS.declare(
+    "POST",
+    ADMIN + "/permissions",
+    None,
+    body=PermissionOptions,
+    answers={201: "The query to append to URLs", 404: "There is no such account or key"},
+    examples={
+        201: {"queryParam": "auth=rp&q=orders&et=2027-01-01T00%3A00%3A00Z&sig=..."},
+    },
+    example={
+        "accountName": "acme",
+        "keyName": "primary",
+        "levels": ["PutMessage", "ReadMessage"],
+        "endTime": "2027-01-01T00:00:00Z",
+        "queueName": "orders",
+    },
+)
+async def create_signed_url(call: Call) -> Response:
+    """Sign a URL for a client that has no key."""
     given = call.json(PermissionOptions)
     account = await _read(call, given.account_name)
     found = [each.key for each in account.keys if each.name == given.key_name and each.key]
@@ -91,7 +153,7 @@ async def sign(call: Call) -> Response:
         raise NotFoundError(f"account {account.name!r} has no key of that name that is usable")
     permission = Permission(
         account.name,
-        _levels_of(given.levels),
+        _rights_of(given.levels),
         given.queue_name,
         given.start_time,
         given.end_time,
@@ -99,16 +161,22 @@ async def sign(call: Call) -> Response:
     return JSONResponse({"queryParam": sign_url(found[0], permission)}, 201)
 
 
-async def list_levels(_: Call) -> Response:
-    """The rights that there are."""
-    return JSONResponse([{"level": level.title, "shortForm": level.value} for level in Level])
+@ENDPOINTS.declare(
+    "GET",
+    ADMIN + "/permissions/supportedAuthorizationLevels",
+    None,
+    answers={200: "Rights"},
+)
+async def list_rights(_: Call) -> Response:
+    """List the rights."""
+    return JSONResponse([{"level": right.title, "shortForm": right.value} for right in Right])
 
 
-def _add_key(call: Call, name: str, given: KeyOptions, levels: Iterable[Level]) -> AccountKey:
+def _add_key(call: Call, name: str, given: KeyOptions, rights: Iterable[Right]) -> AccountKey:
     return call.gateway.accounts.add_key(
         name,
         given.key_name,
-        levels=levels,
+        rights=rights,
         queue=given.queue_name,
         expires_at=given.expires_at,
     )
@@ -126,17 +194,18 @@ def _name_of(body: bytes) -> str:
     return check_account(text[1:-1] if len(text) > 1 and text[0] == text[-1] == '"' else text)
 
 
-def _levels_of(names: Iterable[str]) -> frozenset[Level]:
-    unknown = [name for name in names if name not in _LEVELS]
+def _rights_of(names: Iterable[str]) -> frozenset[Right]:
+    unknown = [name for name in names if name not in _RIGHTS]
     if unknown:
         raise RefusedError(
-            f"{unknown[0][:40]!r} is no right; there are {', '.join(map(_title, Level))}", 422
+            f"{unknown[0][:40]!r} is not a right; the rights are {', '.join(map(_title, Right))}",
+            422,
         )
-    return frozenset(_LEVELS[name] for name in names)
+    return frozenset(_RIGHTS[name] for name in names)
 
 
-def _title(level: Level) -> str:
-    return level.title
+def _title(right: Right) -> str:
+    return right.title
 
 
 def _account_json(account: Account) -> dict[str, Any]:
@@ -150,91 +219,9 @@ def _account_json(account: Account) -> dict[str, Any]:
 def _key_json(key: AccountKey) -> dict[str, Any]:
     return {
         "keyName": key.name,
-        "levels": letters_of(key.levels),
+        "levels": letters_of(key.rights),
         "queueName": key.queue,
         "expiresAt": key.expires_at.isoformat() if key.expires_at else None,
         "createdAt": key.created_at.isoformat() if key.created_at else None,
         "isUsable": key.key is not None,
     }
-
-
-_NONE = {404: "There is no such account"}
-_INVALID = {422: "The body is not what it should be"}
-
-ENDPOINTS = (
-    Endpoint(
-        method="POST",
-        path=ADMIN + "/accounts",
-        operation="createAccount",
-        summary="Create an account; its keys are told this once.",
-        level=None,
-        handler=create_account,
-        body=("application/json",),
-        answers={201: "The account, with its keys", 409: "It exists"},
-    ),
-    Endpoint(
-        method="GET",
-        path=ADMIN + "/accounts",
-        operation="listAccounts",
-        summary="All accounts.",
-        level=None,
-        handler=list_accounts,
-        answers={200: "Accounts, without their keys"},
-    ),
-    Endpoint(
-        method="GET",
-        path=ADMIN + "/accounts/{account}",
-        operation="getAccount",
-        summary="One account.",
-        level=None,
-        handler=show_account,
-        answers={200: "The account, without its keys"} | _NONE,
-    ),
-    Endpoint(
-        method="DELETE",
-        path=ADMIN + "/accounts/{account}",
-        operation="deleteAccount",
-        summary="Delete an account and all its queues.",
-        level=None,
-        handler=delete_account,
-        answers={204: "It is gone"} | _NONE,
-    ),
-    Endpoint(
-        method="POST",
-        path=ADMIN + "/accounts/{account}/keys",
-        operation="createKey",
-        summary="Create a key; it is told this once.",
-        level=None,
-        handler=create_key,
-        body=KeyOptions,
-        answers={201: "The key", 409: "There is one of that name"} | _NONE | _INVALID,
-    ),
-    Endpoint(
-        method="DELETE",
-        path=ADMIN + "/accounts/{account}/keys/{key}",
-        operation="deleteKey",
-        summary="Delete a key, and with it every URL that it has signed.",
-        level=None,
-        handler=delete_key,
-        answers={204: "It is gone, or never was"} | _NONE,
-    ),
-    Endpoint(
-        method="POST",
-        path=ADMIN + "/permissions",
-        operation="signUrl",
-        summary="Sign a URL for somebody who has no key.",
-        level=None,
-        handler=sign,
-        body=PermissionOptions,
-        answers={201: "What to append to URLs"} | _NONE | _INVALID,
-    ),
-    Endpoint(
-        method="GET",
-        path=ADMIN + "/permissions/supportedAuthorizationLevels",
-        operation="listLevels",
-        summary="The rights that there are.",
-        level=None,
-        handler=list_levels,
-        answers={200: "Rights"},
-    ),
-)

@@ -1,6 +1,6 @@
-"""The application: from the declared endpoints to routes, and what every request goes through.
+"""The application: routes made from the declared endpoints, and the steps of every request.
 
-who asks -> room -> parameters -> body -> handler -> answer, counted and logged
+authorize -> admit -> validate parameters -> read body -> handler -> answer, metrics, log
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from cassieq_spark.http.gateway.admission import ADMIN, Body, Sender
 from cassieq_spark.http.gateway.authorization import KEY, check_body
 from cassieq_spark.http.gateway.errors import RefusedError, answer_to
 from cassieq_spark.http.gateway.gateway import Gateway
-from cassieq_spark.http.gateway.openapi import description
 from cassieq_spark.http.gateway.requests import QUEUE, Call, Endpoint
 
 logger = logging.getLogger(__name__)
@@ -32,7 +31,7 @@ logger = logging.getLogger(__name__)
 #: A request was answered.
 REQUEST = "gateway.request"
 
-#: All that can be asked for; what is asked for most often is looked for first.
+#: All endpoints; the most frequent ones first, as routes are tried in this order.
 ENDPOINTS: tuple[Endpoint, ...] = (
     *messages.ENDPOINTS,
     *queues.ENDPOINTS,
@@ -42,7 +41,8 @@ ENDPOINTS: tuple[Endpoint, ...] = (
 _QUEUE_PATH = re.compile(
     QUEUE.format(account="(?P<account>[^/]+)", queue="(?P<queue>[^/]+)") + "(?P<rest>/.*)"
 )
-_DESCRIPTION = description(ENDPOINTS)
+_DESCRIPTION = openapi.description(ENDPOINTS)
+_REASONS = {404: "not found", 405: "method not allowed"}
 
 
 def make_app(
@@ -51,9 +51,9 @@ def make_app(
     """The application.
 
     Args:
-        gateway: What all requests share; asked for at each request.
-        lifespan: Makes that, once the loop runs, and lets go of it in the end.
-        origins: Whose pages in a browser may ask; ``*`` for anybody's.
+        gateway: Returns what requests share; called at each request.
+        lifespan: Makes that when the loop runs, and closes it in the end.
+        origins: Origins of pages that may send requests from a browser; ``*`` for any.
     """
     cors = Middleware(
         CORSMiddleware,
@@ -64,28 +64,25 @@ def make_app(
     )
     app = Starlette(
         routes=[
-            *(
-                _route(endpoint.method, endpoint.path, _serve(gateway, endpoint))
-                for endpoint in ENDPOINTS
-            ),
-            # By HEAD, too, as some balancers ask.
+            *(_route(each.method, each.path, _serve(gateway, each)) for each in ENDPOINTS),
+            # Also by HEAD, as some balancers ask.
             Route("/health", _health, methods=["GET"]),
             Route("/ready", _ready(gateway), methods=["GET"]),
             _route("GET", "/metrics", _metrics(gateway)),
-            _route("GET", "/openapi.json", _described),
-            _route("GET", "/swagger.json", _described),
+            _route("GET", "/openapi.json", _describe),
+            _route("GET", "/swagger.json", _describe),
             *openapi.routes(),
         ],
         middleware=[cors] if origins else [],
-        exception_handlers={HTTPException: _not_served},
+        exception_handlers={HTTPException: _no_route},
         lifespan=lifespan,
     )
-    # Pages in browsers have headers of their own to be answered, and are in no such hurry.
+    # CORS adds headers to every answer, so it needs the whole stack.
     return app if origins else _Shortcut(app, gateway)
 
 
 class _Shortcut:
-    """Goes straight to what is asked for most often, past a third of the work for a request.
+    """Serves the endpoints of messages directly, at two thirds of the cost for a request.
 
     Args:
         app: Serves the rest.
@@ -112,7 +109,7 @@ class _Shortcut:
 
 def _route(method: str, path: str, serve: Callable[[Request], Awaitable[Response]]) -> Route:
     route = Route(path, serve, methods=[method])
-    # A HEAD of what leases would lease.
+    # Without HEAD, which Starlette adds to GET: a HEAD of /messages/next would lease.
     route.methods = {method}
     return route
 
@@ -123,13 +120,12 @@ def _serve(
     async def serve(request: Request) -> Response:
         began = time.perf_counter()
         gateway = gateway_of()
-        names = request.path_params
         try:
             response = await _answer(gateway, endpoint, request)
-        except Exception as error:  # noqa: BLE001 (whatever it is, it gets an answer)
-            if isinstance(error, RefusedError) and error.budget is not None:
-                gateway.metrics.refused(error.budget)
-            response = answer_to(error, endpoint.operation, _told(names))
+        except Exception as error:  # noqa: BLE001 (every error is answered)
+            if isinstance(error, RefusedError) and error.quota is not None:
+                gateway.metrics.refused(error.quota)
+            response = answer_to(error, endpoint.operation, _names(request.path_params))
         took = time.perf_counter() - began
         gateway.metrics.answered(endpoint.operation, response.status_code, took)
         _log(request, endpoint, response.status_code, took)
@@ -141,42 +137,39 @@ def _serve(
 async def _answer(gateway: Gateway, endpoint: Endpoint, request: Request) -> Response:
     names: Mapping[str, str] = request.path_params
     grant = None
-    if endpoint.level is None:
-        gateway.access.check_admin(request)
+    if endpoint.right is None:
+        gateway.authorizer.check_admin(request)
         sender = ADMIN
     else:
         account, queue = names["account"], names.get("queue")
-        # There are as many of these as connections at most.
-        grant = await gateway.access.check(request, account, queue, endpoint.level)
+        # Not admitted yet: there are at most as many of these as connections.
+        grant = await gateway.authorizer.check(request, account, queue, endpoint.right)
         sender = Sender(account, grant.key)
-    room, limits = gateway.room, gateway.limits
-    room.requests.take(sender)
-    try:
+    admission, limits = gateway.admission, gateway.limits
+    with admission.requests.one(sender):
         call = Call(gateway, request, sender, names, endpoint.parse_query(request), grant)
         if endpoint.body is None:
             return await endpoint.handler(call)
         limit = limits.batch_bytes if endpoint.is_batch else limits.body_bytes
-        body = Body(room.held, limits, request, sender, limit)
+        body = Body(admission.held, limits, request, sender, limit)
         try:
             call.body = await body.read()
             await check_body(call.body, grant.body_digest if grant else None)
             return await endpoint.handler(call)
         finally:
-            body.let_go()
-    finally:
-        room.requests.give(sender)
+            body.release()
 
 
-def _told(names: Mapping[str, str]) -> dict[str, str]:
-    """Account and queue, by the names that errors had in CassieQ."""
-    as_told = {"account": "account", "queue": "queueName"}
-    return {told: names[name] for name, told in as_told.items() if name in names}
+def _names(path: Mapping[str, str]) -> dict[str, str]:
+    """Account and queue, by the names that CassieQ's errors had."""
+    cassieq = {"account": "account", "queue": "queueName"}
+    return {name: path[ours] for ours, name in cassieq.items() if ours in path}
 
 
 def _log(request: Request, endpoint: Endpoint, status: int, took: float) -> None:
-    if not logging.getLogger(__name__).isEnabledFor(logging.INFO):
+    if not logger.isEnabledFor(logging.INFO):
         return
-    # Not the query: receipts and signatures are in it.
+    # Without the query, which has receipts and signatures.
     logger.info(
         "%s %s %d",
         request.method,
@@ -190,7 +183,7 @@ def _log(request: Request, endpoint: Endpoint, status: int, took: float) -> None
             "status": status,
             "duration_ms": round(took * 1000, 1),
             "client": request.client.host if request.client else None,
-            # By name: whose key leaked is known without the key.
+            # The key's name: it tells whose key leaked, without the key.
             "key": request.scope.get(KEY),
         },
     )
@@ -217,14 +210,14 @@ def _metrics(gateway_of: Callable[[], Gateway]) -> Callable[[Request], Awaitable
     return metrics
 
 
-async def _described(_: Request) -> Response:
+async def _describe(_: Request) -> Response:
     return JSONResponse(_DESCRIPTION)
 
 
-async def _not_served(request: Request, error: Exception) -> Response:
-    """No such path, or not by this verb."""
+async def _no_route(request: Request, error: Exception) -> Response:
+    """The answer to a path that does not exist, or a method that the path does not allow."""
     status = error.status_code if isinstance(error, HTTPException) else 500
-    told = "no such path" if status == 404 else "not by this verb"  # noqa: PLR2004 (that is it)
     headers = dict(getattr(error, "headers", None) or {})
-    refused = RefusedError(f"{told}; see /openapi.json", status, headers)
+    reason = _REASONS.get(status, "not served")
+    refused = RefusedError(f"{reason}; see /openapi.json", status, headers)
     return answer_to(refused, "none", {"path": request.scope["path"]})

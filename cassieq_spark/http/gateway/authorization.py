@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from starlette.requests import Request
 
 from cassieq_spark.errors import OptionError
-from cassieq_spark.http.accounts import Account, AccountKey, Accounts, Level, Permission
+from cassieq_spark.http.accounts import Account, AccountKey, Accounts, Permission, Right
 from cassieq_spark.http.accounts.signing import (
     BODY_DIGEST,
     NONCE,
@@ -53,10 +53,10 @@ def scope_of(key: AccountKey, permission: Permission | None = None) -> str:
     being replaced; and so do URLs of equal text, whichever of them has signed each. Others have
     their own: of each key by its name, of each URL by its text.
     """
-    owner = key.queue is None and Level.DELETE_QUEUE in key.levels
+    owner = key.queue is None and Right.DELETE_QUEUE in key.rights
     if permission is None:
         return ACCOUNT if owner else f"key/{key.name}"
-    if owner and permission.queue is None and Level.DELETE_QUEUE in permission.levels:
+    if owner and permission.queue is None and Right.DELETE_QUEUE in permission.rights:
         return ACCOUNT
     signer = "" if owner else f"key/{key.name}"
     text = f"{signer}\n{permission.text}".encode()
@@ -69,14 +69,14 @@ class Grant:
 
     Attributes:
         key: The name of the key.
-        levels: The rights.
+        rights: The rights.
         queues: It is for each of these only; so for none, if they differ.
         body_digest: SHA-256 of the body that was signed; None: none was.
         scope: Whose its idempotency keys are; see `scopes`.
     """
 
     key: str
-    levels: frozenset[Level]
+    rights: frozenset[Right]
     queues: tuple[str, ...]
     body_digest: str | None = None
     scope: str = ACCOUNT
@@ -84,9 +84,9 @@ class Grant:
     @classmethod
     def of(cls, key: AccountKey, permission: Permission | None = None) -> Grant:
         """What a key, and a URL that it has signed, allow together."""
-        levels = key.levels if permission is None else key.levels & permission.levels
+        rights = key.rights if permission is None else key.rights & permission.rights
         queues = (key.queue, permission.queue if permission else None)
-        return cls(key.name, levels, tuple(queue for queue in queues if queue is not None))
+        return cls(key.name, rights, tuple(queue for queue in queues if queue is not None))
 
     def covers(self, queue: str | None) -> bool:
         """Whether it covers a queue, named without the account; None: all queues."""
@@ -159,7 +159,7 @@ class Replays:
             self._count -= len(self._seen.pop(second))
 
 
-class Access:
+class Authorizer:
     """Says who may do what. An account is looked up once in five seconds. For one loop.
 
     Args:
@@ -186,7 +186,7 @@ class Access:
         self._kept: dict[str, tuple[float, asyncio.Task[Account | None]]] = {}
 
     async def check(
-        self, request: Request, account: str, queue: str | None, level: Level
+        self, request: Request, account: str, queue: str | None, right: Right
     ) -> Grant:
         """Let a request pass, or not.
 
@@ -208,8 +208,8 @@ class Access:
                 _CHALLENGE,
             )
         request.scope[KEY] = grant.key
-        if level not in grant.levels:
-            raise RefusedError(f"{level.title} is not among the rights of who asks", 403)
+        if right not in grant.rights:
+            raise RefusedError(f"{right.title} is not among the rights of who asks", 403)
         return grant
 
     def check_admin(self, request: Request) -> None:

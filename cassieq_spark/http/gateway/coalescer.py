@@ -1,4 +1,8 @@
-"""One group's gets and acks: those who wait, and the task that takes turns for them."""
+"""Coalesces requests: one LWT acks and leases for all requests of a group that arrive together.
+
+receive, ack -> `Coalescer` -> the rounds of their group -> one exchange for all of them
+release, extend, reject -> `Settlements` -> one call for all that arrive while one is under way
+"""
 
 from __future__ import annotations
 
@@ -15,12 +19,23 @@ from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.client import AsyncClient, AsyncExchange, Message, Wanted
 from cassieq_spark.errors import CassieqError
 
-#: So few messages have no more bytes as stored than a turn takes; those who know more need reads.
+logger = logging.getLogger(__name__)
+
+#: Messages that were leased for requests which were cancelled could not be released.
+NOT_RETURNED = "gateway.not_returned"
+
+#: The group of requests that name none; the only one that is created by its first request.
+DEFAULT_GROUP = "default"
+
+#: Groups whose next messages are prefetched.
+_MOST_GROUPS = 1_000
+
+#: So few messages have no more stored bytes than a round leases; to know costs reads.
 _FEW = 4
 
-#: Seconds between two looks for those who wait.
-_FIRST_PAUSE = 0.05
-_LONGEST_PAUSE = 0.75
+#: Seconds between two looks for requests that wait.
+_FIRST_BACKOFF = 0.05
+_LONGEST_BACKOFF = 0.75
 
 
 def _new_future() -> asyncio.Future[list[Message]]:
@@ -28,8 +43,15 @@ def _new_future() -> asyncio.Future[list[Message]]:
 
 
 @dataclass(slots=True, eq=False)
-class Want:
-    """What one request wants."""
+class _Receive:
+    """A request for messages; its future gets them.
+
+    Attributes:
+        most: Most messages.
+        lease: How long they are leased; None: as the queue says.
+        deadline: By the loop's clock; without messages by then, it gets none.
+        looked: Whether a round has looked for messages for it since the last backoff.
+    """
 
     most: int
     lease: timedelta | None
@@ -39,22 +61,22 @@ class Want:
 
 
 @dataclass(slots=True, eq=False)
-class Ack:
-    """What one request acks; its future has whether each was still theirs."""
+class _Ack:
+    """A request that acks; its future gets, for each receipt, whether it was still good."""
 
     receipts: Sequence[Receipt]
     future: asyncio.Future[list[bool]]
 
 
-class Group:
-    """Those who want and ack messages of one group, and the task that takes turns for them.
+class _Rounds:
+    """The waiting requests of one group, and the task that serves them, round by round.
 
     Args:
-        exchange: How that is done.
-        most: Most messages of one turn.
-        most_bytes: Most bytes of them, about; a message at least.
-        linger: For how many seconds after a turn the next one waits for those that it answered.
-        give_back: What to do with messages whose request has gone away.
+        exchange: Acks and leases for the group.
+        most: Most messages of a round.
+        most_bytes: Most bytes of a round, about; a message at least.
+        linger: Seconds for which a round waits for the requests that the last one answered.
+        release: Releases messages whose request was cancelled.
     """
 
     def __init__(
@@ -63,93 +85,93 @@ class Group:
         most: int,
         most_bytes: int,
         linger: float,
-        give_back: Callable[[Sequence[Message]], None],
+        release: Callable[[Sequence[Message]], None],
     ) -> None:
-        self._give_back = give_back
         self._exchange = exchange
         self._most = most
         self._most_bytes = most_bytes
         self._linger = linger
+        self._release = release
         self._loop = asyncio.get_running_loop()
-        self._wants: list[Want] = []
-        self._acks: list[Ack] = []
+        self._receives: list[_Receive] = []
+        self._acks: list[_Ack] = []
         self._woken = asyncio.Event()
-        # Whether the queue was strictly ordered when it was last looked at.
+        # Whether the queue was strictly ordered in the last round.
         self._is_strict = False
-        # How many have come since the last turn began, and how many that has answered, and when.
-        self._come = self._expected = 0
+        # How many requests came since the last round began, how many it answered, and when.
+        self._arrived = self._expected = 0
         self._complete = asyncio.Event()
         self._answered_at = 0.0
-        # When to look for those who wait, unless something is put before.
+        # Whether to look for messages at once; else, when to.
         self._looks = False
         self._look_at = 0.0
-        self._pause = _FIRST_PAUSE
-        #: Takes turns; None while nobody is there.
+        self._backoff = _FIRST_BACKOFF
+        #: The task that serves; None while no request waits.
         self.task: asyncio.Task[None] | None = None
 
-    def want(self, want: Want) -> None:
-        """Add somebody who wants messages."""
-        self._wants.append(want)
+    def receive(self, receive: _Receive) -> None:
+        """Add a request for messages."""
+        self._receives.append(receive)
         self.look()
-        self._has_come()
+        self._count()
 
-    def ack(self, ack: Ack) -> None:
-        """Add somebody who acks messages."""
+    def ack(self, ack: _Ack) -> None:
+        """Add a request that acks."""
         self._acks.append(ack)
         self._woken.set()
-        self._has_come()
+        self._count()
 
     def look(self) -> None:
-        """Look at once for those who wait."""
+        """Look for messages at once."""
         self._looks = True
         self._woken.set()
 
-    def hurry(self) -> None:
-        """Let nobody wait any more."""
-        for want in self._wants:
-            want.deadline = 0.0
+    def end_waits(self) -> None:
+        """Answer every request in the next round."""
+        for receive in self._receives:
+            receive.deadline = 0.0
         self.look()
 
-    def _has_come(self) -> None:
-        self._come += 1
-        if self._come >= self._expected:
+    def _count(self) -> None:
+        self._arrived += 1
+        if self._arrived >= self._expected:
             self._complete.set()
         if self.task is None:
             self.task = asyncio.create_task(self._run())
 
     async def _run(self) -> None:
         try:
-            while self._wants or self._acks:
+            while self._receives or self._acks:
                 if not (self._acks or self._looks):
                     await self._wait(self._woken, self._look_at)
-                if self._come < self._expected:
+                if self._arrived < self._expected:
                     await self._wait(self._complete, self._answered_at + self._linger)
                 if self._acks or self._looks or self._look_at <= self._loop.time():
-                    await self._turn()
+                    await self._round()
         finally:
             self.task = None
 
-    async def _turn(self) -> None:
-        """Ack all that is done, and lease for all who want the same lease as the first.
+    async def _round(self) -> None:
+        """Ack for all requests, and lease for all that ask for the same duration as the first.
 
-        In a strictly ordered queue, for the first alone: what the second gets must wait until that
-        is settled.
+        In a strictly ordered queue, only the first gets messages: the next request may have none
+        before those are settled.
         """
         acks, self._acks = self._acks, []
-        served: list[Want] = []
-        # In strict order, the next message is to be had once the one before is acked.
+        served: list[_Receive] = []
+        # In strict order, an ack makes the next message available.
         frees = bool(acks) and self._is_strict
-        if self._wants and (frees or self._looks or self._look_at <= self._loop.time()):
+        if self._receives and (frees or self._looks or self._look_at <= self._loop.time()):
             self._looks = False
-            served = [want for want in self._wants if want.lease == self._wants[0].lease]
-        self._come = 0
+            served = [each for each in self._receives if each.lease == self._receives[0].lease]
+        self._arrived = 0
         self._woken.clear()
         self._complete.clear()
         try:
             told = await self._exchange.turn(
-                [receipt for ack in acks for receipt in ack.receipts], self._wanted(served)
+                [receipt for ack in acks for receipt in ack.receipts], self._request(served)
             )
-        except Exception as error:  # noqa: BLE001 (whatever it is, those who asked hear it)
+        except Exception as error:  # noqa: BLE001 (the requests get it, whatever it is)
             _fail(acks, error)
             _fail(served, error)
             messages = []
@@ -158,20 +180,20 @@ class Group:
             messages, self._is_strict = told.messages, told.strict
             if told.error is not None:
                 _fail(served, told.error)
-            takers = [want for want in served if not want.future.done()]
-            self._give_back(_hand_out(takers[:1] if told.strict else takers, messages))
+            takers = [each for each in served if not each.future.done()]
+            self._release(_hand_out(takers[:1] if told.strict else takers, messages))
         self._answered_at = now = self._loop.time()
-        for want in served:
-            want.looked = True
-            if not messages and want.deadline <= now and not want.future.done():
-                want.future.set_result([])
-        self._expected = len(acks) + sum(want.future.done() for want in served)
-        self._sort_wants(served)
+        for each in served:
+            each.looked = True
+            if not messages and each.deadline <= now and not each.future.done():
+                each.future.set_result([])
+        self._expected = len(acks) + sum(each.future.done() for each in served)
+        self._requeue(served)
         if served:
             self._plan_look(now, found=bool(messages))
 
-    def _wanted(self, served: Sequence[Want]) -> Wanted:
-        most = min(self._most, sum(want.most for want in served))
+    def _request(self, served: Sequence[_Receive]) -> Wanted:
+        most = min(self._most, sum(each.most for each in served))
         return Wanted(
             limit=most,
             lease=served[0].lease if served else None,
@@ -180,28 +202,28 @@ class Group:
             strict_limit=min(most, served[0].most) if served else None,
         )
 
-    def _sort_wants(self, served: Sequence[Want]) -> None:
-        """Forget those who have their answer; those with another lease are next."""
-        left = [want for want in self._wants if not want.future.done()]
+    def _requeue(self, served: Sequence[_Receive]) -> None:
+        """Drop requests that are answered; put those with another lease first."""
+        left = [each for each in self._receives if not each.future.done()]
         just = set(served)
-        self._wants = [want for want in left if want not in just]
-        self._wants += [want for want in left if want in just]
+        self._receives = [each for each in left if each not in just]
+        self._receives += [each for each in left if each in just]
 
     def _plan_look(self, now: float, *, found: bool) -> None:
-        """Look again for those who are left: at once, if something was there, or in a while.
+        """Look again for the requests that are left: at once if there was something, or later.
 
-        In strict order there is no more for them before that is acked.
+        In strict order nothing more is available before the messages of this round are settled.
         """
         if found:
-            self._pause = _FIRST_PAUSE
-        looked_for_all = self._is_strict or all(want.looked for want in self._wants)
+            self._backoff = _FIRST_BACKOFF
+        looked_for_all = self._is_strict or all(each.looked for each in self._receives)
         if not looked_for_all or (found and not self._is_strict):
             self._looks = True
             return
-        for want in self._wants:
-            want.looked = False
-        self._look_at = min([now + self._pause, *(want.deadline for want in self._wants)])
-        self._pause = min(_LONGEST_PAUSE, 2 * self._pause)
+        for each in self._receives:
+            each.looked = False
+        self._look_at = min([now + self._backoff, *(each.deadline for each in self._receives)])
+        self._backoff = min(_LONGEST_BACKOFF, 2 * self._backoff)
 
     async def _wait(self, event: asyncio.Event, until: float) -> None:
         with suppress(TimeoutError):
@@ -209,18 +231,18 @@ class Group:
                 await event.wait()
 
 
-def _hand_out(takers: Sequence[Want], messages: list[Message]) -> list[Message]:
-    """Give each what it wants, as far as there is enough; what nobody is left for."""
+def _hand_out(takers: Sequence[_Receive], messages: list[Message]) -> list[Message]:
+    """Give each request its messages, in order; return those that nobody took."""
     at = 0
-    for want in takers:
+    for each in takers:
         if at < len(messages):
-            want.future.set_result(messages[at : at + want.most])
-            at += want.most
+            each.future.set_result(messages[at : at + each.most])
+            at += each.most
     return messages[at:]
 
 
-def _confirm(acks: Sequence[Ack], stale: Collection[Receipt]) -> None:
-    """Tell each what it has acked; whoever shows the same receipt once more comes too late."""
+def _confirm(acks: Sequence[_Ack], stale: Collection[Receipt]) -> None:
+    """Tell each request which of its receipts were good; a receipt is good once."""
     late = set(stale)
     for ack in acks:
         told = []
@@ -231,37 +253,25 @@ def _confirm(acks: Sequence[Ack], stale: Collection[Receipt]) -> None:
             ack.future.set_result(told)
 
 
-def _fail(asked: Sequence[Want | Ack], error: Exception) -> None:
-    for each in asked:
+def _fail(requests: Sequence[_Receive | _Ack], error: Exception) -> None:
+    for each in requests:
         if not each.future.done():
             each.future.set_exception(error)
 
 
-logger = logging.getLogger(__name__)
+class Coalescer:
+    """Leases and acks for requests: those that arrive during a round share the next one.
 
-#: Messages that were leased for requests which went away could not be given back.
-NOT_RETURNED = "gateway.not_returned"
-
-#: The group of those who name none; the only one that is made by itself.
-DEFAULT_GROUP = "default"
-
-#: Groups whose next messages are kept ready.
-_MOST_GROUPS = 1_000
-
-
-class Turns:
-    """Acks and leases messages for requests: those that come during a turn share the next.
-
-    For one loop. A turn is one LWT, however many requests it serves; none if it acks nothing and
-    nothing is there. In a strictly ordered queue it leases for one request, and the next one gets
-    messages once those are settled. It waits until as many have come as the last one has answered,
-    as they are likely to ask again at once; but not for long.
+    For one loop. A round is one LWT, however many requests it serves; none if it acks nothing and
+    no message is available. It waits until as many requests have arrived as the last round
+    answered, as those are likely to ask again at once, but not longer than ``linger``. In a
+    strictly ordered queue a round leases for one request.
 
     Args:
-        client: How the queues are reached.
-        most: Most messages of one turn.
-        most_bytes: Most bytes of them, about; a message at least.
-        linger: How long after a turn the next one waits for those that it answered.
+        client: The client of the queues.
+        most: Most messages of a round.
+        linger: How long a round waits for the requests that the last one answered.
+        most_bytes: Most bytes of a round, about; a message at least.
     """
 
     def __init__(
@@ -271,77 +281,70 @@ class Turns:
         self._most = most
         self._most_bytes = most_bytes
         self._linger = linger.total_seconds()
-        self._groups: defaultdict[str, dict[str, Group]] = defaultdict(dict)
-        self._giving_back: set[asyncio.Task[None]] = set()
+        self._groups: defaultdict[str, dict[str, _Rounds]] = defaultdict(dict)
+        self._releases: set[asyncio.Task[None]] = set()
         self._stopped = False
 
-    async def get(
+    async def receive(
         self, queue: str, group: str, *, most: int, lease: timedelta | None, wait: timedelta
     ) -> list[Message]:
         """Lease messages, at least one unless none comes in time; see `AsyncClient.receive`.
 
-        What is leased for a request that is cancelled is given back.
+        Messages that were leased for a call that is cancelled are released.
         """
         patience = 0.0 if self._stopped else wait.total_seconds()
-        want = Want(most, lease, asyncio.get_running_loop().time() + patience)
-        self._group(queue, group).want(want)
+        receive = _Receive(most, lease, asyncio.get_running_loop().time() + patience)
+        self._rounds(queue, group).receive(receive)
         try:
-            return await want.future
+            return await receive.future
         except asyncio.CancelledError:
-            if want.future.done() and not want.future.cancelled():
-                self.give_back(want.future.result())
+            if receive.future.done() and not receive.future.cancelled():
+                self._release(receive.future.result())
             raise
 
     async def ack(self, queue: str, group: str, receipts: Sequence[Receipt]) -> list[bool]:
         """Ack messages.
 
         Returns:
-            Of each, whether it was still theirs, and is done now.
+            For each, whether its receipt was good, so that the message is settled now.
 
         Raises:
             CassieqError: See `Exchange.turn`; it does no harm to repeat it.
         """
-        mine = Ack(receipts, asyncio.get_running_loop().create_future())
-        self._group(queue, group).ack(mine)
+        mine = _Ack(receipts, asyncio.get_running_loop().create_future())
+        self._rounds(queue, group).ack(mine)
         return await mine.future
 
     def wake(self, queue: str) -> None:
-        """Look at once for those who wait at this queue: something was put."""
+        """Look for messages at once for the requests that wait at this queue."""
         for group in self._groups.get(queue, {}).values():
             group.look()
 
     def stop(self) -> None:
-        """Let nobody wait any more."""
+        """Let no request wait any more."""
         self._stopped = True
         for group in self._every_group():
-            group.hurry()
+            group.end_waits()
 
     async def close(self) -> None:
-        """Wait for what is under way. No get and no ack may follow."""
+        """Wait for what is under way. No receive and no ack may follow."""
         self.stop()
         while tasks := [each.task for each in self._every_group() if each.task]:
             await asyncio.gather(*tasks)
-        await asyncio.gather(*self._giving_back)
+        await asyncio.gather(*self._releases)
 
-    def give_back(self, messages: Sequence[Message]) -> None:
-        """Make messages that nobody got due again, in the background."""
-        if messages:
-            task = asyncio.create_task(self._release(messages))
-            self._giving_back.add(task)
-            task.add_done_callback(self._giving_back.discard)
-
-    def _every_group(self) -> list[Group]:
+    def _every_group(self) -> list[_Rounds]:
         return [group for groups in self._groups.values() for group in groups.values()]
 
-    def _group(self, queue: str, name: str) -> Group:
+    def _rounds(self, queue: str, name: str) -> _Rounds:
         group = self._groups.get(queue, {}).get(name)
         if group is None:
             if len(self._every_group()) >= _MOST_GROUPS:
                 self._forget_idle()
-            # Whoever may only read makes no groups: each would be owed everything.
+            # The right to read does not create groups: each would be owed every message.
             exchange = self._client.exchange(queue, name, make_group=name == DEFAULT_GROUP)
-            group = self._groups[queue][name] = Group(
-                exchange, self._most, self._most_bytes, self._linger, self.give_back
+            group = self._groups[queue][name] = _Rounds(
+                exchange, self._most, self._most_bytes, self._linger, self._release
             )
         return group
 
@@ -352,13 +355,20 @@ class Turns:
             if not busy:
                 del self._groups[queue]
 
-    async def _release(self, messages: Sequence[Message]) -> None:
+    def _release(self, messages: Sequence[Message]) -> None:
+        """Release messages whose request was cancelled, in the background."""
+        if messages:
+            task = asyncio.create_task(self._release_now(messages))
+            self._releases.add(task)
+            task.add_done_callback(self._releases.discard)
+
+    async def _release_now(self, messages: Sequence[Message]) -> None:
         try:
             await self._client.release(*messages)
         except CassieqError as error:
             logger.warning(
-                "queue %s: messages for requests that went away are due when their lease runs "
-                "out: %s",
+                "queue %s: messages of requests that were cancelled are delivered again when "
+                "their lease ends: %s",
                 messages[0].queue,
                 error,
                 extra={"action": NOT_RETURNED, "queue": messages[0].queue},
@@ -367,12 +377,12 @@ class Turns:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What is to become of messages.
+    """What to do with messages.
 
     Attributes:
-        kind: Given back, held for longer, or dead.
-        time: How much later it is delivered again, or from now on held.
-        reason: Why it is dead.
+        kind: Release, extend or reject them.
+        time: The delay of a release, or the new duration of the lease.
+        reason: Why they are rejected.
     """
 
     kind: Literal["release", "extend", "reject"]
@@ -384,20 +394,20 @@ _Key = tuple[str, str, Action]
 _Waiting = list[tuple[str, asyncio.Future[bool]]]
 
 
-class Settles:
-    """Settles what requests settle: all that comes while a call is under way by the next.
+class Settlements:
+    """Settles messages for requests. For one loop.
 
-    For one loop. Acks go with the next turn of their group; for others, one LWT for each lease of
-    a call.
+    Acks go with the next round of their group. Requests for any other action wait while a call of
+    the same group and action is under way, and share the next one: an LWT for each lease.
 
     Args:
-        client: How the queues are reached.
-        turns: The turns of the groups.
+        client: The client of the queues.
+        coalescer: Acks.
     """
 
-    def __init__(self, client: AsyncClient, turns: Turns) -> None:
+    def __init__(self, client: AsyncClient, coalescer: Coalescer) -> None:
         self._client = client
-        self._turns = turns
+        self._coalescer = coalescer
         self._waiting: defaultdict[_Key, _Waiting] = defaultdict(list)
         self._tasks: dict[_Key, asyncio.Task[None]] = {}
 
@@ -408,7 +418,8 @@ class Settles:
             by_group[receipt.queue, receipt.group].append(index)
         done = [False] * len(receipts)
         for (queue, group), indices in by_group.items():
-            told = await self._turns.ack(queue, group, [receipts[index] for index in indices])
+            acked = [receipts[index] for index in indices]
+            told = await self._coalescer.ack(queue, group, acked)
             for index, is_done in zip(indices, told, strict=True):
                 done[index] = is_done
         return done
@@ -417,7 +428,7 @@ class Settles:
         """Settle messages.
 
         Returns:
-            Of each, whether it was still theirs, and is settled now.
+            For each, whether its receipt was good, so that it is settled now.
 
         Raises:
             CassieqError: See `AsyncClient.release`; some of them may be settled.
@@ -434,7 +445,7 @@ class Settles:
         return await asyncio.gather(*futures)
 
     async def close(self) -> None:
-        """Wait for what is under way. No settling may follow."""
+        """Wait for what is under way. No call may follow."""
         while self._tasks:
             await asyncio.gather(*self._tasks.values())
 
@@ -443,7 +454,7 @@ class Settles:
         while waiting := self._waiting.pop(key, None):
             try:
                 stale = set(await call(dict.fromkeys(receipt for receipt, _ in waiting)))
-            except Exception as error:  # noqa: BLE001 (whatever it is, those who asked hear it)
+            except Exception as error:  # noqa: BLE001 (the requests get it, whatever it is)
                 for _, future in waiting:
                     if not future.done():
                         future.set_exception(error)
@@ -452,7 +463,7 @@ class Settles:
                 if not future.done():
                     future.set_result(receipt not in stale)
                 if key[2].kind != "extend":
-                    # Whoever shows the same receipt once more comes too late.
+                    # A receipt is good once.
                     stale.add(receipt)
         del self._tasks[key]
 

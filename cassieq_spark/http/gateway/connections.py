@@ -1,7 +1,7 @@
-"""One connection: what uvicorn's protocol for httptools does, within limits of its own.
+"""Connections: how many there may be, and how large and slow the head of a request may be.
 
-httptools takes a request line and headers of any size, and uvicorn lets them come as slowly as
-they like. Here both have an end.
+httptools accepts a request line and headers of any size, and uvicorn waits for them for ever.
+`Connection` is uvicorn's protocol for httptools with limits of both.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from uvicorn.server import ServerState
 
 from cassieq_spark.errors import OptionError
 from cassieq_spark.http.gateway.admission import WHOLE
-from cassieq_spark.http.gateway.errors import Budget, RefusedError, answer_to, over_budget
+from cassieq_spark.http.gateway.errors import Quota, RefusedError, answer_to, over_quota
 from cassieq_spark.settings.gateway import Limits
 
-#: Requests that may be sent before the answer to the first.
+#: Requests that a client may send before the answer to the first.
 _MOST_PIPELINED = 100
-#: What is left of a refused request is read for so long, so that its client sees the answer.
+#: How much of the rest of a refused request is read, so that its client sees the answer.
 _FAREWELL_SECONDS = 1.0
 _FAREWELL_BYTES = 1 << 20
 
 
 class Config(uvicorn.Config):
-    """What uvicorn gives to each connection, and who counts them."""
+    """What uvicorn passes to each connection, with what counts them."""
 
-    doorman: Doorman
+    limiter: ConnectionLimiter
 
 
 class Connection(HttpToolsProtocol):
-    """Reads requests of one client.
+    """Reads the requests of one client.
 
-    Bytes that are neither a part of a body nor the end of something count: so the request line,
-    headers, trailers and extensions of chunks are bounded, however they arrive. Memory holds the
-    limit, and what came with the same read of the socket.
+    It counts the bytes in a row that belong to no body and complete nothing. So request line,
+    headers, trailers and chunk extensions are limited together, however they arrive. Memory holds
+    the limit and one read of the socket.
     """
 
     def __init__(
@@ -53,41 +53,41 @@ class Connection(HttpToolsProtocol):
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         assert isinstance(config, Config)  # noqa: S101 (`serve` makes it)
-        self._doorman = config.doorman
-        self._limits = config.doorman.limits
+        self._limiter = config.limiter
+        self._limits = config.limiter.limits
         self._host: str | None = None
-        # Whether headers are next, or the rest of them.
+        # Whether headers, or the rest of them, are next.
         self._awaits_head = True
-        # Bytes in a row that were neither body nor the end of something; with the present ones.
+        # Bytes in a row that were no body and completed nothing; the same with this read.
         self._silent_bytes = self._fed_bytes = 0
-        # Whether the present ones brought anything of that kind.
+        # Whether this read brought body, or completed something.
         self._moved = False
-        # Why the parser is stopped.
+        # Why the parser was stopped.
         self._refusal: RefusedError | None = None
-        # How much came after the refusal.
+        # Bytes that came after the refusal.
         self._dropped_bytes = 0
-        # When headers, or what is left of a body that nobody reads, have to be complete.
+        # When the headers, or the rest of a body that no handler reads, must be complete.
         self._deadline: TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn does
-        """Count it, and refuse it if it is one too many."""
+        """Count the connection; refuse it if there are too many."""
         super().connection_made(transport)
         self._host = self.client[0] if self.client else None
-        refusal = self._doorman.enter(self._host)
+        refusal = self._limiter.enter(self._host)
         if refusal is not None:
             self._refuse(refusal)
         else:
             self._set_deadline()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Count it no more."""
+        """Stop counting the connection."""
         if self._deadline is not None:
             self._deadline.cancel()
-        self._doorman.leave(self._host)
+        self._limiter.leave(self._host)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Parse, unless too much has come that is no body."""
+        """Parse; refuse the request if its head is too large."""
         if self._refusal is not None:
             self._dropped_bytes += len(data)
             if self._dropped_bytes > _FAREWELL_BYTES:
@@ -106,24 +106,24 @@ class Connection(HttpToolsProtocol):
             self._set_deadline()
 
     def on_headers_complete(self) -> None:
-        """Start the request, unless its headers are too many or too long."""
+        """Start the request, unless it has too many or too large headers."""
         self._moved, self._awaits_head = True, False
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
         limits, count = self._limits, len(self.headers)
         if count > limits.header_count:
-            budget = Budget("headers", "request", limits.header_count)
+            quota = Quota("headers", "request", limits.header_count)
             why = f"the request has {count} headers: the limit is {limits.header_count}"
-            raise self._stop(RefusedError(why, 431, budget=budget))
-        # Most requests are shorter than that with all that came with them.
+            raise self._stop(RefusedError(why, 431, quota=quota))
+        # Most requests are smaller than the limit, with everything that came with them.
         if self._fed_bytes > limits.head_bytes:
             head = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
             if head > limits.head_bytes:
                 raise self._stop(self._too_long())
         if len(self.pipeline) >= _MOST_PIPELINED:
-            budget = Budget("pipelined", "connection", _MOST_PIPELINED)
-            raise self._stop(over_budget(budget, "too many requests wait for their answers"))
+            quota = Quota("pipelined", "connection", _MOST_PIPELINED)
+            raise self._stop(over_quota(quota, "too many requests wait for their answers"))
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
@@ -138,14 +138,14 @@ class Connection(HttpToolsProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """Wait for the rest of a body that nobody reads, but not for ever."""
+        """Limit the time for the rest of a body that no handler reads."""
         super().on_response_complete()
         if not self._awaits_head and self.cycle.response_complete:
             self.cycle.body = bytearray()
             self._set_deadline()
 
     def send_400_response(self, msg: str) -> None:
-        """Tell why the parser has stopped."""
+        """Answer with why the parser was stopped."""
         self._answer_last(self._refusal or RefusedError(f"{msg} See /openapi.json."))
 
     @property
@@ -156,19 +156,19 @@ class Connection(HttpToolsProtocol):
     def _set_deadline(self) -> None:
         if self._deadline is None:
             seconds = self._limits.head_time.total_seconds()
-            self._deadline = self.loop.call_later(seconds, self._end_of_patience)
+            self._deadline = self.loop.call_later(seconds, self._on_deadline)
 
-    def _end_of_patience(self) -> None:
+    def _on_deadline(self) -> None:
         self._deadline = None
         if self._refusal is not None or self.transport.is_closing():
             return
         if self._is_answering:
-            # Its answer first.
+            # The answer under way comes first.
             self._set_deadline()
         elif self._awaits_head and self._silent_bytes:
             seconds = int(self._limits.head_time.total_seconds())
             why = f"the headers have to be complete within {seconds} s"
-            self._refuse(RefusedError(why, 408, budget=Budget("headTime", "request", seconds)))
+            self._refuse(RefusedError(why, 408, quota=Quota("headTime", "request", seconds)))
         else:
             self.transport.close()
 
@@ -178,11 +178,11 @@ class Connection(HttpToolsProtocol):
             f"request line and headers have more than {limit} bytes, which is the limit; keys and "
             "headers of messages may be longer in a batch",
             431,
-            budget=Budget("headBytes", "request", limit),
+            quota=Quota("headBytes", "request", limit),
         )
 
     def _stop(self, refusal: RefusedError) -> RefusedError:
-        """Remember why the parser is to stop, which is then told by `send_400_response`."""
+        """Stop the parser; `send_400_response` answers with the reason."""
         self._refusal = refusal
         return refusal
 
@@ -190,13 +190,13 @@ class Connection(HttpToolsProtocol):
         self._answer_last(self._stop(refusal))
 
     def _answer_last(self, refusal: RefusedError) -> None:
-        """Answer, and close as soon as the answer may have been read."""
+        """Answer, and close the connection when the client may have read the answer."""
         self._refusal = refusal
-        self._doorman.refuse(refusal)
+        self._limiter.refuse(refusal)
         if self.transport.is_closing():
             return
         if self._is_answering:
-            # It would be taken for the answer to another request.
+            # The client would take this answer for that of another request.
             self.transport.close()
             return
         self.transport.write(_as_bytes(refusal))
@@ -211,18 +211,20 @@ def _as_bytes(refusal: RefusedError) -> bytes:
     return b"\r\n".join([*lines, b"connection: close", b"", bytes(answer.body)])
 
 
-#: So much of an IPv6 address is one subscriber's.
+#: The part of an IPv6 address that identifies a subscriber.
 _SUBSCRIBER_BITS = 64
 _IPV6_BITS = 128
 _IPV6 = 6
 
 
-class Doorman:
-    """Counts connections, and says which ones are too many. For one loop.
+class ConnectionLimiter:
+    """Counts connections, in all and by address, and refuses those beyond the limits.
+
+    For one loop.
 
     Args:
-        limits: How many there may be.
-        proxies: Addresses and networks of proxies: many clients may come from each of them.
+        limits: The limits.
+        proxies: Addresses and networks of proxies, from which any number may come.
 
     Raises:
         OptionError: One of them is neither an address nor a network.
@@ -234,14 +236,14 @@ class Doorman:
         self._addresses: Counter[str] = Counter()
         #: Connections now.
         self.count = 0
-        #: Told of each refusal.
-        self.on_refused: Callable[[Budget], object] = lambda _: None
+        #: Called with each refusal.
+        self.on_refused: Callable[[Quota], object] = lambda _: None
 
     def enter(self, host: str | None) -> RefusedError | None:
-        """Count a connection; why it is one too many, if it is.
+        """Count a connection; return why it is refused, if it is.
 
         Args:
-            host: The address of the other end, if it has one. Give the same to `leave`.
+            host: The address of the client, if it has one; the same as for `leave`.
         """
         self.count += 1
         origin = self._origin(host)
@@ -254,15 +256,15 @@ class Doorman:
                     f"{limit} connections from {origin} are open, which is the limit; if that is "
                     "a proxy, start the gateway with --proxy"
                 )
-                return over_budget(Budget("connections", "address", limit), why)
+                return over_quota(Quota("connections", "address", limit), why)
         if self.count > limits.connections:
             limit = limits.connections
             why = f"{limit} connections are open, which is the limit"
-            return over_budget(Budget("connections", "all", limit), why, status=503)
+            return over_quota(Quota("connections", "all", limit), why, status=503)
         return None
 
     def leave(self, host: str | None) -> None:
-        """A connection that was counted is closed."""
+        """Stop counting a connection that was closed."""
         self.count -= 1
         origin = self._origin(host)
         if origin is not None:
@@ -271,16 +273,16 @@ class Doorman:
                 del self._addresses[origin]
 
     def refuse(self, error: RefusedError) -> None:
-        """Tell of a refusal."""
-        if error.budget is not None:
-            self.on_refused(error.budget)
+        """Report a refusal."""
+        if error.quota is not None:
+            self.on_refused(error.quota)
 
     def _origin(self, host: str | None) -> str | None:
-        """What counts as one address; None: as many as like may come from there."""
+        """What counts as one address; None for a proxy, or if there is no address."""
         if host is None:
             return None
         address = ip_address(host.partition("%")[0])
-        # So IPv4 clients look to a socket of both families.
+        # A socket of both families shows IPv4 clients so.
         address = getattr(address, "ipv4_mapped", None) or address
         if any(address in each for each in self._proxies):
             return None

@@ -1,4 +1,4 @@
-"""What goes wrong, as a status code and a body."""
+"""Errors as answers: status codes, bodies and headers."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ from cassieq_spark.errors import (
 
 logger = logging.getLogger(__name__)
 
-#: A request failed for a reason that nobody has thought of.
+#: A request failed unexpectedly.
 FAILED = "gateway.failed"
 
-#: Cassandra failed; who asked is told no more than that.
+#: Cassandra failed; the answer says no more than that.
 STORE_FAILED = "gateway.store_failed"
 
 _RETRY_AFTER = {"Retry-After": "1"}
 _SOON = timedelta(seconds=1)
 _OF_STORE = {
-    503: "Cassandra does not answer, or refuses: nothing is put; try again in a moment",
-    504: "the answer of Cassandra was lost: it may have happened, or may yet",
+    503: "Cassandra does not answer, or refuses: nothing was put; try again in a moment",
+    504: "Cassandra's answer was lost: the request may have succeeded, or may yet",
 }
 _REASONS = {404: "NotFound", 409: "Conflict"}
 
 
-class Budget(NamedTuple):
-    """A budget, or another limit, that does not allow a request.
+class Quota(NamedTuple):
+    """A quota or another limit that is reached.
 
     Attributes:
-        what: Of what: requests, bytes, longPolls, queues, messages, connections, headBytes, ...
-        of: Whose: key, account, share (what one account may have of what all share), all, address,
-            request, connection.
-        limit: How much it is.
+        what: The resource: requests, bytes, longPolls, queues, messages, connections, ...
+        of: Whose it is: key, account, share (what one account may get of what all share), all,
+            address, request, connection.
+        limit: Its value.
     """
 
     what: str
@@ -56,12 +56,12 @@ class Budget(NamedTuple):
 
 
 class RefusedError(CassieqError):
-    """A request is refused, by the gateway itself.
+    """The gateway refuses a request.
 
     Attributes:
         status: The status code.
-        headers: What the answer has besides.
-        budget: Which budget does not allow it; None if it is refused for another reason.
+        headers: Headers of the answer.
+        quota: The quota or limit that is reached; None if there is another reason.
     """
 
     def __init__(
@@ -69,36 +69,36 @@ class RefusedError(CassieqError):
         message: str,
         status: int = 400,
         headers: Mapping[str, str] | None = None,
-        budget: Budget | None = None,
+        quota: Quota | None = None,
     ) -> None:
         super().__init__(message)
         self.status = status
         self.headers = dict(headers or {})
-        self.budget = budget
+        self.quota = quota
 
 
 def too_busy(what: str) -> RefusedError:
-    """The refusal of a request for which there is no room now."""
+    """The refusal of a request that may succeed in a moment."""
     return RefusedError(f"{what}; try again in a moment", 429, _RETRY_AFTER)
 
 
-def over_budget(
-    budget: Budget, why: str, *, status: int = 429, retry_after: timedelta = _SOON
+def over_quota(
+    quota: Quota, why: str, *, status: int = 429, retry_after: timedelta = _SOON
 ) -> RefusedError:
-    """The refusal of a request that a budget does not allow.
+    """The refusal of a request because a quota or limit is reached.
 
     Args:
-        budget: Which one.
+        quota: The quota.
         why: A sentence that says so.
         status: The status code.
-        retry_after: When it may be worth while to try again.
+        retry_after: After which time a retry may succeed.
     """
     seconds = int(retry_after.total_seconds())
     headers = {"Retry-After": f"{seconds}"}
-    return RefusedError(f"{why}; try again in {seconds} s", status, headers, budget)
+    return RefusedError(f"{why}; try again in {seconds} s", status, headers, quota)
 
 
-#: What an error means; the first that fits counts.
+#: The status code of an error: that of the first class that fits.
 _STATUSES: tuple[tuple[type[Exception], int], ...] = (
     (NotFoundError, 404),
     (QueueStateError, 409),
@@ -109,15 +109,15 @@ _STATUSES: tuple[tuple[type[Exception], int], ...] = (
     (MessageError, 400),
     (InvariantError, 500),
     (UnreadableError, 500),
-    # Nobody is there to be told.
+    # No client gets this answer.
     (ClientDisconnect, 400),
-    # A client that is closed, as this server is about to end.
+    # The client of the queues is closed, as the server shuts down.
     (CassieqError, 503),
 )
 
 
 def status_of(error: Exception) -> int:
-    """The status code that says what went wrong."""
+    """The status code of an error."""
     if isinstance(error, RefusedError):
         return error.status
     return next((status for kind, status in _STATUSES if isinstance(error, kind)), 500)
@@ -127,13 +127,13 @@ def answer_to(error: Exception, operation: str, names: Mapping[str, str]) -> JSO
     """The answer to a request that failed.
 
     Args:
-        error: Why.
-        operation: What was asked for.
+        error: Why it failed.
+        operation: The endpoint's operation.
         names: Account and queue, as far as they are known.
     """
     status = status_of(error)
     message = str(error)
-    if status == 500:  # noqa: PLR2004 (the only one that is nobody's but ours)
+    if status == 500:  # noqa: PLR2004 (a bug of ours)
         logger.error(
             "%s failed: %s",
             operation,
@@ -141,7 +141,7 @@ def answer_to(error: Exception, operation: str, names: Mapping[str, str]) -> JSO
             exc_info=error,
             extra={"action": FAILED, "operation": operation, **names},
         )
-        message = "this should not happen; the gateway's log says more"
+        message = "the gateway failed unexpectedly; its log has the details"
     if isinstance(error, StoreError):
         # Its text names nodes.
         logger.warning(
@@ -162,6 +162,6 @@ def answer_to(error: Exception, operation: str, names: Mapping[str, str]) -> JSO
         "message": message,
         **names,
     }
-    if isinstance(error, RefusedError) and error.budget is not None:
-        body["budget"] = error.budget._asdict()
+    if isinstance(error, RefusedError) and error.quota is not None:
+        body["quota"] = error.quota._asdict()
     return JSONResponse(body, status, headers)

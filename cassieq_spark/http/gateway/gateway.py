@@ -1,4 +1,4 @@
-"""What all requests of one server share."""
+"""What all requests of one server share, and its metrics for Prometheus."""
 
 from __future__ import annotations
 
@@ -9,62 +9,67 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from cassieq_spark.client import AsyncClient
 from cassieq_spark.errors import CassieqError
 from cassieq_spark.http.accounts import Accounts
-from cassieq_spark.http.gateway.admission import Holdings, Room
-from cassieq_spark.http.gateway.authorization import Access
-from cassieq_spark.http.gateway.coalescer import Settles, Turns
-from cassieq_spark.http.gateway.connections import Doorman
-from cassieq_spark.http.gateway.errors import Budget
-from cassieq_spark.http.gateway.producers import Puts
+from cassieq_spark.http.gateway.admission import Admission, StorageQuotas
+from cassieq_spark.http.gateway.authorization import Authorizer
+from cassieq_spark.http.gateway.coalescer import Coalescer, Settlements
+from cassieq_spark.http.gateway.connections import ConnectionLimiter
+from cassieq_spark.http.gateway.errors import Quota
+from cassieq_spark.http.gateway.producers import ProducerPool
 from cassieq_spark.settings.gateway import Limits
 
 _READY_SECONDS = 5.0
-#: Nobody can be called so; to look for it takes one read.
-_NOBODY = "-"
+#: No account can have this name; to look for it takes one read.
+_NO_ACCOUNT = "-"
+_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 
 class Gateway:
-    """Puts, gets and settles for requests, and knows who may. For one loop.
+    """The parts of a server that requests share. For one loop.
 
     Args:
-        client: How the queues are reached; connected.
-        accounts: Who may use them.
-        limits: How much is taken at once.
-        doorman: Lets connections in.
+        client: The client of the queues; connected.
+        accounts: The accounts that may use them.
+        limits: The limits and quotas.
+        connections: Counts connections.
     """
 
     def __init__(
-        self, client: AsyncClient, accounts: Accounts, limits: Limits, doorman: Doorman
+        self,
+        client: AsyncClient,
+        accounts: Accounts,
+        limits: Limits,
+        connections: ConnectionLimiter,
     ) -> None:
         self.client = client
         self.accounts = accounts
         self.limits = limits
-        self.room = Room(limits)
-        self.access = Access(accounts, limits.skew, as_cassieq=limits.cassieq_signatures)
-        self.puts = Puts(client, limits.linger)
-        self.turns = Turns(client, limits.batch_count, limits.linger, limits.answer_bytes)
-        self.holdings = Holdings(client, limits)
-        self.settles = Settles(client, self.turns)
-        self.metrics = Metrics(self.room, doorman)
+        self.admission = Admission(limits)
+        self.storage = StorageQuotas(client, limits)
+        self.authorizer = Authorizer(accounts, limits.skew, as_cassieq=limits.cassieq_signatures)
+        self.producers = ProducerPool(client, limits.linger)
+        self.coalescer = Coalescer(client, limits.batch_count, limits.linger, limits.answer_bytes)
+        self.settlements = Settlements(client, self.coalescer)
+        self.metrics = Metrics(self.admission, connections)
         self._stopping = False
 
     def stop(self) -> None:
-        """Be ready no more, and let nobody wait: the server is about to end."""
+        """Stop being ready, and answer the requests that wait for messages."""
         self._stopping = True
-        self.turns.stop()
+        self.coalescer.stop()
 
     async def close(self) -> None:
-        """Publish what is left, give back what nobody got, and wait for what is under way."""
+        """Publish what is left, release what no request got, and wait for what is under way."""
         self.stop()
-        await self.puts.close()
-        await self.turns.close()
-        await self.settles.close()
-        await self.holdings.close()
+        await self.producers.close()
+        await self.coalescer.close()
+        await self.settlements.close()
+        await self.storage.close()
 
     async def why_not_ready(self) -> str | None:
-        """What keeps it from serving; None if nothing does. One read."""
+        """Why it is not ready to serve; None if it is. One read."""
         if self._stopping:
-            return "the gateway is about to end"
-        look = asyncio.to_thread(self.accounts.find, _NOBODY)
+            return "the gateway is shutting down"
+        look = asyncio.to_thread(self.accounts.find, _NO_ACCOUNT)
         try:
             await asyncio.wait_for(look, _READY_SECONDS)
         except (CassieqError, TimeoutError):
@@ -72,58 +77,47 @@ class Gateway:
         return None
 
 
-_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
-
-
 class Metrics:
-    """Counts requests and messages.
+    """Counts and times requests.
 
     Args:
-        room: What is under way.
-        doorman: What there is of connections; its refusals are counted, too.
+        admission: What requests hold now.
+        connections: Counts connections; connections that it refuses are counted, too.
     """
 
-    def __init__(self, room: Room, doorman: Doorman) -> None:
-        self._registry = CollectorRegistry()
+    def __init__(self, admission: Admission, connections: ConnectionLimiter) -> None:
+        registry = self._registry = CollectorRegistry()
         self._requests = Counter(
             "cassieq_gateway_requests",
             "Requests that were answered.",
             ("operation", "status"),
-            registry=self._registry,
+            registry=registry,
         )
         self._seconds = Histogram(
             "cassieq_gateway_request_seconds",
             "Time from a request to its answer, waiting for messages included.",
             ("operation",),
             buckets=_BUCKETS,
-            registry=self._registry,
+            registry=registry,
         )
-        under_way = Gauge(
-            "cassieq_gateway_requests_under_way", "Requests now.", registry=self._registry
-        )
-        under_way.set_function(lambda: room.requests.taken)
-        polls = Gauge("cassieq_gateway_long_polls", "Gets that wait now.", registry=self._registry)
-        polls.set_function(lambda: room.polls.taken)
-        held = Gauge(
-            "cassieq_gateway_held_bytes", "Bytes of bodies held now.", registry=self._registry
-        )
-        held.set_function(lambda: room.held.taken)
-
-        connections = Gauge(
-            "cassieq_gateway_connections", "Connections now.", registry=self._registry
-        )
-        connections.set_function(lambda: doorman.count)
         self._refused = Counter(
             "cassieq_gateway_refused",
-            "Requests and connections that a budget or limit did not allow, and whose.",
-            ("budget", "of"),
-            registry=self._registry,
+            "Requests and connections refused because a quota or limit is reached, and whose.",
+            ("quota", "of"),
+            registry=registry,
         )
-        doorman.on_refused = self.refused
+        for name, meaning, value in (
+            ("requests_under_way", "Requests now.", lambda: admission.requests.taken),
+            ("long_polls", "Requests that wait for messages now.", lambda: admission.polls.taken),
+            ("held_bytes", "Bytes of bodies held now.", lambda: admission.held.taken),
+            ("connections", "Connections now.", lambda: connections.count),
+        ):
+            Gauge(f"cassieq_gateway_{name}", meaning, registry=registry).set_function(value)
+        connections.on_refused = self.refused
 
-    def refused(self, budget: Budget) -> None:
+    def refused(self, quota: Quota) -> None:
         """Count a refusal."""
-        self._refused.labels(budget.what, budget.of).inc()
+        self._refused.labels(quota.what, quota.of).inc()
 
     def answered(self, operation: str, status: int, seconds: float) -> None:
         """Count a request."""
@@ -131,5 +125,5 @@ class Metrics:
         self._seconds.labels(operation).observe(seconds)
 
     def text(self) -> bytes:
-        """All figures, as Prometheus reads them."""
+        """All metrics, in Prometheus's text format."""
         return generate_latest(self._registry)

@@ -12,24 +12,24 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
 from cassieq_spark import __version__
-from cassieq_spark.http.gateway.examples import ANSWERS, REQUESTS
 from cassieq_spark.http.gateway.requests import Endpoint
 
 _JSON = "application/json"
 _REF = "#/components/schemas/{model}"
 _NAMES = {"account": "acme", "queue": "orders", "group": "default", "key": "primary"}
-#: What any request may be told, besides what its endpoint says.
+#: Answers of every endpoint.
 _ALWAYS = {
     400: "The request is malformed; the message says how",
-    401: "No valid key, signature or signed URL",
-    403: "Not among the rights of who asks",
-    408: "The headers came too slowly",
-    429: "Too much at once, or more than a budget allows; try again after Retry-After",
-    431: "Request line and headers are too large",
+    401: "The request has no valid key, signature or signed URL",
+    403: "The key or signed URL lacks the right",
+    408: "The headers arrived too slowly",
+    429: "A limit or quota is reached; try again after Retry-After",
+    431: "The request line and headers are too large",
     503: "Cassandra does not answer, or refuses; try again after Retry-After",
-    504: "It may have happened, or may yet: Cassandra's answer was lost",
+    504: "Cassandra's answer was lost: the request may have succeeded, or may yet",
 }
-_OF_BODIES = {408: "Headers or body came too slowly", 413: "The body is too large"}
+_WITH_BODY = {408: "The headers or the body arrived too slowly", 413: "The body is too large"}
+_WITH_JSON = {422: "The body is JSON, but not valid"}
 _EXAMPLES: dict[str, Any] = {
     "application/x-ndjson": '{"message": "one"}\n{"message": "two", "key": "k"}\n',
     "text/plain": "hello",
@@ -40,13 +40,13 @@ _SECURITY = {
         "type": "apiKey",
         "in": "header",
         "name": "Authorization",
-        "description": "`Key <key>`: a key of the account, or the admin's key for /admin.",
+        "description": "`Key <key>`: a key of the account, or the admin key for /admin.",
     },
     "signedRequest": {
         "type": "apiKey",
         "in": "header",
         "name": "Authorization",
-        "description": "`Signed <signature>`, with the header x-cassieq-request-time.",
+        "description": "`Signed2 <signature>`, with three x-cassieq headers.",
     },
     "signedUrl": {
         "type": "apiKey",
@@ -66,9 +66,8 @@ def description(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
         if isinstance(model, type)
     }
     ordered = sorted(models, key=lambda model: model.__name__)
-    schemas = models_json_schema([(model, "validation") for model in ordered], ref_template=_REF)[
-        1
-    ].get("$defs", {})
+    _, defined = models_json_schema([(each, "validation") for each in ordered], ref_template=_REF)
+    schemas = defined.get("$defs", {})
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in endpoints:
         paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = _operation(
@@ -90,7 +89,7 @@ def description(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
 
 
 def _operation(endpoint: Endpoint, schemas: Mapping[str, Any]) -> dict[str, Any]:
-    is_admins = endpoint.level is None
+    is_admins = endpoint.right is None
     found: dict[str, Any] = {
         "operationId": endpoint.operation,
         "summary": endpoint.summary,
@@ -99,8 +98,8 @@ def _operation(endpoint: Endpoint, schemas: Mapping[str, Any]) -> dict[str, Any]
         "responses": dict(_responses(endpoint)),
         "security": [{"key": []}] if is_admins else [{each: []} for each in _SECURITY],
     }
-    if endpoint.level is not None:
-        found["description"] = f"Takes the right {endpoint.level.title} ({endpoint.level.value})."
+    if endpoint.right is not None:
+        found["description"] = f"Takes the right {endpoint.right.title} ({endpoint.right.value})."
     if endpoint.body is not None:
         found["requestBody"] = {"required": True, "content": _content(endpoint)}
     return found
@@ -115,7 +114,7 @@ def _content(endpoint: Endpoint) -> dict[str, Any]:
             for media in body
         }
     schema = {"$ref": _REF.format(model=body.__name__)}
-    return {_JSON: {"schema": schema, "example": REQUESTS[endpoint.operation]}}
+    return {_JSON: {"schema": schema, "example": endpoint.example}}
 
 
 def _path_parameters(endpoint: Endpoint) -> Iterable[dict[str, Any]]:
@@ -143,17 +142,29 @@ def _query_parameters(endpoint: Endpoint, schemas: Mapping[str, Any]) -> Iterabl
 
 
 def _responses(endpoint: Endpoint) -> Iterable[tuple[str, dict[str, Any]]]:
-    told = {**_ALWAYS, **(_OF_BODIES if endpoint.body else {}), **endpoint.answers}
-    if endpoint.level is None:
-        del told[403]
-    for status, meaning in sorted(told.items()):
+    for status, meaning in sorted(_meanings(endpoint).items()):
         answer: dict[str, Any] = {"description": meaning}
         if status >= 400:  # noqa: PLR2004 (where errors begin)
             schema = {"$ref": _REF.format(model="Error")}
             answer["content"] = {_JSON: {"schema": schema}}
-        elif (endpoint.operation, status) in ANSWERS:
-            answer["content"] = {_JSON: {"example": ANSWERS[endpoint.operation, status]}}
+        elif status in endpoint.examples:
+            answer["content"] = {_JSON: {"example": endpoint.examples[status]}}
         yield str(status), answer
+
+
+def _meanings(endpoint: Endpoint) -> dict[int, str]:
+    """The status codes that an endpoint answers with."""
+    told = dict(_ALWAYS)
+    if endpoint.right is None:
+        del told[403]
+    if endpoint.body is not None:
+        told |= _WITH_BODY
+    if isinstance(endpoint.body, type):
+        told |= _WITH_JSON
+    for name in ("account", "queue", "group"):
+        if "{" + name + "}" in endpoint.path and (name != "account" or endpoint.right is None):
+            told[404] = f"There is no such {name}"
+    return told | dict(endpoint.answers)
 
 
 def _error_schema() -> dict[str, Any]:
@@ -164,9 +175,9 @@ def _error_schema() -> dict[str, Any]:
             "reason": {"enum": ["Error", "NotFound", "Conflict"]},
             "operation": {"type": "string"},
             "message": {"type": "string"},
-            "budget": {
+            "quota": {
                 "type": "object",
-                "description": "The limit or budget that does not allow it",
+                "description": "The limit or quota that does not allow it",
                 "required": ["what", "of", "limit"],
                 "properties": {
                     "what": {"type": "string"},

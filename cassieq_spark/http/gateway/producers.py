@@ -1,4 +1,4 @@
-"""Puts of all requests: a producer for each queue gathers them into few publishes."""
+"""A producer for each queue that is put to: it batches the puts of all requests."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from itertools import islice
 from cassieq_spark.client import AsyncClient, AsyncProducer, Headers
 from cassieq_spark.http.gateway.errors import too_busy
 
-#: Producers that are kept for the next put; each has a thread once it was used.
+#: Producers that are kept for the next put; each has a thread after its first put.
 _MOST_PRODUCERS = 500
 
 
 @dataclass(slots=True, eq=False)
 class _Shared:
-    """The producer of a queue, perhaps still in the making, and how many puts are using it."""
+    """The producer of a queue, which may still be connecting, and the number of puts using it."""
 
     producer: asyncio.Task[AsyncProducer]
     users: int = 0
 
 
-class Puts:
-    """Publishes what requests put, all that comes within a moment by one LWT. For one loop.
+class ProducerPool:
+    """Publishes the puts of requests: all that arrive within ``linger`` by one LWT. For one loop.
 
     Args:
-        client: How the queues are reached.
+        client: The client of the queues.
         linger: How long a put waits for others.
     """
 
@@ -35,7 +35,7 @@ class Puts:
         self._client = client
         self._linger = linger
         self._shared: OrderedDict[str, _Shared] = OrderedDict()
-        self._leaving: set[asyncio.Task[None]] = set()
+        self._closing: set[asyncio.Task[None]] = set()
 
     async def put(  # noqa: PLR0913 (each is a property of the message, by name)
         self,
@@ -50,14 +50,14 @@ class Puts:
         """Publish a message, and return its monoton.
 
         Raises:
-            RefusedError: 429; a whole batch waits already while another one is published.
+            RefusedError: 429; a full batch waits while another one is published.
             CassieqError: See `AsyncProducer.put`.
         """
         shared = self._shared_of(queue)
         shared.users += 1
         try:
             task = shared.producer
-            # Others wait for the same: whoever goes away leaves it alone.
+            # Shielded, as other puts wait for the same task.
             producer = task.result() if task.done() else await asyncio.shield(task)
             future = producer.try_put(
                 value, key=key, headers=headers, delay=delay, visible_at=visible_at
@@ -72,8 +72,8 @@ class Puts:
     async def close(self) -> None:
         """Publish what is left. No put may follow."""
         for queue in list(self._shared):
-            self._let_go(queue)
-        await asyncio.gather(*self._leaving, return_exceptions=True)
+            self._close(queue)
+        await asyncio.gather(*self._closing, return_exceptions=True)
 
     def _shared_of(self, queue: str) -> _Shared:
         shared = self._shared.get(queue)
@@ -81,27 +81,27 @@ class Puts:
             if len(self._shared) >= _MOST_PRODUCERS:
                 idle = (name for name, each in self._shared.items() if not each.users)
                 for name in islice(idle, 1):
-                    self._let_go(name)
+                    self._close(name)
             made = self._client.producer(queue, linger=self._linger)
             shared = self._shared[queue] = _Shared(asyncio.create_task(made.__aenter__()))
         self._shared.move_to_end(queue)
         return shared
 
     def _drop_if_failed(self, queue: str, shared: _Shared) -> None:
-        """Forget a producer that could not be made: the queue may come to be."""
+        """Forget a producer that could not be made: the queue may be created later."""
         task = shared.producer
         failed = task.done() and (task.cancelled() or task.exception() is not None)
         if failed and self._shared.get(queue) is shared:
             del self._shared[queue]
 
-    def _let_go(self, queue: str) -> None:
+    def _close(self, queue: str) -> None:
         """Close a producer in the background."""
-        leaving = asyncio.create_task(_close(self._shared.pop(queue).producer))
-        self._leaving.add(leaving)
-        leaving.add_done_callback(self._leaving.discard)
+        closing = asyncio.create_task(_close(self._shared.pop(queue).producer))
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
 
 
 async def _close(task: asyncio.Task[AsyncProducer]) -> None:
     producer = await task
-    # What could not be published, its requests have heard of.
+    # Requests whose messages could not be published got the error.
     await producer.__aexit__(None, None, None)

@@ -8,32 +8,81 @@ from starlette.responses import JSONResponse, Response
 
 from cassieq_spark.client import Survey
 from cassieq_spark.errors import ExistsError, NotFoundError
-from cassieq_spark.http.accounts import Level, own_name
+from cassieq_spark.http.accounts import Right, own_name
 from cassieq_spark.http.gateway.errors import RefusedError
 from cassieq_spark.http.gateway.messages import position
-from cassieq_spark.http.gateway.requests import QUEUE, QUEUES, Call, Endpoint
+from cassieq_spark.http.gateway.requests import QUEUE, QUEUES, Call, Endpoints
 from cassieq_spark.http.gateway.responses import piles_json, queue_json, stats_json
 from cassieq_spark.http.gateway.schemas import (
     CreateParameters,
-    DeadParameters,
+    DeadLetterParameters,
     DeleteParameters,
     ForceParameters,
-    GroupMove,
     GroupOptions,
+    GroupSeek,
     QueueOptions,
     RedriveParameters,
 )
 from cassieq_spark.model import account_of
 
+ENDPOINTS = Endpoints()
 
+_QUEUE = {
+    "accountName": "acme",
+    "queueName": "orders",
+    "bucketSize": 8192,
+    "maxDeliveryCount": 5,
+    "status": "Active",
+    "version": 1,
+    "deleteBucketsAfterFinalization": True,
+    "queueStatsId": "acme:orders@1",
+    "dlqName": "orders.dead",
+    "strictFifo": False,
+    "id": "acme:orders@1",
+    "leaseSeconds": 30,
+    "expireAfterSeconds": None,
+    "keepSettledSeconds": None,
+    "createdAt": "2026-11-20T12:00:00Z",
+}
+_GROUP = {
+    "group": "default",
+    "size": 3,
+    "leased": 1,
+    "due": 0,
+    "waiting": 0,
+    "dead": 0,
+    "oldestAgeSeconds": 1.5,
+    "next": 1,
+    "floor": 0,
+}
+_IN_USE = {409: "Consumers hold messages; see force"}
+_NO_DEAD_LETTERS = {409: "The queue has no dead-letter queue"}
+
+
+@ENDPOINTS.declare(
+    "GET",
+    QUEUES,
+    Right.GET_QUEUE_INFORMATION,
+    answers={200: "Queues"},
+    examples={200: [_QUEUE]},
+)
 async def list_queues(call: Call) -> Response:
-    """The queues of the account."""
+    """List the queues of the account."""
     found = await call.gateway.client.queues(f"{call.account}:")
     return JSONResponse([queue_json(each) for each in found])
 
 
+@ENDPOINTS.declare(
+    "POST",
+    QUEUES,
+    Right.CREATE_QUEUE,
+    query=CreateParameters,
+    body=QueueOptions,
+    answers={200: "The queue exists", 201: "The queue is created", 409: "The queue exists"},
+    example={"queueName": "orders", "maxDeliveryCount": 5, "dlqName": "orders.dead"},
+)
 async def create_queue(call: Call) -> Response:
-    """Make a queue."""
+    """Create a queue and its dead-letter queue."""
     given = call.json(QueueOptions)
     dead = None
     if given.dlq_name is not None:
@@ -42,7 +91,7 @@ async def create_queue(call: Call) -> Response:
         # Its name must fit, too, or nobody could reach it here.
         dead = call.queue_named(f"{given.queue_name}.dead", 422)
     name = call.queue_named(given.queue_name, 422)
-    await call.gateway.holdings.check_queues(call.account, [name, dead] if dead else [name])
+    await call.gateway.storage.check_queues(call.account, [name, dead] if dead else [name])
     try:
         await call.gateway.client.create_queue(
             name,
@@ -61,96 +110,182 @@ async def create_queue(call: Call) -> Response:
     return Response(status_code=201)
 
 
-async def show_queue(call: Call) -> Response:
-    """How a queue is defined."""
+@ENDPOINTS.declare(
+    "GET",
+    QUEUE,
+    Right.GET_QUEUE_INFORMATION,
+    answers={200: "The definition"},
+    examples={200: _QUEUE},
+)
+async def get_queue(call: Call) -> Response:
+    """Show how a queue is defined."""
     return JSONResponse(queue_json(await call.gateway.client.queue(call.queue)))
 
 
-async def show_statistics(call: Call) -> Response:
-    """What a queue holds."""
+@ENDPOINTS.declare(
+    "GET",
+    QUEUE + "/statistics",
+    Right.GET_QUEUE_INFORMATION,
+    answers={200: "Counts"},
+    examples={200: {"size": 3, "stored": 3, "settled": 0, "groups": [_GROUP]}},
+)
+async def stats(call: Call) -> Response:
+    """Count the messages of a queue and of its groups, exactly."""
     return JSONResponse(stats_json(await call.gateway.client.stats(call.queue)))
 
 
+@ENDPOINTS.declare(
+    "DELETE",
+    QUEUE,
+    Right.DELETE_QUEUE,
+    query=DeleteParameters,
+    answers={200: "The queue is deleted", 409: "The queue is in use; see force"},
+)
 async def delete_queue(call: Call) -> Response:
-    """Delete a queue."""
+    """Delete a queue and its messages."""
     queue = call.queue
     await call.gateway.client.queue(queue)
     await call.gateway.client.delete_queue(queue, force=call.query.force)
     return Response(status_code=200)
 
 
+@ENDPOINTS.declare(
+    "POST",
+    QUEUE + "/purge",
+    Right.DELETE_QUEUE,
+    query=ForceParameters,
+    answers={200: "The queue as it is now"} | _IN_USE,
+    examples={200: {**_QUEUE, "version": 2, "id": "acme:orders@2"}},
+)
 async def purge_queue(call: Call) -> Response:
-    """Throw all messages of a queue away."""
+    """Delete all messages of a queue."""
     purged = await call.gateway.client.purge_queue(call.queue, force=call.query.force)
     return JSONResponse(queue_json(purged))
 
 
+@ENDPOINTS.declare(
+    "GET",
+    QUEUE + "/groups",
+    Right.GET_QUEUE_INFORMATION,
+    answers={200: "Groups"},
+    examples={200: [_GROUP]},
+)
 async def list_groups(call: Call) -> Response:
-    """The consumer groups of a queue."""
+    """List the consumer groups of a queue, with their counts."""
     stats = await call.gateway.client.stats(call.queue)
     return JSONResponse(stats_json(stats)["groups"])
 
 
+@ENDPOINTS.declare(
+    "PUT",
+    QUEUE + "/groups/{group}",
+    Right.CREATE_QUEUE,
+    body=GroupOptions,
+    answers={
+        201: "The group is created",
+        409: "The group exists, or there is no such position",
+    },
+    example={"start": "earliest"},
+)
 async def create_group(call: Call) -> Response:
-    """Make a consumer group."""
+    """Create a consumer group, before anybody receives messages for it."""
     start = position(call.json(GroupOptions).start)
     await call.gateway.client.create_group(call.queue, call.names["group"], start)
     return Response(status_code=201)
 
 
-async def move_group(call: Call) -> Response:
-    """Let a group go on from elsewhere."""
-    given = call.json(GroupMove)
+@ENDPOINTS.declare(
+    "POST",
+    QUEUE + "/groups/{group}/seek",
+    Right.DELETE_QUEUE,
+    body=GroupSeek,
+    answers={200: "The position from which the group continues"} | _IN_USE,
+    examples={200: {"next": 0}},
+    example={"to": "2026-11-20T12:00:00Z", "force": False},
+)
+async def seek_group(call: Call) -> Response:
+    """Move a consumer group to another position; earlier messages count as settled."""
+    given = call.json(GroupSeek)
     monoton = await call.gateway.client.seek_group(
         call.queue, call.names["group"], position(given.to), force=given.force
     )
     return JSONResponse({"next": monoton})
 
 
+@ENDPOINTS.declare(
+    "DELETE",
+    QUEUE + "/groups/{group}",
+    Right.DELETE_QUEUE,
+    query=ForceParameters,
+    answers={204: "The group is deleted"} | _IN_USE,
+)
 async def delete_group(call: Call) -> Response:
-    """Delete a group."""
+    """Delete a consumer group."""
     group = call.names["group"]
     if not await call.gateway.client.delete_group(call.queue, group, force=call.query.force):
         raise NotFoundError(f"there is no group {group[:200]!r}")
     return Response(status_code=204)
 
 
-async def list_dead(call: Call) -> Response:
-    """The dead letters of a queue."""
+@ENDPOINTS.declare(
+    "GET",
+    QUEUE + "/dead",
+    Right.GET_QUEUE_INFORMATION,
+    query=DeadLetterParameters,
+    answers={200: "Dead letters"} | _NO_DEAD_LETTERS,
+)
+async def dead_letters(call: Call) -> Response:
+    """Count the dead letters of a queue, by origin and reason."""
     return JSONResponse(piles_json((await _survey(call)).piles))
 
 
+@ENDPOINTS.declare(
+    "POST",
+    QUEUE + "/dead/redrive",
+    Right.REDRIVE_MESSAGE,
+    query=RedriveParameters,
+    answers={200: "How many", 409: "Other groups would get them again; see force"},
+    examples={200: {"redriven": 1, "missed": 0}},
+)
 async def redrive(call: Call) -> Response:
-    """Publish dead letters again."""
+    """Publish dead letters again, each once."""
     to = None if call.query.to is None else call.queue_named(call.query.to)
     found = await _survey(call)
     origins = {pile.origin_queue for pile in found.piles if pile.origin_queue is not None}
     for name in {to} if to is not None else origins:
         _check_target(call, name)
-    call.gateway.holdings.check_messages(call.account)
+    call.gateway.storage.check_messages(call.account)
     # The dead-letter queue itself may be of another account, or of none.
     report = await call.gateway.client.redrive(
         found, to=to, force=call.query.force, across_accounts=True
     )
     for queue in report.redriven:
-        call.gateway.turns.wake(queue)
+        call.gateway.coalescer.wake(queue)
     return JSONResponse({"redriven": sum(report.redriven.values()), "missed": report.missed})
 
 
-async def purge_dead(call: Call) -> Response:
-    """Give dead letters up."""
+@ENDPOINTS.declare(
+    "POST",
+    QUEUE + "/dead/purge",
+    Right.DELETE_QUEUE,
+    query=DeadLetterParameters,
+    answers={200: "How many"} | _NO_DEAD_LETTERS,
+    examples={200: {"purged": 1, "missed": 0}},
+)
+async def purge_dead_letters(call: Call) -> Response:
+    """Discard dead letters."""
     report = await call.gateway.client.purge_dead_letters(await _survey(call))
     return JSONResponse({"purged": report.purged, "missed": report.missed})
 
 
 def _check_target(call: Call, queue: str) -> None:
-    """Refuse a redrive to a queue that who asks may not redrive to."""
+    """Refuse a redrive to a queue to which the sender may not redrive."""
     if account_of(queue) != call.account:
-        raise RefusedError("some of them come from queues of others: say where they go, by 'to'")
+        raise RefusedError("some dead letters come from queues of others: name a target in 'to'")
     if not call.covers(own_name(queue)):
         raise RefusedError(
-            f"who asks may not redrive to queue {own_name(queue)!r}: the key, or the signed URL, "
-            "is for another queue",
+            f"the sender may not redrive to queue {own_name(queue)!r}: the key or signed URL is "
+            "for another queue",
             403,
         )
 
@@ -169,140 +304,3 @@ async def _survey(call: Call) -> Survey:
         until=query.until,
         limit=query.limit,
     )
-
-
-_NONE = {404: "There is no such queue"}
-_HELD = {409: "Somebody holds messages; see force"}
-_INVALID = {422: "The body is not what it should be"}
-
-ENDPOINTS = (
-    Endpoint(
-        method="GET",
-        path=QUEUES,
-        operation="listQueues",
-        summary="The queues of the account.",
-        level=Level.GET_QUEUE_INFORMATION,
-        handler=list_queues,
-        answers={200: "Queues"},
-    ),
-    Endpoint(
-        method="POST",
-        path=QUEUES,
-        operation="createQueue",
-        summary="Create a queue, and its dead-letter queue.",
-        level=Level.CREATE_QUEUE,
-        handler=create_queue,
-        query=CreateParameters,
-        body=QueueOptions,
-        answers={200: "It exists", 201: "It is made", 409: "It exists"} | _INVALID,
-    ),
-    Endpoint(
-        method="GET",
-        path=QUEUE,
-        operation="getQueue",
-        summary="How a queue is defined.",
-        level=Level.GET_QUEUE_INFORMATION,
-        handler=show_queue,
-        answers={200: "A queue"} | _NONE,
-    ),
-    Endpoint(
-        method="GET",
-        path=QUEUE + "/statistics",
-        operation="getStatistics",
-        summary="What a queue holds, and what its groups are owed: exact.",
-        level=Level.GET_QUEUE_INFORMATION,
-        handler=show_statistics,
-        answers={200: "Figures"} | _NONE,
-    ),
-    Endpoint(
-        method="DELETE",
-        path=QUEUE,
-        operation="deleteQueue",
-        summary="Delete a queue, and all that is in it.",
-        level=Level.DELETE_QUEUE,
-        handler=delete_queue,
-        query=DeleteParameters,
-        answers={200: "It is gone", 409: "Somebody uses it; see force"} | _NONE,
-    ),
-    Endpoint(
-        method="POST",
-        path=QUEUE + "/purge",
-        operation="purgeQueue",
-        summary="Throw all messages of a queue away.",
-        level=Level.DELETE_QUEUE,
-        handler=purge_queue,
-        query=ForceParameters,
-        answers={200: "The queue as it is now"} | _NONE | _HELD,
-    ),
-    Endpoint(
-        method="GET",
-        path=QUEUE + "/groups",
-        operation="listGroups",
-        summary="The consumer groups of a queue, and what they are owed.",
-        level=Level.GET_QUEUE_INFORMATION,
-        handler=list_groups,
-        answers={200: "Groups"} | _NONE,
-    ),
-    Endpoint(
-        method="PUT",
-        path=QUEUE + "/groups/{group}",
-        operation="createGroup",
-        summary="Create a consumer group, before somebody gets messages for it.",
-        level=Level.CREATE_QUEUE,
-        handler=create_group,
-        body=GroupOptions,
-        answers={201: "It is made", 409: "It exists, or there is no such position"}
-        | _NONE
-        | _INVALID,
-    ),
-    Endpoint(
-        method="POST",
-        path=QUEUE + "/groups/{group}/seek",
-        operation="moveGroup",
-        summary="Let a consumer group go on from another position, and give up what is before.",
-        level=Level.DELETE_QUEUE,
-        handler=move_group,
-        body=GroupMove,
-        answers={200: "From where it goes on"} | _NONE | _HELD | _INVALID,
-    ),
-    Endpoint(
-        method="DELETE",
-        path=QUEUE + "/groups/{group}",
-        operation="deleteGroup",
-        summary="Delete a consumer group, and what it is owed.",
-        level=Level.DELETE_QUEUE,
-        handler=delete_group,
-        query=ForceParameters,
-        answers={204: "It is gone"} | _NONE | _HELD,
-    ),
-    Endpoint(
-        method="GET",
-        path=QUEUE + "/dead",
-        operation="listDeadLetters",
-        summary="The dead letters of a queue, by where they come from and why they are dead.",
-        level=Level.GET_QUEUE_INFORMATION,
-        handler=list_dead,
-        query=DeadParameters,
-        answers={200: "Dead letters", 409: "It has no dead-letter queue"} | _NONE,
-    ),
-    Endpoint(
-        method="POST",
-        path=QUEUE + "/dead/redrive",
-        operation="redriveDeadLetters",
-        summary="Put dead letters again, each once.",
-        level=Level.REDRIVE_MESSAGE,
-        handler=redrive,
-        query=RedriveParameters,
-        answers={200: "How many", 409: "Other groups would get them again; see force"} | _NONE,
-    ),
-    Endpoint(
-        method="POST",
-        path=QUEUE + "/dead/purge",
-        operation="purgeDeadLetters",
-        summary="Give dead letters up.",
-        level=Level.DELETE_QUEUE,
-        handler=purge_dead,
-        query=DeadParameters,
-        answers={200: "How many", 409: "It has no dead-letter queue"} | _NONE,
-    ),
-)

@@ -1,20 +1,28 @@
-"""What an endpoint is, and what its handler is given: one declaration for routes and OpenAPI."""
+"""What an endpoint is, and a request as its handler sees it.
+
+Handlers declare themselves: `Endpoints.declare` takes the method, path, right, parameters, body
+and answers; routes and the OpenAPI description are made from these declarations.
+
+Starlette decodes headers as Latin-1, and replaces what is not UTF-8 in a query by U+FFFD. Both
+would change keys and headers of messages silently. Here they are UTF-8, or the request is refused.
+"""
 
 from __future__ import annotations
 
 import json
 from base64 import b64decode
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import unquote_to_bytes
 
 from pydantic import BaseModel, ValidationError
+from pydantic.alias_generators import to_camel
 from starlette.requests import Request
 from starlette.responses import Response
 
 from cassieq_spark.errors import OptionError
-from cassieq_spark.http.accounts import Level, full_name
+from cassieq_spark.http.accounts import Right, full_name
 from cassieq_spark.http.gateway.admission import Sender
 from cassieq_spark.http.gateway.authorization import ACCOUNT, Grant
 from cassieq_spark.http.gateway.errors import RefusedError
@@ -28,19 +36,31 @@ QUEUES = "/api/v1/accounts/{account}/queues"
 QUEUE = QUEUES + "/{queue}"
 ADMIN = "/admin/api/v1"
 
+#: The prefix of request headers that are headers of the message; the rest is the name.
+HEADER = "x-cassieq-header-"
+#: All headers of a message as one JSON object, for names and values that HTTP would change.
+HEADERS = "x-cassieq-headers"
+#: How bytes are encoded in JSON and URLs.
+TEXT, BASE64 = "text", "base64"
+
+_MESSAGE_HEADERS = HEADER.removesuffix("-").encode()
+_HEADER, _HEADERS = HEADER.encode(), HEADERS.encode()
+_IDEMPOTENCY_KEY = "idempotency-key"
+_LONGEST_IDEMPOTENCY_KEY = 200
+
 
 @dataclass(slots=True)
 class Call:
     """One request, as its handler sees it.
 
     Attributes:
-        gateway: What serves it.
-        request: The request itself.
-        sender: Who sends it.
-        names: What is in the path.
-        query: Its parameters.
-        grant: What who asks may do; None: an administrator asks.
-        body: As it came; empty if the endpoint takes none.
+        gateway: The gateway that serves it.
+        request: The HTTP request.
+        sender: The account and key that sent it.
+        names: The names in the path.
+        query: The parameters of the URL, validated.
+        grant: The rights of the sender; None for an administrator.
+        body: The body as it came; empty if the endpoint takes none.
     """
 
     gateway: Gateway
@@ -53,49 +73,89 @@ class Call:
 
     @property
     def account(self) -> str:
-        """Which account."""
+        """The account in the path."""
         return self.names["account"]
 
     @property
-    def scope(self) -> str:
-        """Whose its idempotency key is, if it has one."""
-        return ACCOUNT if self.grant is None else self.grant.scope
-
-    def may(self, level: Level) -> bool:
-        """Whether who asks has another right, too."""
-        return self.grant is None or level in self.grant.levels
-
-    def covers(self, queue: str) -> bool:
-        """Whether the sender may do the same with another queue, named without the account."""
-        return self.grant is None or self.grant.covers(queue)
-
-    @property
     def queue(self) -> str:
-        """Which queue, by the name that Spark and the client know."""
+        """The queue in the path, by its full name, as Spark and the client know it.
+
+        Raises:
+            RefusedError: 404; no queue of an account can have this name.
+        """
         return self.queue_named(self.names["queue"], 404)
 
     def queue_named(self, name: str, status: int = 400) -> str:
-        """A queue of the same account.
+        """The full name of a queue of the same account.
 
         Raises:
-            RefusedError: No queue of an account can be called so.
+            RefusedError: No queue of an account can have this name.
         """
         try:
             return full_name(self.account, name)
         except OptionError as error:
             raise RefusedError(str(error), status) from error
 
+    def may(self, right: Right) -> bool:
+        """Whether the sender has another right, too."""
+        return self.grant is None or right in self.grant.rights
+
+    def covers(self, queue: str) -> bool:
+        """Whether the sender's rights extend to another queue, named without the account."""
+        return self.grant is None or self.grant.covers(queue)
+
     def json(self, model: type[P]) -> P:
-        """The body, read as JSON.
+        """The body as JSON of a model.
 
         Raises:
-            RefusedError: 400; it is not JSON. 422; it is not what it should be.
+            RefusedError: 400; the body is not JSON. 422; it does not fit the model.
         """
         try:
             return model.model_validate_json(self.body or b"{}")
         except ValidationError as error:
             is_json = error.errors()[0]["type"] != "json_invalid"
-            raise RefusedError(_said(error, "body"), 422 if is_json else 400) from error
+            raise RefusedError(_problems(error, "body"), 422 if is_json else 400) from error
+
+    def idempotency_key(self) -> str | None:
+        """The key under which a put is published once, in the sender's scope; None if not given.
+
+        Raises:
+            RefusedError: 400; the key is empty, too long, or not UTF-8.
+        """
+        given = self.request.headers.get(_IDEMPOTENCY_KEY)
+        if given is None:
+            return None
+        key = _text(given.encode("latin-1"), "Idempotency-Key")
+        if not key.strip() or len(key) > _LONGEST_IDEMPOTENCY_KEY:
+            raise RefusedError(
+                f"an Idempotency-Key has 1 to {_LONGEST_IDEMPOTENCY_KEY} characters; use a UUID"
+            )
+        scope = ACCOUNT if self.grant is None else self.grant.scope
+        return f"{scope}/{key}"
+
+    def message_key(self) -> bytes | None:
+        """The key of a message that is put alone.
+
+        Raises:
+            RefusedError: 400; the key is not Base64.
+        """
+        key = self.query.key
+        return None if key is None else decoded(key, self.query.key_encoding, "key")
+
+    def message_headers(self) -> dict[str, str | None] | None:
+        """The headers of a message that is put alone; None if there are none.
+
+        Raises:
+            RefusedError: 400; a name is empty or given twice, or a text is not UTF-8.
+        """
+        found: dict[str, str | None] = {}
+        for name, value in _header_pairs(self.request):
+            if not name:
+                raise RefusedError("a header of a message has a name: X-Cassieq-Header-<name>")
+            if name in found:
+                raise RefusedError(f"header {name[:60]!r} of the message is given twice")
+            found[name] = value
+        return found or None
 
 
 Handler = Callable[[Call], Awaitable[Response]]
@@ -103,126 +163,89 @@ Handler = Callable[[Call], Awaitable[Response]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """One thing that can be asked for.
+    """A method and path, and the handler that serves them.
 
     Attributes:
-        method: The verb.
+        method: The HTTP method.
         path: The path, with names in braces.
-        operation: What it is called in errors, metrics and OpenAPI.
-        summary: What it does, in a line.
-        level: The right that it takes; None: the admin's key.
-        handler: Does it.
-        query: Parameters of its URL.
-        body: What its body is: JSON of this model, or bytes of these media types.
-        answers: Status codes with what they mean, besides those that any request may get.
-        is_batch: Whether its body may be as large as that of a batch.
+        operation: Its name in errors, metrics, logs and OpenAPI: that of its handler.
+        summary: What it does: the first line of the handler's docstring.
+        right: The right that it takes; None: the admin key.
+        handler: Serves it.
+        query: The parameters of the URL.
+        body: The body: JSON of this model, or bytes of these media types; None: no body.
+        answers: Status codes and what they mean, besides those that any endpoint answers with.
+        examples: Bodies of answers by status code, for the description.
+        example: A body of a request, for the description.
+        is_batch: Whether the body may be as large as a batch.
     """
 
     method: str
     path: str
     operation: str
     summary: str
-    level: Level | None
+    right: Right | None
     handler: Handler
-    query: type[BaseModel] = Nothing
-    body: type[BaseModel] | tuple[str, ...] | None = None
-    answers: Mapping[int, str] = field(default_factory=dict)
-    is_batch: bool = False
+    query: type[BaseModel]
+    body: type[BaseModel] | tuple[str, ...] | None
+    answers: Mapping[int, str]
+    examples: Mapping[int, Any]
+    example: Any
+    is_batch: bool
 
     def parse_query(self, request: Request) -> BaseModel:
-        """The parameters of a request.
+        """The parameters of a request's URL.
 
         Raises:
-            RefusedError: 400; one of them is malformed, or missing.
+            RefusedError: 400; a parameter is malformed, missing, not UTF-8, or given twice.
         """
         try:
-            return self.query.model_validate(query_of(request))
+            return self.query.model_validate(_query(request))
         except ValidationError as error:
-            raise RefusedError(_said(error, "query")) from error
+            raise RefusedError(_problems(error, "query")) from error
 
 
-def _said(error: ValidationError, where: str) -> str:
-    """What is wrong, with what was given left out, as it may be a secret."""
-    problems = (
-        f"{'.'.join(map(str, each['loc'])) or where}: {each['msg']}"
-        for each in error.errors(include_url=False, include_input=False)[:5]
-    )
-    return f"the {where} is not valid: " + "; ".join(problems)
+class Endpoints(list[Endpoint]):
+    """The endpoints of a module, in the order of their handlers."""
 
+    def declare(  # noqa: PLR0913 (each is an attribute of its own, by name)
+        self,
+        method: str,
+        path: str,
+        right: Right | None,
+        *,
+        query: type[BaseModel] = Nothing,
+        body: type[BaseModel] | tuple[str, ...] | None = None,
+        answers: Mapping[int, str],
+        examples: Mapping[int, Any] | None = None,
+        example: Any = None,
+        is_batch: bool = False,
+    ) -> Callable[[Handler], Handler]:
+        """Declare the endpoint that the decorated handler serves; see `Endpoint`."""
 
-#: Headers of a request that are headers of its message begin so; the rest is the name.
-HEADER = "x-cassieq-header-"
-#: All headers of a message as one JSON object: for names and values that HTTP would change.
-HEADERS = "x-cassieq-headers"
-#: How keys and bodies travel as text.
-TEXT, BASE64 = "text", "base64"
+        def declared(handler: Handler) -> Handler:
+            endpoint = Endpoint(
+                method=method,
+                path=path,
+                operation=to_camel(getattr(handler, "__name__", "")),
+                summary=(handler.__doc__ or "").partition("\n")[0],
+                right=right,
+                handler=handler,
+                query=query,
+                body=body,
+                answers=answers,
+                examples=examples or {},
+                example=example,
+                is_batch=is_batch,
+            )
+            self.append(endpoint)
+            return handler
 
-_OF_MESSAGES = HEADER.removesuffix("-").encode()
-_HEADER, _HEADERS = HEADER.encode(), HEADERS.encode()
-_IDEMPOTENCY_KEY = "idempotency-key"
-_LONGEST_IDEMPOTENCY_KEY = 200
-
-
-def headers_of(request: Request) -> dict[str, str | None] | None:
-    """The headers of a message, from those of its request; None if there are none.
-
-    Raises:
-        RefusedError: 400; a name is empty or given twice, or a text is not UTF-8.
-    """
-    found: dict[str, str | None] = {}
-    for name, value in _pairs(request):
-        if not name:
-            raise RefusedError("a header of a message has a name: X-Cassieq-Header-<name>")
-        if name in found:
-            raise RefusedError(f"header {name[:60]!r} of the message is given twice")
-        found[name] = value
-    return found or None
-
-
-def idempotency_key(request: Request, scope: str) -> str | None:
-    """Under which a put is done once, however often it is repeated; None: there is none.
-
-    Args:
-        request: Which may have one.
-        scope: Whose it is, without a slash at its end; see `access.Grant`.
-
-    Raises:
-        RefusedError: 400; it is empty, too long, or not UTF-8.
-    """
-    given = request.headers.get(_IDEMPOTENCY_KEY)
-    if given is None:
-        return None
-    key = _text(given.encode("latin-1"), "Idempotency-Key")
-    if not key.strip() or len(key) > _LONGEST_IDEMPOTENCY_KEY:
-        raise RefusedError(
-            f"an Idempotency-Key has 1 to {_LONGEST_IDEMPOTENCY_KEY} characters; take a UUID"
-        )
-    return f"{scope}/{key}"
-
-
-def query_of(request: Request) -> Mapping[str, str]:
-    """The parameters of a request's URL.
-
-    Raises:
-        RefusedError: 400; one of them is not UTF-8, or given twice.
-    """
-    raw: bytes = request.scope["query_string"]
-    if b"%" in raw or not raw.isascii():
-        try:
-            unquote_to_bytes(raw).decode()
-        except UnicodeDecodeError as error:
-            raise RefusedError(
-                "the query is not UTF-8; a key that is not text goes as key=<Base64> with "
-                "keyEncoding=base64"
-            ) from error
-    query = dict(request.query_params)
-    if len(query) < len(request.query_params.multi_items()):
-        raise RefusedError("a parameter of the query is given twice")
-    return query
+        return declared
 
 
 def decoded(text: str, encoding: str, what: str) -> bytes:
-    """What travelled as text.
+    """Bytes of text.
 
     Args:
         text: As it came.
@@ -238,9 +261,25 @@ def decoded(text: str, encoding: str, what: str) -> bytes:
         raise RefusedError(f"{what} is not {encoding}: {error}") from error
 
 
-def _pairs(request: Request) -> Iterator[tuple[str, str | None]]:
+def _query(request: Request) -> Mapping[str, str]:
+    raw: bytes = request.scope["query_string"]
+    if b"%" in raw or not raw.isascii():
+        try:
+            unquote_to_bytes(raw).decode()
+        except UnicodeDecodeError as error:
+            raise RefusedError(
+                "the query is not UTF-8; send a key that is not text as key=<Base64> with "
+                "keyEncoding=base64"
+            ) from error
+    query = dict(request.query_params)
+    if len(query) < len(request.query_params.multi_items()):
+        raise RefusedError("a parameter of the query is given twice")
+    return query
+
+
+def _header_pairs(request: Request) -> Iterator[tuple[str, str | None]]:
     for name, value in request.headers.raw:
-        if not name.startswith(_OF_MESSAGES):
+        if not name.startswith(_MESSAGE_HEADERS):
             continue
         if name == _HEADERS:
             yield from _read_object(value)
@@ -250,17 +289,17 @@ def _pairs(request: Request) -> Iterator[tuple[str, str | None]]:
 
 
 def _read_object(value: bytes) -> Iterator[tuple[str, str | None]]:
-    """The pairs of a JSON object of texts, those that are there twice, too."""
+    """The pairs of a JSON object of texts, repeated names included."""
     try:
-        # Objects as tuples: so they differ from arrays, and nothing of them is dropped.
+        # A tuple for each object, as a dict would drop repeated names, and a list is an array.
         pairs: Any = json.loads(_text(value, HEADERS), object_pairs_hook=tuple)
     except (ValueError, RecursionError) as error:
-        raise RefusedError(f"{HEADERS} is no JSON: {str(error)[:100]}") from error
+        raise RefusedError(f"{HEADERS} is not JSON: {str(error)[:100]}") from error
     if not isinstance(pairs, tuple):
         raise RefusedError(f'{HEADERS} is a JSON object of texts, such as {{"lang": "en"}}')
     for name, text in pairs:
         if text is not None and not isinstance(text, str):
-            raise RefusedError(f"header {name[:60]!r} of the message is no text: {HEADERS}")
+            raise RefusedError(f"header {name[:60]!r} of the message is not text: {HEADERS}")
         yield name, text
 
 
@@ -269,3 +308,12 @@ def _text(raw: bytes, what: str) -> str:
         return raw.decode()
     except UnicodeDecodeError as error:
         raise RefusedError(f"{what} is not UTF-8: send such text in {HEADERS}, as JSON") from error
+
+
+def _problems(error: ValidationError, where: str) -> str:
+    """What is wrong, without the values that were given, as they may be secrets."""
+    problems = (
+        f"{'.'.join(map(str, each['loc'])) or where}: {each['msg']}"
+        for each in error.errors(include_url=False, include_input=False)[:5]
+    )
+    return f"the {where} is not valid: " + "; ".join(problems)

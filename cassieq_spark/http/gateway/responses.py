@@ -1,4 +1,4 @@
-"""Answers as JSON, by CassieQ's names, and receipts as text for URLs."""
+"""Answers: JSON with CassieQ's names, receipts for URLs, and large answers sent in parts."""
 
 from __future__ import annotations
 
@@ -17,20 +17,28 @@ from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.client import Message, StoredMessage
 from cassieq_spark.client.messages import size_of
 from cassieq_spark.http.accounts import own_name
-from cassieq_spark.http.gateway.admission import Room
+from cassieq_spark.http.gateway.admission import Admission
 from cassieq_spark.http.gateway.errors import RefusedError
 from cassieq_spark.http.gateway.requests import BASE64, TEXT
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.queues.stats import QueueStats
 
-#: Text of fewer bytes is always text; of more, if at most a fifth of it is control characters.
+M = TypeVar("M", bound=StoredMessage)
+
+#: Smaller answers are encoded on the loop, in less than 1 ms and less than a thread takes.
+_LARGE = 64 << 10
+_PART = 256 << 10
+#: How long a client may take for a part, as an answer that nobody reads is memory.
+_PATIENCE = timedelta(seconds=10)
+
+#: Shorter UTF-8 is sent as text; longer, if at most a fifth of it is control characters.
 _SHORT = 1 << 10
 _CONTROL_SHARE = 5
 _CONTROLS = bytes(set(range(0x20)) - set(b"\t\n\r"))
 
 
 def queue_json(queue: QueueDefinition) -> dict[str, Any]:
-    """A queue as CassieQ told of it, and what else there is to tell."""
+    """A queue's definition, with CassieQ's fields and ours."""
     account = queue.name.partition(":")[0]
     dead = queue.dead_letter_queue
     return {
@@ -53,7 +61,7 @@ def queue_json(queue: QueueDefinition) -> dict[str, Any]:
 
 
 def stats_json(stats: QueueStats) -> dict[str, Any]:
-    """What a queue holds; ``size`` is what the group that lags most is owed."""
+    """The counts of a queue; ``size`` is that of the group with the most unsettled messages."""
     stored = stats.next - stats.finalised
     return {
         "size": max((group.depth for group in stats.groups), default=stored),
@@ -77,7 +85,7 @@ def stats_json(stats: QueueStats) -> dict[str, Any]:
 
 
 def stored_json(message: StoredMessage) -> dict[str, Any]:
-    """A message as it was put."""
+    """A stored message."""
     text, encoding = _encoded(message.value)
     key, key_encoding = (None, TEXT) if message.key is None else _encoded(message.key)
     return {
@@ -92,7 +100,7 @@ def stored_json(message: StoredMessage) -> dict[str, Any]:
 
 
 def message_json(message: Message) -> dict[str, Any]:
-    """A message that the client holds from now on."""
+    """A message that is leased to the client."""
     return {
         "popReceipt": pop_receipt(message.receipt),
         "deliveryCount": message.delivery_count,
@@ -103,22 +111,22 @@ def message_json(message: Message) -> dict[str, Any]:
 
 
 def pop_receipt(receipt: str) -> str:
-    """A receipt as text that may stand in a URL."""
+    """A receipt as text for a URL."""
     return urlsafe_b64encode(receipt.encode()).rstrip(b"=").decode()
 
 
 def parse_pop_receipt(text: str, queue: str) -> Receipt:
-    """Read a receipt, which must be of this queue.
+    """Parse a receipt of a queue.
 
     Raises:
-        RefusedError: 400; it is none, or one of another queue.
+        RefusedError: 400; the text is not a receipt, or is one of another queue.
     """
     try:
         plain = urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode()
         receipt = Receipt.parse(plain)
     except ValueError as error:
         raise RefusedError(
-            "this is no pop receipt: send 'popReceipt' as it came with the message"
+            "this is not a pop receipt: send 'popReceipt' as it came with the message"
         ) from error
     if receipt.queue != queue:
         raise RefusedError("this pop receipt is of another queue")
@@ -126,7 +134,7 @@ def parse_pop_receipt(text: str, queue: str) -> Receipt:
 
 
 def piles_json(piles: Any) -> list[Mapping[str, Any]]:
-    """Dead letters by where they come from and why they are dead."""
+    """Dead letters, grouped by origin and reason."""
     return [
         {
             "originQueue": pile.origin_queue,
@@ -146,9 +154,9 @@ def _whole_seconds(period: timedelta | None) -> int | None:
 
 
 def _encoded(data: bytes) -> tuple[str, str]:
-    """Bytes as text, and how: as they are if they are UTF-8, and not mostly control characters.
+    """Bytes as text, and its encoding: text if they are UTF-8 with few control characters.
 
-    JSON takes six bytes for each of those, so an answer would be six times what is stored.
+    JSON takes six bytes for a control character, so an answer could be six times what is stored.
     """
     if len(data) < _SHORT or _control_bytes(data) <= len(data) // _CONTROL_SHARE:
         with suppress(UnicodeDecodeError):
@@ -157,7 +165,7 @@ def _encoded(data: bytes) -> tuple[str, str]:
 
 
 def _control_bytes(data: bytes) -> int:
-    """How many control characters there are, but for line ends and tabs."""
+    """The number of control characters except line ends and tabs."""
     return len(data) - len(data.translate(None, _CONTROLS))
 
 
@@ -165,43 +173,39 @@ def _instant(at: datetime | None) -> str | None:
     return at.isoformat().replace("+00:00", "Z") if at else None
 
 
-M = TypeVar("M", bound=StoredMessage)
-
-#: Smaller ones are encoded and sent at once: that takes less than a thread, and less than 1 ms.
-_LARGE = 64 << 10
-_PART = 256 << 10
-#: Who takes no part for so long gets no more: an answer that nobody reads is memory.
-_PATIENCE = timedelta(seconds=10)
-_JSON = "application/json"
-
-
 async def answer_with(
     messages: Sequence[M],
-    encode: Callable[[Sequence[M]], bytes],
+    encode: Callable[[Sequence[M]], bytes | memoryview],
     media_type: str,
     *,
-    room: Room,
+    admission: Admission,
     account: str,
 ) -> Response:
-    """The answer that has these messages; large ones hold up nobody else.
+    """An answer with messages; a large one is encoded in a thread, and sent in parts.
 
     Args:
-        messages: What it has.
-        encode: Makes bytes of them.
-        media_type: What these are.
-        room: Where they are counted.
-        account: Whose they are.
+        messages: The messages.
+        encode: Encodes them.
+        media_type: The media type of the result.
+        admission: Counts a large answer until it is sent.
+        account: The account that gets it.
     """
     size = sum(map(size_of, messages))
     body = await asyncio.to_thread(encode, messages) if size > _LARGE else encode(messages)
     if len(body) > _LARGE:
-        return LargeResponse(body, media_type, room, account)
+        return LargeResponse(body, media_type, admission, account)
     return Response(body, media_type=media_type)
 
 
-def json_array(objects: Iterable[dict[str, object]]) -> bytes:
-    """A JSON array, made object by object, so that other threads have their turns."""
-    return b"[" + b",".join(json_object(each) for each in objects) + b"]"
+def json_array(objects: Iterable[dict[str, object]]) -> memoryview:
+    """A JSON array; encoded object by object, so that other threads run in between."""
+    array = bytearray(b"[")
+    for each in objects:
+        if len(array) > 1:
+            array += b","
+        array += json_object(each)
+    array += b"]"
+    return memoryview(array)
 
 
 def json_object(values: dict[str, object]) -> bytes:
@@ -210,27 +214,29 @@ def json_object(values: dict[str, object]) -> bytes:
 
 
 class LargeResponse(Response):
-    """An answer that is sent in parts, as fast as it is read.
+    """An answer that is sent in parts, as fast as the client reads.
 
     Args:
-        body: All of it.
-        media_type: What it is.
-        room: Where it is counted until it is sent.
-        account: To whom.
+        body: The whole body.
+        media_type: Its media type.
+        admission: Counts the body until it is sent.
+        account: The account that gets it.
     """
 
-    def __init__(self, body: bytes, media_type: str, room: Room, account: str) -> None:
+    def __init__(
+        self, body: bytes | memoryview, media_type: str, admission: Admission, account: str
+    ) -> None:
         super().__init__(body, media_type=media_type)
-        self._room, self._account = room, account
+        self._admission, self._account = admission, account
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it; what is not read in time is cut off, with its connection."""
+        """Send the answer; stop, and so close the connection, if the client reads too slowly."""
         _ = scope, receive
-        body = bytes(self.body)
+        body = memoryview(self.body)
         start = {"status": self.status_code, "headers": self.raw_headers}
-        with self._room.answer(self._account, len(body)), suppress(TimeoutError):
+        with self._admission.answer(self._account, len(body)), suppress(TimeoutError):
             await send({"type": "http.response.start", **start})
             for at in range(0, len(body), _PART):
-                part = {"body": body[at : at + _PART], "more_body": at + _PART < len(body)}
+                part = {"body": bytes(body[at : at + _PART]), "more_body": at + _PART < len(body)}
                 sending = send({"type": "http.response.body", **part})
                 await asyncio.wait_for(sending, _PATIENCE.total_seconds())

@@ -96,7 +96,7 @@ class PutParameters(Payload):
     key_encoding: Encoding = Field(default="text", description="base64: the key is not text.")
 
 
-class GetParameters(Payload):
+class ReceiveParameters(Payload):
     """How to get messages."""
 
     invisibility_time_seconds: Seconds = Field(default=30, description="How long it is held.")
@@ -104,7 +104,7 @@ class GetParameters(Payload):
     wait: Seconds = Field(default=0, description="How long to wait for a message, in seconds.")
 
 
-class BatchParameters(GetParameters):
+class ReceiveManyParameters(ReceiveParameters):
     """How to get many messages."""
 
     max: int = Field(default=100, ge=1, description="Most messages.")
@@ -172,14 +172,14 @@ class GroupOptions(Payload):
     start: Position = "earliest"
 
 
-class GroupMove(Payload):
+class GroupSeek(Payload):
     """Where a consumer group is to go on."""
 
     to: Position
     force: Force = False
 
 
-class DeadParameters(Payload):
+class DeadLetterParameters(Payload):
     """Which dead letters."""
 
     group: str | None = Field(default=None, description="That this group could not process.")
@@ -189,7 +189,7 @@ class DeadParameters(Payload):
     limit: int | None = Field(default=None, ge=1)
 
 
-class RedriveParameters(DeadParameters):
+class RedriveParameters(DeadLetterParameters):
     """Which dead letters, and where they go."""
 
     to: str | None = Field(default=None, description="Another queue than that they came from.")

@@ -1,4 +1,4 @@
-"""The server: uvicorn around the application, from its first request to a graceful end."""
+"""The server: uvicorn, from the start of the application to its graceful shutdown."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from cassieq_spark.client import AsyncClient
 from cassieq_spark.errors import SetupError
 from cassieq_spark.http.accounts import Accounts
 from cassieq_spark.http.gateway.app import make_app
-from cassieq_spark.http.gateway.connections import Config, Connection, Doorman
+from cassieq_spark.http.gateway.connections import Config, Connection, ConnectionLimiter
 from cassieq_spark.http.gateway.gateway import Gateway
 from cassieq_spark.settings.gateway import Limits
 
-#: How long the end waits for requests that are under way.
+#: How long a shutdown waits for requests under way.
 _GRACE = timedelta(seconds=30)
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _KEEP_ALIVE = timedelta(seconds=75)
@@ -32,14 +32,14 @@ class Serving:
     """Where and how to serve.
 
     Attributes:
-        host: Address to listen at.
-        port: Port to listen at; 0 for any.
-        certificate: PEM file with the certificate of the server, and those between it and its CA.
-        private_key: PEM file of its private key.
-        proxies: Addresses and networks of proxies, whose X-Forwarded-For is believed.
-        origins: Whose pages in a browser may ask; ``*`` for anybody's.
-        limits: How much is taken at once.
-        on_start: Told the URL, once it listens.
+        host: Address to listen on.
+        port: Port to listen on; 0 for any.
+        certificate: PEM file of the server's certificate and those between it and its CA.
+        private_key: PEM file of its private key; None: it is in the other file.
+        proxies: Addresses and networks of proxies, whose X-Forwarded-For is trusted.
+        origins: Origins of pages that may send requests from a browser; ``*`` for any.
+        limits: The limits and quotas.
+        on_start: Called with the URL when the server listens.
     """
 
     host: str = "127.0.0.1"
@@ -53,7 +53,7 @@ class Serving:
 
 
 class _Server(uvicorn.Server):
-    """Tells those who wait, before it waits for them."""
+    """Ends long polls when a shutdown begins, before uvicorn waits for them."""
 
     def __init__(self, config: uvicorn.Config, serving: Serving, box: list[Gateway]) -> None:
         super().__init__(config)
@@ -70,7 +70,7 @@ class _Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Take signals as what they are: the wish to end, and no failure."""
+        """Shut down on a signal, without raising it again as uvicorn does."""
         before = {each: signal.signal(each, self.handle_exit) for each in _SIGNALS}
         try:
             yield
@@ -85,24 +85,24 @@ class _Server(uvicorn.Server):
 
 
 def serve(client: AsyncClient, accounts: Accounts, serving: Serving) -> None:
-    """Serve until SIGTERM or Ctrl-C; then finish what is under way, half a minute at the most.
+    """Serve until SIGTERM or Ctrl-C; then finish what is under way, in 30 seconds at the most.
 
     Args:
-        client: How the queues are reached; it is connected and closed here.
-        accounts: Who may use them.
+        client: The client of the queues; this function connects and closes it.
+        accounts: The accounts that may use them.
         serving: Where and how.
 
     Raises:
         OptionError: A proxy is neither an address nor a network.
-        SetupError: Nothing can listen there.
+        SetupError: The address cannot be listened on.
     """
-    doorman = Doorman(serving.limits, serving.proxies)
+    limiter = ConnectionLimiter(serving.limits, serving.proxies)
     box: list[Gateway] = []
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         async with client:
-            gateway = Gateway(client, accounts, serving.limits, doorman)
+            gateway = Gateway(client, accounts, serving.limits, limiter)
             box.append(gateway)
             try:
                 yield
@@ -119,7 +119,7 @@ def serve(client: AsyncClient, accounts: Accounts, serving: Serving) -> None:
         http=Connection,
         ws="none",
         log_config=None,
-        # Whoever sends malformed requests writes no log; they are counted.
+        # Malformed requests are counted, and not logged.
         log_level="error",
         access_log=False,
         server_header=False,
@@ -129,11 +129,11 @@ def serve(client: AsyncClient, accounts: Accounts, serving: Serving) -> None:
         timeout_keep_alive=int(_KEEP_ALIVE.total_seconds()),
         timeout_graceful_shutdown=int(_GRACE.total_seconds()),
     )
-    config.doorman = doorman
+    config.limiter = limiter
     server = _Server(config, serving, box)
     try:
         server.run()
     except SystemExit as error:
         raise SetupError(
-            f"nothing can listen at {serving.host}:{serving.port}: is it taken?"
+            f"cannot listen on {serving.host}:{serving.port}: is the port taken?"
         ) from error

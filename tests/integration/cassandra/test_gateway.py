@@ -68,7 +68,7 @@ def test_accounts_are_made_by_command_and_queues_are_those_of_everybody(
             assert (message.value, message.key, message.headers) == (b"by http", b"k", {"h": "1"})
             client.ack(message)
             client.put("shop:orders", "by the client")
-            (got,) = orders.get(wait=PATIENCE)
+            (got,) = orders.receive(wait=PATIENCE)
             assert got.value == b"by the client"
             assert orders.reject(got, reason="bad") == []
             (pile,) = client.dead_letters("shop:orders").piles
@@ -136,9 +136,9 @@ def test_one_of_two_gateways_is_killed_under_64_clients(gateways: list[RunningGa
     account = one.account()
     with account.queue("orders", maxDeliveryCount=0) as at_one:
         at_one.put("moved")
-        (moved,) = at_one.get(lease=HOUR)
+        (moved,) = at_one.receive(lease=HOUR)
         at_one.put_many([f"held {number}" for number in range(10)])
-        held = at_one.get(max=10, lease=LEASE)
+        held = at_one.receive(max=10, lease=LEASE)
     books = Books()
     books.accepted |= {message.value.decode() for message in held}
 
@@ -155,10 +155,10 @@ def test_one_of_two_gateways_is_killed_under_64_clients(gateways: list[RunningGa
     with account.at(two).queue() as orders:
         assert orders.ack(moved.receipt) == [], "a receipt of one gateway is good at the other"
         left: list[str] = []
-        while messages := orders.get(max=1000, wait=2 * LEASE, lease=HOUR):
+        while messages := orders.receive(max=1000, wait=2 * LEASE, lease=HOUR):
             left += [message.value.decode() for message in messages]
             assert orders.ack(*messages) == []
-        assert orders.statistics()["size"] == 0
+        assert orders.stats()["size"] == 0
     assert two.stop() == 0
     done = books.acked.keys() | books.unsure | set(left)
     assert books.accepted - done == set(), "nothing that was accepted is lost"
@@ -196,7 +196,7 @@ def work(here: Account, there: Account, number: int, books: Books) -> None:
         try:
             queue.put(value)
             books.accept(value)
-            for message in queue.get(lease=LEASE):
+            for message in queue.receive(lease=LEASE):
                 got = message.value.decode()
                 try:
                     stale = queue.ack(message)

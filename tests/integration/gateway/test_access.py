@@ -10,15 +10,15 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from cassieq_spark.http.accounts import ALL_LEVELS, Level, Permission, sign_request, sign_url
+from cassieq_spark.http.accounts import ALL_RIGHTS, Permission, Right, sign_request, sign_url
 from cassieq_spark.http.accounts.signing import cassieq_text, show_time, signature
 from cassieq_spark.http.gateway.app import ENDPOINTS
 from cassieq_spark.http.gateway.requests import Endpoint
 from tests.support.gateway import ADMIN, HTTP, Account, RunningGateway, running_on_memory
 
 SECOND = timedelta(seconds=1)
-OF_ACCOUNTS = [each for each in ENDPOINTS if each.level is not None]
-OF_ADMINS = [each for each in ENDPOINTS if each.level is None]
+OF_ACCOUNTS = [each for each in ENDPOINTS if each.right is not None]
+OF_ADMINS = [each for each in ENDPOINTS if each.right is None]
 
 
 def named(endpoint: object) -> str:
@@ -36,7 +36,7 @@ def signed(account: Account, method: str, path: str, at: datetime, **more: Any) 
     return sign_request(account.key, account.name, method, path, at, **more)
 
 
-def url_of(account: Account, path: str, levels=ALL_LEVELS, key: str | None = None, **more) -> str:
+def url_of(account: Account, path: str, levels=ALL_RIGHTS, key: str | None = None, **more) -> str:
     permission = Permission(account.name, frozenset(levels), **more)
     return f"{account.queues}{path}?{sign_url(key or account.key, permission)}"
 
@@ -56,9 +56,9 @@ def key_with(gateway: RunningGateway, account: Account, **options: object) -> Ac
 def test_each_endpoint_takes_a_key_and_its_own_right(
     gateway: RunningGateway, account: Account, endpoint: Endpoint
 ):
-    assert endpoint.level is not None
-    enough = sign_url(account.key, Permission(account.name, frozenset({endpoint.level})))
-    rest = sign_url(account.key, Permission(account.name, ALL_LEVELS - {endpoint.level}))
+    assert endpoint.right is not None
+    enough = sign_url(account.key, Permission(account.name, frozenset({endpoint.right})))
+    rest = sign_url(account.key, Permission(account.name, ALL_RIGHTS - {endpoint.right}))
 
     without = ask(gateway, endpoint, account)
     wrong = ask(gateway, endpoint, account, headers={"Authorization": "Key " + "x" * 86})
@@ -70,7 +70,7 @@ def test_each_endpoint_takes_a_key_and_its_own_right(
     assert [each.status_code for each in (without, wrong, of_admin)] == [401] * 3
     assert without.headers["www-authenticate"] == "Key"
     assert refused.status_code == 403
-    assert endpoint.level.title in refused.json()["message"]
+    assert endpoint.right.title in refused.json()["message"]
     assert let_in.status_code not in {401, 403, 500}
     assert with_key.status_code not in {401, 403, 500}
 
@@ -165,7 +165,7 @@ def test_a_signed_url_allows_what_it_says_as_long_as_it_says(account: Account):
     def status(method: str, url: str) -> int:
         return HTTP.request(method, url, content="x").status_code
 
-    put = {Level.PUT_MESSAGE}
+    put = {Right.PUT_MESSAGE}
     assert status("POST", url_of(account, "/orders/messages", put)) == 201
     assert status("POST", url_of(account, "/orders/messages", put, queue="orders")) == 201
     assert status("POST", url_of(account, "/other/messages", put, queue="orders")) == 401
@@ -175,7 +175,7 @@ def test_a_signed_url_allows_what_it_says_as_long_as_it_says(account: Account):
     assert status("GET", runs) == 200
     assert status("GET", url_of(account, "/orders", end=now - SECOND)) == 401
     assert status("GET", url_of(account, "/orders", start=now + 60 * SECOND)) == 401
-    assert status("GET", url_of(account, "/orders", {Level.PUT_MESSAGE}) + "&auth=g") == 401
+    assert status("GET", url_of(account, "/orders", {Right.PUT_MESSAGE}) + "&auth=g") == 401
     assert status("GET", runs.replace("et=", "et=x")) == 401
     assert status("GET", url_of(account, "/orders").replace("auth=r", "auth=")) == 401
     assert status("GET", f"{account.queues}?auth=g&sig=x") == 401
@@ -279,7 +279,7 @@ def test_an_administrator_signs_urls_for_others(gateway: RunningGateway, account
         assert refused.status_code == status, refused.text
     levels = HTTP.get(f"{where}/supportedAuthorizationLevels", headers=ADMIN).json()
     assert {"level": "ReadMessage", "shortForm": "r"} in levels
-    assert len(levels) == len(ALL_LEVELS)
+    assert len(levels) == len(ALL_RIGHTS)
 
 
 FORGED = {"x-cassieq-header-cassieq.origin-queue": "other:orders"}

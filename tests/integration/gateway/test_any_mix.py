@@ -16,7 +16,9 @@ from cassieq_spark.http.client import HttpMessage, HttpQueue
 from tests.support.gateway import Account
 
 HOUR = timedelta(hours=1)
-STEPS = st.sampled_from(["put", "put many", "get", "get many", "ack", "nack", "ack twice", "hold"])
+STEPS = st.sampled_from(
+    ["put", "put many", "get", "get many", "ack", "release", "ack twice", "hold"]
+)
 PROGRAMS = st.lists(st.lists(STEPS, min_size=1, max_size=8), min_size=2, max_size=4)
 
 
@@ -58,7 +60,7 @@ def run(queue: HttpQueue, judge: Judge, steps: Sequence[str]) -> None:
             queue.put_many(values)
             judge.was_put(*values)
         elif step.startswith("get"):
-            messages = queue.get(max=3 if step == "get many" else 1, lease=HOUR)
+            messages = queue.receive(max=3 if step == "get many" else 1, lease=HOUR)
             judge.got(messages)
             held += messages
         elif held:
@@ -68,15 +70,15 @@ def run(queue: HttpQueue, judge: Judge, steps: Sequence[str]) -> None:
                 held.insert(0, message)
                 continue
             judge.lets_go(message, acked=step.startswith("ack"))
-            if step == "nack":
-                assert queue.nack(message) == []
+            if step == "release":
+                assert queue.release(message) == []
                 continue
             assert queue.ack(message) == []
             if step == "ack twice":
                 assert queue.ack(message) == [message.receipt]
     for message in held:
         judge.lets_go(message, acked=False)
-        queue.nack(message)
+        queue.release(message)
 
 
 @settings(max_examples=25, database=None, suppress_health_check=list(HealthCheck))
@@ -89,7 +91,7 @@ def test_nothing_is_lost_and_nothing_is_with_two_at_once(
         with ThreadPoolExecutor(len(programs)) as threads:
             list(threads.map(lambda steps: run(queue, judge, steps), programs))
         left: list[str] = []
-        while messages := queue.get(max=100, lease=HOUR):
+        while messages := queue.receive(max=100, lease=HOUR):
             left += [message.value.decode() for message in messages]
 
     assert max(judge.acked.values(), default=0) <= 1

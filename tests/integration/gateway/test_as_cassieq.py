@@ -8,7 +8,6 @@ import httpx
 import pytest
 
 from cassieq_spark.http.gateway.app import ENDPOINTS
-from cassieq_spark.http.gateway.examples import ANSWERS, REQUESTS
 from tests.support.gateway import Account
 
 DEFINITION = {
@@ -290,24 +289,25 @@ def test_another_path_is_refused(account: Account):
 
 
 def test_the_examples_of_the_description_are_what_is_asked_and_answered(orders: Account):
+    endpoints = {endpoint.operation: endpoint for endpoint in ENDPOINTS}
     for endpoint in ENDPOINTS:
         if isinstance(endpoint.body, type):
-            endpoint.body.model_validate(REQUESTS[endpoint.operation])
+            endpoint.body.model_validate(endpoint.example)
     orders.ask("POST", "/orders/messages", content="hello")
-    seen = orders.ask("GET", "/orders/messages").json()
-    got = next_of(orders).json()
+    peeked = orders.ask("GET", "/orders/messages").json()
+    received = next_of(orders).json()
     told = {
-        "peekMessages": seen,
-        "getMessage": got,
-        "updateMessage": settled(orders, "PUT", got["popReceipt"], json={}).json(),
+        "peek": peeked,
+        "receive": received,
+        "update": settled(orders, "PUT", received["popReceipt"], json={}).json(),
         "listQueues": orders.ask("GET").json(),
         "getQueue": orders.ask("GET", "/orders").json(),
-        "getStatistics": orders.ask("GET", "/orders/statistics").json(),
+        "stats": orders.ask("GET", "/orders/statistics").json(),
         "listGroups": orders.ask("GET", "/orders/groups").json(),
     }
 
     for operation, answer in told.items():
-        assert shape_of(answer) == shape_of(ANSWERS[operation, 200]), operation
+        assert shape_of(answer) == shape_of(endpoints[operation].examples[200]), operation
 
 
 def shape_of(value: object) -> object:

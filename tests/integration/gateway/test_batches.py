@@ -36,7 +36,7 @@ def put(account: Account, *messages: object, **more):
 
 
 def got(account: Account, **query: object) -> list[dict[str, object]]:
-    answer = account.ask("GET", "/orders/messages/batch", params=query)
+    answer = account.ask("POST", "/orders/messages/receive", params=query)
     return [json.loads(line) for line in answer.text.splitlines()]
 
 
@@ -60,7 +60,7 @@ def test_lines_go_in_together_and_come_out_in_order(orders: Account):
         {"h": "1", "none": None},
     )
     assert (second["message"], second["encoding"]) == ("/wA=", "base64")
-    assert orders.ask("GET", "/orders/messages/batch").status_code == 204
+    assert orders.ask("POST", "/orders/messages/receive").status_code == 204
     assert settle(orders, "ack", [first, second]).json() == {"stale": []}
     assert len(settle(orders, "ack", [first, second]).json()["stale"]) == 2
 
@@ -80,7 +80,7 @@ def test_arrow_goes_in_and_comes_out(orders: Account):
         content=stream_of(table),
         headers={"Content-Type": ARROW},
     )
-    answer = orders.ask("GET", "/orders/messages/batch", headers={"Accept": ARROW})
+    answer = orders.ask("POST", "/orders/messages/receive", headers={"Accept": ARROW})
 
     assert (put_them.status_code, answer.headers["content-type"]) == (201, ARROW)
     found = pa.ipc.open_stream(answer.content).read_all().to_pylist()
@@ -151,7 +151,7 @@ def test_messages_are_given_back_held_and_rejected(orders: Account):
     put(orders, *({"message": each} for each in "abc"))
     a, b, c = got(orders)
 
-    assert settle(orders, "nack", [a], delaySeconds=3600).json() == {"stale": []}
+    assert settle(orders, "release", [a], delaySeconds=3600).json() == {"stale": []}
     assert settle(orders, "extend", [b], seconds=600).json() == {"stale": []}
     assert settle(orders, "reject", [c], reason="bad").json() == {"stale": []}
 
@@ -167,7 +167,7 @@ def test_messages_are_given_back_held_and_rejected(orders: Account):
         ("ack", {}, 422),
         ("ack", {"popReceipts": []}, 422),
         ("ack", {"popReceipts": ["x"]}, 400),
-        ("nack", {"popReceipts": ["x"], "delaySeconds": -1}, 422),
+        ("release", {"popReceipts": ["x"], "delaySeconds": -1}, 422),
         ("extend", {"popReceipts": ["x"], "seconds": 0}, 422),
         ("reject", {"popReceipts": ["x"]}, 422),
         ("reject", {"popReceipts": ["x"], "reason": " "}, 422),

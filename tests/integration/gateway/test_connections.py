@@ -75,7 +75,7 @@ def test_headers_beyond_the_limit_are_refused_and_just_below_are_taken(gateway: 
     status, told = answered((32 << 10) + 100)
     assert status == 431
     assert "more than 32768 bytes" in str(told["message"])
-    assert told["budget"] == {"what": "headBytes", "of": "request", "limit": 32768}
+    assert told["quota"] == {"what": "headBytes", "of": "request", "limit": 32768}
 
 
 def test_more_than_a_hundred_headers_are_refused(gateway: RunningGateway):
@@ -112,7 +112,7 @@ def test_headers_have_to_be_complete_in_time(hasty: RunningGateway):
         nothing = answer_of(connection)
 
     assert slow is not None
-    assert (slow.status, slow.json["budget"]["what"]) == (408, "headTime")
+    assert (slow.status, slow.json["quota"]["what"]) == (408, "headTime")
     assert nothing is None
 
 
@@ -171,10 +171,10 @@ def test_one_address_has_so_many_connections(hasty: RunningGateway):
 
     assert answer is not None
     assert answer.status == 429
-    assert answer.json["budget"] == {"what": "connections", "of": "address", "limit": 60}
+    assert answer.json["quota"] == {"what": "connections", "of": "address", "limit": 60}
     assert "--proxy" in answer.json["message"]
     text = metrics_of(hasty)
-    assert 'cassieq_gateway_refused_total{budget="connections",of="address"}' in text
+    assert 'cassieq_gateway_refused_total{quota="connections",of="address"}' in text
 
 
 def test_all_together_have_so_many_connections_proxies_included(tmp_path):
@@ -185,7 +185,7 @@ def test_all_together_have_so_many_connections_proxies_included(tmp_path):
         again = gateway.account()
 
     assert answer is not None
-    assert (answer.status, answer.json["budget"]["of"]) == (503, "all")
+    assert (answer.status, answer.json["quota"]["of"]) == (503, "all")
     assert again.name
 
 

@@ -45,7 +45,7 @@ def test_each_endpoint_answers_anything_with_what_it_says_it_may(
     schema: Any, account: Account, endpoint: Endpoint, mode: GenerationMode
 ):
     operation = schema[endpoint.path][endpoint.method]
-    headers = {"Authorization": f"Key {account.key}"} if endpoint.level else ADMIN
+    headers = {"Authorization": f"Key {account.key}"} if endpoint.right else ADMIN
     strategy = operation.as_strategy(generation_mode=mode)
 
     @settings(
@@ -57,7 +57,7 @@ def test_each_endpoint_answers_anything_with_what_it_says_it_may(
     @given(case=strategy, there=st.booleans())
     def ask(case: Any, there: bool) -> None:
         for name, value in (("account", account.name), ("queue", "orders")):
-            if there and endpoint.level and name in (case.path_parameters or {}):
+            if there and endpoint.right and name in (case.path_parameters or {}):
                 case.path_parameters[name] = value
         case.call_and_validate(
             headers=headers, checks=[not_a_server_error, status_code_conformance]

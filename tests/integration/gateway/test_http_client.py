@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cassieq_spark.errors import NotFoundError, OptionError
-from cassieq_spark.http.accounts import Level, Permission, sign_url
+from cassieq_spark.http.accounts import Permission, Right, sign_url
 from cassieq_spark.http.client import HttpError, HttpQueue
 from tests.support.gateway import Account, running_on_memory
 
@@ -29,25 +29,25 @@ def test_messages_go_in_and_come_out_as_they_were(orders: HttpQueue):
     assert orders.put("text", key="k", headers={"lang": "en"}) == 0
     assert orders.put_many([b"\xff\x00", "more"]) == range(1, 3)
 
-    text, raw, more = orders.get(max=10)
+    text, raw, more = orders.receive(max=10)
 
     assert (text.value, text.key, text.headers) == (b"text", b"k", {"lang": "en"})
     assert (raw.value, more.value, more.monoton) == (b"\xff\x00", b"more", 2)
     assert (raw.delivery_count, raw.key) == (1, None)
-    assert orders.get() == []
+    assert orders.receive() == []
 
 
 def test_messages_are_settled_in_every_way(orders: HttpQueue):
     orders.put_many(list("abcd"))
-    a, b, c, d = orders.get(max=10, wait=MINUTE, lease=MINUTE)
+    a, b, c, d = orders.receive(max=10, wait=MINUTE, lease=MINUTE)
 
     assert orders.ack(a) == []
-    assert orders.nack(b, delay=MINUTE) == []
+    assert orders.release(b, delay=MINUTE) == []
     assert orders.extend(c, by=10 * MINUTE) == []
     assert orders.reject(d.receipt, reason="bad") == []
     assert orders.ack(a, c) == [a.receipt]
     assert orders.ack() == []
-    (group,) = orders.statistics()["groups"]
+    (group,) = orders.stats()["groups"]
     assert (group["waiting"], group["leased"]) == (1, 0)
 
 
@@ -55,7 +55,7 @@ def test_what_is_repeated_under_one_idempotency_key_is_there_once(orders: HttpQu
     assert [orders.put("a", idempotency_key="1") for _ in range(2)] == [0, None]
     assert [orders.put_many(["b"], idempotency_key="2") for _ in range(2)] == [range(1, 2), None]
     assert orders.put("late", delay=MINUTE) == 2
-    assert [each.value for each in orders.get(max=10)] == [b"a", b"b"]
+    assert [each.value for each in orders.receive(max=10)] == [b"a", b"b"]
 
 
 def test_a_queue_is_made_and_deleted(account: Account):
@@ -66,21 +66,21 @@ def test_a_queue_is_made_and_deleted(account: Account):
         assert not new.create()
         new.delete()
         with pytest.raises(NotFoundError):
-            new.get()
+            new.receive()
 
 
 def test_it_signs_requests_and_uses_signed_urls(account: Account):
     account.queue().close()
-    url = sign_url(account.key, Permission(account.name, frozenset({Level.PUT_MESSAGE})))
+    url = sign_url(account.key, Permission(account.name, frozenset({Right.PUT_MESSAGE})))
 
     with (
         HttpQueue(account.url, account.name, "orders", key=account.key, sign=True) as signing,
         HttpQueue(account.url, account.name, "orders", signed_url=url) as putting,
     ):
         assert (signing.put("a"), putting.put("b", key="k")) == (0, 1)
-        assert [each.value for each in signing.get(max=9)] == [b"a", b"b"]
+        assert [each.value for each in signing.receive(max=9)] == [b"a", b"b"]
         with pytest.raises(HttpError, match="403: ReadMessage") as refused:
-            putting.get()
+            putting.receive()
         assert refused.value.status == 403
 
 
@@ -103,7 +103,7 @@ def test_a_gateway_that_has_no_room_is_asked_again_as_long_as_there_is_patience(
         gateway.kill()
         gone_client = HttpQueue(gateway.url, account.name, "q", key=account.key)
         with gone_client, pytest.raises(HttpError, match="did not answer") as gone:
-            gone_client.get()
+            gone_client.receive()
         assert gone.value.status == 0
 
     asked = [line for line in (tmp_path / "log").read_text().splitlines() if "429" in line]

@@ -45,7 +45,7 @@ def test_a_get_has_as_many_as_fit_and_the_others_come_later_and_for_the_first_ti
 ):
     received = []
     while True:
-        answer = orders.ask("GET", "/orders/messages/batch", params={"max": 100})
+        answer = orders.ask("POST", "/orders/messages/receive", params={"max": 100})
         if answer.status_code == 204:
             break
         assert len(answer.content) < 2 * LIMIT

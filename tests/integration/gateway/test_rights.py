@@ -7,11 +7,11 @@ from datetime import UTC, datetime, timedelta
 import httpx
 import pytest
 
-from cassieq_spark.http.accounts import Level, Permission, sign_url
+from cassieq_spark.http.accounts import Permission, Right, sign_url
 from tests.support.gateway import ADMIN, HTTP, Account, RunningGateway
 
 YEAR = 365 * 86_400
-PUT = {Level.PUT_MESSAGE}
+PUT = {Right.PUT_MESSAGE}
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def orders(account: Account) -> Account:
     return account
 
 
-def key_with(gateway: RunningGateway, account: Account, name: str, *levels: Level) -> Account:
+def key_with(gateway: RunningGateway, account: Account, name: str, *levels: Right) -> Account:
     answer = HTTP.post(
         f"{gateway.url}/admin/api/v1/accounts/{account.name}/keys",
         headers=ADMIN,
@@ -34,15 +34,15 @@ def put(account: Account, body: str, key: str) -> httpx.Response:
     return account.ask("POST", "/orders/messages", content=body, headers={"Idempotency-Key": key})
 
 
-def by_url(account: Account, levels: set[Level], body: str, key: str, **more) -> int:
+def by_url(account: Account, levels: set[Right], body: str, key: str, **more) -> int:
     query = sign_url(account.key, Permission(account.name, frozenset(levels), **more))
     url = f"{account.queues}/orders/messages?{query}"
     return HTTP.post(url, content=body, headers={"Idempotency-Key": key}).status_code
 
 
 def test_nobody_uses_up_the_idempotency_keys_of_others(gateway: RunningGateway, orders: Account):
-    stranger = key_with(gateway, orders, "stranger", Level.PUT_MESSAGE)
-    shop = key_with(gateway, orders, "shop", Level.PUT_MESSAGE)
+    stranger = key_with(gateway, orders, "stranger", Right.PUT_MESSAGE)
+    shop = key_with(gateway, orders, "shop", Right.PUT_MESSAGE)
 
     assert put(stranger, "forged", "order-17").status_code == 201
     assert by_url(orders, PUT, "forged", "order-17") == 201
@@ -64,14 +64,14 @@ def test_nobody_uses_up_the_idempotency_keys_of_others(gateway: RunningGateway, 
 def test_a_put_may_be_repeated_with_another_key_of_the_owner(
     gateway: RunningGateway, orders: Account
 ):
-    third = key_with(gateway, orders, "third", *Level)
+    third = key_with(gateway, orders, "third", *Right)
 
     assert put(orders, "a", "order-17").status_code == 201
     assert put(third, "a", "order-17").status_code == 200
 
 
 def test_who_may_only_read_holds_no_message_for_long(gateway: RunningGateway, orders: Account):
-    reader = key_with(gateway, orders, "reader", Level.READ_MESSAGE)
+    reader = key_with(gateway, orders, "reader", Right.READ_MESSAGE)
     orders.ask("POST", "/orders/messages", content="a")
 
     def get(account: Account, seconds: float, path: str = "next") -> int:
@@ -98,13 +98,13 @@ def test_who_may_update_hides_no_message_for_long(orders: Account):
     assert status(one, {"newInvisibilitySeconds": YEAR}, "PUT") == 400
     many = {"popReceipts": [receipt]}
     assert status("/orders/messages/extend", {**many, "seconds": YEAR}) == 400
-    assert status("/orders/messages/nack", {**many, "delaySeconds": YEAR}) == 400
+    assert status("/orders/messages/release", {**many, "delaySeconds": YEAR}) == 400
     assert status(one, {"newInvisibilitySeconds": 3600}, "PUT") == 200
 
 
 def test_who_may_update_moves_no_group(gateway: RunningGateway, orders: Account):
     updater = key_with(
-        gateway, orders, "updater", Level.READ_MESSAGE, Level.UPDATE_MESSAGE, Level.ACK_MESSAGE
+        gateway, orders, "updater", Right.READ_MESSAGE, Right.UPDATE_MESSAGE, Right.ACK_MESSAGE
     )
     orders.ask("POST", "/orders/messages", content="a")
     assert updater.ask("GET", "/orders/messages/next").status_code == 200

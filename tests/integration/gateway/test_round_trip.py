@@ -102,19 +102,21 @@ def got_as_cassieq_does(account: Account) -> Row:
 
 
 def got_as_a_line(account: Account) -> Row:
-    (line,) = account.ask("GET", "/orders/messages/batch", params=HELD).text.splitlines()
+    (line,) = account.ask("POST", "/orders/messages/receive", params=HELD).text.splitlines()
     return plain(json.loads(line))
 
 
 def got_as_arrow(account: Account) -> Row:
-    answer = account.ask("GET", "/orders/messages/batch", params=HELD, headers={"Accept": ARROW})
+    answer = account.ask(
+        "POST", "/orders/messages/receive", params=HELD, headers={"Accept": ARROW}
+    )
     (row,) = pa.ipc.open_stream(answer.content).read_all().to_pylist()
     return row["key"], row["value"], dict(row["headers"])
 
 
 def got_by_the_client(account: Account) -> Row:
     with HttpQueue(account.url, account.name, "orders", key=account.key) as queue:
-        (message,) = queue.get(lease=LEASE)
+        (message,) = queue.receive(lease=LEASE)
     return message.key, message.value, dict(message.headers)
 
 

@@ -61,7 +61,7 @@ def test_in_strict_order_one_client_at_a_time_has_messages(
 ):
     with account.queue("orders", strictFifo=True) as orders, ThreadPoolExecutor(5) as threads:
         orders.put_many([f"{number}" for number in range(10)])
-        first = orders.get()
+        first = orders.receive()
         answers = [threads.submit(waiting, account, wait=2) for _ in range(5)]
         until_under_way(gateway, 5)
 
@@ -112,7 +112,7 @@ def test_a_body_that_breaks_off_is_not_put(tmp_path: Path):
         assert gateway.stop() == 0
 
     told = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
-    assert [each["status"] for each in told if each["operation"] == "putMessage"] == [400]
+    assert [each["status"] for each in told if each["operation"] == "put"] == [400]
     assert {each["action"] for each in told} == {"gateway.request"}
 
 
@@ -125,7 +125,7 @@ def test_more_than_there_is_room_for_is_refused(tmp_path: Path):
         large = account.ask("POST", "/orders/messages", content="x" * 101)
         streamed = account.ask("POST", "/orders/messages", content=iter([b"x" * 60] * 2))
         many = account.ask("POST", "/orders/messages/batch", content='{"message": "a"}\n' * 4)
-        greedy = account.ask("GET", "/orders/messages/batch", params={"max": 4})
+        greedy = account.ask("POST", "/orders/messages/receive", params={"max": 4})
         curious = account.ask("GET", "/orders/messages", params={"max": 101})
         patient = waiting(account, wait=61)
         settled = account.ask("POST", "/orders/messages/ack", json={"popReceipts": ["x"] * 4})
@@ -170,9 +170,9 @@ def test_the_log_has_a_line_for_each_request_and_no_secret(tmp_path: Path):
     assert [(each["operation"], each["status"], each["key"]) for each in told] == [
         ("createAccount", 201, "admin"),
         ("createQueue", 201, "primary"),
-        ("putMessage", 201, "primary"),
-        ("getMessage", 200, "primary"),
-        ("ackMessage", 204, "primary"),
+        ("put", 201, "primary"),
+        ("receive", 200, "primary"),
+        ("ack", 204, "primary"),
         ("listQueues", 401, None),
     ]
     assert {each["action"] for each in told} == {"gateway.request"}
@@ -295,7 +295,7 @@ def test_where_nothing_can_listen_is_told(tmp_path: Path):
         port = taken.getsockname()[1]
 
         with (
-            pytest.raises(AssertionError, match=f"nothing can listen at 127.0.0.1:{port}"),
+            pytest.raises(AssertionError, match=f"cannot listen on 127.0.0.1:{port}"),
             running_on_memory(tmp_path / "log", f"port={port}"),
         ):
             pass

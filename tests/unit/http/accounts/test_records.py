@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cassieq_spark.errors import ExistsError, NotFoundError, OptionError, QueueStateError
-from cassieq_spark.http.accounts import ALL_LEVELS, Accounts, Level, Secrets
+from cassieq_spark.http.accounts import ALL_RIGHTS, Accounts, Right, Secrets
 from cassieq_spark.store import race
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import Delete, Insert, Update, When, partition_of_account
@@ -93,7 +93,7 @@ def write(store: FaultyStore, **values: Any) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        lambda row: {"keys": row["keys"].replace('"levels":"p"', '"levels":"rpuagcdm"')},
+        lambda row: {"keys": row["keys"].replace('"rights":"p"', '"rights":"rpuagcdm"')},
         lambda row: {"keys": row["keys"].replace('"queue":"orders"', '"queue":null')},
         lambda row: {"keys": row["keys"].replace('"2026-', '"2126-', 1)},
         lambda row: {"keys": row["keys"].replace('"name":"narrow"', '"name":"other"')},
@@ -111,7 +111,7 @@ def test_what_is_changed_in_the_table_lets_nobody_in(
 ):
     accounts.create("acme")
     end = datetime(2026, 12, 24, tzinfo=UTC)
-    accounts.add_key("acme", "narrow", levels={Level.PUT_MESSAGE}, queue="orders", expires_at=end)
+    accounts.add_key("acme", "narrow", rights={Right.PUT_MESSAGE}, queue="orders", expires_at=end)
     changed = change(row_of(store))
     assert row_of(store).items() & changed.items() != changed.items()
 
@@ -179,12 +179,12 @@ def test_a_key_may_do_less_for_a_time(accounts: Accounts):
     until = datetime(2026, 12, 24, tzinfo=UTC)
 
     made = accounts.add_key(
-        "acme", "readers", levels={Level.READ_MESSAGE}, queue="orders", expires_at=until
+        "acme", "readers", rights={Right.READ_MESSAGE}, queue="orders", expires_at=until
     )
 
-    assert (made.levels, made.queue, made.expires_at) == ({Level.READ_MESSAGE}, "orders", until)
+    assert (made.rights, made.queue, made.expires_at) == ({Right.READ_MESSAGE}, "orders", until)
     assert not made.runs(until)
-    assert accounts.read("acme").keys[0].levels == ALL_LEVELS
+    assert accounts.read("acme").keys[0].rights == ALL_RIGHTS
 
 
 @pytest.mark.parametrize("fault", Fault)
@@ -249,7 +249,7 @@ def test_a_key_that_allows_nothing_is_refused(accounts: Accounts):
     accounts.create("acme")
 
     with pytest.raises(OptionError, match="no use"):
-        accounts.add_key("acme", "third", levels=())
+        accounts.add_key("acme", "third", rights=())
 
 
 @pytest.mark.parametrize("text", ["", "\n", "short", f"{OLD}\nshort", "# only a comment"])

@@ -6,7 +6,7 @@ from urllib.parse import parse_qsl
 import pytest
 
 from cassieq_spark.errors import OptionError
-from cassieq_spark.http.accounts import ALL_LEVELS, Level, Permission, sign_request, sign_url
+from cassieq_spark.http.accounts import ALL_RIGHTS, Permission, Right, sign_request, sign_url
 from cassieq_spark.http.accounts.signing import (
     cassieq_text,
     is_recent,
@@ -66,7 +66,7 @@ def test_no_two_requests_have_one_signature():
 def test_a_url_says_what_it_allows_and_is_read_back():
     permission = Permission(
         "acme",
-        frozenset({Level.ACK_MESSAGE, Level.READ_MESSAGE}),
+        frozenset({Right.ACK_MESSAGE, Right.READ_MESSAGE}),
         "orders",
         NOON,
         NOON + timedelta(hours=1),
@@ -82,12 +82,12 @@ def test_a_url_says_what_it_allows_and_is_read_back():
 
 
 def test_a_permission_runs_strictly_between_its_ends():
-    permission = Permission("acme", ALL_LEVELS, None, NOON, NOON + timedelta(seconds=2))
+    permission = Permission("acme", ALL_RIGHTS, None, NOON, NOON + timedelta(seconds=2))
 
     instants = [NOON + timedelta(seconds=number) for number in range(3)]
     assert [permission.runs(each) for each in instants] == [False, True, False]
-    assert Permission("acme", ALL_LEVELS).runs(NOON)
-    assert Permission("acme", ALL_LEVELS).text == "acme\nrpuagcdm"
+    assert Permission("acme", ALL_RIGHTS).runs(NOON)
+    assert Permission("acme", ALL_RIGHTS).text == "acme\nrpuagcdm"
 
 
 def test_clocks_may_differ_by_less_than_the_skew():

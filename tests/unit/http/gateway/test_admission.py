@@ -86,7 +86,7 @@ def test_all_keys_of_an_account_count():
     second, refusal = fill(some, Sender("a", "secondary"))
 
     assert (first, second) == (50, 0)
-    assert refusal.budget == ("requests", "share", 100)
+    assert refusal.quota == ("requests", "share", 100)
     assert "account 'a' has 50 requests under way" in str(refusal)
 
 
@@ -99,7 +99,7 @@ def test_a_refusal_says_which_budget_of_whom(of_account: int, of_key: int, of: s
     count, refusal = fill(some, Sender("a", "primary"))
 
     assert count == 10
-    assert refusal.budget == ("requests", of, limit)
+    assert refusal.quota == ("requests", of, limit)
     assert refusal.headers == {"Retry-After": "1"}
 
 
@@ -110,4 +110,4 @@ def test_the_administrator_takes_what_is_left():
     count, refusal = fill(some, ADMIN)
 
     assert count == 50
-    assert refusal.budget == ("requests", "all", 100)
+    assert refusal.quota == ("requests", "all", 100)

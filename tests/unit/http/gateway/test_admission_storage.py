@@ -8,7 +8,7 @@ import pytest
 from cassieq_spark import AsyncClient, Client
 from cassieq_spark.errors import StoreError
 from cassieq_spark.http.gateway import admission as module
-from cassieq_spark.http.gateway.admission import Holdings
+from cassieq_spark.http.gateway.admission import StorageQuotas
 from cassieq_spark.http.gateway.errors import RefusedError
 from cassieq_spark.settings.gateway import Limits
 from cassieq_spark.store.memory import MemoryStore
@@ -37,29 +37,29 @@ def store() -> CountingStore:
     return CountingStore(MemoryStore())
 
 
-def run(store: CountingStore, work: Callable[[Holdings], Awaitable[None]]) -> None:
+def run(store: CountingStore, work: Callable[[StorageQuotas], Awaitable[None]]) -> None:
     async def within() -> None:
         async with AsyncClient.from_store(store) as client:
-            holdings = Holdings(client, LIMITS)
+            storage = StorageQuotas(client, LIMITS)
             try:
-                await work(holdings)
+                await work(storage)
             finally:
-                await holdings.close()
+                await storage.close()
 
     asyncio.run(within())
 
 
-async def counted(holdings: Holdings) -> None:
-    task = holdings._accounts["a"].count
+async def counted(storage: StorageQuotas) -> None:
+    task = storage._accounts["a"].count
     assert task is not None
     await task
 
 
-def is_refused(holdings: Holdings) -> bool:
+def is_refused(storage: StorageQuotas) -> bool:
     try:
-        holdings.check_messages("a")
+        storage.check_messages("a")
     except RefusedError as error:
-        return error.budget == ("messages", "account", 10)
+        return error.quota == ("messages", "account", 10)
     return False
 
 
@@ -71,12 +71,12 @@ def test_messages_of_all_queues_of_the_account_count_and_those_of_others_do_not(
             client.create_queue(queue, max_deliveries=0)
             client.put_many(queue, ["v"] * count)
 
-    async def work(holdings: Holdings) -> None:
-        assert not is_refused(holdings)
-        await counted(holdings)
-        assert not is_refused(holdings)
-        holdings.add_messages("a", 1)
-        assert is_refused(holdings)
+    async def work(storage: StorageQuotas) -> None:
+        assert not is_refused(storage)
+        await counted(storage)
+        assert not is_refused(storage)
+        storage.add_messages("a", 1)
+        assert is_refused(storage)
 
     run(store, work)
 
@@ -88,17 +88,17 @@ def test_what_the_sweep_has_deleted_is_noticed_by_the_next_count(
         client.create_queue("a:x", max_deliveries=0)
         client.put_many("a:x", ["v"] * 10)
 
-    async def work(holdings: Holdings) -> None:
-        assert not is_refused(holdings), "nobody has counted yet"
-        await counted(holdings)
-        assert is_refused(holdings)
+    async def work(storage: StorageQuotas) -> None:
+        assert not is_refused(storage), "nobody has counted yet"
+        await counted(storage)
+        assert is_refused(storage)
         with Client.from_store(store) as client:
             client.purge_queue("a:x")
-        assert is_refused(holdings), "it is not counted at each put"
+        assert is_refused(storage), "it is not counted at each put"
         clock.now += 31
-        assert is_refused(holdings)
-        await counted(holdings)
-        assert not is_refused(holdings)
+        assert is_refused(storage)
+        await counted(storage)
+        assert not is_refused(storage)
 
     run(store, work)
 
@@ -108,13 +108,13 @@ def test_a_put_reads_nothing_but_for_a_count_in_half_a_minute(store: CountingSto
         client.create_queue("a:x", max_deliveries=0)
     store.reset()
 
-    async def work(holdings: Holdings) -> None:
+    async def work(storage: StorageQuotas) -> None:
         for _ in range(3):
-            holdings.check_messages("a")
-            await counted(holdings)
+            storage.check_messages("a")
+            await counted(storage)
             for _ in range(100):
-                holdings.check_messages("a")
-                holdings.add_messages("a", 0)
+                storage.check_messages("a")
+                storage.add_messages("a", 0)
             clock.now += 31
 
     run(store, work)
@@ -126,14 +126,14 @@ def test_a_put_reads_nothing_but_for_a_count_in_half_a_minute(store: CountingSto
 def test_a_count_that_fails_refuses_nobody(
     store: CountingStore, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ):
-    async def work(holdings: Holdings) -> None:
+    async def work(storage: StorageQuotas) -> None:
         async def fails(_: str) -> None:
             raise StoreError("away")
 
-        monkeypatch.setattr(holdings._client, "queues", fails)
-        assert not is_refused(holdings)
-        await counted(holdings)
-        assert not is_refused(holdings)
+        monkeypatch.setattr(storage._client, "queues", fails)
+        assert not is_refused(storage)
+        await counted(storage)
+        assert not is_refused(storage)
 
     run(store, work)
 
@@ -143,13 +143,13 @@ def test_queues_are_looked_up_once_in_five_seconds(store: CountingStore, clock: 
         for queue in ("a:x", "a:y", "b:x", "b:y"):
             client.create_queue(queue, max_deliveries=0)
 
-        async def work(holdings: Holdings) -> None:
-            await holdings.check_queues("a", ["a:x", "a:z"])
+        async def work(storage: StorageQuotas) -> None:
+            await storage.check_queues("a", ["a:x", "a:z"])
             client.delete_queue("a:x")
             with pytest.raises(RefusedError, match="has 3 queues, and would have 1 more"):
-                await holdings.check_queues("a", ["a:new"])
-            await holdings.check_queues("a", ["a:z"])
+                await storage.check_queues("a", ["a:new"])
+            await storage.check_queues("a", ["a:z"])
             clock.now += 6
-            await holdings.check_queues("a", ["a:new"])
+            await storage.check_queues("a", ["a:new"])
 
         run(store, work)

@@ -9,8 +9,8 @@ import pytest
 from starlette.datastructures import URL
 from starlette.requests import Request
 
-from cassieq_spark.http.accounts import Accounts, Level, Secrets, sign_request
-from cassieq_spark.http.gateway.authorization import Access, Grant, Replays, check_body
+from cassieq_spark.http.accounts import Accounts, Right, Secrets, sign_request
+from cassieq_spark.http.gateway.authorization import Authorizer, Grant, Replays, check_body
 from cassieq_spark.http.gateway.errors import RefusedError
 from cassieq_spark.store.memory import MemoryStore
 
@@ -35,7 +35,7 @@ class Door:
         accounts = Accounts(MemoryStore(), Secrets(("0123456789-abcdefghijklmnopqrstu",)))
         self.key = str(accounts.create("acme").keys[0].key)
         self.now = NOON
-        self.access = Access(accounts, SKEW, clock=lambda: self.now)
+        self.authorizer = Authorizer(accounts, SKEW, clock=lambda: self.now)
 
     def sign(self, method: str = "POST", path: str = PATH, **more: object) -> dict[str, str]:
         return sign_request(self.key, "acme", method, path, self.now, **more)  # type: ignore[arg-type]
@@ -46,7 +46,7 @@ class Door:
         method: str = "POST",
         path: str = PATH,
         query: bytes = b"",
-        level: Level = Level.PUT_MESSAGE,
+        right: Right = Right.PUT_MESSAGE,
     ) -> Grant | None:
         raw = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
         scope = {
@@ -58,7 +58,7 @@ class Door:
             "server": ("127.0.0.1", 80),
             "scheme": "http",
         }
-        check = self.access.check(MisledRequest(scope), "acme", "orders", level)
+        check = self.authorizer.check(MisledRequest(scope), "acme", "orders", right)
         try:
             return asyncio.run(check)
         except RefusedError:
@@ -84,12 +84,12 @@ def test_the_path_that_is_signed_is_the_path_that_is_served(door: Door):
     captured = door.sign("DELETE", "/api/v1/accounts/acme/queues/small") | {
         "host": "x/api/v1/accounts/acme/queues/small?"
     }
-    as_cassieq = Access(door.access._accounts, SKEW, as_cassieq=True, clock=lambda: NOON)
+    as_cassieq = Authorizer(door.authorizer._accounts, SKEW, as_cassieq=True, clock=lambda: NOON)
 
     path = "/api/v1/accounts/acme/queues/orders"
-    assert door.ask(captured, "DELETE", path, level=Level.DELETE_QUEUE) is None
-    door.access = as_cassieq
-    assert door.ask(captured, "DELETE", path, level=Level.DELETE_QUEUE) is None
+    assert door.ask(captured, "DELETE", path, right=Right.DELETE_QUEUE) is None
+    door.authorizer = as_cassieq
+    assert door.ask(captured, "DELETE", path, right=Right.DELETE_QUEUE) is None
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,7 @@ from cassieq_spark import AsyncClient, Client, Message
 from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.errors import NotFoundError
 from cassieq_spark.http.gateway import coalescer as module
-from cassieq_spark.http.gateway import coalescer as turns_module
-from cassieq_spark.http.gateway.coalescer import Turns
+from cassieq_spark.http.gateway.coalescer import Coalescer
 from cassieq_spark.testing.stores import CountingStore
 from tests.unit.http.gateway.conftest import PATIENCE, GatedStore
 
@@ -23,8 +22,15 @@ async def arrival(gated: GatedStore) -> None:
     assert await asyncio.to_thread(gated.arrived.acquire, timeout=PATIENCE)
 
 
-def get(turns: Turns, *, most: int = 1, lease: timedelta = HOUR, wait: timedelta = NOW, group="g"):
-    return asyncio.create_task(turns.get("q", group, most=most, lease=lease, wait=wait))
+def receive(
+    coalescer: Coalescer,
+    *,
+    most: int = 1,
+    lease: timedelta = HOUR,
+    wait: timedelta = NOW,
+    group="g",
+):
+    return asyncio.create_task(coalescer.receive("q", group, most=most, lease=lease, wait=wait))
 
 
 def test_gets_that_come_while_a_look_is_under_way_share_the_next(
@@ -32,18 +38,18 @@ def test_gets_that_come_while_a_look_is_under_way_share_the_next(
 ):
     async def program() -> list[list[Message]]:
         async with AsyncClient.from_store(store) as client:
-            turns = Turns(client, 1000, LINGER)
-            await get(turns)
+            coalescer = Coalescer(client, 1000, LINGER)
+            await receive(coalescer)
             await asyncio.to_thread(sync.put_many, "q", map(str, range(50)))
             store.reset()
             gated.gate.clear()
-            first = get(turns)
+            first = receive(coalescer)
             await arrival(gated)
-            others = [get(turns) for _ in range(20)]
+            others = [receive(coalescer) for _ in range(20)]
             await asyncio.sleep(0)
             gated.gate.set()
             answers = await asyncio.gather(first, *others)
-            await turns.close()
+            await coalescer.close()
             return answers
 
     answers = asyncio.run(program())
@@ -55,12 +61,12 @@ def test_gets_that_come_while_a_look_is_under_way_share_the_next(
 def test_a_get_that_finds_nothing_takes_no_lwt_and_does_not_wait(store: CountingStore):
     async def program() -> None:
         async with AsyncClient.from_store(store) as client:
-            turns = Turns(client, 1000, LINGER)
-            await get(turns)
+            coalescer = Coalescer(client, 1000, LINGER)
+            await receive(coalescer)
             store.reset()
 
-            assert await asyncio.gather(*(get(turns) for _ in range(10))) == [[]] * 10
-            await turns.close()
+            assert await asyncio.gather(*(receive(coalescer) for _ in range(10))) == [[]] * 10
+            await coalescer.close()
 
     asyncio.run(program())
 
@@ -70,21 +76,24 @@ def test_a_get_that_finds_nothing_takes_no_lwt_and_does_not_wait(store: Counting
 def test_whoever_waits_has_a_message_as_soon_as_one_is_told_of(
     store: CountingStore, sync: Client, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(module, "_FIRST_PAUSE", 3600)
-    monkeypatch.setattr(module, "_LONGEST_PAUSE", 3600)
+    monkeypatch.setattr(module, "_FIRST_BACKOFF", 3600)
+    monkeypatch.setattr(module, "_LONGEST_BACKOFF", 3600)
 
     async def program() -> list[list[Message]]:
         async with AsyncClient.from_store(store) as client:
-            turns = Turns(client, 1000, LINGER)
-            waiting = [get(turns, wait=HOUR), get(turns, wait=HOUR, lease=2 * HOUR)]
+            coalescer = Coalescer(client, 1000, LINGER)
+            waiting = [
+                receive(coalescer, wait=HOUR),
+                receive(coalescer, wait=HOUR, lease=2 * HOUR),
+            ]
             while not waiting[0].done():
                 await asyncio.to_thread(sync.put, "q", "a")
-                turns.wake("q")
+                coalescer.wake("q")
                 await asyncio.wait(waiting, timeout=0.1, return_when=asyncio.FIRST_COMPLETED)
             await asyncio.to_thread(sync.put, "q", "b")
-            turns.wake("q")
+            coalescer.wake("q")
             answers = await asyncio.wait_for(asyncio.gather(*waiting), PATIENCE)
-            await turns.close()
+            await coalescer.close()
             return answers
 
     answers = asyncio.run(program())
@@ -101,9 +110,11 @@ def test_messages_that_come_again_and_fresh_ones_serve_all_who_ask_at_once(
 
     async def program() -> list[list[Message]]:
         async with AsyncClient.from_store(store) as client:
-            turns = Turns(client, 1000, LINGER)
-            answers = await asyncio.gather(get(turns), get(turns), get(turns))
-            await turns.close()
+            coalescer = Coalescer(client, 1000, LINGER)
+            answers = await asyncio.gather(
+                receive(coalescer), receive(coalescer), receive(coalescer)
+            )
+            await coalescer.close()
             return answers
 
     values = [message.value for messages in asyncio.run(program()) for message in messages]
@@ -116,16 +127,16 @@ def test_what_was_leased_for_a_request_that_went_away_comes_again_at_once(
 ):
     async def program() -> list[Message]:
         async with AsyncClient.from_store(store) as client:
-            turns = Turns(client, 1000, LINGER)
-            await get(turns)
+            coalescer = Coalescer(client, 1000, LINGER)
+            await receive(coalescer)
             await asyncio.to_thread(sync.put, "q", "a")
             gated.gate.clear()
-            gone = get(turns)
+            gone = receive(coalescer)
             await arrival(gated)
             gone.cancel()
             gated.gate.set()
-            messages = await get(turns, wait=HOUR)
-            await turns.close()
+            messages = await receive(coalescer, wait=HOUR)
+            await coalescer.close()
             return messages
 
     (message,) = asyncio.run(program())
@@ -141,12 +152,12 @@ def test_in_strict_order_what_was_leased_for_a_request_that_went_away_goes_to_on
 
     async def program() -> list[Message]:
         async with AsyncClient.from_store(store) as client:
-            turns = Turns(client, 1000, LINGER)
-            await turns.get("q2", "g", most=1, lease=HOUR, wait=NOW)
+            coalescer = Coalescer(client, 1000, LINGER)
+            await coalescer.receive("q2", "g", most=1, lease=HOUR, wait=NOW)
             await asyncio.to_thread(sync.put_many, "q2", map(str, range(3)))
             gated.gate.clear()
             asked = [
-                asyncio.create_task(turns.get("q2", "g", most=most, lease=HOUR, wait=HOUR))
+                asyncio.create_task(coalescer.receive("q2", "g", most=most, lease=HOUR, wait=HOUR))
                 for most in (3, 1, 1)
             ]
             await arrival(gated)
@@ -154,9 +165,9 @@ def test_in_strict_order_what_was_leased_for_a_request_that_went_away_goes_to_on
             gated.gate.set()
             messages = await asked[1]
             assert not asked[2].done()
-            turns.stop()
+            coalescer.stop()
             assert await asyncio.wait_for(asked[2], PATIENCE) == []
-            await turns.close()
+            await coalescer.close()
             return messages
 
     (message,) = asyncio.run(program())
@@ -167,10 +178,10 @@ def test_in_strict_order_what_was_leased_for_a_request_that_went_away_goes_to_on
 def test_an_error_reaches_all_who_asked(store: CountingStore, sync: Client):
     async def program() -> list[object]:
         async with AsyncClient.from_store(store) as client:
-            turns = Turns(client, 1000, LINGER)
-            asked = (turns.get("no", "g", most=1, lease=HOUR, wait=HOUR) for _ in range(3))
+            coalescer = Coalescer(client, 1000, LINGER)
+            asked = (coalescer.receive("no", "g", most=1, lease=HOUR, wait=HOUR) for _ in range(3))
             answers = await asyncio.gather(*asked, return_exceptions=True)
-            await turns.close()
+            await coalescer.close()
             return answers
 
     assert [type(each) for each in asyncio.run(program())] == [NotFoundError] * 3
@@ -179,14 +190,14 @@ def test_an_error_reaches_all_who_asked(store: CountingStore, sync: Client):
 def test_the_end_lets_nobody_wait(store: CountingStore):
     async def program() -> None:
         async with AsyncClient.from_store(store) as client:
-            turns = Turns(client, 1000, LINGER)
-            waiting = [get(turns, wait=HOUR, group=group) for group in "gh"]
+            coalescer = Coalescer(client, 1000, LINGER)
+            waiting = [receive(coalescer, wait=HOUR, group=group) for group in "gh"]
             await asyncio.sleep(0)
-            turns.stop()
+            coalescer.stop()
 
             assert await asyncio.wait_for(asyncio.gather(*waiting), PATIENCE) == [[], []]
-            assert await get(turns, wait=HOUR) == []
-            await turns.close()
+            assert await receive(coalescer, wait=HOUR) == []
+            await coalescer.close()
 
     asyncio.run(program())
 
@@ -196,9 +207,9 @@ def test_one_look_takes_no_more_than_may_be_taken(store: CountingStore, sync: Cl
 
     async def program() -> list[Message]:
         async with AsyncClient.from_store(store) as client:
-            turns = Turns(client, 3, LINGER)
-            messages = await get(turns, most=10)
-            await turns.close()
+            coalescer = Coalescer(client, 3, LINGER)
+            messages = await receive(coalescer, most=10)
+            await coalescer.close()
             return messages
 
     assert len(asyncio.run(program())) == 3
@@ -207,11 +218,11 @@ def test_one_look_takes_no_more_than_may_be_taken(store: CountingStore, sync: Cl
 def test_the_default_group_is_made_by_itself_and_others_are_not(store: CountingStore):
     async def program() -> None:
         async with AsyncClient.from_store(store) as client:
-            turns = Turns(client, 3, LINGER)
-            assert await get(turns, group="default") == []
+            coalescer = Coalescer(client, 3, LINGER)
+            assert await receive(coalescer, group="default") == []
             with pytest.raises(NotFoundError, match="no group 'other'"):
-                await get(turns, group="other")
-            await turns.close()
+                await receive(coalescer, group="other")
+            await coalescer.close()
 
     asyncio.run(program())
 
@@ -221,20 +232,20 @@ def test_acks_and_gets_share_a_turn_and_the_next_one_waits_for_those_who_were_an
 ):
     sync.put_many("q", map(str, range(40)))
 
-    async def client_of(turns: Turns) -> list[int]:
+    async def client_of(coalescer: Coalescer) -> list[int]:
         received = []
         for _ in range(4):
-            (message,) = await get(turns)
+            (message,) = await receive(coalescer)
             received.append(message.monoton)
             receipt = Receipt.parse(message.receipt)
-            assert await turns.ack("q", "g", [receipt, receipt]) == [True, False]
+            assert await coalescer.ack("q", "g", [receipt, receipt]) == [True, False]
         return received
 
     async def program() -> list[list[int]]:
         async with AsyncClient.from_store(store) as client:
-            turns = Turns(client, 1000, HOUR)
-            answers = await asyncio.gather(*(client_of(turns) for _ in range(10)))
-            await turns.close()
+            coalescer = Coalescer(client, 1000, HOUR)
+            answers = await asyncio.gather(*(client_of(coalescer) for _ in range(10)))
+            await coalescer.close()
             return answers
 
     received = asyncio.run(program())
@@ -251,15 +262,15 @@ def test_acks_go_on_while_others_wait_for_messages(store: CountingStore, sync: C
 
     async def program() -> None:
         async with AsyncClient.from_store(store) as client:
-            turns = Turns(client, 1000, LINGER)
-            waiting = get(turns, wait=HOUR)
+            coalescer = Coalescer(client, 1000, LINGER)
+            waiting = receive(coalescer, wait=HOUR)
             await asyncio.sleep(0)
             receipt = Receipt.parse(message.receipt)
-            assert await asyncio.wait_for(turns.ack("q", "g", [receipt]), PATIENCE) == [True]
+            assert await asyncio.wait_for(coalescer.ack("q", "g", [receipt]), PATIENCE) == [True]
             assert not waiting.done()
-            turns.stop()
+            coalescer.stop()
             assert await asyncio.wait_for(waiting, PATIENCE) == []
-            await turns.close()
+            await coalescer.close()
 
     asyncio.run(program())
 
@@ -267,17 +278,17 @@ def test_acks_go_on_while_others_wait_for_messages(store: CountingStore, sync: C
 def test_groups_that_nobody_uses_are_forgotten(
     store: CountingStore, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(turns_module, "_MOST_GROUPS", 1)
+    monkeypatch.setattr(module, "_MOST_GROUPS", 1)
 
     async def program() -> None:
         async with AsyncClient.from_store(store) as client:
-            turns = Turns(client, 1000, LINGER)
+            coalescer = Coalescer(client, 1000, LINGER)
             for group in "ghg":
-                assert await get(turns, group=group) == []
-            waiting = get(turns, wait=HOUR)
-            assert await get(turns, group="h") == []
-            turns.stop()
+                assert await receive(coalescer, group=group) == []
+            waiting = receive(coalescer, wait=HOUR)
+            assert await receive(coalescer, group="h") == []
+            coalescer.stop()
             assert await asyncio.wait_for(waiting, PATIENCE) == []
-            await turns.close()
+            await coalescer.close()
 
     asyncio.run(program())

@@ -8,7 +8,7 @@ import pytest
 from cassieq_spark import AsyncClient, Client
 from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.errors import StoreError
-from cassieq_spark.http.gateway.coalescer import Action, Settles, Turns
+from cassieq_spark.http.gateway.coalescer import Action, Coalescer, Settlements
 from cassieq_spark.testing.stores import CountingStore
 from tests.unit.http.gateway.conftest import PATIENCE, GatedStore
 
@@ -28,15 +28,15 @@ def test_acks_that_come_while_one_is_under_way_go_together(
 
     async def program() -> list[list[bool]]:
         async with AsyncClient.from_store(store) as client:
-            settles = Settles(client, Turns(client, 1000, timedelta(0)))
+            settlements = Settlements(client, Coalescer(client, 1000, timedelta(0)))
             gated.gate.clear()
-            first = asyncio.create_task(settles.ack(receipts[:1]))
+            first = asyncio.create_task(settlements.ack(receipts[:1]))
             assert await asyncio.to_thread(gated.arrived.acquire, timeout=PATIENCE)
-            others = [asyncio.create_task(settles.ack([each])) for each in receipts[1:]]
+            others = [asyncio.create_task(settlements.ack([each])) for each in receipts[1:]]
             await asyncio.sleep(0)
             gated.gate.set()
             answers = await asyncio.gather(first, *others)
-            await settles.close()
+            await settlements.close()
             return answers
 
     assert asyncio.run(program()) == [[True]] * 50
@@ -49,10 +49,10 @@ def test_of_two_who_show_one_receipt_the_second_comes_too_late(store: CountingSt
 
     async def program() -> tuple[list[bool], list[bool]]:
         async with AsyncClient.from_store(store) as client:
-            settles = Settles(client, Turns(client, 1000, timedelta(0)))
-            held = await settles.settle([receipt, receipt], Action("extend", MINUTE))
-            done = await settles.ack([receipt, receipt])
-            await settles.close()
+            settlements = Settlements(client, Coalescer(client, 1000, timedelta(0)))
+            held = await settlements.settle([receipt, receipt], Action("extend", MINUTE))
+            done = await settlements.ack([receipt, receipt])
+            await settlements.close()
             return held, done
 
     assert asyncio.run(program()) == ([True, True], [True, False])
@@ -63,7 +63,7 @@ def test_each_kind_of_settling_does_what_it_says(store: CountingStore, sync: Cli
 
     async def program() -> None:
         async with AsyncClient.from_store(store) as client:
-            settles = Settles(client, Turns(client, 1000, timedelta(0)))
+            settlements = Settlements(client, Coalescer(client, 1000, timedelta(0)))
             actions = (
                 None,
                 Action("release", MINUTE),
@@ -71,11 +71,11 @@ def test_each_kind_of_settling_does_what_it_says(store: CountingStore, sync: Cli
                 Action("reject", reason="bad"),
             )
             done = [
-                settles.settle([each], action) if action else settles.ack([each])
+                settlements.settle([each], action) if action else settlements.ack([each])
                 for each, action in zip((a, b, c, d), actions, strict=True)
             ]
             assert await asyncio.gather(*done) == [[True]] * 4
-            await settles.close()
+            await settlements.close()
 
     asyncio.run(program())
 
@@ -94,13 +94,13 @@ def test_an_error_reaches_all_who_asked_and_the_next_go_on(
 
     async def program() -> list[object]:
         async with AsyncClient.from_store(store) as client:
-            settles = Settles(client, Turns(client, 1000, timedelta(0)))
+            settlements = Settlements(client, Coalescer(client, 1000, timedelta(0)))
             with monkeypatch.context() as broken:
                 broken.setattr(gated, "cas", fail)
-                asked = (settles.ack([each]) for each in receipts)
+                asked = (settlements.ack([each]) for each in receipts)
                 failed = await asyncio.gather(*asked, return_exceptions=True)
-            assert await settles.ack(receipts) == [True] * 3
-            await settles.close()
+            assert await settlements.ack(receipts) == [True] * 3
+            await settlements.close()
             return failed
 
     assert [str(each) for each in asyncio.run(program())] == ["no node"] * 3

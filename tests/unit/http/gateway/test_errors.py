@@ -57,14 +57,12 @@ def test_no_error_of_ours_is_forgotten():
 
 
 def test_an_answer_says_what_was_asked_for_and_why_it_is_refused():
-    answer = answer_to(
-        RefusedError("too much", 429, {"Retry-After": "1"}), "putMessage", {"a": "b"}
-    )
+    answer = answer_to(RefusedError("too much", 429, {"Retry-After": "1"}), "put", {"a": "b"})
 
     assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")
     assert json.loads(answer.body) == {
         "reason": "Error",
-        "operation": "putMessage",
+        "operation": "put",
         "message": "too much",
         "a": "b",
     }
@@ -82,7 +80,7 @@ def test_what_goes_wrong_inside_is_in_the_log_and_not_in_the_answer(
     error: Exception, status: int, action: str, caplog: pytest.LogCaptureFixture
 ):
     with caplog.at_level(logging.WARNING):
-        answer = answer_to(error, "putMessage", {})
+        answer = answer_to(error, "put", {})
 
     assert answer.status_code == status
     assert b"10.0.0.1" not in answer.body

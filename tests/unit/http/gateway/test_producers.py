@@ -9,7 +9,7 @@ from cassieq_spark import AsyncClient, Client
 from cassieq_spark.errors import MessageError, NotFoundError
 from cassieq_spark.http.gateway import producers as module
 from cassieq_spark.http.gateway.errors import RefusedError
-from cassieq_spark.http.gateway.producers import Puts
+from cassieq_spark.http.gateway.producers import ProducerPool
 from cassieq_spark.testing.stores import CountingStore
 from tests.unit.http.gateway.conftest import PATIENCE, GatedStore
 
@@ -22,7 +22,7 @@ def test_puts_that_come_within_a_moment_are_one_publish(
 ):
     async def program() -> list[int]:
         async with AsyncClient.from_store(store) as client:
-            puts = Puts(client, A_MOMENT)
+            puts = ProducerPool(client, A_MOMENT)
             gated.gate.clear()
             first = asyncio.create_task(puts.put("q", b"first", **PLAIN))
             assert await asyncio.to_thread(gated.arrived.acquire, timeout=PATIENCE)
@@ -45,7 +45,7 @@ def test_more_than_can_be_published_is_refused(store: CountingStore, gated: Gate
 
     async def program() -> None:
         async with AsyncClient.from_store(store) as client:
-            puts = Puts(client, A_MOMENT)
+            puts = ProducerPool(client, A_MOMENT)
             gated.gate.clear()
             under_way = asyncio.create_task(puts.put("q", large, **PLAIN))
             assert await asyncio.to_thread(gated.arrived.acquire, timeout=PATIENCE)
@@ -64,7 +64,7 @@ def test_more_than_can_be_published_is_refused(store: CountingStore, gated: Gate
 def test_a_queue_that_is_made_later_is_found_then(store: CountingStore, sync: Client):
     async def program() -> None:
         async with AsyncClient.from_store(store) as client:
-            puts = Puts(client, A_MOMENT)
+            puts = ProducerPool(client, A_MOMENT)
             with pytest.raises(NotFoundError):
                 await puts.put("late", b"a", **PLAIN)
             await client.create_queue("late")
@@ -82,7 +82,7 @@ def test_producers_that_nobody_uses_are_let_go_with_all_they_have(
 
     async def program() -> list[int]:
         async with AsyncClient.from_store(store) as client:
-            puts = Puts(client, A_MOMENT)
+            puts = ProducerPool(client, A_MOMENT)
             monotons = await asyncio.gather(
                 *(puts.put(queue, b"a", **PLAIN) for queue in "qrqrqr")
             )

@@ -10,6 +10,7 @@ import pytest
 
 from cassieq_spark.client import StoredMessage
 from cassieq_spark.http.gateway import responses
+from cassieq_spark.http.gateway.admission import Admission
 from cassieq_spark.http.gateway.errors import RefusedError
 from cassieq_spark.http.gateway.responses import (
     LargeResponse,
@@ -18,7 +19,7 @@ from cassieq_spark.http.gateway.responses import (
     json_object,
     stored_json,
 )
-from cassieq_spark.settings.gateway import Limits, Room
+from cassieq_spark.settings.gateway import Limits
 
 MIB = 1 << 20
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -33,8 +34,8 @@ def encoded(messages: Sequence[StoredMessage]) -> bytes:
 
 
 @pytest.fixture
-def room() -> Room:
-    return Room(Limits(held_bytes=8 * MIB))
+def room() -> Admission:
+    return Admission(Limits(held_bytes=8 * MIB))
 
 
 @pytest.mark.parametrize(
@@ -57,7 +58,7 @@ def test_what_is_text_for_the_most_part_goes_as_text(value: bytes):
     assert stored_json(message(value))["encoding"] == "text"
 
 
-def test_a_large_answer_is_encoded_in_a_thread_and_a_small_one_is_not(room: Room):
+def test_a_large_answer_is_encoded_in_a_thread_and_a_small_one_is_not(room: Admission):
     threads: list[threading.Thread] = []
 
     def encode(messages: Sequence[StoredMessage]) -> bytes:
@@ -65,7 +66,7 @@ def test_a_large_answer_is_encoded_in_a_thread_and_a_small_one_is_not(room: Room
         return encoded(messages)
 
     async def ask(*messages: StoredMessage) -> None:
-        await answer_with(messages, encode, "application/json", room=room, account="a")
+        await answer_with(messages, encode, "application/json", admission=room, account="a")
 
     asyncio.run(ask(message(b"a")))
     asyncio.run(ask(message(b"a" * MIB)))
@@ -74,7 +75,7 @@ def test_a_large_answer_is_encoded_in_a_thread_and_a_small_one_is_not(room: Room
     assert [each is threading.main_thread() for each in threads] == [True, False, False]
 
 
-def test_a_large_answer_counts_until_it_is_sent(room: Room):
+def test_a_large_answer_counts_until_it_is_sent(room: Admission):
     sent: list[Any] = []
     counted: list[int] = []
 
@@ -92,7 +93,7 @@ def test_a_large_answer_counts_until_it_is_sent(room: Room):
     assert not room.answers
 
 
-def test_who_does_not_read_an_answer_is_cut_off(room: Room, monkeypatch: pytest.MonkeyPatch):
+def test_who_does_not_read_an_answer_is_cut_off(room: Admission, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(responses, "_PATIENCE", timedelta(milliseconds=1))
     sent: list[Any] = []
 
@@ -107,7 +108,7 @@ def test_who_does_not_read_an_answer_is_cut_off(room: Room, monkeypatch: pytest.
     assert not room.answers
 
 
-def test_who_does_not_read_answers_gets_no_more_and_others_do(room: Room):
+def test_who_does_not_read_answers_gets_no_more_and_others_do(room: Admission):
     with room.answer("a", 3 * MIB):
         with pytest.raises(RefusedError) as caught:
             room.check_answers("a")

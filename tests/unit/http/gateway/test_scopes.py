@@ -6,14 +6,14 @@ from datetime import UTC, datetime
 
 import pytest
 
-from cassieq_spark.http.accounts import ALL_LEVELS, AccountKey, Level, Permission
+from cassieq_spark.http.accounts import ALL_RIGHTS, AccountKey, Permission, Right
 from cassieq_spark.http.gateway.authorization import scope_of
 
-PUT = frozenset({Level.PUT_MESSAGE})
+PUT = frozenset({Right.PUT_MESSAGE})
 PRIMARY, SECONDARY = AccountKey("primary", "k"), AccountKey("secondary", "k")
 #: Who may put, and no more.
-PUTTER = AccountKey("shop", "k", levels=PUT)
-OTHER = AccountKey("mill", "k", levels=PUT)
+PUTTER = AccountKey("shop", "k", rights=PUT)
+OTHER = AccountKey("mill", "k", rights=PUT)
 OF_QUEUE = AccountKey("inbox", "k", queue="inbox")
 UNTIL = datetime(2027, 1, 1, tzinfo=UTC)
 
@@ -27,7 +27,7 @@ def test_the_owners_keys_share_theirs_so_that_either_may_repeat_a_put():
 
 
 def test_a_url_for_everything_is_as_good_as_a_key_for_everything():
-    assert scope(PRIMARY, Permission("acme", ALL_LEVELS, end=UNTIL)) == scope(PRIMARY)
+    assert scope(PRIMARY, Permission("acme", ALL_RIGHTS, end=UNTIL)) == scope(PRIMARY)
 
 
 @pytest.mark.parametrize("key", [PUTTER, OTHER, OF_QUEUE])
@@ -52,7 +52,7 @@ def test_urls_of_equal_text_share_theirs_whichever_of_the_owners_keys_has_signed
     [
         Permission("acme", PUT, "orders"),
         Permission("acme", PUT, "letters", end=UNTIL),
-        Permission("acme", PUT | {Level.READ_MESSAGE}, "orders", end=UNTIL),
+        Permission("acme", PUT | {Right.READ_MESSAGE}, "orders", end=UNTIL),
     ],
 )
 def test_urls_of_other_texts_have_others(other: Permission):
@@ -70,7 +70,7 @@ def test_nobody_gets_into_the_scope_of_another_url_by_signing_its_text():
 
 
 def test_no_scope_is_the_beginning_of_another():
-    names = [AccountKey(name, "k", levels=PUT) for name in ("account", "key", "url", "a", "a-b")]
+    names = [AccountKey(name, "k", rights=PUT) for name in ("account", "key", "url", "a", "a-b")]
     scopes = [f"{scope(key)}/" for key in (PRIMARY, *names)]
 
     assert not [(a, b) for a in scopes for b in scopes if a != b and b.startswith(a)]

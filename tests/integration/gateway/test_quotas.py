@@ -18,7 +18,7 @@ MIB = 1 << 20
 
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGateway]:
-    """A gateway whose budgets are soon used up."""
+    """A gateway whose quotas are soon used up."""
     settings = (
         "requests=60",
         "account_requests=20",
@@ -55,8 +55,8 @@ def until(gateway: RunningGateway, figure: str, count: int) -> None:
         assert time.monotonic() < end, under_way(gateway, figure)
 
 
-def refused(gateway: RunningGateway, budget: str, of: str) -> int:
-    begin = f'cassieq_gateway_refused_total{{budget="{budget}",of="{of}"}}'
+def refused(gateway: RunningGateway, quota: str, of: str) -> int:
+    begin = f'cassieq_gateway_refused_total{{quota="{quota}",of="{of}"}}'
     lines = HTTP.get(f"{gateway.url}/metrics").text.splitlines()
     return sum(int(float(line.split()[1])) for line in lines if line.startswith(begin))
 
@@ -81,9 +81,9 @@ def test_long_polls_have_a_budget_of_the_key_and_one_of_the_account(gateway: Run
 
     assert by_key.status_code == by_account.status_code == 429
     assert by_key.headers["retry-after"] == by_account.headers["retry-after"] == "1"
-    assert by_key.json()["budget"] == {"what": "longPolls", "of": "key", "limit": 8}
+    assert by_key.json()["quota"] == {"what": "longPolls", "of": "key", "limit": 8}
     assert f"key 'primary' of account '{account.name}' has 8 gets" in by_key.json()["message"]
-    assert by_account.json()["budget"] == {"what": "longPolls", "of": "account", "limit": 12}
+    assert by_account.json()["quota"] == {"what": "longPolls", "of": "account", "limit": 12}
     assert (without_waiting.status_code, put.status_code) == (204, 201)
     assert refused(gateway, "longPolls", "key") >= 1
     assert refused(gateway, "longPolls", "account") >= 1
@@ -104,7 +104,7 @@ def test_requests_have_budgets(gateway: RunningGateway):
         told = [answer_of(connection) for connection in connections]
 
     assert refusal.status_code == 429
-    assert refusal.json()["budget"] == {"what": "requests", "of": "key", "limit": 16}
+    assert refusal.json()["quota"] == {"what": "requests", "of": "key", "limit": 16}
     assert innocent.status_code == 201
     assert [each and each.status for each in told] == [201] * 16
 
@@ -141,7 +141,7 @@ def test_bytes_that_have_arrived_have_budgets_and_are_given_back(gateway: Runnin
     until(gateway, "cassieq_gateway_held_bytes", 0)
 
     assert refusal.status_code == 429
-    assert refusal.json()["budget"] == {"what": "bytes", "of": "key", "limit": 8 * MIB}
+    assert refusal.json()["quota"] == {"what": "bytes", "of": "key", "limit": 8 * MIB}
     assert put.status_code == 201
 
 
@@ -159,7 +159,7 @@ def test_an_account_that_is_alone_leaves_as_much_as_it_has(tmp_path: Path):
             polled = innocent.ask("GET", "/orders/messages/next", params={"wait": 0.1})
 
     assert refusal.status_code == 429
-    assert refusal.json()["budget"] == {"what": "longPolls", "of": "share", "limit": 20}
+    assert refusal.json()["quota"] == {"what": "longPolls", "of": "share", "limit": 20}
     assert polled.status_code == 204
 
 
@@ -173,7 +173,7 @@ def test_an_account_has_so_many_queues_dead_letter_queues_included(gateway: Runn
     assert [made("c"), made("d", dropDead=True)] == [429, 201]
     assert [made("e", dropDead=True), made("a")] == [429, 200]
     refusal = account.ask("POST", json={"queueName": "e"})
-    assert refusal.json()["budget"] == {"what": "queues", "of": "account", "limit": 4}
+    assert refusal.json()["quota"] == {"what": "queues", "of": "account", "limit": 4}
     assert refusal.headers["retry-after"] == "5"
 
 
@@ -194,7 +194,7 @@ def test_an_account_stores_so_many_messages(gateway: RunningGateway):
 
     assert told == [201, 201]
     assert [each.status_code for each in (batch, single, once)] == [429] * 3
-    assert batch.json()["budget"] == {"what": "messages", "of": "account", "limit": 20}
+    assert batch.json()["quota"] == {"what": "messages", "of": "account", "limit": 20}
     assert batch.headers["retry-after"] == "30"
     assert got.status_code == 200
 
