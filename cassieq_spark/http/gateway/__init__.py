@@ -1,21 +1,20 @@
-"""The queue by HTTP, for programs that speak nothing else: CassieQ's API on our client.
+"""The HTTP gateway: CassieQ's API, and more, on our client.
 
-    put -> the producer of its queue -> one publish for all that come within a moment
-    get -> the look for its group -> one lease for all who wait, cut into single receipts
-    ack -> what waits for its group -> one settle for each lease
+    put -> the producer of the queue -> one publish for all puts that arrive within a moment
+    receive, ack -> the coalescer of the group -> one LWT for all requests of a round
+    release, extend, reject -> one call for all requests that wait for the last one
 
-Servers know nothing of each other: receipts are good at any, and what one had leased for somebody
-whom it could not tell, or had not, is due again when the lease runs out.
+Gateways share nothing but Cassandra: a receipt of one is valid at another.
 
 | event | result |
 |---|---|
-| a put was answered with 201 | it is published, on a quorum of replicas |
-| a put got no answer | it may be published; repeated under one Idempotency-Key, it is once |
-| a server is killed | what its clients hold stays theirs; what they were not told is due again |
-| a client goes away while it waits | what came for it is given back at once |
-| more comes than can be done | 429 with Retry-After; memory stays bounded |
-| Cassandra is away | 503 with Retry-After, not ready; it goes on by itself |
-| SIGTERM | not ready, waiting gets end, what is under way is finished |
+| a put was answered with 201 | the message is published, on a quorum of replicas |
+| a put got no answer | it may be published; it is safe to repeat with its Idempotency-Key |
+| a gateway is killed | clients keep their leases; others end, and are delivered again |
+| a client disconnects while it waits | what was leased for it is released at once |
+| requests exceed a limit or quota | 429 with Retry-After; memory stays bounded |
+| Cassandra is down | 503 with Retry-After, not ready; it recovers by itself |
+| SIGTERM | not ready; long polls are answered, and requests under way are finished |
 """
 
 from __future__ import annotations

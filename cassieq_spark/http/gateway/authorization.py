@@ -1,4 +1,4 @@
-"""Who asks, and whether they may: keys, signed requests, signed URLs."""
+"""Authorization: keys, signed requests and signed URLs, and what they allow."""
 
 from __future__ import annotations
 
@@ -29,29 +29,29 @@ from cassieq_spark.http.accounts.signing import (
 )
 from cassieq_spark.http.gateway.errors import RefusedError, too_busy
 
-#: Where a request keeps the name of the key by which it was let in, for the access log.
+#: Where a request's scope has the name of its key, for the access log.
 KEY = "cassieq.key"
-#: The scope of all that may do everything with an account: a purge makes it forget any
-#: idempotency key.
+#: The scope of keys and URLs that may do everything with an account. They need no scopes of their
+#: own, as a purge, which they may do, forgets all idempotency keys.
 ACCOUNT = "account"
-#: How long a gateway goes by what it has read of an account.
+#: How long a gateway uses what it has read of an account.
 KEPT_SECONDS = 5.0
-#: Soon, as it may be made by another gateway.
+#: Shorter, as another gateway may create the account.
 _ABSENCE_KEPT_SECONDS = 1.0
 _MOST_KEPT = 10_000
-#: Signatures that are remembered; more than a gateway serves while they are good.
+#: Signatures that are remembered; more than a gateway serves while they are valid.
 _MOST_SIGNATURES = 1_000_000
-#: Bytes of a body whose digest takes so long that others would wait for it.
+#: Bytes of a body whose digest is computed in a thread.
 _LARGE = 1 << 18
 _CHALLENGE = {"WWW-Authenticate": "Key"}
 
 
 def scope_of(key: AccountKey, permission: Permission | None = None) -> str:
-    """The scope of a request; keys of two scopes have nothing to do with each other.
+    """The scope of a sender's idempotency keys; those of two scopes are independent.
 
-    The owner's keys share theirs, so that a put may be repeated with the other one while one is
-    being replaced; and so do URLs of equal text, whichever of them has signed each. Others have
-    their own: of each key by its name, of each URL by its text.
+    The owner's keys share one scope, so that a put may be repeated with either of them while one
+    is being replaced; and so do URLs of equal text that they signed. Each other key has a scope
+    of its own, by its name, and each other URL, by its text.
     """
     owner = key.queue is None and Right.DELETE_QUEUE in key.rights
     if permission is None:
@@ -65,14 +65,14 @@ def scope_of(key: AccountKey, permission: Permission | None = None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What a request may do: what its key allows, and, of a signed URL, what that does.
+    """What a request may do: what its key allows and, if it has a signed URL, that allows, too.
 
     Attributes:
         key: The name of the key.
         rights: The rights.
-        queues: It is for each of these only; so for none, if they differ.
-        body_digest: SHA-256 of the body that was signed; None: none was.
-        scope: Whose its idempotency keys are; see `scopes`.
+        queues: It is limited to each of these queues; to none, if they differ.
+        body_digest: SHA-256 of the body that was signed; None if no body was.
+        scope: The scope of its idempotency keys; see `scope_of`.
     """
 
     key: str
@@ -83,13 +83,13 @@ class Grant:
 
     @classmethod
     def of(cls, key: AccountKey, permission: Permission | None = None) -> Grant:
-        """What a key, and a URL that it has signed, allow together."""
+        """What a key allows, or a URL that it has signed."""
         rights = key.rights if permission is None else key.rights & permission.rights
         queues = (key.queue, permission.queue if permission else None)
         return cls(key.name, rights, tuple(queue for queue in queues if queue is not None))
 
     def covers(self, queue: str | None) -> bool:
-        """Whether it covers a queue, named without the account; None: all queues."""
+        """Whether it extends to a queue, named without the account; None: to all queues."""
         return all(queue == each for each in self.queues)
 
 
@@ -97,11 +97,11 @@ async def check_body(body: bytes, digest: str | None) -> None:
     """Refuse a body that is not the one that was signed.
 
     Args:
-        body: As it came.
+        body: The body.
         digest: See `Grant.body_digest`.
 
     Raises:
-        RefusedError: 401; it is another one.
+        RefusedError: 401; another body was signed.
     """
     if digest is None:
         return
@@ -112,34 +112,33 @@ async def check_body(body: bytes, digest: str | None) -> None:
 
 
 class Replays:
-    """Remembers signed requests, so that none is carried out a second time. For one loop.
+    """Remembers signatures while they are valid, so that no request is carried out twice.
 
-    It remembers a signature for as long as its time lets it be good.
-
-    Of this process only: a request that was sent to one gateway is new to another one.
+    For one loop. It knows the requests of this process only: another gateway, or this one after a
+    restart, accepts a signature again.
 
     Args:
         skew: How far the time of a signature may be from ours.
-        most: Signatures to remember.
+        most: Most signatures to remember.
     """
 
     def __init__(self, skew: timedelta, most: int = _MOST_SIGNATURES) -> None:
         self._skew = skew.total_seconds()
         self._most = most
-        # By the second at which they were made: so what is over is dropped as a whole.
+        # By the second in which they were made, so that expired ones are dropped together.
         self._seen: dict[int, set[str]] = {}
         self._count = 0
 
     def is_new(self, signature: str, at: datetime, now: datetime) -> bool:
-        """Whether a signature was not seen before; from now on it was.
+        """Remember a signature; return False if it was remembered already.
 
         Args:
-            signature: A valid one.
-            at: When it was made, by the clock of who made it; recent.
-            now: By our clock.
+            signature: A valid signature.
+            at: When it was made, by the signer's clock.
+            now: Now, by our clock.
 
         Raises:
-            RefusedError: 429; there is no room to remember it.
+            RefusedError: 429; too many signatures are remembered.
         """
         second = int(at.timestamp())
         seen = self._seen.get(second)
@@ -160,12 +159,12 @@ class Replays:
 
 
 class Authorizer:
-    """Says who may do what. An account is looked up once in five seconds. For one loop.
+    """Decides what requests may do. It reads an account once in five seconds. For one loop.
 
     Args:
         accounts: The accounts.
-        skew: By how much the clock of who signs a request may differ from ours.
-        as_cassieq: Whether requests that are signed as CassieQ's clients do are let in.
+        skew: By how much the clock of a signer may differ from ours.
+        as_cassieq: Whether to accept requests that are signed as CassieQ's clients do.
         clock: Tells the time.
     """
 
@@ -188,13 +187,13 @@ class Authorizer:
     async def check(
         self, request: Request, account: str, queue: str | None, right: Right
     ) -> Grant:
-        """Let a request pass, or not.
+        """Authorize a request for a right.
 
         Returns:
-            What else it may do, and by which key.
+            All that its sender may do.
 
         Raises:
-            RefusedError: 401; nobody who is known asks so. 403; they may not do that.
+            RefusedError: 401; it has no valid key or signature. 403; it lacks the right.
         """
         found = await self._look_up(account)
         now = self._clock()
@@ -209,24 +208,24 @@ class Authorizer:
             )
         request.scope[KEY] = grant.key
         if right not in grant.rights:
-            raise RefusedError(f"{right.title} is not among the rights of who asks", 403)
+            raise RefusedError(f"{right.title} is not a right of this key or signed URL", 403)
         return grant
 
     def check_admin(self, request: Request) -> None:
-        """Let a request of an administrator pass, or not.
+        """Authorize an administrator's request.
 
         Raises:
-            RefusedError: 401; it is not one.
+            RefusedError: 401; it does not have the admin key.
         """
         kind, _, given = request.headers.get("authorization", "").partition(" ")
         if kind != "Key" or not same(given, self._admin_key):
             raise RefusedError(
-                "the admin's key is needed: cassieq gateway admin-key", 401, _CHALLENGE
+                "this takes the admin key: cassieq gateway admin-key", 401, _CHALLENGE
             )
         request.scope[KEY] = "admin"
 
     def forget(self, account: str) -> None:
-        """Look an account up anew at the next request: it was changed here."""
+        """Read an account again at its next request: it was changed here."""
         self._kept.pop(account, None)
 
     async def _look_up(self, name: str) -> Account | None:
@@ -238,7 +237,7 @@ class Authorizer:
             kept = (now + KEPT_SECONDS, asyncio.create_task(self._read(name)))
             self._kept[name] = kept
         task = kept[1]
-        # Others wait for the same task: whoever goes away leaves it alone.
+        # Shielded, as other requests wait for the same task.
         return task.result() if task.done() else await asyncio.shield(task)
 
     async def _read(self, name: str) -> Account | None:
@@ -274,7 +273,7 @@ class Authorizer:
             at = parse_time(request.headers.get(REQUEST_TIME, ""))
         except OptionError:
             return None
-        # Not that of request.url: some releases of starlette take it from the header Host.
+        # Not that of request.url, which some releases of starlette take from the header Host.
         path: str = request.scope["path"]
         if not is_recent(at, now, self._skew) or not path.isprintable():
             return None
@@ -309,7 +308,7 @@ def _of_signed_url(
 def _first(
     keys: list[AccountKey], fits: Callable[[str], bool], permission: Permission | None = None
 ) -> Grant | None:
-    # Every one is looked at, so that the time tells nothing.
+    # All keys are tried, so that the time tells nothing about them.
     found = [key for key in keys if key.key is not None and fits(key.key)]
     if not found:
         return None

@@ -1,4 +1,4 @@
-"""Batches of messages as bodies: a line of JSON for each, or an Arrow IPC stream."""
+"""Bodies with many messages: JSON lines or an Arrow IPC stream, read and written."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ _COLUMNS = {"key", "value", "headers"}
 _TYPES = "value and key must be binary or string, headers a map of strings"
 _BYTES = {pa.binary(), pa.string(), pa.large_binary(), pa.large_string()}
 _VIEWS = {pa.binary_view(), pa.string_view()}
-#: Bytes of one view, in fours: its length comes first.
+#: A view is four 32-bit words; the first is its length.
 _WORDS_OF_VIEW = 4
-#: Lines of a batch per message that it may have: some may be empty.
+#: Lines per message that a batch may have: some may be empty.
 _LINES_PER_MESSAGE = 2
 
 
 def read_lines(body: bytes, most: int) -> list[NewMessage]:
-    """Messages, each a line of JSON; empty lines are none.
+    """Read messages, one in each line that is not empty.
 
     Raises:
         RefusedError: 400; a line is not JSON, or not a message; or there are more than ``most``.
     """
-    # Before they are cut: a line takes more than its bytes.
+    # Before the body is split, as a line takes more memory than its bytes.
     if body.count(b"\n") > _LINES_PER_MESSAGE * most:
         raise RefusedError(f"a batch has 1 to {most} messages, each in a line")
     lines = [line for line in io.BytesIO(body) if line.strip()]
@@ -58,21 +58,21 @@ def read_lines(body: bytes, most: int) -> list[NewMessage]:
 
 
 def read_arrow(body: bytes, most: int, most_bytes: int) -> tuple[list[NewMessage], int]:
-    """Messages of an Arrow IPC stream: column ``value``, perhaps ``key`` and ``headers``.
+    """Read messages of an Arrow IPC stream: column ``value``, perhaps ``key`` and ``headers``.
 
-    Buffers may be compressed, and columns may be dictionaries or views: what they come to is
-    computed first, from what the stream declares and from lengths.
+    Buffers may be compressed, and columns may be dictionaries or views. Their decoded size is
+    computed before they are decoded, from what the stream declares and from lengths.
 
     Args:
         body: The stream.
         most: Most messages.
-        most_bytes: Most bytes that it may have once it is decoded.
+        most_bytes: Most bytes when it is decoded.
 
     Returns:
-        The messages, and bytes that they have about.
+        The messages, and about how many bytes they have.
 
     Raises:
-        RefusedError: 400; it is none, its columns are others, or there are more than ``most``
+        RefusedError: 400; it is not such a stream, it has other columns, or more than ``most``
             messages. 413; decoded, it has more than ``most_bytes``.
     """
     try:
@@ -82,7 +82,7 @@ def read_arrow(body: bytes, most: int, most_bytes: int) -> tuple[list[NewMessage
             table = reader.read_all()
         table.validate(full=True)
     except (pa.ArrowException, ValueError, OSError) as error:
-        raise RefusedError(f"the body is no Arrow IPC stream: {error}") from error
+        raise RefusedError(f"the body is not an Arrow IPC stream: {error}") from error
     names = table.column_names
     size = max(told.size, sum(_expanded_bytes(table.column(name)) for name in names))
     _check_size(size, most_bytes)
@@ -104,12 +104,12 @@ def read_arrow(body: bytes, most: int, most_bytes: int) -> tuple[list[NewMessage
 
 
 def write_lines(messages: Iterable[Message]) -> bytes:
-    """Messages, each a line of JSON."""
+    """Write messages as JSON lines."""
     return b"".join(json_object(message_json(each)) + b"\n" for each in messages)
 
 
 def write_arrow(messages: Sequence[Message]) -> bytes:
-    """Messages as an Arrow IPC stream."""
+    """Write messages as an Arrow IPC stream."""
     rows: list[dict[str, Any]] = [
         {
             "popReceipt": pop_receipt(each.receipt),
@@ -137,7 +137,7 @@ def _message_of(number: int, line: bytes) -> NewMessage:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"])) or "it"
         raise RefusedError(
-            f"line {number} (counted from 0) is no message: {where}: {first['msg']}"
+            f"line {number} (counted from 0) is not a message: {where}: {first['msg']}"
         ) from error
     value = decoded(given.message, given.encoding, f"the message of line {number}")
     key = given.key
@@ -149,7 +149,7 @@ def _message_of(number: int, line: bytes) -> NewMessage:
 
 
 def _check_declared(told: Declared, most: int, most_bytes: int) -> None:
-    """Check what a stream says of itself, before it is decoded."""
+    """Check what a stream declares, before it is decoded."""
     names = told.schema.names
     if "value" not in names or not set(names) <= _COLUMNS or len(set(names)) < len(names):
         raise RefusedError(
@@ -176,7 +176,7 @@ def _is_map(kind: pa.DataType) -> bool:
 
 
 def _expanded_bytes(column: pa.ChunkedArray) -> int:
-    """Bytes that a column has where each row has its own; 0 for those where it is so."""
+    """Bytes of a column whose rows share values, if each row had its own; else 0."""
     if pa.types.is_dictionary(column.type):
         return sum(_of_dictionary(chunk) for chunk in column.chunks)
     if column.type in _VIEWS:

@@ -1,4 +1,4 @@
-"""What requests hold: parameters of URLs, and JSON, by CassieQ's names."""
+"""Schemas of requests: parameters of URLs and JSON bodies, with CassieQ's names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cassieq_spark.http.gateway.coalescer import DEFAULT_GROUP
 _A_YEAR = 365 * 86_400
 
 Seconds = Annotated[float, Field(ge=0, le=_A_YEAR, allow_inf_nan=False)]
-#: In UTC; before 1970 it is the beginning of 1970, and the year 9999 is refused.
+#: In UTC; an instant before 1970 becomes the beginning of 1970, and the year 9999 is refused.
 Instant = Annotated[AwareDatetime, AfterValidator(partial(check_instant, "a time"))]
 Group = Annotated[
     str, Field(description="The consumer group.", pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,199}$")
@@ -28,13 +28,13 @@ Position = Annotated[
         examples=["earliest"],
     ),
 ]
-#: How bytes travel in JSON or in a URL: as text, or, if they are not UTF-8, as Base64.
+#: How bytes are encoded in JSON and URLs: as text, or as Base64 if they are not UTF-8.
 Encoding = Literal["text", "base64"]
-Force = Annotated[bool, Field(description="Also while somebody holds messages.")]
+Force = Annotated[bool, Field(description="Also while consumers hold messages.")]
 
 
 class Payload(BaseModel):
-    """JSON or parameters, in camelCase; what is not known is ignored, as CassieQ did."""
+    """JSON or parameters, in camelCase; unknown names are ignored, as CassieQ did."""
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="ignore")
 
@@ -44,160 +44,164 @@ class Nothing(Payload):
 
 
 class CreateParameters(Payload):
-    """How to create a queue."""
+    """Parameters of creating a queue."""
 
     error_if_exists: bool = Field(default=False, description="409 instead of 200 if it exists.")
 
 
 class QueueOptions(Payload):
-    """A queue to be created. CassieQ's other settings are accepted, and ignored."""
+    """A new queue; CassieQ's other settings are accepted and ignored."""
 
     queue_name: str = Field(
         min_length=1, max_length=140, pattern=QUEUE_PATTERN, examples=["orders"]
     )
-    max_delivery_count: int = Field(default=5, ge=0, le=1_000_000, description="0: never dead.")
+    max_delivery_count: int = Field(default=5, ge=0, le=1_000_000, description="0: no limit.")
     dlq_name: str | None = Field(
         default=None,
         min_length=1,
         max_length=140,
         pattern=QUEUE_PATTERN,
-        description="Where dead messages go; made if there is none. Else: <queue>.dead.",
+        description="The dead-letter queue, created if necessary; by default <queue>.dead.",
     )
-    drop_dead: bool = Field(default=False, description="Drop dead messages instead.")
+    drop_dead: bool = Field(default=False, description="Discard dead messages instead.")
     strict_fifo: bool = Field(
-        default=False, description="Nothing before all earlier messages are settled."
+        default=False, description="Deliver a message only when all earlier ones are settled."
     )
     lease_seconds: int = Field(default=30, ge=1, le=_A_YEAR)
     expire_after_seconds: int | None = Field(
-        default=None, ge=1, le=_A_YEAR, description="Throw away what is not consumed by then."
+        default=None,
+        ge=1,
+        le=_A_YEAR,
+        description="Discard messages that are not consumed by then.",
     )
     keep_settled_seconds: int | None = Field(
-        default=None, ge=1, le=_A_YEAR, description="Keep what is settled, to be read again."
+        default=None,
+        ge=1,
+        le=_A_YEAR,
+        description="Keep settled messages, so that groups can be moved back.",
     )
 
 
 def _within_a_year(at: datetime) -> datetime:
-    """Refuse what would stay in the store, and all behind it, for longer than a delay may be."""
+    """Refuse later instants: the message, and all behind it, would be stored until then."""
     if at > datetime.now(UTC) + A_YEAR:
         raise ValueError(f"the time is more than {A_YEAR.days} days ahead")
     return at
 
 
 class PutParameters(Payload):
-    """How to put messages."""
+    """Parameters of putting messages."""
 
-    initial_invisibility_seconds: Seconds = Field(
-        default=0, description="Delivered so much later."
-    )
+    initial_invisibility_seconds: Seconds = Field(default=0, description="Delay of the delivery.")
     visible_at: Annotated[Instant, AfterValidator(_within_a_year)] | None = Field(
-        default=None, description="Not delivered before; within a year."
+        default=None, description="Earliest delivery; within a year."
     )
     key: str | None = Field(default=None, max_length=10_000, description="Key of the message.")
-    key_encoding: Encoding = Field(default="text", description="base64: the key is not text.")
+    key_encoding: Encoding = Field(default="text", description="base64 if the key is not text.")
 
 
 class ReceiveParameters(Payload):
-    """How to get messages."""
+    """Parameters of receiving a message."""
 
-    invisibility_time_seconds: Seconds = Field(default=30, description="How long it is held.")
+    invisibility_time_seconds: Seconds = Field(default=30, description="Duration of the lease.")
     group: Group = DEFAULT_GROUP
-    wait: Seconds = Field(default=0, description="How long to wait for a message, in seconds.")
+    wait: Seconds = Field(default=0, description="Seconds to wait for a message.")
 
 
 class ReceiveManyParameters(ReceiveParameters):
-    """How to get many messages."""
+    """Parameters of receiving messages."""
 
     max: int = Field(default=100, ge=1, description="Most messages.")
 
 
 class ReceiptParameters(Payload):
-    """Which message."""
+    """The message to settle."""
 
     pop_receipt: str = Field(max_length=2_000, description="As it came with the message.")
 
 
 class Update(Payload):
-    """What is to become of a message that is held."""
+    """A new lease, a release or a replacement of a message."""
 
-    message: str | None = Field(default=None, description="Put this in its place.")
-    new_invisibility_seconds: Seconds = Field(default=0, description="0: give it back.")
+    message: str | None = Field(default=None, description="Replace it by this message.")
+    new_invisibility_seconds: Seconds = Field(default=0, description="0: release it.")
 
 
 class Receipts(Payload):
-    """Which messages."""
+    """The messages to settle."""
 
     pop_receipts: list[Annotated[str, Field(max_length=2_000)]] = Field(min_length=1)
 
 
 class ReleasedReceipts(Receipts):
-    """Messages to be given back."""
+    """Messages to release."""
 
     delay_seconds: Seconds = 0
 
 
 class ExtendedReceipts(Receipts):
-    """Messages to be held for longer."""
+    """Messages whose lease to extend."""
 
     seconds: float = Field(ge=0.001, le=_A_YEAR, allow_inf_nan=False)
 
 
 class RejectedReceipts(Receipts):
-    """Messages that can't be processed."""
+    """Messages to reject."""
 
     reason: str = Field(min_length=1, max_length=1_000, pattern=r"\S")
 
 
 class PeekParameters(Payload):
-    """What to look at."""
+    """Parameters of peeking."""
 
     max: int = Field(default=10, ge=1, le=100)
     start: Position = "earliest"
 
 
 class ForceParameters(Payload):
-    """Whether to respect others."""
+    """Whether to disregard consumers."""
 
     force: Force = False
 
 
 class DeleteParameters(Payload):
-    """Whether to respect others; CassieQ did not."""
+    """Whether to disregard consumers; by default, as in CassieQ."""
 
     force: Force = True
 
 
 class GroupOptions(Payload):
-    """A consumer group to be created."""
+    """A new consumer group."""
 
     start: Position = "earliest"
 
 
 class GroupSeek(Payload):
-    """Where a consumer group is to go on."""
+    """The new position of a consumer group."""
 
     to: Position
     force: Force = False
 
 
 class DeadLetterParameters(Payload):
-    """Which dead letters."""
+    """The dead letters to select."""
 
-    group: str | None = Field(default=None, description="That this group could not process.")
-    reason: str | None = Field(default=None, description="With this text in their reason.")
+    group: str | None = Field(default=None, description="The group that could not process them.")
+    reason: str | None = Field(default=None, description="A part of their reason.")
     since: Instant | None = None
     until: Instant | None = None
     limit: int | None = Field(default=None, ge=1)
 
 
 class RedriveParameters(DeadLetterParameters):
-    """Which dead letters, and where they go."""
+    """The dead letters to redrive, and their target."""
 
-    to: str | None = Field(default=None, description="Another queue than that they came from.")
-    force: bool = Field(default=False, description="Also if other groups get them once more.")
+    to: str | None = Field(default=None, description="Target queue; by default each one's origin.")
+    force: bool = Field(default=False, description="Also if other groups get them again.")
 
 
 class NewMessageLine(Payload):
-    """A message of a batch, in JSON."""
+    """A message of a batch, as a line of JSON."""
 
     message: str
     encoding: Encoding = "text"
@@ -207,16 +211,16 @@ class NewMessageLine(Payload):
 
 
 class KeyOptions(Payload):
-    """A key to be made."""
+    """A new key."""
 
     key_name: str = Field(examples=["third"])
-    levels: list[str] | None = Field(default=None, description="All, if left out.")
-    queue_name: str | None = Field(default=None, description="For this queue only.")
+    levels: list[str] | None = Field(default=None, description="Rights; by default all.")
+    queue_name: str | None = Field(default=None, description="Limits the key to this queue.")
     expires_at: Instant | None = None
 
 
 class PermissionOptions(Payload):
-    """A URL to be signed."""
+    """A URL to sign."""
 
     account_name: str
     key_name: str

@@ -174,7 +174,7 @@ def test_one_address_has_so_many_connections(hasty: RunningGateway):
     assert answer.json["quota"] == {"what": "connections", "of": "address", "limit": 60}
     assert "--proxy" in answer.json["message"]
     text = metrics_of(hasty)
-    assert 'cassieq_gateway_refused_total{quota="connections",of="address"}' in text
+    assert 'cassieq_gateway_refused_total{of="address",quota="connections"}' in text
 
 
 def test_all_together_have_so_many_connections_proxies_included(tmp_path):

@@ -56,12 +56,12 @@ def until(gateway: RunningGateway, figure: str, count: int) -> None:
 
 
 def refused(gateway: RunningGateway, quota: str, of: str) -> int:
-    begin = f'cassieq_gateway_refused_total{{quota="{quota}",of="{of}"}}'
+    begin = f'cassieq_gateway_refused_total{{of="{of}",quota="{quota}"}}'
     lines = HTTP.get(f"{gateway.url}/metrics").text.splitlines()
     return sum(int(float(line.split()[1])) for line in lines if line.startswith(begin))
 
 
-def test_long_polls_have_a_budget_of_the_key_and_one_of_the_account(gateway: RunningGateway):
+def test_long_polls_have_a_quota_of_the_key_and_one_of_the_account(gateway: RunningGateway):
     account = gateway.account()
     other_key = second_key(account)
     account.ask("POST", json={"queueName": "orders"})
@@ -82,7 +82,10 @@ def test_long_polls_have_a_budget_of_the_key_and_one_of_the_account(gateway: Run
     assert by_key.status_code == by_account.status_code == 429
     assert by_key.headers["retry-after"] == by_account.headers["retry-after"] == "1"
     assert by_key.json()["quota"] == {"what": "longPolls", "of": "key", "limit": 8}
-    assert f"key 'primary' of account '{account.name}' has 8 gets" in by_key.json()["message"]
+    assert (
+        f"key 'primary' of account '{account.name}' has 8 requests that wait"
+        in by_key.json()["message"]
+    )
     assert by_account.json()["quota"] == {"what": "longPolls", "of": "account", "limit": 12}
     assert (without_waiting.status_code, put.status_code) == (204, 201)
     assert refused(gateway, "longPolls", "key") >= 1

@@ -74,16 +74,16 @@ def test_who_may_only_read_holds_no_message_for_long(gateway: RunningGateway, or
     reader = key_with(gateway, orders, "reader", Right.READ_MESSAGE)
     orders.ask("POST", "/orders/messages", content="a")
 
-    def get(account: Account, seconds: float, path: str = "next") -> int:
-        return account.ask(
-            "GET", f"/orders/messages/{path}?invisibilityTimeSeconds={seconds}"
-        ).status_code
+    paths = {"GET": "next", "POST": "receive"}
 
-    for path in ("next", "batch"):
-        refused = reader.ask("GET", f"/orders/messages/{path}?invisibilityTimeSeconds={YEAR}")
-        assert refused.status_code == 400
-        assert get(reader, 901, path) == 403
-        assert get(orders, 12 * 3600 + 1, path) == 400
+    def get(account: Account, seconds: float, method: str = "GET") -> int:
+        path = f"/orders/messages/{paths[method]}?invisibilityTimeSeconds={seconds}"
+        return account.ask(method, path).status_code
+
+    for method in paths:
+        assert get(reader, YEAR, method) == 400
+        assert get(reader, 901, method) == 403
+        assert get(orders, 12 * 3600 + 1, method) == 400
     assert get(reader, 900) == 200
 
 
