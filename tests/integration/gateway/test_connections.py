@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.gateway import HTTP, RunningGateway, running_on_memory
+from tests.support.gateway import HTTP, PATIENCE, RunningGateway, running_on_memory
 from tests.support.sockets import answer_of, connect, connected, head_of, received, send
 
 GET = b"GET /health HTTP/1.1\r\nHost: x\r\n"
@@ -182,11 +182,14 @@ def test_all_together_have_so_many_connections_proxies_included(tmp_path):
     with running_on_memory(tmp_path / "log", *settings) as gateway:
         with connected(gateway, 20), connect(gateway) as connection:
             answer = answer_of(connection)
-        again = gateway.account()
+        end = time.monotonic() + PATIENCE
+        # Until the gateway has seen that they are closed.
+        while HTTP.get(f"{gateway.url}/health").status_code != 200:
+            assert time.monotonic() < end
+        assert gateway.account().name
 
     assert answer is not None
     assert (answer.status, answer.json["quota"]["of"]) == (503, "all")
-    assert again.name
 
 
 def test_only_a_proxy_says_who_asks(tmp_path):
