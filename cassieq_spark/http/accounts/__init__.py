@@ -1,17 +1,17 @@
-"""Who may use the HTTP gateway: accounts, their keys, and what those sign.
+"""Accounts of the HTTP gateway: keys, their rights, and what they sign.
 
 An account owns the queues whose names begin with its own and a colon: ``acme:orders``. Its keys
-are derived from the secret of the gateways and a salt, and stored nowhere: whoever reads the table
-can neither log in nor sign. Gateways that share the secret need not talk to each other.
+are derived from the secret of the gateways and a salt, and are not stored: somebody who reads the
+table can neither log in nor sign. Gateways that share the secret need not talk to each other.
 
     secret + account + name + salt -> key -> signature of a request, or of a URL
 
 | event | result |
 |---|---|
-| a key is deleted, or has run out | refused, by every gateway, some seconds later at the latest |
-| the table is read by others | they have salts, which are of no use without the secret |
-| the secret gets out | put a new one before it, make new keys, take the old one away |
-| the deletion of an account breaks off | nobody can use it any more; repeat it |
+| a key is deleted, or expires | every gateway refuses it, some seconds later at the latest |
+| somebody reads the table | they get salts, which are useless without the secret |
+| the secret leaks | put a new one before it, create new keys, remove the old one |
+| the deletion of an account breaks off | nobody can use the account; repeat the deletion |
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""An account and its keys as values; whose a queue is. Pure."""
+"""Accounts, keys and rights as values, and the names of accounts and queues. Pure."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from cassieq_spark.arguments import check_text
 from cassieq_spark.errors import OptionError
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,49}")
-#: What an account may call a queue. Not dots alone: clients leave "." and ".." out of the path of
-#: a URL before they ask for it.
+#: Names of queues within an account. Not dots alone: clients remove "." and ".." from the path of
+#: a URL.
 QUEUE_PATTERN = r"^\.*[A-Za-z0-9_-][A-Za-z0-9._-]*$"
 _QUEUE = re.compile(QUEUE_PATTERN)
 _LONGEST_QUEUE = 140
 
 
 class Right(Enum):
-    """A right; its value is the letter that stands for it. Signed in this order."""
+    """A right, and the letter that stands for it; signed in this order."""
 
     READ_MESSAGE = "r"
     PUT_MESSAGE = "p"
@@ -45,7 +45,7 @@ ALL_RIGHTS = frozenset(Right)
 
 
 def letters_of(rights: Iterable[Right]) -> str:
-    """The letters of some rights, in order.
+    """The letters of rights, in order.
 
     >>> letters_of({Right.PUT_MESSAGE, Right.READ_MESSAGE})
     'rp'
@@ -55,7 +55,7 @@ def letters_of(rights: Iterable[Right]) -> str:
 
 
 def parse_letters(letters: str) -> frozenset[Right]:
-    """The rights that letters stand for; none at all if one of them is unknown.
+    """The rights that letters stand for; none if a letter is unknown.
 
     >>> sorted(right.title for right in parse_letters("ap")), parse_letters("rx")
     (['AckMessage', 'PutMessage'], frozenset())
@@ -71,12 +71,12 @@ class AccountKey:
     """A key of an account.
 
     Attributes:
-        name: By which it is deleted.
-        key: The key itself; None if the secret that it was derived from is not here.
-        rights: What it allows at the most.
-        queue: With this queue only; None: with every one of the account.
-        expires_at: Refused from then on; None: never.
-        created_at: By the coordinator's clock.
+        name: The name; it is unique in the account.
+        key: The key itself; None if the secret that it was derived from is not known here.
+        rights: What it allows.
+        queue: The queue that it is limited to; None: all queues of the account.
+        expires_at: It is refused from then on; None: never.
+        created_at: When it was created.
     """
 
     name: str
@@ -87,18 +87,18 @@ class AccountKey:
     created_at: datetime | None = None
 
     def runs(self, now: datetime) -> bool:
-        """Whether it is not over."""
+        """Whether it has not expired."""
         return self.expires_at is None or now < self.expires_at
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Who owns the queues whose names begin with this one, and a colon.
+    """The owner of the queues whose names begin with its own and a colon.
 
     Attributes:
-        name: See `check_account`.
-        keys: By name.
-        is_active: Whether it is not being deleted.
+        name: The name; see `check_account`.
+        keys: The keys, by name.
+        is_active: False while it is being deleted.
     """
 
     name: str
@@ -107,10 +107,10 @@ class Account:
 
 
 def check_account(name: str) -> str:
-    """Return ``name`` if an account can be called so.
+    """Return ``name`` if it is a valid name of an account or key.
 
     Raises:
-        OptionError: It is empty, too long, or has another character.
+        OptionError: It is empty, too long, or has other characters.
     """
     if not _NAME.fullmatch(check_text("account or key name", name)):
         raise OptionError(
@@ -127,7 +127,7 @@ def full_name(account: str, queue: str) -> str:
     'acme:orders'
 
     Raises:
-        OptionError: No queue of an account can be called so.
+        OptionError: The name of the queue is not valid.
     """
     check_text("queue name", queue)
     if len(queue) > _LONGEST_QUEUE or not _QUEUE.fullmatch(queue):
@@ -139,7 +139,7 @@ def full_name(account: str, queue: str) -> str:
 
 
 def own_name(full: str) -> str:
-    """What the account calls its queue.
+    """The name of a queue within its account.
 
     >>> own_name("acme:orders")
     'orders'

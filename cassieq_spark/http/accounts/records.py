@@ -1,9 +1,9 @@
-"""Accounts in the store: made, listed, looked up and deleted.
+"""Accounts in the store: created, listed, read, changed and deleted.
 
 An account is one row: its keys as text, a version that only grows, and a seal over all of it, made
-with the secret of the gateways. So who writes to the table, and does not have the secret, makes no
-key, widens none and brings none back: what does not fit its seal lets nobody in. A row is never
-deleted, so none comes back from a replica that has missed its deletion.
+with the secret of the gateways. So somebody who writes to the table without the secret can neither
+create, change nor restore a key: an account that does not match its seal is refused. Rows are
+never deleted, so none comes back from a replica that missed the deletion.
 """
 
 from __future__ import annotations
@@ -50,22 +50,22 @@ from cassieq_spark.store.tables import Table
 
 logger = logging.getLogger(__name__)
 
-#: The row of an account is not as it was sealed, or is an older one: it lets nobody in.
+#: The row of an account does not match its seal, or is an older one: the account is refused.
 NOT_SEALED = "account.not_sealed"
 
 _ACTIVE, _DELETING, _DELETED = "active", "deleting", "deleted"
-#: The keys that an account is made with: while one is replaced, the other one serves.
+#: The first keys of an account: clients use one while the other one is replaced.
 FIRST_KEYS = ("primary", "secondary")
 
 
 @dataclass(frozen=True, slots=True)
 class _Key:
-    """A key as it is stored: all but the key itself.
+    """A key as it is stored, without the key itself.
 
     Attributes:
         name, rights, queue, expires_at, created_at: See `AccountKey`.
-        salt: What it is derived from, besides the secret of this fingerprint.
-        secret: The fingerprint.
+        salt: The salt that it is derived from.
+        secret: Fingerprint of the secret that it is derived from.
     """
 
     name: str
@@ -82,11 +82,11 @@ class _Stored:
     """The row of an account.
 
     Attributes:
-        status: Whether it is active, being deleted, or deleted.
+        status: Active, being deleted, or deleted.
         version: Grows with each change.
-        keys: None at all if it is not sealed by a secret that is here, and cannot be read.
-        seal: Over all the others.
-        is_sealed: Whether it fits, and no newer one was seen.
+        keys: The keys; empty if their text cannot be read.
+        seal: The seal over the others.
+        is_sealed: Whether the seal matches, and no newer version was seen.
     """
 
     status: str
@@ -96,19 +96,19 @@ class _Stored:
     is_sealed: bool = True
 
 
-#: What an account is to become; None: nothing need be done.
+#: Makes the new row of the old one; None if there is nothing to do.
 _Plan = Callable[[_Stored | None], _Stored | None]
 
 
 class Accounts:
     """The accounts of a keyspace. Safe to use from many threads.
 
-    It remembers the newest version that it has seen of each account, so that no older row is taken
-    for the account, as long as this process lives.
+    It remembers the newest version of each account that it has seen, and refuses older rows, as
+    long as this process lives.
 
     Args:
-        store: Where they are kept.
-        secrets: What keys are derived from, and accounts sealed with.
+        store: The store.
+        secrets: Derive keys and seal accounts.
     """
 
     def __init__(self, store: Store, secrets: Secrets) -> None:
@@ -119,16 +119,16 @@ class Accounts:
 
     @property
     def admin_key(self) -> str:
-        """The key that may do what this class does, by HTTP."""
+        """The key for administration by HTTP."""
         return self._secrets.admin_key
 
     def create(self, name: str) -> Account:
-        """Make an account with two keys. One LWT and a read.
+        """Create an account with two keys. One LWT and a read.
 
         Raises:
-            OptionError: It can't be called so.
-            ExistsError: There is one, or one is being deleted.
-            ContentionError: Lost to others, or without an answer, again and again.
+            OptionError: The name is not valid.
+            ExistsError: The account exists, or is being deleted.
+            ContentionError: Every attempt lost to others, or got no answer.
         """
         check_account(name)
         keys = tuple(self._new_key(each, ALL_RIGHTS, None, None) for each in FIRST_KEYS)
@@ -149,7 +149,7 @@ class Accounts:
         """An account with its keys. One read.
 
         Raises:
-            NotFoundError: There is none.
+            NotFoundError: There is no such account.
         """
         found = self.find(name)
         if found is None:
@@ -157,14 +157,14 @@ class Accounts:
         return found
 
     def find(self, name: str) -> Account | None:
-        """An account with its keys; None if there is none. One read."""
+        """An account with its keys; None if it does not exist. One read."""
         stored = self._read(name)
         if stored is None or stored.status == _DELETED:
             return None
         return self._account_of(name, stored)
 
     def list(self) -> list[Account]:
-        """All accounts by name. Reads their whole table."""
+        """All accounts, by name. Reads their whole table."""
         rows = {str(row["name"]): row for row in self._store.scan(Table.ACCOUNT)}
         found = ((name, self._opened(name, rows[name])) for name in sorted(rows))
         return [self._account_of(*each) for each in found if each[1].status != _DELETED]
@@ -178,27 +178,28 @@ class Accounts:
         queue: str | None = None,
         expires_at: datetime | None = None,
     ) -> AccountKey:
-        """Give an account another key. One LWT and a read.
+        """Add a key to an account. One LWT and a read.
 
-        If its row is not sealed by a secret that is here, the new key is the only one afterwards.
+        If the row's seal does not match, the new key replaces all others.
 
         Args:
-            name: Which account.
-            key_name: By which it is deleted.
-            rights: What it allows at the most.
-            queue: With this queue only; None: with every one.
-            expires_at: Refused from then on; aware, before the year 9999. None: never.
+            name: Name of the account.
+            key_name: Name of the key.
+            rights: What it allows.
+            queue: The queue that it is limited to; None: all queues of the account.
+            expires_at: It is refused from then on; aware, before the year 9999. None: never.
 
         Raises:
-            OptionError: It can't be called so, or allows nothing; or the instant is out of range.
+            OptionError: The name is not valid, there are no rights, or the instant is out of
+                range.
             NotFoundError: There is no such account.
-            ExistsError: It has a key of that name.
-            ContentionError: Lost to others, or without an answer, again and again.
+            ExistsError: The account has a key of that name.
+            ContentionError: Every attempt lost to others, or got no answer.
         """
         check_account(key_name)
         allowed = frozenset(rights)
         if not allowed:
-            raise OptionError("a key that allows nothing is of no use: give it a right")
+            raise OptionError("a key needs at least one right")
         if expires_at is not None:
             expires_at = check_instant("expires_at", expires_at)
         key = self._new_key(key_name, allowed, queue, expires_at)
@@ -218,12 +219,12 @@ class Accounts:
         return self._key_of(name, key)
 
     def delete_key(self, name: str, key_name: str) -> None:
-        """Delete a key; nothing, if there is none of that name. One LWT and a read.
+        """Delete a key, if it exists. One LWT and a read.
 
         Raises:
             NotFoundError: There is no such account.
-            QueueStateError: It is not sealed by a secret that is here.
-            ContentionError: Lost to others, or without an answer, again and again.
+            QueueStateError: The account does not match its seal.
+            ContentionError: Every attempt lost to others, or got no answer.
         """
 
         def plan(before: _Stored | None) -> _Stored | None:
@@ -231,9 +232,9 @@ class Accounts:
                 raise _missing(name)
             if not before.is_sealed:
                 raise QueueStateError(
-                    f"account {name!r} is not sealed by a secret that is here, so none of its "
-                    "keys lets anybody in: put the line of its secret back, or add a key, which "
-                    "replaces all of them"
+                    f"account {name!r} is not sealed by a secret that is known here, so all its "
+                    "keys are refused: put the line of its secret back, or add a key, which "
+                    "replaces them"
                 )
             left = tuple(each for each in before.keys if each.name != key_name)
             return None if left == before.keys else replace(before, keys=left)
@@ -241,11 +242,11 @@ class Accounts:
         self._change(name, plan)
 
     def begin_deletion(self, name: str) -> None:
-        """Let nobody use an account any more; its queues are deleted next. One LWT and a read.
+        """Refuse an account from now on, before its queues are deleted. One LWT and a read.
 
         Raises:
             NotFoundError: There is no such account.
-            ContentionError: Lost to others, or without an answer, again and again.
+            ContentionError: Every attempt lost to others, or got no answer.
         """
 
         def plan(before: _Stored | None) -> _Stored | None:
@@ -256,10 +257,10 @@ class Accounts:
         self._change(name, plan)
 
     def end_deletion(self, name: str) -> None:
-        """Forget an account whose queues are deleted. One LWT and a read.
+        """Mark an account, whose queues are deleted, as deleted. One LWT and a read.
 
         Raises:
-            ContentionError: Lost to others, or without an answer, again and again.
+            ContentionError: Every attempt lost to others, or got no answer.
         """
 
         def plan(before: _Stored | None) -> _Stored | None:
@@ -269,9 +270,9 @@ class Accounts:
         self._change(name, plan)
 
     def _change(self, name: str, plan: _Plan) -> _Stored:
-        """Replace the row of an account, unless another one does meanwhile; then plan again.
+        """Replace the row of an account; try again if it changed, or if the answer is lost.
 
-        What a plan has brought about needs nothing more, so an answer that was lost is found.
+        A plan returns None when its change is made, so an attempt whose answer was lost is found.
         """
         for _ in pauses():
             before = self._read(name, serial=True)
@@ -284,11 +285,11 @@ class Accounts:
                 self._see(name, version)
                 return after
         raise ContentionError(
-            f"could not change account {name!r}: no answer, or others; try again"
+            f"could not change account {name!r}: others changed it, or no answer came; try again"
         )
 
     def _next_version(self, name: str, before: _Stored | None) -> int:
-        """Above all that were seen, also if somebody has put an older row back."""
+        """A version above all that were seen, also if somebody restored an older row."""
         with self._guard:
             return max(before.version if before else 0, self._newest.get(name, 0)) + 1
 
@@ -298,11 +299,11 @@ class Accounts:
             return None
         stored = self._opened(name, found[0])
         if not stored.is_sealed and not serial:
-            # A plain read may miss what another one has shown.
+            # A plain read may miss a version that an earlier one has shown.
             return self._read(name, serial=True)
         if not stored.is_sealed:
             logger.error(
-                "account %r is not as it was sealed, or an older one: it lets nobody in",
+                "account %r does not match its seal, or is an older version: it is refused",
                 name,
                 extra={"action": NOT_SEALED, "account": name},
             )
@@ -314,7 +315,7 @@ class Accounts:
         if not isinstance(version, int):
             raise QueueStateError(
                 f"the row of account {name!r} in the table 'account' was changed by hand: delete "
-                "it there, and make the account anew"
+                "it there, and create the account again"
             )
         made = self._secrets.seal(str(row["secret"]), (name, status, str(version), keys))
         is_sealed = made is not None and seal == made and self._see(name, version)
@@ -325,7 +326,7 @@ class Accounts:
         return _Stored(status, version, read, seal, is_sealed)
 
     def _see(self, name: str, version: int) -> bool:
-        """Whether no newer version was seen; a sealed one."""
+        """Remember a sealed version; return whether no newer one was seen."""
         with self._guard:
             newest = self._newest[name] = max(version, self._newest.get(name, version))
         return version == newest
@@ -369,7 +370,7 @@ class Accounts:
 
 
 def _shown(keys: Sequence[_Key]) -> tuple[AccountKey, ...]:
-    """Keys that nobody vouches for: by their names only, and of no use."""
+    """Keys of an account that does not match its seal: names only."""
     return tuple(AccountKey(str(each.name), None, frozenset()) for each in keys)
 
 

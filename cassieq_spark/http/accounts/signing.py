@@ -1,4 +1,7 @@
-"""Signatures of requests and of URLs; those of URLs as CassieQ made them. Pure."""
+"""The secret of the gateways, the keys derived from it, and what keys sign. Pure.
+
+Signed URLs are those of CassieQ.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +19,11 @@ from cassieq_spark.errors import OptionError
 from cassieq_spark.http.accounts.account import Right, letters_of, parse_letters
 
 REQUEST_TIME = "x-cassieq-request-time"
-#: What makes a signed request another one than any that was sent before.
+#: Makes each signed request unique.
 NONCE = "x-cassieq-nonce"
 #: SHA-256 of the body.
 BODY_DIGEST = "x-cassieq-content-sha256"
-#: How a request is sent whose query, headers and body are signed; and one of CassieQ's clients.
+#: Schemes of signed requests: ours, with query, headers and body; and that of CassieQ's clients.
 SIGNED, SIGNED_AS_CASSIEQ = "Signed2", "Signed"
 
 _SIGNED_HEADERS = {b"content-type", b"idempotency-key"}
@@ -32,11 +35,11 @@ class Permission:
     """What a signed URL allows.
 
     Attributes:
-        account: In whose name.
-        rights: To do what.
-        queue: With this queue only; None: with every queue of the account.
-        start: Not before then; None: from always.
-        end: Not from then on; None: for ever.
+        account: The account.
+        rights: The rights.
+        queue: The queue that it is limited to; None: all queues of the account.
+        start: It is valid after this; None: it has begun.
+        end: It is valid before this; None: for ever.
     """
 
     account: str
@@ -47,7 +50,7 @@ class Permission:
 
     @property
     def text(self) -> str:
-        """What is signed."""
+        """The text that is signed."""
         lines = [self.account, letters_of(self.rights)]
         if self.start is not None:
             lines.append(f"startTime:{show_time(self.start)}")
@@ -59,10 +62,10 @@ class Permission:
 
     @classmethod
     def parse(cls, account: str, query: Mapping[str, str]) -> Permission:
-        """Read what the query of a URL says it allows.
+        """Parse the query of a signed URL.
 
         Raises:
-            OptionError: One of its times is none.
+            OptionError: One of its times is malformed.
         """
         start, end = query.get("st"), query.get("et")
         return cls(
@@ -79,13 +82,13 @@ class Permission:
 
 
 def sign_url(key: str, permission: Permission) -> str:
-    """The query of a URL that allows what it says, to whoever has it.
+    """The query of a signed URL, which allows what it says to everybody who has it.
 
     Raises:
-        OptionError: The key is none, or nothing is allowed.
+        OptionError: The key is malformed, or there are no rights.
     """
     if not permission.rights:
-        raise OptionError("a signed URL that allows nothing is of no use: give it a right")
+        raise OptionError("a signed URL needs at least one right")
     query = {"auth": letters_of(permission.rights)}
     if permission.queue is not None:
         query["q"] = permission.queue
@@ -107,20 +110,20 @@ def sign_request(  # noqa: PLR0913 (the parts of a request, by name)
     headers: Iterable[tuple[bytes, bytes]] = (),
     body: bytes = b"",
 ) -> dict[str, str]:
-    """The headers that sign a request, so that the key itself stays at home.
+    """The headers that sign a request, so that the key itself is not sent.
 
     Args:
         key: A key of the account.
-        account: In whose name.
-        method: The verb.
-        path: Without percent-encoding.
+        account: The account.
+        method: The method.
+        path: The path, without percent-encoding.
         at: Now.
-        query: As it is sent, without the question mark.
-        headers: All that are sent; see `request_text` for those that are signed.
-        body: As it is sent.
+        query: The query as it is sent, without the question mark.
+        headers: All headers that are sent; see `request_text` for those that are signed.
+        body: The body as it is sent.
 
     Raises:
-        OptionError: The key is none.
+        OptionError: The key is malformed.
     """
     ours = {
         REQUEST_TIME: show_time(at),
@@ -140,12 +143,12 @@ def request_text(
     query: bytes,
     headers: Iterable[tuple[bytes, bytes]],
 ) -> bytes:
-    """What of a request is signed: a line each.
+    """The text of a request that is signed.
 
-    The account, the verb, the path without percent-encoding, the query as it is sent; then,
-    sorted, as ``name:value`` with the name in small letters, the headers ``content-type``,
-    ``idempotency-key`` and those that begin with ``x-cassieq-``: time, nonce and digest of the
-    body are among them.
+    A line each: the account, the method, the path without percent-encoding, and the query as it
+    is sent; then, sorted, as ``name:value`` with names in lower case, the headers
+    ``content-type``, ``idempotency-key`` and those that begin with ``x-cassieq-``, among them
+    time, nonce and digest of the body.
     """
     named = ((name.lower(), value.strip(b" \t")) for name, value in headers)
     signed = sorted(
@@ -157,7 +160,7 @@ def request_text(
 
 
 def cassieq_text(account: str, method: str, path: str, at: datetime) -> bytes:
-    """What CassieQ's clients sign of a request: neither query nor body."""
+    """The text that CassieQ's clients sign, without query and body."""
     return "\n".join((account, method, "/" + path.strip("/"), show_time(at))).encode()
 
 
@@ -170,21 +173,21 @@ def signature(key: str, text: bytes) -> str:
     """The signature of a text.
 
     Raises:
-        OptionError: The key is none.
+        OptionError: The key is malformed.
     """
     secret = key_bytes(key)
     if not secret:
-        raise OptionError("a key is URL-safe Base64, and this is not: look for what was cut off")
+        raise OptionError("a key is URL-safe Base64, and this is not: was it cut off?")
     return encoded(hmac.digest(secret, text, hashlib.sha256))
 
 
 def is_signature(given: str, key: str, text: bytes) -> bool:
-    """Whether a text was signed with a key; takes as long whatever is right about it."""
+    """Whether a text was signed with a key; in constant time."""
     return same(given, signature(key, text))
 
 
 def is_recent(at: datetime, now: datetime, skew: timedelta) -> bool:
-    """Whether the clocks of two machines that differ by less than ``skew`` may have said so."""
+    """Whether two times differ by less than ``skew``."""
     return abs(at - now) < skew
 
 
@@ -198,10 +201,10 @@ def show_time(at: datetime) -> str:
 
 
 def parse_time(text: str) -> datetime:
-    """Read an instant.
+    """Parse an instant.
 
     Raises:
-        OptionError: It is none, or has no time zone.
+        OptionError: It is malformed, or has no time zone.
     """
     try:
         at = datetime.fromisoformat(text)
@@ -213,7 +216,7 @@ def parse_time(text: str) -> datetime:
 
 
 _LEAST_CHARACTERS = 32
-#: Fewer are a line that somebody has drawn below another one.
+#: A line with fewer different characters is a ruler, not a secret.
 _LEAST_DIFFERENT = 8
 _SECRET = re.compile(r"[A-Za-z0-9_-]+")
 _COMMENT = "#"
@@ -223,7 +226,7 @@ _ADMIN = ("admin",)
 
 @dataclass(frozen=True, slots=True)
 class Secrets:
-    """The secrets that keys may have been derived from; new ones are from the first.
+    """The secrets that keys are derived from; new keys are derived from the first.
 
     Attributes:
         values: At least one; each at least 32 letters, digits, ``_`` or ``-``.
@@ -240,39 +243,40 @@ class Secrets:
         for number, value in enumerate(self.values, 1):
             if not _SECRET.fullmatch(value) or len(set(value)) < _LEAST_DIFFERENT:
                 raise OptionError(
-                    f"secret {number} of the gateway is none: expected a line of at least 32 "
+                    f"secret {number} of the gateway is not valid: expected a line of at least 32 "
                     "letters, digits, '_' or '-', as 'cassieq gateway secret' makes it; a comment "
                     "begins with '#'"
                 )
 
     @classmethod
     def parse(cls, text: str) -> Secrets:
-        """Read secrets, one in each line; what begins with ``#`` is a comment.
+        """Parse secrets, one in each line; a line that begins with ``#`` is a comment.
 
         Raises:
-            OptionError: There is none, one is too short, or a line is something else.
+            OptionError: There is no secret, or a line is not one.
         """
         lines = (line.strip() for line in text.splitlines())
         return cls(tuple(line for line in lines if line and not line.startswith(_COMMENT)))
 
     @property
     def newest(self) -> str:
-        """Fingerprint of the one that new keys are derived from."""
+        """Fingerprint of the first secret."""
         return _fingerprint(self.values[0])
 
     def key(self, fingerprint: str, account: str, name: str, salt: str) -> str | None:
-        """The key of an account; None if it was derived from a secret that is not here."""
+        """The key of an account; None if its secret is not among these."""
         for value in self.values:
             if _fingerprint(value) == fingerprint:
                 return _derive(value, ("key", account, name, salt))
         return None
 
     def seal(self, fingerprint: str, parts: tuple[str, ...]) -> str | None:
-        """What nobody can make without the secret; None if that is not here.
+        """A seal, which nobody can make without the secret; None if that is not among these.
 
         Args:
-            fingerprint: Of the secret.
-            parts: What is sealed; none with a line feed, which would make two texts one.
+            fingerprint: Fingerprint of the secret.
+            parts: The texts to seal. There is no seal if one has a line feed, as that would give
+                two tuples the same seal.
         """
         for value in self.values:
             if _fingerprint(value) == fingerprint and not any("\n" in each for each in parts):
@@ -281,26 +285,26 @@ class Secrets:
 
     @property
     def admin_key(self) -> str:
-        """The key that may make accounts: that of the newest secret alone.
+        """The key for administration, derived from the first secret only.
 
-        So who knows one that was replaced can make none, while keys of accounts that were derived
-        from it still serve.
+        So a secret that was replaced allows no administration, while keys of accounts that were
+        derived from it stay valid.
         """
         return _derive(self.values[0], _ADMIN)
 
 
 def new_secret() -> str:
-    """A secret that nobody can guess."""
+    """A new random secret."""
     return secrets.token_urlsafe(48)
 
 
 def new_salt() -> str:
-    """What makes a key another one than any that its account ever had under that name."""
+    """A new random salt, so that a key differs from earlier ones of the same name."""
     return secrets.token_urlsafe(24)
 
 
 def key_bytes(key: str) -> bytes | None:
-    """What a key signs with; None if it can't be one."""
+    """A key as bytes; None if it is malformed."""
     if not _KEY.fullmatch(key):
         return None
     try:
@@ -315,12 +319,12 @@ def encoded(digest: bytes) -> str:
 
 
 def same(one: str, other: str) -> bool:
-    """Whether two secrets are equal; takes as long whatever they share."""
+    """Whether two secrets are equal; in constant time."""
     return hmac.compare_digest(one.encode(), other.encode())
 
 
 def _derive(secret: str, parts: tuple[str, ...]) -> str:
-    # No part can hold a line feed: names can't, and salts are Base64.
+    # No part has a line feed: names cannot have one, and salts are Base64.
     told = "\n".join(("cassieq-gateway", *parts)).encode()
     return encoded(hmac.digest(secret.encode(), told, hashlib.sha512))
 

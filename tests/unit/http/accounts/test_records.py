@@ -248,7 +248,7 @@ def test_what_can_not_be_a_name_is_refused(accounts: Accounts, name: str):
 def test_a_key_that_allows_nothing_is_refused(accounts: Accounts):
     accounts.create("acme")
 
-    with pytest.raises(OptionError, match="no use"):
+    with pytest.raises(OptionError, match="at least one right"):
         accounts.add_key("acme", "third", rights=())
 
 
@@ -269,7 +269,7 @@ def test_a_secret_that_can_be_guessed_is_refused(text: str):
 )
 def test_a_line_that_is_something_else_is_no_secret(line: str):
     for text in (line, f"{line}\n{OLD}", f"{OLD}\n{line}"):
-        with pytest.raises(OptionError, match=r"secret \d of the gateway is none") as refused:
+        with pytest.raises(OptionError, match=r"secret \d of the gateway is not valid") as refused:
             Secrets.parse(text)
         assert line not in str(refused.value)
 
