@@ -21,15 +21,13 @@ from cassieq_spark.http.accounts import (
 from cassieq_spark.http.accounts.account import check_account
 from cassieq_spark.http.gateway.authorization import KEPT_SECONDS
 from cassieq_spark.http.gateway.errors import RefusedError
-from cassieq_spark.http.gateway.requests import ADMIN, Call, Endpoints
+from cassieq_spark.http.gateway.requests import ADMIN, Call, Endpoint
 from cassieq_spark.http.gateway.schemas import KeyOptions, PermissionOptions
-
-ENDPOINTS = Endpoints()
 
 _RIGHTS = {name: right for right in Right for name in (right.title, right.value)}
 
 
-@ENDPOINTS.declare(
+@Endpoint(
     "POST",
     ADMIN + "/accounts",
     None,
@@ -46,35 +44,22 @@ async def create_account(call: Call) -> Response:
     return JSONResponse({"accountName": name, "keys": keys}, 201)
 
 
-@ENDPOINTS.declare(
-    "GET",
-    ADMIN + "/accounts",
-    None,
-    answers={200: "Accounts, without their keys"},
-)
+@Endpoint("GET", ADMIN + "/accounts", None, answers={200: "Accounts, without their keys"})
 async def list_accounts(call: Call) -> Response:
     """List the accounts."""
     found = await asyncio.to_thread(call.gateway.accounts.list)
     return JSONResponse([_account_json(each) for each in found])
 
 
-@ENDPOINTS.declare(
-    "GET",
-    ADMIN + "/accounts/{account}",
-    None,
-    answers={200: "The account, without its keys"},
+@Endpoint(
+    "GET", ADMIN + "/accounts/{account}", None, answers={200: "The account, without its keys"}
 )
 async def get_account(call: Call) -> Response:
     """Show an account."""
     return JSONResponse(_account_json(await _read(call, call.account)))
 
 
-@ENDPOINTS.declare(
-    "DELETE",
-    ADMIN + "/accounts/{account}",
-    None,
-    answers={204: "The account is deleted"},
-)
+@Endpoint("DELETE", ADMIN + "/accounts/{account}", None, answers={204: "The account is deleted"})
 async def delete_account(call: Call) -> Response:
     """Delete an account and its queues.
 
@@ -92,7 +77,7 @@ async def delete_account(call: Call) -> Response:
     return Response(status_code=204)
 
 
-@ENDPOINTS.declare(
+@Endpoint(
     "POST",
     ADMIN + "/accounts/{account}/keys",
     None,
@@ -113,7 +98,7 @@ async def create_key(call: Call) -> Response:
     return JSONResponse({**_key_json(key), "key": key.key}, 201)
 
 
-@ENDPOINTS.declare(
+@Endpoint(
     "DELETE",
     ADMIN + "/accounts/{account}/keys/{key}",
     None,
@@ -127,15 +112,13 @@ async def delete_key(call: Call) -> Response:
     return Response(status_code=204)
 
 
-@ENDPOINTS.declare(
+@Endpoint(
     "POST",
     ADMIN + "/permissions",
     None,
     body=PermissionOptions,
     answers={201: "The query to append to URLs", 404: "There is no such account or key"},
-    examples={
-        201: {"queryParam": "auth=rp&q=orders&et=2027-01-01T00%3A00%3A00Z&sig=..."},
-    },
+    examples={201: {"queryParam": "auth=rp&q=orders&et=2027-01-01T00%3A00%3A00Z&sig=..."}},
     example={
         "accountName": "acme",
         "keyName": "primary",
@@ -161,11 +144,8 @@ async def create_signed_url(call: Call) -> Response:
     return JSONResponse({"queryParam": sign_url(found[0], permission)}, 201)
 
 
-@ENDPOINTS.declare(
-    "GET",
-    ADMIN + "/permissions/supportedAuthorizationLevels",
-    None,
-    answers={200: "Rights"},
+@Endpoint(
+    "GET", ADMIN + "/permissions/supportedAuthorizationLevels", None, answers={200: "Rights"}
 )
 async def list_rights(_: Call) -> Response:
     """List the rights."""

@@ -19,24 +19,22 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Lifespan, Receive, Scope, Send
 
-from cassieq_spark.http.gateway import admin, messages, openapi, queues
+from cassieq_spark.http.gateway import (  # noqa: F401 (their handlers declare the endpoints)
+    admin,
+    messages,
+    openapi,
+    queues,
+)
 from cassieq_spark.http.gateway.admission import ADMIN, Body, Sender
 from cassieq_spark.http.gateway.authorization import KEY, check_body
 from cassieq_spark.http.gateway.errors import RefusedError, answer_to
 from cassieq_spark.http.gateway.gateway import Gateway
-from cassieq_spark.http.gateway.requests import QUEUE, Call, Endpoint
+from cassieq_spark.http.gateway.requests import ENDPOINTS, QUEUE, Call, Endpoint
 
 logger = logging.getLogger(__name__)
 
 #: A request was answered.
 REQUEST = "gateway.request"
-
-#: All endpoints; the most frequent ones first, as routes are tried in this order.
-ENDPOINTS: tuple[Endpoint, ...] = (
-    *messages.ENDPOINTS,
-    *queues.ENDPOINTS,
-    *admin.ENDPOINTS,
-)
 
 _QUEUE_PATH = re.compile(
     QUEUE.format(account="(?P<account>[^/]+)", queue="(?P<queue>[^/]+)") + "(?P<rest>/.*)"
@@ -64,7 +62,11 @@ def make_app(
     )
     app = Starlette(
         routes=[
-            *(_route(each.method, each.path, _serve(gateway, each)) for each in ENDPOINTS),
+            # Administration comes last, as routes are tried in this order.
+            *(
+                _route(each.method, each.path, _serve(gateway, each))
+                for each in sorted(ENDPOINTS, key=lambda each: each.right is None)
+            ),
             # Also by HEAD, as some balancers ask.
             Route("/health", _health, methods=["GET"]),
             Route("/ready", _ready(gateway), methods=["GET"]),
@@ -93,7 +95,8 @@ class _Shortcut:
         self._app = app
         self._serve = {
             (each.method, each.path.removeprefix(QUEUE)): _serve(gateway, each)
-            for each in messages.ENDPOINTS
+            for each in ENDPOINTS
+            if each.path.startswith(QUEUE + "/messages")
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -23,7 +23,7 @@ from cassieq_spark.http.gateway.formats import (
     write_arrow,
     write_lines,
 )
-from cassieq_spark.http.gateway.requests import QUEUE, Call, Endpoints
+from cassieq_spark.http.gateway.requests import QUEUE, Call, Endpoint
 from cassieq_spark.http.gateway.responses import (
     answer_with,
     json_array,
@@ -47,8 +47,6 @@ from cassieq_spark.http.gateway.schemas import (
 from cassieq_spark.settings.position import POSITION, StartingPosition
 
 T = TypeVar("T")
-
-ENDPOINTS = Endpoints()
 
 #: A lease of no time lasts this long: in CassieQ the next get had the message again.
 _SHORTEST_LEASE = timedelta(milliseconds=1)
@@ -74,7 +72,7 @@ _STALE = {409: "The receipt is stale"}
 _SETTLED = {200: "The messages are settled, except for the stale receipts listed"}
 
 
-@ENDPOINTS.declare(
+@Endpoint(
     "POST",
     QUEUE + "/messages",
     Right.PUT_MESSAGE,
@@ -112,7 +110,7 @@ async def put(call: Call) -> Response:
     return JSONResponse({"monoton": monoton}, 201)
 
 
-@ENDPOINTS.declare(
+@Endpoint(
     "GET",
     QUEUE + "/messages/next",
     Right.READ_MESSAGE,
@@ -129,7 +127,7 @@ async def receive(call: Call) -> Response:
     return await answer_with(messages, _only, kind, admission=admission, account=call.account)
 
 
-@ENDPOINTS.declare(
+@Endpoint(
     "PUT",
     QUEUE + "/messages",
     Right.UPDATE_MESSAGE,
@@ -162,7 +160,7 @@ async def update(call: Call) -> Response:
     )
 
 
-@ENDPOINTS.declare(
+@Endpoint(
     "DELETE",
     QUEUE + "/messages",
     Right.ACK_MESSAGE,
@@ -178,7 +176,7 @@ async def ack(call: Call) -> Response:
     return Response(status_code=204)
 
 
-@ENDPOINTS.declare(
+@Endpoint(
     "POST",
     QUEUE + "/messages/batch",
     Right.PUT_MESSAGE,
@@ -227,7 +225,7 @@ async def put_many(call: Call) -> Response:
     return JSONResponse({"start": monotons.start, "stop": monotons.stop}, 201)
 
 
-@ENDPOINTS.declare(
+@Endpoint(
     "POST",
     QUEUE + "/messages/receive",
     Right.READ_MESSAGE,
@@ -248,7 +246,7 @@ async def receive_many(call: Call) -> Response:
     return await answer_with(messages, write, kind, admission=admission, account=call.account)
 
 
-@ENDPOINTS.declare(
+@Endpoint(
     "POST",
     QUEUE + "/messages/ack",
     Right.ACK_MESSAGE,
@@ -263,7 +261,7 @@ async def ack_many(call: Call) -> Response:
     return await _settle(call, call.json(Receipts), None)
 
 
-@ENDPOINTS.declare(
+@Endpoint(
     "POST",
     QUEUE + "/messages/release",
     Right.UPDATE_MESSAGE,
@@ -279,7 +277,7 @@ async def release(call: Call) -> Response:
     return await _settle(call, given, Action("release", held_for(call, given.delay_seconds)))
 
 
-@ENDPOINTS.declare(
+@Endpoint(
     "POST",
     QUEUE + "/messages/extend",
     Right.UPDATE_MESSAGE,
@@ -295,7 +293,7 @@ async def extend(call: Call) -> Response:
     return await _settle(call, given, Action("extend", held_for(call, given.seconds)))
 
 
-@ENDPOINTS.declare(
+@Endpoint(
     "POST",
     QUEUE + "/messages/reject",
     Right.ACK_MESSAGE,
@@ -311,7 +309,7 @@ async def reject(call: Call) -> Response:
     return await _settle(call, given, Action("reject", reason=given.reason))
 
 
-@ENDPOINTS.declare(
+@Endpoint(
     "GET",
     QUEUE + "/messages",
     Right.READ_MESSAGE,

@@ -11,7 +11,7 @@ from cassieq_spark.errors import ExistsError, NotFoundError
 from cassieq_spark.http.accounts import Right, own_name
 from cassieq_spark.http.gateway.errors import RefusedError
 from cassieq_spark.http.gateway.messages import position
-from cassieq_spark.http.gateway.requests import QUEUE, QUEUES, Call, Endpoints
+from cassieq_spark.http.gateway.requests import QUEUE, QUEUES, Call, Endpoint
 from cassieq_spark.http.gateway.responses import piles_json, queue_json, stats_json
 from cassieq_spark.http.gateway.schemas import (
     CreateParameters,
@@ -24,8 +24,6 @@ from cassieq_spark.http.gateway.schemas import (
     RedriveParameters,
 )
 from cassieq_spark.model import account_of
-
-ENDPOINTS = Endpoints()
 
 _QUEUE = {
     "accountName": "acme",
@@ -59,12 +57,8 @@ _IN_USE = {409: "Consumers hold messages; see force"}
 _NO_DEAD_LETTERS = {409: "The queue has no dead-letter queue"}
 
 
-@ENDPOINTS.declare(
-    "GET",
-    QUEUES,
-    Right.GET_QUEUE_INFORMATION,
-    answers={200: "Queues"},
-    examples={200: [_QUEUE]},
+@Endpoint(
+    "GET", QUEUES, Right.GET_QUEUE_INFORMATION, answers={200: "Queues"}, examples={200: [_QUEUE]}
 )
 async def list_queues(call: Call) -> Response:
     """List the queues of the account."""
@@ -72,7 +66,7 @@ async def list_queues(call: Call) -> Response:
     return JSONResponse([queue_json(each) for each in found])
 
 
-@ENDPOINTS.declare(
+@Endpoint(
     "POST",
     QUEUES,
     Right.CREATE_QUEUE,
@@ -110,7 +104,7 @@ async def create_queue(call: Call) -> Response:
     return Response(status_code=201)
 
 
-@ENDPOINTS.declare(
+@Endpoint(
     "GET",
     QUEUE,
     Right.GET_QUEUE_INFORMATION,
@@ -122,7 +116,7 @@ async def get_queue(call: Call) -> Response:
     return JSONResponse(queue_json(await call.gateway.client.queue(call.queue)))
 
 
-@ENDPOINTS.declare(
+@Endpoint(
     "GET",
     QUEUE + "/statistics",
     Right.GET_QUEUE_INFORMATION,
@@ -134,7 +128,7 @@ async def stats(call: Call) -> Response:
     return JSONResponse(stats_json(await call.gateway.client.stats(call.queue)))
 
 
-@ENDPOINTS.declare(
+@Endpoint(
     "DELETE",
     QUEUE,
     Right.DELETE_QUEUE,
@@ -149,7 +143,7 @@ async def delete_queue(call: Call) -> Response:
     return Response(status_code=200)
 
 
-@ENDPOINTS.declare(
+@Endpoint(
     "POST",
     QUEUE + "/purge",
     Right.DELETE_QUEUE,
@@ -163,7 +157,7 @@ async def purge_queue(call: Call) -> Response:
     return JSONResponse(queue_json(purged))
 
 
-@ENDPOINTS.declare(
+@Endpoint(
     "GET",
     QUEUE + "/groups",
     Right.GET_QUEUE_INFORMATION,
@@ -176,15 +170,12 @@ async def list_groups(call: Call) -> Response:
     return JSONResponse(stats_json(stats)["groups"])
 
 
-@ENDPOINTS.declare(
+@Endpoint(
     "PUT",
     QUEUE + "/groups/{group}",
     Right.CREATE_QUEUE,
     body=GroupOptions,
-    answers={
-        201: "The group is created",
-        409: "The group exists, or there is no such position",
-    },
+    answers={201: "The group is created", 409: "The group exists, or there is no such position"},
     example={"start": "earliest"},
 )
 async def create_group(call: Call) -> Response:
@@ -194,7 +185,7 @@ async def create_group(call: Call) -> Response:
     return Response(status_code=201)
 
 
-@ENDPOINTS.declare(
+@Endpoint(
     "POST",
     QUEUE + "/groups/{group}/seek",
     Right.DELETE_QUEUE,
@@ -212,7 +203,7 @@ async def seek_group(call: Call) -> Response:
     return JSONResponse({"next": monoton})
 
 
-@ENDPOINTS.declare(
+@Endpoint(
     "DELETE",
     QUEUE + "/groups/{group}",
     Right.DELETE_QUEUE,
@@ -227,7 +218,7 @@ async def delete_group(call: Call) -> Response:
     return Response(status_code=204)
 
 
-@ENDPOINTS.declare(
+@Endpoint(
     "GET",
     QUEUE + "/dead",
     Right.GET_QUEUE_INFORMATION,
@@ -239,7 +230,7 @@ async def dead_letters(call: Call) -> Response:
     return JSONResponse(piles_json((await _survey(call)).piles))
 
 
-@ENDPOINTS.declare(
+@Endpoint(
     "POST",
     QUEUE + "/dead/redrive",
     Right.REDRIVE_MESSAGE,
@@ -264,7 +255,7 @@ async def redrive(call: Call) -> Response:
     return JSONResponse({"redriven": sum(report.redriven.values()), "missed": report.missed})
 
 
-@ENDPOINTS.declare(
+@Endpoint(
     "POST",
     QUEUE + "/dead/purge",
     Right.DELETE_QUEUE,

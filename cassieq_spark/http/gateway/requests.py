@@ -1,7 +1,7 @@
 """What an endpoint is, and a request as its handler sees it.
 
-Handlers declare themselves: `Endpoints.declare` takes the method, path, right, parameters, body
-and answers; routes and the OpenAPI description are made from these declarations.
+An `Endpoint` decorates its handler, with method, path, right, parameters, body and answers. Routes
+and the OpenAPI description are made from these declarations.
 
 Starlette decodes headers as Latin-1, and replaces what is not UTF-8 in a query by U+FFFD. Both
 would change keys and headers of messages silently. Here they are UTF-8, or the request is refused.
@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from base64 import b64decode
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, TypeVar
 from urllib.parse import unquote_to_bytes
 
@@ -161,37 +161,46 @@ class Call:
 Handler = Callable[[Call], Awaitable[Response]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True)
 class Endpoint:
-    """A method and path, and the handler that serves them.
+    """A method and path, declared as the decorator of the handler that serves them.
 
     Attributes:
         method: The HTTP method.
         path: The path, with names in braces.
-        operation: Its name in errors, metrics, logs and OpenAPI: that of its handler.
-        summary: What it does: the first line of the handler's docstring.
         right: The right that it takes; None: the admin key.
-        handler: Serves it.
         query: The parameters of the URL.
         body: The body: JSON of this model, or bytes of these media types; None: no body.
+        is_batch: Whether the body may be as large as a batch.
         answers: Status codes and what they mean, besides those that any endpoint answers with.
         examples: Bodies of answers by status code, for the description.
         example: A body of a request, for the description.
-        is_batch: Whether the body may be as large as a batch.
+        handler: The decorated handler.
+        operation: Its name in camelCase: that of the endpoint in errors, metrics and OpenAPI.
+        summary: The first line of its docstring.
     """
 
     method: str
     path: str
-    operation: str
-    summary: str
     right: Right | None
-    handler: Handler
-    query: type[BaseModel]
-    body: type[BaseModel] | tuple[str, ...] | None
+    _: KW_ONLY
+    query: type[BaseModel] = Nothing
+    body: type[BaseModel] | tuple[str, ...] | None = None
+    is_batch: bool = False
     answers: Mapping[int, str]
-    examples: Mapping[int, Any]
-    example: Any
-    is_batch: bool
+    examples: Mapping[int, Any] = field(default_factory=dict)
+    example: Any = None
+    handler: Handler = field(init=False)
+    operation: str = field(init=False)
+    summary: str = field(init=False)
+
+    def __call__(self, handler: Handler) -> Handler:
+        """Declare the endpoint of a handler."""
+        self.handler = handler
+        self.operation = to_camel(getattr(handler, "__name__", ""))
+        self.summary = (handler.__doc__ or "").partition("\n")[0]
+        ENDPOINTS.append(self)
+        return handler
 
     def parse_query(self, request: Request) -> BaseModel:
         """The parameters of a request's URL.
@@ -205,43 +214,8 @@ class Endpoint:
             raise RefusedError(_problems(error, "query")) from error
 
 
-class Endpoints(list[Endpoint]):
-    """The endpoints of a module, in the order of their handlers."""
-
-    def declare(  # noqa: PLR0913 (each is an attribute of its own, by name)
-        self,
-        method: str,
-        path: str,
-        right: Right | None,
-        *,
-        query: type[BaseModel] = Nothing,
-        body: type[BaseModel] | tuple[str, ...] | None = None,
-        answers: Mapping[int, str],
-        examples: Mapping[int, Any] | None = None,
-        example: Any = None,
-        is_batch: bool = False,
-    ) -> Callable[[Handler], Handler]:
-        """Declare the endpoint that the decorated handler serves; see `Endpoint`."""
-
-        def declared(handler: Handler) -> Handler:
-            endpoint = Endpoint(
-                method=method,
-                path=path,
-                operation=to_camel(getattr(handler, "__name__", "")),
-                summary=(handler.__doc__ or "").partition("\n")[0],
-                right=right,
-                handler=handler,
-                query=query,
-                body=body,
-                answers=answers,
-                examples=examples or {},
-                example=example,
-                is_batch=is_batch,
-            )
-            self.append(endpoint)
-            return handler
-
-        return declared
+#: All endpoints that were declared.
+ENDPOINTS: list[Endpoint] = []
 
 
 def decoded(text: str, encoding: str, what: str) -> bytes:
