@@ -18,7 +18,7 @@ from datetime import timedelta
 
 from pyspark.sql import DataFrame, SparkSession
 
-from cassieq_spark import Client
+from cassieq_spark import Client, NewMessage
 
 QUEUE = "visits"
 VISITS = 100
@@ -37,7 +37,9 @@ def main(arguments: list[str]) -> int:
             ThreadPoolExecutor(4) as threads,
         ):
             puts = threads.map(
-                lambda number: producer.put(f"visit {number}", key=f"page {number % 3}"),
+                lambda number: producer.put(
+                    NewMessage(f"visit {number}", key=f"page {number % 3}")
+                ),
                 range(VISITS),
             )
             monotons = {put.result() for put in puts}

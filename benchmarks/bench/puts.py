@@ -22,7 +22,7 @@ def put_through_producer(lab: Lab, *, threads: int, seconds: float) -> float:
         Client.from_store(lab.store) as client,
         client.producer(queue) as producer,
     ):
-        return _repeat(lambda: producer.put_and_wait(_VALUE), threads=threads, seconds=seconds)
+        return _repeat(lambda: producer.put(_VALUE).result(), threads=threads, seconds=seconds)
 
 
 def insert_rows(lab: Lab, *, threads: int, seconds: float) -> float:

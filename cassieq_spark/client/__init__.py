@@ -19,10 +19,11 @@ from __future__ import annotations
 from cassieq_spark.client.async_client import AsyncClient, AsyncExchange, AsyncProducer
 from cassieq_spark.client.client import Client
 from cassieq_spark.client.exchange import Exchanged
-from cassieq_spark.client.messages import Headers, Message, NewMessage, StoredMessage
-from cassieq_spark.client.producer import Producer
+from cassieq_spark.client.received import Message, StoredMessage
 from cassieq_spark.client.receiving import Wanted
 from cassieq_spark.dead_letters.survey import Survey
+from cassieq_spark.producer.new_message import Headers, NewMessage
+from cassieq_spark.producer.producer import Producer
 
 __all__ = [
     "AsyncClient",

@@ -18,15 +18,15 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack
 from cassieq_spark.arguments import AT_ONCE, check_count
 from cassieq_spark.client.client import Client
 from cassieq_spark.client.exchange import Exchange
-from cassieq_spark.client.messages import Message
-from cassieq_spark.client.producer import (
+from cassieq_spark.client.received import Message
+from cassieq_spark.client.receiving import Wanted, check_receive, pauses_within
+from cassieq_spark.errors import CassieqError
+from cassieq_spark.producer.producer import (
     DEFAULT_LINGER,
     DEFAULT_MAX_BATCH,
     DEFAULT_MAX_BYTES,
     Producer,
 )
-from cassieq_spark.client.receiving import Wanted, check_receive, pauses_within
-from cassieq_spark.errors import CassieqError
 from cassieq_spark.settings.connection import Connection
 from cassieq_spark.store.protocol import Store
 

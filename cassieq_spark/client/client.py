@@ -8,26 +8,11 @@ from functools import partial
 from types import TracebackType
 from typing import Self, Unpack, overload
 
-from cassieq_spark.arguments import AT_ONCE
+from cassieq_spark.arguments import AT_ONCE, check_count, check_text
 from cassieq_spark.client.calls import Calls
 from cassieq_spark.client.exchange import Exchange
-from cassieq_spark.client.gathering import Timed
-from cassieq_spark.client.messages import (
-    Headers,
-    Message,
-    NewMessage,
-    StoredMessage,
-    row_of,
-    visible_from,
-)
 from cassieq_spark.client.operations import Operations
-from cassieq_spark.client.producer import (
-    DEFAULT_LINGER,
-    DEFAULT_MAX_BATCH,
-    DEFAULT_MAX_BYTES,
-    Producer,
-)
-from cassieq_spark.client.publishing import batch_named, message_limit, put_rows, put_stream
+from cassieq_spark.client.received import Message, StoredMessage
 from cassieq_spark.client.receiver import Receiver, Turns
 from cassieq_spark.client.receiving import (
     Wanted,
@@ -36,7 +21,26 @@ from cassieq_spark.client.receiving import (
     peek_messages,
 )
 from cassieq_spark.client.settling import Settling
-from cassieq_spark.model import Range
+from cassieq_spark.errors import OptionError
+from cassieq_spark.ledger.once import Once, once_of_key
+from cassieq_spark.model import Range, SinkBatch
+from cassieq_spark.producer.new_message import (
+    CheckedMessage,
+    Headers,
+    NewMessage,
+    batches_of,
+    check_all,
+    check_message,
+    message_limit,
+    visible_from,
+)
+from cassieq_spark.producer.producer import (
+    DEFAULT_LINGER,
+    DEFAULT_MAX_BATCH,
+    DEFAULT_MAX_BYTES,
+    Producer,
+)
+from cassieq_spark.producer.publisher import Publisher
 from cassieq_spark.queues import read_queue
 from cassieq_spark.settings.connection import Connection, connection_options
 from cassieq_spark.settings.position import StartingPosition
@@ -115,9 +119,8 @@ class Client(Operations, Settling):
             OutcomeUnknownError: The answer was lost, and so was every trace that could tell.
             StoreError: Cassandra failed; if it is retryable, nothing is visible or ever will be.
         """
-        visible = visible_from(delay, visible_at)
-        row = row_of(NewMessage(value, key, headers), limit=message_limit(queue))
-        return self._put_rows(queue, [(row, visible)])[0]
+        new = NewMessage(value, key, headers, delay, visible_at)
+        return self._put(queue, [check_message(new, limit=message_limit(queue))])[0]
 
     @overload
     def put_many(
@@ -182,16 +185,13 @@ class Client(Operations, Settling):
             NotAppliedError: It took longer than the sweep allows; nothing is visible.
             OutcomeUnknownError: The answer was lost, and so was every trace that could tell.
         """
-        batch = batch_named(txn_app_id, txn_version, idempotency_key)
+        batch = _batch_named(txn_app_id, txn_version, idempotency_key)
         visible = visible_from(delay, visible_at)
         with self._calls:
-            return put_stream(
-                self._store,
-                read_queue(self._store, queue),
-                messages,
-                visible=visible,
-                batch=batch,
-            )
+            publisher = Publisher(self._store, read_queue(self._store, queue))
+            checked = check_all(messages, limit=message_limit(queue))
+            written = publisher.write(batches_of(checked), batch, visible=visible)
+            return publisher.publish([written]).monotons
 
     def producer(
         self,
@@ -201,7 +201,7 @@ class Client(Operations, Settling):
         max_batch: int = DEFAULT_MAX_BATCH,
         max_bytes: int = DEFAULT_MAX_BYTES,
     ) -> Producer:
-        """Make a producer, which gathers the puts of many threads. One read; see `Producer`.
+        """Make a producer, which collects the puts of many threads. One read; see `Producer`.
 
         Args:
             queue: Name of the queue.
@@ -214,9 +214,8 @@ class Client(Operations, Settling):
             QueueStateError: There is no such queue.
         """
         return Producer(
-            partial(self._put_rows, queue),
+            partial(self._put, queue),
             self.queue(queue),
-            limit=message_limit(queue),
             linger=linger,
             max_batch=max_batch,
             max_bytes=max_bytes,
@@ -334,6 +333,40 @@ class Client(Operations, Settling):
     ) -> None:
         self.close()
 
-    def _put_rows(self, queue: str, rows: Sequence[Timed]) -> Sequence[int]:
+    def _put(self, queue: str, messages: Sequence[CheckedMessage]) -> list[int]:
         with self._calls:
-            return put_rows(self._store, queue, rows)
+            return Publisher(self._store, read_queue(self._store, queue)).put(messages)
+
+
+def _batch_named(
+    app: str | None, version: int | None, idempotency_key: str | None
+) -> SinkBatch | Once | None:
+    """The name under which a batch is published once; None for a batch without one.
+
+    It is the one that Spark's batch write with the same ``txnAppId`` and ``txnVersion`` has; or
+    one that is remembered for a day.
+
+    Raises:
+        OptionError: One is given without the other, or is out of range; or both names are given.
+    """
+    if idempotency_key is not None:
+        check_text("idempotency_key", idempotency_key)
+    if app is not None:
+        check_text("txn_app_id", app)
+    if version is not None:
+        check_count("txn_version", version, least=0)
+    if idempotency_key is not None:
+        if not idempotency_key.strip() or app is not None or version is not None:
+            raise OptionError(
+                "an idempotency key is not empty, and goes without txn_app_id and txn_version, "
+                "not with " + repr((idempotency_key, app, version))
+            )
+        return once_of_key(idempotency_key)
+    if app is None and version is None:
+        return None
+    if not app or version is None:
+        raise OptionError(
+            "txn_app_id and txn_version name a batch together: give a name that is not empty and "
+            f"a number from 0 on, or neither, not {app!r} and {version!r}"
+        )
+    return SinkBatch(f"app:{app}", version)

@@ -12,7 +12,7 @@ from uuid import UUID
 from cassieq_spark.arguments import check_many, shown
 from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.client.calls import Calls
-from cassieq_spark.client.messages import Message
+from cassieq_spark.client.received import Message
 from cassieq_spark.client.receiver import KEPT, Receiver
 from cassieq_spark.client.receiving import Wanted
 from cassieq_spark.client.settlement import by_lease, settle_each, settle_one

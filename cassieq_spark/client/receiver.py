@@ -9,7 +9,7 @@ from uuid import uuid4
 
 from cassieq_spark.arguments import check_flag
 from cassieq_spark.arrow.receipts import Receipt, receipt_prefix
-from cassieq_spark.client.messages import Message, StoredMessage, size_of
+from cassieq_spark.client.received import Message, StoredMessage, size_of
 from cassieq_spark.client.receiving import Wanted, within
 from cassieq_spark.client.shelf import Shelf, read_stored
 from cassieq_spark.consumer.settle import reject_unreadable

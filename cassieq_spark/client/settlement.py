@@ -12,11 +12,12 @@ import pyarrow as pa
 
 from cassieq_spark.arguments import shown
 from cassieq_spark.arrow.receipts import Receipt, receipt_prefix
-from cassieq_spark.client.messages import Message, Row, batches_of
+from cassieq_spark.client.received import Message
 from cassieq_spark.consumer.settle import replace, settle
 from cassieq_spark.errors import CassieqError, MessageError
 from cassieq_spark.groups.settle import Settled, Settlement
 from cassieq_spark.model import QueueDefinition, QueueId, Range, Ranges
+from cassieq_spark.producer.new_message import CheckedMessage, batches_of
 from cassieq_spark.queues import read_queue
 from cassieq_spark.store.protocol import Store
 
@@ -111,12 +112,12 @@ def replace_one(  # noqa: PLR0913 (which message, and by what)
     key: LeaseKey,
     monotons: Ranges,
     *,
-    row: Row,
+    new: CheckedMessage,
     delay: timedelta,
 ) -> Settled:
     """Put a message in the place of the one that ``monotons`` has. Three LWTs and some reads."""
-    (new,) = batches_of([row])
-    replacement = new.append_column("monoton", pa.array([monotons.start], pa.int64()))
+    (batch,) = batches_of([new])
+    replacement = batch.append_column("monoton", pa.array([monotons.start], pa.int64()))
     return replace(
         store,
         queue,

@@ -8,17 +8,12 @@ from functools import partial
 
 from cassieq_spark.arguments import A_MOMENT, AT_ONCE, check_duration, check_text
 from cassieq_spark.client.calls import Calls
-from cassieq_spark.client.messages import (
-    Headers,
-    Message,
-    NewMessage,
-    row_of,
-)
-from cassieq_spark.client.publishing import message_limit
+from cassieq_spark.client.received import Message
 from cassieq_spark.client.settlement import by_lease, replace_one, settle_each, settle_one
 from cassieq_spark.errors import OptionError
 from cassieq_spark.groups.settle import Settlement
 from cassieq_spark.model import Ranges
+from cassieq_spark.producer.new_message import Headers, NewMessage, check_message, message_limit
 from cassieq_spark.store.protocol import Store
 
 _REASON_LENGTH = 1000
@@ -120,10 +115,10 @@ class Settling:
         check_duration("delay", delay)
         leases = by_lease([message])
         (queue,) = (lease.queue for lease in leases)
-        row = row_of(NewMessage(value, key, headers), limit=message_limit(queue))
+        new = check_message(NewMessage(value, key, headers), limit=message_limit(queue))
         with self._calls:
             return settle_each(
-                self._store, leases, partial(replace_one, self._store, row=row, delay=delay)
+                self._store, leases, partial(replace_one, self._store, new=new, delay=delay)
             )
 
     def _settle(

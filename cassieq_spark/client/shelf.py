@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import takewhile
 
-from cassieq_spark.client.messages import StoredMessage, rows_of, size_of, stored_of
+from cassieq_spark.client.received import StoredMessage, rows_of, size_of, stored_of
 from cassieq_spark.errors import InvariantError, LeaseLostError
 from cassieq_spark.fetch.find import Finder, find_pieces
 from cassieq_spark.fetch.messages import OnUnreadable, fetch

@@ -17,7 +17,6 @@ GAP = "\0"
 #: Those that raise what a reader or writer in Spark meets while it runs.
 MET_IN_SPARK = (
     "fetch/messages.py",
-    "ledger/batches.py",
     "ledger/publish.py",
     "queues/record.py",
     "spark/datasource.py",

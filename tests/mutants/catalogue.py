@@ -87,9 +87,9 @@ MUTANTS = (
     Mutant(
         "only the tasks that wrote count for the fingerprint",
         "I4",
-        "spark/sink/writer.py",
-        "        return TaskDone(batch, pending=None, fingerprint=passing.found, last=last)",
-        "        return TaskDone(batch, pending=None, last=last)",
+        "producer/publisher.py",
+        "        return Written(batch, fingerprint=passing.found, published=last)",
+        "        return Written(batch, published=last)",
         tests=("test_writer_property.py",),
     ),
     Mutant(
@@ -888,7 +888,7 @@ MUTANTS = (
     Mutant(
         "a text is taken for several",
         "as it was",
-        "client/publishing.py",
+        "producer/new_message.py",
         '    check_many("messages", messages, "a list of values; for a single value, use put")\n',
         "",
         ("test_bad_messages_property.py",),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable, Iterator
+from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -81,6 +82,16 @@ BAD: dict[str, Callable[[], Any]] = {
 }
 
 
+#: What a new message is made of.
+PARTS = [each.name for each in fields(NewMessage)]
+PRODUCERS = {Producer, AsyncProducer}
+
+
+def of_message(part: str, make: Callable[[], Any]) -> Callable[[], NewMessage]:
+    """A message of which a part is bad."""
+    return lambda: NewMessage(**({"value": "v"} | {part: make()}))
+
+
 class Scene:
     """A client with a queue, a group and a message that is held; and good arguments by name."""
 
@@ -150,6 +161,8 @@ class Scene:
             good["messages"] = [self.held] if of is not HttpQueue else [self.held.receipt]
         if name == "redrive":
             good |= {"to": None}
+        if of in PRODUCERS:
+            good["message"] = "v"
         return good
 
 
@@ -210,7 +223,12 @@ Call = Callable[[Scene, str, list[Any], dict[str, Any]], object]
 def try_each(of: type, name: str, parameter: str, call: Call) -> None:
     method = getattr(of, name)
     kind = parameters(method)[parameter].kind
-    for what, make in (SOME if of in DELEGATING else BAD).items():
+    bad = SOME if of in DELEGATING else BAD
+    if of in PRODUCERS and parameter == "message":
+        bad = bad | {
+            f"{what} as its {it}": of_message(it, bad[what]) for what in bad for it in PARTS
+        }
+    for what, make in bad.items():
         scene = Scene(MemoryStore())
         given = scene.arguments(of, name, method) | {parameter: make()}
         if kind is inspect.Parameter.VAR_POSITIONAL:

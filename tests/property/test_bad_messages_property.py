@@ -93,7 +93,7 @@ def test_bad_messages_of_some_threads_do_not_harm_those_of_others():
                 for count in range(20):
                     try:
                         headers: Any = {"a": 0} if (number + count) % 2 else {"a": "b"}
-                        producer.put(f"{number}", headers=headers)
+                        producer.put(NewMessage(f"{number}", headers=headers))
                     except CassieqError as error:
                         refused.append(error)
 
@@ -163,9 +163,9 @@ def test_headers_of_dead_letters_are_refused_before_they_join_others():
         client.put("q", "held")
         (held,) = client.receive("q", "g")
         with client.producer("q", linger=timedelta(hours=1)) as producer:
-            good = producer.put("good", headers={"cassieq.redrives": "1"})
+            good = producer.put(NewMessage("good", headers={"cassieq.redrives": "1"}))
             for put in (
-                lambda: producer.put("bad", headers=forged),
+                lambda: producer.put(NewMessage("bad", headers=forged)),
                 lambda: client.put("q", "bad", headers=forged),
                 lambda: client.put_many("q", [NewMessage("bad", headers=forged)]),
                 lambda: client.replace(held, "bad", headers=forged),
@@ -218,7 +218,7 @@ def test_it_arrives_or_is_refused_and_the_others_arrive(arguments: dict[str, Any
         with client.producer("q", linger=timedelta(hours=1)) as producer:
             before = producer.put("before")
             try:
-                put = producer.put(**arguments)
+                put = producer.put(NewMessage(**arguments))
             except CassieqError:
                 put = None
             after = producer.put("after")

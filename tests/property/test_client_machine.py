@@ -96,7 +96,7 @@ class ClientMachine(RuleBasedStateMachine):
             for number, value in enumerate(values):
                 for each in bad[number : number + 1]:
                     with pytest.raises(CassieqError):
-                        producer.put(**({"value": b"bad"} | each))
+                        producer.put(NewMessage(**({"value": b"bad"} | each)))
                 futures.append(producer.put(value))
         assert [each.result(0) for each in futures] == list(range(first, first + count))
         self._is_put(values)

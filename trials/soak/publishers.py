@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pyarrow as pa
 
-from cassieq_spark import Client
+from cassieq_spark import Client, NewMessage
 from cassieq_spark.errors import (
     BatchChangedError,
     BatchOrderError,
@@ -79,7 +79,8 @@ class ClientProducer(UntilTheEnd):
     def _produce(self, queue: str, values: Mapping[int, str], delay: timedelta) -> None:
         before, begun = _home(self.world.store, queue), now()
         producer = self.client.producer(queue, linger=timedelta(milliseconds=20), max_batch=30)
-        futures = {number: producer.put(value, delay=delay) for number, value in values.items()}
+        messages = {number: NewMessage(value, delay=delay) for number, value in values.items()}
+        futures = {number: producer.put(message) for number, message in messages.items()}
         errors: dict[int, BaseException | None] = {
             number: future.exception() for number, future in futures.items()
         }

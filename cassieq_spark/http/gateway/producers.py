@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import islice
 
-from cassieq_spark.client import AsyncClient, AsyncProducer, Headers
+from cassieq_spark.client import AsyncClient, AsyncProducer, Headers, NewMessage
 from cassieq_spark.http.gateway.errors import too_busy
 
 #: Producers that are kept for the next put; each has a thread after its first put.
@@ -59,9 +59,7 @@ class ProducerPool:
             task = shared.producer
             # Shielded, as other puts wait for the same task.
             producer = task.result() if task.done() else await asyncio.shield(task)
-            future = producer.try_put(
-                value, key=key, headers=headers, delay=delay, visible_at=visible_at
-            )
+            future = producer.try_put(NewMessage(value, key, headers, delay, visible_at))
             if future is None:
                 raise too_busy(f"queue {queue!r} gets more messages than can be published")
             return await future

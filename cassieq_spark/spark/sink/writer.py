@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import cast
 
 import pyarrow as pa
@@ -15,14 +15,10 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from cassieq_spark.arrow.fingerprint import Fingerprint, Fingerprinting
 from cassieq_spark.errors import InvariantError, OptionError
-from cassieq_spark.ledger.batches import check_order, skip_published
-from cassieq_spark.ledger.decide import Standing, standing_of
-from cassieq_spark.ledger.publish import publish
-from cassieq_spark.ledger.read import read_sink
-from cassieq_spark.model import PendingBlock, QueueDefinition, SinkBatch
-from cassieq_spark.producer.blocks import times_of_task, write_blocks
+from cassieq_spark.model import QueueDefinition, SinkBatch
+from cassieq_spark.producer.blocks import times_of_task
+from cassieq_spark.producer.publisher import Publisher, Written
 from cassieq_spark.queues import read_queue
 from cassieq_spark.settings import SinkOptions
 from cassieq_spark.settings.writing import BY_BATCH, PUBLISH
@@ -40,19 +36,9 @@ from cassieq_spark.store.protocol import Store
 
 @dataclass(frozen=True)
 class TaskDone(WriterCommitMessage):
-    """What a task tells the driver.
+    """What a task tells the driver."""
 
-    Attributes:
-        batch: The sink and batch that it wrote for; None for a batch write without a name.
-        pending: Its blocks; None if the batch was published before, so that nothing was written.
-        fingerprint: Of its rows, if there is a batch.
-        last: What the sink had published, if that was this batch.
-    """
-
-    batch: SinkBatch | None
-    pending: tuple[PendingBlock, ...] | None
-    fingerprint: Fingerprint = field(default_factory=Fingerprint)
-    last: SinkBatch | None = None
+    written: Written
 
 
 class _Writing:
@@ -72,50 +58,18 @@ class _Writing:
     def _store(self) -> Store:
         return open_store(self._options.connection)
 
-    def _write(self, batches: Iterator[pa.RecordBatch], batch: SinkBatch | None) -> TaskDone:
-        store, queue_id = self._store(), self._queue.queue_id
-        if batch is None:
-            return TaskDone(None, self._write_blocks(store, batches))
-        passing = Fingerprinting(batches)
-        last = read_sink(store, queue_id, batch.sink)
-        check_order(queue_id, batch, last)
-        if standing_of(batch, last) is Standing.NEW:
-            return TaskDone(batch, self._write_blocks(store, passing), passing.found)
-        for _ in passing:
-            pass  # what it would have written
-        return TaskDone(batch, pending=None, fingerprint=passing.found, last=last)
+    def _publisher(self) -> Publisher:
+        return Publisher(self._store(), self._queue, self._options)
 
-    def _write_blocks(
-        self, store: Store, batches: Iterable[pa.RecordBatch]
-    ) -> tuple[PendingBlock, ...]:
+    def _write(self, batches: Iterator[pa.RecordBatch], batch: SinkBatch | None) -> TaskDone:
         context = TaskContext.get()
         times = times_of_task(context.partitionId() if context else 0)
-        return tuple(write_blocks(store, self._queue, batches, self._options, most_times=times))
+        return TaskDone(self._publisher().write(batches, batch, most_times=times))
 
     def _publish(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         done = [cast("TaskDone", message) for message in messages if message is not None]
-        batches = {each.batch for each in done}
-        if len(batches) > 1:
-            raise InvariantError(f"the tasks of one write named several batches: {batches}")
-        batch = next(iter(batches), None)
-        if batch is not None:
-            fingerprint = sum((each.fingerprint for each in done), Fingerprint())
-            # Without rows there is nothing to lose, whatever was published.
-            content = str(fingerprint) if fingerprint.rows else None
-            batch = replace(batch, fingerprint=content)
-        fail_on_changed = self._options.fail_on_changed_batch
-        # A task that found the batch published makes the whole batch published: all or nothing.
-        last = next((each.last for each in done if each.last is not None), None)
-        if batch is not None and last is not None:
-            skip_published(self._queue.queue_id, batch, last, fail_on_changed=fail_on_changed)
-            return
-        pending = [written for each in done for written in each.pending or ()]
-        publish(
-            self._store(),
-            self._queue.queue_id,
-            pending,
-            batch=batch,
-            fail_on_changed=fail_on_changed,
+        self._publisher().publish(
+            [each.written for each in done], fail_on_changed=self._options.fail_on_changed_batch
         )
 
 

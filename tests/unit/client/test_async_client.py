@@ -260,7 +260,7 @@ def test_many_puts_at_a_time_are_few_lwts(client: Client, store: CountingStore):
 
 
 def gathered(producer: AsyncProducer) -> Sequence[object]:
-    return producer._blocking._gathering._rows
+    return producer._blocking._batcher._filling
 
 
 def test_a_put_that_is_cancelled_before_its_batch_is_left_out(
@@ -307,7 +307,7 @@ def test_a_server_puts_without_threads_and_is_refused_rather_than_kept_waiting(
             AsyncClient.from_store(store) as queues,
             queues.producer("q", linger=3600 * SECOND, max_batch=2) as producer,
         ):
-            first, second = producer.try_put("a"), producer.try_put("b", key="k")
+            first, second = producer.try_put("a"), producer.try_put(NewMessage("b", key="k"))
             assert first is not None
             assert second is not None
             assert await asyncio.gather(first, second) == [0, 1]

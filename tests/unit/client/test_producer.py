@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pytest
 
-from cassieq_spark import Client, Producer
+from cassieq_spark import Client, NewMessage, Producer
 from cassieq_spark.errors import (
     CassieqError,
     MessageError,
@@ -86,9 +86,9 @@ def test_one_thread_gets_its_monotons_in_the_order_of_its_puts(client: Client):
     assert [future.result(0) for future in futures] == list(range(100))
 
 
-def test_a_put_that_waits_returns_the_monoton(client: Client):
+def test_a_message_keeps_its_key_and_headers(client: Client):
     with client.producer("q") as producer:
-        assert producer.put_and_wait("a", key="k", headers={"h": "1"}) == 0
+        assert producer.put(NewMessage("a", key="k", headers={"h": "1"})).result(PATIENCE) == 0
 
     (message,) = client.peek("q")
     assert (message.value, message.key, message.headers) == (b"a", b"k", {"h": "1"})
@@ -195,7 +195,7 @@ def test_a_put_that_may_not_wait_is_refused_while_there_is_no_room(
         assert producer.try_put("c") is None
         slow.gate.set()
         assert (under_way.result(PATIENCE), gathered.result(PATIENCE)) == (0, 1)
-        again = producer.try_put("d", delay=SECOND)
+        again = producer.try_put(NewMessage("d", delay=SECOND))
         assert again is not None
         assert again.result(PATIENCE) == 2
     with pytest.raises(CassieqError, match="closed"):
@@ -270,9 +270,9 @@ def test_an_error_that_somebody_asked_for_is_not_told_again(client: Client, trou
     with client.producer("q", linger=timedelta(0)) as producer:
         fail_next(trouble)
         with pytest.raises(NotAppliedError):
-            producer.put_and_wait("a")
+            producer.put("a").result(PATIENCE)
 
-        assert producer.put_and_wait("b") == 0
+        assert producer.put("b").result(PATIENCE) == 0
         producer.flush()
 
 
@@ -318,10 +318,10 @@ def test_each_time_of_delivery_keeps_its_messages_and_their_order(
     with client.producer("q", linger=HOUR) as producer:
         futures = [
             producer.put("now"),
-            producer.put("in 5", delay=4.5 * SECOND),
+            producer.put(NewMessage("in 5", delay=4.5 * SECOND)),
             producer.put("now too"),
-            producer.put("in 5 too", delay=5 * SECOND),
-            producer.put("at 7", visible_at=clock.now + 6.001 * SECOND),
+            producer.put(NewMessage("in 5 too", delay=5 * SECOND)),
+            producer.put(NewMessage("at 7", visible_at=clock.now + 6.001 * SECOND)),
         ]
     assert store.cas_count == 1
     assert {future.result(0): text for future, text in zip(futures, "abcde", strict=True)} == {
@@ -347,7 +347,7 @@ def test_each_time_of_delivery_keeps_its_messages_and_their_order(
 def test_many_times_of_delivery_make_batches_of_few_blocks(client: Client, store: CountingStore):
     with client.producer("q", linger=HOUR) as producer:
         for number in range(250):
-            producer.put("v", delay=number * SECOND)
+            producer.put(NewMessage("v", delay=number * SECOND))
 
     assert store.cas_count == 3
 

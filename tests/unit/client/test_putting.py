@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -61,6 +62,18 @@ def test_values_and_messages_with_keys_and_headers_go_together(client: Client):
 
     assert (first.value, first.key, first.headers) == (b"a", None, {})
     assert (second.value, second.key, second.headers) == (b"b", b"k", {"h": "1"})
+
+
+@pytest.mark.parametrize(
+    "when", [{"delay": SECOND}, {"visible_at": datetime(2030, 1, 1, tzinfo=UTC)}]
+)
+def test_a_delay_of_one_among_many_is_refused(
+    client: Client, store: CountingStore, when: dict[str, Any]
+):
+    with pytest.raises(MessageError, match=r"message 1 .* has a delay of its own"):
+        client.put_many("q", ["at once", NewMessage("later", **when)])
+
+    assert (store.cas_count, values(client)) == (0, [])
 
 
 def test_no_messages_are_no_lwt(client: Client, store: CountingStore):
@@ -187,7 +200,7 @@ def test_times_that_make_no_sense_are_refused(
     with pytest.raises(OptionError, match=complaint):
         client.put_many("q", ["v"], **when)
     with client.producer("q") as producer, pytest.raises(OptionError, match=complaint):
-        producer.put("v", **when)
+        producer.put(NewMessage("v", **when))
     assert store.cas_count == 0
 
 
@@ -201,7 +214,7 @@ def test_nothing_is_delayed_in_a_strictly_ordered_queue(client: Client):
     with client.producer("strict") as producer:
         good = producer.put("good")
         with pytest.raises(OptionError, match="strictly ordered"):
-            producer.put("late", delay=SECOND)
+            producer.put(NewMessage("late", delay=SECOND))
     assert good.result() == 0
     assert values(client, "strict") == [b"good"]
 

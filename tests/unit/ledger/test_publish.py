@@ -18,9 +18,14 @@ from cassieq_spark.errors import (
     TooLargeError,
 )
 from cassieq_spark.ledger import publish as publish_module
-from cassieq_spark.ledger.batches import ALREADY_PUBLISHED, CHANGED
 from cassieq_spark.ledger.decide import Publication, decide_publish
-from cassieq_spark.ledger.publish import MOST_BLOCKS, Published, publish
+from cassieq_spark.ledger.publish import (
+    ALREADY_PUBLISHED,
+    CHANGED,
+    MOST_BLOCKS,
+    Published,
+    publish,
+)
 from cassieq_spark.ledger.read import locate, read_blocks, read_head, read_sink
 from cassieq_spark.ledger.state import LedgerHead
 from cassieq_spark.ledger.sweep import finalise, raise_fence, trim
@@ -61,7 +66,7 @@ def test_a_batch_costs_one_read_more(queue_id: QueueId, store: FaultyStore):
 def test_nothing_to_publish_asks_nothing(queue_id: QueueId, store: FaultyStore):
     counting = CountingStore(store)
 
-    assert publish(counting, queue_id, make_pending([0, 0])) == Published(None)
+    assert publish(counting, queue_id, make_pending([0, 0])) == Published(Range(0, 0))
     assert (counting.cas_count, counting.read_count) == (0, 0)
 
 

@@ -1,0 +1,84 @@
+"""Messages as a program gets them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+
+from cassieq_spark.producer.new_message import Headers
+
+_PUBLISHED_AT = "published_at"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMessage:
+    """A message of a queue, as it was put.
+
+    Attributes:
+        queue: Name of the queue.
+        monoton: Its position there, from 0, without gaps.
+        key: As put; text comes back as UTF-8.
+        value: As put; text comes back as UTF-8.
+        headers: As put; empty if there were none.
+        published_at: When it was published, by the coordinator's clock.
+    """
+
+    queue: str
+    monoton: int
+    key: bytes | None
+    value: bytes
+    headers: Headers = field(hash=False)
+    published_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Message(StoredMessage):
+    """A message that this program holds, under a lease.
+
+    Attributes:
+        group: The consumer group that it was delivered to.
+        delivery_count: How often it was delivered to that group, this time included.
+        receipt: Text by which it is settled, also by another program.
+        lease_until: Until when it is surely held, by the coordinator's clock, unless extended.
+    """
+
+    group: str
+    delivery_count: int
+    receipt: str
+    lease_until: datetime
+
+
+def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
+    """The rows of batches that were fetched; instants as microseconds since 1970."""
+    for batch in batches:
+        at = batch.schema.get_field_index(_PUBLISHED_AT)
+        # As instants, Arrow would look for a time zone database, which a machine may not have.
+        plain = batch.set_column(at, _PUBLISHED_AT, batch.column(at).cast(pa.int64()))
+        yield from plain.to_pylist()
+
+
+def stored_of(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of `StoredMessage` from a row of `rows_of`."""
+    return {
+        "queue": row["queue"],
+        "monoton": row["monoton"],
+        "key": row["key"],
+        "value": row["value"],
+        "headers": dict(row["headers"] or ()),
+        "published_at": _EPOCH + timedelta(microseconds=row[_PUBLISHED_AT]),
+    }
+
+
+def size_of(message: StoredMessage) -> int:
+    """Bytes that a message takes once handed over: value and key, and three times its headers.
+
+    JSON takes up to six bytes for one of a header. A value or key takes less than three, as it
+    is sent as Base64 before it takes more.
+    """
+    headers = sum(len(name) + len(text or "") for name, text in message.headers.items())
+    return len(message.value) + len(message.key or b"") + 3 * headers

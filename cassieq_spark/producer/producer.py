@@ -1,0 +1,328 @@
+"""The producer: many small puts, from many threads, collected into few publishes."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from types import TracebackType
+from typing import Self
+
+from cassieq_spark.arguments import check_count, check_duration
+from cassieq_spark.errors import CassieqError
+from cassieq_spark.model import QueueDefinition
+from cassieq_spark.producer.blocks import FINEST, MOST_TIMES
+from cassieq_spark.producer.new_message import (
+    CheckedMessage,
+    NewMessage,
+    Visible,
+    check_message,
+    message_limit,
+)
+from cassieq_spark.queues import check_delayable
+
+logger = logging.getLogger(__name__)
+
+#: A batch of a producer could not be published; its futures have the error.
+PUBLISH_FAILED = "producer.publish_failed"
+
+DEFAULT_LINGER = timedelta(milliseconds=5)
+DEFAULT_MAX_BATCH = 10_000
+DEFAULT_MAX_BYTES = 8 << 20
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+#: Gives messages their monotons, all at once or not at all.
+Publish = Callable[[Sequence[CheckedMessage]], Sequence[int]]
+
+
+class Producer:
+    """Publishes what many threads put; what comes within a moment goes into one LWT.
+
+    A batch is published when its first message has waited for ``linger``, when it is full, or by
+    `flush`. One batch is published at a time, so messages get their monotons in the order of their
+    puts. Meanwhile the next batch fills; when it is full as well, `put` waits. Leaving the
+    producer's ``with`` publishes what is left.
+
+    Made by `Client.producer`. Safe to use from many threads. A process that was forked begins
+    with an empty batch: what the parent put, the parent publishes.
+
+    Args:
+        publish: Publishes a batch.
+        queue: Which queue.
+        linger: How long the first message of a batch waits for others.
+        max_batch: Most messages of a batch.
+        max_bytes: Most bytes of a batch, unless it is a single message.
+
+    Raises:
+        OptionError: A value is out of range.
+    """
+
+    def __init__(
+        self,
+        publish: Publish,
+        queue: QueueDefinition,
+        *,
+        linger: timedelta = DEFAULT_LINGER,
+        max_batch: int = DEFAULT_MAX_BATCH,
+        max_bytes: int = DEFAULT_MAX_BYTES,
+    ) -> None:
+        check_duration("linger", linger)
+        check_count("max_batch", max_batch)
+        check_count("max_bytes", max_bytes)
+        self.queue = queue.name
+        self._definition = queue
+        self._limit = message_limit(queue.name)
+        self._new_batcher = partial(_Batcher, publish, queue.name, linger, max_batch, max_bytes)
+        self._batchers: dict[int, _Batcher] = {}
+
+    def put(self, message: bytes | str | NewMessage) -> Future[int]:
+        """Put a message into the next batch; waits while there is no room for it.
+
+        The future's callbacks run in the producer's thread and hold up its next batch: they must
+        not wait for this producer.
+
+        Args:
+            message: Its value; or a `NewMessage`, which may have a key, headers and a delay. A
+                time of delivery is rounded up to a second.
+
+        Returns:
+            A future of its monoton; the error, if its batch could not be published.
+
+        Raises:
+            MessageError: The queue does not take such a message.
+            OptionError: The delay is out of range, or contradicts the instant or the queue.
+            CassieqError: The producer is closed.
+        """
+        return self._batcher.add(self._checked(message))
+
+    def try_put(self, message: bytes | str | NewMessage) -> Future[int] | None:
+        """As `put`, but never waits: None if there is no room for the message now."""
+        return self._batcher.try_add(self._checked(message))
+
+    def flush(self) -> None:
+        """Publish what was put until now, and wait for it.
+
+        Raises:
+            CassieqError: A batch since the last flush could not be published, and its futures
+                were not asked; the first such error.
+        """
+        self._batcher.flush()
+
+    def close(self) -> None:
+        """Take no more messages, publish what is left, and wait for it; see `flush`."""
+        self._batcher.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            self.close()
+        except CassieqError:
+            # It is in the log; the error that is under way came first.
+            if error is None:
+                raise
+
+    def _checked(self, message: bytes | str | NewMessage) -> CheckedMessage:
+        """Refuse here what would fail the whole batch."""
+        checked = check_message(message, limit=self._limit)
+        if checked.visible is None:
+            return checked
+        check_delayable(self._definition)
+        return replace(checked, visible=_rounded(checked.visible))
+
+    @property
+    def _batcher(self) -> _Batcher:
+        pid = os.getpid()
+        return self._batchers.get(pid) or self._batchers.setdefault(pid, self._new_batcher())
+
+
+def _rounded(visible: datetime | timedelta) -> datetime | timedelta:
+    """Up to whole seconds: each time of delivery is a block of its own."""
+    if isinstance(visible, datetime):
+        over = (visible - _EPOCH) % FINEST
+        return visible + (FINEST - over) % FINEST
+    return -(-visible // FINEST) * FINEST
+
+
+class _Put(Future[int]):
+    """The monoton of a message, once it is published.
+
+    `cancel` takes it back as long as its batch has not been begun.
+    """
+
+    #: Whether anybody asked for the outcome, and so knows of an error.
+    asked = False
+
+    def result(self, timeout: float | None = None) -> int:
+        """See `Future.result`."""
+        self.asked = True
+        return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """See `Future.exception`."""
+        self.asked = True
+        return super().exception(timeout)
+
+
+class _Batcher:
+    """The batches of a producer in one process, and the thread that publishes them.
+
+    One batch fills while another one is being published. See `Producer` for the arguments.
+    """
+
+    def __init__(
+        self, publish: Publish, queue: str, linger: timedelta, max_batch: int, max_bytes: int
+    ) -> None:
+        self._publish = publish
+        self._queue = queue
+        self._linger = linger.total_seconds()
+        self._max_batch = max_batch
+        self._max_bytes = max_bytes
+        self._changed = threading.Condition()
+        self._filling: list[tuple[CheckedMessage, _Put]] = []
+        self._times: set[Visible] = set()
+        self._bytes = 0
+        self._first_at = 0.0
+        self._under_way: list[_Put] = []
+        self._failed: list[_Put] = []
+        self._hurry = False
+        self._closed = False
+        # Python waits for its tasks before it ends: a producer that nobody closed loses nothing.
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="cassieq-producer")
+        self._running = False
+        self._ident = 0
+
+    def add(self, message: CheckedMessage) -> Future[int]:
+        """See `Producer.put`."""
+        with self._changed:
+            # A callback in our own thread would wait for itself.
+            while not (self._closed or self._has_room(message) or self._is_own_thread):
+                self._send_off()
+                self._changed.wait()
+            return self._added(message)
+
+    def try_add(self, message: CheckedMessage) -> Future[int] | None:
+        """See `Producer.try_put`."""
+        with self._changed:
+            if self._closed or self._has_room(message):
+                return self._added(message)
+            self._send_off()
+            return None
+
+    def flush(self) -> None:
+        """See `Producer.flush`."""
+        with self._changed:
+            if self._filling:
+                self._send_off()
+            outstanding = [*self._under_way, *(put for _, put in self._filling)]
+        wait(outstanding)
+        with self._changed:
+            failed, self._failed = self._failed, []
+        for put in failed:
+            if not put.asked and (error := put.exception()) is not None:
+                raise error
+
+    def close(self) -> None:
+        """See `Producer.close`."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        self._thread.shutdown()
+        self.flush()
+
+    def _run(self) -> None:
+        """Publish batch after batch until there are no messages any more."""
+        self._ident = threading.get_ident()
+        while batch := self._next_batch():
+            messages, puts = zip(*batch, strict=True)
+            try:
+                monotons = self._publish(messages)
+            except BaseException as error:  # noqa: BLE001 (whatever it is, their owners hear it)
+                self._fail(puts, error)
+            else:
+                for put, monoton in zip(puts, monotons, strict=True):
+                    put.set_result(monoton)
+
+    def _next_batch(self) -> list[tuple[CheckedMessage, _Put]]:
+        """Wait until a batch is due, and take it; empty if there is none."""
+        with self._changed:
+            self._under_way = []
+            while self._filling:
+                left = self._first_at + self._linger - time.monotonic()
+                if left > 0 and not (self._hurry or self._closed or self._is_full()):
+                    self._changed.wait(left)
+                    continue
+                taken, self._filling, self._bytes = self._filling, [], 0
+                self._times, self._hurry = set(), False
+                batch = [each for each in taken if each[1].set_running_or_notify_cancel()]
+                self._under_way = [put for _, put in batch]
+                self._changed.notify_all()
+                if batch:
+                    return batch
+            self._running = False
+            return []
+
+    def _fail(self, puts: Sequence[_Put], error: BaseException) -> None:
+        logger.error(
+            "queue %s: a producer could not publish %d messages: %s",
+            self._queue,
+            len(puts),
+            error,
+            extra={"action": PUBLISH_FAILED, "queue": self._queue, "count": len(puts)},
+        )
+        with self._changed:
+            unheard = [put for put in self._failed if not put.asked]
+            # The first are those that a flush tells of.
+            self._failed = [*unheard, *puts][: self._max_batch]
+        for put in puts:
+            put.set_exception(error)
+
+    def _added(self, message: CheckedMessage) -> Future[int]:
+        """Add a message for which there is room; to be called under the lock."""
+        put = _Put()
+        if self._closed:
+            raise CassieqError(f"this producer for queue {self._queue!r} is closed")
+        if not self._filling:
+            self._first_at = time.monotonic()
+        if not self._running:
+            self._thread.submit(self._run)
+            self._running = True
+        self._filling.append((message, put))
+        self._times.add(message.visible)
+        self._bytes += message.size
+        if len(self._filling) == 1 or self._is_full():
+            self._changed.notify_all()
+        return put
+
+    def _send_off(self) -> None:
+        """Let the batch that fills be published without waiting for more; under the lock."""
+        self._hurry = True
+        self._changed.notify_all()
+
+    @property
+    def _is_own_thread(self) -> bool:
+        return threading.get_ident() == self._ident
+
+    def _is_full(self) -> bool:
+        return len(self._filling) >= self._max_batch or self._bytes >= self._max_bytes
+
+    def _has_room(self, message: CheckedMessage) -> bool:
+        if not self._filling:
+            return True
+        return (
+            len(self._filling) < self._max_batch
+            and self._bytes + message.size <= self._max_bytes
+            and (message.visible in self._times or len(self._times) < MOST_TIMES)
+        )

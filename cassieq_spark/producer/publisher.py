@@ -1,0 +1,173 @@
+"""Publishing what a sink, a client or the gateway has to put: written first, then made visible."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+
+from cassieq_spark.arrow.fingerprint import Fingerprint, Fingerprinting
+from cassieq_spark.errors import InvariantError
+from cassieq_spark.ledger.decide import Standing, standing_of
+from cassieq_spark.ledger.once import Mark, Once, read_mark
+from cassieq_spark.ledger.publish import Published, check_order, publish, skip_published
+from cassieq_spark.ledger.read import read_sink
+from cassieq_spark.model import PendingBlock, QueueDefinition, SinkBatch
+from cassieq_spark.producer.blocks import MOST_TIMES, write_block, write_blocks
+from cassieq_spark.producer.new_message import (
+    CheckedMessage,
+    Visible,
+    narrow_batches_of,
+)
+from cassieq_spark.queues import check_delayable
+from cassieq_spark.settings import SinkOptions
+from cassieq_spark.store.protocol import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What one task has written of a batch.
+
+    Attributes:
+        batch: The name under which the batch is published once; None if it has none.
+        blocks: The task's blocks; none if the batch was published before.
+        fingerprint: That of the task's rows, if a sink publishes the batch.
+        published: What was published before under the name; None if nothing was.
+    """
+
+    batch: SinkBatch | Once | None = None
+    blocks: tuple[PendingBlock, ...] = ()
+    fingerprint: Fingerprint = field(default_factory=Fingerprint)
+    published: SinkBatch | Mark | None = None
+
+
+class Publisher:
+    """Puts messages into one queue.
+
+    Each task calls `write` with its messages. Then one process calls `publish` with what the tasks
+    have written, which makes all of it visible at once.
+
+    Args:
+        store: Where the queue is kept.
+        queue: Which queue.
+        options: How to write; None for the defaults.
+    """
+
+    def __init__(
+        self, store: Store, queue: QueueDefinition, options: SinkOptions | None = None
+    ) -> None:
+        self._store = store
+        self._queue = queue
+        self._options = SinkOptions(queue=queue.name) if options is None else options
+
+    def write(
+        self,
+        batches: Iterable[pa.RecordBatch],
+        batch: SinkBatch | Once | None = None,
+        *,
+        visible: Visible = None,
+        most_times: int = MOST_TIMES,
+    ) -> Written:
+        """Write the messages of one task, unless the batch was published before.
+
+        One write for each chunk, and one read if the batch has a name. If its sink has published
+        the batch, the task's rows are read all the same, for their fingerprint.
+
+        Args:
+            batches: As `write_blocks` takes them.
+            batch: The name of the batch; the same for all of its tasks.
+            visible: When all messages are to be delivered, if there is no column that says it.
+            most_times: See `write_blocks`.
+
+        Raises:
+            BatchOrderError: The sink has published a later batch.
+            MessageError: See `write_blocks`.
+            OptionError: The messages are to be delayed, in a strictly ordered queue.
+            StoreError: Cassandra did not take the messages within the time allowed.
+        """
+        queue_id = self._queue.queue_id
+        if isinstance(batch, Once):
+            # Under a key, whatever comes is the same.
+            mark = read_mark(self._store, queue_id, batch)
+            if mark is not None:
+                return Written(batch, published=mark)
+        if not isinstance(batch, SinkBatch):
+            return Written(batch, self._blocks(batches, visible, most_times))
+        last = read_sink(self._store, queue_id, batch.sink)
+        check_order(queue_id, batch, last)
+        passing = Fingerprinting(batches)
+        if standing_of(batch, last) is Standing.NEW:
+            blocks = self._blocks(passing, visible, most_times)
+            return Written(batch, blocks, passing.found)
+        for _ in passing:
+            pass  # what it would have written
+        return Written(batch, fingerprint=passing.found, published=last)
+
+    def publish(self, written: Sequence[Written], *, fail_on_changed: bool = True) -> Published:
+        """Make what the tasks have written visible, all of it or nothing. One LWT, a few reads.
+
+        If one task found the batch published, the whole batch was published.
+
+        Args:
+            written: What each task has written, all of one batch.
+            fail_on_changed: See `ledger.publish.publish`, also for what else is raised.
+
+        Raises:
+            BatchChangedError: The sink has published other messages under this number.
+            BatchOrderError: The sink has published a later batch.
+        """
+        queue_id, batch = self._queue.queue_id, _only_batch(written)
+        if isinstance(batch, SinkBatch):
+            fingerprint = sum((each.fingerprint for each in written), Fingerprint())
+            # Without rows there is nothing to lose, whatever was published.
+            batch = replace(batch, fingerprint=str(fingerprint) if fingerprint.rows else None)
+        last = next((each.published for each in written if each.published is not None), None)
+        if last is None:
+            blocks = [block for each in written for block in each.blocks]
+            return publish(
+                self._store, queue_id, blocks, batch=batch, fail_on_changed=fail_on_changed
+            )
+        if isinstance(batch, SinkBatch) and isinstance(last, SinkBatch):
+            skip_published(queue_id, batch, last, fail_on_changed=fail_on_changed)
+        return Published(None)
+
+    def put(self, messages: Sequence[CheckedMessage]) -> list[int]:
+        """Write and publish messages, a block for each time of delivery. One LWT.
+
+        Args:
+            messages: At least one.
+
+        Returns:
+            The monoton of each message. Messages of one time of delivery keep their order.
+        """
+        dealt: defaultdict[Visible, list[int]] = defaultdict(list)
+        for index, message in enumerate(messages):
+            dealt[message.visible].append(index)
+        written = []
+        for visible, indices in dealt.items():
+            part = [messages[index] for index in indices]
+            written.append(self.write(narrow_batches_of(part), visible=visible))
+        published = self.publish(written).monotons
+        if published is None:
+            raise InvariantError(f"{self._queue.queue_id}: a publish without a name came to none")
+        order = [index for indices in dealt.values() for index in indices]
+        monotons = dict(zip(order, range(published.start, published.stop), strict=True))
+        return [monotons[index] for index in range(len(messages))]
+
+    def _blocks(
+        self, batches: Iterable[pa.RecordBatch], visible: Visible, most_times: int
+    ) -> tuple[PendingBlock, ...]:
+        store, queue, options = self._store, self._queue, self._options
+        if visible is None:
+            return tuple(write_blocks(store, queue, batches, options, most_times=most_times))
+        check_delayable(queue)
+        return (replace(write_block(store, queue, batches, options), visible=visible),)
+
+
+def _only_batch(written: Sequence[Written]) -> SinkBatch | Once | None:
+    batches = {each.batch for each in written}
+    if len(batches) > 1:
+        raise InvariantError(f"the tasks of one write named several batches: {batches}")
+    return next(iter(batches), None)
