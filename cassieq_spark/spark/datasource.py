@@ -15,8 +15,8 @@ from cassieq_spark.settings import MESSAGES, SinkOptions, SourceOptions
 from cassieq_spark.settings.writing import PUBLISH
 
 if TYPE_CHECKING:
-    from cassieq_spark.spark.sink.settle import ReceiptWriter
-    from cassieq_spark.spark.sink.writer import MessageStreamWriter, MessageWriter
+    from cassieq_spark.spark.sink.message_writer import MessageStreamWriter, MessageWriter
+    from cassieq_spark.spark.sink.receipt_writer import ReceiptWriter
     from cassieq_spark.spark.source.browse import MessageReader
     from cassieq_spark.spark.source.stream import MessageStreamReader
     from cassieq_spark.spark.source.view_reader import ViewReader
@@ -78,7 +78,7 @@ class CassieqDataSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> MessageStreamWriter:
         """Publish every micro-batch once."""
         _check_platform()
-        from cassieq_spark.spark.sink.writer import MessageStreamWriter
+        from cassieq_spark.spark.sink.message_writer import MessageStreamWriter
 
         return MessageStreamWriter(
             self._sink_options(),
@@ -90,8 +90,8 @@ class CassieqDataSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> MessageWriter | ReceiptWriter:
         """Publish a DataFrame, or settle the messages whose receipts it has."""
         _check_platform()
-        from cassieq_spark.spark.sink.settle import ReceiptWriter
-        from cassieq_spark.spark.sink.writer import MessageWriter
+        from cassieq_spark.spark.sink.message_writer import MessageWriter
+        from cassieq_spark.spark.sink.receipt_writer import ReceiptWriter
 
         options = self._sink_options()
         writer = MessageWriter if options.operation == PUBLISH else ReceiptWriter

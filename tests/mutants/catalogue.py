@@ -95,7 +95,7 @@ MUTANTS = (
     Mutant(
         "a write inside foreachBatch shares the sink of its query's stream",
         "I4",
-        "spark/sink/writer.py",
+        "spark/sink/message_writer.py",
         'return SinkBatch(f"batch:{query}"',
         'return SinkBatch(f"query:{query}"',
         tests=("test_writer_property.py",),
@@ -798,10 +798,10 @@ MUTANTS = (
     Mutant(
         "a write inside foreachBatch takes effect at once",
         "settled with its batch",
-        "spark/sink/settle.py",
+        "spark/sink/receipt_writer.py",
         "return in_batch if self._options.settle is None",
         "return False if self._options.settle is None",
-        ("../unit/spark/sink/test_settle.py",),
+        ("../unit/spark/sink/test_receipt_writer.py",),
     ),
     Mutant(
         "a stop releases what is committed",

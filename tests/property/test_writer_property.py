@@ -27,10 +27,10 @@ from cassieq_spark.ledger.publish import MOST_BLOCKS
 from cassieq_spark.model import SinkBatch
 from cassieq_spark.producer.blocks import times_of_task
 from cassieq_spark.settings import SinkOptions
+from cassieq_spark.spark.sink import message_writer as writer_module
 from cassieq_spark.spark.sink import query as query_module
-from cassieq_spark.spark.sink import writer as writer_module
+from cassieq_spark.spark.sink.message_writer import MessageWriter, TaskDone
 from cassieq_spark.spark.sink.query import check_trigger
-from cassieq_spark.spark.sink.writer import MessageWriter, TaskDone
 from cassieq_spark.store.memory import MemoryStore
 from tests.support.builders import make_queue
 

@@ -11,7 +11,7 @@ import pytest
 from cassieq_spark.errors import MessageError
 from cassieq_spark.groups.settle import Settlement
 from cassieq_spark.model import QueueId, Ranges
-from cassieq_spark.spark.sink.receipts import Defaults, Outcomes, read_outcomes
+from cassieq_spark.spark.sink.receipt_rows import Defaults, Outcomes, read_outcomes
 
 QUEUE = QueueId("q@1")
 ONE, OTHER = UUID(int=1), UUID(int=2)

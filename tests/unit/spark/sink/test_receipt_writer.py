@@ -10,8 +10,8 @@ from pyspark.sql.types import StringType, StructField, StructType
 from cassieq_spark.arrow.receipts import receipt_prefix
 from cassieq_spark.errors import OptionError
 from cassieq_spark.settings import SinkOptions
-from cassieq_spark.spark.sink import settle as settle_module
-from cassieq_spark.spark.sink.settle import SETTLED, SETTLED_EARLY, ReceiptWriter
+from cassieq_spark.spark.sink import receipt_writer as settle_module
+from cassieq_spark.spark.sink.receipt_writer import SETTLED, SETTLED_EARLY, ReceiptWriter
 from cassieq_spark.store.protocol import Store
 from cassieq_spark.testing.stores import CountingStore
 from tests.support.builders import make_clocked_store, make_group, make_queue, make_wish

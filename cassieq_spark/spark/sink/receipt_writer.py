@@ -20,7 +20,7 @@ from cassieq_spark.settings import SinkOptions
 from cassieq_spark.settings.writing import NOW, WITH_BATCH
 from cassieq_spark.spark.sink.columns import validate_settled
 from cassieq_spark.spark.sink.query import is_in_batch
-from cassieq_spark.spark.sink.receipts import Defaults, LeaseKey, Outcomes, read_outcomes
+from cassieq_spark.spark.sink.receipt_rows import Defaults, LeaseKey, Outcomes, read_outcomes
 from cassieq_spark.store import open_store
 
 logger = logging.getLogger(__name__)
