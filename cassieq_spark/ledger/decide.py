@@ -1,4 +1,4 @@
-"""What a publish, or a change of the groups, comes to, given what the ledger shows. Pure."""
+"""Decides what a publish, or a change of the groups, does to the ledger. Pure."""
 
 from __future__ import annotations
 
@@ -34,22 +34,22 @@ from cassieq_spark.store.protocol import (
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """Make the blocks visible by these operations; their messages get these monotons."""
+    """These operations make the blocks visible, and give their messages these monotons."""
 
     monotons: Range
     ops: tuple[Op, ...]
 
 
 class Standing(Enum):
-    """What a batch is to its sink."""
+    """How a batch relates to the last one that its sink has published."""
 
-    #: Above all that the sink has published.
+    #: A later one.
     NEW = auto()
-    #: The last one that it has published, as far as is known.
+    #: The same one, as far as is known.
     PUBLISHED = auto()
-    #: It has published one of this number last, with another content.
+    #: The same number with other content.
     CHANGED = auto()
-    #: It has published a later one.
+    #: An earlier one.
     BEHIND = auto()
 
 
@@ -62,7 +62,7 @@ class AlreadyPublished:
 
 @dataclass(frozen=True, slots=True)
 class Fenced:
-    """The write took too long: its oldest block may have been swept already."""
+    """The write took too long: its oldest block may be deleted already."""
 
     oldest: datetime
     fence: datetime
@@ -70,9 +70,9 @@ class Fenced:
 
 @dataclass(frozen=True, slots=True)
 class FromTheFuture:
-    """A writer's clock is ahead, and was so under a fence that was taken back.
+    """The writer's clock is ahead, by as much as a fence was that was taken back since.
 
-    Its blocks may have been swept under that.
+    Under that fence its blocks may have been deleted.
     """
 
     begun_at: datetime
@@ -80,10 +80,10 @@ class FromTheFuture:
 
 
 def standing_of(batch: SinkBatch, last: SinkBatch | None) -> Standing:
-    """Compare a batch with what its sink has published last; None: nothing yet.
+    """Compare a batch with the last one that its sink has published; None if there is none.
 
-    Fingerprints are compared if both are known and made in the same way: the way is what comes
-    before the first colon. One made in another way, by another release, counts as not known.
+    Fingerprints are compared if both are known and made in the same way, which is what stands
+    before the first colon. Another release may make them in another way.
     """
     if last is None or last.batch_id < batch.batch_id:
         return Standing.NEW
@@ -99,7 +99,7 @@ def standing_of(batch: SinkBatch, last: SinkBatch | None) -> Standing:
 
 
 def _way(fingerprint: str) -> str:
-    """How it was made, with the colon; empty if it does not say."""
+    """What stands before the first colon, and the colon; empty if there is none."""
     return fingerprint[: fingerprint.find(":") + 1]
 
 
@@ -111,13 +111,13 @@ def decide_publish(
     last: SinkBatch | None,
     now: datetime,
 ) -> Publication | AlreadyPublished | Fenced | FromTheFuture:
-    """Decide how to give every block its monotons, all at once.
+    """Decide how to give all blocks their monotons at once.
 
     Args:
         head: The ledger's head, read after the blocks were written.
-        pending: In the order that their messages are to have; at least one, none empty.
+        pending: At least one block and none empty, in the order that their messages are to have.
         batch: Sink and batch id; None for a write that nobody will repeat.
-        last: What the sink's row shows; None if there is none.
+        last: The batch in the sink's row; None if there is no such row.
         now: When the head was read, by the server's clock; see `Rows.sure_now`.
     """
     if batch and last and standing_of(batch, last) is not Standing.NEW:
@@ -126,7 +126,7 @@ def decide_publish(
     oldest = min(begun)
     if oldest <= head.fence:
         return Fenced(oldest, head.fence)
-    # I10: by a clock that is right, nothing was begun later than now.
+    # I10: by a clock that is right, no block was begun later than now.
     until = head.unfenced_until or head.fence
     if ahead := [at for at in begun if now + CLOCKS_APART < at <= until]:
         return FromTheFuture(max(ahead), now)
@@ -148,8 +148,8 @@ def decide_publish(
 def register_group(head: LedgerHead, group: str, starts_at: int) -> tuple[Op, ...]:
     """Register a group that is owed everything from ``starts_at`` on.
 
-    I7: on the same ``finalised`` and groups version as ``head``, so that no sweep that does not
-    know of the group moves ``finalised``.
+    I7: on condition that ``finalised`` and the groups version are those of ``head``, so that no
+    repair moves ``finalised`` without knowing the group.
     """
     number = head.groups_version + 1
     values: Values = {

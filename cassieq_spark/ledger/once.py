@@ -1,8 +1,8 @@
-"""What is published once under a name, and remembered for a time only.
+"""Publishing once under a name that the ledger remembers for a limited time.
 
-Idempotency keys, burials and redrives leave a row each in the ledger that they publish to. Nobody
-reads these rows but by their whole key, and nobody deletes them: they vanish by themselves. So
-there may be any number of them, and what is left of them is in nobody's way.
+Each idempotency key, burial and redrive leaves a row in the ledger to which it publishes. These
+rows are only ever read by their whole key, and they expire by themselves. So there may be any
+number of them, and no scan crosses them or their tombstones.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from cassieq_spark.ledger.state import HEAD, LedgerHead, head_of, last_batch_of
 from cassieq_spark.model import PendingBlock, QueueId, block_time
 from cassieq_spark.store.protocol import Insert, RowKey, Slice, Store, partition_of_ledger
 
-#: Who repeats a put does so within minutes, or after an outage within hours.
+#: Programs repeat a put within minutes, or within hours after an outage.
 KEY_LIFETIME = timedelta(days=1)
-#: A burial that broke off is taken up by any reader or sweep, within minutes where one runs.
+#: A burial that broke off is taken up by any reader or repair, within minutes where one runs.
 BURIAL_LIFETIME = timedelta(days=30)
-#: A redrive that broke off is only taken up by the next one, or a purge of dead letters.
+#: A redrive that broke off is only taken up by the next redrive, or by a purge of dead letters.
 REDRIVE_LIFETIME = timedelta(days=365)
 
 
 class Mark(IntEnum):
-    """What became of a name."""
+    """What the ledger remembers of a name."""
 
     PUBLISHED = 0
-    #: Nothing is published under it, nor will be.
+    #: Nothing is published under the name, nor ever will be.
     CLOSED = 1
 
 
@@ -43,7 +43,7 @@ class Once:
     """A name under which something is published once.
 
     Attributes:
-        name: It.
+        name: The name; unique within the queue.
         lifetime: How long it is remembered, in whole seconds.
         begun_at: When this attempt began, by this machine's clock: before it looked for the name,
             and before it wrote anything.
@@ -56,19 +56,19 @@ class Once:
 
 @dataclass(frozen=True, slots=True)
 class TooLate:
-    """The attempt has taken so long that the name may have been used and forgotten meanwhile."""
+    """The attempt took so long that the name may have been used and forgotten meanwhile."""
 
     begun_at: datetime
     most: timedelta
 
 
 def once_of_key(idempotency_key: str) -> Once:
-    """The name of what a program puts under an idempotency key."""
+    """The name for what a program puts under an idempotency key."""
     return Once(f"key:{idempotency_key}", KEY_LIFETIME)
 
 
 def read_mark(store: Store, queue_id: QueueId, once: Once) -> Mark | None:
-    """Read what became of a name; None if nothing did, or it is forgotten. One read."""
+    """Read what the ledger remembers of a name; None if it does not know the name. One read."""
     which = Slice(row=once_key(once.name))
     rows = store.read_rows(partition_of_ledger(queue_id), which).rows
     return Mark(last_batch_of(rows[0])) if rows else None
@@ -77,9 +77,9 @@ def read_mark(store: Store, queue_id: QueueId, once: Once) -> Mark | None:
 def read_head_and_mark(
     store: Store, queue_id: QueueId, once: Once
 ) -> tuple[LedgerHead, Mark | None, datetime, datetime]:
-    """Read the head, what became of a name, and the time, all of one moment. One read.
+    """Read the head, the mark of a name and the time, all at one moment. One read.
 
-    The time is told by the server's clock, and then as `Rows.sure_now` has it.
+    The first time is the server's clock, the second is `Rows.sure_now`.
 
     Raises:
         QueueStateError: There is no such queue.
@@ -94,7 +94,7 @@ def read_head_and_mark(
 
 
 def mark(once: Once, mark: Mark) -> Insert:
-    """Mark a name, unless it is marked."""
+    """Mark a name, unless it is marked already."""
     values = {"batch_id": int(mark)}
     return Insert(once_key(once.name), values, if_absent=True, ttl=once.lifetime)
 
@@ -104,15 +104,15 @@ def claim(
 ) -> Publication | TooLate:
     """Let a publication mark its name, unless it comes too late. Pure.
 
-    I4, I9: who has published under the name meanwhile has either done so after head and name were
-    read, at one moment, and so moved `next`; or its mark was there at that moment; or the mark was
-    forgotten by then. The latter takes a lifetime since this attempt began, which is refused: with
-    half of it to spare, for clocks that differ. However long it is until the publication is
-    carried out: that is refused if `next` has moved.
+    I4, I9: suppose that another attempt has published under the name meanwhile. If it did so after
+    head and name were read, it has moved `next`, and this publication is refused. If before, its
+    mark was there, or had expired. A mark expires a whole lifetime after it was made, and an
+    attempt that began half a lifetime ago is refused here; the other half is for clocks that
+    differ. It does not matter how late this publication is applied: `next` must not have moved.
 
     Args:
-        publication: What is to be carried out.
-        once: The name; not marked at ``now``.
+        publication: What is to be applied.
+        once: The name, which was not marked at ``now``.
         pending: What is to be published.
         now: The server's clock when head and name were read.
     """

@@ -1,4 +1,4 @@
-"""Publishing: the one compare-and-set that makes a write visible."""
+"""Publishing: one compare-and-set makes a whole write visible."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from cassieq_spark.store.race import pauses
 
 logger = logging.getLogger(__name__)
 
-#: A batch was found published already, and is skipped: a replay.
+#: A batch was published before, and is skipped: a replay.
 ALREADY_PUBLISHED = "publish.already"
-#: A batch was found published already with another content, and is skipped all the same.
+#: A batch was published before with other content, and is skipped all the same.
 CHANGED = "publish.changed"
-#: Blocks that one publish makes visible: each is an operation, and so are head and sink.
+#: Most blocks of one publish: each is an operation, and so are the head and the sink.
 MOST_BLOCKS = MOST_OPS - 2
 
 
@@ -46,8 +46,8 @@ class Published:
     """A write that is visible.
 
     Attributes:
-        monotons: Those of its messages, an empty range if there were none; None if the batch was
-            published before, and so this attempt published nothing.
+        monotons: Those of its messages, an empty range if there are none; None if the batch was
+            published before, so that this attempt published nothing.
     """
 
     monotons: Range | None
@@ -61,30 +61,30 @@ def publish(
     batch: SinkBatch | Once | None = None,
     fail_on_changed: bool = True,
 ) -> Published:
-    """Give every block its monotons, all at once, and so make its messages visible.
+    """Give all blocks their monotons at once, which makes their messages visible.
 
-    One LWT and one or two reads when nobody else publishes at that moment. An unknown outcome is
+    One LWT and one or two reads if nobody else publishes at that moment. An unknown outcome is
     resolved by a serial read (I1, I4).
 
     Args:
         store: Where the queue is kept.
         queue_id: Which queue.
-        pending: Blocks written and acknowledged, in the order that their messages are to have.
-        batch: Sink and batch id; a batch that the sink has published is not published again. Or a
-            name, under which nothing is published while it is remembered.
-        fail_on_changed: Whether it is an error that the sink has published a batch of this number
-            with another fingerprint; if not, it is logged.
+        pending: Blocks that are completely written, in the order that their messages are to have.
+        batch: A sink and the number of its batch, or a name that is remembered for a time. What
+            was published before under it is not published again.
+        fail_on_changed: Whether to raise, rather than log, if the sink has published a batch of
+            this number with another fingerprint.
 
     Raises:
-        BatchChangedError: It has.
+        BatchChangedError: The sink has published other messages under this number.
         BatchOrderError: The sink has published a later batch.
-        ContentionError: Lost to other publishers again and again.
-        NotAppliedError: The write was slower than the fence, was begun by a clock that is ahead
-            as a fence was that is taken back, or took half as long as its name is remembered;
-            write it again.
-        QueueStateError: There is no such queue, or it was purged or deleted; nothing went in.
+        ContentionError: Other publishers won again and again.
+        NotAppliedError: The blocks may be deleted already, as the fence has passed them or their
+            writer's clock is ahead; or the write took half as long as its name is remembered.
+            Write them again.
+        QueueStateError: There is no such queue, or it was purged or deleted; nothing was applied.
         OutcomeUnknownError: The answer was lost, and so was every trace that could tell.
-        TooLargeError: More than `MOST_BLOCKS` blocks; nothing went in.
+        TooLargeError: There are more than `MOST_BLOCKS` blocks; nothing was applied.
     """
     pending = [each for each in pending if each.count]
     if len(pending) > MOST_BLOCKS:
@@ -103,7 +103,7 @@ _Decision = Publication | AlreadyPublished | Fenced | FromTheFuture | Mark | Too
 
 
 class _Publishing:
-    """One call of `publish`; remembers the attempts whose outcome is not known."""
+    """One call of `publish`, with the attempts whose outcome is not known."""
 
     def __init__(
         self,
@@ -120,7 +120,7 @@ class _Publishing:
         self._batch = batch if isinstance(batch, SinkBatch) else None
         self._fail_on_changed = fail_on_changed
         self._once = batch if isinstance(batch, Once) else None
-        # A name tells whether an attempt went in, also when the row of its block is trimmed.
+        # By a name one can tell whether an attempt was applied, even if its block is trimmed.
         self._is_named = batch is not None
         self._doubtful: list[Range] = []
 
@@ -138,7 +138,7 @@ class _Publishing:
 
     def _try_again_and_again(self) -> Published:
         for _ in pauses():
-            # I1: what goes in late, after this, moves `next` and so refuses this attempt.
+            # I1: an earlier attempt that is applied after this read moves `next`.
             decision = self._decide()
             if (found := self._find_doubtful()) is not None:
                 return Published(found)
@@ -191,7 +191,7 @@ class _Publishing:
     def _decide(self) -> _Decision:
         if self._once is not None:
             return self._decide_once(self._once)
-        # I4: the head before the sink; whoever publishes in between moves `next` as well.
+        # I4: first the head, then the sink; a publish in between moves `next` as well.
         head, now = read_head_and_now(self._store, self._queue_id)
         last = None
         if self._batch is not None:
@@ -215,7 +215,7 @@ class _Publishing:
             return False
 
     def _find_doubtful(self) -> Range | None:
-        """Serial read: did an attempt go in whose answer was lost? The block id is proof."""
+        """Look, serially, for an attempt that was applied though its answer was lost."""
         for monotons in self._doubtful:
             block = read_block_at(self._store, self._queue_id, monotons.start, serial=True)
             if block is not None and block.block == self._pending[0].block:
@@ -232,22 +232,22 @@ class _Publishing:
 def skip_published(
     queue_id: QueueId, batch: SinkBatch, last: SinkBatch, *, fail_on_changed: bool
 ) -> None:
-    """Tell that a batch is skipped, which its sink has published; or refuse it.
+    """Log that a batch is skipped because its sink has published it, or refuse the batch.
 
-    A query that stops has lost nothing, and goes on once its operator has decided. A batch that is
-    skipped may be lost for ever, as its source counts it as done. So a doubt is an error, unless
-    the operator has decided already.
+    A query that stops loses nothing, and goes on once its operator has decided. A batch that is
+    wrongly skipped is lost, as its source counts it as done. So a doubt is an error, unless the
+    operator has decided already.
 
     Args:
         queue_id: Which queue.
         batch: What was to be published, with its fingerprint; without one if it has no rows, as
-            then nothing can be lost.
-        last: What the sink has published last: this batch, or a later one.
-        fail_on_changed: Whether another content under the same number is an error.
+            nothing can be lost then.
+        last: The last batch that the sink has published: this one, or a later one.
+        fail_on_changed: Whether other content under the same number is an error.
 
     Raises:
-        BatchOrderError: It was a later one.
-        BatchChangedError: It was this one with another content.
+        BatchOrderError: The last batch is a later one.
+        BatchChangedError: The last batch has the same number and other content.
     """
     check_order(queue_id, batch, last)
     if standing_of(batch, last) is not Standing.CHANGED:
@@ -285,10 +285,10 @@ def skip_published(
 
 
 def check_order(queue_id: QueueId, batch: SinkBatch, last: SinkBatch | None) -> None:
-    """Refuse a batch below the last one that its sink has published.
+    """Refuse a batch with a lower number than the last one that its sink has published.
 
     Raises:
-        BatchOrderError: It is.
+        BatchOrderError: It has a lower number.
     """
     if last is not None and standing_of(batch, last) is Standing.BEHIND:
         raise BatchOrderError(

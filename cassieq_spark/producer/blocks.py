@@ -20,17 +20,17 @@ from cassieq_spark.store.protocol import Store
 #: The columns that say when a message is to be delivered.
 DELAY, VISIBLE_AT = "delay", "visible_at"
 
-#: Visibility times that one writer task has open at a time.
+#: How many visibility times a task of a write has open at a time, at the most.
 MOST_TIMES = 100
-#: Of a write's tasks, from this one on each has fewer: all of their blocks go into one publish.
+#: Tasks with higher numbers have fewer: the blocks of all tasks go into one publish.
 _TASKS_OF_MOST_TIMES = 60
-#: At once, and two times of delivery: instants as far apart as a step may fall on both its sides.
+#: "At once", and two more: however large a step is, two instants may lie on both sides of one.
 _FEWEST_TIMES = 3
-#: Visibility times are rounded up to multiples of this, or, if there are too many, of more.
+#: Visibility times are rounded up to multiples of this, or of more if there are too many.
 FINEST = timedelta(seconds=1)
-#: Delayed messages are gathered to so many bytes before they are written.
-_GATHERED_BYTES = 8 << 20
-#: What was to be visible longer ago is visible at once, however far apart the clocks are.
+#: How many bytes of delayed messages are collected before they are written.
+_HELD_BYTES = 8 << 20
+#: Messages that were due longer ago than this are visible at once, whatever the clocks say.
 _CERTAINLY_PAST = timedelta(hours=1)
 _MICROSECOND = timedelta(microseconds=1)
 _EPOCH = FIRST_INSTANT
@@ -47,11 +47,11 @@ def new_block_id() -> UUID:
 def times_of_task(partition: int) -> int:
     """How many visibility times a task of a write may have open at a time.
 
-    A task is not told how many there are, so each has fewer than the one before. Tasks up to ten
-    thousand have 59,000 together; and a task may make more blocks than it has times.
+    A task does not know how many tasks there are, so each has fewer than the one before. Ten
+    thousand tasks have 59,000 together. A task may make more blocks than it has times.
 
     Args:
-        partition: Its number among the tasks of its write, from 0.
+        partition: The number of the task within its write, from 0.
     """
     fair = MOST_TIMES * _TASKS_OF_MOST_TIMES // (partition + 1)
     return max(_FEWEST_TIMES, min(MOST_TIMES, fair))
@@ -65,7 +65,7 @@ def write_block(
     *,
     takes_reserved: bool = False,
 ) -> PendingBlock:
-    """Write messages as a block of its own; nobody sees it until it is published.
+    """Write messages as a new block, which nobody sees until it is published.
 
     No LWT, no read: one write for each chunk, several at a time.
 
@@ -74,11 +74,11 @@ def write_block(
         queue: Which queue.
         batches: As `chunks.Cutter.feed` takes them.
         options: How to write.
-        takes_reserved: Whether they may have reserved headers; only what this package puts may.
+        takes_reserved: Whether the messages may have reserved headers, as dead letters do.
 
     Raises:
         MessageError: A null value, a reserved header, or a message over the limit.
-        StoreError: Cassandra did not take it, within the time allowed.
+        StoreError: Cassandra did not take the messages within the time allowed.
     """
     cutter = _cutter(queue, options, takes_reserved=takes_reserved)
     chunks = _Counted(cut(batches, cutter))
@@ -95,29 +95,29 @@ def write_blocks(
     *,
     most_times: int = MOST_TIMES,
 ) -> list[PendingBlock]:
-    """Write messages, some of them to be delivered later, as a block for each time of delivery.
+    """Write messages, one block for each time of delivery.
 
-    Times are rounded up to whole seconds. Where that makes more than ``most_times``, to two
-    seconds, then four, and so on: so a message is late by a second, or by a fiftieth (with the
-    default) of the time between the first and the last message of this call, whichever is more;
-    and never early.
+    Times are rounded up to whole seconds. If that makes more than ``most_times`` blocks, they are
+    rounded up to two seconds, then four, and so on. So a message is never early, and up to one
+    second late, or (with the default) 2 % of the time between the first and the last message of
+    this call, whichever is longer.
 
     Args:
         store: Where the queue is kept.
         queue: Which queue.
         batches: As `chunks.Cutter.feed` takes them; optionally with a column ``delay`` (duration,
             or a number of seconds), counted from publication, or ``visible_at`` (timestamp). Null
-            is for at once.
+            means at once.
         options: How to write.
-        most_times: Visibility times that are open at a time; three at least.
+        most_times: How many visibility times may be open at a time; at least three.
 
     Returns:
-        Blocks in the order of their times.
+        The blocks, in the order of their times.
 
     Raises:
         MessageError: A null value, a reserved header, a message over the limit, a negative delay
             or one of more than a year, or an instant beyond the year 9998.
-        StoreError: Cassandra did not take it, within the time allowed.
+        StoreError: Cassandra did not take the messages within the time allowed.
     """
     writer: _TimedWriter | None = None
     iterator = iter(batches)
@@ -150,7 +150,7 @@ def _cutter(
 
 
 class _Counted:
-    """Passes chunks on, and remembers where the last one stopped, and their bytes."""
+    """Passes chunks on, and counts their messages and bytes."""
 
     def __init__(self, chunks: Iterable[Chunk] = ()) -> None:
         self._chunks = chunks
@@ -165,32 +165,32 @@ class _Counted:
 
 
 class _TimedBlock:
-    """A block that is being written, all of whose messages are delivered at one time."""
+    """A block that is being written, for one time of delivery."""
 
     def __init__(self, store: Store, queue: QueueDefinition, options: SinkOptions) -> None:
         self._store = store
         self._queue_id = queue.queue_id
         self._block = new_block_id()
         self._cutter = _cutter(queue, options)
-        self._gathered: list[pa.RecordBatch] = []
+        self._held: list[pa.RecordBatch] = []
         self._is_begun = False
         self._messages = 0
         self._size = 0
 
-    def gather(self, messages: pa.RecordBatch) -> None:
-        self._gathered.append(messages)
+    def add(self, messages: pa.RecordBatch) -> None:
+        self._held.append(messages)
 
     def join(self, other: _TimedBlock) -> bool:
-        """Take over what the other has gathered; False if it has written some of it already."""
+        """Take over the messages of another block; False if some of them are written already."""
         if other._is_begun:
             return False
-        self._gathered += other._gathered
+        self._held += other._held
         return True
 
     def write(self) -> None:
-        self._is_begun = self._is_begun or bool(self._gathered)
-        self._write(self._cutter.feed(self._gathered))
-        self._gathered = []
+        self._is_begun = self._is_begun or bool(self._held)
+        self._write(self._cutter.feed(self._held))
+        self._held = []
 
     def finish(self, visible: datetime | timedelta | None) -> PendingBlock:
         self.write()
@@ -205,7 +205,7 @@ class _TimedBlock:
 
 
 class _TimedWriter:
-    """Deals messages out to blocks by the time of their delivery, in microseconds."""
+    """Distributes messages to blocks by their time of delivery, in microseconds."""
 
     def __init__(
         self,
@@ -224,7 +224,7 @@ class _TimedWriter:
         self._closed: list[tuple[int, _TimedBlock]] = []
         self._step = FINEST // _MICROSECOND
         self._rows = 0
-        self._gathered_bytes = 0
+        self._held_bytes = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
         most = self._options.max_message_bytes
@@ -236,12 +236,12 @@ class _TimedWriter:
         for time in pc.unique(times).to_pylist():
             if time not in self._open:
                 self._open[time] = _TimedBlock(self._store, self._queue, self._options)
-            self._open[time].gather(batch.filter(pc.equal(times, time)))
-        self._gathered_bytes += batch.nbytes
-        if self._gathered_bytes >= _GATHERED_BYTES:
+            self._open[time].add(batch.filter(pc.equal(times, time)))
+        self._held_bytes += batch.nbytes
+        if self._held_bytes >= _HELD_BYTES:
             for block in self._open.values():
                 block.write()
-            self._gathered_bytes = 0
+            self._held_bytes = 0
 
     def finish(self) -> list[PendingBlock]:
         every = sorted([*self._open.items(), *self._closed], key=lambda each: each[0])
@@ -267,7 +267,7 @@ class _TimedWriter:
             "has a negative delay: a message can't be delivered before it is published; give 0, "
             "or null, for at once",
         )
-        # So asked, what is not a number is refused as well.
+        # Not `greater`: this refuses NaN as well.
         self._refuse(
             pc.invert(pc.less_equal(exact, _LONGEST_DELAY)),
             f"has a delay that is no number, or more than {A_YEAR.days} days: give a shorter one",
@@ -276,14 +276,14 @@ class _TimedWriter:
         return pc.fill_null(wanted, 0)
 
     def _refuse(self, rows: pa.Array, what: str) -> None:
-        """Refuse the first of the rows that are marked, if any is."""
+        """Refuse the first row that is marked, if any is."""
         marked = pc.fill_null(rows, fill_value=False)
         if pc.any(marked).as_py():
             row = self._rows + pc.index(marked, value=True).as_py()
             raise MessageError(f"row {row} of this task, counted from 0, {what}")
 
     def _make_room(self, wanted: pa.Array) -> None:
-        """Round more, until there are few enough times."""
+        """Round to larger steps until there are few enough times."""
         wanted = pc.unique(wanted)
         while len({*self._open, *_rounded(wanted, self._step).to_pylist()}) > self._most_times:
             self._step *= 2
@@ -303,7 +303,7 @@ class _TimedWriter:
             return None
         if self._column == DELAY:
             return timedelta(microseconds=time)
-        # Rounded up with others that are centuries away, it might leave the calendar.
+        # Rounded up in steps of centuries, it might leave the calendar.
         return _EPOCH + timedelta(microseconds=min(time, _LAST_INSTANT))
 
 

@@ -1,4 +1,4 @@
-"""Spark's rim of the sink: streams and batch writes."""
+"""Writers of messages, for streams and for batch writes."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from cassieq_spark.spark.sink.columns import validate_published
 from cassieq_spark.spark.sink.query import (
     BATCH_ID,
     QUERY_ID,
-    check_handed_over,
+    check_task_messages,
     check_trigger,
-    told,
+    query_and_batch,
 )
 from cassieq_spark.store import open_store
 from cassieq_spark.store.protocol import Store
@@ -42,7 +42,7 @@ class TaskDone(WriterCommitMessage):
 
 
 class _Writing:
-    """What streams and batch writes share. Everything that can be wrong is found here, first."""
+    """What both writers share. It finds all that can be wrong before anything is written."""
 
     def __init__(self, options: SinkOptions, schema: StructType, *, overwrite: bool) -> None:
         if overwrite:
@@ -74,7 +74,7 @@ class _Writing:
 
 
 class MessageStreamWriter(_Writing, DataSourceStreamArrowWriter):
-    """Publishes every micro-batch of a query once, whoever replays it how often."""
+    """Publishes each micro-batch of a query once, whichever drivers run it, however often."""
 
     def __init__(
         self,
@@ -109,11 +109,11 @@ class MessageStreamWriter(_Writing, DataSourceStreamArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Make the micro-batch visible. One LWT."""
         del batchId
-        check_handed_over(messages)
+        check_task_messages(messages)
         self._publish(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Leave the blocks to the sweep."""
+        """Do nothing: the repair job deletes the blocks."""
 
 
 class MessageWriter(_Writing, DataSourceArrowWriter):
@@ -128,7 +128,7 @@ class MessageWriter(_Writing, DataSourceArrowWriter):
         self._publish(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Leave the blocks to the sweep."""
+        """Do nothing: the repair job deletes the blocks."""
 
     def _batch(self) -> SinkBatch | None:
         app, version = self._options.txn_app_id, self._options.txn_version
@@ -138,8 +138,8 @@ class MessageWriter(_Writing, DataSourceArrowWriter):
 
 
 def _batch_of_task() -> SinkBatch:
-    """The micro-batch of a stream into the queue."""
-    query, batch = told()
+    """The micro-batch of a stream that writes to the queue."""
+    query, batch = query_and_batch()
     if query is None or batch is None:
         raise InvariantError(
             f"Spark did not tell this task its query and batch ({QUERY_ID}, {BATCH_ID}); write "
@@ -149,11 +149,11 @@ def _batch_of_task() -> SinkBatch:
 
 
 def _batch_of_foreach(name: str | None) -> SinkBatch:
-    """The micro-batch in whose ``foreachBatch`` a batch write is; several may go to one queue.
+    """The micro-batch whose ``foreachBatch`` makes this write; it may make several to one queue.
 
-    Their sinks have another kind of name than that of the query's own sink.
+    Such a sink has another kind of name than the query's own sink.
     """
-    query, batch = told()
+    query, batch = query_and_batch()
     if query is None or batch is None:
         raise OptionError(
             "option 'exactlyOnce' = 'batch' is for writes inside foreachBatch, in the thread in "

@@ -1,9 +1,9 @@
-"""What Spark tells a sink of the query that it is part of: its micro-batch, and its trigger.
+"""What a sink can find out about its query: the micro-batch, and the kind of trigger.
 
-Under a continuous trigger Spark hands a sink in Python no message at all. It counts the messages
-as written all the same, and has the sink commit each epoch without a message of any task. It never
-tells which trigger a query has; but it plans a micro-batch after it has logged its end, and an
-epoch before.
+Under a continuous trigger, Spark passes no messages to a sink in Python. It counts them as written
+all the same, and lets the sink commit each epoch without a commit message of any task. Spark does
+not say which trigger a query has. But it makes the sink of a micro-batch after it has logged the
+end of the batch, and the sink of an epoch before.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
 
 
-def told() -> tuple[str | None, str | None]:
-    """Query and batch, which Spark tells its tasks; both survive restarts and replays."""
+def query_and_batch() -> tuple[str | None, str | None]:
+    """The ids of query and batch, if Spark tells them; restarts and replays keep them."""
     context = TaskContext.get()
     if context is None:
         return None, None
@@ -29,26 +29,26 @@ def told() -> tuple[str | None, str | None]:
 
 
 def is_in_batch() -> bool:
-    """Whether this task is part of a micro-batch; also of a write inside ``foreachBatch``.
+    """Whether this task is part of a micro-batch, or of a write inside ``foreachBatch``.
 
-    Spark may not tell on a thread that the function of ``foreachBatch`` has started, and does not
-    over Spark Connect.
+    Spark does not tell over Spark Connect, and may not tell in a thread that the function of
+    ``foreachBatch`` has started.
     """
-    _, batch = told()
+    _, batch = query_and_batch()
     return batch is not None
 
 
 def check_trigger(checkpoint: str | None) -> None:
-    """Refuse to write for a query that has planned nothing beyond what it has committed.
+    """Refuse a continuous trigger, if the checkpoint shows it.
 
-    Where the checkpoint is not a folder of this machine nothing can be told: then the first commit
-    refuses, see `check_handed_over`.
+    A query with such a trigger has planned nothing beyond what it has committed. If the checkpoint
+    is not a folder of this machine, `check_task_messages` refuses the first commit.
 
     Args:
         checkpoint: The query's ``checkpointLocation``, if it was given with the sink.
 
     Raises:
-        OptionError: It has; so its trigger is a continuous one.
+        OptionError: The trigger is a continuous one.
     """
     if checkpoint is None:
         return
@@ -63,11 +63,11 @@ def check_trigger(checkpoint: str | None) -> None:
         raise _refusal()
 
 
-def check_handed_over(messages: Sequence[object]) -> None:
-    """Refuse to commit what tasks of which Spark has called none would have written.
+def check_task_messages(messages: Sequence[object]) -> None:
+    """Refuse a commit without the messages of all tasks: Spark did not call the tasks.
 
     Raises:
-        OptionError: A message of a task is missing; so the trigger is a continuous one.
+        OptionError: A message is missing, so the trigger is a continuous one.
     """
     if None in messages:
         raise _refusal()

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from cassieq_spark.errors import OptionError
-from cassieq_spark.spark.sink.query import check_handed_over, check_trigger
+from cassieq_spark.spark.sink.query import check_task_messages, check_trigger
 
 
 def make_checkpoint(folder: Path, *, planned: int, committed: int) -> str:
@@ -48,8 +48,8 @@ def test_a_checkpoint_that_is_not_a_folder_of_this_machine_tells_nothing(checkpo
 
 
 def test_a_commit_without_what_the_tasks_have_written_is_refused():
-    check_handed_over([object()])
-    check_handed_over([])
+    check_task_messages([object()])
+    check_task_messages([])
 
     with pytest.raises(OptionError, match="continuous trigger"):
-        check_handed_over([None, None])
+        check_task_messages([None, None])
