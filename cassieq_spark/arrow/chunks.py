@@ -1,7 +1,7 @@
-"""Arrow batches from Spark into chunks, and back.
+"""Arrow batches into chunks, and back.
 
-A chunk holds the columns ``key``, ``value`` and ``headers``, without those that its DataFrame did
-not have, as `framing` lays them out; `rows` adds what the ledger knows.
+A chunk holds those of the columns ``key``, ``value`` and ``headers`` that its DataFrame had.
+`framing` lays them out as bytes, and `rows` adds what the ledger knows of the messages.
 """
 
 from __future__ import annotations
@@ -72,16 +72,16 @@ class Cutter:
         self._held_bytes = 0
 
     def feed(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Chunk]:
-        """Take messages in, and yield the chunks that they fill, in order.
+        """Add messages, and yield the chunks that they fill, in order.
 
         Args:
             batches: ``value`` (binary or string), and optionally ``key`` (binary or string) and
                 ``headers`` (map of strings, values may be null); all with the same columns.
-                Other columns are passed over.
+                Other columns are ignored.
 
         Raises:
-            MessageError: A null value; a header without a name, with a reserved one or that is
-                not UTF-8; or too large a message. Nothing of its batch is cut then.
+            MessageError: A value is null; a header has no name, a reserved one or one that is not
+                UTF-8; or a message is too large. Then no message of its batch is in a chunk.
         """
         for batch in batches:
             if batch.num_rows == 0:
@@ -108,7 +108,7 @@ class Cutter:
             yield self._take()
 
     def _room(self) -> int:
-        """Messages that still fit below the next multiple of the chunk size."""
+        """How many messages still fit below the next multiple of the chunk size."""
         room = self._chunk_size - self._start % self._chunk_size
         return min(room, framing.MOST_MESSAGES) - self._held_count
 
@@ -158,15 +158,15 @@ def cut(batches: Iterable[pa.RecordBatch], cutter: Cutter) -> Iterator[Chunk]:
 
 
 def decode(chunk: Chunk, offsets: Range) -> pa.RecordBatch:
-    """The messages of ``chunk`` at those ``offsets`` of the block that it has.
+    """The messages of ``chunk`` at the given ``offsets`` of its block, as far as it has them.
 
-    Not a copy, beyond decompression. All of the chunk is checked; see `framing`.
+    Copies nothing, beyond decompression. The whole chunk is checked; see `framing`.
 
     Returns:
         Columns ``key``, ``value`` and ``headers``; null where the DataFrame did not have them.
 
     Raises:
-        UnreadableError: The chunk is not what its row says.
+        UnreadableError: The chunk is no frame, or not the one that its row describes.
     """
     stored = framing.decode(chunk.data, chunk.stop - chunk.start)
     shared = Range(chunk.start, chunk.stop) & offsets
@@ -193,7 +193,7 @@ def _as_stored(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def check_messages(batch: pa.RecordBatch, max_message_bytes: int, *, first_row: int) -> None:
-    """Check what is to be fed to a `Cutter`.
+    """Check messages without cutting them.
 
     Args:
         batch: As `Cutter.feed` takes it.
@@ -201,8 +201,7 @@ def check_messages(batch: pa.RecordBatch, max_message_bytes: int, *, first_row: 
         first_row: How to number its first row in an error.
 
     Raises:
-        MessageError: A null value, a header without a name, of a reserved name or that is not
-            UTF-8, or too large a message.
+        MessageError: See `Cutter.feed`.
     """
     if batch.num_rows:
         messages = _as_stored(batch)
@@ -229,7 +228,7 @@ def _header_bytes(headers: pa.MapArray) -> pa.Int64Array:
 
 
 def _check_headers(headers: pa.MapArray, *, first_row: int, takes_reserved: bool) -> None:
-    """Spark has texts that are not UTF-8; nobody could read such a message."""
+    """Check names and texts: Spark has texts that are not UTF-8, which no reader could read."""
     try:
         headers.validate(full=True)
         used = headers.offsets

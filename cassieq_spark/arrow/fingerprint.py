@@ -1,4 +1,4 @@
-"""What identifies the content of a batch, whatever the order of its rows and tasks.
+"""Fingerprints: they identify the content of a batch, whatever the order of its rows and tasks.
 
 Spark replays a batch with the same rows, but after a shuffle in another order, in other tasks. So
 a fingerprint is a sum over rows. It covers every byte of value, key and headers; the time of
@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 
 _Words = npt.NDArray[np.uint64]
 
-#: How hashes are made: fingerprints made in another way are not compared.
+#: The way hashes are made: fingerprints made in different ways are not compared.
 _WAY = 2
 _WORD = 8
 _MOST = 2**64
@@ -35,7 +35,7 @@ _MOST = 2**64
 _FOLDED, _LENGTH, _MIXED = (
     np.uint64(each) for each in (0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93, 0xBF58476D1CE4E5B9)
 )
-#: So that the same bytes count differently in another column.
+#: They make the same bytes count differently in each column.
 _COLUMNS = {"value": 0xA0761D6478BD642F, "key": 0xE7037ED1A0B428DB}
 _NAMES, _ITEMS, _ENTRY = 0x8EBC6AF09C88C6E3, 0x589965CC75374CC3, 0x1D8E4E27C47D124F
 #: Of the words that are spread over a row, by their place.
@@ -65,10 +65,10 @@ _OFFSETS: dict[pa.DataType, type[np.signedinteger]] = {
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """Of some rows; those of two sets of rows add up to that of both.
+    """The fingerprint of some rows. The fingerprints of two sets of rows add up to that of both.
 
     Attributes:
-        rows: How many.
+        rows: How many rows.
         size: Bytes of their values, keys and headers.
         hashes: The sum of their hashes, modulo 2**64.
     """

@@ -1,17 +1,17 @@
-"""How the messages of a chunk are laid out as bytes, and how crafted bytes are kept out. Pure.
+"""The layout of a chunk's messages as bytes, and the checks that keep crafted bytes out. Pure.
 
 A frame is a header of fixed length and a body: buffers one after the other, whose lengths follow
-from the counts in the header. So a reader knows all lengths, and refuses what is too large, before
-it allocates or decompresses anything, and before Arrow sees any of it. It checks, in this order:
+from the counts in the header. So a reader knows all lengths and refuses frames that are too large
+before it allocates or decompresses anything, and before Arrow sees any of it. It checks, in order:
 
-1. the header: what it is, and whether it has as many messages as the row says;
+1. the header: whether it is one, and has as many messages as the row says;
 2. the lengths, against `MOST_DATA_BYTES` and `MOST_BYTES`;
 3. the sum of all bytes;
 4. the body, which is decompressed into exactly the bytes that the header asks for;
 5. the arrays: offsets in order and inside the data, texts in UTF-8, headers with names.
 
-The sum stops accidents only: somebody who writes a chunk by hand computes it as well. What passes
-the other checks is safe to read, also if a stranger has written it.
+The sum only detects accidents, as somebody who crafts a chunk computes it as well. A frame that
+passes the other checks is safe to read, whoever has written it.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ STORED = pa.schema([("key", pa.binary()), ("value", pa.binary()), ("headers", HE
 
 #: The most messages of a chunk.
 MOST_MESSAGES = 1 << 20
-#: The most bytes of all values, keys and headers: twice as much as a writer is allowed, as a dead
-#: letter has more headers than its original.
+#: The most bytes of all values, keys and headers: twice what a writer may store, as a dead letter
+#: has more headers than its original.
 MOST_DATA_BYTES = 16 << 20
 #: The most bytes of a body, decompressed: 8 MiB of headers of one letter have 64 MiB of offsets.
 MOST_BYTES = 100 << 20
@@ -42,9 +42,9 @@ _HEADER = struct.Struct("<4sBBxx6IQ")
 _SUM_AT = _HEADER.size - 8
 _CODECS = ("none", "lz4", "zstd")
 _KEYS, _HEADERS, _NULL_KEYS, _NULL_HEADERS, _NULL_ITEMS = (1 << bit for bit in range(5))
-#: Nulls are told of columns that are there only.
 _LZ4 = _CODECS.index("lz4")
 _DECODERS = {_CODECS.index(name): pa.Codec(name) for name in ("lz4", "zstd")}
+#: Flags that do not contradict each other: only a column that is there has nulls.
 _POSSIBLE = frozenset(
     of_keys | of_headers
     for of_keys in (0, _KEYS, _KEYS | _NULL_KEYS)
@@ -134,14 +134,14 @@ def encode(messages: pa.RecordBatch, compression: str) -> bytes:
 def decode(frame: bytes, count: int) -> dict[str, pa.Array]:
     """The columns of a frame, checked; not a copy, beyond decompression.
 
-    Allocates `MOST_BYTES` at the most, whatever the frame is.
+    Allocates no more than `MOST_BYTES`, whatever the frame says.
 
     Args:
-        frame: What `encode` has made, or anything else.
-        count: How many messages it must have.
+        frame: A frame, or any other bytes.
+        count: How many messages the frame must have.
 
     Returns:
-        Those columns of `STORED` that it has.
+        The columns of `STORED` that the frame has.
 
     Raises:
         UnreadableError: It is not what `encode` makes.
@@ -216,14 +216,14 @@ def _sum(data: bytes) -> int:
 
 
 def _is_possible(flags: int, counts: _Counts) -> bool:
-    """Whether a header contradicts itself."""
+    """Whether a header does not contradict itself."""
     if flags not in _POSSIBLE or (counts.key_bytes and not flags & _KEYS):
         return False
     return bool(flags & _HEADERS) or not (counts.entries or counts.name_bytes or counts.item_bytes)
 
 
 def _excess(counts: _Counts, sizes: list[int]) -> str | None:
-    """What there is too much of; None if there is not."""
+    """What is too large, in words; None if nothing is."""
     data = sum(counts[2:])
     if counts.messages > MOST_MESSAGES:
         return f"{counts.messages} messages, and {MOST_MESSAGES} is the most"

@@ -14,16 +14,16 @@ from cassieq_spark.model import QueueId, validate_name
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """Lets a program settle the message, while the lease holds it.
+    """The receipt of one message, by which it is settled while its lease holds it.
 
     Attributes:
         queue_id: The queue.
         group: The consumer group.
         lease: The token of the lease.
         monoton: The message.
-        deliveries: How often the message had been handed out, if the receipt is of a query's
-            batch: a query that is restarted takes its batch up again under the same token. None
-            for a client's, whose lease is handed out once.
+        deliveries: The delivery count of the message, if it is of a query's batch: a restarted
+            query takes its batch up again under the same token. None for a client's message,
+            whose lease is handed out once.
     """
 
     queue_id: QueueId
@@ -37,11 +37,11 @@ class Receipt:
         """Read a receipt.
 
         Args:
-            text: What should be one.
-            advice: Where the caller finds one, for the error.
+            text: The text that should be a receipt.
+            advice: Where the caller finds a receipt, for the error.
 
         Raises:
-            MessageError: It is not one.
+            MessageError: It is not a receipt.
         """
         try:
             queue_id, group, lease, monoton = text.split("/")
@@ -49,7 +49,7 @@ class Receipt:
             deliveries = int(count) if dot else None
             receipt = cls(QueueId(queue_id), group, UUID(token), int(monoton), deliveries)
             is_possible = 0 <= receipt.monoton < MOST and (deliveries is None or deliveries > 0)
-            # What Python reads as a number is not all that we write: a sign, a space.
+            # Python reads numbers that we never write: with a sign, with a space.
             is_ours = str(receipt) == text and _is_ours(queue_id, group)
         except ValueError as error:
             raise _refusal(text, advice) from error
@@ -70,7 +70,7 @@ class Receipt:
 def receipt_prefix(
     queue_id: QueueId, group: str, lease: UUID, deliveries: int | None = None
 ) -> str:
-    """What all receipts of a lease, and of one delivery, begin with; the monoton follows."""
+    """The beginning of all receipts of one lease and delivery; the monoton follows."""
     count = "" if deliveries is None else f".{deliveries}"
     return f"{queue_id}/{group}/{lease}{count}/"
 
@@ -81,7 +81,7 @@ def _refusal(text: str, advice: str) -> MessageError:
 
 @lru_cache(maxsize=1024)
 def _is_ours(queue_id: str, group: str) -> bool:
-    """Whether there can be such a queue and group. Receipts come by the thousand of one lease."""
+    """Whether such a queue and group can exist; cached, as a lease has thousands of receipts."""
     name, _, version = queue_id.rpartition("@")
     validate_name("queue", name)
     validate_name("group", group)

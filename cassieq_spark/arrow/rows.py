@@ -1,4 +1,4 @@
-"""The rows of the source: messages as chunks have them, with what the ledger knows of them."""
+"""Rows as Spark's source and the client get them: messages, and what the ledger knows of them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ROW = [
 ]
 
 _TYPES = {name: type_ for name, type_, _ in _ROW}
-#: Columns that are kept for the next chunk, of some kilobytes each.
+#: How many constant columns are kept for further chunks; each takes some kilobytes.
 _KEPT = 64
 
 
@@ -37,16 +37,17 @@ def message_rows(  # noqa: PLR0913 - each is a column of its own, by name
     include_headers: bool,
     receipt_prefix: str | None = None,
 ) -> pa.RecordBatch:
-    """The rows that the source hands to Spark for what `chunks.decode` returned.
+    """Make rows of messages that `chunks.decode` returned.
 
     Args:
         batch: Consecutive messages of one block.
         queue: The queue's name, without its version.
-        first_monoton: That of the first message.
+        first_monoton: The monoton of the first message.
         published_at: An aware instant.
-        delivery_count: Times handed out to this group, now included; None when browsing.
-        include_headers: Whether the rows have a column ``headers``.
-        receipt_prefix: What their receipts begin with; None for rows without a column ``receipt``.
+        delivery_count: How often they were delivered to the group, now included; None when
+            browsing.
+        include_headers: Whether to add a column ``headers``.
+        receipt_prefix: What their receipts begin with; None for no column ``receipt``.
     """
     count = batch.num_rows
     include_receipts = receipt_prefix is not None
@@ -64,7 +65,7 @@ def message_rows(  # noqa: PLR0913 - each is a column of its own, by name
 
 @lru_cache(maxsize=_KEPT)
 def _numbers(count: int) -> pa.Int64Array:
-    """From 0 on. Chunks have the same few sizes, so it is made once for many of them."""
+    """The numbers from 0 on; cached, as most chunks have one of a few sizes."""
     return pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), count), start=-1)
 
 

@@ -1,9 +1,9 @@
-"""What an Arrow IPC stream says it holds, read before anything of it is decompressed. Pure.
+"""The size that an Arrow IPC stream declares, read before any of it is decompressed. Pure.
 
-A buffer may be compressed a million to one. Each says how long it is decompressed, and Arrow
-takes that much memory before it looks at the rest; so a program that reads what strangers
-have written adds these lengths up first. Arrow itself verifies the metadata of a message when it
-opens it, so the offsets in it lead to where Arrow will look too.
+A buffer may be compressed a million to one. It declares its decompressed length, and Arrow
+allocates that much before it decompresses anything. So a program that reads streams of strangers
+adds these lengths up first. Arrow verifies the metadata of a message when it opens the message, so
+the offsets read here are those that Arrow will use.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pyarrow as pa
 _BATCH, _DICTIONARY = "record batch", "dictionary"
 #: Bytes of metadata of one message: a batch of three columns has some 500.
 _MOST_METADATA = 1 << 20
-#: The version of the metadata before this one had another way to say what is compressed.
+#: Earlier versions of the metadata declare compression in another way.
 _VERSION_5 = 4
 #: Fields of the tables Message, DictionaryBatch and RecordBatch, by their place.
 _VERSION, _HEADER, _CUSTOM = 0, 2, 4
@@ -30,7 +30,7 @@ _AS_IT_IS = -1
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """What a stream says it holds.
+    """What a stream declares.
 
     Attributes:
         schema: Its columns.
@@ -46,10 +46,10 @@ class Declared:
 
 
 def declared(stream: pa.Buffer | bytes) -> Declared:
-    """Read what an IPC stream says it holds; decompresses nothing.
+    """Read what an IPC stream declares; decompresses nothing.
 
     Raises:
-        ValueError: It is no IPC stream, or its metadata is out of proportion.
+        ValueError: It is no IPC stream, or its metadata is too large.
         pyarrow.ArrowException: The same, found by Arrow.
     """
     rows = size = count = 0

@@ -1,4 +1,4 @@
-"""The calls of a client that are under way, so that closing it can wait for them."""
+"""Counts the calls of a client that are under way, so that closing it waits for them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cassieq_spark.errors import CassieqError
 
 
 class _Process:
-    """What is under way in one process."""
+    """The calls under way in one process."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
@@ -19,15 +19,15 @@ class _Process:
 
 
 class Calls:
-    """A context manager for each call; a process that was forked begins with none.
+    """A context manager for calls. A forked process begins with no calls under way.
 
     Args:
-        owner: What is closed, for errors.
+        owner: What the calls belong to, for the error once it is closed.
     """
 
     def __init__(self, owner: str) -> None:
         self._owner = owner
-        # A lock of the parent may be held for ever in a child: each process has its own.
+        # One for each process: a lock that is held during a fork is never released in the child.
         self._processes: dict[int, _Process] = {}
 
     def __enter__(self) -> None:
@@ -49,13 +49,13 @@ class Calls:
             here.changed.notify_all()
 
     def pause(self, seconds: float) -> bool:
-        """Wait in the middle of a call; False, at once, if it is to end because of `close`."""
+        """Wait within a call; returns False, and at once, if `close` is called."""
         here = self._here
         with here.changed:
             return not here.changed.wait_for(lambda: here.closed, seconds)
 
     def close(self) -> bool:
-        """Refuse new calls, and wait until all have ended; False if it was closed before."""
+        """Refuse new calls and wait until all have ended; False if it was closed before."""
         here = self._here
         with here.changed:
             first = not here.closed

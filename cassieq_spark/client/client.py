@@ -1,4 +1,4 @@
-"""The client: one object for all queues of a keyspace."""
+"""The client: puts, receives and settles messages of all queues of a keyspace."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ from cassieq_spark.store.protocol import Store
 class Client(Operations, Settling):
     """Puts, receives and settles messages. Safe to use from many threads, and across a fork.
 
-    Each call reads the queue's definition anew, so it sees what was altered. Leaving its ``with``
-    closes it.
+    Each call reads the queue's definition anew, so it sees changes. Leaving the ``with`` closes
+    the client.
 
     Examples:
         >>> from cassieq_spark.store.memory import MemoryStore
@@ -78,7 +78,7 @@ class Client(Operations, Settling):
 
     @classmethod
     def from_store(cls, store: Store) -> Self:
-        """A client of a store that is open, and stays so: `MemoryStore`, in tests."""
+        """Make a client of a store that stays open when the client is closed: for tests."""
         client = cls.__new__(cls)
         client._begin(store, closes_store=False)  # noqa: SLF001 (our own)
         return client
@@ -104,20 +104,21 @@ class Client(Operations, Settling):
         Args:
             queue: Name of the queue.
             value: Its body; text is stored as UTF-8.
-            key: Whatever the program wants to know it by.
+            key: Anything by which the program identifies it.
             headers: Names with values.
             delay: How long after it is published it is delivered, at the earliest.
             visible_at: When it is delivered, at the earliest; aware.
 
         Returns:
-            Its monoton: it is visible.
+            Its monoton, once it is visible.
 
         Raises:
             MessageError: The queue does not take such a message.
             OptionError: The delay is out of range, or contradicts the instant.
             QueueStateError: There is no such queue.
-            OutcomeUnknownError: The answer was lost, and so was every trace that could tell.
-            StoreError: Cassandra failed; if it is retryable, nothing is visible or ever will be.
+            OutcomeUnknownError: The answer was lost, and so was every trace of the outcome.
+            StoreError: Cassandra failed. If the error is retryable, the message is not visible
+                and never will be.
         """
         new = NewMessage(value, key, headers, delay, visible_at)
         return self._put(queue, [check_message(new, limit=message_limit(queue))])[0]
@@ -158,32 +159,31 @@ class Client(Operations, Settling):
     ) -> Range | None:
         """Put messages that become visible together, or never. One LWT, whatever their number.
 
-        They are written as they come: memory holds a chunk or two of them.
+        They are written as they come; memory holds one or two chunks of them.
 
         Args:
             queue: Name of the queue.
             messages: Values, or messages with more than that.
             delay: How long after they are published they are delivered, at the earliest.
             visible_at: When they are delivered, at the earliest; aware.
-            txn_app_id: With ``txn_version``: names the writer, so that a call that is repeated
-                under the same version publishes once.
-            txn_version: Number of this call, higher than those before it.
-            idempotency_key: Instead of these: a call that is repeated under the same key publishes
-                once, while the queue remembers it: for a day after it was put.
+            txn_app_id: Names the writer. Calls of the same ``txn_version`` publish once.
+            txn_version: The number of this call, higher than those before it.
+            idempotency_key: Used instead of these two. Calls with the same key publish once; the
+                queue remembers the key for a day.
 
         Returns:
             Their monotons, in order; empty if there were no messages. With ``txn_app_id`` or a
-            key, None if it was published before: nothing was written.
+            key, None if the call was published before, so that nothing was written.
 
         Raises:
-            MessageError: The queue does not take one of the messages, or they are not several
-                but one; nothing is visible.
+            MessageError: The queue does not take one of the messages, or ``messages`` is a single
+                message, or one has a delay of its own; nothing is visible.
             OptionError: A delay, or the name of the batch, is not valid.
             BatchChangedError: This version was published before with other messages.
             BatchOrderError: A higher version was published before.
             QueueStateError: There is no such queue.
-            NotAppliedError: It took longer than the sweep allows; nothing is visible.
-            OutcomeUnknownError: The answer was lost, and so was every trace that could tell.
+            NotAppliedError: It took longer than the repair job allows; nothing is visible.
+            OutcomeUnknownError: The answer was lost, and so was every trace of the outcome.
         """
         batch = _batch_named(txn_app_id, txn_version, idempotency_key)
         visible = visible_from(delay, visible_at)
@@ -232,32 +232,34 @@ class Client(Operations, Settling):
         make_group: bool = True,
         max_bytes: int | None = None,
     ) -> list[Message]:
-        """Lease messages. One LWT, whatever their number, and some reads; no LWT if none is there.
+        """Lease messages. One LWT, however many they are, and some reads; none if none are there.
 
-        They are this program's until `Message.lease_until`; what is not settled or extended by
-        then is delivered again. A call returns either fresh messages or some of those that come
-        again. What was delivered too often is dead-lettered.
+        This program holds them until `Message.lease_until`. Messages that are not settled or
+        extended by then are delivered again. A call returns either fresh messages or messages that
+        are delivered again. A message that was delivered too often is dead-lettered.
 
         Args:
             queue: Name of the queue.
             group: Name of the consumer group.
             max: Most messages.
-            wait: How long to wait for the first one: about four reads a second.
-            lease: How long they are held; None: as long as the queue says.
-            make_group: Make the group if there is none, from the earliest message on.
-            max_bytes: About how many bytes, but one message at least; two reads more. No more are
-                leased, as stored, of fresh messages; and what is beyond it once decompressed goes
-                back at once, by an LWT more, and does not count as delivered. None: no limit.
+            wait: How long to wait for the first message; takes about four reads a second.
+            lease: How long they are held; None for the queue's default.
+            make_group: Whether to create the group, from the earliest message on, if it does not
+                exist.
+            max_bytes: About how many bytes of messages, but at least one message; takes two more
+                reads. Fresh messages are leased up to this size as they are stored. What exceeds
+                it once decompressed is released at once, by one more LWT, and does not count as
+                delivered. None for no limit.
 
         Returns:
-            Messages in the order of their monotons; none if none came in time, or the client was
-            closed meanwhile.
+            Messages in the order of their monotons; none if none came in time, or if the client
+            was closed meanwhile.
 
         Raises:
             OptionError: A value is out of range.
-            QueueStateError: There is no such queue, or the group was deleted meanwhile, or there
-                is none and it is not to be made.
-            StoreError: Cassandra failed; what was leased is due again, at once if possible.
+            QueueStateError: There is no such queue or group, or the group was deleted meanwhile.
+            StoreError: Cassandra failed. Messages that were leased are due again, at once if
+                possible.
         """
         check_receive(max, wait, lease, max_bytes)
         pauses = pauses_within(wait)
@@ -271,16 +273,16 @@ class Client(Operations, Settling):
                     return messages
 
     def receiver(self, queue: str, group: str, *, make_group: bool = True) -> Receiver:
-        """What one `receive` is made of, for those who wait in another way. A read."""
+        """Make a receiver: it looks once for messages, and does not wait. One read."""
         return Receiver(self._store, self._turns, queue, group, make_group=make_group)
 
     def exchange(self, queue: str, group: str, *, make_group: bool = True) -> Exchange:
-        """Ack and receive for one group by one LWT, for those who do so all day; see `Exchange`.
+        """Ack and receive for one group by one LWT, again and again; see `Exchange`.
 
         Args:
             queue: Name of the queue.
             group: Name of the group.
-            make_group: Make the group if there is none, from the earliest message on.
+            make_group: Whether to create the group if it does not exist.
         """
         receiver = partial(self.receiver, queue, group, make_group=make_group)
         return Exchange(self._store, self._calls, receiver)
@@ -293,13 +295,14 @@ class Client(Operations, Settling):
         start: StartingPosition = "earliest",
         max_bytes: int | None = None,
     ) -> list[StoredMessage]:
-        """Look at messages, leased and settled ones included; leases nothing. A few reads.
+        """Read messages without leasing them, leased and settled ones included. A few reads.
 
         Args:
             queue: Name of the queue.
             max: Most messages.
-            start: Where to begin: at what still exists, a monoton, or an instant.
-            max_bytes: About how many bytes, decompressed; a message at least. None: no limit.
+            start: Where to begin: at the earliest message that exists, a monoton or an instant.
+            max_bytes: About how many bytes of messages, decompressed, but at least one message;
+                None for no limit.
 
         Returns:
             Messages in the order of their monotons.
@@ -318,7 +321,7 @@ class Client(Operations, Settling):
             )
 
     def close(self) -> None:
-        """Refuse new calls, wait for those under way, and disconnect; waiting `receive` end."""
+        """Refuse new calls, wait for those under way, and disconnect; `receive` stops waiting."""
         if self._calls.close() and self._closes_store:
             self._store.close()
 
@@ -341,13 +344,12 @@ class Client(Operations, Settling):
 def _batch_named(
     app: str | None, version: int | None, idempotency_key: str | None
 ) -> SinkBatch | Once | None:
-    """The name under which a batch is published once; None for a batch without one.
+    """The name under which a batch is published once; None if it has no name.
 
-    It is the one that Spark's batch write with the same ``txnAppId`` and ``txnVersion`` has; or
-    one that is remembered for a day.
+    Spark's batch write with the same ``txnAppId`` and ``txnVersion`` has the same name.
 
     Raises:
-        OptionError: One is given without the other, or is out of range; or both names are given.
+        OptionError: The names are not valid, or do not go together.
     """
     if idempotency_key is not None:
         check_text("idempotency_key", idempotency_key)

@@ -1,4 +1,4 @@
-"""What operators do with queues, groups and dead letters, as methods of the client."""
+"""The methods of the client for operators: queues, groups and dead letters."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DEFAULT_MAX_DELIVERIES = 5
 
 
 class Operations:
-    """The part of `Client` that operators need."""
+    """The part of `Client` for operators."""
 
     _store: Store
     _calls: Calls
@@ -44,19 +44,21 @@ class Operations:
 
         Args:
             queue: Its name.
-            lease: How long a receiver holds messages unless it says otherwise; whole seconds.
-            max_deliveries: After so many, a message is dead; 0 for never.
-            dead_letter_queue: Where dead messages go; None: ``<queue>.dead``.
-            drop_dead: Have no dead-letter queue: drop them.
-            strict_fifo: Whether a group is given no message before the ones below it are settled.
-            expire_after: What was not consumed so long after it became visible is thrown away;
-                whole seconds. None: nothing is.
-            keep_settled: What every group has settled is kept until so long after it became
-                visible, and groups can go back to it; whole seconds. None: it is not kept.
+            lease: How long a receiver holds messages by default; whole seconds.
+            max_deliveries: A message that was delivered so often without being settled is dead;
+                0 for never.
+            dead_letter_queue: Where dead messages go; None for ``<queue>.dead``.
+            drop_dead: Drop dead messages, and have no dead-letter queue.
+            strict_fifo: Whether a group gets no message before the ones below it are settled.
+            expire_after: Messages that were not consumed so long after they became visible are
+                thrown away; whole seconds. None for never.
+            keep_settled: Messages that every group has settled are kept until so long after they
+                became visible, and groups can go back to them; whole seconds. None: they are not
+                kept.
 
         Raises:
             OptionError: A value is out of range, or contradicts another one.
-            QueueStateError: There is a queue of that name.
+            QueueStateError: The queue exists already.
         """
         validate_name("queue", queue)
         check_flag("drop_dead", drop_dead)
@@ -82,7 +84,7 @@ class Operations:
             )
 
     def queue(self, queue: str) -> QueueDefinition:
-        """How a queue is defined. One read.
+        """Read the definition of a queue. One read.
 
         Raises:
             QueueStateError: There is no such queue.
@@ -91,7 +93,7 @@ class Operations:
             return read_queue(self._store, queue)
 
     def stats(self, queue: str) -> QueueStats:
-        """What a queue holds, and what each group is owed: exact. A few reads for each group.
+        """Count exactly what a queue holds and what each group is owed. A few reads per group.
 
         Raises:
             QueueStateError: There is no such queue.
@@ -100,7 +102,7 @@ class Operations:
             return queue_stats(self._store, read_queue(self._store, queue).queue_id)
 
     def stored(self, queue: str) -> int:
-        """How many messages a queue stores, settled ones that still exist included. Two reads.
+        """Count the messages that a queue stores, with settled ones that still exist. Two reads.
 
         Raises:
             QueueStateError: There is no such queue.
@@ -110,7 +112,7 @@ class Operations:
         return head.next - head.finalised
 
     def queues(self, prefix: str = "") -> list[QueueDefinition]:
-        """The queues whose names begin so, by name. Reads the whole table of queues."""
+        """List the queues whose names begin with ``prefix``. Reads the whole table of queues."""
         check_text("prefix", prefix)
         with self._calls:
             return [each for each in list_queues(self._store) if each.name.startswith(prefix)]
@@ -118,15 +120,16 @@ class Operations:
     def delete_queue(self, queue: str, *, force: bool = False) -> None:
         """Delete a queue, its groups and its messages. Two LWTs, one more for each group.
 
-        Its dead-letter queue stays. A deletion that broke off is finished.
+        Its dead-letter queue stays. Call it again to finish a deletion that broke off.
 
         Args:
             queue: Its name.
-            force: Also while readers hold messages, or other queues send dead letters there.
+            force: Delete it even if readers hold messages, or if it gets the dead letters of
+                other queues.
 
         Raises:
             NotFoundError: There is no such queue.
-            QueueStateError: Somebody uses it.
+            QueueStateError: Readers or other queues use it.
         """
         validate_name("queue", queue)
         check_flag("force", force)
@@ -134,17 +137,18 @@ class Operations:
             delete_queue(self._store, queue, force=force)
 
     def purge_queue(self, queue: str, *, force: bool = False) -> QueueDefinition:
-        """Throw all messages of a queue away. Five LWTs, one more for each group.
+        """Throw away all messages of a queue. Five LWTs, one more for each group.
 
-        It goes on as the next version, with its groups. A purge that broke off is finished.
+        The queue goes on as its next version, with its groups. Call it again to finish a purge
+        that broke off.
 
         Args:
             queue: Its name.
-            force: Also while readers hold messages.
+            force: Purge it even if readers hold messages.
 
         Raises:
             NotFoundError: There is no such queue.
-            QueueStateError: Somebody holds messages.
+            QueueStateError: Readers hold messages.
         """
         validate_name("queue", queue)
         check_flag("force", force)
@@ -152,7 +156,7 @@ class Operations:
             return purge_queue(self._store, queue, force=force)
 
     def create_group(self, queue: str, group: str, start: StartingPosition = "earliest") -> None:
-        """Make a consumer group, before a reader of that name does. Two LWTs and a few reads.
+        """Create a consumer group before its first reader does. Two LWTs and a few reads.
 
         Args:
             queue: Name of the queue.
@@ -160,9 +164,9 @@ class Operations:
             start: Where it begins: "earliest", "latest", a monoton, or an instant.
 
         Raises:
-            OptionError: It can't be called so.
+            OptionError: The name is not valid.
             NotFoundError: There is no such queue.
-            ExistsError: There is such a group.
+            ExistsError: The group exists already.
             QueueStateError: There is no such position.
         """
         validate_name("group", group)
@@ -172,16 +176,16 @@ class Operations:
     def seek_group(
         self, queue: str, group: str, to: StartingPosition, *, force: bool = False
     ) -> int:
-        """Let a group go on from another position. Three LWTs and some reads.
+        """Move a group to another position. Three LWTs and some reads.
 
         Args:
             queue: Name of the queue.
             group: Its name.
-            to: What is below is done, the rest is delivered.
-            force: Also while readers hold messages: they lose them.
+            to: Messages below this position are settled, the others are delivered.
+            force: Move it even if readers hold messages, which they lose.
 
         Returns:
-            The monoton from which it goes on.
+            The monoton of the position.
 
         Raises:
             NotFoundError: There is no such queue or group.
@@ -194,15 +198,15 @@ class Operations:
             return seek_group(self._store, queue_id, group, to, force=force)
 
     def delete_group(self, queue: str, group: str, *, force: bool = False) -> bool:
-        """Delete a group, and what it is owed. Two LWTs and some reads.
+        """Delete a group. Its messages are no longer owed to it. Two LWTs and some reads.
 
         Args:
             queue: Name of the queue.
             group: Its name.
-            force: Also while readers hold messages: they lose them.
+            force: Delete it even if readers hold messages, which they lose.
 
         Returns:
-            False: there was none.
+            Whether there was such a group.
 
         Raises:
             NotFoundError: There is no such queue.
@@ -224,19 +228,20 @@ class Operations:
         until: datetime | None = None,
         limit: int | None = None,
     ) -> Survey:
-        """See which dead letters there are. Reads the dead-letter queue; changes nothing.
+        """Find dead letters. Reads the dead-letter queue and changes nothing.
 
         Args:
-            queue: A queue: the dead letters that come from it. Or a dead-letter queue: all in it.
-            group: That this consumer group could not process.
-            reason: With this text in their reason, in whatever case of letters.
-            since: Dead since then, or later.
-            until: Dead since before then.
-            limit: So many, the first ones.
+            queue: A queue, for the dead letters that come from it; or a dead-letter queue, for
+                all dead letters in it.
+            group: Only those of this consumer group.
+            reason: Only those whose reason contains this text; upper and lower case are the same.
+            since: Only those that died at this instant or later.
+            until: Only those that died before this instant.
+            limit: Only so many, the first ones.
 
         Raises:
             NotFoundError: There is no such queue.
-            QueueStateError: It has no dead letters, and nowhere to put any.
+            QueueStateError: The queue has no dead-letter queue.
         """
         wanted = Filter(
             group=None if group is None else check_text("group", group),
@@ -255,17 +260,17 @@ class Operations:
         force: bool = False,
         across_accounts: bool = False,
     ) -> RedriveReport:
-        """Publish dead letters again, each once, and let go of them. Three LWTs a thousand.
+        """Publish dead letters again, each once, and settle them. Three LWTs for each thousand.
 
         Args:
-            found: Which, as `dead_letters` found them.
-            to: Name of the queue that all of them go to; None: each to where it came from.
-            force: Also if other groups of that queue get them once more.
-            across_accounts: Also to queues of another account of the gateway: of those whose
-                names begin otherwise up to the first colon.
+            found: The dead letters, as `dead_letters` found them.
+            to: Name of the queue that all of them go to; None: each goes to where it came from.
+            force: Publish them even if the queue has other groups, which get them once more.
+            across_accounts: Allow queues of another account of the gateway, whose names differ up
+                to the first colon.
 
         Raises:
-            OptionError: ``to`` is where they are; or a queue is of another account.
+            OptionError: ``to`` is the queue that they are in, or of another account.
             QueueStateError: A queue does not exist, or has other groups.
         """
         _check_survey(found)
@@ -277,10 +282,10 @@ class Operations:
             return redrive(self._store, found, to=to, force=force, across_accounts=across_accounts)
 
     def purge_dead_letters(self, found: Survey) -> PurgeReport:
-        """Give dead letters up: the sweep deletes them. One LWT for some thousands.
+        """Throw away dead letters; the repair job deletes them. One LWT for some thousands.
 
         Args:
-            found: Which, as `dead_letters` found them.
+            found: The dead letters, as `dead_letters` found them.
         """
         _check_survey(found)
         with self._calls:

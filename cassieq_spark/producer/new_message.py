@@ -35,8 +35,8 @@ class NewMessage:
 
     Attributes:
         value: Its body; text is stored as UTF-8.
-        key: Whatever the program wants to know it by; not looked at by the queue.
-        headers: Names with values, for what is about the message rather than in it.
+        key: Anything by which the program identifies it; the queue ignores it.
+        headers: Names with values that describe the message.
         delay: How long after it is published it is delivered, at the earliest.
         visible_at: When it is delivered, at the earliest; aware; instead of a delay.
     """

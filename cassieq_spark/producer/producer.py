@@ -96,7 +96,7 @@ class Producer:
 
         Raises:
             MessageError: The queue does not take such a message.
-            OptionError: The delay is out of range, or contradicts the instant or the queue.
+            OptionError: The delay is not valid, or the queue is strictly ordered and takes none.
             CassieqError: The producer is closed.
         """
         return self._batcher.add(self._checked(message))
@@ -109,13 +109,13 @@ class Producer:
         """Publish what was put until now, and wait for it.
 
         Raises:
-            CassieqError: A batch since the last flush could not be published, and its futures
-                were not asked; the first such error.
+            CassieqError: A batch since the last flush could not be published, and nobody has
+                asked its futures; the first such error.
         """
         self._batcher.flush()
 
     def close(self) -> None:
-        """Take no more messages, publish what is left, and wait for it; see `flush`."""
+        """Refuse further messages, publish what is left, and wait for it; see `flush`."""
         self._batcher.close()
 
     def __enter__(self) -> Self:
@@ -130,12 +130,12 @@ class Producer:
         try:
             self.close()
         except CassieqError:
-            # It is in the log; the error that is under way came first.
+            # It is in the log, and the error that ends the ``with`` came first.
             if error is None:
                 raise
 
     def _checked(self, message: bytes | str | NewMessage) -> CheckedMessage:
-        """Refuse here what would fail the whole batch."""
+        """Refuse a message that would fail its whole batch."""
         checked = check_message(message, limit=self._limit)
         if checked.visible is None:
             return checked
@@ -159,10 +159,10 @@ def _rounded(visible: datetime | timedelta) -> datetime | timedelta:
 class _Put(Future[int]):
     """The monoton of a message, once it is published.
 
-    `cancel` takes it back as long as its batch has not been begun.
+    `cancel` takes the message back until its batch is published.
     """
 
-    #: Whether anybody asked for the outcome, and so knows of an error.
+    #: Whether the program asked for the outcome, and so knows of an error.
     asked = False
 
     def result(self, timeout: float | None = None) -> int:
@@ -199,7 +199,7 @@ class _Batcher:
         self._failed: list[_Put] = []
         self._hurry = False
         self._closed = False
-        # Python waits for its tasks before it ends: a producer that nobody closed loses nothing.
+        # Python waits for its tasks before it ends, so nothing is lost if nobody calls `close`.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="cassieq-producer")
         self._running = False
         self._ident = 0
@@ -207,7 +207,7 @@ class _Batcher:
     def add(self, message: CheckedMessage) -> Future[int]:
         """See `Producer.put`."""
         with self._changed:
-            # A callback in our own thread would wait for itself.
+            # In our own thread, a callback would wait for itself.
             while not (self._closed or self._has_room(message) or self._is_own_thread):
                 self._send_off()
                 self._changed.wait()
@@ -284,7 +284,7 @@ class _Batcher:
         )
         with self._changed:
             unheard = [put for put in self._failed if not put.asked]
-            # The first are those that a flush tells of.
+            # `flush` raises the first error, so the first puts are kept.
             self._failed = [*unheard, *puts][: self._max_batch]
         for put in puts:
             put.set_exception(error)

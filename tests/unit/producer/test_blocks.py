@@ -172,7 +172,7 @@ def test_what_was_written_before_times_were_rounded_more_has_blocks_of_its_own(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ):
     early, late = delayed(1, 2, 3), delayed(4, 5, 6, 7, 8)
-    monkeypatch.setattr(blocks, "_GATHERED_BYTES", early.nbytes + 1)
+    monkeypatch.setattr(blocks, "_HELD_BYTES", early.nbytes + 1)
 
     pending = write_blocks(scene.store, scene.queue, [early, early, late], OPTIONS, most_times=3)
 
@@ -197,7 +197,7 @@ def test_a_null_value_is_refused_by_its_row_of_the_task(scene: Scene):
 
 
 def test_large_messages_are_written_as_they_come(scene: Scene, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(blocks, "_GATHERED_BYTES", 1)
+    monkeypatch.setattr(blocks, "_HELD_BYTES", 1)
 
     pending = scene.write(delayed(1, 2, 1, 2, 1), delayed(1, 1, 1, 2, 2), chunk_bytes=1)
 
