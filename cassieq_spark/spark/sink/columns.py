@@ -1,4 +1,4 @@
-"""Which columns a DataFrame needs to be published, or to settle by. Pure."""
+"""Which columns a DataFrame needs to be published, or to settle messages. Pure."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from cassieq_spark.settings.writing import ACK, EACH, EXTEND, REJECT, RELEASE, R
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class _Column:
     """A column of a DataFrame to be written.
 
     Attributes:
-        types: As Spark's ``simpleString()`` writes them; those with a blank, what they begin with.
-        expected: The same for people.
-        example: How to make one.
+        types: The types it may have, as Spark's ``simpleString()`` writes them. A type with a
+            blank stands for all types that begin so.
+        expected: The types in words.
+        example: An expression that makes such a column.
     """
 
     types: tuple[str, ...]
@@ -28,24 +29,28 @@ class Column:
 _TEXT = ("string", "binary")
 _WHOLE = ("tinyint", "smallint", "int", "bigint")
 _SPANS = ("interval day", "interval hour", "interval minute", "interval second")
-_VALUE = Column(_TEXT, "string or binary", "to_json(struct(*)) as value")
-_KEY = Column(_TEXT, "string or binary", "cast(id as string) as key")
-_HEADERS = Column(("map<string,string>",), "map<string,string>", "map('origin', 'web') as headers")
-_DELAY = Column(
+_VALUE = _Column(_TEXT, "string or binary", "to_json(struct(*)) as value")
+_KEY = _Column(_TEXT, "string or binary", "cast(id as string) as key")
+_HEADERS = _Column(
+    ("map<string,string>",), "map<string,string>", "map('origin', 'web') as headers"
+)
+_DELAY = _Column(
     (*_SPANS, "double", *_WHOLE),
     "a day-time interval, or a number of seconds",
     "interval 10 seconds as delay",
 )
-_VISIBLE_AT = Column(("timestamp",), "timestamp", "timestamp '2026-12-24 18:00:00Z' as visible_at")
-_RECEIPT = Column(("string",), "string", "receipt, of a stream with includeReceipts")
-_OPERATION = Column(("string",), "string", "'ack' as operation")
-_REASON = Column(("string",), "string", "'no such customer' as reason")
-_SECONDS = Column(_WHOLE, "a whole number", "600 as seconds")
+_VISIBLE_AT = _Column(
+    ("timestamp",), "timestamp", "timestamp '2026-12-24 18:00:00Z' as visible_at"
+)
+_RECEIPT = _Column(("string",), "string", "receipt, of a stream with includeReceipts")
+_OPERATION = _Column(("string",), "string", "'ack' as operation")
+_REASON = _Column(("string",), "string", "'no such customer' as reason")
+_SECONDS = _Column(_WHOLE, "a whole number", "600 as seconds")
 
 _MESSAGE = {"value": _VALUE, "key": _KEY, "headers": _HEADERS}
 _PUBLISHED = _MESSAGE | {"delay": _DELAY, "visible_at": _VISIBLE_AT}
-#: What each operation takes besides receipts; the columns that it can't do without come first.
-_SETTLED: dict[str, tuple[tuple[str, ...], dict[str, Column]]] = {
+#: The columns that each operation takes besides receipts: the names of those it needs, and all.
+_SETTLED: dict[str, tuple[tuple[str, ...], dict[str, _Column]]] = {
     ACK: ((), {}),
     RELEASE: ((), {"delay": _DELAY}),
     EXTEND: ((), {"seconds": _SECONDS}),
@@ -65,7 +70,7 @@ _SETTLED: dict[str, tuple[tuple[str, ...], dict[str, Column]]] = {
 
 
 def validate_published(fields: Sequence[tuple[str, str]], *, strict_fifo: bool = False) -> None:
-    """Accept the columns of a DataFrame of messages, or say everything that is wrong with them.
+    """Check the columns of a DataFrame of messages.
 
     Args:
         fields: Names with types, as Spark's ``simpleString()`` writes them.
@@ -73,7 +78,7 @@ def validate_published(fields: Sequence[tuple[str, str]], *, strict_fifo: bool =
 
     Raises:
         SchemaError: ``value`` is missing, or a column is unknown, there twice, of another type, or
-            contradicts another one or the queue.
+            contradicts another one or the queue; names all problems.
     """
     problems = _problems(fields, _PUBLISHED, required=("value",))
     late = sorted({name for name, _ in fields} & {"delay", "visible_at"})
@@ -89,14 +94,15 @@ def validate_published(fields: Sequence[tuple[str, str]], *, strict_fifo: bool =
 
 
 def validate_settled(fields: Sequence[tuple[str, str]], operation: str) -> None:
-    """Accept the columns of a DataFrame of receipts, or say everything that is wrong with them.
+    """Check the columns of a DataFrame of receipts.
 
     Args:
         fields: Names with types, as Spark's ``simpleString()`` writes them.
-        operation: What is to be done.
+        operation: What to do with the messages.
 
     Raises:
-        SchemaError: A column is missing, unknown, there twice or of another type.
+        SchemaError: A column is missing, unknown, there twice or of another type; names all
+            problems.
     """
     required, optional = _SETTLED[operation]
     columns = {"receipt": _RECEIPT, **optional}
@@ -110,7 +116,7 @@ def validate_settled(fields: Sequence[tuple[str, str]], operation: str) -> None:
 
 
 def _problems(
-    fields: Sequence[tuple[str, str]], columns: Mapping[str, Column], *, required: Sequence[str]
+    fields: Sequence[tuple[str, str]], columns: Mapping[str, _Column], *, required: Sequence[str]
 ) -> list[str]:
     names = [name for name, _ in fields]
     given = ", ".join(names) or "none"
@@ -128,14 +134,14 @@ def _problems(
     return [*problems, *filter(None, found)]
 
 
-def _problem(name: str, type_: str, columns: Mapping[str, Column]) -> str | None:
+def _problem(name: str, type_: str, columns: Mapping[str, _Column]) -> str | None:
     if name not in columns:
         nearest = get_close_matches(name.lower(), columns, n=1)
         otherwise = "put it into 'value', or drop it" if "value" in columns else "drop it"
         return f"unknown column {name!r}; " + (
             f"did you mean {nearest[0]!r}?" if nearest else otherwise
         )
-    # What is left out: a collation, or the length of a varchar or char; Arrow has plain strings.
+    # Collations and the lengths of varchar and char do not matter: Arrow has plain strings.
     plain = "string" if type_.startswith(("string collate ", "varchar(", "char(")) else type_
     column = columns[name]
     if plain in column.types or plain.startswith(tuple(it for it in column.types if " " in it)):

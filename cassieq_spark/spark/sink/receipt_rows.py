@@ -1,4 +1,4 @@
-"""Rows of receipts, and what they ask for. On executors."""
+"""Reads rows of receipts, on executors: what to do with which messages."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _MESSAGE = ("value", "key", "headers")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Defaults:
-    """What holds for rows that do not say it themselves.
+    """What applies to rows without a column or value of their own.
 
     Attributes:
         queue_id: The queue that all receipts must be of.
-        operation: What to do; `EACH`: what the column says.
+        operation: What to do; `EACH` if a column says it.
         delay: For release and replace.
         seconds: For extend.
         reason: For reject.
@@ -50,25 +50,25 @@ class Defaults:
 
 @dataclass(slots=True)
 class Outcomes:
-    """What is to become of messages of one lease: their monotons, by operation and parameter."""
+    """What to do with messages of one lease: their monotons by operation and parameter."""
 
     _done: list[int] = field(default_factory=list)
     _by: dict[tuple[str, Any], list[int]] = field(default_factory=lambda: defaultdict(list))
     _new: dict[timedelta, list[pa.RecordBatch]] = field(default_factory=lambda: defaultdict(list))
 
-    def name(self, monoton: int, operation: str, parameter: object) -> None:
-        """Take one message in."""
+    def add(self, monoton: int, operation: str, parameter: object) -> None:
+        """Add one message."""
         if operation == ACK:
             self._done.append(monoton)
         else:
             self._by[operation, parameter].append(monoton)
 
     def replace(self, delay: timedelta, new: pa.RecordBatch) -> None:
-        """Take new messages in: their values, and the monotons that they replace."""
+        """Add new messages, with the monotons of the messages that they replace."""
         self._new[delay].append(new)
 
-    def add(self, other: Outcomes) -> None:
-        """Take in what another task was asked for."""
+    def merge(self, other: Outcomes) -> None:
+        """Add what another task has read for the same lease."""
         self._done += other._done
         for key, monotons in other._by.items():
             self._by[key] += monotons
@@ -76,7 +76,7 @@ class Outcomes:
             self._new[delay] += new
 
     def settlement(self) -> Settlement | None:
-        """What is to be settled; None if nothing is."""
+        """All that is not replaced; None if there is nothing."""
         if not self._done and not self._by:
             return None
         return Settlement(
@@ -87,7 +87,7 @@ class Outcomes:
         )
 
     def replacements(self) -> Iterator[tuple[timedelta, pa.RecordBatch]]:
-        """New messages, by how much later they are delivered."""
+        """New messages by their delay."""
         for delay, new in sorted(self._new.items()):
             yield delay, pa.concat_batches(new)
 
@@ -98,16 +98,15 @@ class Outcomes:
 def read_outcomes(
     batches: Iterable[pa.RecordBatch], defaults: Defaults
 ) -> dict[LeaseKey, Outcomes]:
-    """Read what rows of receipts ask for, by lease.
+    """Read rows of receipts, by lease.
 
     Args:
         batches: Columns as `columns.validate_settled` accepts them.
-        defaults: What holds for all of them.
+        defaults: What applies to rows that do not say it themselves.
 
     Raises:
-        MessageError: A receipt that is none, or of another queue; an operation that is none; a
-            delay that is negative, or longer than a year; a new message that the queue does not
-            take.
+        MessageError: A receipt is not valid, or of another queue; an operation is unknown; a
+            delay is negative, or longer than a year; or the queue does not take a new message.
     """
     found: defaultdict[LeaseKey, Outcomes] = defaultdict(Outcomes)
     first_row = 0
@@ -117,7 +116,7 @@ def read_outcomes(
             if row.operation == REPLACE:
                 replaced[row.lease, row.parameter][at] = row.monoton
             else:
-                found[row.lease].name(row.monoton, row.operation, row.parameter)
+                found[row.lease].add(row.monoton, row.operation, row.parameter)
         for (lease, delay), rows in replaced.items():
             new = _new_messages(batch, rows)
             check_messages(new, defaults.max_message_bytes, first_row=first_row + min(rows))
@@ -197,7 +196,7 @@ class _Rows:
 
 
 def _new_messages(batch: pa.RecordBatch, rows: Mapping[int, int]) -> pa.RecordBatch:
-    """The messages of some rows, with the monotons that they replace."""
+    """The new messages of some rows, with the monotons of the messages that they replace."""
     names = [name for name in _MESSAGE if name in batch.schema.names]
     taken = batch.select(names).take(pa.array(list(rows), pa.int64()))
     return taken.append_column("monoton", pa.array(list(rows.values()), pa.int64()))

@@ -1,4 +1,4 @@
-"""Spark's rim of settling: a DataFrame of receipts says what is to become of their messages."""
+"""The writer of receipts: settles messages as a DataFrame of their receipts says."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from cassieq_spark.store import open_store
 
 logger = logging.getLogger(__name__)
 
-#: Messages were settled; ``count`` and ``stale`` say how many were, and were not.
+#: Messages were settled: ``count`` of them; ``stale`` receipts changed nothing.
 SETTLED = "settle.done"
-#: Messages of a running batch were settled before it is done.
+#: Messages of a micro-batch were settled before the micro-batch was done.
 SETTLED_EARLY = "settle.before_batch"
 
 
@@ -36,8 +36,8 @@ class TaskReceipts(WriterCommitMessage):
     """What the receipts of one task ask for, by lease.
 
     Attributes:
-        outcomes: What is to become of which messages.
-        in_batch: Whether the write is part of a micro-batch: inside `foreachBatch`.
+        outcomes: What to do with which messages.
+        in_batch: Whether the write is inside `foreachBatch`.
     """
 
     outcomes: dict[LeaseKey, Outcomes]
@@ -45,10 +45,10 @@ class TaskReceipts(WriterCommitMessage):
 
 
 class ReceiptWriter(DataSourceArrowWriter):
-    """Settles the messages whose receipts it is given. One LWT for each lease.
+    """Settles messages by their receipts. One LWT for each lease.
 
-    A receipt whose lease does not hold its message any more is counted and reported, and harms
-    nobody.
+    A receipt is stale if its lease does not hold the message any more. Stale receipts are counted
+    and logged, and change nothing.
     """
 
     def __init__(self, options: SinkOptions, schema: StructType, *, overwrite: bool) -> None:
@@ -62,7 +62,7 @@ class ReceiptWriter(DataSourceArrowWriter):
         self._queue: QueueDefinition = read_queue(open_store(options.connection), options.queue)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReceipts:
-        """On an executor: read receipts; nothing is settled yet."""
+        """On an executor: read receipts, and settle nothing yet."""
         defaults = Defaults(
             queue_id=self._queue.queue_id,
             operation=self._options.operation,
@@ -74,12 +74,15 @@ class ReceiptWriter(DataSourceArrowWriter):
         return TaskReceipts(read_outcomes(iterator, defaults), in_batch=is_in_batch())
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Settle, or record. One LWT and two reads for each lease, three more LWTs to replace."""
+        """Settle, or record it for the ack of the batch. One LWT and two reads for each lease.
+
+        Messages that are replaced take three more LWTs.
+        """
         named: defaultdict[LeaseKey, Outcomes] = defaultdict(Outcomes)
         tasks = [message for message in messages if isinstance(message, TaskReceipts)]
         for task in tasks:
             for key, outcomes in task.outcomes.items():
-                named[key].add(outcomes)
+                named[key].merge(outcomes)
         with_batch = self._with_batch(in_batch=any(task.in_batch for task in tasks))
         count = stale = 0
         for key, outcomes in named.items():
@@ -103,7 +106,7 @@ class ReceiptWriter(DataSourceArrowWriter):
         )
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Nothing was settled."""
+        """Do nothing: nothing was settled."""
 
     def _with_batch(self, *, in_batch: bool) -> bool:
         if in_batch and self._options.settle == NOW:

@@ -125,7 +125,7 @@ def test_what_several_tasks_ask_for_is_put_together():
         for found in (read("each", rows), read("replace", news)):
             # As Spark brings it from its executors.
             (outcomes,) = pickle.loads(pickle.dumps(found)).values()
-            total.add(outcomes)
+            total.merge(outcomes)
 
     assert total.settlement() == Settlement(rejected={"bad": Ranges.parse("1-3")})
     ((_, new),) = total.replacements()
