@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.client import Message, StoredMessage
-from cassieq_spark.client.messages import size_of
+from cassieq_spark.client.received import size_of
 from cassieq_spark.http.accounts import own_name
 from cassieq_spark.http.gateway.admission import Admission
 from cassieq_spark.http.gateway.errors import RefusedError
