@@ -29,8 +29,8 @@ from cassandra.cluster import Session
 
 from benchmarks.bench.counters import Counts
 from benchmarks.bench.payloads import PAYLOADS, READINGS
-from cassieq_spark.fetch.messages import fetch
-from cassieq_spark.groups.groups import ensure_group
+from cassieq_spark.fetch import fetch
+from cassieq_spark.groups.registration import ensure_group
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import PendingBlock, QueueDefinition, SinkBatch
 from cassieq_spark.node import Cluster

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from uuid import uuid4
 
 from benchmarks.bench.lab import KEYSPACE, Lab
-from cassieq_spark.groups.groups import ensure_group
+from cassieq_spark.groups.registration import ensure_group
 from cassieq_spark.queues import read_queue
 
 CASSIEQ = "CassieQ"

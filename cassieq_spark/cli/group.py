@@ -12,7 +12,8 @@ from rich.table import Table
 from cassieq_spark.cli.options import AsJson, QueueName, Value, Yes, command
 from cassieq_spark.cli.output import ask, group_json, print_json, tell, tell_unexamined
 from cassieq_spark.errors import QueueStateError
-from cassieq_spark.groups.groups import create_group, delete_group, seek_group
+from cassieq_spark.groups.registration import create_group, delete_group
+from cassieq_spark.groups.seek import seek_group
 from cassieq_spark.model import QueueId
 from cassieq_spark.queues import read_queue
 from cassieq_spark.queues.stats import GroupStats, queue_stats

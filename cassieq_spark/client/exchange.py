@@ -18,8 +18,8 @@ from cassieq_spark.client.receiving import Wanted
 from cassieq_spark.client.settlement import by_lease, settle_each, settle_one
 from cassieq_spark.client.shelf import Shelf
 from cassieq_spark.errors import CassieqError, MessageError, OptionError, QueueStateError
-from cassieq_spark.groups.acks import settled_of
-from cassieq_spark.groups.settle import Settlement
+from cassieq_spark.groups.settle import settled_of
+from cassieq_spark.groups.state import Settlement
 from cassieq_spark.model import QueueDefinition, Range, Ranges
 from cassieq_spark.store.protocol import Store
 

@@ -11,7 +11,8 @@ from cassieq_spark.dead_letters.purge import PurgeReport, purge
 from cassieq_spark.dead_letters.redrive import RedriveReport, redrive
 from cassieq_spark.dead_letters.survey import Survey, survey
 from cassieq_spark.errors import OptionError
-from cassieq_spark.groups.groups import create_group, delete_group, seek_group
+from cassieq_spark.groups.registration import create_group, delete_group
+from cassieq_spark.groups.seek import seek_group
 from cassieq_spark.ledger.read import read_head
 from cassieq_spark.model import DEFAULT_LEASE, QueueDefinition, validate_name
 from cassieq_spark.queues import create_queue, delete_queue, list_queues, purge_queue, read_queue

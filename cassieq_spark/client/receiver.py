@@ -13,18 +13,15 @@ from cassieq_spark.client.received import Message, StoredMessage, size_of
 from cassieq_spark.client.receiving import Wanted, within
 from cassieq_spark.client.shelf import Shelf, read_stored
 from cassieq_spark.consumer.settle import reject_unreadable
+from cassieq_spark.consumer.state_cache import StateCache
 from cassieq_spark.dead_letters.burial import bury
 from cassieq_spark.errors import CassieqError, InvariantError, NotFoundError
-from cassieq_spark.fetch.messages import OnUnreadable, Unreadable
-from cassieq_spark.groups.acks import Acks
-from cassieq_spark.groups.batch import Batch
-from cassieq_spark.groups.groups import ensure_group
-from cassieq_spark.groups.last_state import LastState
-from cassieq_spark.groups.lease import Delivery
-from cassieq_spark.groups.outcomes import union
-from cassieq_spark.groups.plan import Leased
-from cassieq_spark.groups.settle import Settlement, settle
-from cassieq_spark.groups.wish import Wish
+from cassieq_spark.fetch import OnUnreadable, Unreadable
+from cassieq_spark.groups.group import ConsumerGroup
+from cassieq_spark.groups.plan import Batch, LeasedSlot, LeaseRequest
+from cassieq_spark.groups.registration import ensure_group
+from cassieq_spark.groups.settle import ReceiptAcks
+from cassieq_spark.groups.state import Settlement, union
 from cassieq_spark.ledger.read import read_group, read_head
 from cassieq_spark.ledger.state import LedgerHead, check_open
 from cassieq_spark.model import QueueId, Range, Ranges, validate_name
@@ -72,10 +69,10 @@ class Receiver:
         self._store = store
         self._turns = turns
         self.queue = read_queue(store, queue)
-        self._delivery = Delivery(store, self.queue.queue_id, group)
+        self._delivery = ConsumerGroup(store, self.queue.queue_id, group)
         self._make_group = make_group
         # Where order is strict, what others do counts at once.
-        self._last = LastState(timedelta(0) if self.queue.strict_fifo else KEPT)
+        self._last = StateCache(timedelta(0) if self.queue.strict_fifo else KEPT)
         self._head: LedgerHead | None = None
         self._next = 0
         self._given: Batch | None = None
@@ -83,7 +80,7 @@ class Receiver:
     @property
     def group(self) -> str:
         """Name of the group."""
-        return self._delivery.group
+        return self._delivery.name
 
     @property
     def was_misled(self) -> bool:
@@ -104,7 +101,7 @@ class Receiver:
         self._last.forget()
         return self.fetch(self.lease(wanted, {}), wanted)
 
-    def lease(self, wanted: Wanted, acks: Acks, shelf: Shelf | None = None) -> Batch:
+    def lease(self, wanted: Wanted, acks: ReceiptAcks, shelf: Shelf | None = None) -> Batch:
         """Ack what is done and lease what is there, by one LWT; three reads, or none.
 
         None while the last look was a moment ago, has left enough messages that were never handed
@@ -142,8 +139,8 @@ class Receiver:
         head = self._head
         check_open(queue.queue_id, head)
         self._next = head.next
-        batch = self._delivery.ack_and_lease(
-            Wish(
+        batch = self._delivery.lease(
+            LeaseRequest(
                 held=None,
                 lease=uuid4(),
                 length=self._length(wanted),
@@ -216,7 +213,7 @@ class Receiver:
         rest = union(each.monotons for each in batch.leased) - taken - union(dead.values())
         self._last.forget()
         if rest:
-            settle(self._delivery, batch.lease, Settlement(unread=rest))
+            self._delivery.settle(batch.lease, Settlement(unread=rest))
         receipt = Receipt(self.queue.queue_id, self.group, batch.lease, 0)
         reject_unreadable(self._store, self.queue, receipt, dead, with_batch=False)
 
@@ -259,7 +256,7 @@ class Receiver:
 
     def _stored(
         self,
-        leased: Leased,
+        leased: LeasedSlot,
         shelf: Shelf | None,
         most_bytes: int | None,
         on_unreadable: OnUnreadable,
@@ -273,7 +270,7 @@ class Receiver:
         return list(within(stored, most_bytes))
 
 
-def _give_back(delivery: Delivery, batch: Batch) -> None:
+def _give_back(delivery: ConsumerGroup, batch: Batch) -> None:
     try:
         delivery.release(batch.lease, batch.leased)
     except CassieqError as error:
@@ -284,6 +281,6 @@ def _give_back(delivery: Delivery, batch: Batch) -> None:
             extra={
                 "action": GIVE_BACK_FAILED,
                 "queue": delivery.queue_id,
-                "group": delivery.group,
+                "group": delivery.name,
             },
         )

@@ -11,7 +11,7 @@ from datetime import timedelta
 from cassieq_spark.arguments import A_MOMENT, check_count, check_duration
 from cassieq_spark.client.received import StoredMessage, size_of
 from cassieq_spark.client.shelf import read_stored
-from cassieq_spark.fetch.messages import Unreadable
+from cassieq_spark.fetch import Unreadable
 from cassieq_spark.ledger.read import find_position, read_head
 from cassieq_spark.model import QueueDefinition, Range, Ranges
 from cassieq_spark.settings.position import StartingPosition

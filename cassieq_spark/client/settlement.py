@@ -15,7 +15,8 @@ from cassieq_spark.arrow.receipts import Receipt, receipt_prefix
 from cassieq_spark.client.received import Message
 from cassieq_spark.consumer.settle import replace, settle
 from cassieq_spark.errors import CassieqError, MessageError
-from cassieq_spark.groups.settle import Settled, Settlement
+from cassieq_spark.groups.settle import Settled
+from cassieq_spark.groups.state import Settlement
 from cassieq_spark.model import QueueDefinition, QueueId, Range, Ranges
 from cassieq_spark.producer.new_message import CheckedMessage, batches_of
 from cassieq_spark.queues import read_queue

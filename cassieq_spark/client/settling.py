@@ -11,7 +11,7 @@ from cassieq_spark.client.calls import Calls
 from cassieq_spark.client.received import Message
 from cassieq_spark.client.settlement import by_lease, replace_one, settle_each, settle_one
 from cassieq_spark.errors import OptionError
-from cassieq_spark.groups.settle import Settlement
+from cassieq_spark.groups.state import Settlement
 from cassieq_spark.model import Ranges
 from cassieq_spark.producer.new_message import Headers, NewMessage, check_message, message_limit
 from cassieq_spark.store.protocol import Store

@@ -7,10 +7,8 @@ from itertools import takewhile
 
 from cassieq_spark.client.received import StoredMessage, rows_of, size_of, stored_of
 from cassieq_spark.errors import InvariantError, LeaseLostError
-from cassieq_spark.fetch.find import Finder, find_pieces
-from cassieq_spark.fetch.messages import OnUnreadable, fetch
-from cassieq_spark.fetch.pieces import Piece
-from cassieq_spark.groups.plan import Leased
+from cassieq_spark.fetch import Finder, OnUnreadable, Piece, fetch, find_pieces
+from cassieq_spark.groups.plan import LeasedSlot
 from cassieq_spark.model import QueueDefinition, Range, Ranges
 from cassieq_spark.store.protocol import Store
 
@@ -74,7 +72,7 @@ class Shelf:
 
     def take(
         self,
-        leased: Leased,
+        leased: LeasedSlot,
         stop: int,
         on_unreadable: OnUnreadable,
         most_bytes: int | None = None,
@@ -114,7 +112,9 @@ class Shelf:
     def _note(self, monotons: Range, reason: str) -> None:
         self._unreadable |= dict.fromkeys(range(monotons.start, monotons.stop), reason)
 
-    def _read_more(self, leased: Leased, first: int, stop: int, most_bytes: int | None) -> None:
+    def _read_more(
+        self, leased: LeasedSlot, first: int, stop: int, most_bytes: int | None
+    ) -> None:
         """Read from the first message on that is missing, and further ahead."""
         if leased.deliveries == 1:
             try:

@@ -14,9 +14,9 @@ import pyarrow as pa
 from cassieq_spark.arrow.chunks import check_messages
 from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.dead_letters.burial import bury
-from cassieq_spark.groups.lease import Delivery
-from cassieq_spark.groups.settle import Settled, Settlement
-from cassieq_spark.groups.settle import settle as settle_lease
+from cassieq_spark.groups.group import ConsumerGroup
+from cassieq_spark.groups.settle import Settled
+from cassieq_spark.groups.state import Settlement
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import QueueDefinition, Range, Ranges
 from cassieq_spark.producer.blocks import write_block
@@ -61,10 +61,8 @@ def settle(  # noqa: PLR0913 (whose messages, what for, and when)
         ContentionError: Lost to others again and again.
         QueueStateError: There is no such group.
     """
-    delivery = Delivery(store, queue.queue_id, group)
-    settled = settle_lease(
-        delivery, lease, settlement, deliveries=deliveries, with_batch=with_batch
-    )
+    delivery = ConsumerGroup(store, queue.queue_id, group)
+    settled = delivery.settle(lease, settlement, deliveries=deliveries, with_batch=with_batch)
     bury(store, queue, delivery, settled.dead)
     return settled
 
@@ -158,11 +156,9 @@ def replace(  # noqa: PLR0913 (whose messages, and what for)
     options = SinkOptions(queue=queue.name)
     check_messages(new, options.max_message_bytes, first_row=0)
     monotons = replacements.column("monoton").to_pylist()
-    delivery = Delivery(store, queue.queue_id, group)
+    delivery = ConsumerGroup(store, queue.queue_id, group)
     hold = {max(_HOLD, queue.lease): Ranges.of(*(Range(at, at + 1) for at in monotons))}
-    settle_ours = partial(
-        settle_lease, delivery, lease, deliveries=deliveries, with_batch=with_batch
-    )
+    settle_ours = partial(delivery.settle, lease, deliveries=deliveries, with_batch=with_batch)
     held = settle_ours(Settlement(extended=hold))
     live = [at not in held.stale for at in monotons]
     taken = Ranges.of(*(Range(at, at + 1) for at, ok in zip(monotons, live, strict=True) if ok))

@@ -19,10 +19,8 @@ import pyarrow as pa
 from cassieq_spark.arguments import RESERVED
 from cassieq_spark.arrow.framing import HEADERS, STORED
 from cassieq_spark.errors import CassieqError, InvariantError
-from cassieq_spark.fetch.find import find_pieces
-from cassieq_spark.fetch.messages import Damage, read_piece
-from cassieq_spark.fetch.pieces import Piece
-from cassieq_spark.groups.lease import Delivery
+from cassieq_spark.fetch import Damage, Piece, find_pieces, read_piece
+from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.plan import too_often
 from cassieq_spark.groups.state import Waiting
 from cassieq_spark.ledger.once import BURIAL_LIFETIME, Once, read_mark
@@ -50,7 +48,9 @@ RETRY_AFTER = timedelta(minutes=1)
 REMAINS_BYTES = 1 << 20
 
 
-def bury(store: Store, queue: QueueDefinition, delivery: Delivery, dead: Sequence[Waiting]) -> int:
+def bury(
+    store: Store, queue: QueueDefinition, delivery: ConsumerGroup, dead: Sequence[Waiting]
+) -> int:
     """Dead-letter what was handed out too often, or rejected. Two LWTs and a few reads for each.
 
     What can't be copied is told, stays in the queue, and is tried again a minute later: it must
@@ -60,7 +60,7 @@ def bury(store: Store, queue: QueueDefinition, delivery: Delivery, dead: Sequenc
         store: Where the queues are kept.
         queue: The queue of these messages.
         delivery: The group that could not process them.
-        dead: As `Delivery.ack_and_lease` found them.
+        dead: As `ConsumerGroup.lease` found them.
 
     Returns:
         How many messages were buried.
@@ -71,7 +71,7 @@ def bury(store: Store, queue: QueueDefinition, delivery: Delivery, dead: Sequenc
             if queue.dead_letter_queue is not None:
                 target = read_queue(store, queue.dead_letter_queue)
                 _publish_copies(store, queue, target, delivery, each)
-            if delivery.bury(each):
+            if delivery.remove_dead(each):
                 buried += each.monotons.count
                 _tell(queue, delivery, each)
         except CassieqError as error:
@@ -80,7 +80,7 @@ def bury(store: Store, queue: QueueDefinition, delivery: Delivery, dead: Sequenc
 
 
 def _put_off(
-    queue: QueueDefinition, delivery: Delivery, dead: Waiting, error: CassieqError
+    queue: QueueDefinition, delivery: ConsumerGroup, dead: Waiting, error: CassieqError
 ) -> None:
     logger.error(
         "%s: could not dead-letter messages %s, trying again later: %s",
@@ -90,19 +90,19 @@ def _put_off(
         extra={
             "action": BURIAL_FAILED,
             "queue": queue.queue_id,
-            "group": delivery.group,
+            "group": delivery.name,
             "count": dead.monotons.count,
         },
     )
     with suppress(CassieqError):
-        delivery.postpone(dead, by=RETRY_AFTER)
+        delivery.defer_dead(dead, by=RETRY_AFTER)
 
 
 def _publish_copies(
     store: Store,
     queue: QueueDefinition,
     target: QueueDefinition,
-    delivery: Delivery,
+    delivery: ConsumerGroup,
     dead: Waiting,
 ) -> None:
     once = _once_of(queue, delivery, dead)
@@ -123,7 +123,7 @@ def _publish_copies(
         )
 
 
-def _once_of(queue: QueueDefinition, delivery: Delivery, dead: Waiting) -> Once:
+def _once_of(queue: QueueDefinition, delivery: ConsumerGroup, dead: Waiting) -> Once:
     """Of exactly these messages and this death of theirs.
 
     After a seek, others may die that begin with the same one. The same messages may die again as
@@ -132,7 +132,7 @@ def _once_of(queue: QueueDefinition, delivery: Delivery, dead: Waiting) -> Once:
     """
     first = "" if dead.first_at is None else to_millis(dead.first_at)
     digest = sha256(f"{dead.monotons}@{first}".encode()).hexdigest()[:16]
-    name = f"dead:{queue.queue_id}:{delivery.group}:{dead.monotons.start}:{digest}"
+    name = f"dead:{queue.queue_id}:{delivery.name}:{dead.monotons.start}:{digest}"
     return Once(name, BURIAL_LIFETIME)
 
 
@@ -146,14 +146,14 @@ class _Copies:
     """
 
     def __init__(
-        self, store: Store, queue: QueueDefinition, delivery: Delivery, dead: Waiting
+        self, store: Store, queue: QueueDefinition, delivery: ConsumerGroup, dead: Waiting
     ) -> None:
         self._store = store
         self._queue = queue
         self._dead = dead
         told = {
             "origin-queue": queue.name,
-            "origin-group": delivery.group,
+            "origin-group": delivery.name,
             "deliveries": str(dead.deliveries),
             "reason": _reason(dead),
             "dead-lettered-at": _show(datetime.now(UTC)),
@@ -209,7 +209,7 @@ def _map_of(headers: Sequence[Mapping[str, str | None]]) -> pa.Array:
     return pa.array([list(each.items()) for each in headers], HEADERS)
 
 
-def _tell(queue: QueueDefinition, delivery: Delivery, dead: Waiting) -> None:
+def _tell(queue: QueueDefinition, delivery: ConsumerGroup, dead: Waiting) -> None:
     lost = queue.dead_letter_queue is None
     logger.log(
         logging.ERROR if lost else logging.WARNING,
@@ -223,7 +223,7 @@ def _tell(queue: QueueDefinition, delivery: Delivery, dead: Waiting) -> None:
         extra={
             "action": DROPPED if lost else DEAD_LETTERED,
             "queue": queue.queue_id,
-            "group": delivery.group,
+            "group": delivery.name,
             "count": dead.monotons.count,
         },
     )

@@ -18,12 +18,10 @@ from hashlib import sha256
 from uuid import UUID, uuid4
 
 from cassieq_spark.errors import ContentionError
-from cassieq_spark.groups.groups import ensure_group
-from cassieq_spark.groups.lease import Delivery
-from cassieq_spark.groups.registration import attempt
-from cassieq_spark.groups.settle import Settlement, settle
-from cassieq_spark.groups.state import GroupState, Slot
-from cassieq_spark.groups.wish import Wish
+from cassieq_spark.groups.group import ConsumerGroup
+from cassieq_spark.groups.plan import LeaseRequest
+from cassieq_spark.groups.registration import attempt, ensure_group
+from cassieq_spark.groups.state import GroupState, Settlement, Slot
 from cassieq_spark.ledger.once import REDRIVE_LIFETIME, Mark, Once, mark, read_mark
 from cassieq_spark.ledger.read import read_group
 from cassieq_spark.model import QueueId
@@ -94,7 +92,7 @@ def read_claims(store: Store, queue_id: QueueId, state: GroupState) -> list[Clai
     return [_read_claim(store, queue_id, slot, targets) for slot in slots]
 
 
-def open_admin_group(store: Store, queue_id: QueueId, *, is_needed: bool) -> Delivery | None:
+def open_admin_group(store: Store, queue_id: QueueId, *, is_needed: bool) -> ConsumerGroup | None:
     """The group to take dead letters out in, what runs have left behind in it being resolved.
 
     Args:
@@ -105,12 +103,12 @@ def open_admin_group(store: Store, queue_id: QueueId, *, is_needed: bool) -> Del
     if not is_needed and read_group(store, queue_id, ADMIN_GROUP) is None:
         return None
     ensure_group(store, queue_id, ADMIN_GROUP, starting="earliest")
-    delivery = Delivery(store, queue_id, ADMIN_GROUP)
+    delivery = ConsumerGroup(store, queue_id, ADMIN_GROUP)
     resolve_claims(store, delivery)
     return delivery
 
 
-def resolve_claims(store: Store, delivery: Delivery) -> None:
+def resolve_claims(store: Store, delivery: ConsumerGroup) -> None:
     """Finish what runs have left behind that broke off. No LWT if there is nothing of the kind.
 
     Raises:
@@ -127,14 +125,14 @@ def resolve_claims(store: Store, delivery: Delivery) -> None:
             _tell(delivery, claim, "published by a run that broke off: acked")
         else:
             released = {timedelta(0): claim.slot.monotons}
-            settle(delivery, claim.slot.lease, Settlement(released=released))
+            delivery.settle(claim.slot.lease, Settlement(released=released))
             _tell(delivery, claim, "taken by a run that broke off: given back")
 
 
-def ack_claim(delivery: Delivery, lease: UUID) -> None:
+def ack_claim(delivery: ConsumerGroup, lease: UUID) -> None:
     """Settle the messages of a claim, which are published. One LWT, two reads."""
-    nothing_more = Wish(held=lease, lease=uuid4(), length=timedelta(0), limit=0, stop=0)
-    delivery.ack_and_lease(nothing_more)
+    nothing_more = LeaseRequest(held=lease, lease=uuid4(), length=timedelta(0), limit=0, stop=0)
+    delivery.lease(nothing_more)
 
 
 def _read_claim(store: Store, queue_id: QueueId, slot: Slot, targets: Sequence[QueueId]) -> Claim:
@@ -157,7 +155,7 @@ def _is_published_after_all(store: Store, queue_id: QueueId, claim: Claim) -> bo
     )
 
 
-def _tell(delivery: Delivery, claim: Claim, what: str) -> None:
+def _tell(delivery: ConsumerGroup, claim: Claim, what: str) -> None:
     logger.info(
         "%s: dead letters %s were %s",
         delivery,
@@ -166,7 +164,7 @@ def _tell(delivery: Delivery, claim: Claim, what: str) -> None:
         extra={
             "action": CLAIM_RESOLVED,
             "queue": delivery.queue_id,
-            "group": delivery.group,
+            "group": delivery.name,
             "count": claim.slot.monotons.count,
         },
     )

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from cassieq_spark.errors import UnreadableError
-from cassieq_spark.fetch.find import find_pieces
-from cassieq_spark.fetch.messages import OnUnreadable, fetch
+from cassieq_spark.fetch import OnUnreadable, fetch, find_pieces
 from cassieq_spark.model import QueueDefinition, Range, Ranges
 from cassieq_spark.store.protocol import Store
 

@@ -25,7 +25,7 @@ from cassieq_spark.dead_letters.read import read_messages
 from cassieq_spark.dead_letters.survey import Survey, Wait, Watch, unwatched
 from cassieq_spark.dead_letters.take import Taken, batches_of, take
 from cassieq_spark.errors import OptionError, QueueStateError
-from cassieq_spark.groups.lease import Delivery
+from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_groups
 from cassieq_spark.model import QueueDefinition, Ranges, account_of
@@ -179,7 +179,7 @@ class _Run:
 
     store: Store
     queue: QueueDefinition
-    delivery: Delivery
+    delivery: ConsumerGroup
 
     def redrive(self, target: QueueDefinition, wanted: Ranges) -> int:
         """Redrive a batch; how many messages, as others may have some of them."""

@@ -19,8 +19,8 @@ from cassieq_spark.dead_letters.letters import (
 )
 from cassieq_spark.dead_letters.read import read_messages
 from cassieq_spark.errors import NotFoundError, QueueStateError
-from cassieq_spark.fetch.messages import Unreadable
-from cassieq_spark.groups.groups import read_group_states
+from cassieq_spark.fetch import Unreadable
+from cassieq_spark.groups.registration import read_group_states
 from cassieq_spark.ledger.read import read_head
 from cassieq_spark.model import QueueDefinition, Range, Ranges
 from cassieq_spark.queues import list_queues, read_queue

@@ -12,7 +12,7 @@ from uuid import UUID
 from cassieq_spark.dead_letters.letters import union
 from cassieq_spark.errors import ContentionError
 from cassieq_spark.groups.changes import Changes, emptied, handed_out
-from cassieq_spark.groups.lease import Delivery
+from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.state import GroupState, Slot, Waiting
 from cassieq_spark.model import Range, Ranges
 from cassieq_spark.store.protocol import Op, ServerNow
@@ -46,7 +46,7 @@ def batches_of(monotons: Ranges, most: int) -> Iterator[Ranges]:
 
 
 def take(
-    delivery: Delivery,
+    delivery: ConsumerGroup,
     wanted: Ranges,
     *,
     token: Callable[[], UUID],

@@ -1,4 +1,4 @@
-"""Delivery: who has which messages of a queue, and what each consumer group is still owed.
+"""ConsumerGroup: who has which messages of a queue, and what each consumer group is still owed.
 
 One partition per queue and group. A range of monotons is offered to a reader as a lease: it sits
 in a slot under the reader's token until ``due_at``. One compare-and-set acks the batch before and

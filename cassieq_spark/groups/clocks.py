@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from cassieq_spark.errors import ClockError, ContentionError
 from cassieq_spark.groups.changes import Changes
-from cassieq_spark.groups.lease import Delivery
+from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.registration import attempt
 from cassieq_spark.groups.state import GroupState, Slot, Waiting
 from cassieq_spark.model import from_millis
@@ -39,7 +39,7 @@ def longest_wait(lease: timedelta) -> timedelta:
     return max(_LONGEST, 10 * lease)
 
 
-def make_due(delivery: Delivery, longest: timedelta, *, dry_run: bool = False) -> int:
+def make_due(delivery: ConsumerGroup, longest: timedelta, *, dry_run: bool = False) -> int:
     """Make due at once what was handed out before and waits for longer than it can have been told.
 
     Three reads, and an LWT and three reads for each 200 rows. A message that was never handed out
@@ -121,8 +121,8 @@ def check_agreement(now: datetime, ahead: timedelta) -> None:
         )
 
 
-def _try_again_and_again(delivery: Delivery, longest: timedelta, *, dry_run: bool) -> DueNow:
-    partition = partition_of_delivery(delivery.queue_id, delivery.group)
+def _try_again_and_again(delivery: ConsumerGroup, longest: timedelta, *, dry_run: bool) -> DueNow:
+    partition = partition_of_delivery(delivery.queue_id, delivery.name)
     for _ in pauses():
         plan = plan_due_now(_read(delivery), longest, at_once=None if dry_run else _ROWS_AT_ONCE)
         if dry_run or not plan.ops or attempt(delivery.store, partition, plan.ops):
@@ -130,7 +130,7 @@ def _try_again_and_again(delivery: Delivery, longest: timedelta, *, dry_run: boo
     raise ContentionError(f"{delivery}: its readers were faster again and again; try again")
 
 
-def _read(delivery: Delivery) -> GroupState:
+def _read(delivery: ConsumerGroup) -> GroupState:
     """Read the group from a server whose clock agrees with ours."""
     for _ in range(_ASKED):
         state = delivery.read(every_waiting=True)

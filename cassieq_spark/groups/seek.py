@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 
 from cassieq_spark.errors import ContentionError, NotFoundError, QueueStateError
 from cassieq_spark.groups.changes import emptied
-from cassieq_spark.groups.lease import Delivery
+from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.registration import (
     attempt,
     open_state,
@@ -117,7 +117,9 @@ class _Seek:
                 continue
             # I7: the token first, the hold later; see `seek_group`.
             token = registrations[known.registered_as]
-            state = Delivery(self._store, self._queue_id, self._group).read(every_waiting=True)
+            state = ConsumerGroup(self._store, self._queue_id, self._group).read(
+                every_waiting=True
+            )
             if not force:
                 refuse_leases(self._queue_id, self._group, state)
             target = self._place_hold(known, position)

@@ -1,27 +1,296 @@
-"""Settling single messages of a lease: some are done, some are given back, some are dead."""
+"""Settling messages of a lease: what leaves a slot, and where it goes. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
-from functools import partial
-from uuid import UUID, uuid4
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from uuid import UUID
 
-from cassieq_spark.errors import ContentionError
-from cassieq_spark.groups.acks import are_gone, kept_token, take_out
 from cassieq_spark.groups.changes import Changes
-from cassieq_spark.groups.fates import Fates, dead_of, put_away
-from cassieq_spark.groups.lease import Delivery
-from cassieq_spark.groups.outcomes import Settlement, encode, union
-from cassieq_spark.groups.state import GroupState, Slot, Waiting
+from cassieq_spark.groups.state import (
+    GroupState,
+    Settlement,
+    Slot,
+    Waiting,
+    encode_outcomes,
+    union,
+)
 from cassieq_spark.model import Ranges
-from cassieq_spark.store.protocol import Op, ServerNow, When
-from cassieq_spark.store.race import pauses
+from cassieq_spark.store.protocol import Op, ServerNow, Value, When
 
-__all__ = ["Settled", "Settlement", "SettlementPlan", "plan_settlement", "settle"]
+#: Messages to be acked by their receipts, by the token of their lease.
+ReceiptAcks = Mapping[UUID, Ranges]
+#: Messages that leave the slots that they are in, by slot as it was read.
+BySlot = Mapping[Slot, Ranges]
 
 _NOTHING = Ranges()
+
+
+def kept_token(lease: UUID) -> UUID:
+    """The token under which messages of a lease are held that were extended one by one."""
+    return UUID(int=lease.int ^ 2)
+
+
+def take_receipt_acks(changes: Changes, acks: ReceiptAcks, token: UUID) -> dict[Slot, Ranges]:
+    """Take what is acked out of the slots that hold it under its token; the rest is stale.
+
+    Args:
+        changes: Where the operations go.
+        acks: What is acked.
+        token: Put into the slots that become free; see `take_out`.
+    """
+    settled: dict[Slot, Ranges] = {}
+    for lease, monotons in acks.items():
+        for slot in _held(changes.state.slots, lease):
+            if gone := slot.monotons & monotons:
+                take_out(changes, slot, lease, gone, token)
+                settled[slot] = gone
+    return settled
+
+
+def take_out(
+    changes: Changes, slot: Slot, lease: UUID, gone: Ranges, token: UUID, *when: When
+) -> None:
+    """Take messages out of a slot, one by one.
+
+    If none is left, the slot is free, under a token of this attempt. Only a slot whose batch its
+    reader has yet to ack stays under its own, so that the reader knows that it is not lost.
+
+    Args:
+        changes: Where the operation goes.
+        slot: As it was read.
+        lease: The token of the lease; the slot may be under its `kept_token`.
+        gone: What leaves it.
+        token: As much this attempt's own as that of a lease.
+        when: On what else it depends.
+    """
+    # I6: whatever else is settled under this token meanwhile changes the ranges.
+    still = When("ranges", "=", str(slot.monotons))
+    if is_freed(slot, {lease}, gone):
+        changes.empty_slot(slot, token, still, *when)
+    else:
+        changes.change_slot(slot, {"ranges": str(slot.monotons - gone)}, still, *when)
+
+
+def is_freed(slot: Slot, leases: Container[UUID], gone: Ranges) -> bool:
+    """Whether a slot of one of these leases is free once messages have left it one by one."""
+    return gone == slot.monotons and _is_settled_singly(slot, leases)
+
+
+def holds_all(state: GroupState, acks: ReceiptAcks) -> bool:
+    """Whether all of it is held under its token."""
+    return all(
+        not monotons - union(slot.monotons for slot in _held(state.slots, lease))
+        for lease, monotons in acks.items()
+    )
+
+
+def without(state: GroupState, settled: BySlot) -> GroupState:
+    """The state once these messages are settled."""
+    slots = tuple(
+        replace(slot, monotons=slot.monotons - settled[slot]) if slot in settled else slot
+        for slot in state.slots
+    )
+    return replace(state, slots=slots)
+
+
+def settled_of(settled: BySlot, lease: UUID) -> Ranges:
+    """What of it was held under this lease."""
+    return union(settled[slot] for slot in _held(settled, lease))
+
+
+def are_gone(
+    settled: BySlot,
+    leases: Container[UUID],
+    slots: Sequence[Slot],
+    now: datetime | None,
+    *,
+    moved: Ranges = _NOTHING,
+) -> bool:
+    """Whether they were settled by an attempt whose answer was lost, and whose token is nowhere.
+
+    Only the holder of a lease takes messages out of its slots until it runs out. A slot that the
+    attempt has freed may be another lease's by now; so may one that was emptied by others since.
+
+    Args:
+        settled: What was to leave its slot, by slot as it was read.
+        leases: The tokens under which it was held; their `kept_token` is not among them.
+        slots: As they are now.
+        now: By the clock of the server that told.
+        moved: What was to be held in slots of its own.
+    """
+    there = {slot.number: slot for slot in slots}
+    for slot, gone in settled.items():
+        found = there.get(slot.number)
+        if found is None:
+            return False
+        if found.lease == slot.lease:
+            if is_freed(slot, leases, gone) or found.monotons & gone:
+                return False
+        elif not _is_settled_singly(slot, leases) or now is None or now > slot.due_at:
+            # Its batch was acked, or someone may have taken it over.
+            return False
+        # An extension by the same receipts may have moved them.
+        ours = {slot.lease, kept_token(slot.lease)}
+        if any(each.lease in ours and each.monotons & (gone - moved) for each in slots):
+            return False
+    return True
+
+
+def _is_settled_singly(slot: Slot, leases: Container[UUID]) -> bool:
+    """Whether no batch's ack frees a slot of one of these leases."""
+    return slot.by_receipts or slot.lease not in leases
+
+
+def _held(slots: Iterable[Slot], lease: UUID) -> list[Slot]:
+    return [slot for slot in slots if slot.lease in {lease, kept_token(lease)}]
+
+
+@dataclass(frozen=True, slots=True)
+class SlotOutcomes:
+    """What becomes of the messages of one slot.
+
+    Attributes:
+        rejected, released: What leaves it to wait, or to be dead-lettered.
+        moved: What moves to slots of its own, by how long it is held there.
+        stays, stays_for: What is held on in this very slot.
+        leaving: All that leaves the slot.
+        unread: What waits as if it had not been handed out.
+    """
+
+    rejected: Mapping[str, Ranges]
+    released: Mapping[timedelta, Ranges]
+    moved: Mapping[timedelta, Ranges]
+    stays: Ranges
+    stays_for: timedelta
+    leaving: Ranges
+    unread: Ranges
+
+    @classmethod
+    def of(cls, slot: Slot, lease: UUID, settlement: Settlement) -> SlotOutcomes:
+        """What becomes of those that the slot holds.
+
+        Args:
+            slot: As it was read.
+            lease: The token of the lease; the slot may be under its `kept_token`.
+            settlement: What is asked for.
+        """
+        asked = settlement.within(slot.monotons)
+        moved, leaving = asked.extended, asked.named
+        stays, stays_for = _NOTHING, timedelta(0)
+        if leaving == slot.monotons and len(moved) == 1 and slot.lease == kept_token(lease):
+            ((stays_for, stays),) = moved.items()
+            moved, leaving = {}, leaving - stays
+        return cls(asked.rejected, asked.released, moved, stays, stays_for, leaving, asked.unread)
+
+
+def put_away(
+    changes: Changes, slot: Slot, lease: UUID, fates: SlotOutcomes
+) -> list[Slot | Waiting]:
+    """Put what leaves a slot, and is not done, where it belongs.
+
+    Returns:
+        The slots and waiting rows that it is in then; dead, where there is a reason.
+    """
+    put: list[Slot | Waiting] = []
+    for by, monotons in fates.moved.items():
+        values: dict[str, Value | ServerNow] = {
+            "ranges": str(monotons),
+            "lease": kept_token(lease),
+            "due_at": ServerNow(by),
+            **_handed_out_before(slot),
+        }
+        put.append(
+            Slot(
+                changes.fill_slot(values),
+                monotons,
+                kept_token(lease),
+                changes.state.now + by,
+                slot.deliveries,
+                slot.first_at,
+                slot.last_at,
+            )
+        )
+    rows = _waiting_rows(changes, slot, fates)
+    for row in rows:
+        changes.wait(row)
+    return [*put, *rows]
+
+
+def finish_slot(changes: Changes, slot: Slot, token: UUID, *, whole: bool) -> list[Slot | Waiting]:
+    """Free a slot whose batch is done: what outcomes were recorded for goes where they say.
+
+    Args:
+        changes: Where the operations go.
+        slot: As it was read, under the token of the batch.
+        token: Put into the slot.
+        whole: Only if nothing has left it meanwhile.
+
+    Returns:
+        The slots and waiting rows of what is not acked; dead, where there is a reason.
+    """
+    fates = SlotOutcomes.of(slot, slot.lease, slot.outcomes)
+    # What is recorded meanwhile takes effect with this ack, or is told that it comes too late. And
+    # a replay, which drops what is recorded, may have come between.
+    as_read = [When("outcomes", "=", slot.recorded), When("deliveries", "=", slot.deliveries)]
+    if whole or fates.leaving:
+        # I6: whatever is settled under this token meanwhile must not be put elsewhere as well.
+        as_read.append(When("ranges", "=", str(slot.monotons)))
+    changes.empty_slot(slot, token, *as_read)
+    return put_away(changes, slot, slot.lease, fates)
+
+
+def dead_of(put: Iterable[Slot | Waiting]) -> list[Waiting]:
+    """The rows of rejected messages, which are to be dead-lettered."""
+    return [each for each in put if isinstance(each, Waiting) and each.reason is not None]
+
+
+def joined(state: GroupState, put: Sequence[Slot | Waiting]) -> GroupState:
+    """The state with these slots and waiting rows besides."""
+    slots = tuple(each for each in put if isinstance(each, Slot))
+    waiting = tuple(each for each in put if isinstance(each, Waiting))
+    return replace(state, slots=(*state.slots, *slots), waiting=(*state.waiting, *waiting))
+
+
+def _waiting_rows(changes: Changes, slot: Slot, fates: SlotOutcomes) -> list[Waiting]:
+    state = changes.state
+    about = (slot.deliveries, slot.first_at, slot.last_at)
+    rows = [
+        Waiting(state.due_in(delay), ranges, *about) for delay, ranges in fates.released.items()
+    ]
+    rows += [
+        Waiting(state.due_in(), ranges, *about, reason)
+        for reason, ranges in fates.rejected.items()
+    ]
+    if fates.unread:
+        before = slot.deliveries - 1
+        handed_out = (slot.first_at, slot.last_at) if before else (None, None)
+        rows.append(Waiting(state.due_in(), fates.unread, before, *handed_out))
+    return rows
+
+
+def _handed_out_before(slot: Slot) -> dict[str, Value | ServerNow]:
+    times = {"first_at": slot.first_at, "last_at": slot.last_at}
+    known: dict[str, Value | ServerNow] = {k: v for k, v in times.items() if v is not None}
+    return {"deliveries": slot.deliveries} | known
+
+
+def plan_remove_dead(state: GroupState, dead: Waiting) -> tuple[Op, ...]:
+    """Plan to let go of dead messages; their copies are safe (I9)."""
+    changes = Changes(state)
+    changes.take_waiting(dead)
+    return changes.ops()
+
+
+def plan_defer_dead(state: GroupState, dead: Waiting, by: timedelta) -> tuple[Op, ...]:
+    """Plan to try it again later, so that what can't be buried does not hide what waits."""
+    changes = Changes(state)
+    changes.take_waiting(dead)
+    due = state.due_in(by)
+    if due > dead.due:
+        changes.wait(replace(dead, due=due))
+    return changes.ops() if due > dead.due else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +309,7 @@ class Settled:
 
 
 @dataclass(frozen=True, slots=True)
-class SettlementPlan:
+class SettlePlan:
     """What carrying out ``ops`` at once settles.
 
     Attributes:
@@ -67,48 +336,7 @@ class SettlementPlan:
         return union([*self.settled.values(), self.extended, self.recorded])
 
 
-def settle(
-    delivery: Delivery,
-    lease: UUID,
-    settlement: Settlement,
-    *,
-    deliveries: int | None = None,
-    with_batch: bool = False,
-) -> Settled:
-    """Settle messages of a lease, all at once. One LWT and two reads, whatever the number.
-
-    The rest of the lease stays as it is. What is rejected can't be settled any more by anyone, and
-    is still to be dead-lettered.
-
-    Args:
-        delivery: Queue and group.
-        lease: The token that holds them.
-        settlement: What is to become of which.
-        deliveries: Which delivery of a batch: once a restarted query has taken the batch up, what
-            is asked for an earlier one is stale. What is held beyond its batch is reached all the
-            same. None: whichever it is.
-        with_batch: Only record it for messages of the batch in hand: the LWT that acks the batch
-            carries it out, and a replay of the batch drops it. For a message that is named again,
-            what is recorded last counts. Acks cost no LWT then, unless they take something back.
-            What is held beyond its batch is settled at once all the same.
-
-    Raises:
-        ContentionError: Lost to others again and again.
-        QueueStateError: There is no such group.
-    """
-    for _ in pauses():
-        state, token = delivery.read(), uuid4()
-        plan = plan_settlement(
-            state, lease, settlement, token, deliveries=deliveries, with_batch=with_batch
-        )
-        went_in = partial(_went_in, plan, lease, token)
-        if not plan.ops or delivery.carry_out(plan.ops, went_in=went_in):
-            reached = plan.reached
-            return Settled(reached.count, settlement.named - reached, plan.dead)
-    raise ContentionError(f"{delivery}: lost the race to settle messages again and again")
-
-
-def plan_settlement(  # noqa: PLR0913 (whose messages, what for, and when)
+def plan_settle(  # noqa: PLR0913 (whose messages, what for, and when)
     state: GroupState,
     lease: UUID,
     settlement: Settlement,
@@ -116,7 +344,7 @@ def plan_settlement(  # noqa: PLR0913 (whose messages, what for, and when)
     *,
     deliveries: int | None = None,
     with_batch: bool = False,
-) -> SettlementPlan:
+) -> SettlePlan:
     """Take what is settled out of the slots of a lease, and put it where it belongs. Pure.
 
     Args:
@@ -140,7 +368,7 @@ def plan_settlement(  # noqa: PLR0913 (whose messages, what for, and when)
         if text is not None:
             texts[slot] = text
     for slot in (each for each in slots if each not in of_batch):
-        fates = Fates.of(slot, lease, settlement)
+        fates = SlotOutcomes.of(slot, lease, settlement)
         if not fates.leaving and not fates.stays:
             continue
         if fates.stays:
@@ -157,7 +385,7 @@ def plan_settlement(  # noqa: PLR0913 (whose messages, what for, and when)
             settled[slot] = fates.leaving
             moved = union([moved, *fates.moved.values()])
         dead += dead_of(put_away(changes, slot, lease, fates))
-    return SettlementPlan(changes.ops(), settled, stays, tuple(dead), recorded, texts, moved)
+    return SettlePlan(changes.ops(), settled, stays, tuple(dead), recorded, texts, moved)
 
 
 def _is_of(slot: Slot, lease: UUID, deliveries: int | None) -> bool:
@@ -173,8 +401,8 @@ def _is_acked_whole(slot: Slot, lease: UUID) -> bool:
 def _record(changes: Changes, slot: Slot, settlement: Settlement) -> str | None:
     """Write what the ack of a slot is to do; the text, or None if that stays as it was."""
     outcomes = slot.outcomes.then(settlement.within(slot.monotons))
-    text = encode(outcomes, slot.lease, slot.deliveries)
-    if text == encode(slot.outcomes, slot.lease, slot.deliveries):
+    text = encode_outcomes(outcomes, slot.lease, slot.deliveries)
+    if text == encode_outcomes(slot.outcomes, slot.lease, slot.deliveries):
         return None
     as_read = (
         When("ranges", "=", str(slot.monotons)),
@@ -185,9 +413,10 @@ def _record(changes: Changes, slot: Slot, settlement: Settlement) -> str | None:
     return text
 
 
-def _went_in(
-    plan: SettlementPlan, lease: UUID, token: UUID, slots: Sequence[Slot], now: datetime | None
+def is_settled(
+    plan: SettlePlan, lease: UUID, token: UUID, slots: Sequence[Slot], now: datetime | None
 ) -> bool:
+    """Whether a plan of `plan_settle` went in whose answer was lost."""
     if any(slot.lease == token for slot in slots):
         return True
     if not all(_is_recorded(slot, text, slots) for slot, text in plan.texts.items()):

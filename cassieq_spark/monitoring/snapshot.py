@@ -16,7 +16,7 @@ from cassieq_spark.errors import (
     InvariantError,
     MissingSchemaError,
 )
-from cassieq_spark.groups.groups import read_group_states
+from cassieq_spark.groups.registration import read_group_states
 from cassieq_spark.groups.state import GroupState
 from cassieq_spark.ledger.read import read_head
 from cassieq_spark.queues.record import (

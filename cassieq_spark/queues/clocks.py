@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from cassieq_spark.errors import ContentionError, NotFoundError, OptionError
 from cassieq_spark.groups.clocks import check_agreement, longest_wait, make_due
-from cassieq_spark.groups.lease import Delivery
+from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.registration import attempt, read_registrations
 from cassieq_spark.ledger.read import read_groups
 from cassieq_spark.ledger.state import HEAD, LedgerHead, check_open, head_of
@@ -78,7 +78,7 @@ def fix_clocks(
     due = {}
     for group in read_groups(store, queue_id):
         if group.registered_as in read_registrations(store, queue_id, group.name):
-            delivery = Delivery(store, queue_id, group.name)
+            delivery = ConsumerGroup(store, queue_id, group.name)
             if count := make_due(delivery, longest, dry_run=dry_run):
                 due[group.name] = count
     return ClockRepair(fence, due)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cassieq_spark.errors import InvariantError, QueueStateError
-from cassieq_spark.groups.closing import check_unleased, close_groups
+from cassieq_spark.groups.registration import check_unleased, close_groups
 from cassieq_spark.ledger.gate import close_ledger, open_next
 from cassieq_spark.ledger.state import Gate, LedgerHead
 from cassieq_spark.model import QueueDefinition

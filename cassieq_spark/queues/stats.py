@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from cassieq_spark.errors import InvariantError
-from cassieq_spark.groups.groups import read_group_states
+from cassieq_spark.groups.registration import read_group_states
 from cassieq_spark.groups.state import GroupState
 from cassieq_spark.ledger.read import locate, read_block_of, read_head
 from cassieq_spark.ledger.state import LedgerHead

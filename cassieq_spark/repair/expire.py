@@ -11,10 +11,9 @@ from uuid import UUID, uuid4
 
 from cassieq_spark.dead_letters.claims import ADMIN_GROUP
 from cassieq_spark.errors import ContentionError, InvariantError, QueueStateError
-from cassieq_spark.groups.ahead import walk
 from cassieq_spark.groups.changes import Changes
-from cassieq_spark.groups.isolation import is_dead
-from cassieq_spark.groups.lease import Delivery
+from cassieq_spark.groups.group import ConsumerGroup
+from cassieq_spark.groups.plan import is_dead, look_ahead
 from cassieq_spark.groups.registration import (
     attempt,
     read_registrations,
@@ -155,7 +154,7 @@ def plan_expiry(  # noqa: PLR0913 (what is there, what is too old, and for whom)
             ran_out = When("due_at", "<", ServerNow())
             changes.empty_slot(row, token, ran_out, When("ranges", "=", str(row.monotons)))
     pointer = state.head.pointer
-    ahead = walk(
+    ahead = look_ahead(
         _few_delayed([each for each in blocks if each.monotons.stop > pointer], state.now),
         Range(pointer, max(pointer, stop)),
         limit=0,
@@ -200,7 +199,7 @@ def _find(store: Store, queue: QueueDefinition, group: Group, token: UUID) -> Ex
     known = read_registrations(store, queue_id, group.name, serial=True).get(group.registered_as)
     if known is None:
         return None
-    delivery = Delivery(store, queue_id, group.name)
+    delivery = ConsumerGroup(store, queue_id, group.name)
     try:
         state = delivery.read(every_waiting=True)
     except QueueStateError:
@@ -222,7 +221,7 @@ def _find(store: Store, queue: QueueDefinition, group: Group, token: UUID) -> Ex
 
 
 def _read_old_blocks(
-    delivery: Delivery, state: GroupState, stop: int, cutoff: datetime
+    delivery: ConsumerGroup, state: GroupState, stop: int, cutoff: datetime
 ) -> list[LedgerBlock]:
     """The blocks from the floor on, up to the first that was published at ``cutoff`` or later.
 
@@ -243,7 +242,7 @@ def _read_old_blocks(
         raise ContentionError(f"{delivery} goes on while its messages are looked at") from error
 
 
-def _stream(delivery: Delivery, at: int, stop: int) -> Iterator[LedgerBlock]:
+def _stream(delivery: ConsumerGroup, at: int, stop: int) -> Iterator[LedgerBlock]:
     while at < stop:
         some = locate(delivery.store, delivery.queue_id, Range(at, stop), limit=_BLOCKS_READ)
         yield from some

@@ -8,7 +8,7 @@ from datetime import datetime
 from uuid import UUID
 
 from cassieq_spark.errors import QueueStateError
-from cassieq_spark.groups.groups import read_group_states
+from cassieq_spark.groups.registration import read_group_states
 from cassieq_spark.ledger.read import read_blocks, read_head
 from cassieq_spark.ledger.state import HEAD, LedgerHead, head_of
 from cassieq_spark.model import BucketSlice, LedgerBlock, QueueDefinition, QueueId, Range

@@ -12,9 +12,8 @@ from cassieq_spark.dead_letters.claims import ADMIN_GROUP
 from cassieq_spark.errors import QueueStateError
 from cassieq_spark.groups.changes import Changes
 from cassieq_spark.groups.clocks import seems_ahead
-from cassieq_spark.groups.isolation import LONGEST_BACKOFF, is_dead
-from cassieq_spark.groups.lease import Delivery
-from cassieq_spark.groups.plan import condemn_slot
+from cassieq_spark.groups.group import ConsumerGroup
+from cassieq_spark.groups.plan import LONGEST_BACKOFF, is_dead, mark_dead
 from cassieq_spark.groups.registration import read_registrations
 from cassieq_spark.groups.state import GroupState, Slot, Waiting
 from cassieq_spark.ledger.state import LedgerHead, group_of, head_of, hold_of
@@ -110,12 +109,12 @@ def dead_letter(store: Store, queue: QueueDefinition, group: str, dead: Slot | W
     Returns:
         How many messages; 0 if a reader was faster, or they could not be copied.
     """
-    delivery = Delivery(store, queue.queue_id, group)
+    delivery = ConsumerGroup(store, queue.queue_id, group)
     condemned = condemn(delivery, dead) if isinstance(dead, Slot) else dead
     return 0 if condemned is None else bury(store, queue, delivery, [condemned])
 
 
-def condemn(delivery: Delivery, slot: Slot) -> Waiting | None:
+def condemn(delivery: ConsumerGroup, slot: Slot) -> Waiting | None:
     """Take messages from a lease that ran out for the last time. One LWT and two reads.
 
     Returns:
@@ -126,7 +125,7 @@ def condemn(delivery: Delivery, slot: Slot) -> Waiting | None:
     except QueueStateError:
         return None
     token, changes = uuid4(), Changes(state)
-    dead = condemn_slot(changes, slot, token, When("due_at", "<", ServerNow()))
+    dead = mark_dead(changes, slot, token, When("due_at", "<", ServerNow()))
 
     def went_in(slots: Sequence[Slot], _: object) -> bool:
         return any(each.lease == token for each in slots)
@@ -140,7 +139,7 @@ def _read_state(
     """None if the group has no state of its own. What comes between only makes an action fail."""
     if registered_as not in read_registrations(store, queue.queue_id, group):
         return None
-    delivery = Delivery(store, queue.queue_id, group)
+    delivery = ConsumerGroup(store, queue.queue_id, group)
     try:
         state = delivery.read()
         return state if state.all_waiting else delivery.read(every_waiting=True)

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from cassieq_spark.arrow.chunks import decode
 from cassieq_spark.errors import UnreadableError
-from cassieq_spark.fetch.pieces import bucket_slices, pieces_of
+from cassieq_spark.fetch import bucket_slices, pieces_of
 from cassieq_spark.ledger.read import read_head
 from cassieq_spark.model import BucketSlice, Chunk, LedgerBlock, QueueDefinition, Range, Ranges
 from cassieq_spark.repair.audit import Finding, Problem, merged

@@ -16,7 +16,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cassieq_spark.dead_letters.burial import bury
-from cassieq_spark.groups.settle import Settlement, settle
+from cassieq_spark.groups.state import Settlement
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_head
 from cassieq_spark.model import Range, Ranges
@@ -68,7 +68,7 @@ class World:
 
     def lease(self, limit: int | None = None) -> list[tuple[UUID, list[int]]]:
         head = read_head(self.store, self.queue.queue_id)
-        batch = self.group.ack_and_lease(
+        batch = self.group.lease(
             make_wish(limit=limit, length=LEASE, stop=head.next, max_deliveries=50)
         )
         bury(self.store, self.queue, self.group, batch.dead)
@@ -90,11 +90,11 @@ class World:
                     settlement = Settlement(extended={by: ranges})
                 case _:
                     settlement = Settlement(released={by: ranges})
-            settle(self.group, lease, settlement)
+            self.group.settle(lease, settlement)
 
     def ack(self, lease: UUID, monotons: list[int]) -> None:
         ranges = Ranges.of(*(Range(each, each + 1) for each in monotons))
-        assert settle(self.group, lease, Settlement(acked=ranges)).count == len(monotons)
+        assert self.group.settle(lease, Settlement(acked=ranges)).count == len(monotons)
         self.acked |= set(monotons)
 
     def sweep(self, *steps: Step) -> None:

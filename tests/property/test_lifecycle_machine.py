@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from cassieq_spark.errors import BatchOrderError, OutcomeUnknownError, QueueStateError
-from cassieq_spark.groups.groups import ensure_group
-from cassieq_spark.groups.lease import Delivery
+from cassieq_spark.groups.group import ConsumerGroup
+from cassieq_spark.groups.registration import ensure_group
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_blocks, read_groups, read_head, read_last_batch
 from cassieq_spark.ledger.state import check_open
@@ -280,7 +280,7 @@ class LifecycleMachine(RuleBasedStateMachine):
         with contextlib.suppress(QueueStateError):
             check_open(queue.queue_id, head)
         wish = make_wish(stop=head.offered_stop, length=LEASE)
-        batch = Delivery(self.store, queue.queue_id, group).ack_and_lease(wish)
+        batch = ConsumerGroup(self.store, queue.queue_id, group).lease(wish)
         assert not (over and batch.leased), "nothing comes out of what is over"
         if head.paused and self.store.unrest == troubles:
             assert not batch.leased

@@ -9,8 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cassieq_spark.errors import ContentionError, OutcomeUnknownError
-from cassieq_spark.groups.groups import ensure_group
-from cassieq_spark.groups.lease import Delivery
+from cassieq_spark.groups.group import ConsumerGroup
+from cassieq_spark.groups.registration import ensure_group
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_head
 from cassieq_spark.model import SinkBatch
@@ -76,7 +76,7 @@ def play(
                         if name == "c":
                             stop = read_head(store, queue_id).next
                             wish = make_wish(held=held, limit=2, stop=stop, length=LEASE)
-                            held = Delivery(store, queue_id, "g").ack_and_lease(wish).lease
+                            held = ConsumerGroup(store, queue_id, "g").lease(wish).lease
                         else:
                             batch = SinkBatch("app:a", number) if name == "b" else None
                             pending = make_pending([1], clock.now)

@@ -12,9 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cassieq_spark.groups.isolation import most_messages
-from cassieq_spark.groups.plan import Leased
-from cassieq_spark.groups.wish import Wish
+from cassieq_spark.groups.plan import LeasedSlot, LeaseRequest, most_messages
 from cassieq_spark.store import race
 from tests.support.builders import LEASE, make_clocked_store, make_group, make_queue, make_wish
 
@@ -82,7 +80,7 @@ class Scene:
 
     def _next_batch(self, number: int, process: Process, *, crashes: bool) -> None:
         wish = self._wish(number, process.done, prefer_fresh=process.redelivered)
-        batch = self.delivery.ack_and_lease(wish)
+        batch = self.delivery.lease(wish)
         process.done = None
         self._bury(batch.dead)
         if not batch.leased:
@@ -93,7 +91,7 @@ class Scene:
             process.logged = batch.lease
             self._process(process, batch.leased)
 
-    def _replay(self, number: int, process: Process) -> Sequence[Leased]:
+    def _replay(self, number: int, process: Process) -> Sequence[LeasedSlot]:
         leased = self.delivery.take_again(self._wish(number, process.logged))
         assert process.logged is not None
         for monoton, holder in list(self.holders.items()):
@@ -102,20 +100,20 @@ class Scene:
         self._hand_out(leased, process.logged)
         return leased
 
-    def _process(self, process: Process, leased: Sequence[Leased]) -> None:
+    def _process(self, process: Process, leased: Sequence[LeasedSlot]) -> None:
         monotons = members(leased)
         if self.bad.intersection(monotons):
             return
         process.done, process.logged = process.logged, None
         # Done is done: nobody else has the lease while it runs, so its ack settles all of it.
-        batch = self.delivery.ack_and_lease(make_wish(held=process.done, stop=0))
+        batch = self.delivery.lease(make_wish(held=process.done, stop=0))
         assert batch.acked == len(monotons)
         self.settled += monotons
         process.done = None
         for monoton in monotons:
             del self.holders[monoton]
 
-    def _hand_out(self, leased: Sequence[Leased], lease: UUID) -> None:
+    def _hand_out(self, leased: Sequence[LeasedSlot], lease: UUID) -> None:
         for each in leased:
             size = each.monotons.count
             most = most_messages(self.count, delivery=each.deliveries, max_deliveries=self.most)
@@ -132,7 +130,7 @@ class Scene:
             assert self.delivery.bury(each)  # type: ignore[arg-type]
             self.dead += members([each])
 
-    def _wish(self, number: int, held: UUID | None, **changes: object) -> Wish:
+    def _wish(self, number: int, held: UUID | None, **changes: object) -> LeaseRequest:
         return make_wish(
             held=held,
             limit=self.limits[number % len(self.limits)],

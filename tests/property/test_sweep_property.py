@@ -17,7 +17,7 @@ from cassieq_spark.errors import (
     NotAppliedError,
     OutcomeUnknownError,
 )
-from cassieq_spark.groups.lease import Delivery
+from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.ledger.once import Once
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_blocks
@@ -163,7 +163,8 @@ class World:
     def floor(self) -> int:
         """Lowest monoton that any group is owed; nobody reads meanwhile."""
         groups = [
-            Delivery(self.queue.store, self.queue.queue_id, name) for name in self.queue.batches
+            ConsumerGroup(self.queue.store, self.queue.queue_id, name)
+            for name in self.queue.batches
         ]
         return min((group.read(every_waiting=True).floor for group in groups), default=0)
 

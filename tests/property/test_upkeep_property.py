@@ -18,9 +18,8 @@ from hypothesis import strategies as st
 
 from cassieq_spark.arrow.chunks import decode
 from cassieq_spark.dead_letters.burial import bury
-from cassieq_spark.fetch.find import find_pieces
-from cassieq_spark.fetch.pieces import bucket_slices
-from cassieq_spark.groups.settle import Settlement, settle
+from cassieq_spark.fetch import bucket_slices, find_pieces
+from cassieq_spark.groups.state import Settlement
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_head
 from cassieq_spark.model import PendingBlock, Range, Ranges
@@ -87,7 +86,7 @@ class World:
 
     def lease(self, limit: int, *, fresh: bool) -> None:
         head = read_head(self.memory, self.queue.queue_id)
-        batch = self.delivery.ack_and_lease(
+        batch = self.delivery.lease(
             make_wish(
                 limit=limit,
                 length=LEASE,
@@ -119,7 +118,7 @@ class World:
                 settlement = Settlement(rejected={"bad": ranges})
             case _:
                 settlement = Settlement(released={by: ranges})
-        settle(self.delivery, lease, settlement)
+        self.delivery.settle(lease, settlement)
 
     def sweep(self, *steps: Step) -> None:
         report = run_once(self.store, scan=DriverScan(self.store), steps=steps)

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
-from cassieq_spark.groups.groups import ensure_group
-from cassieq_spark.groups.lease import Delivery
-from cassieq_spark.groups.wish import Wish
+from cassieq_spark.groups.group import ConsumerGroup
+from cassieq_spark.groups.plan import LeaseRequest
+from cassieq_spark.groups.registration import ensure_group
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import PendingBlock, QueueDefinition, QueueId, Ranges
 from cassieq_spark.queues import create_queue
@@ -32,16 +32,16 @@ def make_queue(store: Store, counts: Sequence[int] = ()) -> QueueDefinition:
     return queue
 
 
-def make_group(store: Store, queue_id: QueueId, group: str = "g") -> Delivery:
+def make_group(store: Store, queue_id: QueueId, group: str = "g") -> ConsumerGroup:
     """A group that is owed everything."""
     ensure_group(store, queue_id, group, starting="earliest")
-    return Delivery(store, queue_id, group)
+    return ConsumerGroup(store, queue_id, group)
 
 
-def make_wish(**changes: object) -> Wish:
+def make_wish(**changes: object) -> LeaseRequest:
     """A wish for all there is, up to monoton 1000."""
     wish = {"held": None, "lease": uuid4(), "length": LEASE, "limit": None, "stop": 1000}
-    return Wish(**(wish | changes))  # type: ignore[arg-type]
+    return LeaseRequest(**(wish | changes))  # type: ignore[arg-type]
 
 
 def make_clocked_store() -> tuple[MemoryStore, FakeClock]:

@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 
 from cassieq_spark.errors import QueueStateError
-from cassieq_spark.groups.batch import Batch
-from cassieq_spark.groups.lease import Delivery
+from cassieq_spark.groups.group import ConsumerGroup
+from cassieq_spark.groups.plan import Batch
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_blocks, read_head
 from cassieq_spark.ledger.state import Gate
@@ -47,8 +47,8 @@ class Earlier:
         queue = create_queue(self.store, "q", bucket_size=8, chunk_size=4, lease=LEASE)
         self.queue_id = queue.queue_id
         self.publish(12)
-        self.group: Delivery = make_group(self.store, self.queue_id)
-        self.held: Batch = self.group.ack_and_lease(make_wish(limit=4, stop=12))
+        self.group: ConsumerGroup = make_group(self.store, self.queue_id)
+        self.held: Batch = self.group.lease(make_wish(limit=4, stop=12))
         make_earlier(self.store)
 
     def publish(self, count: int) -> None:
@@ -80,7 +80,7 @@ def test_a_ledger_is_open_and_nothing_in_it_is_delayed(earlier: Earlier):
 
 
 def test_its_lease_is_acked_and_the_rest_is_leased(earlier: Earlier):
-    batch = earlier.group.ack_and_lease(make_wish(held=earlier.held.lease, stop=12))
+    batch = earlier.group.lease(make_wish(held=earlier.held.lease, stop=12))
 
     assert (batch.acked, monotons_of(batch.leased)) == (4, [Ranges.parse("4-12")])
 
@@ -88,7 +88,7 @@ def test_its_lease_is_acked_and_the_rest_is_leased(earlier: Earlier):
 def test_its_lease_runs_out_and_is_handed_out_again(earlier: Earlier):
     earlier.clock.advance(LEASE * 2)
 
-    batch = earlier.group.ack_and_lease(make_wish(stop=12))
+    batch = earlier.group.lease(make_wish(stop=12))
 
     assert monotons_of(batch.leased) == [Ranges.parse("0-4")]
     assert [each.deliveries for each in batch.leased] == [2]
@@ -141,7 +141,7 @@ def test_it_is_deleted_and_created_anew(earlier: Earlier):
 
 
 def test_it_is_swept(earlier: Earlier):
-    earlier.group.ack_and_lease(make_wish(held=earlier.held.lease, limit=0, stop=12))
+    earlier.group.lease(make_wish(held=earlier.held.lease, limit=0, stop=12))
 
     report = run_once(earlier.store, scan=DriverScan(earlier.store))
 

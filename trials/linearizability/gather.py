@@ -10,11 +10,11 @@ from threading import Event
 from uuid import uuid4
 
 from cassieq_spark.errors import BatchOrderError, StoreError
-from cassieq_spark.groups.groups import ensure_group
-from cassieq_spark.groups.lease import Delivery
-from cassieq_spark.groups.settle import Settlement, settle
+from cassieq_spark.groups.group import ConsumerGroup
+from cassieq_spark.groups.plan import LeaseRequest
+from cassieq_spark.groups.registration import ensure_group
 from cassieq_spark.groups.state import HEAD as GROUP_HEAD
-from cassieq_spark.groups.wish import Wish
+from cassieq_spark.groups.state import Settlement
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_head
 from cassieq_spark.model import DEFAULT_LEASE, PendingBlock, QueueId, SinkBatch
@@ -63,7 +63,7 @@ def _again_and_again(act: Callable[[], None], done: Event) -> None:
 
 
 def _use(store: Store, queue_id: QueueId, chosen: random.Random, calls: int) -> None:
-    delivery, held = Delivery(store, queue_id, GROUP), None
+    delivery, held = ConsumerGroup(store, queue_id, GROUP), None
     for number in range(calls):
         # What is lost, late or refused is in the history.
         with suppress(StoreError, BatchOrderError):
@@ -78,14 +78,14 @@ def _use(store: Store, queue_id: QueueId, chosen: random.Random, calls: int) -> 
                 case 4 if held is not None:
                     slots = delivery.read().held_by(held)
                     acked = slots[0].monotons.split(1)[0] if slots else Settlement().acked
-                    settle(delivery, held, Settlement(acked=acked))
+                    delivery.settle(held, Settlement(acked=acked))
                 case _:
                     read_head(store, queue_id, serial=chosen.random() < 0.5)
                     partition = partition_of_delivery(queue_id, GROUP)
                     store.read_rows(partition, Slice(row=GROUP_HEAD), serial=True)
 
 
-def _lease(delivery: Delivery, held: object) -> object:
+def _lease(delivery: ConsumerGroup, held: object) -> object:
     head = read_head(delivery.store, delivery.queue_id)
-    wish = Wish(held=held, lease=uuid4(), length=DEFAULT_LEASE, limit=3, stop=head.next)
-    return delivery.ack_and_lease(wish).lease
+    wish = LeaseRequest(held=held, lease=uuid4(), length=DEFAULT_LEASE, limit=3, stop=head.next)
+    return delivery.lease(wish).lease

@@ -20,7 +20,7 @@ from cassieq_spark.errors import (
     CassieqError,
     InvariantError,
 )
-from cassieq_spark.groups.groups import ensure_group
+from cassieq_spark.groups.registration import ensure_group
 from cassieq_spark.model import QueueDefinition, to_millis
 from cassieq_spark.queues import (
     create_queue,

@@ -14,7 +14,7 @@ from cassieq_spark.client.received import rows_of
 from cassieq_spark.errors import (
     QueueStateError,
 )
-from cassieq_spark.fetch.messages import fetch
+from cassieq_spark.fetch import fetch
 from cassieq_spark.model import Ranges
 from cassieq_spark.queues import (
     read_queue,

@@ -9,7 +9,7 @@ from datetime import timedelta
 from cassieq_spark.errors import (
     QueueStateError,
 )
-from cassieq_spark.groups.groups import ensure_group
+from cassieq_spark.groups.registration import ensure_group
 from cassieq_spark.queues import (
     alter_queue,
     delete_queue,

@@ -15,7 +15,7 @@ from cassieq_spark.arguments import A_YEAR
 from cassieq_spark.arrow.chunks import check_messages
 from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.errors import MessageError
-from cassieq_spark.groups.settle import Settlement
+from cassieq_spark.groups.state import Settlement
 from cassieq_spark.model import QueueId, Range, Ranges
 from cassieq_spark.settings.writing import ACK, EACH, EXTEND, REJECT, RELEASE, REPLACE
 

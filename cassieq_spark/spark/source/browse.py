@@ -8,8 +8,7 @@ from typing import cast
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from cassieq_spark.fetch.messages import fetch
-from cassieq_spark.fetch.pieces import pieces_of
+from cassieq_spark.fetch import fetch, pieces_of
 from cassieq_spark.ledger.read import locate, read_head
 from cassieq_spark.model import Range, Ranges
 from cassieq_spark.queues import read_queue

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from cassieq_spark.groups.batch import Batch
+from cassieq_spark.groups.plan import Batch
 from cassieq_spark.groups.state import Slot, Waiting
 from cassieq_spark.ledger.read import read_block_of
 from cassieq_spark.model import LedgerBlock, QueueId

@@ -9,8 +9,8 @@ from datetime import timedelta
 from uuid import UUID
 
 from cassieq_spark.errors import StoreError
-from cassieq_spark.groups.lease import Delivery
-from cassieq_spark.groups.plan import Leased
+from cassieq_spark.groups.group import ConsumerGroup
+from cassieq_spark.groups.plan import LeasedSlot
 
 logger = logging.getLogger(__name__)
 
@@ -27,15 +27,15 @@ _STOP_SECONDS = 5
 class Heartbeat:
     """Extends the lease of the running batch at a third of its length, from its own thread."""
 
-    def __init__(self, delivery: Delivery, length: timedelta) -> None:
+    def __init__(self, delivery: ConsumerGroup, length: timedelta) -> None:
         self._delivery = delivery
         self._length = length
         self._changed = threading.Condition()
-        self._held: tuple[UUID, tuple[Leased, ...]] | None = None
+        self._held: tuple[UUID, tuple[LeasedSlot, ...]] | None = None
         self._stopped = False
         self._thread = threading.Thread(target=self._run, name="cassieq-heartbeat", daemon=True)
 
-    def hold(self, lease: UUID, leased: Sequence[Leased]) -> None:
+    def hold(self, lease: UUID, leased: Sequence[LeasedSlot]) -> None:
         """Begin to extend this lease; it has just been made."""
         if not self._thread.ident:
             self._thread.start()
@@ -53,7 +53,7 @@ class Heartbeat:
         if self._thread.ident:
             self._thread.join(_STOP_SECONDS)
 
-    def _set(self, held: tuple[UUID, tuple[Leased, ...]] | None) -> None:
+    def _set(self, held: tuple[UUID, tuple[LeasedSlot, ...]] | None) -> None:
         with self._changed:
             self._held = held
             self._changed.notify()
@@ -70,8 +70,8 @@ class Heartbeat:
             if before is not None:
                 self._extend(*before)
 
-    def _extend(self, lease: UUID, leased: tuple[Leased, ...]) -> None:
-        about = {"queue": self._delivery.queue_id, "group": self._delivery.group}
+    def _extend(self, lease: UUID, leased: tuple[LeasedSlot, ...]) -> None:
+        about = {"queue": self._delivery.queue_id, "group": self._delivery.name}
         try:
             kept = self._delivery.extend(lease, leased, by=self._length)
             taken_up = not kept and self._delivery.is_taken_up(lease, leased)

@@ -12,7 +12,7 @@ from typing import Any
 from uuid import UUID
 
 from cassieq_spark.errors import QueueStateError
-from cassieq_spark.groups.plan import Leased
+from cassieq_spark.groups.plan import LeasedSlot
 from cassieq_spark.model import QueueId, Ranges
 
 _VERSION = 1
@@ -35,7 +35,7 @@ class Offset:
     group: str
     lease: UUID
     pointer: int
-    leased: tuple[Leased, ...]
+    leased: tuple[LeasedSlot, ...]
 
     @property
     def is_redelivery(self) -> bool:
@@ -95,7 +95,7 @@ def decode(values: Mapping[str, Any], *, queue_id: QueueId, group: str) -> Offse
             lease=UUID(values["lease"]),
             pointer=int(values["pointer"]),
             leased=tuple(
-                Leased(int(slot), Ranges.parse(ranges), int(deliveries))
+                LeasedSlot(int(slot), Ranges.parse(ranges), int(deliveries))
                 for slot, ranges, deliveries in values["ranges"]
             ),
         )

@@ -12,18 +12,17 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from cassieq_spark.arrow.receipts import receipt_prefix
+from cassieq_spark.consumer.state_cache import StateCache
 from cassieq_spark.dead_letters.burial import bury
 from cassieq_spark.errors import QueueStateError, StoreError
-from cassieq_spark.fetch.find import Finder
-from cassieq_spark.groups.groups import StartingPosition, ensure_group
-from cassieq_spark.groups.isolation import is_dead
-from cassieq_spark.groups.last_state import LastState
-from cassieq_spark.groups.lease import Delivery
-from cassieq_spark.groups.plan import Leased
-from cassieq_spark.groups.wish import Wish
+from cassieq_spark.fetch import Finder
+from cassieq_spark.groups.group import ConsumerGroup
+from cassieq_spark.groups.plan import LeasedSlot, LeaseRequest, is_dead
+from cassieq_spark.groups.registration import ensure_group
 from cassieq_spark.ledger.read import read_head
 from cassieq_spark.ledger.state import check_open
 from cassieq_spark.model import QueueDefinition
+from cassieq_spark.settings.position import StartingPosition
 from cassieq_spark.spark.source import lull
 from cassieq_spark.spark.source.checkpoint import look_up
 from cassieq_spark.spark.source.figures import Gauge, Seen
@@ -87,20 +86,20 @@ class Reader:
         )
         self._store = store
         self.queue = queue
-        self._delivery = Delivery(store, queue.queue_id, group)
+        self._delivery = ConsumerGroup(store, queue.queue_id, group)
         self._length = length
         self._checkpoint = checkpoint
         self._terms = terms or Terms()
         self._heartbeat = Heartbeat(self._delivery, length)
         self._held: UUID | None = None
-        self._leased: tuple[Leased, ...] = ()
+        self._leased: tuple[LeasedSlot, ...] = ()
         self._target: int | None = None
         self._lull = lull.Lull()
         # Where order is strict, or there is a limit for all, what others do counts at once; so do
         # outcomes that tasks have recorded.
         is_alone = not queue.strict_fifo and self._terms.max_in_flight is None
         by_memory = is_alone and not with_receipts
-        self._last = LastState(lull.RECHECK if by_memory else timedelta(0))
+        self._last = StateCache(lull.RECHECK if by_memory else timedelta(0))
         self._finder = Finder(store, queue.queue_id)
         self._leased_at = -math.inf
         self.gauge = Gauge(store, queue.queue_id)
@@ -129,7 +128,7 @@ class Reader:
         if not self._lull.is_over(held, stop):
             return done
         told = self._last.tell(stop=stop)
-        batch = self._delivery.ack_and_lease(
+        batch = self._delivery.lease(
             replace(
                 self._wish(held, limit),
                 held_as=self._counts_of(held),
@@ -155,7 +154,7 @@ class Reader:
         return encode(
             Offset(
                 queue_id=self.queue.queue_id,
-                group=self._delivery.group,
+                group=self._delivery.name,
                 lease=batch.lease,
                 pointer=batch.pointer,
                 leased=batch.leased,
@@ -189,7 +188,7 @@ class Reader:
             return ""
         # A batch is one slot, so all of it was handed out as often.
         deliveries = self._leased[0].deliveries
-        return receipt_prefix(self.queue.queue_id, self._delivery.group, self._held, deliveries)
+        return receipt_prefix(self.queue.queue_id, self._delivery.name, self._held, deliveries)
 
     def stop(self) -> None:
         """Give up what is held. Two reads and one LWT; never raises.
@@ -201,7 +200,7 @@ class Reader:
         self._heartbeat.stop()
         if self._held is None:
             return
-        about = {"queue": self.queue.queue_id, "group": self._delivery.group}
+        about = {"queue": self.queue.queue_id, "group": self._delivery.name}
         limit = self.queue.max_deliveries
         to_release = [each for each in self._leased if not is_dead(each.deliveries, limit)]
         try:
@@ -236,14 +235,14 @@ class Reader:
                 extra={
                     "action": CHECKPOINT_UNREADABLE,
                     "queue": self.queue.queue_id,
-                    "group": self._delivery.group,
+                    "group": self._delivery.name,
                 },
             )
         return told.is_committed
 
     def _ack_at_last(self, held: UUID) -> None:
         wish = replace(self._wish(held, limit=0), held_as=self._counts_of(held))
-        batch = self._delivery.ack_and_lease(wish)
+        batch = self._delivery.lease(wish)
         bury(self._store, self.queue, self._delivery, batch.dead)
         logger.info(
             "acked %d messages of the last batch, which Spark has committed",
@@ -251,13 +250,13 @@ class Reader:
             extra={
                 "action": ACKED_AT_LAST,
                 "queue": self.queue.queue_id,
-                "group": self._delivery.group,
+                "group": self._delivery.name,
                 "count": batch.acked,
             },
         )
 
-    def _wish(self, held: UUID | None, limit: int | None) -> Wish:
-        return Wish(
+    def _wish(self, held: UUID | None, limit: int | None) -> LeaseRequest:
+        return LeaseRequest(
             held=held,
             lease=uuid4(),
             length=self._length,
@@ -284,9 +283,9 @@ class Reader:
         return 0 if overdue or self._target is not None else self._terms.min_messages
 
     def _decode(self, offset: Mapping[str, Any]) -> Offset | None:
-        return decode(offset, queue_id=self.queue.queue_id, group=self._delivery.group)
+        return decode(offset, queue_id=self.queue.queue_id, group=self._delivery.name)
 
-    def _hold(self, lease: UUID | None, leased: tuple[Leased, ...]) -> None:
+    def _hold(self, lease: UUID | None, leased: tuple[LeasedSlot, ...]) -> None:
         self._held, self._leased = lease, leased
         if lease is not None:
             self._heartbeat.hold(lease, leased)
@@ -305,7 +304,7 @@ class Reader:
                 extra={
                     "action": LEFT_OUT,
                     "queue": self.queue.queue_id,
-                    "group": self._delivery.group,
+                    "group": self._delivery.name,
                     "count": left_out,
                 },
             )
@@ -328,7 +327,7 @@ class Reader:
             extra={
                 "action": SKIPPED,
                 "queue": self.queue.queue_id,
-                "group": self._delivery.group,
+                "group": self._delivery.name,
                 "count": count,
             },
         )
@@ -343,11 +342,11 @@ class Reader:
             extra={
                 "action": LEASE_LOST,
                 "queue": self.queue.queue_id,
-                "group": self._delivery.group,
+                "group": self._delivery.name,
                 "count": count,
             },
         )
 
 
-def _count(leased: tuple[Leased, ...]) -> int:
+def _count(leased: tuple[LeasedSlot, ...]) -> int:
     return sum(each.monotons.count for each in leased)

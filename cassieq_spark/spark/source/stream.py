@@ -21,7 +21,7 @@ from pyspark.sql.streaming.datasource import (
 from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.consumer.settle import reject_unreadable
 from cassieq_spark.errors import OptionError
-from cassieq_spark.fetch.messages import Unreadable, fetch
+from cassieq_spark.fetch import Unreadable, fetch
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.queues import read_queue
 from cassieq_spark.settings import SourceOptions

@@ -7,7 +7,7 @@ from operator import attrgetter
 from types import MappingProxyType
 
 from cassieq_spark.errors import QueueStateError
-from cassieq_spark.groups.groups import read_group_states
+from cassieq_spark.groups.registration import read_group_states
 from cassieq_spark.groups.state import GroupState, Slot, Waiting
 from cassieq_spark.ledger.read import read_groups, read_head, stream_blocks
 from cassieq_spark.model import QueueId, from_millis

@@ -15,7 +15,8 @@ import pyarrow as pa
 import pytest
 from cassandra.cluster import Session
 
-from cassieq_spark.groups.groups import create_group, seek_group
+from cassieq_spark.groups.registration import create_group
+from cassieq_spark.groups.seek import seek_group
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import Chunk, QueueDefinition, QueueId
 from cassieq_spark.producer.blocks import write_block

@@ -13,7 +13,7 @@ from cassieq_spark.dead_letters.claims import ADMIN_GROUP, CLAIM_RESOLVED
 from cassieq_spark.dead_letters.redrive import redrive
 from cassieq_spark.dead_letters.survey import survey
 from cassieq_spark.errors import OptionError, QueueStateError
-from cassieq_spark.groups.groups import ensure_group, read_group_states
+from cassieq_spark.groups.registration import ensure_group, read_group_states
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.producer.blocks import write_block

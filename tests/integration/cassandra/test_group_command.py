@@ -8,8 +8,8 @@ import pytest
 
 from cassieq_spark.cli import output
 from cassieq_spark.errors import OptionError, QueueStateError
-from cassieq_spark.groups.lease import Delivery
-from cassieq_spark.groups.wish import Wish
+from cassieq_spark.groups.group import ConsumerGroup
+from cassieq_spark.groups.plan import LeaseRequest
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_head
 from cassieq_spark.ledger.sweep import finalise
@@ -34,10 +34,12 @@ def queue(cassandra_store: Store) -> QueueDefinition:
     return queue
 
 
-def lease(store: Store, queue: QueueDefinition, group: str, limit: int) -> Delivery:
-    delivery = Delivery(store, queue.queue_id, group)
-    delivery.ack_and_lease(
-        Wish(held=None, lease=uuid4(), length=timedelta(minutes=5), limit=limit, stop=1_000)
+def lease(store: Store, queue: QueueDefinition, group: str, limit: int) -> ConsumerGroup:
+    delivery = ConsumerGroup(store, queue.queue_id, group)
+    delivery.lease(
+        LeaseRequest(
+            held=None, lease=uuid4(), length=timedelta(minutes=5), limit=limit, stop=1_000
+        )
     )
     return delivery
 

@@ -11,9 +11,9 @@ import pytest
 
 from cassieq_spark.cli import output
 from cassieq_spark.errors import OptionError, QueueStateError
-from cassieq_spark.groups.groups import ensure_group
-from cassieq_spark.groups.lease import Delivery
-from cassieq_spark.groups.wish import Wish
+from cassieq_spark.groups.group import ConsumerGroup
+from cassieq_spark.groups.plan import LeaseRequest
+from cassieq_spark.groups.registration import ensure_group
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import open_ledger, read_groups, read_head
 from cassieq_spark.ledger.sweep import raise_fence
@@ -58,8 +58,10 @@ def status(queue_command: Command, name: str, *arguments: str) -> str | None:
 
 def lease(store: Store, queue: QueueDefinition, limit: int) -> list[Ranges]:
     stop = read_head(store, queue.queue_id).offered_stop
-    wish = Wish(held=None, lease=uuid4(), length=timedelta(minutes=5), limit=limit, stop=stop)
-    batch = Delivery(store, queue.queue_id, "g").ack_and_lease(wish)
+    wish = LeaseRequest(
+        held=None, lease=uuid4(), length=timedelta(minutes=5), limit=limit, stop=stop
+    )
+    batch = ConsumerGroup(store, queue.queue_id, "g").lease(wish)
     return [each.monotons for each in batch.leased]
 
 
@@ -203,10 +205,10 @@ def test_what_a_clock_that_was_ahead_has_done_is_undone(
     head = read_head(cassandra_store, queue.queue_id)
     ahead = datetime.now(UTC).replace(microsecond=0) + timedelta(days=30)
     assert raise_fence(cassandra_store, queue.queue_id, head, ahead)
-    delivery = Delivery(cassandra_store, queue.queue_id, "g")
+    delivery = ConsumerGroup(cassandra_store, queue.queue_id, "g")
     stop = read_head(cassandra_store, queue.queue_id).next
-    wish = Wish(held=None, lease=uuid4(), length=timedelta(days=30), limit=None, stop=stop)
-    held = delivery.ack_and_lease(wish)
+    wish = LeaseRequest(held=None, lease=uuid4(), length=timedelta(days=30), limit=None, stop=stop)
+    held = delivery.lease(wish)
 
     planned = json.loads(queue_command("fix-clocks", queue.name, "--dry-run", "--json").stdout)
     fixed = queue_command("fix-clocks", queue.name)
@@ -219,5 +221,5 @@ def test_what_a_clock_that_was_ahead_has_done_is_undone(
     assert "Nothing" in again
     fence = read_head(cassandra_store, queue.queue_id).fence
     assert abs(fence - datetime.now(UTC) - CLOCKS_APART) < timedelta(minutes=1)
-    taken = delivery.ack_and_lease(replace(wish, lease=uuid4()))
+    taken = delivery.lease(replace(wish, lease=uuid4()))
     assert [each.monotons for each in taken.leased] == [each.monotons for each in held.leased]

@@ -10,9 +10,9 @@ from threading import Event, Semaphore
 from uuid import UUID, uuid4
 
 from cassieq_spark.errors import ContentionError, QueueStateError
-from cassieq_spark.groups.groups import ensure_group
-from cassieq_spark.groups.lease import Delivery
-from cassieq_spark.groups.wish import Wish
+from cassieq_spark.groups.group import ConsumerGroup
+from cassieq_spark.groups.plan import LeaseRequest
+from cassieq_spark.groups.registration import ensure_group
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_blocks, read_groups, read_head
 from cassieq_spark.ledger.state import check_open
@@ -60,9 +60,11 @@ class Users:
         ensure_group(self.store, queue_id, "g", starting="earliest")
         head = read_head(self.store, queue_id)
         check_open(queue_id, head)
-        wish = Wish(held=None, lease=uuid4(), length=LEASE, limit=2, stop=head.offered_stop)
+        wish = LeaseRequest(
+            held=None, lease=uuid4(), length=LEASE, limit=2, stop=head.offered_stop
+        )
         with contextlib.suppress(ContentionError):
-            Delivery(self.store, queue_id, "g").ack_and_lease(wish)
+            ConsumerGroup(self.store, queue_id, "g").lease(wish)
 
 
 def test_whatever_was_published_is_in_the_version_that_its_writer_knew(cassandra_store: Store):

@@ -7,9 +7,9 @@ from uuid import uuid4
 import pytest
 
 from cassieq_spark.errors import OptionError, QueueStateError
-from cassieq_spark.groups.groups import ensure_group
-from cassieq_spark.groups.lease import Delivery
-from cassieq_spark.groups.wish import Wish
+from cassieq_spark.groups.group import ConsumerGroup
+from cassieq_spark.groups.plan import LeaseRequest
+from cassieq_spark.groups.registration import ensure_group
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import PendingBlock, QueueId
 from cassieq_spark.producer.blocks import new_block_id
@@ -112,8 +112,10 @@ def test_figures_are_exact(queue_command: Command, name: str, cassandra_store: S
     queue_id = QueueId(f"{name}@1")
     ensure_group(cassandra_store, queue_id, "g", starting="earliest")
     publish(cassandra_store, queue_id, [PendingBlock(new_block_id(), 1_000)])
-    wish = Wish(held=None, lease=uuid4(), length=timedelta(minutes=5), limit=300, stop=1_000)
-    Delivery(cassandra_store, queue_id, "g").ack_and_lease(wish)
+    wish = LeaseRequest(
+        held=None, lease=uuid4(), length=timedelta(minutes=5), limit=300, stop=1_000
+    )
+    ConsumerGroup(cassandra_store, queue_id, "g").lease(wish)
 
     figures = json.loads(queue_command("stats", name, "--json").stdout)
 

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from cassieq_spark.cli.schema import app
 from cassieq_spark.client import Client
 from cassieq_spark.errors import MissingSchemaError, OptionError
-from cassieq_spark.groups.lease import Delivery
+from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_head
 from cassieq_spark.model import QueueId, Ranges
@@ -239,8 +239,8 @@ def test_tables_of_an_earlier_release_are_upgraded_and_their_rows_go_on(
     store = open_store(fresh)
     queue = read_queue(store, "q")
     assert (queue.strict_fifo, queue.expire_after) == (False, None)
-    group = Delivery(store, queue.queue_id, "g")
-    batch = group.ack_and_lease(make_wish(held=held, stop=12))
+    group = ConsumerGroup(store, queue.queue_id, "g")
+    batch = group.lease(make_wish(held=held, stop=12))
     assert (batch.acked, monotons_of(batch.leased)) == (4, [Ranges.parse("4-12")])
     publish(store, queue.queue_id, make_pending([3]))
     (figures,) = queue_stats(store, queue.queue_id).groups
@@ -361,7 +361,7 @@ def _use(store: MemoryStore) -> UUID:
     """A queue with twelve messages; the lease of the first four."""
     queue = create_queue(store, "q", bucket_size=8, chunk_size=4, lease=LEASE)
     publish(store, queue.queue_id, make_pending([12]))
-    lease = make_group(store, queue.queue_id).ack_and_lease(make_wish(limit=4, stop=12)).lease
+    lease = make_group(store, queue.queue_id).lease(make_wish(limit=4, stop=12)).lease
     assert lease is not None
     return lease
 

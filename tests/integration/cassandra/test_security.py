@@ -20,9 +20,9 @@ from typer.testing import CliRunner
 from cassieq_spark import Client
 from cassieq_spark.cli import app
 from cassieq_spark.errors import ConnectError, SetupError, StoreError
-from cassieq_spark.groups.groups import ensure_group
-from cassieq_spark.groups.lease import Delivery
-from cassieq_spark.groups.wish import Wish
+from cassieq_spark.groups.group import ConsumerGroup
+from cassieq_spark.groups.plan import LeaseRequest
+from cassieq_spark.groups.registration import ensure_group
 from cassieq_spark.http.accounts import Accounts, Secrets
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_blocks, read_head
@@ -99,22 +99,22 @@ def produce(store: Store, queue: QueueDefinition, count: int = 10) -> None:
 def consume(store: Store, queue: QueueDefinition) -> int:
     """Lease, read and ack all there is, and tell how much that was; one message dies."""
     ensure_group(store, queue.queue_id, "g", starting="earliest")
-    delivery = Delivery(store, queue.queue_id, "g")
-    wish = Wish(
+    delivery = ConsumerGroup(store, queue.queue_id, "g")
+    wish = LeaseRequest(
         held=None,
         lease=uuid4(),
         length=timedelta(minutes=5),
         limit=None,
         stop=read_head(store, queue.queue_id).next,
     )
-    batch = delivery.ack_and_lease(wish)
+    batch = delivery.lease(wish)
     for block in read_blocks(store, queue.queue_id):
         piece = BucketSlice(block.block, 0, 0, len(block.monotons))
         assert [chunk.data for _, chunk in store.read_chunks(queue.queue_id, [piece])] == [b"data"]
     # A dead letter is published by the reader that meets it.
     assert queue.dead_letter_queue
     produce(store, read_queue(store, queue.dead_letter_queue), 1)
-    delivery.ack_and_lease(replace(wish, held=wish.lease, lease=uuid4()))
+    delivery.lease(replace(wish, held=wish.lease, lease=uuid4()))
     return sum(each.monotons.count for each in batch.leased)
 
 

@@ -17,7 +17,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cassieq_spark.cli.repair import app
-from cassieq_spark.groups.groups import create_group
+from cassieq_spark.groups.registration import create_group
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_head
 from cassieq_spark.model import Chunk, PendingBlock, QueueDefinition

@@ -10,11 +10,10 @@ from uuid import uuid4
 import pyarrow as pa
 import pytest
 
-from cassieq_spark.groups.batch import Batch
-from cassieq_spark.groups.groups import ensure_group
-from cassieq_spark.groups.lease import Delivery
-from cassieq_spark.groups.settle import Settlement, settle
-from cassieq_spark.groups.wish import Wish
+from cassieq_spark.groups.group import ConsumerGroup
+from cassieq_spark.groups.plan import Batch, LeaseRequest
+from cassieq_spark.groups.registration import ensure_group
+from cassieq_spark.groups.state import Settlement
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_blocks, read_head
 from cassieq_spark.model import BucketSlice, PendingBlock, QueueDefinition, Ranges
@@ -41,7 +40,7 @@ class Queue:
         self.queue = create_queue(store, self.name, bucket_size=8, chunk_size=4, **settings)
         self.dead = read_queue(store, f"{self.name}.dead")
         ensure_group(store, self.queue.queue_id, "g", starting="earliest")
-        self.delivery = Delivery(store, self.queue.queue_id, "g")
+        self.delivery = ConsumerGroup(store, self.queue.queue_id, "g")
 
     def publish(self, count: int, *, delay: timedelta | None = None) -> None:
         batch = pa.record_batch({"value": pa.array([str(number) for number in range(count)])})
@@ -52,7 +51,7 @@ class Queue:
     def lease(self, *, length: timedelta, limit: int | None = None) -> Batch:
         """Of a length below zero, it has run out."""
         head = read_head(self.store, self.queue.queue_id)
-        wish = Wish(
+        wish = LeaseRequest(
             held=None,
             lease=uuid4(),
             length=length,
@@ -61,7 +60,7 @@ class Queue:
             delayed_stop=head.delayed_stop,
             prefer_fresh=True,
         )
-        return self.delivery.ack_and_lease(wish)
+        return self.delivery.lease(wish)
 
     def sweep(self, *steps: Step, **options: Any) -> Report:
         return run_once(
@@ -104,7 +103,7 @@ def test_what_is_kept_for_long_enough_expires(cassandra_store: Store):
     queue.publish(10)
     lease = queue.lease(length=HOUR, limit=3).lease
     released = {HOUR: Ranges.parse("2-3")}
-    settle(queue.delivery, lease, Settlement(released=released))
+    queue.delivery.settle(lease, Settlement(released=released))
     queue.lease(length=LONG_AGO, limit=3)
 
     expired, deadline = 0, time.monotonic() + 60

@@ -23,8 +23,8 @@ from uuid import uuid4
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from cassieq_spark.groups.groups import ensure_group
-from cassieq_spark.groups.lease import Delivery
+from cassieq_spark.groups.group import ConsumerGroup
+from cassieq_spark.groups.registration import ensure_group
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.queues import create_queue
@@ -51,9 +51,9 @@ def queue(cassandra_store: Store) -> QueueDefinition:
     queue = create_queue(cassandra_store, f"w-{uuid4().hex[:10]}")
     publish(cassandra_store, queue.queue_id, make_pending([10], datetime.now(UTC)))
     ensure_group(cassandra_store, queue.queue_id, "g", starting="earliest")
-    delivery = Delivery(cassandra_store, queue.queue_id, "g")
-    done = delivery.ack_and_lease(make_wish(stop=10, limit=3)).lease
-    delivery.ack_and_lease(make_wish(held=done, stop=10, limit=2))
+    delivery = ConsumerGroup(cassandra_store, queue.queue_id, "g")
+    done = delivery.lease(make_wish(stop=10, limit=3)).lease
+    delivery.lease(make_wish(held=done, stop=10, limit=2))
     return queue
 
 

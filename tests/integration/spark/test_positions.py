@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from pyspark.errors import PySparkException
 
-from cassieq_spark.groups.groups import delete_group, seek_group
+from cassieq_spark.groups.registration import delete_group
+from cassieq_spark.groups.seek import seek_group
 from cassieq_spark.ledger.read import read_blocks
 from cassieq_spark.repair.sweep import Step, run_once
 from cassieq_spark.settings.position import show_position

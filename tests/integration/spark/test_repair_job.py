@@ -16,9 +16,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cassieq_spark.errors import SetupError, StoreError
-from cassieq_spark.groups.groups import ensure_group
-from cassieq_spark.groups.lease import Delivery
-from cassieq_spark.groups.wish import Wish
+from cassieq_spark.groups.group import ConsumerGroup
+from cassieq_spark.groups.plan import LeaseRequest
+from cassieq_spark.groups.registration import ensure_group
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_head
 from cassieq_spark.model import Chunk, PendingBlock, QueueDefinition, QueueId, Range
@@ -70,11 +70,11 @@ class SweptQueue:
         """Lease so many messages and ack them."""
         queue_id = self.definition.queue_id
         ensure_group(self.store, queue_id, group, starting="earliest")
-        delivery = Delivery(self.store, queue_id, group)
+        delivery = ConsumerGroup(self.store, queue_id, group)
         stop = read_head(self.store, queue_id).next
         lease = self.definition.lease
-        held = delivery.ack_and_lease(Wish(None, uuid4(), lease, count, stop)).lease
-        delivery.ack_and_lease(Wish(held, uuid4(), lease, None, stop=0))
+        held = delivery.lease(LeaseRequest(None, uuid4(), lease, count, stop)).lease
+        delivery.lease(LeaseRequest(held, uuid4(), lease, None, stop=0))
 
     def buckets(self) -> set[tuple[UUID, int]]:
         rows: Any = self.store.scan(Table.CHUNK)

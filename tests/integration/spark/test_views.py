@@ -12,8 +12,8 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from cassieq_spark import Progress, progress
 from cassieq_spark.errors import NotAppliedError
-from cassieq_spark.groups.groups import ensure_group
-from cassieq_spark.groups.lease import Delivery
+from cassieq_spark.groups.group import ConsumerGroup
+from cassieq_spark.groups.registration import ensure_group
 from cassieq_spark.model import Range
 from cassieq_spark.settings import SourceOptions
 from cassieq_spark.spark.source import stream
@@ -36,7 +36,7 @@ def lease(queue: QueueOnSpark, group: str, **wish: object) -> str:
     queue_id = queue.definition.queue_id
     ensure_group(queue.store, queue_id, group, starting="earliest")
     wanted = make_wish(length=LEASE, stop=queue.stats().next, **wish)
-    return str(Delivery(queue.store, queue_id, group).ack_and_lease(wanted).lease)
+    return str(ConsumerGroup(queue.store, queue_id, group).lease(wanted).lease)
 
 
 @pytest.mark.parametrize("view", sorted(set(VIEWS) - {"messages"}))
@@ -93,9 +93,9 @@ def test_leases_show_who_has_what_until_when(queue: QueueOnSpark):
 
 def test_groups_and_stats_show_the_exact_figures(queue: QueueOnSpark):
     queue.publish(queue.numbers(100))
-    done = Delivery(queue.store, queue.definition.queue_id, "g")
+    done = ConsumerGroup(queue.store, queue.definition.queue_id, "g")
     ensure_group(queue.store, queue.definition.queue_id, "g", starting="earliest")
-    first = done.ack_and_lease(make_wish(length=LEASE, stop=100, limit=20)).lease
+    first = done.lease(make_wish(length=LEASE, stop=100, limit=20)).lease
     lease(queue, "g", held=first, limit=30)
 
     groups = queue.browse(view="groups")

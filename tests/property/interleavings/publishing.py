@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cassieq_spark.groups.groups import ensure_group
-from cassieq_spark.groups.lease import Delivery
+from cassieq_spark.groups.group import ConsumerGroup
+from cassieq_spark.groups.registration import ensure_group
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_blocks, read_head
 from cassieq_spark.ledger.state import check_open
@@ -95,7 +95,7 @@ class PurgeAgainstPublish(Scene):
             head = read_head(reader, queue.queue_id)
             check_open(queue.queue_id, head)
             wish = make_wish(stop=head.offered_stop, length=LEASE)
-            Delivery(reader, queue.queue_id, "one").ack_and_lease(wish)
+            ConsumerGroup(reader, queue.queue_id, "one").lease(wish)
 
         self.stage.let("a", surviving(lambda: self.bring_to_an_end(ops)))
         self.stage.let("b", surviving(write))

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from cassieq_spark.errors import OutcomeUnknownError, QueueStateError
-from cassieq_spark.groups.groups import delete_group, ensure_group, seek_group
+from cassieq_spark.groups.registration import delete_group, ensure_group
+from cassieq_spark.groups.seek import seek_group
 from cassieq_spark.repair.scan import DriverScan
 from cassieq_spark.repair.sweep import Step, run_once
 from cassieq_spark.settings.position import StartingPosition

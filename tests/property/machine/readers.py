@@ -11,15 +11,13 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from cassieq_spark.consumer.settle import settle
+from cassieq_spark.consumer.state_cache import StateCache
 from cassieq_spark.dead_letters.burial import bury
 from cassieq_spark.errors import OutcomeUnknownError, QueueStateError
-from cassieq_spark.groups.batch import Batch
-from cassieq_spark.groups.groups import ensure_group
-from cassieq_spark.groups.last_state import LastState
-from cassieq_spark.groups.lease import Delivery
-from cassieq_spark.groups.plan import Leased
-from cassieq_spark.groups.settle import Settlement
-from cassieq_spark.groups.wish import Wish
+from cassieq_spark.groups.group import ConsumerGroup
+from cassieq_spark.groups.plan import Batch, LeasedSlot, LeaseRequest
+from cassieq_spark.groups.registration import ensure_group
+from cassieq_spark.groups.state import Settlement
 from cassieq_spark.ledger.read import read_head
 from cassieq_spark.model import Ranges
 from tests.property.machine.declared import Declared, Delivered
@@ -34,7 +32,7 @@ Fate = tuple[str, Any] | None
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """Ack the batch before, and lease the next; see `Wish`.
+    """Ack the batch before, and lease the next; see `LeaseRequest`.
 
     With ``by_memory``, without reading the group if the reader remembers how it has left it. A
     client (``as_client``) acks no batch: it settles message by message.
@@ -134,12 +132,12 @@ class Reader:
 
     group: str
     token: UUID | None = None
-    leased: Sequence[Leased] = ()
-    former: Sequence[Leased] = ()
+    leased: Sequence[LeasedSlot] = ()
+    former: Sequence[LeasedSlot] = ()
     had: dict[UUID, list[int]] = field(default_factory=dict)
     counts: dict[UUID, list[int]] = field(default_factory=dict)
     busy: bool = False
-    last: LastState = field(default_factory=lambda: LastState(_FOR_EVER))
+    last: StateCache = field(default_factory=lambda: StateCache(_FOR_EVER))
 
 
 class Readers:
@@ -265,7 +263,7 @@ class Readers:
         wish = self._wish(done, action)
         by_memory = action.by_memory and not (wish.strict or action.as_client)
         known = reader.last.tell(stop=wish.stop) if by_memory else None
-        batch = self._delivery(reader).ack_and_lease(wish, known)
+        batch = self._delivery(reader).lease(wish, known)
         reader.last.keep(batch, known)
         if action.as_client:
             self._declared.by_receipts.add(batch.lease)
@@ -318,15 +316,15 @@ class Readers:
         """Who finds nothing finds nothing again, and changes nothing."""
         self._world.store.calm()
         self._world.counting.reset()
-        again = self._delivery(reader).ack_and_lease(self._wish(None, action))
+        again = self._delivery(reader).lease(self._wish(None, action))
         assert not again.leased
         assert not again.dead
         assert self._world.counting.cas_count == 0, "an idle reader costs an LWT"
 
-    def _wish(self, held: UUID | None, action: Lease | None = None) -> Wish:
+    def _wish(self, held: UUID | None, action: Lease | None = None) -> LeaseRequest:
         action, terms = action or Lease(0), self._model.terms
         head = read_head(self._world.store, self._world.definition.queue_id)
-        return Wish(
+        return LeaseRequest(
             held=held,
             lease=uuid4(),
             length=terms.lease,
@@ -345,7 +343,7 @@ class Readers:
         )
 
     def _check_batch(
-        self, reader: Reader, lease: UUID, batch: Sequence[Leased], *, alone: bool = True
+        self, reader: Reader, lease: UUID, batch: Sequence[LeasedSlot], *, alone: bool = True
     ) -> None:
         """A reader is told what it holds, no more and no less."""
         held = self._group(reader).held_by(lease)
@@ -484,10 +482,10 @@ class Readers:
         finally:
             reader.busy = False
 
-    def _delivery(self, reader: Reader) -> Delivery:
-        return Delivery(self._world.store, self._world.definition.queue_id, reader.group)
+    def _delivery(self, reader: Reader) -> ConsumerGroup:
+        return ConsumerGroup(self._world.store, self._world.definition.queue_id, reader.group)
 
-    def _held(self, reader: Reader, leased: Sequence[Leased]) -> dict[int, Place]:
+    def _held(self, reader: Reader, leased: Sequence[LeasedSlot]) -> dict[int, Place]:
         """What a process holds that knows of this; not what was handed out again since."""
         known = {(each.slot, each.deliveries) for each in leased}
         held = self._group(reader).held_by(reader.token)
@@ -518,11 +516,11 @@ def _deal(monotons: Sequence[int], fates: Sequence[Fate]) -> Iterator[tuple[int,
     yield from ((at, fates[number % len(fates)]) for number, at in enumerate(monotons))
 
 
-def _named(token: UUID, leased: Sequence[Leased]) -> set[Delivered]:
+def _named(token: UUID, leased: Sequence[LeasedSlot]) -> set[Delivered]:
     return {(token, each.deliveries) for each in leased}
 
 
-def _monotons(leased: Sequence[Leased]) -> list[int]:
+def _monotons(leased: Sequence[LeasedSlot]) -> list[int]:
     return [at for each in leased for at in members(str(each.monotons))]
 
 

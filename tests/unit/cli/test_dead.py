@@ -18,8 +18,8 @@ from cassieq_spark.cli.dead import RATE, WHEN, parse_instant
 from cassieq_spark.dead_letters import redrive as redrive_module
 from cassieq_spark.dead_letters.claims import ADMIN_GROUP
 from cassieq_spark.errors import OptionError
-from cassieq_spark.groups.groups import ensure_group
-from cassieq_spark.groups.lease import Delivery
+from cassieq_spark.groups.group import ConsumerGroup
+from cassieq_spark.groups.registration import ensure_group
 from cassieq_spark.settings.declaration import parse_value
 from cassieq_spark.terminal import visible
 from tests.support.builders import make_wish
@@ -204,8 +204,8 @@ def test_programs_get_a_summary(dead_command: Command, queue: DeadQueue):
 
 def test_what_another_run_holds_is_told(dead_command: Command, queue: DeadQueue):
     ensure_group(queue.memory, queue.dead.queue_id, ADMIN_GROUP, starting="earliest")
-    other = Delivery(queue.memory, queue.dead.queue_id, ADMIN_GROUP)
-    other.ack_and_lease(make_wish(limit=1, stop=3))
+    other = ConsumerGroup(queue.memory, queue.dead.queue_id, ADMIN_GROUP)
+    other.lease(make_wish(limit=1, stop=3))
 
     done = dead_command("redrive", "orders", "--yes").stdout
 

@@ -15,9 +15,9 @@ from cassieq_spark.client import Exchanged, Wanted
 from cassieq_spark.client import exchange as exchange_module
 from cassieq_spark.client.exchange import Exchange
 from cassieq_spark.client.receiver import KEPT
+from cassieq_spark.consumer import state_cache
 from cassieq_spark.errors import NotAppliedError, NotFoundError, QueueStateError
-from cassieq_spark.groups import last_state
-from cassieq_spark.groups.lease import Delivery
+from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.queues import delete_queue, pause_queue, purge_queue
 from cassieq_spark.testing.faults import FaultyStore
 from cassieq_spark.testing.stores import CountingStore
@@ -44,7 +44,7 @@ class Age:
 def age(monkeypatch: pytest.MonkeyPatch) -> Age:
     age = Age()
     monkeypatch.setattr(exchange_module, "monotonic", age)
-    monkeypatch.setattr(last_state, "monotonic", age)
+    monkeypatch.setattr(state_cache, "monotonic", age)
     return age
 
 
@@ -317,8 +317,8 @@ def test_of_a_query_s_batch_it_acks_what_is_of_the_delivery_in_hand(
 ):
     queue_id = client.queue("q").queue_id
     (mine,) = turn(exchange, [], limit=1).messages
-    delivery = Delivery(store, queue_id, "g")
-    batch = delivery.ack_and_lease(make_wish(stop=5))
+    delivery = ConsumerGroup(store, queue_id, "g")
+    batch = delivery.lease(make_wish(stop=5))
     delivery.take_again(make_wish(held=batch.lease))
     first, second = (
         [Receipt(queue_id, "g", batch.lease, at, deliveries) for at in (3, 4)]
@@ -348,5 +348,5 @@ def test_a_hundred_turns_need_no_more_slots_than_leases(exchange: Exchange, clie
     for number in range(18):
         messages = turn(exchange, messages, limit=number % 2).messages
 
-    state = Delivery(client._store, client.queue("q").queue_id, "g").read()
+    state = ConsumerGroup(client._store, client.queue("q").queue_id, "g").read()
     assert len(state.slots) <= 5

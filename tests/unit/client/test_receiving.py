@@ -12,7 +12,7 @@ import pytest
 
 from cassieq_spark import Client, Message
 from cassieq_spark.errors import NotAppliedError, NotFoundError, OptionError, QueueStateError
-from cassieq_spark.groups.groups import delete_group
+from cassieq_spark.groups.registration import delete_group
 from cassieq_spark.queues import delete_queue, pause_queue, purge_queue, resume_queue
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.testing.faults import Fault, FaultyStore

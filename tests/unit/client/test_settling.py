@@ -6,7 +6,7 @@ import pytest
 
 from cassieq_spark import Client
 from cassieq_spark.errors import MessageError, OptionError, QueueStateError
-from cassieq_spark.groups.groups import delete_group
+from cassieq_spark.groups.registration import delete_group
 from cassieq_spark.queues import delete_queue
 from cassieq_spark.testing.faults import Fault, FaultyStore
 from cassieq_spark.testing.stores import CountingStore

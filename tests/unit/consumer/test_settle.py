@@ -12,9 +12,8 @@ import pytest
 
 from cassieq_spark.consumer.settle import REPLACED_TWICE, replace, settle
 from cassieq_spark.errors import MessageError, OptionError
-from cassieq_spark.fetch.find import find_pieces
-from cassieq_spark.fetch.messages import fetch
-from cassieq_spark.groups.settle import Settlement
+from cassieq_spark.fetch import fetch, find_pieces
+from cassieq_spark.groups.state import Settlement
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_head
 from cassieq_spark.model import QueueDefinition, Ranges
@@ -48,7 +47,7 @@ class Scene:
     def take(self, held: UUID | None = None) -> UUID:
         head = read_head(self.store, self.queue.queue_id)
         wish = make_wish(held=held, stop=head.next, delayed_stop=head.delayed_stop)
-        return self.delivery.ack_and_lease(wish).lease
+        return self.delivery.lease(wish).lease
 
     def replace(self, monotons: list[int], **columns: Any) -> tuple[int, str]:
         delay = columns.pop("delay", timedelta(0))

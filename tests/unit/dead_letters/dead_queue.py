@@ -11,9 +11,8 @@ import pyarrow as pa
 
 from cassieq_spark.dead_letters.claims import ADMIN_GROUP
 from cassieq_spark.dead_letters.survey import read_dead
-from cassieq_spark.fetch.find import find_pieces
-from cassieq_spark.fetch.messages import fetch
-from cassieq_spark.groups.groups import ensure_group, read_group_states
+from cassieq_spark.fetch import fetch, find_pieces
+from cassieq_spark.groups.registration import ensure_group, read_group_states
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_head
 from cassieq_spark.model import QueueDefinition, Range, Ranges

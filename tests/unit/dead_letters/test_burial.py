@@ -18,11 +18,10 @@ from cassieq_spark.dead_letters.burial import (
     bury,
 )
 from cassieq_spark.errors import NotAppliedError
-from cassieq_spark.fetch.pieces import Piece, bucket_slices
-from cassieq_spark.groups.groups import seek_group
-from cassieq_spark.groups.lease import Delivery
-from cassieq_spark.groups.settle import Settlement, settle
-from cassieq_spark.groups.state import Waiting
+from cassieq_spark.fetch import Piece, bucket_slices
+from cassieq_spark.groups.group import ConsumerGroup
+from cassieq_spark.groups.seek import seek_group
+from cassieq_spark.groups.state import Settlement, Waiting
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_blocks, read_head
 from cassieq_spark.model import Range, Ranges
@@ -78,7 +77,7 @@ class Scene:
 
     def hand_out(self, limit: int) -> UUID:
         """Let the next messages be leased by a reader that dies of them."""
-        lease = self.delivery.ack_and_lease(self.wish(limit=limit)).lease
+        lease = self.delivery.lease(self.wish(limit=limit)).lease
         self.clock.advance(LEASE + MOMENT)
         return lease
 
@@ -87,7 +86,7 @@ class Scene:
 
     def dead(self) -> tuple[Waiting, ...]:
         """What another reader finds."""
-        return self.delivery.ack_and_lease(self.wish(stop=1)).dead
+        return self.delivery.lease(self.wish(stop=1)).dead
 
     def bury(self, dead: tuple[Waiting, ...] | None = None) -> None:
         bury(self.store, self.queue, self.delivery, self.dead() if dead is None else dead)
@@ -170,10 +169,10 @@ def test_a_dead_letter_without_key_and_headers_has_those_of_its_origin_only():
     )
     publish(scene.memory, scene.queue.queue_id, [written])
     scene.bury()
-    scene.delivery.ack_and_lease(scene.wish(stop=13))
+    scene.delivery.lease(scene.wish(stop=13))
     scene.clock.advance(LEASE + MOMENT)
 
-    scene.bury(scene.delivery.ack_and_lease(scene.wish(stop=13)).dead)
+    scene.bury(scene.delivery.lease(scene.wish(stop=13)).dead)
 
     copy = scene.copies()[-1]
     assert (copy["key"], copy["value"]) == (None, b"bare")
@@ -183,7 +182,7 @@ def test_a_dead_letter_without_key_and_headers_has_those_of_its_origin_only():
 def test_only_what_is_dead_is_copied_of_ranges_with_gaps():
     scene = Scene(count=0)
     lease = scene.hand_out(12)
-    settle(scene.delivery, lease, Settlement(acked=Ranges.parse("1-3,5-9")))
+    scene.delivery.settle(lease, Settlement(acked=Ranges.parse("1-3,5-9")))
 
     scene.bury()
 
@@ -199,11 +198,11 @@ def test_chunks_before_the_first_dead_message_have_none_of_it():
     batch = pa.record_batch({"value": pa.array(["12", "13", "14"])})
     written = write_block(scene.memory, scene.queue, [batch], small)
     publish(scene.memory, scene.queue.queue_id, [written])
-    lease = scene.delivery.ack_and_lease(scene.wish(stop=15)).lease
-    settle(scene.delivery, lease, Settlement(acked=Ranges.parse("12-14")))
+    lease = scene.delivery.lease(scene.wish(stop=15)).lease
+    scene.delivery.settle(lease, Settlement(acked=Ranges.parse("12-14")))
     scene.clock.advance(LEASE + MOMENT)
 
-    scene.bury(scene.delivery.ack_and_lease(scene.wish(stop=15)).dead)
+    scene.bury(scene.delivery.lease(scene.wish(stop=15)).dead)
 
     assert scene.values() == [*numbers(12), "14"]
     assert dict(scene.copies()[-1]["headers"])["cassieq.origin-monoton"] == "14"
@@ -214,8 +213,8 @@ def test_dead_messages_that_wait_are_copied_and_let_go_of():
     lease = scene.hand_out(12)
     released = {timedelta(0): Ranges.parse("2-4")}
     settlement = Settlement(acked=Ranges.parse("0-2,4-12"), released=released)
-    settle(scene.delivery, lease, settlement)
-    (dead,) = scene.delivery.ack_and_lease(scene.wish()).dead
+    scene.delivery.settle(lease, settlement)
+    (dead,) = scene.delivery.lease(scene.wish()).dead
     assert isinstance(dead, Waiting)
 
     scene.bury((dead,))
@@ -228,7 +227,7 @@ def test_several_that_are_dead_are_each_copied():
     scene = Scene(count=2)
     scene.hand_out(3)
 
-    dead = scene.delivery.ack_and_lease(scene.wish(stop=5)).dead
+    dead = scene.delivery.lease(scene.wish(stop=5)).dead
     scene.bury(dead)
 
     assert len(dead) == 2
@@ -261,7 +260,7 @@ def test_two_readers_that_race_make_one_copy(
 ):
     # I9
     dead = scene.dead()
-    other = Delivery(scene.memory, scene.queue.queue_id, "g")
+    other = ConsumerGroup(scene.memory, scene.queue.queue_id, "g")
     scene.store.interrupt(lambda: bury(scene.memory, scene.queue, other, dead), after=after)
 
     scene.bury(dead)
@@ -332,7 +331,7 @@ def test_what_is_dead_can_not_be_settled_any_more():
     lease = scene.hand_out(6)
     dead = scene.dead()
 
-    settled = settle(scene.delivery, lease, Settlement(acked=Ranges.parse("0-1")))
+    settled = scene.delivery.settle(lease, Settlement(acked=Ranges.parse("0-1")))
 
     assert (settled.count, str(settled.stale)) == (0, "0-1")
     scene.bury(dead)
@@ -344,7 +343,7 @@ def test_what_is_rejected_is_dead_at_once_with_its_reason():
     lease = scene.hand_out(6)
     rejected = {"no such customer": Ranges.parse("1-3"), "too late": Ranges.parse("4-5")}
 
-    settled = settle(scene.delivery, lease, Settlement(rejected=rejected))
+    settled = scene.delivery.settle(lease, Settlement(rejected=rejected))
     scene.bury(settled.dead)
 
     assert scene.values() == ["1", "2", "4"]
@@ -357,13 +356,13 @@ def test_a_late_burial_lets_go_of_nothing_that_died_since(scene: Scene):
     # After a seek, other messages may be dead in the same millisecond, from the same one on.
     (dead,) = scene.dead()
     seek_group(scene.memory, scene.queue.queue_id, "g", "earliest", force=True)
-    lease = scene.delivery.ack_and_lease(scene.wish(limit=3)).lease
+    lease = scene.delivery.lease(scene.wish(limit=3)).lease
     since = {"bad": Ranges.parse("0-3")}
-    (other,) = settle(scene.delivery, lease, Settlement(rejected=since)).dead
+    (other,) = scene.delivery.settle(lease, Settlement(rejected=since)).dead
     assert (other.due, other.monotons.start) == (dead.due, dead.monotons.start)
 
-    assert not scene.delivery.bury(dead)
-    assert not scene.delivery.postpone(dead, by=LEASE)
+    assert not scene.delivery.remove_dead(dead)
+    assert not scene.delivery.defer_dead(dead, by=LEASE)
 
     assert scene.outstanding() == ["0-3"]
 
@@ -403,7 +402,7 @@ def test_what_is_dropped_is_told_also_if_the_answer_is_lost(
     lease = scene.hand_out(6)
     if waits:
         released = {timedelta(0): Ranges.parse("0-6")}
-        settle(scene.delivery, lease, Settlement(released=released))
+        scene.delivery.settle(lease, Settlement(released=released))
     scene.store.fault = fault
 
     scene.bury()
@@ -433,7 +432,7 @@ def test_messages_that_go_missing_as_another_reader_buries_them_are_nothing_to_w
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ):
     dead = scene.dead()
-    delivery = Delivery(scene.memory, scene.queue.queue_id, "g")
+    delivery = ConsumerGroup(scene.memory, scene.queue.queue_id, "g")
     read_chunks = MemoryStore.read_chunks
 
     def swept(store: MemoryStore, queue_id: Any, slices: Any) -> Any:
@@ -461,11 +460,11 @@ def test_a_message_as_large_as_any_may_be_has_room_for_its_headers(
         SinkOptions(queue="q"),
     )
     publish(scene.memory, scene.queue.queue_id, [written])
-    scene.delivery.ack_and_lease(scene.wish(limit=6))
-    scene.delivery.ack_and_lease(scene.wish(stop=13))
+    scene.delivery.lease(scene.wish(limit=6))
+    scene.delivery.lease(scene.wish(stop=13))
     scene.clock.advance(LEASE + MOMENT)
 
-    scene.bury(scene.delivery.ack_and_lease(scene.wish(stop=13)).dead)
+    scene.bury(scene.delivery.lease(scene.wish(stop=13)).dead)
 
     assert scene.outstanding() == []
     assert max(len(copy["value"]) for copy in scene.copies()) == largest
@@ -506,7 +505,7 @@ def test_a_burial_that_was_put_off_still_makes_one_copy(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ):
     with monkeypatch.context() as patch:
-        patch.setattr(Delivery, "bury", failing)
+        patch.setattr(ConsumerGroup, "remove_dead", failing)
         scene.bury()
     assert (scene.values(), scene.outstanding()) == (numbers(6), ["0-6"])
     scene.clock.advance(RETRY_AFTER)
@@ -517,7 +516,7 @@ def test_a_burial_that_was_put_off_still_makes_one_copy(
     assert scene.outstanding() == []
 
 
-def failing(delivery: Delivery, dead: Waiting) -> bool:
+def failing(delivery: ConsumerGroup, dead: Waiting) -> bool:
     raise NotAppliedError(f"{delivery}: {dead.monotons} can't be let go of")
 
 

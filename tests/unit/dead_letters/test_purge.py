@@ -10,7 +10,7 @@ from cassieq_spark.dead_letters.claims import ADMIN_GROUP
 from cassieq_spark.dead_letters.letters import Filter
 from cassieq_spark.dead_letters.purge import PURGED, PurgeReport, purge
 from cassieq_spark.dead_letters.survey import survey
-from cassieq_spark.groups.groups import read_group_states
+from cassieq_spark.groups.registration import read_group_states
 from cassieq_spark.testing.faults import Fault
 from tests.unit.dead_letters.dead_queue import DeadQueue
 

@@ -26,8 +26,8 @@ from cassieq_spark.dead_letters.redrive import (
 )
 from cassieq_spark.dead_letters.survey import survey
 from cassieq_spark.errors import ContentionError, OptionError, QueueStateError
-from cassieq_spark.groups.groups import create_group, ensure_group
-from cassieq_spark.groups.lease import Delivery
+from cassieq_spark.groups.group import ConsumerGroup
+from cassieq_spark.groups.registration import create_group, ensure_group
 from cassieq_spark.ledger.read import read_groups
 from cassieq_spark.model import QueueId, Ranges
 from cassieq_spark.queues import create_queue
@@ -484,8 +484,8 @@ def test_a_claim_whose_name_can_not_be_closed_stays(monkeypatch: pytest.MonkeyPa
 def test_a_lease_that_is_not_ours_is_respected_until_it_runs_out():
     queue = DeadQueue(ORIGINS)
     ensure_group(queue.memory, queue.dead.queue_id, ADMIN_GROUP, starting="earliest")
-    stranger = Delivery(queue.memory, queue.dead.queue_id, ADMIN_GROUP)
-    stranger.ack_and_lease(make_wish(limit=2, stop=6))
+    stranger = ConsumerGroup(queue.memory, queue.dead.queue_id, ADMIN_GROUP)
+    stranger.lease(make_wish(limit=2, stop=6))
 
     assert run(queue).missed == 2
     queue.lapse()
@@ -507,7 +507,7 @@ def test_a_token_tells_its_target_only_to_those_who_know_it():
 def test_a_message_that_dies_again_keeps_count(deaths: int):
     # From burial to burial, as it really happens.
     queue = DeadQueue()
-    delivery = Delivery(queue.memory, queue.orders.queue_id, "g")
+    delivery = ConsumerGroup(queue.memory, queue.orders.queue_id, "g")
     queue.add(["orders"])
     for death in range(1, deaths + 1):
         run(queue)
@@ -524,12 +524,12 @@ def test_a_message_that_dies_again_keeps_count(deaths: int):
     assert (pile.origin_group, pile.monotons) == ("g", Ranges.parse(f"{deaths}-{deaths + 1}"))
 
 
-def die(queue: DeadQueue, delivery: Delivery, *, stop: int) -> None:
+def die(queue: DeadQueue, delivery: ConsumerGroup, *, stop: int) -> None:
     for _ in range(5):
-        batch = delivery.ack_and_lease(make_wish(stop=stop, max_deliveries=5))
+        batch = delivery.lease(make_wish(stop=stop, max_deliveries=5))
         assert batch.leased
         queue.clock.advance(LEASE + MOMENT)
-    dead = delivery.ack_and_lease(make_wish(stop=stop, max_deliveries=5)).dead
+    dead = delivery.lease(make_wish(stop=stop, max_deliveries=5)).dead
     assert bury(queue.memory, queue.orders, delivery, dead) == 1
 
 

@@ -9,9 +9,9 @@ from cassieq_spark.dead_letters.letters import Filter, Pile
 from cassieq_spark.dead_letters.purge import purge
 from cassieq_spark.dead_letters.survey import read_message, survey
 from cassieq_spark.errors import OptionError, QueueStateError
-from cassieq_spark.fetch.messages import SMALL_COUNT
-from cassieq_spark.groups.groups import create_group
-from cassieq_spark.groups.lease import Delivery
+from cassieq_spark.fetch import SMALL_COUNT
+from cassieq_spark.groups.group import ConsumerGroup
+from cassieq_spark.groups.registration import create_group
 from cassieq_spark.ledger.read import read_head
 from cassieq_spark.ledger.sweep import finalise
 from cassieq_spark.model import Ranges
@@ -59,8 +59,8 @@ def test_only_what_is_meant_is_found():
 def test_what_is_settled_is_left_out_and_what_is_held_is_not():
     queue = DeadQueue(["orders"] * 9)
     purge(queue.memory, survey(queue.memory, "dead", limit=2))
-    group = Delivery(queue.memory, queue.dead.queue_id, ADMIN_GROUP)
-    group.ack_and_lease(make_wish(limit=3, stop=9))
+    group = ConsumerGroup(queue.memory, queue.dead.queue_id, ADMIN_GROUP)
+    group.lease(make_wish(limit=3, stop=9))
 
     assert survey(queue.memory, "orders").monotons == Ranges.parse("2-9")
 

@@ -11,7 +11,7 @@ from cassieq_spark.dead_letters import take as take_module
 from cassieq_spark.dead_letters.letters import union
 from cassieq_spark.dead_letters.take import Taken, batches_of, plan_take, take
 from cassieq_spark.errors import ContentionError
-from cassieq_spark.groups.lease import Delivery
+from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.state import GroupState, Head, Slot, Waiting
 from cassieq_spark.model import Range, Ranges
 from cassieq_spark.testing.faults import Fault, FaultyStore
@@ -36,18 +36,18 @@ def _small_portions():
         yield
 
 
-def make_delivery() -> tuple[Delivery, FaultyStore]:
+def make_delivery() -> tuple[ConsumerGroup, FaultyStore]:
     memory, _ = make_clocked_store()
     store = FaultyStore(memory)
     return make_group(store, make_queue(memory, [COUNT]).queue_id), store
 
 
-def outstanding(delivery: Delivery) -> list[str]:
+def outstanding(delivery: ConsumerGroup) -> list[str]:
     state = delivery.read(every_waiting=True)
     return [str(each.monotons) for each in (*state.slots, *state.waiting) if each.monotons]
 
 
-def taken_now(delivery: Delivery, text: str, length: timedelta | None = LEASE) -> str | None:
+def taken_now(delivery: ConsumerGroup, text: str, length: timedelta | None = LEASE) -> str | None:
     taken = take(delivery, Ranges.parse(text), token=uuid4, length=length)
     return None if taken is None else str(taken.monotons)
 
@@ -84,7 +84,7 @@ def test_what_others_have_is_not_to_be_had():
 
 def test_what_a_lease_holds_is_not_to_be_had_even_if_it_ran_out():
     delivery, _ = make_delivery()
-    batch = delivery.ack_and_lease(make_wish(limit=4, stop=COUNT))
+    batch = delivery.lease(make_wish(limit=4, stop=COUNT))
     delivery.release(batch.lease, batch.leased)
 
     assert taken_now(delivery, "0-8") == "4-8"

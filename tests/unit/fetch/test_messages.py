@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from cassieq_spark.fetch.find import find_pieces
-from cassieq_spark.fetch.messages import SMALL_BYTES, SMALL_COUNT, fetch
+from cassieq_spark.fetch import SMALL_BYTES, SMALL_COUNT, fetch, find_pieces
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import Range, Ranges
 from cassieq_spark.producer.blocks import write_block

@@ -9,13 +9,11 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from cassieq_spark.groups.acks import are_gone, kept_token, settled_of
-from cassieq_spark.groups.batch import Batch
-from cassieq_spark.groups.follow import follow, is_quiet, later
-from cassieq_spark.groups.lease import Delivery
-from cassieq_spark.groups.plan import plan_batch
-from cassieq_spark.groups.settle import Settlement, settle
-from cassieq_spark.groups.state import GroupState, Slot, Waiting
+from cassieq_spark.groups.changes import apply, is_quiet, later
+from cassieq_spark.groups.group import ConsumerGroup
+from cassieq_spark.groups.plan import Batch, plan_lease
+from cassieq_spark.groups.settle import are_gone, kept_token, settled_of
+from cassieq_spark.groups.state import GroupState, Settlement, Slot, Waiting
 from cassieq_spark.model import Ranges
 from cassieq_spark.store.protocol import Op
 from cassieq_spark.testing.faults import Fault, FaultyStore
@@ -52,7 +50,7 @@ class Scene:
         return self.exchange(**wish).lease
 
     def exchange(self, known: GroupState | None = None, **wish: object) -> Batch:
-        return self.delivery.ack_and_lease(make_wish(stop=12, **wish), known)
+        return self.delivery.lease(make_wish(stop=12, **wish), known)
 
     @property
     def floor(self) -> int:
@@ -93,7 +91,7 @@ def test_acks_without_a_lease_are_one_lwt_and_stale_ones_are_none(scene: Scene):
 
 
 def test_messages_that_were_extended_one_by_one_are_acked_under_their_lease(scene: Scene):
-    settle(scene.delivery, scene.one, Settlement(extended={2 * LEASE: ranges("1-2")}))
+    scene.delivery.settle(scene.one, Settlement(extended={2 * LEASE: ranges("1-2")}))
 
     batch = scene.exchange(limit=0, acks={scene.one: ranges("0-3")})
 
@@ -129,7 +127,7 @@ def test_in_strict_order_what_leaves_a_batch_meanwhile_is_waited_for(
     scene: Scene, settlement: Settlement
 ):
     scene.exchange(held=scene.two, limit=0)
-    scene.trouble.interrupt(lambda: settle(scene.delivery, scene.one, settlement), after=2)
+    scene.trouble.interrupt(lambda: scene.delivery.settle(scene.one, settlement), after=2)
 
     batch = scene.exchange(held=scene.one, strict=True)
 
@@ -140,7 +138,7 @@ def test_in_strict_order_what_leaves_a_batch_meanwhile_is_waited_for(
 def test_what_a_client_holds_on_to_meanwhile_is_in_flight(scene: Scene):
     scene.exchange(held=scene.two, limit=0)
     extended = Settlement(extended={LEASE: ranges("0-3")})
-    scene.trouble.interrupt(lambda: settle(scene.delivery, scene.one, extended), after=2)
+    scene.trouble.interrupt(lambda: scene.delivery.settle(scene.one, extended), after=2)
 
     batch = scene.exchange(held=scene.one, max_in_flight=4)
 
@@ -164,7 +162,7 @@ def test_a_lost_answer_acks_and_leases_once(scene: Scene, fault: Fault, limit: i
 
 @pytest.mark.parametrize("fault", Fault)
 def test_a_lost_answer_acks_once_where_others_are_dead(scene: Scene, fault: Fault):
-    settle(scene.delivery, scene.two, Settlement(rejected={"bad": ranges("3-6")}))
+    scene.delivery.settle(scene.two, Settlement(rejected={"bad": ranges("3-6")}))
     scene.trouble.fault = fault
 
     batch = scene.exchange(limit=0, acks={scene.one: ranges("0-3")})
@@ -175,7 +173,7 @@ def test_a_lost_answer_acks_once_where_others_are_dead(scene: Scene, fault: Faul
 
 def test_of_two_acks_at_once_both_count(scene: Scene):
     scene.trouble.interrupt(
-        lambda: settle(scene.delivery, scene.one, Settlement(acked=ranges("0-1"))), after=2
+        lambda: scene.delivery.settle(scene.one, Settlement(acked=ranges("0-1"))), after=2
     )
 
     batch = scene.exchange(limit=1, acks={scene.one: ranges("1-3")})
@@ -235,9 +233,9 @@ def test_the_state_after_a_batch_is_what_is_read_then(scene: Scene):
 def test_a_plan_that_changes_what_waits_is_not_followed():
     waiting = Waiting(NOW_MS - 1, ranges("3-9"), 1)
     state = make_state(waiting=(waiting,))
-    ops: tuple[Op, ...] = plan_batch(state, make_wish()).ops
+    ops: tuple[Op, ...] = plan_lease(state, make_wish()).ops
 
-    assert follow(state, ops) is None
+    assert apply(state, ops) is None
 
 
 def test_nothing_is_quiet_while_something_comes_again():
@@ -249,22 +247,22 @@ def test_nothing_is_quiet_while_something_comes_again():
     assert not is_quiet(later(make_state(waiting=(waiting,)), 0.0051))
 
 
-def client_scene(fault: Fault, meanwhile: Callable[[Delivery, UUID], object]) -> Batch:
+def client_scene(fault: Fault, meanwhile: Callable[[ConsumerGroup, UUID], object]) -> Batch:
     """The batch of a turn that only acks, in trouble; the client had leased one message."""
     memory, _ = make_clocked_store()
     trouble = FaultyStore(memory)
     delivery = make_group(trouble, make_queue(trouble, [12]).queue_id)
-    others = Delivery(memory, delivery.queue_id, delivery.group)
-    lease = delivery.ack_and_lease(make_wish(stop=12, limit=1, by_receipts=True)).lease
+    others = ConsumerGroup(memory, delivery.queue_id, delivery.name)
+    lease = delivery.lease(make_wish(stop=12, limit=1, by_receipts=True)).lease
     trouble.fault = fault
     trouble.interrupt(lambda: meanwhile(others, lease) and None, after=3)
-    return delivery.ack_and_lease(
+    return delivery.lease(
         make_wish(stop=12, limit=0, by_receipts=True, acks={lease: ranges("0-1")})
     )
 
 
-def lease_one(others: Delivery) -> None:
-    others.ack_and_lease(make_wish(stop=12, limit=1, by_receipts=True))
+def lease_one(others: ConsumerGroup) -> None:
+    others.lease(make_wish(stop=12, limit=1, by_receipts=True))
 
 
 def test_an_ack_is_not_stale_as_its_freed_slot_is_leased_before_a_lost_answer_is_resolved():
@@ -274,10 +272,10 @@ def test_an_ack_is_not_stale_as_its_freed_slot_is_leased_before_a_lost_answer_is
 
 
 def test_what_is_extended_and_its_slot_leased_while_an_ack_gets_lost_is_acked_where_it_is():
-    moved: list[Delivery] = []
+    moved: list[ConsumerGroup] = []
 
-    def extend(others: Delivery, lease: UUID) -> None:
-        settle(others, lease, Settlement(extended={LEASE: ranges("0-1")}))
+    def extend(others: ConsumerGroup, lease: UUID) -> None:
+        others.settle(lease, Settlement(extended={LEASE: ranges("0-1")}))
         lease_one(others)
         moved.append(others)
 

@@ -5,10 +5,15 @@ import contextlib
 import pytest
 
 from cassieq_spark.errors import ContentionError, QueueStateError
-from cassieq_spark.groups.closing import check_unleased, close_groups
-from cassieq_spark.groups.groups import delete_group, ensure_group, read_group_states
-from cassieq_spark.groups.lease import Delivery
-from cassieq_spark.groups.settle import Settlement, settle
+from cassieq_spark.groups.group import ConsumerGroup
+from cassieq_spark.groups.registration import (
+    check_unleased,
+    close_groups,
+    delete_group,
+    ensure_group,
+    read_group_states,
+)
+from cassieq_spark.groups.state import Settlement
 from cassieq_spark.ledger.gate import close_ledger
 from cassieq_spark.ledger.state import Gate
 from cassieq_spark.model import QueueId, Range, Ranges
@@ -33,9 +38,9 @@ class Scene:
         self.store = FaultyStore(memory)
         self.queue_id: QueueId = make_queue(self.store, [END]).queue_id
         self.g = make_group(self.store, self.queue_id)
-        self.batch = self.g.ack_and_lease(make_wish(stop=END, limit=4))
+        self.batch = self.g.lease(make_wish(stop=END, limit=4))
         released = Settlement(released={LEASE: Ranges.of(Range(1, 3))})
-        settle(self.g, self.batch.lease, released)
+        self.g.settle(self.batch.lease, released)
 
     def close(self) -> None:
         close_ledger(self.store, self.queue_id, Gate.DELETED, bucket_size=8)
@@ -44,9 +49,9 @@ class Scene:
     def check(self) -> None:
         for name, state in read_group_states(self.store, self.queue_id).items():
             assert (state.floor, state.slots, state.waiting) == (END, (), ())
-            delivery = Delivery(self.store, self.queue_id, name)
+            delivery = ConsumerGroup(self.store, self.queue_id, name)
             self.clock.advance(3 * LEASE)
-            assert not delivery.ack_and_lease(make_wish(stop=END)).leased
+            assert not delivery.lease(make_wish(stop=END)).leased
 
 
 @pytest.fixture
@@ -59,7 +64,7 @@ def test_everything_is_settled_and_nothing_can_be_leased(scene: Scene):
 
     scene.check()
     assert not scene.g.extend(scene.batch.lease, scene.batch.leased, by=LEASE)
-    assert settle(scene.g, scene.batch.lease, Settlement(acked=Ranges.of(Range(0, 4)))).count == 0
+    assert scene.g.settle(scene.batch.lease, Settlement(acked=Ranges.of(Range(0, 4)))).count == 0
 
 
 def test_groups_that_are_closed_cost_reads_only(scene: Scene):
@@ -90,7 +95,7 @@ def test_a_reader_that_has_seen_the_group_before_it_was_closed_leases_nothing(
     scene.clock.advance(2 * LEASE)
     scene.store.interrupt(scene.close, after=after)
 
-    batch = scene.g.ack_and_lease(make_wish(stop=END))
+    batch = scene.g.lease(make_wish(stop=END))
 
     assert bool(batch.leased) is (after >= 3), "two reads, then the compare-and-set"
     scene.store.calm()

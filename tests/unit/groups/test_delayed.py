@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from cassieq_spark.errors import InvariantError
-from cassieq_spark.groups import lease as lease_module
-from cassieq_spark.groups.batch import Batch
-from cassieq_spark.groups.lease import Delivery
+from cassieq_spark.groups import group as group_module
+from cassieq_spark.groups.group import ConsumerGroup
+from cassieq_spark.groups.plan import Batch
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_head
 from cassieq_spark.ledger.sweep import finalise, trim
@@ -54,10 +54,10 @@ class Scene:
             ],
         )
 
-    def take(self, delivery: Delivery | None = None, **changes: Any) -> Batch:
+    def take(self, delivery: ConsumerGroup | None = None, **changes: Any) -> Batch:
         head = read_head(self.store, self.queue_id)
         wish = {"stop": head.next, "delayed_stop": head.delayed_stop} | changes
-        return (delivery or self.delivery).ack_and_lease(builders_wish(**wish))
+        return (delivery or self.delivery).lease(builders_wish(**wish))
 
     def taken(self, **changes: Any) -> str:
         """What a reader gets who is done with it at once."""
@@ -176,7 +176,7 @@ def test_beyond_the_last_delayed_message_no_block_is_read(scene: Scene):
 def test_more_delayed_blocks_than_are_read_at_a_time_are_stepped_over_in_one_call(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(lease_module, "_BLOCKS_READ", 3)
+    monkeypatch.setattr(group_module, "_BLOCKS_READ", 3)
     scene.publish(*((1, (1 + number) * SECOND) for number in range(20)), (2, None))
 
     assert scene.taken() == "20-22"
@@ -188,7 +188,7 @@ def test_more_delayed_blocks_than_are_read_at_a_time_are_stepped_over_in_one_cal
 def test_the_batch_before_is_acked_although_there_is_only_to_step_over(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(lease_module, "_BLOCKS_READ", 3)
+    monkeypatch.setattr(group_module, "_BLOCKS_READ", 3)
     scene.publish((2, None))
     held = scene.take().lease
     scene.publish(*((1, SECOND) for _ in range(10)))
@@ -204,7 +204,7 @@ def test_the_batch_before_is_acked_although_there_is_only_to_step_over(
 def test_whatever_is_lost_on_the_way_all_is_delivered_once(
     scene: Scene, fault: Fault, after: int, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(lease_module, "_BLOCKS_READ", 2)
+    monkeypatch.setattr(group_module, "_BLOCKS_READ", 2)
     scene.publish((2, SECOND), (2, None), (2, 2 * SECOND), (1, SECOND), (1, None))
     scene.trouble.interrupt(lambda: setattr(scene.trouble, "fault", fault), after=after)
 

@@ -6,9 +6,9 @@ from datetime import timedelta
 import pytest
 
 from cassieq_spark.errors import ContentionError, QueueStateError
-from cassieq_spark.groups import groups
-from cassieq_spark.groups.groups import ensure_group, read_group_states
-from cassieq_spark.groups.lease import Delivery
+from cassieq_spark.groups import registration
+from cassieq_spark.groups.group import ConsumerGroup
+from cassieq_spark.groups.registration import ensure_group, read_group_states
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_groups, read_head
 from cassieq_spark.ledger.sweep import finalise
@@ -49,7 +49,7 @@ def test_a_group_that_is_there_costs_two_reads_and_keeps_its_place():
     ensure_group(store, queue_id, "g", starting="latest")
 
     assert (store.cas_count, store.read_count) == (0, 2)
-    assert Delivery(store, queue_id, "g").read().head.pointer == 0
+    assert ConsumerGroup(store, queue_id, "g").read().head.pointer == 0
 
 
 def test_a_new_group_costs_two_lwts():
@@ -87,7 +87,7 @@ def test_a_group_is_not_given_what_was_finalised_while_it_registered():
 
     ensure_group(store, queue_id, "g", starting="earliest")
 
-    assert Delivery(store, queue_id, "g").read().head.pointer == 4
+    assert ConsumerGroup(store, queue_id, "g").read().head.pointer == 4
 
 
 def test_a_queue_that_is_not_there_has_no_groups():
@@ -99,7 +99,7 @@ def test_a_queue_that_is_not_there_has_no_groups():
 def test_losing_every_race_is_contention(monkeypatch: pytest.MonkeyPatch):
     store = MemoryStore()
     queue_id = make_queue(store).queue_id
-    monkeypatch.setattr(groups, "pauses", lambda: range(2))
+    monkeypatch.setattr(registration, "pauses", lambda: range(2))
     monkeypatch.setattr(store, "cas", lambda *_: False)
 
     with pytest.raises(ContentionError, match="try again"):
@@ -109,8 +109,8 @@ def test_losing_every_race_is_contention(monkeypatch: pytest.MonkeyPatch):
 def test_a_group_registered_only_half_is_owed_everything_from_its_start():
     store = MemoryStore()
     queue_id = make_queue(store, [5]).queue_id
-    ops = groups._registration(store, queue_id, "half", "earliest")
-    store.cas(groups.partition_of_ledger(queue_id), ops)
+    ops = registration._registration(store, queue_id, "half", "earliest")
+    store.cas(registration.partition_of_ledger(queue_id), ops)
 
     (state,) = read_group_states(store, queue_id).values()
 
@@ -126,14 +126,12 @@ def test_what_moves_between_the_reads_of_a_state_is_seen_once(after: int):
     queue_id = make_queue(store, [10]).queue_id
     delivery = make_group(store, queue_id)
     publish(store, queue_id, make_pending([1]))
-    delivery.ack_and_lease(make_wish(stop=10))
+    delivery.lease(make_wish(stop=10))
     clock.advance(2 * LEASE)
-    first = delivery.ack_and_lease(make_wish(stop=10, limit=4))
-    delivery.ack_and_lease(make_wish(held=first.lease, stop=0))
+    first = delivery.lease(make_wish(stop=10, limit=4))
+    delivery.lease(make_wish(held=first.lease, stop=0))
     clock.advance(timedelta(seconds=1))
-    store.interrupt(
-        lambda: delivery.ack_and_lease(make_wish(stop=10, limit=4)) and None, after=after
-    )
+    store.interrupt(lambda: delivery.lease(make_wish(stop=10, limit=4)) and None, after=after)
 
     (state,) = read_group_states(store, queue_id).values()
 
@@ -147,7 +145,7 @@ def test_waiting_messages_that_never_stand_still_are_contention(monkeypatch: pyt
     delivery = make_group(store, make_queue(store).queue_id)
     head = delivery.read().head
     moved = replace(head, waiting_version=-1)
-    monkeypatch.setattr(Delivery, "_read_head", lambda _: moved)
+    monkeypatch.setattr(ConsumerGroup, "_read_head", lambda _: moved)
 
     with pytest.raises(ContentionError, match="too fast"):
         delivery.read(every_waiting=True)

@@ -7,9 +7,9 @@ from uuid import UUID, uuid4
 import pytest
 
 from cassieq_spark.errors import ContentionError, QueueStateError
-from cassieq_spark.groups import lease as lease_module
-from cassieq_spark.groups.lease import Delivery
-from cassieq_spark.groups.plan import Leased
+from cassieq_spark.groups import group as group_module
+from cassieq_spark.groups.group import ConsumerGroup
+from cassieq_spark.groups.plan import LeasedSlot
 from cassieq_spark.model import QueueId, Range, Ranges
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.testing.faults import Fault, FaultyStore
@@ -26,7 +26,7 @@ from tests.support.faults import FakeClock
 
 MOMENT = timedelta(milliseconds=1)
 #: The queue of these tests, handed out for the first time.
-WHOLE = (Leased(0, Ranges.parse("0-10"), 1),)
+WHOLE = (LeasedSlot(0, Ranges.parse("0-10"), 1),)
 
 
 @pytest.fixture
@@ -46,21 +46,21 @@ def clock(store_and_clock: tuple[FaultyStore, FakeClock]) -> FakeClock:
 
 
 @pytest.fixture
-def delivery(store: FaultyStore) -> Delivery:
+def delivery(store: FaultyStore) -> ConsumerGroup:
     return make_group(store, make_queue(store, [10]).queue_id)
 
 
 def test_a_batch_is_acked_and_the_next_leased_by_one_lwt_and_two_reads():
     store = CountingStore(MemoryStore())
     delivery = make_group(store, make_queue(store, [10]).queue_id)
-    first = delivery.ack_and_lease(make_wish(stop=10, limit=4))
+    first = delivery.lease(make_wish(stop=10, limit=4))
     store.reset()
 
-    second = delivery.ack_and_lease(make_wish(held=first.lease, stop=10, limit=4))
+    second = delivery.lease(make_wish(held=first.lease, stop=10, limit=4))
 
     assert (store.cas_count, store.read_count, store.serial_read_count) == (1, 2, 0)
-    assert (first.leased, first.pointer) == ((Leased(0, Ranges.parse("0-4"), 1),), 4)
-    assert (second.leased, second.pointer) == ((Leased(0, Ranges.parse("4-8"), 1),), 8)
+    assert (first.leased, first.pointer) == ((LeasedSlot(0, Ranges.parse("0-4"), 1),), 4)
+    assert (second.leased, second.pointer) == ((LeasedSlot(0, Ranges.parse("4-8"), 1),), 8)
     assert second.acked == 4
 
 
@@ -69,19 +69,19 @@ def test_idle_costs_no_lwt():
     delivery = make_group(store, make_queue(store).queue_id)
     store.reset()
 
-    batch = delivery.ack_and_lease(make_wish(stop=0))
+    batch = delivery.lease(make_wish(stop=0))
 
     assert (batch.leased, batch.acked, store.cas_count) == ((), 0, 0)
 
 
 @pytest.mark.parametrize("fault", Fault)
 def test_a_lost_answer_of_a_lease_leases_nothing_twice(
-    store: FaultyStore, delivery: Delivery, fault: Fault
+    store: FaultyStore, delivery: ConsumerGroup, fault: Fault
 ):
-    held = delivery.ack_and_lease(make_wish(stop=10, limit=4)).lease
+    held = delivery.lease(make_wish(stop=10, limit=4)).lease
     store.fault = fault
 
-    batch = delivery.ack_and_lease(make_wish(held=held, stop=10, limit=4))
+    batch = delivery.lease(make_wish(held=held, stop=10, limit=4))
     store.arrive()
 
     assert monotons_of(batch.leased) == [Ranges.parse("4-8")]
@@ -92,138 +92,142 @@ def test_a_lost_answer_of_a_lease_leases_nothing_twice(
 
 @pytest.mark.parametrize("fault", Fault)
 def test_a_lost_answer_of_an_ack_alone_is_resolved(
-    store: FaultyStore, delivery: Delivery, fault: Fault
+    store: FaultyStore, delivery: ConsumerGroup, fault: Fault
 ):
-    held = delivery.ack_and_lease(make_wish(stop=10)).lease
+    held = delivery.lease(make_wish(stop=10)).lease
     store.fault = fault
 
-    batch = delivery.ack_and_lease(make_wish(held=held, stop=10))
+    batch = delivery.lease(make_wish(held=held, stop=10))
 
     assert (batch.acked, batch.leased) == (10, ())
     assert delivery.read().floor == 10
 
 
 def test_a_request_that_arrives_late_leaves_a_lease_that_runs_out(
-    store: FaultyStore, delivery: Delivery, clock: FakeClock
+    store: FaultyStore, delivery: ConsumerGroup, clock: FakeClock
 ):
     store.fault = Fault.REQUEST_LATE
     store.interrupt(store.arrive, after=5)
 
-    batch = delivery.ack_and_lease(make_wish(stop=10, limit=4))
+    batch = delivery.lease(make_wish(stop=10, limit=4))
     clock.advance(LEASE + MOMENT)
-    again = delivery.ack_and_lease(make_wish(stop=10, limit=4))
+    again = delivery.lease(make_wish(stop=10, limit=4))
 
     assert monotons_of(batch.leased) == [Ranges.parse("4-8")]
-    assert again.leased == (Leased(0, Ranges.parse("0-4"), 2),)
+    assert again.leased == (LeasedSlot(0, Ranges.parse("0-4"), 2),)
 
 
 def test_an_ack_does_not_settle_what_an_earlier_attempt_leased_late(
-    store: FaultyStore, delivery: Delivery
+    store: FaultyStore, delivery: ConsumerGroup
 ):
     # I5: under one token for both, messages that were never delivered were acked.
     store.fault = Fault.REQUEST_LATE
     store.interrupt(store.arrive, after=5)
-    batch = delivery.ack_and_lease(make_wish(stop=10, limit=4))
+    batch = delivery.lease(make_wish(stop=10, limit=4))
 
-    acked = delivery.ack_and_lease(make_wish(held=batch.lease, stop=10, limit=4)).acked
+    acked = delivery.lease(make_wish(held=batch.lease, stop=10, limit=4)).acked
 
     assert (monotons_of(batch.leased), acked) == ([Ranges.parse("4-8")], 4)
     assert delivery.read().floor == 0
 
 
 def test_what_is_acked_while_another_reader_takes_it_over_is_not_delivered_again(
-    store: FaultyStore, delivery: Delivery, clock: FakeClock
+    store: FaultyStore, delivery: ConsumerGroup, clock: FakeClock
 ):
     # I5: the emptied slot kept its token, so the takeover went in and brought it all back.
-    held = delivery.ack_and_lease(make_wish(stop=10)).lease
+    held = delivery.lease(make_wish(stop=10)).lease
     clock.advance(LEASE + MOMENT)
-    store.interrupt(
-        lambda: delivery.ack_and_lease(make_wish(held=held, stop=10)) and None, after=2
-    )
+    store.interrupt(lambda: delivery.lease(make_wish(held=held, stop=10)) and None, after=2)
 
-    batch = delivery.ack_and_lease(make_wish(stop=10))
+    batch = delivery.lease(make_wish(stop=10))
 
     assert batch.leased == ()
     assert delivery.read().floor == 10
 
 
-def test_an_extension_keeps_others_away(store: FaultyStore, delivery: Delivery, clock: FakeClock):
-    held = delivery.ack_and_lease(make_wish(stop=10)).lease
+def test_an_extension_keeps_others_away(
+    store: FaultyStore, delivery: ConsumerGroup, clock: FakeClock
+):
+    held = delivery.lease(make_wish(stop=10)).lease
     clock.advance(LEASE)
 
     assert delivery.extend(held, WHOLE, by=LEASE)
     clock.advance(LEASE)
 
-    assert delivery.ack_and_lease(make_wish(stop=10)).leased == ()
+    assert delivery.lease(make_wish(stop=10)).leased == ()
 
 
 def test_an_extension_between_a_look_and_a_takeover_wins(
-    store: FaultyStore, delivery: Delivery, clock: FakeClock
+    store: FaultyStore, delivery: ConsumerGroup, clock: FakeClock
 ):
-    held = delivery.ack_and_lease(make_wish(stop=10)).lease
+    held = delivery.lease(make_wish(stop=10)).lease
     clock.advance(LEASE + MOMENT)
     store.interrupt(lambda: delivery.extend(held, WHOLE, by=LEASE) and None, after=2)
 
-    assert delivery.ack_and_lease(make_wish(stop=10)).leased == ()
+    assert delivery.lease(make_wish(stop=10)).leased == ()
 
 
 def test_an_extension_between_a_look_and_a_condemnation_wins(
-    store: FaultyStore, delivery: Delivery, clock: FakeClock
+    store: FaultyStore, delivery: ConsumerGroup, clock: FakeClock
 ):
     # I6
-    held = delivery.ack_and_lease(make_wish(stop=10)).lease
+    held = delivery.lease(make_wish(stop=10)).lease
     clock.advance(LEASE + MOMENT)
     store.interrupt(lambda: delivery.extend(held, WHOLE, by=LEASE) and None, after=2)
 
-    batch = delivery.ack_and_lease(make_wish(stop=10, max_deliveries=1))
+    batch = delivery.lease(make_wish(stop=10, max_deliveries=1))
 
     assert batch.dead == ()
-    assert delivery.ack_and_lease(make_wish(held=held, stop=10)).acked == 10
+    assert delivery.lease(make_wish(held=held, stop=10)).acked == 10
 
 
-def test_a_lost_lease_cannot_be_extended(delivery: Delivery, clock: FakeClock):
-    held = delivery.ack_and_lease(make_wish(stop=10)).lease
+def test_a_lost_lease_cannot_be_extended(delivery: ConsumerGroup, clock: FakeClock):
+    held = delivery.lease(make_wish(stop=10)).lease
     clock.advance(LEASE + MOMENT)
-    delivery.ack_and_lease(make_wish(stop=10))
+    delivery.lease(make_wish(stop=10))
 
     assert not delivery.extend(held, WHOLE, by=LEASE)
 
 
-def test_an_extension_whose_answer_is_lost_counts_as_one(store: FaultyStore, delivery: Delivery):
-    held = delivery.ack_and_lease(make_wish(stop=10)).lease
+def test_an_extension_whose_answer_is_lost_counts_as_one(
+    store: FaultyStore, delivery: ConsumerGroup
+):
+    held = delivery.lease(make_wish(stop=10)).lease
     store.fault = Fault.REQUEST_LOST
 
     assert delivery.extend(held, WHOLE, by=LEASE)
 
 
-def test_released_messages_are_due_at_once_for_whoever_comes(delivery: Delivery, clock: FakeClock):
-    held = delivery.ack_and_lease(make_wish(stop=10)).lease
+def test_released_messages_are_due_at_once_for_whoever_comes(
+    delivery: ConsumerGroup, clock: FakeClock
+):
+    held = delivery.lease(make_wish(stop=10)).lease
 
     assert delivery.release(held, WHOLE) == 10
     clock.advance(MOMENT)
 
-    (leased,) = delivery.ack_and_lease(make_wish(stop=10)).leased
-    assert leased == Leased(0, Ranges.parse("0-10"), 2)
+    (leased,) = delivery.lease(make_wish(stop=10)).leased
+    assert leased == LeasedSlot(0, Ranges.parse("0-10"), 2)
     assert delivery.release(held, WHOLE) == 0
 
 
 def test_a_replay_takes_up_its_lease_and_counts_as_another_delivery(
-    delivery: Delivery, clock: FakeClock
+    delivery: ConsumerGroup, clock: FakeClock
 ):
-    held = delivery.ack_and_lease(make_wish(stop=10)).lease
+    held = delivery.lease(make_wish(stop=10)).lease
     clock.advance(2 * LEASE)
 
     again = delivery.take_again(make_wish(held=held))
 
-    assert again == (Leased(0, Ranges.parse("0-10"), 2),)
-    assert delivery.ack_and_lease(make_wish(stop=10)).leased == ()
-    assert delivery.ack_and_lease(make_wish(held=held, stop=10)).acked == 10
+    assert again == (LeasedSlot(0, Ranges.parse("0-10"), 2),)
+    assert delivery.lease(make_wish(stop=10)).leased == ()
+    assert delivery.lease(make_wish(held=held, stop=10)).acked == 10
 
 
-def test_a_replay_leaves_out_what_others_took(delivery: Delivery, clock: FakeClock):
-    held = delivery.ack_and_lease(make_wish(stop=10)).lease
+def test_a_replay_leaves_out_what_others_took(delivery: ConsumerGroup, clock: FakeClock):
+    held = delivery.lease(make_wish(stop=10)).lease
     clock.advance(LEASE + MOMENT)
-    taken = delivery.ack_and_lease(make_wish(stop=10, limit=3))
+    taken = delivery.lease(make_wish(stop=10, limit=3))
 
     assert monotons_of(taken.leased) == [Ranges.parse("0-3")]
     assert delivery.take_again(make_wish(held=held)) == ()
@@ -235,29 +239,29 @@ def test_a_replay_leaves_out_what_others_took(delivery: Delivery, clock: FakeClo
     [(Fault.REQUEST_LOST, 2), (Fault.ANSWER_LOST, 2), (Fault.REQUEST_LATE, 2)],
 )
 def test_a_replay_whose_answer_is_lost_counts_once(
-    store: FaultyStore, delivery: Delivery, fault: Fault, deliveries: int
+    store: FaultyStore, delivery: ConsumerGroup, fault: Fault, deliveries: int
 ):
-    held = delivery.ack_and_lease(make_wish(stop=10)).lease
+    held = delivery.lease(make_wish(stop=10)).lease
     store.fault = fault
 
     again = delivery.take_again(make_wish(held=held))
     store.arrive()
 
-    assert again == (Leased(0, Ranges.parse("0-10"), deliveries),)
+    assert again == (LeasedSlot(0, Ranges.parse("0-10"), deliveries),)
     assert [slot.deliveries for slot in delivery.read().slots] == [deliveries]
 
 
 def test_only_the_first_waiting_ranges_are_read_on_the_way(
-    delivery: Delivery, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+    delivery: ConsumerGroup, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(lease_module, "_WAITING_READ", 1)
-    delivery.ack_and_lease(make_wish(stop=10))
+    monkeypatch.setattr(group_module, "_WAITING_READ", 1)
+    delivery.lease(make_wish(stop=10))
     clock.advance(LEASE + MOMENT)
-    delivery.ack_and_lease(make_wish(stop=10, limit=4))
+    delivery.lease(make_wish(stop=10, limit=4))
 
     assert not delivery.read().all_waiting
     assert delivery.read(every_waiting=True).all_waiting
-    assert monotons_of(delivery.ack_and_lease(make_wish(stop=10)).leased) == [Ranges.parse("4-10")]
+    assert monotons_of(delivery.lease(make_wish(stop=10)).leased) == [Ranges.parse("4-10")]
     assert delivery.read(every_waiting=True).waiting == ()
 
 
@@ -266,20 +270,20 @@ def test_a_group_that_was_never_made_is_said_so():
     queue_id = make_queue(store).queue_id
 
     with pytest.raises(QueueStateError, match="group 'none' of queue q@1"):
-        Delivery(store, queue_id, "none").read()
+        ConsumerGroup(store, queue_id, "none").read()
     with pytest.raises(QueueStateError):
-        Delivery(store, QueueId("r@1"), "none").ack_and_lease(make_wish())
+        ConsumerGroup(store, QueueId("r@1"), "none").lease(make_wish())
 
 
 def test_losing_every_race_ends_in_advice(
-    store: FaultyStore, delivery: Delivery, monkeypatch: pytest.MonkeyPatch
+    store: FaultyStore, delivery: ConsumerGroup, monkeypatch: pytest.MonkeyPatch
 ):
-    held = delivery.ack_and_lease(make_wish(stop=10)).lease
-    monkeypatch.setattr(lease_module, "pauses", lambda: range(2))
+    held = delivery.lease(make_wish(stop=10)).lease
+    monkeypatch.setattr(group_module, "pauses", lambda: range(2))
     monkeypatch.setattr(store, "cas", lambda *_: False)
 
     with pytest.raises(ContentionError, match="maxMessagesPerTrigger"):
-        delivery.ack_and_lease(make_wish(held=held, stop=10))
+        delivery.lease(make_wish(held=held, stop=10))
     with pytest.raises(ContentionError, match="again"):
         delivery.take_again(make_wish(held=held))
 
@@ -291,9 +295,7 @@ def test_competing_readers_share_the_messages_without_gap_or_overlap():
     def read_all(_: int) -> list[Range]:
         held: UUID | None = None
         got: list[Range] = []
-        while leased := (
-            batch := delivery.ack_and_lease(make_wish(held=held, stop=400, limit=7))
-        ).leased:
+        while leased := (batch := delivery.lease(make_wish(held=held, stop=400, limit=7))).leased:
             held = batch.lease
             got += [part for each in monotons_of(leased) for part in each]
         return got

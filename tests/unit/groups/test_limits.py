@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from cassieq_spark.groups.lease import Delivery
-from cassieq_spark.groups.settle import Settlement, settle
+from cassieq_spark.groups.group import ConsumerGroup
+from cassieq_spark.groups.state import Settlement
 from cassieq_spark.model import Range, Ranges
 from cassieq_spark.testing.faults import FaultyStore
 from tests.support.builders import (
@@ -23,27 +23,27 @@ MOMENT = timedelta(milliseconds=1)
 def test_in_strict_order_a_lease_with_a_gap_waits_for_what_is_in_the_gap():
     store, clock = make_clocked_store()
     delivery = make_group(store, make_queue(store, [5]).queue_id)
-    lease = delivery.ack_and_lease(make_wish(stop=5, strict=True)).lease
-    settle(delivery, lease, Settlement(released={timedelta(0): Ranges.of(Range(2, 3))}))
+    lease = delivery.lease(make_wish(stop=5, strict=True)).lease
+    delivery.settle(lease, Settlement(released={timedelta(0): Ranges.of(Range(2, 3))}))
     clock.advance(LEASE + MOMENT)
 
-    again = delivery.ack_and_lease(make_wish(stop=5, strict=True))
+    again = delivery.lease(make_wish(stop=5, strict=True))
 
     assert monotons_of(again.leased) == [Ranges.of(Range(0, 2))]
-    ahead = delivery.ack_and_lease(make_wish(stop=5, strict=True, held=again.lease))
+    ahead = delivery.lease(make_wish(stop=5, strict=True, held=again.lease))
     assert monotons_of(ahead.leased) == [Ranges.of(Range(2, 3))]
 
 
 def test_two_readers_at_once_hold_no_more_than_the_limit_in_flight():
     memory, clock = make_clocked_store()
     delivery = make_group(memory, make_queue(memory, [4]).queue_id)
-    delivery.ack_and_lease(make_wish(stop=4, limit=2, max_in_flight=2))
+    delivery.lease(make_wish(stop=4, limit=2, max_in_flight=2))
     clock.advance(LEASE + MOMENT)
     store = FaultyStore(memory)
     fresh = make_wish(stop=4, limit=2, max_in_flight=2, prefer_fresh=True)
-    store.interrupt(lambda: delivery.ack_and_lease(fresh), after=2)
+    store.interrupt(lambda: delivery.lease(fresh), after=2)
 
-    Delivery(store, delivery.queue_id, "g").ack_and_lease(make_wish(stop=4, max_in_flight=2))
+    ConsumerGroup(store, delivery.queue_id, "g").lease(make_wish(stop=4, max_in_flight=2))
 
     held = [slot.monotons.count for slot in delivery.read().slots if slot.due_at >= clock.now]
     assert sum(held) <= 2

@@ -10,17 +10,17 @@ from datetime import timedelta
 import pytest
 
 from cassieq_spark.errors import ContentionError, OptionError, QueueStateError
-from cassieq_spark.groups import groups, seek
-from cassieq_spark.groups.groups import (
+from cassieq_spark.groups import registration, seek
+from cassieq_spark.groups.group import ConsumerGroup
+from cassieq_spark.groups.registration import (
     BEGINS_LATER,
     create_group,
     delete_group,
     ensure_group,
     read_group_states,
-    seek_group,
 )
-from cassieq_spark.groups.lease import Delivery
-from cassieq_spark.groups.settle import Settlement, settle
+from cassieq_spark.groups.seek import seek_group
+from cassieq_spark.groups.state import Settlement
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_groups, read_head
 from cassieq_spark.ledger.sweep import finalise
@@ -60,10 +60,10 @@ class Scene:
         self.settle("slow", 5)
         self.sweep()
 
-    def settle(self, name: str, stop: int) -> Delivery:
+    def settle(self, name: str, stop: int) -> ConsumerGroup:
         delivery = make_group(self.store, self.queue_id, name)
-        batch = delivery.ack_and_lease(make_wish(stop=stop))
-        delivery.ack_and_lease(make_wish(held=batch.lease, stop=0))
+        batch = delivery.lease(make_wish(stop=stop))
+        delivery.lease(make_wish(held=batch.lease, stop=0))
         return delivery
 
     def sweep(self, *, meanwhile: Callable[[], None] = lambda: None) -> None:
@@ -196,7 +196,7 @@ def test_a_group_goes_on_from_where_it_is_sought(scene: Scene, to, expected: int
     assert seek_group(scene.store, scene.queue_id, "g", to) == expected
 
     assert scene.pointer() == expected
-    batch = scene.g.ack_and_lease(make_wish(stop=30))
+    batch = scene.g.lease(make_wish(stop=30))
     assert [each.start for each in monotons_of(batch.leased)] == [expected][: 30 - expected]
     assert [each.deliveries for each in batch.leased] == [1][: 30 - expected]
     assert scene.holds == 0
@@ -212,9 +212,9 @@ def test_a_seek_costs_three_lwts(scene: Scene):
 
 @pytest.mark.parametrize("after", range(CALLS_OF_A_SEEK))
 def test_what_is_held_on_to_while_the_group_moves_has_one_holder(scene: Scene, after: int):
-    batch = scene.g.ack_and_lease(make_wish(stop=30))
+    batch = scene.g.lease(make_wish(stop=30))
     extended = Settlement(extended={LEASE: Ranges.parse("22-23")})
-    scene.store.interrupt(lambda: settle(scene.g, batch.lease, extended), after=after)
+    scene.store.interrupt(lambda: scene.g.settle(batch.lease, extended), after=after)
 
     seek_group(scene.store, scene.queue_id, "g", 20, force=True)
 
@@ -245,23 +245,23 @@ def test_what_is_finalised_cannot_be_sought(scene: Scene):
 
 
 def test_messages_that_are_held_are_moved_by_force_only(scene: Scene):
-    held = scene.g.ack_and_lease(make_wish(stop=25))
+    held = scene.g.lease(make_wish(stop=25))
 
     with pytest.raises(QueueStateError, match="hold 20-25 until 2026"):
         seek_group(scene.store, scene.queue_id, "g", 10)
     assert (scene.pointer(), scene.holds) == (25, 0)
     seek_group(scene.store, scene.queue_id, "g", 10, force=True)
 
-    after = scene.g.ack_and_lease(make_wish(held=held.lease, stop=30))
+    after = scene.g.lease(make_wish(held=held.lease, stop=30))
     assert after.acked == 0
     assert [each.start for each in monotons_of(after.leased)] == [10]
     assert not scene.g.extend(held.lease, held.leased, by=LEASE)
 
 
 def test_what_is_due_or_waits_is_forgotten(scene: Scene):
-    scene.g.ack_and_lease(make_wish(stop=28))
+    scene.g.lease(make_wish(stop=28))
     scene.clock.advance(2 * LEASE)
-    scene.g.ack_and_lease(make_wish(stop=28, limit=2))
+    scene.g.lease(make_wish(stop=28, limit=2))
     scene.clock.advance(2 * LEASE)
 
     seek_group(scene.store, scene.queue_id, "g", 29)
@@ -272,7 +272,7 @@ def test_what_is_due_or_waits_is_forgotten(scene: Scene):
 
 
 def test_a_group_registered_only_half_can_be_sought(scene: Scene):
-    ops = groups._registration(scene.store, scene.queue_id, "half", "earliest")
+    ops = registration._registration(scene.store, scene.queue_id, "half", "earliest")
     scene.store.cas(partition_of_ledger(scene.queue_id), ops)
 
     seek_group(scene.store, scene.queue_id, "half", 17)
@@ -289,7 +289,7 @@ def test_whoever_comes_between_nothing_owed_is_finalised(scene: Scene, what: str
 
     meanwhile: dict[str, Callable[[], object]] = {
         "sweep": scene.sweep,
-        "lease": lambda: scene.g.ack_and_lease(make_wish(stop=22)),
+        "lease": lambda: scene.g.lease(make_wish(stop=22)),
         "seek": lambda: seek_group(scene.store, scene.queue_id, "g", 15),
         "lower": lambda: seek_group(scene.store, scene.queue_id, "g", 6),
         "settle slow": catch_up,
@@ -392,7 +392,7 @@ def test_a_deleted_group_is_gone_and_its_readers_stop(scene: Scene):
     rows = scene.store.read_rows(partition_of_delivery(scene.queue_id, "slow")).rows
     assert not rows
     with pytest.raises(QueueStateError, match="does not exist"):
-        Delivery(scene.store, scene.queue_id, "slow").ack_and_lease(make_wish())
+        ConsumerGroup(scene.store, scene.queue_id, "slow").lease(make_wish())
     scene.sweep()
     assert scene.finalised == 20
 
@@ -404,7 +404,7 @@ def test_deleting_what_is_not_there_says_so(scene: Scene):
 
 
 def test_a_group_whose_messages_are_held_is_deleted_by_force_only(scene: Scene):
-    held = scene.g.ack_and_lease(make_wish(stop=25))
+    held = scene.g.lease(make_wish(stop=25))
 
     with pytest.raises(QueueStateError, match="stop them"):
         delete_group(scene.store, scene.queue_id, "g")
@@ -414,11 +414,11 @@ def test_a_group_whose_messages_are_held_is_deleted_by_force_only(scene: Scene):
 
 
 def test_a_group_made_again_begins_anew(scene: Scene):
-    held = scene.g.ack_and_lease(make_wish(stop=25))
+    held = scene.g.lease(make_wish(stop=25))
     delete_group(scene.store, scene.queue_id, "g", force=True)
     ensure_group(scene.store, scene.queue_id, "g", starting="earliest")
 
-    after = scene.g.ack_and_lease(make_wish(held=held.lease, stop=30))
+    after = scene.g.lease(make_wish(held=held.lease, stop=30))
 
     assert after.acked == 0
     assert [each.start for each in monotons_of(after.leased)] == [5]
@@ -492,9 +492,9 @@ def test_a_late_beginning_of_a_deleted_group_is_not_taken_for_a_new_one(after: i
 
     def delete_and_sweep() -> None:
         delete_group(memory, queue_id, "g")
-        slow = Delivery(memory, queue_id, "slow")
-        batch = slow.ack_and_lease(make_wish(stop=6))
-        slow.ack_and_lease(make_wish(held=batch.lease, stop=0))
+        slow = ConsumerGroup(memory, queue_id, "slow")
+        batch = slow.lease(make_wish(stop=6))
+        slow.lease(make_wish(held=batch.lease, stop=0))
         floors = [each.floor for each in read_group_states(memory, queue_id).values()]
         finalise(memory, queue_id, read_head(memory, queue_id), min(floors))
 
@@ -507,7 +507,7 @@ def test_a_late_beginning_of_a_deleted_group_is_not_taken_for_a_new_one(after: i
     states = read_group_states(memory, queue_id)
     if "g" in states:
         assert states["g"].floor >= read_head(memory, queue_id).finalised
-        assert states["g"] == Delivery(memory, queue_id, "g").read(every_waiting=True)
+        assert states["g"] == ConsumerGroup(memory, queue_id, "g").read(every_waiting=True)
 
 
 def test_a_move_that_arrives_in_another_group_of_that_name_is_refused(scene: Scene):
@@ -543,7 +543,7 @@ def test_what_an_earlier_group_of_that_name_was_owed_does_not_count(scene: Scene
     scene.store.calm()
     assert len(scene.store.late) == 1
     delete_group(scene.store, scene.queue_id, "new")
-    ops = groups._registration(scene.store, scene.queue_id, "new", "earliest")
+    ops = registration._registration(scene.store, scene.queue_id, "new", "earliest")
     scene.store.cas(partition_of_ledger(scene.queue_id), ops)
     scene.store.arrive()
     scene.settle("slow", 20)

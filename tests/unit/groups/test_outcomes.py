@@ -10,13 +10,10 @@ from uuid import UUID
 
 import pytest
 
-from cassieq_spark.groups.acks import kept_token
-from cassieq_spark.groups.batch import Batch
-from cassieq_spark.groups.groups import seek_group
-from cassieq_spark.groups.outcomes import Settlement, decode, encode
-from cassieq_spark.groups.plan import Leased
-from cassieq_spark.groups.settle import Settled, settle
-from cassieq_spark.groups.state import GroupState
+from cassieq_spark.groups.plan import Batch, LeasedSlot
+from cassieq_spark.groups.seek import seek_group
+from cassieq_spark.groups.settle import Settled, kept_token
+from cassieq_spark.groups.state import GroupState, Settlement, decode_outcomes, encode_outcomes
 from cassieq_spark.model import Ranges, to_millis
 from cassieq_spark.testing.faults import Fault, FaultyStore
 from cassieq_spark.testing.stores import CountingStore
@@ -41,21 +38,21 @@ class Scene:
         self.store = CountingStore(self.trouble)
         self.queue = make_queue(self.store, [12])
         self.delivery = make_group(self.store, self.queue.queue_id)
-        batch = self.delivery.ack_and_lease(make_wish(stop=12, limit=10))
+        batch = self.delivery.lease(make_wish(stop=12, limit=10))
         self.lease, self.leased = batch.lease, batch.leased
         self.store.reset()
 
     def record(self, **what: Any) -> Settled:
-        return settle(self.delivery, self.lease, Settlement(**what), with_batch=True)
+        return self.delivery.settle(self.lease, Settlement(**what), with_batch=True)
 
     def release(self, text: str, delay: timedelta = MINUTE) -> Settled:
         return self.record(released={delay: ranges(text)})
 
     def ack(self, **changes: object) -> Batch:
         wish = {"held": self.lease, "stop": 0} | changes
-        return self.delivery.ack_and_lease(make_wish(**wish))
+        return self.delivery.lease(make_wish(**wish))
 
-    def replay(self) -> tuple[Leased, ...]:
+    def replay(self) -> tuple[LeasedSlot, ...]:
         return self.delivery.take_again(make_wish(held=self.lease, stop=12))
 
     @property
@@ -113,7 +110,7 @@ def test_what_the_batch_does_not_hold_is_stale(scene: Scene):
 
 
 def test_what_is_held_beyond_its_batch_is_settled_at_once(scene: Scene):
-    settle(scene.delivery, scene.lease, Settlement(extended={MINUTE: ranges("0-2")}))
+    scene.delivery.settle(scene.lease, Settlement(extended={MINUTE: ranges("0-2")}))
 
     settled = scene.record(acked=ranges("0-1"), released={MINUTE: ranges("4-5")})
 
@@ -174,7 +171,7 @@ def test_in_strict_order_what_a_batch_releases_holds_up_what_follows(scene: Scen
 
     assert scene.ack(stop=12, strict=True).leased == ()
     scene.clock.advance(MINUTE)
-    batch = scene.delivery.ack_and_lease(make_wish(stop=12, strict=True))
+    batch = scene.delivery.lease(make_wish(stop=12, strict=True))
     assert [str(each.monotons) for each in batch.leased] == ["3-5"]
 
 
@@ -228,7 +225,7 @@ def test_within_one_write_the_first_of_ack_reject_release_and_extend_counts():
 
 def test_what_is_settled_at_once_meanwhile_is_not_settled_again(scene: Scene):
     scene.release("3-5")
-    settle(scene.delivery, scene.lease, Settlement(acked=ranges("4-6")))
+    scene.delivery.settle(scene.lease, Settlement(acked=ranges("4-6")))
 
     scene.ack()
 
@@ -249,7 +246,7 @@ def stopped_and_replayed(scene: Scene) -> None:
 
 def taken_over(scene: Scene) -> None:
     scene.clock.advance(LEASE + MOMENT)
-    (leased,) = scene.delivery.ack_and_lease(make_wish(stop=10)).leased
+    (leased,) = scene.delivery.lease(make_wish(stop=10)).leased
     assert leased.monotons == ranges("0-10")
     (slot,) = [slot for slot in scene.state.slots if slot.monotons]
     scene.lease = slot.lease
@@ -257,7 +254,7 @@ def taken_over(scene: Scene) -> None:
 
 def sought(scene: Scene) -> None:
     seek_group(scene.store, scene.queue.queue_id, "g", 0, force=True)
-    scene.lease = scene.delivery.ack_and_lease(make_wish(stop=10)).lease
+    scene.lease = scene.delivery.lease(make_wish(stop=10)).lease
 
 
 @pytest.mark.parametrize("drop", [replayed, stopped_and_replayed, taken_over, sought])
@@ -299,10 +296,10 @@ def test_a_stop_after_the_batch_was_done_keeps_it_for_the_restarted_query(scene:
 def test_what_a_cut_off_run_records_after_its_batch_was_taken_up_again_is_stale(scene: Scene):
     scene.replay()
     released = Settlement(released={MINUTE: ranges("5-6")})
-    settle(scene.delivery, scene.lease, released, deliveries=2, with_batch=True)
+    scene.delivery.settle(scene.lease, released, deliveries=2, with_batch=True)
 
     acked = Settlement(acked=ranges("5-6"))
-    late = settle(scene.delivery, scene.lease, acked, deliveries=1, with_batch=True)
+    late = scene.delivery.settle(scene.lease, acked, deliveries=1, with_batch=True)
 
     assert (late.count, str(late.stale)) == (0, "5-6")
     assert scene.ack().acked == 9
@@ -313,11 +310,11 @@ def test_so_is_what_it_settles_at_once(scene: Scene):
     scene.replay()
     released = Settlement(released={AT_ONCE: ranges("5-6")})
 
-    late = settle(scene.delivery, scene.lease, released, deliveries=1)
+    late = scene.delivery.settle(scene.lease, released, deliveries=1)
 
     assert (late.count, str(late.stale)) == (0, "5-6")
     assert (scene.held, scene.waiting) == ({scene.lease: "0-10"}, [])
-    assert settle(scene.delivery, scene.lease, released, deliveries=2).count == 1
+    assert scene.delivery.settle(scene.lease, released, deliveries=2).count == 1
 
 
 @pytest.mark.parametrize("with_batch", [True, False])
@@ -325,7 +322,7 @@ def test_so_it_is_if_the_batch_is_taken_up_while_it_is_settled(scene: Scene, *, 
     released = Settlement(released={AT_ONCE: ranges("5-6")})
     scene.trouble.interrupt(lambda: scene.replay() and None, after=2)
 
-    late = settle(scene.delivery, scene.lease, released, deliveries=1, with_batch=with_batch)
+    late = scene.delivery.settle(scene.lease, released, deliveries=1, with_batch=with_batch)
 
     assert (late.count, str(late.stale)) == (0, "5-6")
     assert (scene.ack().acked, scene.waiting) == (10, [])
@@ -333,10 +330,10 @@ def test_so_it_is_if_the_batch_is_taken_up_while_it_is_settled(scene: Scene, *, 
 
 def test_what_it_holds_beyond_its_batch_it_still_settles(scene: Scene):
     extended = Settlement(extended={MINUTE: ranges("5-6")})
-    settle(scene.delivery, scene.lease, extended, deliveries=1)
+    scene.delivery.settle(scene.lease, extended, deliveries=1)
     scene.replay()
 
-    done = settle(scene.delivery, scene.lease, Settlement(acked=ranges("5-6")), deliveries=1)
+    done = scene.delivery.settle(scene.lease, Settlement(acked=ranges("5-6")), deliveries=1)
 
     assert (done.count, scene.held) == (1, {scene.lease: "0-5,6-10"})
 
@@ -362,7 +359,7 @@ def test_nor_is_it_where_the_ack_leases_as_well(scene: Scene):
 def test_what_is_settled_at_once_just_before_the_ack_goes_in_is_not_released(scene: Scene):
     scene.release("3-5")
     acked = Settlement(acked=ranges("4-6"))
-    scene.trouble.interrupt(lambda: settle(scene.delivery, scene.lease, acked), after=2)
+    scene.trouble.interrupt(lambda: scene.delivery.settle(scene.lease, acked), after=2)
 
     scene.ack()
 
@@ -400,15 +397,15 @@ def test_the_text_says_what_was_recorded_and_for_whom():
         extended={MINUTE: ranges("9-10")},
     )
 
-    text = encode(outcomes, LEASE_1, 2)
+    text = encode_outcomes(outcomes, LEASE_1, 2)
 
-    assert decode(text, LEASE_1, 2) == outcomes
-    assert decode(text, LEASE_2, 2) == decode(text, LEASE_1, 3) == Settlement()
+    assert decode_outcomes(text, LEASE_1, 2) == outcomes
+    assert decode_outcomes(text, LEASE_2, 2) == decode_outcomes(text, LEASE_1, 3) == Settlement()
 
 
 def test_acks_need_no_text():
-    assert encode(Settlement(acked=ranges("0-9")), LEASE_1, 1) == ""
-    assert decode("", LEASE_1, 1) == decode(None, LEASE_1, 1) == Settlement()
+    assert encode_outcomes(Settlement(acked=ranges("0-9")), LEASE_1, 1) == ""
+    assert decode_outcomes("", LEASE_1, 1) == decode_outcomes(None, LEASE_1, 1) == Settlement()
 
 
 def test_a_slot_that_is_freed_keeps_no_old_text(scene: Scene):

@@ -7,10 +7,10 @@ from datetime import timedelta
 
 import pytest
 
-from cassieq_spark.groups.batch import Batch
-from cassieq_spark.groups.groups import read_group_states
-from cassieq_spark.groups.lease import Delivery
-from cassieq_spark.groups.settle import Settlement, settle
+from cassieq_spark.groups.group import ConsumerGroup
+from cassieq_spark.groups.plan import Batch
+from cassieq_spark.groups.registration import read_group_states
+from cassieq_spark.groups.state import Settlement
 from cassieq_spark.model import Ranges
 from cassieq_spark.repair.survey import see
 from cassieq_spark.store.cassandra.store import page_rows
@@ -71,10 +71,10 @@ class Scene:
             self.exchange(held=done.lease, limit=0)
 
     def exchange(self, **wish: object) -> Batch:
-        return self.delivery.ack_and_lease(make_wish(stop=9, **wish))
+        return self.delivery.lease(make_wish(stop=9, **wish))
 
     def settle(self, **what: object) -> None:
-        settle(self.delivery, self.third.lease, Settlement(**what))  # type: ignore[arg-type]
+        self.delivery.settle(self.third.lease, Settlement(**what))  # type: ignore[arg-type]
 
     def extend(self) -> None:
         """Move what is leased from slot 2 to slot 0, which is free."""
@@ -124,5 +124,5 @@ def test_a_floor_counts_what_is_leased_between_two_pages_of_what_waits(scene: Sc
 
     store = PagedStore(scene.memory, lease)
 
-    assert Delivery(store, scene.queue_id, "g").read(every_waiting=True).floor == 6
+    assert ConsumerGroup(store, scene.queue_id, "g").read(every_waiting=True).floor == 6
     assert Ranges.parse("6-7") in leased

@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from cassieq_spark.groups.changes import LONG_AGO
-from cassieq_spark.groups.plan import Leased, Plan, plan_batch, spare_token
+from cassieq_spark.groups.plan import LeasedSlot, Plan, plan_lease, spare_token
 from cassieq_spark.groups.state import (
     HEAD,
     GroupState,
@@ -57,15 +57,15 @@ def op_on(plan: Plan, row: tuple[str | int, ...]) -> Update | Insert:
 
 
 def test_nothing_to_ack_and_nothing_to_deliver_is_nothing_to_do():
-    assert plan_batch(make_state(), make_wish(stop=100)) == Plan((), (), (), 100)
+    assert plan_lease(make_state(), make_wish(stop=100)) == Plan((), (), (), 100)
 
 
 def test_fresh_messages_move_the_pointer_and_fill_a_new_slot():
     wish = make_wish(limit=7)
 
-    plan = plan_batch(make_state(), wish)
+    plan = plan_lease(make_state(), wish)
 
-    assert plan.leased == (Leased(0, Ranges.parse("100-107"), 1),)
+    assert plan.leased == (LeasedSlot(0, Ranges.parse("100-107"), 1),)
     assert op_on(plan, HEAD) == Update(HEAD, {"pointer": 107}, (When("pointer", "=", 100),))
     assert op_on(plan, slot_key(0)) == Insert(
         slot_key(0),
@@ -83,19 +83,19 @@ def test_fresh_messages_move_the_pointer_and_fill_a_new_slot():
 
 
 def test_without_a_limit_everything_fresh_is_leased_but_not_beyond_the_stop():
-    (leased,) = plan_batch(make_state(), make_wish(stop=250)).leased
+    (leased,) = plan_lease(make_state(), make_wish(stop=250)).leased
 
     assert leased.monotons == Ranges.parse("100-250")
 
 
 def test_a_stop_below_the_pointer_offers_nothing():
-    assert plan_batch(make_state(), make_wish(stop=50)).ops == ()
+    assert plan_lease(make_state(), make_wish(stop=50)).ops == ()
 
 
 def test_an_ack_empties_the_slot_under_a_fresh_token():
     slot, wish = make_slot(0, "3-9", OURS), make_wish(held=OURS, stop=100)
 
-    plan = plan_batch(make_state(slot), wish)
+    plan = plan_lease(make_state(slot), wish)
 
     assert plan.acked == (slot,)
     assert plan.leased == ()
@@ -115,7 +115,7 @@ def test_an_ack_empties_the_slot_under_a_fresh_token():
 def test_a_slot_that_acks_empty_takes_what_is_leased_on_what_was_read_there():
     state = make_state(make_slot(0, "3-9", OURS, by_receipts=True))
 
-    plan = plan_batch(state, make_wish(acks={OURS: Ranges.parse("3-9")}))
+    plan = plan_lease(state, make_wish(acks={OURS: Ranges.parse("3-9")}))
 
     assert [each.slot for each in plan.leased] == [0]
     assert op_on(plan, slot_key(0)).when == (
@@ -128,7 +128,7 @@ def test_a_slot_that_acks_empty_is_free_if_there_is_nothing_to_lease():
     state = make_state(make_slot(0, "3-9", OURS, by_receipts=True))
     wish = make_wish(acks={OURS: Ranges.parse("3-9")}, limit=0)
 
-    plan = plan_batch(state, wish)
+    plan = plan_lease(state, wish)
 
     values = {"ranges": "", "lease": spare_token(wish.lease), "due_at": LONG_AGO}
     when = (When("lease", "=", OURS), When("ranges", "=", "3-9"))
@@ -139,14 +139,14 @@ def test_a_slot_that_acks_empty_is_free_if_there_is_nothing_to_lease():
 def test_a_slot_that_acks_do_not_empty_or_that_is_acked_as_a_batch_takes_nothing(acked: str):
     state = make_state(make_slot(0, "3-9", OURS, by_receipts=acked != "3-9"))
 
-    plan = plan_batch(state, make_wish(acks={OURS: Ranges.parse(acked)}))
+    plan = plan_lease(state, make_wish(acks={OURS: Ranges.parse(acked)}))
 
     assert [each.slot for each in plan.leased] == [1]
 
 
 @pytest.mark.parametrize("by_receipts", [True, False])
 def test_a_slot_says_whether_its_messages_are_settled_one_by_one(by_receipts: bool):
-    plan = plan_batch(make_state(), make_wish(by_receipts=by_receipts))
+    plan = plan_lease(make_state(), make_wish(by_receipts=by_receipts))
 
     assert op_on(plan, slot_key(0)).values["by_receipts"] is by_receipts
 
@@ -156,7 +156,7 @@ def test_the_slot_just_acked_takes_the_next_batch():
         make_slot(0, "1-2"), make_slot(1, "3-9", OURS), make_slot(2, "", due_at=PAST)
     )
 
-    plan = plan_batch(state, make_wish(held=OURS))
+    plan = plan_lease(state, make_wish(held=OURS))
 
     assert [each.slot for each in plan.leased] == [1]
     assert op_on(plan, slot_key(1)).values["ranges"] == "100-1000"
@@ -166,7 +166,7 @@ def test_the_slot_just_acked_takes_the_next_batch():
 def test_a_free_slot_is_used_before_a_new_one_is_made():
     state = make_state(make_slot(0, "1-2"), make_slot(1, "", due_at=PAST))
 
-    plan = plan_batch(state, make_wish())
+    plan = plan_lease(state, make_wish())
 
     still_free = (When("lease", "=", THEIRS), When("due_at", "<=", ServerNow()))
     assert op_on(plan, slot_key(1)).when == still_free  # type: ignore[union-attr]
@@ -175,20 +175,20 @@ def test_a_free_slot_is_used_before_a_new_one_is_made():
 def test_a_slot_emptied_message_by_message_stays_its_readers_until_it_is_due():
     empty = make_slot(0, "", due_at=FUTURE)
 
-    assert [each.slot for each in plan_batch(make_state(empty), make_wish()).leased] == [1]
-    assert plan_batch(make_state(empty), make_wish(held=THEIRS)).acked == (empty,)
+    assert [each.slot for each in plan_lease(make_state(empty), make_wish()).leased] == [1]
+    assert plan_lease(make_state(empty), make_wish(held=THEIRS)).acked == (empty,)
 
 
 def test_an_empty_slot_that_is_due_is_not_taken_over():
     state = make_state(make_slot(0, "", due_at=PAST))
 
-    assert plan_batch(state, make_wish(stop=100)) == Plan((), (), (), 100)
+    assert plan_lease(state, make_wish(stop=100)) == Plan((), (), (), 100)
 
 
 def test_of_several_slots_acked_one_is_filled_and_the_others_emptied():
     state = make_state(make_slot(0, "1-2", OURS), make_slot(1, "3-9", OURS))
 
-    plan = plan_batch(state, make_wish(held=OURS))
+    plan = plan_lease(state, make_wish(held=OURS))
 
     assert op_on(plan, slot_key(0)).values["ranges"] == "100-1000"
     assert op_on(plan, slot_key(1)).values["ranges"] == ""
@@ -197,9 +197,9 @@ def test_of_several_slots_acked_one_is_filled_and_the_others_emptied():
 def test_a_lease_that_ran_out_is_taken_over_in_its_slot_if_it_is_still_run_out_then():
     state = make_state(make_slot(0, "3-9", due_at=PAST))
 
-    plan = plan_batch(state, make_wish())
+    plan = plan_lease(state, make_wish())
 
-    assert plan.leased == (Leased(0, Ranges.parse("3-9"), 3),)
+    assert plan.leased == (LeasedSlot(0, Ranges.parse("3-9"), 3),)
     (op,) = plan.ops
     assert isinstance(op, Update)
     assert op.when == (
@@ -213,13 +213,13 @@ def test_a_lease_that_ran_out_is_taken_over_in_its_slot_if_it_is_still_run_out_t
 def test_a_lease_due_this_very_moment_still_runs():
     state = make_state(make_slot(0, "3-9", due_at=NOW))
 
-    assert plan_batch(state, make_wish(stop=100)).leased == ()
+    assert plan_lease(state, make_wish(stop=100)).leased == ()
 
 
 def test_what_the_reader_has_finished_is_acked_even_if_its_lease_ran_out():
     state = make_state(make_slot(0, "3-9", OURS, due_at=PAST))
 
-    plan = plan_batch(state, make_wish(held=OURS, stop=100))
+    plan = plan_lease(state, make_wish(held=OURS, stop=100))
 
     assert (len(plan.acked), plan.leased) == (1, ())
 
@@ -227,9 +227,9 @@ def test_what_the_reader_has_finished_is_acked_even_if_its_lease_ran_out():
 def test_what_does_not_fit_of_a_lease_that_ran_out_waits_with_its_count():
     state = make_state(make_slot(0, "3-9", due_at=PAST))
 
-    plan = plan_batch(state, make_wish(limit=2))
+    plan = plan_lease(state, make_wish(limit=2))
 
-    assert plan.leased == (Leased(0, Ranges.parse("3-5"), 3),)
+    assert plan.leased == (LeasedSlot(0, Ranges.parse("3-5"), 3),)
     assert op_on(plan, waiting_key(NOW_MS, 5)).values == {"ranges": "5-9", "deliveries": 2}
     assert op_on(plan, HEAD) == Update(
         HEAD,
@@ -241,9 +241,9 @@ def test_what_does_not_fit_of_a_lease_that_ran_out_waits_with_its_count():
 def test_a_lease_of_several_ranges_that_ran_out_is_taken_over_whole():
     state = make_state(make_slot(0, "0-3,5-9", due_at=PAST))
 
-    plan = plan_batch(state, make_wish(limit=7))
+    plan = plan_lease(state, make_wish(limit=7))
 
-    assert plan.leased == (Leased(0, Ranges.parse("0-3,5-9"), 3),)
+    assert plan.leased == (LeasedSlot(0, Ranges.parse("0-3,5-9"), 3),)
     assert op_on(plan, slot_key(0)).values["ranges"] == "0-3,5-9"
     assert len(plan.ops) == 1
 
@@ -255,9 +255,9 @@ def test_a_lease_of_several_ranges_that_ran_out_is_taken_over_whole():
 def test_a_takeover_of_several_ranges_is_cut_by_messages(limit: int, taken: str, rest: str):
     state = make_state(make_slot(0, "0-3,5-9", due_at=PAST))
 
-    plan = plan_batch(state, make_wish(limit=limit))
+    plan = plan_lease(state, make_wish(limit=limit))
 
-    assert plan.leased == (Leased(0, Ranges.parse(taken), 3),)
+    assert plan.leased == (LeasedSlot(0, Ranges.parse(taken), 3),)
     assert op_on(plan, slot_key(0)).values["ranges"] == taken
     waits = waiting_key(NOW_MS, Ranges.parse(rest).start)
     assert op_on(plan, waits).values == {"ranges": rest, "deliveries": 2}
@@ -267,7 +267,7 @@ def test_a_row_that_comes_below_where_reads_begin_lowers_that():
     # A coordinator whose clock is behind the one that raised waiting_from, if only by a month.
     state = make_state(make_slot(0, "3-9", due_at=PAST), waiting_from=NOW_MS + MONTH_MS)
 
-    plan = plan_batch(state, make_wish(limit=2))
+    plan = plan_lease(state, make_wish(limit=2))
 
     assert op_on(plan, waiting_key(NOW_MS, 5))
     assert op_on(plan, HEAD).values["waiting_from"] == NOW_MS
@@ -276,9 +276,9 @@ def test_a_row_that_comes_below_where_reads_begin_lowers_that():
 def test_a_waiting_range_is_leased_and_its_row_deleted():
     state = make_state(waiting=(Waiting(10, Ranges.parse("3-9"), 2),))
 
-    plan = plan_batch(state, make_wish())
+    plan = plan_lease(state, make_wish())
 
-    assert plan.leased == (Leased(0, Ranges.parse("3-9"), 3),)
+    assert plan.leased == (LeasedSlot(0, Ranges.parse("3-9"), 3),)
     assert Delete(waiting_key(10, 3)) in plan.ops
     assert op_on(plan, HEAD).values == {"waiting_version": 4, "waiting_from": 11}
 
@@ -286,9 +286,9 @@ def test_a_waiting_range_is_leased_and_its_row_deleted():
 def test_what_does_not_fit_of_a_waiting_range_waits_on_at_the_same_time():
     state = make_state(waiting=(Waiting(10, Ranges.parse("3-9"), 2),))
 
-    plan = plan_batch(state, make_wish(limit=4))
+    plan = plan_lease(state, make_wish(limit=4))
 
-    assert plan.leased == (Leased(0, Ranges.parse("3-7"), 3),)
+    assert plan.leased == (LeasedSlot(0, Ranges.parse("3-7"), 3),)
     assert Delete(waiting_key(10, 3)) in plan.ops
     assert op_on(plan, waiting_key(10, 7)).values == {"ranges": "7-9", "deliveries": 2}
     assert op_on(plan, HEAD).values["waiting_from"] == 10
@@ -301,9 +301,9 @@ def test_what_does_not_fit_of_a_waiting_range_waits_on_at_the_same_time():
 def test_several_ranges_that_wait_are_cut_by_messages(limit: int, taken: str, rest: str):
     state = make_state(waiting=(Waiting(10, Ranges.parse("0-3,5-9"), 2),))
 
-    plan = plan_batch(state, make_wish(limit=limit))
+    plan = plan_lease(state, make_wish(limit=limit))
 
-    assert plan.leased == (Leased(0, Ranges.parse(taken), 3),)
+    assert plan.leased == (LeasedSlot(0, Ranges.parse(taken), 3),)
     assert op_on(plan, slot_key(0)).values["ranges"] == taken
     assert Delete(waiting_key(10, 0)) in plan.ops
     waits = waiting_key(10, Ranges.parse(rest).start)
@@ -314,8 +314,8 @@ def test_waiting_from_rises_to_just_beyond_what_goes_or_to_what_is_left():
     waiting = (Waiting(10, Ranges.parse("3-4"), 2), Waiting(20, Ranges.parse("7-8"), 2))
     next_to_it = (waiting[0], Waiting(10, Ranges.parse("7-8"), 2))
 
-    far = plan_batch(make_state(waiting=waiting), make_wish())
-    near = plan_batch(make_state(waiting=next_to_it), make_wish())
+    far = plan_lease(make_state(waiting=waiting), make_wish())
+    near = plan_lease(make_state(waiting=next_to_it), make_wish())
 
     assert op_on(far, HEAD).values["waiting_from"] == 11
     assert op_on(near, HEAD).values["waiting_from"] == 10
@@ -325,7 +325,7 @@ def test_a_clock_that_is_ahead_moves_waiting_from_no_further_than_the_rows_that_
     a_month_ahead = NOW + timedelta(days=30)
     state = make_state(waiting=(Waiting(NOW_MS, Ranges.parse("3-4"), 2),))
 
-    plan = plan_batch(replace(state, now=a_month_ahead), make_wish())
+    plan = plan_lease(replace(state, now=a_month_ahead), make_wish())
 
     assert op_on(plan, HEAD).values["waiting_from"] == NOW_MS + 1
 
@@ -333,7 +333,7 @@ def test_a_clock_that_is_ahead_moves_waiting_from_no_further_than_the_rows_that_
 def test_waiting_from_does_not_pass_rows_that_were_not_read():
     waiting = (Waiting(10, Ranges.parse("3-4"), 2),)
 
-    plan = plan_batch(make_state(waiting=waiting, all_waiting=False), make_wish())
+    plan = plan_lease(make_state(waiting=waiting, all_waiting=False), make_wish())
 
     assert op_on(plan, HEAD).values["waiting_from"] == 10
 
@@ -341,7 +341,7 @@ def test_waiting_from_does_not_pass_rows_that_were_not_read():
 def test_a_range_that_waits_for_later_is_not_offered():
     state = make_state(waiting=(Waiting(NOW_MS + 1, Ranges.parse("3-9"), 2),))
 
-    assert plan_batch(state, make_wish(stop=100)).leased == ()
+    assert plan_lease(state, make_wish(stop=100)).leased == ()
 
 
 def test_of_what_is_due_again_the_lowest_comes_first():
@@ -351,7 +351,7 @@ def test_of_what_is_due_again_the_lowest_comes_first():
         waiting=(Waiting(10, Ranges.parse("20-25"), 2), Waiting(10, Ranges.parse("25-30"), 2)),
     )
 
-    (leased,) = plan_batch(state, make_wish()).leased
+    (leased,) = plan_lease(state, make_wish()).leased
 
     assert leased.monotons == Ranges.parse("10-20")
 
@@ -359,21 +359,21 @@ def test_of_what_is_due_again_the_lowest_comes_first():
 def test_in_strict_order_what_is_due_again_waits_for_what_is_lower_and_still_held():
     state = make_state(make_slot(0, "10-20"), make_slot(1, "30-40", due_at=PAST))
 
-    assert plan_batch(state, make_wish(strict=True)).ops == ()
+    assert plan_lease(state, make_wish(strict=True)).ops == ()
 
 
 def test_what_is_due_again_beyond_the_stop_is_not_offered():
     state = make_state(make_slot(0, "30-40", due_at=PAST))
 
-    assert plan_batch(state, make_wish(stop=30)).leased == ()
+    assert plan_lease(state, make_wish(stop=30)).leased == ()
 
 
 def test_fresh_messages_and_those_due_again_take_turns_and_never_share_a_batch():
     state = make_state(make_slot(0, "30-40", due_at=PAST))
 
-    again = plan_batch(state, make_wish(prefer_fresh=False)).leased
-    fresh = plan_batch(state, make_wish(prefer_fresh=True)).leased
-    nothing_fresh = plan_batch(state, make_wish(prefer_fresh=True, stop=100)).leased
+    again = plan_lease(state, make_wish(prefer_fresh=False)).leased
+    fresh = plan_lease(state, make_wish(prefer_fresh=True)).leased
+    nothing_fresh = plan_lease(state, make_wish(prefer_fresh=True, stop=100)).leased
 
     assert [each.monotons for each in again] == [Ranges.parse("30-40")]
     assert [each.monotons for each in fresh] == [Ranges.parse("100-1000")]
@@ -383,7 +383,7 @@ def test_fresh_messages_and_those_due_again_take_turns_and_never_share_a_batch()
 def test_an_ack_goes_with_a_takeover():
     state = make_state(make_slot(0, "1-3", OURS), make_slot(1, "30-40", due_at=PAST))
 
-    plan = plan_batch(state, make_wish(held=OURS, lease=uuid4()))
+    plan = plan_lease(state, make_wish(held=OURS, lease=uuid4()))
 
     assert op_on(plan, slot_key(0)).values["ranges"] == ""
     assert op_on(plan, slot_key(1)).values["ranges"] == "30-40"

@@ -5,10 +5,9 @@ from uuid import UUID
 
 import pytest
 
-from cassieq_spark.groups.lease import Delivery
-from cassieq_spark.groups.plan import Leased
-from cassieq_spark.groups.settle import Settlement, settle
-from cassieq_spark.groups.state import Slot, slot_key
+from cassieq_spark.groups.group import ConsumerGroup
+from cassieq_spark.groups.plan import LeasedSlot
+from cassieq_spark.groups.state import Settlement, Slot, slot_key
 from cassieq_spark.model import Ranges
 from cassieq_spark.store.protocol import Insert, partition_of_delivery
 from cassieq_spark.testing.faults import Fault, FaultyStore
@@ -26,8 +25,10 @@ class Scene:
         memory, self.clock = make_clocked_store()
         self.trouble = FaultyStore(memory)
         self.store = CountingStore(self.trouble)
-        self.delivery: Delivery = make_group(self.store, make_queue(self.store, [100]).queue_id)
-        self.held = self.delivery.ack_and_lease(make_wish(stop=100)).lease
+        self.delivery: ConsumerGroup = make_group(
+            self.store, make_queue(self.store, [100]).queue_id
+        )
+        self.held = self.delivery.lease(make_wish(stop=100)).lease
 
     def replay(
         self, *, limit: int | None = 100, max_deliveries: int = 5, held: UUID | None = None
@@ -100,9 +101,9 @@ def test_what_waits_is_offered_to_other_readers_at_once(scene: Scene):
     scene.replay()
     scene.replay()
 
-    batch = scene.delivery.ack_and_lease(make_wish(stop=100, limit=100, max_deliveries=5))
+    batch = scene.delivery.lease(make_wish(stop=100, limit=100, max_deliveries=5))
 
-    assert batch.leased == (Leased(1, Ranges.parse("10-19"), 3),)
+    assert batch.leased == (LeasedSlot(1, Ranges.parse("10-19"), 3),)
 
 
 def test_a_replayed_lease_lasts_from_now_on(scene: Scene, clock: FakeClock):
@@ -110,8 +111,8 @@ def test_a_replayed_lease_lasts_from_now_on(scene: Scene, clock: FakeClock):
     scene.replay()
     clock.advance(LEASE)
 
-    assert scene.delivery.ack_and_lease(make_wish(stop=100)).leased == ()
-    assert scene.delivery.ack_and_lease(make_wish(held=scene.held, stop=100)).acked == 100
+    assert scene.delivery.lease(make_wish(stop=100)).leased == ()
+    assert scene.delivery.lease(make_wish(held=scene.held, stop=100)).acked == 100
 
 
 @pytest.mark.parametrize("max_deliveries", [1, 2, 3, 4, 5, 6])
@@ -131,7 +132,7 @@ def test_what_was_handed_out_too_often_leaves_the_token_and_no_ack_settles_it(sc
         scene.replay()
     assert scene.replay() == []
 
-    batch = scene.delivery.ack_and_lease(make_wish(held=scene.held, stop=1, max_deliveries=5))
+    batch = scene.delivery.lease(make_wish(held=scene.held, stop=1, max_deliveries=5))
 
     assert (batch.acked, batch.acked_slots) == (0, frozenset())
     assert "0-1" not in [str(slot.monotons) for slot in scene.slots]
@@ -145,13 +146,13 @@ def test_what_was_handed_out_too_often_is_dead_at_once_and_for_everyone(
         scene.replay()
     clock.advance(MOMENT)
 
-    batch = scene.delivery.ack_and_lease(make_wish(stop=1, max_deliveries=5))
+    batch = scene.delivery.lease(make_wish(stop=1, max_deliveries=5))
 
     assert batch.leased == ()
     (dead,) = batch.dead
     assert (dead.monotons, dead.deliveries) == (Ranges.parse("0-1"), 5)
-    assert scene.delivery.bury(dead)
-    assert not scene.delivery.bury(dead), "someone else did"
+    assert scene.delivery.remove_dead(dead)
+    assert not scene.delivery.remove_dead(dead), "someone else did"
     assert Ranges.parse("0-1") not in [each.monotons for each in scene.delivery.read().waiting]
 
 
@@ -165,7 +166,7 @@ def test_of_several_slots_one_is_taken_again_and_the_exhausted_one_is_not(scene:
 
     assert scene.replay() == [("0-100", 2)]
 
-    batch = scene.delivery.ack_and_lease(make_wish(held=scene.held, stop=100))
+    batch = scene.delivery.lease(make_wish(held=scene.held, stop=100))
     assert (batch.acked, batch.acked_slots) == (100, frozenset({0}))
     assert [str(slot.monotons) for slot in scene.slots] == ["", ""]
     assert [(str(each.monotons), each.deliveries) for each in batch.state.waiting] == [
@@ -194,7 +195,7 @@ def test_a_lost_answer_hands_out_once_and_counts_once(scene: Scene, fault: Fault
 
 
 def test_what_was_settled_message_by_message_is_not_handed_out_again(scene: Scene):
-    settle(scene.delivery, scene.held, Settlement(acked=Ranges.parse("0-40,50-60")))
+    scene.delivery.settle(scene.held, Settlement(acked=Ranges.parse("0-40,50-60")))
 
     assert scene.replay() == [("40-50,60-100", 2)]
 
@@ -203,17 +204,17 @@ def test_what_is_settled_between_look_and_replay_is_not_brought_back(scene: Scen
     # I5
     acked = Ranges.parse("0-99")
     scene.trouble.interrupt(
-        lambda: settle(scene.delivery, scene.held, Settlement(acked=acked)) and None, after=2
+        lambda: scene.delivery.settle(scene.held, Settlement(acked=acked)) and None, after=2
     )
 
     assert scene.replay() == [("99-100", 2)]
 
 
 def test_an_emptied_slot_is_taken_up_so_that_it_is_not_lost(scene: Scene):
-    settle(scene.delivery, scene.held, Settlement(acked=Ranges.parse("0-100")))
+    scene.delivery.settle(scene.held, Settlement(acked=Ranges.parse("0-100")))
 
     assert scene.replay() == [("", 2)]
-    batch = scene.delivery.ack_and_lease(make_wish(held=scene.held, stop=100))
+    batch = scene.delivery.lease(make_wish(held=scene.held, stop=100))
     assert batch.acked_slots == {0}
 
 
@@ -259,9 +260,7 @@ def test_a_driver_whose_request_was_lost_does_not_take_the_mark_of_another_one_f
 def test_what_others_take_between_look_and_replay_is_left_out(scene: Scene, clock: FakeClock):
     # I6
     clock.advance(LEASE + MOMENT)
-    scene.trouble.interrupt(
-        lambda: scene.delivery.ack_and_lease(make_wish(stop=100)) and None, after=2
-    )
+    scene.trouble.interrupt(lambda: scene.delivery.lease(make_wish(stop=100)) and None, after=2)
 
     assert scene.replay() == []
 
@@ -277,5 +276,5 @@ def test_a_takeover_that_looked_before_a_replay_counts_it(scene: Scene, clock: F
 
     scene.trouble.interrupt(come_and_go, after=2)
 
-    batch = scene.delivery.ack_and_lease(make_wish(stop=100))
-    assert batch.leased == (Leased(0, Ranges.parse("0-100"), 3),)
+    batch = scene.delivery.lease(make_wish(stop=100))
+    assert batch.leased == (LeasedSlot(0, Ranges.parse("0-100"), 3),)

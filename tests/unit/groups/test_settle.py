@@ -8,12 +8,19 @@ from uuid import UUID, uuid4
 import pytest
 
 from cassieq_spark.errors import ContentionError, QueueStateError
-from cassieq_spark.groups import settle as settle_module
-from cassieq_spark.groups.acks import kept_token
-from cassieq_spark.groups.lease import Delivery
-from cassieq_spark.groups.plan import Leased
-from cassieq_spark.groups.settle import Settlement, plan_settlement, settle
-from cassieq_spark.groups.state import HEAD, GroupState, Head, Slot, slot_key, waiting_key
+from cassieq_spark.groups import group as group_module
+from cassieq_spark.groups.group import ConsumerGroup
+from cassieq_spark.groups.plan import LeasedSlot
+from cassieq_spark.groups.settle import kept_token, plan_settle, settle
+from cassieq_spark.groups.state import (
+    HEAD,
+    GroupState,
+    Head,
+    Settlement,
+    Slot,
+    slot_key,
+    waiting_key,
+)
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import Ranges, to_millis
 from cassieq_spark.store.protocol import Insert, Op, Update, When, partition_of_delivery
@@ -45,7 +52,7 @@ class Scene:
         self.trouble = FaultyStore(memory)
         self.store = CountingStore(self.trouble)
         self.delivery = make_group(self.store, make_queue(self.store, [10]).queue_id)
-        batch = self.delivery.ack_and_lease(make_wish(stop=10))
+        batch = self.delivery.lease(make_wish(stop=10))
         self.lease, self.leased = batch.lease, batch.leased
 
     def settle(self, lease: UUID | None = None, **what: Any) -> Outcome:
@@ -65,9 +72,9 @@ class Scene:
     def reject(self, monotons: str, reason: str = "bad") -> Outcome:
         return self.settle(rejected={reason: Ranges.parse(monotons)})
 
-    def take(self, **changes: object) -> list[Leased]:
+    def take(self, **changes: object) -> list[LeasedSlot]:
         wish = {"stop": 10} | changes
-        return list(self.delivery.ack_and_lease(make_wish(**wish)).leased)
+        return list(self.delivery.lease(make_wish(**wish)).leased)
 
     @property
     def state(self) -> GroupState:
@@ -105,7 +112,7 @@ def make_slot(number: int, monotons: str, lease: UUID = OURS, deliveries: int = 
 
 
 def ops_of(state: GroupState, **what: Any) -> tuple[Op, ...]:
-    return plan_settlement(state, OURS, Settlement(**what), FRESH).ops
+    return plan_settle(state, OURS, Settlement(**what), FRESH).ops
 
 
 # -- the plan ---------------------------------------------------------------------------------
@@ -199,7 +206,7 @@ def test_what_is_released_without_a_delay_is_offered_again_at_once(scene: Scene)
     assert scene.release("3-5") == (2, 0)
 
     assert (scene.held, scene.waiting) == ("0-3,5-10", [(0, "3-5", 1)])
-    assert scene.take() == [Leased(1, Ranges.parse("3-5"), 2)]
+    assert scene.take() == [LeasedSlot(1, Ranges.parse("3-5"), 2)]
 
 
 def test_what_is_released_with_a_delay_is_offered_when_that_is_over(
@@ -212,7 +219,7 @@ def test_what_is_released_with_a_delay_is_offered_when_that_is_over(
     clock.advance(delay - MOMENT)
     assert scene.take() == []
     clock.advance(MOMENT)
-    assert scene.take() == [Leased(1, Ranges.parse("3-5"), 2)]
+    assert scene.take() == [LeasedSlot(1, Ranges.parse("3-5"), 2)]
 
 
 def test_what_is_acked_as_well_as_released_is_acked(scene: Scene):
@@ -228,7 +235,7 @@ def test_a_lease_that_ran_out_can_be_settled_until_someone_takes_it(
     clock.advance(LEASE + MOMENT)
 
     assert scene.ack("0-9") == (9, 0)
-    assert scene.take() == [Leased(0, Ranges.parse("9-10"), 2)]
+    assert scene.take() == [LeasedSlot(0, Ranges.parse("9-10"), 2)]
     assert scene.ack("9-10") == (0, 1)
 
 
@@ -312,7 +319,7 @@ def test_a_takeover_that_looked_before_brings_back_nothing_that_is_settled(
     clock.advance(LEASE + MOMENT)
     scene.trouble.interrupt(lambda: scene.ack("0-3") and None, after=2)
 
-    assert scene.take() == [Leased(0, Ranges.parse("3-10"), 2)]
+    assert scene.take() == [LeasedSlot(0, Ranges.parse("3-10"), 2)]
 
 
 def test_an_extension_goes_with_settling(scene: Scene, clock: FakeClock):
@@ -354,7 +361,7 @@ def test_a_slot_emptied_message_by_message_is_not_lost_to_its_readers_ack(scene:
     scene.release("4-10", LEASE)
     assert scene.held == ""
 
-    batch = scene.delivery.ack_and_lease(make_wish(held=scene.lease, stop=10))
+    batch = scene.delivery.lease(make_wish(held=scene.lease, stop=10))
 
     assert (batch.acked, batch.acked_slots) == (0, frozenset({0}))
     assert batch.leased == ()
@@ -364,7 +371,7 @@ def test_a_slot_emptied_message_by_message_is_not_lost_to_its_readers_ack(scene:
 def test_the_ack_of_a_batch_settles_what_is_left_and_not_what_was_released(scene: Scene):
     scene.release("4-6")
 
-    batch = scene.delivery.ack_and_lease(make_wish(held=scene.lease, stop=10))
+    batch = scene.delivery.lease(make_wish(held=scene.lease, stop=10))
 
     assert (batch.acked, batch.acked_slots) == (8, frozenset({0}))
     assert monotons_of(batch.leased) == [Ranges.parse("4-6")]
@@ -374,13 +381,13 @@ def test_the_ack_of_a_batch_settles_what_is_left_and_not_what_was_released(scene
 def test_released_once_too_often_is_dead(scene: Scene):
     scene.release("4-6")
 
-    batch = scene.delivery.ack_and_lease(make_wish(stop=10, max_deliveries=1))
+    batch = scene.delivery.lease(make_wish(stop=10, max_deliveries=1))
 
     assert (monotons_of(batch.leased), monotons_of(batch.dead)) == ([], [Ranges.parse("4-6")])
 
 
 def test_losing_every_race_is_said_so(scene: Scene, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(settle_module, "pauses", lambda: range(2))
+    monkeypatch.setattr(group_module, "pauses", lambda: range(2))
     monkeypatch.setattr(scene.trouble, "cas", lambda *_: False)
 
     with pytest.raises(ContentionError, match="lost the race to settle"):
@@ -388,7 +395,7 @@ def test_losing_every_race_is_said_so(scene: Scene, monkeypatch: pytest.MonkeyPa
 
 
 def test_settling_for_a_group_that_does_not_exist_is_refused(scene: Scene):
-    delivery = Delivery(scene.store, scene.delivery.queue_id, "none")
+    delivery = ConsumerGroup(scene.store, scene.delivery.queue_id, "none")
 
     with pytest.raises(QueueStateError, match="group 'none'"):
         settle(delivery, scene.lease, Settlement(acked=Ranges.parse("0-3")))
@@ -400,7 +407,7 @@ def test_settling_for_a_group_that_does_not_exist_is_refused(scene: Scene):
 def test_what_is_extended_is_left_alone_by_the_ack_of_its_batch(scene: Scene, clock: FakeClock):
     assert scene.extend("3-5", 2 * LEASE) == (2, 0)
 
-    assert scene.delivery.ack_and_lease(make_wish(held=scene.lease, stop=10)).acked == 8
+    assert scene.delivery.lease(make_wish(held=scene.lease, stop=10)).acked == 8
     clock.advance(2 * LEASE)
     assert scene.take() == []
     clock.advance(MOMENT)
@@ -410,7 +417,7 @@ def test_what_is_extended_is_left_alone_by_the_ack_of_its_batch(scene: Scene, cl
 @pytest.mark.parametrize("what", ["ack", "release", "reject"])
 def test_what_is_extended_can_be_settled_by_its_receipt_after_its_batch(scene: Scene, what: str):
     scene.extend("3-5", 2 * LEASE)
-    scene.delivery.ack_and_lease(make_wish(held=scene.lease, stop=10))
+    scene.delivery.lease(make_wish(held=scene.lease, stop=10))
 
     settle_it: Callable[[str], Outcome] = getattr(scene, what)
     assert settle_it("3-4") == (1, 0)
@@ -422,7 +429,7 @@ def test_what_is_extended_twice_is_held_from_the_second_time_on(scene: Scene, cl
     scene.extend("3-5", LEASE)
     clock.advance(LEASE)
     assert scene.extend("3-5", LEASE) == (2, 0)
-    scene.delivery.ack_and_lease(make_wish(held=scene.lease, stop=10))
+    scene.delivery.lease(make_wish(held=scene.lease, stop=10))
     clock.advance(LEASE)
 
     assert scene.take() == []
@@ -434,7 +441,7 @@ def test_part_of_what_was_extended_is_held_for_longer_than_the_rest(
 ):
     scene.extend("3-7", LEASE)
     scene.extend("4-5", 3 * LEASE)
-    scene.delivery.ack_and_lease(make_wish(held=scene.lease, stop=10))
+    scene.delivery.lease(make_wish(held=scene.lease, stop=10))
     clock.advance(LEASE + MOMENT)
 
     assert monotons_of(scene.take()) == [Ranges.parse("3-4,5-7")]
@@ -472,7 +479,7 @@ def test_what_is_rejected_is_dead_whatever_its_count_and_never_offered(scene: Sc
     )
 
     assert [(str(each.monotons), each.reason) for each in settled.dead] == [("2-4", "bad")]
-    batch = scene.delivery.ack_and_lease(make_wish(stop=10))
+    batch = scene.delivery.lease(make_wish(stop=10))
     assert (batch.leased, batch.dead) == ((), settled.dead)
     assert scene.ack("2-4") == (0, 2), "out of reach"
 
@@ -498,11 +505,11 @@ def test_each_message_has_one_fate_whatever_is_asked_for(scene: Scene):
 
 
 def test_a_free_slot_is_used_for_what_is_extended(scene: Scene, clock: FakeClock):
-    other = scene.delivery.ack_and_lease(make_wish(stop=10))
+    other = scene.delivery.lease(make_wish(stop=10))
     scene.release("0-1")
-    (taken,) = scene.delivery.ack_and_lease(make_wish(stop=10)).leased
+    (taken,) = scene.delivery.lease(make_wish(stop=10)).leased
     free = scene.delivery.read().slots[taken.slot].lease
-    scene.delivery.ack_and_lease(make_wish(held=free, stop=0))
+    scene.delivery.lease(make_wish(held=free, stop=0))
     clock.advance(MOMENT)
     assert not other.leased
 
@@ -516,9 +523,9 @@ def test_a_free_slot_is_used_for_what_is_extended(scene: Scene, clock: FakeClock
 
 def test_a_slot_is_freed_only_if_nothing_has_left_it_meanwhile(scene: Scene):
     # I6: what was released in between is somebody else's to have, and not done.
-    scene.delivery.ack_and_lease(make_wish(held=scene.lease, stop=0))
+    scene.delivery.lease(make_wish(held=scene.lease, stop=0))
     publish(scene.store, scene.delivery.queue_id, make_pending([4]))
-    lease = scene.delivery.ack_and_lease(make_wish(stop=14, by_receipts=True)).lease
+    lease = scene.delivery.lease(make_wish(stop=14, by_receipts=True)).lease
     scene.trouble.interrupt(
         lambda: scene.settle(lease, released={AT_ONCE: Ranges.parse("10-11")}) and None, after=2
     )
@@ -547,9 +554,9 @@ def test_a_slot_of_what_was_extended_is_free_once_that_is_settled(scene: Scene):
 
 def test_what_a_client_holds_is_settled_at_once_also_by_who_settles_with_a_batch(scene: Scene):
     # Nobody acks it as a batch, so what is recorded there would never be carried out.
-    scene.delivery.ack_and_lease(make_wish(held=scene.lease, stop=0))
+    scene.delivery.lease(make_wish(held=scene.lease, stop=0))
     publish(scene.store, scene.delivery.queue_id, make_pending([4]))
-    lease = scene.delivery.ack_and_lease(make_wish(stop=14, by_receipts=True)).lease
+    lease = scene.delivery.lease(make_wish(stop=14, by_receipts=True)).lease
 
     done = Settlement(acked=Ranges.parse("10-14"))
     settled = settle(scene.delivery, lease, done, with_batch=True)
@@ -568,8 +575,8 @@ class ClientScene:
         memory, self.clock = make_clocked_store()
         self.trouble = FaultyStore(memory)
         self.delivery = make_group(self.trouble, make_queue(self.trouble, [10]).queue_id)
-        self.others = Delivery(memory, self.delivery.queue_id, "g")
-        self.lease = self.delivery.ack_and_lease(
+        self.others = ConsumerGroup(memory, self.delivery.queue_id, "g")
+        self.lease = self.delivery.lease(
             make_wish(stop=10, limit=limit, by_receipts=by_receipts)
         ).lease
 
@@ -578,8 +585,8 @@ class ClientScene:
         self.trouble.fault = fault
         self.trouble.interrupt(lambda: action() and None, after=3)
 
-    def lease_one(self) -> Leased:
-        (leased,) = self.others.ack_and_lease(make_wish(stop=10, limit=1, by_receipts=True)).leased
+    def lease_one(self) -> LeasedSlot:
+        (leased,) = self.others.lease(make_wish(stop=10, limit=1, by_receipts=True)).leased
         return leased
 
     def told(self, *, with_batch: bool = False, **what: str) -> Outcome:

@@ -7,11 +7,10 @@ from datetime import timedelta
 
 import pytest
 
-from cassieq_spark.groups.batch import Batch
-from cassieq_spark.groups.groups import ensure_group, read_group_states
-from cassieq_spark.groups.lease import Delivery
-from cassieq_spark.groups.settle import Settlement, settle
-from cassieq_spark.groups.state import Waiting
+from cassieq_spark.groups.group import ConsumerGroup
+from cassieq_spark.groups.plan import Batch
+from cassieq_spark.groups.registration import ensure_group, read_group_states
+from cassieq_spark.groups.state import Settlement, Waiting
 from cassieq_spark.model import Ranges
 from cassieq_spark.store.tables import Table
 from cassieq_spark.testing.faults import Fault, FaultyStore
@@ -50,10 +49,10 @@ class Scene:
         self.store.reset()
 
     def exchange(self, **wish: object) -> Batch:
-        return self.delivery.ack_and_lease(make_wish(stop=9, **wish))
+        return self.delivery.lease(make_wish(stop=9, **wish))
 
     def release(self, batch: Batch, monotons: str, *, by: timedelta = timedelta(0)) -> None:
-        settle(self.delivery, batch.lease, Settlement(released={by: ranges(monotons)}))
+        self.delivery.settle(batch.lease, Settlement(released={by: ranges(monotons)}))
 
     def breaks_off(self, doing: Callable[[], object], draws: str, *, calls: int = 2) -> None:
         """Let a process die when its next compare-and-set has reached one replica."""
@@ -70,7 +69,7 @@ class Scene:
     @property
     def owed(self) -> set[int]:
         """By what is decided."""
-        state = Delivery(self.memory, self.queue_id, "g").read(every_waiting=True)
+        state = ConsumerGroup(self.memory, self.queue_id, "g").read(every_waiting=True)
         held = [
             *(slot.monotons for slot in state.slots),
             *(each.monotons for each in state.waiting),
@@ -95,11 +94,11 @@ def test_what_waits_unseen_is_not_passed_by_a_lease_of_what_waits(scene: Scene):
 
 def test_what_waits_unseen_is_not_passed_by_a_burial(scene: Scene):
     rejected = Settlement(rejected={"bad": ranges("0-3")})
-    (dead,) = settle(scene.delivery, scene.first.lease, rejected).dead
+    (dead,) = scene.delivery.settle(scene.first.lease, rejected).dead
     assert isinstance(dead, Waiting)
     scene.breaks_off(lambda: scene.release(scene.second, "3-6"), TORN)
 
-    assert scene.delivery.bury(dead)
+    assert scene.delivery.remove_dead(dead)
 
     assert scene.owed == set(range(3, 9))
 
@@ -129,15 +128,15 @@ def test_what_a_scan_has_repaired_by_half_is_not_overtaken(alone: dict[str, obje
     memory, _ = make_clocked_store()
     store = FaultyStore(memory)
     delivery = make_group(store, make_queue(store, [2]).queue_id)
-    lease = delivery.ack_and_lease(make_wish(stop=2, limit=1, **alone)).lease
+    lease = delivery.lease(make_wish(stop=2, limit=1, **alone)).lease
     extension = Settlement(extended={timedelta(hours=1): ranges("0-1")})
     with store.replicas.tearing():
-        settle(delivery, lease, extension)
+        delivery.settle(lease, extension)
     # The first page of the scan has the slot that it leaves, and not the one that it goes to.
     store.replicas.draw("fs")
     list(store.scan(Table.DELIVERY, ("head", "registration", "slot")))
 
-    batch = delivery.ack_and_lease(make_wish(stop=2, held=lease, **alone))
+    batch = delivery.lease(make_wish(stop=2, held=lease, **alone))
 
     assert not batch.leased
 
@@ -154,13 +153,13 @@ def test_in_strict_order_what_waits_is_read_serially_at_once(scene: Scene):
 
 def test_a_burial_costs_two_reads(scene: Scene):
     rejected = Settlement(rejected={"bad": ranges("0-3")})
-    (dead,) = settle(scene.delivery, scene.first.lease, rejected).dead
+    (dead,) = scene.delivery.settle(scene.first.lease, rejected).dead
     scene.store.reset()
 
-    assert scene.delivery.bury(dead)
+    assert scene.delivery.remove_dead(dead)
 
     assert (scene.store.read_count, scene.store.serial_read_count) == (1, 1)
-    assert not scene.delivery.bury(dead)
+    assert not scene.delivery.remove_dead(dead)
 
 
 def test_a_group_of_which_one_replica_knows_exists(scene: Scene):
@@ -169,7 +168,7 @@ def test_a_group_of_which_one_replica_knows_exists(scene: Scene):
     assert scene.trouble.troubles == 2
     scene.trouble.replicas.draw("s")
 
-    assert Delivery(scene.store, scene.queue_id, "new").read().head.pointer == 0
+    assert ConsumerGroup(scene.store, scene.queue_id, "new").read().head.pointer == 0
 
 
 def test_floors_rest_on_serial_reads_only(scene: Scene):

@@ -13,7 +13,7 @@ from pyspark.sql.streaming.listener import (
     QueryTerminatedEvent,
 )
 
-from cassieq_spark.groups.plan import Leased
+from cassieq_spark.groups.plan import LeasedSlot
 from cassieq_spark.model import QueueId, Ranges
 from cassieq_spark.monitoring import QueryMetrics
 from cassieq_spark.monitoring.catalogue import OF_QUERIES
@@ -36,7 +36,7 @@ REPORT = {
 
 
 def source(ranges: str, report: Mapping[str, int] | None, *, group: str = "g") -> dict[str, Any]:
-    leased = (Leased(0, Ranges.parse(ranges), 1),)
+    leased = (LeasedSlot(0, Ranges.parse(ranges), 1),)
     end = encode(Offset(QueueId("q@1"), group, uuid4(), 9, leased))
     return {
         "description": "cassieq",

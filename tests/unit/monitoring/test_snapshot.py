@@ -31,7 +31,7 @@ def test_the_figures_are_those_that_the_command_shows():
 def test_a_lease_counts_as_a_reader_while_it_runs():
     store, clock = make_clocked_store()
     queue = make_busy_queue(store)
-    ensure_reader(store, queue.queue_id).ack_and_lease(make_wish(stop=10, limit=4))
+    ensure_reader(store, queue.queue_id).lease(make_wish(stop=10, limit=4))
 
     assert read_snapshot(store).queues[0].leases == {"g": 2}
     clock.advance(LEASE + timedelta(seconds=1))

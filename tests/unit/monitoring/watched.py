@@ -41,6 +41,6 @@ def make_busy_queue(store: Store, name: str = "orders") -> QueueDefinition:
     queue = create_queue(store, name, lease=LEASE)
     publish(store, queue.queue_id, make_pending([10]))
     delivery = make_group(store, queue.queue_id)
-    done = delivery.ack_and_lease(make_wish(stop=10, limit=3)).lease
-    delivery.ack_and_lease(make_wish(held=done, stop=10, limit=2))
+    done = delivery.lease(make_wish(stop=10, limit=3)).lease
+    delivery.lease(make_wish(held=done, stop=10, limit=2))
     return queue

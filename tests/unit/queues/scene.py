@@ -6,9 +6,9 @@ import contextlib
 from collections.abc import Iterator
 
 from cassieq_spark.errors import QueueStateError
-from cassieq_spark.groups.batch import Batch
-from cassieq_spark.groups.groups import ensure_group
-from cassieq_spark.groups.lease import Delivery
+from cassieq_spark.groups.group import ConsumerGroup
+from cassieq_spark.groups.plan import Batch
+from cassieq_spark.groups.registration import ensure_group
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_blocks, read_groups, read_head, read_last_batch
 from cassieq_spark.ledger.state import HEAD, check_open
@@ -57,7 +57,7 @@ class Scene:
             lease=LEASE,
         )
         publish(self.store, self.old.queue_id, make_pending([5]), batch=BATCH)
-        self.reader = Delivery(self.store, self.old.queue_id, "g")
+        self.reader = ConsumerGroup(self.store, self.old.queue_id, "g")
         self.lease(self.old, "g")
         publish(self.store, self.old.queue_id, make_pending([3]))
         ensure_group(self.store, self.old.queue_id, "idle", starting="earliest")
@@ -71,7 +71,7 @@ class Scene:
         head = read_head(self.store, queue.queue_id)
         check_open(queue.queue_id, head)
         wish = make_wish(stop=head.offered_stop)
-        return Delivery(self.store, queue.queue_id, group).ack_and_lease(wish)
+        return ConsumerGroup(self.store, queue.queue_id, group).lease(wish)
 
     def run_out(self) -> None:
         """Let every lease run out."""
@@ -115,7 +115,7 @@ class Scene:
         assert len(read_blocks(self.store, queue_id)) == before
         for group in self.groups(queue_id):
             wish = make_wish(stop=read_head(self.store, queue_id).next)
-            late = Delivery(self.store, queue_id, group).ack_and_lease(wish)
+            late = ConsumerGroup(self.store, queue_id, group).lease(wish)
             assert not late.leased, "a reader that had read the head before"
 
     def check_purged(self, queue: QueueDefinition) -> None:

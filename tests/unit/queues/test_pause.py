@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from cassieq_spark.errors import QueueStateError
-from cassieq_spark.groups.batch import Batch
-from cassieq_spark.groups.lease import Delivery
+from cassieq_spark.groups.group import ConsumerGroup
+from cassieq_spark.groups.plan import Batch
 from cassieq_spark.ledger.read import read_blocks, read_head
 from cassieq_spark.queues import (
     delete_queue,
@@ -21,8 +21,8 @@ from tests.unit.queues.scene import Scene
 
 def next_batch(scene: Scene, group: str, done: Batch) -> Batch:
     stop = read_head(scene.store, scene.old.queue_id).offered_stop
-    delivery = Delivery(scene.store, scene.old.queue_id, group)
-    return delivery.ack_and_lease(make_wish(held=done.lease, stop=stop))
+    delivery = ConsumerGroup(scene.store, scene.old.queue_id, group)
+    return delivery.lease(make_wish(held=done.lease, stop=stop))
 
 
 def test_readers_of_a_paused_queue_ack_what_they_have_and_get_nothing(scene: Scene):

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from cassieq_spark.errors import QueueStateError
-from cassieq_spark.groups import groups
+from cassieq_spark.groups import registration
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_head
 from cassieq_spark.ledger.sweep import finalise, trim
@@ -45,11 +45,11 @@ def test_every_message_owed_is_counted_once_where_it_is():
     clock.advance(SECOND)
     publish(store, queue_id, make_pending([90]))
     delivery = make_group(store, queue_id)
-    done = delivery.ack_and_lease(make_wish(stop=100, limit=3)).lease
-    delivery.ack_and_lease(make_wish(held=done, stop=100, limit=12))  # [3, 15)
+    done = delivery.lease(make_wish(stop=100, limit=3)).lease
+    delivery.lease(make_wish(held=done, stop=100, limit=12))  # [3, 15)
     clock.advance(LEASE + SECOND)
-    delivery.ack_and_lease(make_wish(stop=100, limit=5))  # [3, 8), rest waits
-    delivery.ack_and_lease(make_wish(stop=100, limit=4, prefer_fresh=True))  # [15, 19)
+    delivery.lease(make_wish(stop=100, limit=5))  # [3, 8), rest waits
+    delivery.lease(make_wish(stop=100, limit=4, prefer_fresh=True))  # [15, 19)
 
     (group,) = queue_stats(store, queue_id).groups
 
@@ -69,7 +69,7 @@ def test_every_message_owed_is_counted_once_where_it_is():
 def test_a_lease_that_ran_out_is_due():
     store, clock = make_clocked_store()
     queue_id = make_queue(store, [10]).queue_id
-    make_group(store, queue_id).ack_and_lease(make_wish(stop=10))
+    make_group(store, queue_id).lease(make_wish(stop=10))
 
     clock.advance(LEASE)
     assert queue_stats(store, queue_id).groups[0].leased == 10
@@ -81,8 +81,8 @@ def test_a_group_that_has_everything_done_owes_nothing():
     store = MemoryStore()
     queue_id = make_queue(store, [10]).queue_id
     delivery = make_group(store, queue_id)
-    done = delivery.ack_and_lease(make_wish(stop=10)).lease
-    delivery.ack_and_lease(make_wish(held=done, stop=10))
+    done = delivery.lease(make_wish(stop=10)).lease
+    delivery.lease(make_wish(held=done, stop=10))
 
     (group,) = queue_stats(store, queue_id).groups
 
@@ -92,8 +92,8 @@ def test_a_group_that_has_everything_done_owes_nothing():
 def test_a_group_registered_only_half_is_owed_everything_from_its_start():
     store, clock = make_clocked_store()
     queue_id = make_queue(store, [10]).queue_id
-    registration = groups._registration(store, queue_id, "half", "earliest")
-    store.cas(partition_of_ledger(queue_id), registration)
+    ops = registration._registration(store, queue_id, "half", "earliest")
+    store.cas(partition_of_ledger(queue_id), ops)
     clock.advance(SECOND)
 
     (group,) = queue_stats(store, queue_id).groups
@@ -148,8 +148,8 @@ def test_what_is_settled_and_trimmed_while_it_is_counted_is_no_hole(after: int):
     clock.advance(2 * LEASE)
 
     def settle_and_sweep() -> None:
-        done = delivery.ack_and_lease(make_wish(stop=10, delayed_stop=10)).lease
-        delivery.ack_and_lease(make_wish(held=done, stop=10, delayed_stop=10))
+        done = delivery.lease(make_wish(stop=10, delayed_stop=10)).lease
+        delivery.lease(make_wish(held=done, stop=10, delayed_stop=10))
         finalise(memory, queue_id, read_head(memory, queue_id), 8)
         trim(memory, queue_id, finalised=8, below=8)
 

@@ -13,10 +13,9 @@ from uuid import UUID, uuid4
 import pyarrow as pa
 
 from cassieq_spark.arrow.chunks import Cutter, cut
-from cassieq_spark.groups.batch import Batch
-from cassieq_spark.groups.groups import ensure_group
-from cassieq_spark.groups.lease import Delivery
-from cassieq_spark.groups.wish import Wish
+from cassieq_spark.groups.group import ConsumerGroup
+from cassieq_spark.groups.plan import Batch, LeaseRequest
+from cassieq_spark.groups.registration import ensure_group
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_blocks, read_head
 from cassieq_spark.model import Chunk, PendingBlock
@@ -76,15 +75,15 @@ class SweptQueue:
         """Ack the group's batch before, if ``ack``, and lease the next; of 0, none at all."""
         self.register(group)
         held = self.batches.get(group) if ack else None
-        wish = Wish(
+        wish = LeaseRequest(
             held=held.lease if held else None,
             lease=uuid4(),
             length=LEASE,
             limit=limit,
             stop=0 if limit == 0 else read_head(self.store, self.queue_id).next,
         )
-        delivery = Delivery(self.store, self.queue_id, group)
-        self.batches[group] = delivery.ack_and_lease(wish)
+        delivery = ConsumerGroup(self.store, self.queue_id, group)
+        self.batches[group] = delivery.lease(wish)
         return self.batches[group]
 
     def settle(self, group: str, count: int) -> None:

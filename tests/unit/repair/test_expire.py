@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from cassieq_spark.errors import QueueStateError
-from cassieq_spark.groups.batch import Batch
-from cassieq_spark.groups.groups import delete_group, ensure_group, seek_group
-from cassieq_spark.groups.plan import Leased
-from cassieq_spark.groups.settle import Settlement, settle
+from cassieq_spark.groups.plan import Batch, LeasedSlot
+from cassieq_spark.groups.registration import delete_group, ensure_group
+from cassieq_spark.groups.seek import seek_group
+from cassieq_spark.groups.state import Settlement
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_groups, read_head
 from cassieq_spark.model import PendingBlock, Ranges
@@ -50,7 +50,7 @@ class Scene:
     def take(self, **changes: Any) -> Batch:
         head = read_head(self.memory, self.queue_id)
         wish = {"stop": head.next, "delayed_stop": head.delayed_stop} | changes
-        return self.delivery.ack_and_lease(make_wish(**wish))
+        return self.delivery.lease(make_wish(**wish))
 
     def taken(self, **changes: Any) -> str:
         return ",".join(str(each.monotons) for each in self.take(**changes).leased)
@@ -121,7 +121,7 @@ def test_waiting_rows_go_once_all_of_them_is_too_old(scene: Scene):
     scene.publish(2)
     lease = scene.take().lease
     released = {HOUR: Ranges.parse("0-1"), 20 * HOUR: Ranges.parse("1-3")}
-    settle(scene.delivery, lease, Settlement(released=released, acked=Ranges.parse("3-4")))
+    scene.delivery.settle(lease, Settlement(released=released, acked=Ranges.parse("3-4")))
     scene.clock.advance(EXPIRE_AFTER - HOUR + MOMENT)
 
     assert scene.expire() == 1
@@ -138,7 +138,7 @@ def test_more_rows_than_one_compare_and_set_takes_go_one_after_another(
     scene.publish(7)
     lease = scene.take().lease
     released = {each * HOUR: Ranges.parse(f"{each}-{each + 1}") for each in range(7)}
-    settle(scene.delivery, lease, Settlement(released=released))
+    scene.delivery.settle(lease, Settlement(released=released))
     for _ in range(5):
         scene.publish(1, delay=30 * HOUR)
         scene.clock.advance(MOMENT)
@@ -231,7 +231,7 @@ def test_what_is_dead_is_left_to_be_dead_lettered():
     scene = Scene(max_deliveries=1)
     scene.publish(4)
     lease = scene.take(max_deliveries=1).lease
-    settle(scene.delivery, lease, Settlement(rejected={"bad": Ranges.parse("0-1")}))
+    scene.delivery.settle(lease, Settlement(rejected={"bad": Ranges.parse("0-1")}))
     scene.clock.advance(EXPIRE_AFTER + MOMENT)
 
     assert scene.expire() == 0
@@ -353,7 +353,7 @@ class Busy(Scene):
         super().__init__()
         self.publish(10)
         lease = self.take(limit=2).lease
-        settle(self.delivery, lease, Settlement(released={HOUR: Ranges.parse("0-2")}))
+        self.delivery.settle(lease, Settlement(released={HOUR: Ranges.parse("0-2")}))
         self.held = self.take(limit=2).lease
         self.clock.advance(EXPIRE_AFTER + MOMENT)
 
@@ -413,7 +413,7 @@ def test_a_reader_that_settles_late_settles_what_it_still_has(after: int):
 
     def settle_late() -> None:
         acked = Settlement(acked=Ranges.parse("2-4"))
-        settled.append(settle(busy.delivery, busy.held, acked).count)
+        settled.append(busy.delivery.settle(busy.held, acked).count)
 
     busy.store.interrupt(settle_late, after=after)
 
@@ -428,7 +428,7 @@ def test_a_reader_that_settles_late_settles_what_it_still_has(after: int):
 def test_a_reader_that_extends_its_lease_late_keeps_what_it_still_has(after: int):
     busy = Busy()
     (slot,) = busy.delivery.read().held_by(busy.held)
-    leased = Leased(slot.number, slot.monotons, slot.deliveries)
+    leased = LeasedSlot(slot.number, slot.monotons, slot.deliveries)
     extended: list[bool] = []
 
     def extend() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cassieq_spark.groups.groups import ensure_group
+from cassieq_spark.groups.registration import ensure_group
 from cassieq_spark.ledger import read as ledger_read
 from cassieq_spark.ledger.read import read_head
 from cassieq_spark.repair import finalise as finalise_module

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from cassieq_spark.groups.groups import delete_group
+from cassieq_spark.groups.registration import delete_group
 from cassieq_spark.ledger.read import read_head
 from cassieq_spark.ledger.sweep import finalise
 from cassieq_spark.queues import create_queue

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from cassieq_spark.groups.groups import ensure_group
+from cassieq_spark.groups.registration import ensure_group
 from cassieq_spark.groups.seek import seek_group
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import PendingBlock, Range

@@ -10,12 +10,11 @@ import pytest
 
 from cassieq_spark.dead_letters.burial import RETRY_AFTER, bury
 from cassieq_spark.dead_letters.claims import ADMIN_GROUP
-from cassieq_spark.groups.batch import Batch
-from cassieq_spark.groups.groups import delete_group, ensure_group, seek_group
-from cassieq_spark.groups.isolation import LONGEST_BACKOFF
-from cassieq_spark.groups.lease import Delivery
-from cassieq_spark.groups.plan import Leased
-from cassieq_spark.groups.settle import Settlement, settle
+from cassieq_spark.groups.group import ConsumerGroup
+from cassieq_spark.groups.plan import LONGEST_BACKOFF, Batch, LeasedSlot
+from cassieq_spark.groups.registration import delete_group, ensure_group
+from cassieq_spark.groups.seek import seek_group
+from cassieq_spark.groups.state import Settlement
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_head, read_holds
 from cassieq_spark.model import Ranges
@@ -65,9 +64,9 @@ def test_what_was_handed_out_too_often_is_dead_lettered_where_no_reader_comes(sc
 
 
 def test_what_was_rejected_is_dead_lettered_where_no_reader_comes(scene: Scene):
-    lease = scene.delivery.ack_and_lease(scene.wish(limit=2)).lease
+    lease = scene.delivery.lease(scene.wish(limit=2)).lease
     rejected = Settlement(rejected={"bad": Ranges.parse("6-8")})
-    settle(scene.delivery, lease, rejected)
+    scene.delivery.settle(lease, rejected)
     scene.clock.advance(LATE)
 
     report = scene.sweep()
@@ -99,7 +98,7 @@ def test_it_has_ten_leases_if_they_are_longer_than_an_hour():
 def test_what_no_token_can_settle_any_more_is_left_to_readers_for_a_minute():
     scene = Scene(count=0)
     lease = scene.hand_out(2)
-    settle(scene.delivery, lease, Settlement(rejected={"bad": Ranges.parse("0-2")}))
+    scene.delivery.settle(lease, Settlement(rejected={"bad": Ranges.parse("0-2")}))
     scene.clock.advance(GRACE)
 
     assert scene.sweep().totals == Counts()
@@ -108,7 +107,7 @@ def test_what_no_token_can_settle_any_more_is_left_to_readers_for_a_minute():
 
 
 def test_what_is_alive_stays(scene: Scene):
-    scene.delivery.ack_and_lease(make_wish(stop=12, limit=3))
+    scene.delivery.lease(make_wish(stop=12, limit=3))
     alter_queue(scene.memory, "q", max_deliveries=3)
     scene.clock.advance(LEASE + LATE)
 
@@ -219,10 +218,10 @@ def test_wherever_it_breaks_off_the_next_run_goes_on(scene: Scene, after: int):
 
 @pytest.mark.parametrize("after", range(CALLS))
 def test_a_reader_that_comes_meanwhile_and_the_sweep_make_one_copy(scene: Scene, after: int):
-    reader = Delivery(scene.memory, scene.queue.queue_id, "g")
+    reader = ConsumerGroup(scene.memory, scene.queue.queue_id, "g")
 
     def read() -> None:
-        found = reader.ack_and_lease(scene.wish(stop=6)).dead
+        found = reader.lease(scene.wish(stop=6)).dead
         bury(scene.memory, scene.queue, reader, found)
 
     scene.store.interrupt(read, after=after)
@@ -244,7 +243,7 @@ def test_a_reader_that_settles_late_and_the_sweep_settle_each_message_once(after
 
     def settle_late() -> None:
         done = Settlement(acked=Ranges.parse("1-3"))
-        acked.append(settle(scene.delivery, lease, done).count)
+        acked.append(scene.delivery.settle(lease, done).count)
 
     scene.store.interrupt(settle_late, after=after)
 
@@ -265,7 +264,7 @@ def test_a_reader_that_extends_its_lease_late_keeps_what_it_still_has(after: int
     lease = scene.hand_out(6)
     scene.clock.advance(LATE)
     (slot,) = scene.delivery.read().held_by(lease)
-    leased = Leased(slot.number, slot.monotons, slot.deliveries)
+    leased = LeasedSlot(slot.number, slot.monotons, slot.deliveries)
     extended: list[bool] = []
 
     def extend() -> None:
@@ -301,7 +300,7 @@ def notes(scene: Scene, queue: str = "q") -> list[str]:
 
 def test_what_has_been_due_for_long_is_told():
     scene = Scene(count=0)
-    scene.delivery.ack_and_lease(make_wish(stop=12, limit=3))
+    scene.delivery.lease(make_wish(stop=12, limit=3))
     scene.clock.advance(11 * LEASE + LONGEST_BACKOFF)
     assert notes(scene) == []
 
@@ -314,7 +313,7 @@ def test_what_has_been_due_for_long_is_told():
 
 def test_while_a_queue_is_paused_nobody_is_missed():
     scene = Scene(count=0)
-    scene.delivery.ack_and_lease(make_wish(stop=12, limit=3))
+    scene.delivery.lease(make_wish(stop=12, limit=3))
     scene.clock.advance(timedelta(days=1))
     pause_queue(scene.memory, "q")
 
@@ -360,9 +359,9 @@ def test_the_claims_of_a_redrive_are_left_alone_and_told():
     batch = pa.record_batch({"value": pa.array(["a", "b"])})
     written = write_block(memory, dead, [batch], SinkOptions(queue="q.dead"))
     publish(memory, dead.queue_id, [written])
-    claims = Delivery(memory, dead.queue_id, ADMIN_GROUP)
+    claims = ConsumerGroup(memory, dead.queue_id, ADMIN_GROUP)
     stop = read_head(memory, dead.queue_id).next
-    claimed: Batch = claims.ack_and_lease(make_wish(stop=stop, length=dead.lease))
+    claimed: Batch = claims.lease(make_wish(stop=stop, length=dead.lease))
     clock.advance(timedelta(days=1))
 
     report = run_once(memory, scan=DriverScan(memory), steps=[Step.REDELIVER])

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cassieq_spark.errors import QueueStateError
-from cassieq_spark.groups.groups import ensure_group
+from cassieq_spark.groups.registration import ensure_group
 from cassieq_spark.ledger.decide import place_hold
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_blocks, read_groups, read_head, read_last_batch

@@ -10,7 +10,7 @@ import pytest
 
 from cassieq_spark import Progress, progress
 from cassieq_spark.errors import QueueStateError
-from cassieq_spark.groups.plan import Leased
+from cassieq_spark.groups.plan import LeasedSlot
 from cassieq_spark.model import QueueId, Range, Ranges
 from cassieq_spark.spark.source.offsets import Offset, encode, initial_offset
 
@@ -28,7 +28,7 @@ REPORT = {
 
 
 def end_of(*ranges: str) -> dict[str, Any]:
-    leased = [Leased(slot, Ranges.parse(text), 1) for slot, text in enumerate(ranges)]
+    leased = [LeasedSlot(slot, Ranges.parse(text), 1) for slot, text in enumerate(ranges)]
     return encode(Offset(QueueId("q@1"), "g", uuid4(), 9, tuple(leased)))
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from cassieq_spark.errors import MessageError
-from cassieq_spark.groups.settle import Settlement
+from cassieq_spark.groups.state import Settlement
 from cassieq_spark.model import QueueId, Ranges
 from cassieq_spark.spark.sink.receipt_rows import Defaults, Outcomes, read_outcomes
 

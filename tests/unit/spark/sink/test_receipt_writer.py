@@ -27,7 +27,7 @@ class Scene:
         self.store = CountingStore(memory)
         self.queue = make_queue(self.store, [10])
         self.delivery = make_group(self.store, self.queue.queue_id)
-        self.lease = self.delivery.ack_and_lease(make_wish(stop=10)).lease
+        self.lease = self.delivery.lease(make_wish(stop=10)).lease
         self.patch = monkeypatch
         monkeypatch.setattr(settle_module, "open_store", self._open)
 
@@ -48,7 +48,7 @@ class Scene:
         return [str(row.monotons) for row in self.delivery.read().waiting]
 
     def ack(self) -> None:
-        self.delivery.ack_and_lease(make_wish(held=self.lease, stop=0))
+        self.delivery.lease(make_wish(held=self.lease, stop=0))
 
 
 @pytest.fixture
@@ -126,7 +126,7 @@ def test_a_replacement_is_published_at_once_and_the_old_message_acked_with_its_b
 
     (held,) = scene.delivery.read().held_by(scene.lease)
     assert str(held.monotons) == "0-10"
-    batch = scene.delivery.ack_and_lease(make_wish(held=scene.lease, stop=11))
+    batch = scene.delivery.lease(make_wish(held=scene.lease, stop=11))
     assert (batch.acked, [str(each.monotons) for each in batch.leased]) == (10, ["10-11"])
     scene.clock.advance(timedelta(days=1))
     assert scene.waiting == []

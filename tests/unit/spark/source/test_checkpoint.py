@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cassieq_spark.groups.settle import Settlement, settle
+from cassieq_spark.groups.state import Settlement
 from cassieq_spark.model import QueueDefinition, Ranges
 from cassieq_spark.queues import alter_queue, read_queue
 from cassieq_spark.queues.stats import GroupStats, queue_stats
@@ -106,7 +106,7 @@ def test_what_was_recorded_for_it_is_carried_out(scene: Scene):
     released = Settlement(
         released={timedelta(hours=1): Ranges.parse("1-3")}, rejected={"bad": Ranges.parse("3-4")}
     )
-    settle(delivery, lease, released, with_batch=True)
+    delivery.settle(lease, released, with_batch=True)
 
     reader.stop()
 

@@ -44,7 +44,7 @@ class Scene:
     def lease(self, **wish: object) -> Seen:
         end = read_head(self.store, self.queue_id).next
         wanted = make_wish(stop=end, **wish)
-        seen = Seen(self.delivery.ack_and_lease(wanted), wanted.held, end)
+        seen = Seen(self.delivery.lease(wanted), wanted.held, end)
         self.gauge.see(seen)
         return seen
 

@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 
 from cassieq_spark.errors import NotAppliedError
-from cassieq_spark.groups.lease import Delivery
+from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.spark.source.heartbeat import (
     EXTENSION_FAILED,
     LEASE_LOST,
@@ -61,8 +61,10 @@ class Scene:
     def __init__(self) -> None:
         memory, self.clock = make_clocked_store()
         self.store = FaultyStore(memory)
-        self.delivery: Delivery = make_group(self.store, make_queue(self.store, [10]).queue_id)
-        batch = self.delivery.ack_and_lease(make_wish(stop=10))
+        self.delivery: ConsumerGroup = make_group(
+            self.store, make_queue(self.store, [10]).queue_id
+        )
+        batch = self.delivery.lease(make_wish(stop=10))
         self.lease, self.leased = batch.lease, batch.leased
         self.heartbeat = Heartbeat(self.delivery, LEASE)
 
@@ -124,7 +126,7 @@ def test_a_lost_lease_is_told_once_and_extended_no_more(
 ):
     def lose() -> bool:
         scene.clock.advance(2 * LEASE)
-        scene.delivery.ack_and_lease(make_wish(stop=10))
+        scene.delivery.lease(make_wish(stop=10))
         return False
 
     pauses = scene.run(lose)
@@ -157,7 +159,7 @@ def test_a_lease_acked_while_it_was_being_extended_is_not_lost(
 ):
     def ack() -> None:
         scene.heartbeat.let_go()
-        scene.delivery.ack_and_lease(make_wish(held=scene.lease, stop=10))
+        scene.delivery.lease(make_wish(held=scene.lease, stop=10))
 
     scene.store.interrupt(ack, after=0)
     scene.run(scene.a_third_passes)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cassieq_spark.groups.lease import Delivery
+from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.seek import seek_group
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import PendingBlock
@@ -160,7 +160,7 @@ def test_a_delayed_message_is_found_with_the_next_look_after_its_time(scene: Sce
 
 def test_a_group_that_was_moved_back_is_noticed(scene: Scene):
     reader, done = scene.idle_reader()
-    assert Delivery(scene.store, scene.queue.queue_id, "g").read().head.pointer == 20
+    assert ConsumerGroup(scene.store, scene.queue.queue_id, "g").read().head.pointer == 20
     seek_group(scene.store, scene.queue.queue_id, "g", 5)
 
     assert scene.delay_until_found(reader, done) <= SOON

@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 
 from cassieq_spark.errors import QueueStateError
-from cassieq_spark.groups.plan import Leased
+from cassieq_spark.groups.plan import LeasedSlot
 from cassieq_spark.model import QueueId, Ranges
 from cassieq_spark.spark.source.offsets import Offset, decode, encode, initial_offset
 
@@ -15,7 +15,7 @@ OFFSET = Offset(
     "delays",
     UUID(int=7),
     pointer=12,
-    leased=(Leased(0, Ranges.parse("3-5,7-9"), 1), Leased(4, Ranges.parse("9-12"), 2)),
+    leased=(LeasedSlot(0, Ranges.parse("3-5,7-9"), 1), LeasedSlot(4, Ranges.parse("9-12"), 2)),
 )
 
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from cassieq_spark.consumer import state_cache
 from cassieq_spark.consumer.settle import settle
 from cassieq_spark.errors import NotAppliedError, QueueStateError
-from cassieq_spark.groups import last_state
-from cassieq_spark.groups.lease import Delivery
-from cassieq_spark.groups.settle import Settlement
+from cassieq_spark.groups.group import ConsumerGroup
+from cassieq_spark.groups.state import Settlement
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import QueueDefinition, Range, Ranges
 from cassieq_spark.queues.stats import GroupStats, queue_stats
@@ -142,7 +142,7 @@ def test_what_another_reader_lets_go_waits_no_longer_than_the_next_look_at_the_g
 ):
     monkeypatch.setattr(lull, "RECHECK", timedelta(seconds=1.5))
     now = [0.0]
-    monkeypatch.setattr(last_state, "monotonic", lambda: now[0])
+    monkeypatch.setattr(state_cache, "monotonic", lambda: now[0])
     other, reader = scene.reader(), scene.reader()
     other.next_batch(FIRST, limit=2)
     done = reader.next_batch(FIRST, limit=2)
@@ -371,4 +371,4 @@ def test_a_checkpoint_of_another_group_is_refused_before_anything_is_leased(scen
 def test_a_reader_makes_its_group(scene: Scene):
     scene.reader()
 
-    assert Delivery(scene.store, scene.queue.queue_id, "g").read().head.pointer == 0
+    assert ConsumerGroup(scene.store, scene.queue.queue_id, "g").read().head.pointer == 0

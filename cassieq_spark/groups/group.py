@@ -1,4 +1,4 @@
-"""Leasing: ack and lease in one compare-and-set, extend, release, take again after a crash."""
+"""A consumer group: lease, extend, release, settle, each by one compare-and-set on its state."""
 
 from __future__ import annotations
 
@@ -15,16 +15,29 @@ from cassieq_spark.errors import (
     OutcomeUnknownError,
     QueueStateError,
 )
-from cassieq_spark.groups.acks import holds
-from cassieq_spark.groups.batch import Batch, is_carried_out, is_taken_up
 from cassieq_spark.groups.changes import removes_waiting
-from cassieq_spark.groups.dead import plan_burial, plan_postponement
-from cassieq_spark.groups.plan import Leased, plan_batch
-from cassieq_spark.groups.replay import plan_replay
+from cassieq_spark.groups.plan import (
+    Batch,
+    LeasedSlot,
+    LeaseRequest,
+    is_carried_out,
+    is_taken_up,
+    plan_lease,
+    plan_replay,
+)
+from cassieq_spark.groups.settle import (
+    Settled,
+    holds_all,
+    is_settled,
+    plan_defer_dead,
+    plan_remove_dead,
+    plan_settle,
+)
 from cassieq_spark.groups.state import (
     HEAD,
     GroupState,
     Head,
+    Settlement,
     Slot,
     Waiting,
     head_of,
@@ -33,7 +46,6 @@ from cassieq_spark.groups.state import (
     waiting_key,
     waiting_of,
 )
-from cassieq_spark.groups.wish import Wish
 from cassieq_spark.ledger.read import locate
 from cassieq_spark.model import LedgerBlock, QueueId, Range
 from cassieq_spark.store.protocol import (
@@ -60,12 +72,12 @@ _BLOCKS_READ = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Delivery:
+class ConsumerGroup:
     """The delivery state of one consumer group of one queue; registered by `ensure_group`."""
 
     store: Store
     queue_id: QueueId
-    group: str
+    name: str
 
     def read(self, *, every_waiting: bool = False) -> GroupState:
         """Read the state. Two reads of one partition.
@@ -90,7 +102,7 @@ class Delivery:
                 return state
         raise ContentionError(f"{self}: its waiting messages change too fast to be counted")
 
-    def ack_and_lease(self, wish: Wish, known: GroupState | None = None) -> Batch:
+    def lease(self, wish: LeaseRequest, known: GroupState | None = None) -> Batch:
         """Ack what the reader has finished, and lease the next. One LWT, two reads.
 
         One serial read more if what has waited is handed out again; if order is strict, or with
@@ -129,9 +141,9 @@ class Delivery:
             )
         return total
 
-    def _try_to_lease(self, wish: Wish, known: GroupState | None = None) -> Batch:
+    def _try_to_lease(self, wish: LeaseRequest, known: GroupState | None = None) -> Batch:
         # What others have leased is not known here, and so not stale.
-        if known is not None and holds(known, wish.acks):
+        if known is not None and holds_all(known, wish.acks):
             batch = self._attempt(wish, known)
             if batch is not None:
                 return batch
@@ -149,21 +161,21 @@ class Delivery:
             "batches? raise maxMessagesPerTrigger or use fewer readers"
         )
 
-    def _attempt(self, wish: Wish, state: GroupState) -> Batch | None:
+    def _attempt(self, wish: LeaseRequest, state: GroupState) -> Batch | None:
         """Lease from this state; None if it is too old."""
         blocks = self._blocks_ahead(state, wish)
         if blocks is None:
             return None
-        plan = plan_batch(state, wish, blocks)
+        plan = plan_lease(state, wish, blocks)
         if removes_waiting(plan.ops) and not state.of_one_moment:
             # I5: a row that the first read missed must not be left where nobody looks.
             state = self._with_waiting(state, limit=_WAITING_READ, serial=True)
-            plan = plan_batch(state, wish, blocks)
+            plan = plan_lease(state, wish, blocks)
         if not plan.ops or self.carry_out(plan.ops, went_in=partial(is_carried_out, plan, wish)):
             return Batch.of(wish.lease, state, plan)
         return None
 
-    def _blocks_ahead(self, state: GroupState, wish: Wish) -> list[LedgerBlock] | None:
+    def _blocks_ahead(self, state: GroupState, wish: LeaseRequest) -> list[LedgerBlock] | None:
         """The first blocks from the pointer on, if they matter; None if the state is too old."""
         pointer = state.head.pointer
         if not wish.needs_blocks(pointer):
@@ -177,7 +189,7 @@ class Delivery:
                 raise
             return None
 
-    def extend(self, lease: UUID, leased: Sequence[Leased], *, by: timedelta) -> bool:
+    def extend(self, lease: UUID, leased: Sequence[LeasedSlot], *, by: timedelta) -> bool:
         """Let a lease run until ``by`` from now on. One LWT; False if this process has lost it.
 
         A restarted query takes up its lease under the same token, and counts one delivery more:
@@ -198,8 +210,8 @@ class Delivery:
         except OutcomeUnknownError:
             return True
 
-    def release(self, lease: UUID, leased: Sequence[Leased]) -> int:
-        """Make what this process still holds due at once, for any reader. One LWT, two reads.
+    def release(self, lease: UUID, leased: Sequence[LeasedSlot]) -> int:
+        """Make what this process still holds_all due at once, for any reader. One LWT, two reads.
 
         The token stays in the slots, so that the same query takes them again if it comes first.
 
@@ -214,7 +226,7 @@ class Delivery:
         released = self.extend(lease, list(ours), by=timedelta(0))
         return sum(slot.monotons.count for slot in ours.values()) if released else 0
 
-    def is_taken_up(self, lease: UUID, leased: Sequence[Leased]) -> bool:
+    def is_taken_up(self, lease: UUID, leased: Sequence[LeasedSlot]) -> bool:
         """Whether another process has taken up this lease, as a restarted query does. One read.
 
         Args:
@@ -225,14 +237,14 @@ class Delivery:
         counts = {slot.number: slot.deliveries for slot in slots_of(rows) if slot.lease == lease}
         return any(counts.get(each.slot, 0) > each.deliveries for each in leased)
 
-    def take_again(self, wish: Wish) -> tuple[Leased, ...]:
+    def take_again(self, wish: LeaseRequest) -> tuple[LeasedSlot, ...]:
         """Take up a lease that this process did not make: a batch that Spark replays. One LWT.
 
         Args:
             wish: Its ``held`` is the token of the lease; see `plan_replay`.
 
         Returns:
-            What the token holds, handed out once more (I8); not what others took meanwhile.
+            What the token holds_all, handed out once more (I8); not what others took meanwhile.
 
         Raises:
             ContentionError: Lost to others again and again.
@@ -245,23 +257,62 @@ class Delivery:
                 return plan.leased
         raise ContentionError(f"{self}: could not take up the lease of a batch again")
 
-    def bury(self, dead: Waiting) -> bool:
+    def remove_dead(self, dead: Waiting) -> bool:
         """Let go of dead messages. One LWT and two or three reads; False if someone else did.
 
         Their copies must be visible in the dead-letter queue before (I9).
         """
-        return self._dispose(dead, plan_burial)
+        return self._change_dead(dead, plan_remove_dead)
 
-    def postpone(self, dead: Waiting, *, by: timedelta) -> bool:
+    def defer_dead(self, dead: Waiting, *, by: timedelta) -> bool:
         """Try to bury dead messages again later, at the same cost; False if it failed."""
-        return self._dispose(dead, partial(plan_postponement, by=by))
+        return self._change_dead(dead, partial(plan_defer_dead, by=by))
 
-    def _still_held(self, lease: UUID, leased: Sequence[Leased]) -> dict[Leased, Slot]:
+    def settle(
+        self,
+        lease: UUID,
+        settlement: Settlement,
+        *,
+        deliveries: int | None = None,
+        with_batch: bool = False,
+    ) -> Settled:
+        """Settle messages of a lease, all at once. One LWT and two reads, whatever the number.
+
+        The rest of the lease stays as it is. Nobody can settle rejected messages any more; the
+        caller dead-letters them.
+
+        Args:
+            lease: The token that holds them.
+            settlement: What is to become of which.
+            deliveries: Which delivery of a batch: once a restarted query has taken the batch up,
+                what is asked for an earlier one is stale. What is held beyond its batch is reached
+                all the same. None: whichever it is.
+            with_batch: Only record it for messages of the batch in hand: the LWT that acks the
+                batch carries it out, and a replay of the batch drops it. For a message that is
+                named again, what is recorded last counts. Acks cost no LWT then, unless they take
+                something back. What is held beyond its batch is settled at once all the same.
+
+        Raises:
+            ContentionError: Lost to others again and again.
+            QueueStateError: There is no such group.
+        """
+        for _ in pauses():
+            token = uuid4()
+            plan = plan_settle(
+                self.read(), lease, settlement, token, deliveries=deliveries, with_batch=with_batch
+            )
+            went_in = partial(is_settled, plan, lease, token)
+            if not plan.ops or self.carry_out(plan.ops, went_in=went_in):
+                reached = plan.reached
+                return Settled(reached.count, settlement.named - reached, plan.dead)
+        raise ContentionError(f"{self}: lost the race to settle messages again and again")
+
+    def _still_held(self, lease: UUID, leased: Sequence[LeasedSlot]) -> dict[LeasedSlot, Slot]:
         slots = {(slot.number, slot.deliveries): slot for slot in self.read().held_by(lease)}
         keys = {each: (each.slot, each.deliveries) for each in leased}
         return {each: slots[key] for each, key in keys.items() if key in slots}
 
-    def _dispose(
+    def _change_dead(
         self, dead: Waiting, plan: Callable[[GroupState, Waiting], tuple[Op, ...]]
     ) -> bool:
         state = self._with_waiting(self._read_slots(), limit=_WAITING_READ, serial=True)
@@ -272,11 +323,11 @@ class Delivery:
         return bool(ops) and self.carry_out(ops, went_in=partial(self._is_gone, dead))
 
     def __str__(self) -> str:
-        return f"group {self.group!r} of queue {self.queue_id}"
+        return f"group {self.name!r} of queue {self.queue_id}"
 
     @property
     def _partition(self) -> Partition:
-        return partition_of_delivery(self.queue_id, self.group)
+        return partition_of_delivery(self.queue_id, self.name)
 
     def _read(self) -> GroupState:
         return self._with_waiting(self._read_slots(), limit=_WAITING_READ, serial=False)
@@ -341,10 +392,10 @@ class Delivery:
             logger.warning(
                 "the answer to a lease was lost; it %s",
                 "went in" if applied else "did not go in",
-                extra={"action": LEASE_RESOLVED, "queue": self.queue_id, "group": self.group},
+                extra={"action": LEASE_RESOLVED, "queue": self.queue_id, "group": self.name},
             )
             return applied
 
 
-def _handed_out(lease: UUID, leased: Leased) -> tuple[When, ...]:
+def _handed_out(lease: UUID, leased: LeasedSlot) -> tuple[When, ...]:
     return (When("lease", "=", lease), When("deliveries", "=", leased.deliveries))

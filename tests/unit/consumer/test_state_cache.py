@@ -8,12 +8,11 @@ from uuid import uuid4
 
 import pytest
 
-from cassieq_spark.groups import last_state
-from cassieq_spark.groups.batch import Batch
-from cassieq_spark.groups.groups import ensure_group
-from cassieq_spark.groups.last_state import LastState
-from cassieq_spark.groups.lease import Delivery
-from cassieq_spark.groups.wish import Wish
+from cassieq_spark.consumer import state_cache
+from cassieq_spark.consumer.state_cache import StateCache
+from cassieq_spark.groups.group import ConsumerGroup
+from cassieq_spark.groups.plan import Batch, LeaseRequest
+from cassieq_spark.groups.registration import ensure_group
 from cassieq_spark.testing.stores import CountingStore
 from tests.support.builders import LEASE, make_clocked_store, make_queue
 
@@ -30,18 +29,18 @@ class Scene:
         self.queue_id = make_queue(self.store, [100]).queue_id
         ensure_group(self.store, self.queue_id, "g", starting="earliest")
         self.elapsed = 0.0
-        monkeypatch.setattr(last_state, "monotonic", lambda: self.elapsed)
+        monkeypatch.setattr(state_cache, "monotonic", lambda: self.elapsed)
 
     def advance(self, by: timedelta) -> None:
         self.clock.advance(by)
         self.elapsed += by.total_seconds()
 
-    def lease(self, last: LastState, *, stop: int = 100) -> tuple[Batch, int, int]:
+    def lease(self, last: StateCache, *, stop: int = 100) -> tuple[Batch, int, int]:
         """A batch of five; the LWTs and the reads that it took."""
         self.store.reset()
-        wish = Wish(held=None, lease=uuid4(), length=LEASE, limit=5, stop=stop)
+        wish = LeaseRequest(held=None, lease=uuid4(), length=LEASE, limit=5, stop=stop)
         told = last.tell(stop=stop)
-        batch = Delivery(self.store, self.queue_id, "g").ack_and_lease(wish, told)
+        batch = ConsumerGroup(self.store, self.queue_id, "g").lease(wish, told)
         last.keep(batch, told)
         return batch, self.store.cas_count, self.store.read_count
 
@@ -51,16 +50,16 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
     return Scene(monkeypatch)
 
 
-def costs(scene: Scene, last: LastState, *, batches: int) -> list[tuple[int, int]]:
+def costs(scene: Scene, last: StateCache, *, batches: int) -> list[tuple[int, int]]:
     return [scene.lease(last)[1:] for _ in range(batches)]
 
 
 def test_who_reads_alone_reads_the_state_once(scene: Scene):
-    assert costs(scene, LastState(LASTING), batches=4) == [(1, 2), (1, 0), (1, 0), (1, 0)]
+    assert costs(scene, StateCache(LASTING), batches=4) == [(1, 2), (1, 0), (1, 0), (1, 0)]
 
 
 def test_what_is_leased_by_memory_follows_what_was_leased_before(scene: Scene):
-    last = LastState(LASTING)
+    last = StateCache(LASTING)
 
     leased = [str(scene.lease(last)[0].leased[0].monotons) for _ in range(3)]
 
@@ -68,7 +67,7 @@ def test_what_is_leased_by_memory_follows_what_was_leased_before(scene: Scene):
 
 
 def test_after_its_time_the_state_is_read_whatever_happens(scene: Scene):
-    last = LastState(LASTING)
+    last = StateCache(LASTING)
     costs(scene, last, batches=2)
     scene.advance(LASTING)
 
@@ -76,7 +75,7 @@ def test_after_its_time_the_state_is_read_whatever_happens(scene: Scene):
 
 
 def test_who_was_crossed_by_another_reads_until_the_state_is_as_it_was_left(scene: Scene):
-    last, other = LastState(LASTING), LastState(LASTING)
+    last, other = StateCache(LASTING), StateCache(LASTING)
     costs(scene, last, batches=1)
     costs(scene, other, batches=1)
 
@@ -88,7 +87,7 @@ def test_who_was_crossed_by_another_reads_until_the_state_is_as_it_was_left(scen
 
 
 def test_what_runs_out_is_looked_at(scene: Scene):
-    last = LastState(timedelta(days=1))
+    last = StateCache(timedelta(days=1))
     costs(scene, last, batches=2)
     scene.advance(LEASE + SECOND)
 
@@ -96,14 +95,14 @@ def test_what_runs_out_is_looked_at(scene: Scene):
 
 
 def test_a_queue_without_fresh_messages_is_looked_at(scene: Scene):
-    last = LastState(LASTING)
+    last = StateCache(LASTING)
     scene.lease(last, stop=5)
 
     assert scene.lease(last, stop=5)[1:] == (0, 2)
 
 
 def test_what_is_forgotten_is_read(scene: Scene):
-    last = LastState(LASTING)
+    last = StateCache(LASTING)
     costs(scene, last, batches=1)
     last.forget()
 
@@ -111,7 +110,7 @@ def test_what_is_forgotten_is_read(scene: Scene):
 
 
 def test_a_change_that_can_not_be_followed_is_read(scene: Scene):
-    last = LastState(LASTING)
+    last = StateCache(LASTING)
     batch, _, _ = scene.lease(last)
     last.keep(replace(batch, after=None), None)
 

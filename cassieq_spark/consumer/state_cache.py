@@ -5,12 +5,12 @@ from __future__ import annotations
 from datetime import timedelta
 from time import monotonic
 
-from cassieq_spark.groups.batch import Batch
-from cassieq_spark.groups.follow import is_quiet, later
+from cassieq_spark.groups.changes import is_quiet, later
+from cassieq_spark.groups.plan import Batch
 from cassieq_spark.groups.state import GroupState
 
 
-class LastState:
+class StateCache:
     """A group's state as one of its readers has left it, so that it need not read it again.
 
     Whatever goes by it is conditioned on it, so others make it cost an LWT more, and no harm. As
