@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
-from uuid import uuid4
 
 from cassieq_spark.arguments import check_flag
 from cassieq_spark.arrow.receipts import Receipt, receipt_prefix
@@ -18,7 +17,7 @@ from cassieq_spark.dead_letters.burial import bury
 from cassieq_spark.errors import CassieqError, InvariantError, NotFoundError
 from cassieq_spark.fetch import OnUnreadable, Unreadable
 from cassieq_spark.groups.group import ConsumerGroup
-from cassieq_spark.groups.plan import Batch, LeasedSlot, LeaseRequest
+from cassieq_spark.groups.lease import Lease, LeasedSlot, LeaseRequest
 from cassieq_spark.groups.registration import ensure_group
 from cassieq_spark.groups.settle import ReceiptAcks
 from cassieq_spark.groups.state import Settlement, union
@@ -75,7 +74,7 @@ class Receiver:
         self._last = StateCache(timedelta(0) if self.queue.strict_fifo else KEPT)
         self._head: LedgerHead | None = None
         self._next = 0
-        self._given: Batch | None = None
+        self._given: Lease | None = None
 
     @property
     def group(self) -> str:
@@ -101,7 +100,7 @@ class Receiver:
         self._last.forget()
         return self.fetch(self.lease(wanted, {}), wanted)
 
-    def lease(self, wanted: Wanted, acks: ReceiptAcks, shelf: Shelf | None = None) -> Batch:
+    def lease(self, wanted: Wanted, acks: ReceiptAcks, shelf: Shelf | None = None) -> Lease:
         """Ack what is done and lease what is there, by one LWT; three reads, or none.
 
         None while the last look was a moment ago, has left enough messages that were never handed
@@ -141,17 +140,15 @@ class Receiver:
         self._next = head.next
         batch = self._delivery.lease(
             LeaseRequest(
-                held=None,
-                lease=uuid4(),
-                length=self._length(wanted),
-                limit=limit,
+                lease=self._length(wanted),
+                max_messages=limit,
                 stop=head.offered_stop,
                 max_deliveries=queue.max_deliveries,
                 prefer_fresh=self._turns.get(key, False),
                 delayed_stop=head.delayed_stop,
-                strict=queue.strict_fifo,
+                strict_fifo=queue.strict_fifo,
                 by_receipts=True,
-                acks=acks,
+                receipt_acks=acks,
                 max_bytes=max_bytes,
             ),
             known,
@@ -161,7 +158,7 @@ class Receiver:
             self._turns[key] = any(each.deliveries > 1 for each in batch.leased)
         return batch
 
-    def fetch(self, batch: Batch, wanted: Wanted, shelf: Shelf | None = None) -> list[Message]:
+    def fetch(self, batch: Lease, wanted: Wanted, shelf: Shelf | None = None) -> list[Message]:
         """Fetch what was leased, and dead-letter what was leased too often.
 
         Raises:
@@ -200,7 +197,7 @@ class Receiver:
         ensure_group(self._store, queue_id, group, starting="earliest")
 
     def _return_unread(
-        self, batch: Batch, messages: Sequence[Message], unreadable: Unreadable
+        self, batch: Lease, messages: Sequence[Message], unreadable: Unreadable
     ) -> None:
         """Give back what was leased beyond the bytes that are handed over, and reject the rest.
 
@@ -213,15 +210,15 @@ class Receiver:
         rest = union(each.monotons for each in batch.leased) - taken - union(dead.values())
         self._last.forget()
         if rest:
-            self._delivery.settle(batch.lease, Settlement(unread=rest))
-        receipt = Receipt(self.queue.queue_id, self.group, batch.lease, 0)
+            self._delivery.settle(batch.token, Settlement(unread=rest))
+        receipt = Receipt(self.queue.queue_id, self.group, batch.token, 0)
         reject_unreadable(self._store, self.queue, receipt, dead, with_batch=False)
 
     def _messages(
-        self, batch: Batch, wanted: Wanted, shelf: Shelf | None, unreadable: Unreadable
+        self, batch: Lease, wanted: Wanted, shelf: Shelf | None, unreadable: Unreadable
     ) -> list[Message]:
         group = self.group
-        prefix = receipt_prefix(self.queue.queue_id, group, batch.lease)
+        prefix = receipt_prefix(self.queue.queue_id, group, batch.token)
         # Told before the LWT, so never later than what the lease counts from.
         until = batch.state.now + self._length(wanted)
         messages: list[Message] = []
@@ -270,9 +267,9 @@ class Receiver:
         return list(within(stored, most_bytes))
 
 
-def _give_back(delivery: ConsumerGroup, batch: Batch) -> None:
+def _give_back(delivery: ConsumerGroup, batch: Lease) -> None:
     try:
-        delivery.release(batch.lease, batch.leased)
+        delivery.release(batch.token, batch.leased)
     except CassieqError as error:
         logger.warning(
             "%s: messages were leased that nobody got; they are due when their lease runs out: %s",

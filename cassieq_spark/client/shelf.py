@@ -8,7 +8,7 @@ from itertools import takewhile
 from cassieq_spark.client.received import StoredMessage, rows_of, size_of, stored_of
 from cassieq_spark.errors import InvariantError, LeaseLostError
 from cassieq_spark.fetch import Finder, OnUnreadable, Piece, fetch, find_pieces
-from cassieq_spark.groups.plan import LeasedSlot
+from cassieq_spark.groups.lease import LeasedSlot
 from cassieq_spark.model import QueueDefinition, Range, Ranges
 from cassieq_spark.store.protocol import Store
 

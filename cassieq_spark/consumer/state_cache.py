@@ -6,7 +6,7 @@ from datetime import timedelta
 from time import monotonic
 
 from cassieq_spark.groups.changes import is_quiet, later
-from cassieq_spark.groups.plan import Batch
+from cassieq_spark.groups.lease import Lease
 from cassieq_spark.groups.state import GroupState
 
 
@@ -52,7 +52,7 @@ class StateCache:
         self._told_at = now
         return state
 
-    def keep(self, batch: Batch, told: GroupState | None) -> None:
+    def keep(self, batch: Lease, told: GroupState | None) -> None:
         """Remember what a compare-and-set has left.
 
         Args:

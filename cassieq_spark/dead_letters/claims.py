@@ -15,11 +15,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from hashlib import sha256
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from cassieq_spark.errors import ContentionError
 from cassieq_spark.groups.group import ConsumerGroup
-from cassieq_spark.groups.plan import LeaseRequest
+from cassieq_spark.groups.lease import LeaseRequest
 from cassieq_spark.groups.registration import attempt, ensure_group
 from cassieq_spark.groups.state import GroupState, Settlement, Slot
 from cassieq_spark.ledger.once import REDRIVE_LIFETIME, Mark, Once, mark, read_mark
@@ -131,7 +131,7 @@ def resolve_claims(store: Store, delivery: ConsumerGroup) -> None:
 
 def ack_claim(delivery: ConsumerGroup, lease: UUID) -> None:
     """Settle the messages of a claim, which are published. One LWT, two reads."""
-    nothing_more = LeaseRequest(held=lease, lease=uuid4(), length=timedelta(0), limit=0, stop=0)
+    nothing_more = LeaseRequest(held=lease, max_messages=0)
     delivery.lease(nothing_more)
 
 

@@ -11,9 +11,9 @@ from uuid import UUID
 
 from cassieq_spark.dead_letters.letters import union
 from cassieq_spark.errors import ContentionError
-from cassieq_spark.groups.changes import Changes, emptied, handed_out
+from cassieq_spark.groups.changes import Changes
 from cassieq_spark.groups.group import ConsumerGroup
-from cassieq_spark.groups.state import GroupState, Slot, Waiting
+from cassieq_spark.groups.state import GroupState, Slot, Waiting, emptied, handed_out, slot_values
 from cassieq_spark.model import Range, Ranges
 from cassieq_spark.store.protocol import Op, ServerNow
 from cassieq_spark.store.race import pauses
@@ -120,12 +120,8 @@ def plan_take(
     if length is None:
         values = emptied(lease)
     else:
-        values = {
-            "ranges": str(taken),
-            "lease": lease,
-            "due_at": ServerNow(length),
-            "by_receipts": False,
-        }
+        until = ServerNow(length)
+        values = slot_values(monotons=taken, lease=lease, due_at=until, by_receipts=False)
     changes.fill_slot(values | handed_out(deliveries + 1, None))
     return taken, changes.ops()
 

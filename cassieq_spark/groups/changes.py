@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
-from typing import Any
+from datetime import timedelta
 from uuid import UUID
 
-from cassieq_spark.groups.state import HEAD, GroupState, Slot, Waiting, slot_key, waiting_key
+from cassieq_spark.groups.state import (
+    HEAD,
+    GroupState,
+    Slot,
+    Waiting,
+    as_read,
+    emptied,
+    fields_written,
+    slot_key,
+    slot_values,
+    waiting_key,
+    waiting_values,
+)
 from cassieq_spark.model import Ranges
 from cassieq_spark.store.protocol import (
     Delete,
@@ -20,9 +31,6 @@ from cassieq_spark.store.protocol import (
     Values,
     When,
 )
-
-#: When what is free has been due: before all that any clock says.
-LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(slots=True)
@@ -60,7 +68,7 @@ class Changes:
 
     def change_slot(self, slot: Slot, values: Values, *when: When) -> None:
         """Write columns of a slot that is still under the token that was read there."""
-        under = When("lease", "=", slot.lease)
+        under = as_read(slot, "lease")
         self._slots[slot.number] = Update(slot_key(slot.number), values, when=(under, *when))
 
     def empty_slot(self, slot: Slot, lease: UUID, *when: When) -> None:
@@ -105,17 +113,7 @@ class Changes:
         """Add a waiting row; reads begin there, if they began beyond it."""
         self._touch_waiting()
         self._come.append(waiting)
-        values: dict[str, Value | ServerNow] = {
-            "ranges": str(waiting.monotons),
-            "deliveries": waiting.deliveries,
-        }
-        optional = {
-            "first_at": waiting.first_at,
-            "last_at": waiting.last_at,
-            "reason": waiting.reason,
-        }
-        values |= {name: value for name, value in optional.items() if value is not None}
-        self._waiting.append(Insert(self._key(waiting), values))
+        self._waiting.append(Insert(self._key(waiting), waiting_values(waiting)))
 
     def take_waiting(self, waiting: Waiting) -> None:
         """Remove a waiting row; only from a state that is of one moment."""
@@ -127,16 +125,7 @@ class Changes:
         """Remove a waiting row, and let what is ``left`` of it wait on."""
         self.take_waiting(waiting)
         if left:
-            self.wait(
-                Waiting(
-                    waiting.due,
-                    left,
-                    waiting.deliveries,
-                    waiting.first_at,
-                    waiting.last_at,
-                    waiting.reason,
-                )
-            )
+            self.wait(replace(waiting, monotons=left))
 
     def exclude_others(self) -> None:
         """Refuse, and be refused by, whatever else does so or changes what waits meanwhile."""
@@ -177,24 +166,9 @@ def removes_waiting(ops: Iterable[Op]) -> bool:
     return any(isinstance(op, Delete) for op in ops)
 
 
-def emptied(lease: UUID) -> dict[str, Value | ServerNow]:
-    """The columns of a slot that holds nothing, and is due by every clock."""
-    return {"ranges": "", "lease": lease, "due_at": LONG_AGO}
-
-
 def _without_outcomes(slot: Slot, values: Values) -> Values:
     """They would be dropped anyway, being those of another lease; but they take room."""
-    return {**values, "outcomes": ""} if slot.recorded else values
-
-
-def handed_out(deliveries: int, first_at: datetime | None) -> dict[str, Value | ServerNow]:
-    """The columns of a slot that tell how often, since when and when it was handed out."""
-    values: dict[str, Value | ServerNow] = {"deliveries": deliveries, "last_at": ServerNow()}
-    if deliveries == 1:
-        values["first_at"] = ServerNow()
-    elif first_at is not None:
-        values["first_at"] = first_at
-    return values
+    return {**values, **slot_values(recorded="")} if slot.recorded else values
 
 
 _A_MILLISECOND = timedelta(milliseconds=1)
@@ -214,11 +188,11 @@ def apply(state: GroupState, ops: Sequence[Op]) -> GroupState | None:
     for op in ops:
         match op:
             case Update(row=("head", _, _)):
-                head = replace(head, **_values(op.values, state.now))
+                head = replace(head, **fields_written(op.values, state.now))
             case Update(row=("slot", int(number), _)):
-                slots[number] = replace(slots[number], **_slot_values(op.values, state.now))
+                slots[number] = replace(slots[number], **fields_written(op.values, state.now))
             case Insert(row=("slot", int(number), _)):
-                slots[number] = Slot(number, **_slot_values(op.values, state.now))
+                slots[number] = Slot(number, **fields_written(op.values, state.now))
             case _:
                 return None
     return replace(state, head=head, slots=tuple(slots[number] for number in sorted(slots)))
@@ -234,19 +208,3 @@ def is_quiet(state: GroupState) -> bool:
     """Whether nothing is due that was handed out, or delayed, before."""
     ran_out = any(slot.monotons and slot.due_at < state.now for slot in state.slots)
     return not ran_out and all(waiting.due > state.now_ms for waiting in state.waiting)
-
-
-def _slot_values(values: Values, now: datetime) -> dict[str, Any]:
-    known = _values(values, now)
-    if "ranges" in known:
-        known["monotons"] = Ranges.parse(known.pop("ranges"))
-    if "outcomes" in known:
-        known["recorded"] = known.pop("outcomes")
-    return known
-
-
-def _values(values: Values, now: datetime) -> dict[str, Any]:
-    return {
-        column: now + value.plus if isinstance(value, ServerNow) else value
-        for column, value in values.items()
-    }

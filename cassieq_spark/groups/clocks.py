@@ -9,9 +9,9 @@ from cassieq_spark.errors import ClockError, ContentionError
 from cassieq_spark.groups.changes import Changes
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.registration import attempt
-from cassieq_spark.groups.state import GroupState, Slot, Waiting
+from cassieq_spark.groups.state import GroupState, Slot, Waiting, as_read, slot_values
 from cassieq_spark.model import from_millis
-from cassieq_spark.store.protocol import CLOCKS_APART, Op, When, partition_of_delivery
+from cassieq_spark.store.protocol import CLOCKS_APART, Op, partition_of_delivery
 from cassieq_spark.store.race import pauses
 
 _LONGEST = timedelta(days=1)
@@ -85,8 +85,8 @@ def plan_due_now(
             changes.wait(replace(row, due=state.now_ms))
         else:
             # A reader that is at work has extended its lease meanwhile, by a clock that is right.
-            still = When("due_at", "=", row.due_at)
-            changes.change_slot(row, {"due_at": state.now}, still)
+            still = as_read(row, "due_at")
+            changes.change_slot(row, slot_values(due_at=state.now), still)
     return DueNow(sum(row.monotons.count for row in rows), changes.ops())
 
 

@@ -16,15 +16,8 @@ from cassieq_spark.errors import (
     QueueStateError,
 )
 from cassieq_spark.groups.changes import removes_waiting
-from cassieq_spark.groups.plan import (
-    Batch,
-    LeasedSlot,
-    LeaseRequest,
-    is_carried_out,
-    is_taken_up,
-    plan_lease,
-    plan_replay,
-)
+from cassieq_spark.groups.lease import Lease, LeasedSlot, LeaseRequest, is_leased, is_taken_up
+from cassieq_spark.groups.plan import plan_lease, plan_replay
 from cassieq_spark.groups.settle import (
     Settled,
     holds_all,
@@ -42,6 +35,7 @@ from cassieq_spark.groups.state import (
     Waiting,
     head_of,
     slot_key,
+    slot_values,
     slots_of,
     waiting_key,
     waiting_of,
@@ -102,7 +96,7 @@ class ConsumerGroup:
                 return state
         raise ContentionError(f"{self}: its waiting messages change too fast to be counted")
 
-    def lease(self, wish: LeaseRequest, known: GroupState | None = None) -> Batch:
+    def lease(self, request: LeaseRequest, known: GroupState | None = None) -> Lease:
         """Ack what the reader has finished, and lease the next. One LWT, two reads.
 
         One serial read more if what has waited is handed out again; if order is strict, or with
@@ -114,7 +108,7 @@ class ConsumerGroup:
         nobody mistakes for theirs and that runs out.
 
         Args:
-            wish: What to ack and what to lease.
+            request: What to ack and what to lease.
             known: The group as it probably is, of which no read is needed then; see `follow`. One
                 LWT more if it is not so any more.
 
@@ -122,65 +116,53 @@ class ConsumerGroup:
             ContentionError: Lost to other readers again and again.
             QueueStateError: The group is not registered.
         """
-        batch = self._try_to_lease(wish, known)
-        total = batch
-        while not batch.leased and (
-            batch.state.head.pointer < batch.pointer < wish.stop or batch.leaves_due
-        ):
-            batch = self._try_to_lease(replace(wish, lease=uuid4(), acks={}))
-            total = replace(
-                total,
-                lease=batch.lease,
-                leased=batch.leased,
-                pointer=batch.pointer,
-                skipped=total.skipped + batch.skipped,
-                dead=tuple(dict.fromkeys((*total.dead, *batch.dead))),
-                state=batch.state,
-                after=batch.after,
-                left=batch.left,
-            )
-        return total
+        lease = self._try_to_lease(request, known)
+        while lease.asks_for_more:
+            # Whatever was acked, is: only what comes next is asked for again.
+            again = replace(request, token=uuid4(), receipt_acks={})
+            lease = self._try_to_lease(again).following(lease)
+        return lease
 
-    def _try_to_lease(self, wish: LeaseRequest, known: GroupState | None = None) -> Batch:
+    def _try_to_lease(self, request: LeaseRequest, known: GroupState | None = None) -> Lease:
         # What others have leased is not known here, and so not stale.
-        if known is not None and holds_all(known, wish.acks):
-            batch = self._attempt(wish, known)
+        if known is not None and holds_all(known, request.receipt_acks):
+            batch = self._attempt(request, known)
             if batch is not None:
                 return batch
         for attempt in pauses():
-            token = uuid4() if attempt or known is not None else wish.lease
+            token = uuid4() if attempt or known is not None else request.token
             # If order is strict, the lowest row counts, not the one that is due first.
-            limit = None if wish.strict else _WAITING_READ
+            limit = None if request.strict_fifo else _WAITING_READ
             # What moves from slot to slot is in none of them, if a read has repaired only one.
-            slots = self._read_slots(serial=wish.is_exclusive)
+            slots = self._read_slots(serial=request.is_exclusive)
             state = self._with_waiting(slots, limit=limit, serial=False)
-            if (batch := self._attempt(replace(wish, lease=token), state)) is not None:
+            if (batch := self._attempt(replace(request, token=token), state)) is not None:
                 return batch
         raise ContentionError(
             f"{self}: lost the race for messages again and again; too many readers for such small "
             "batches? raise maxMessagesPerTrigger or use fewer readers"
         )
 
-    def _attempt(self, wish: LeaseRequest, state: GroupState) -> Batch | None:
+    def _attempt(self, request: LeaseRequest, state: GroupState) -> Lease | None:
         """Lease from this state; None if it is too old."""
-        blocks = self._blocks_ahead(state, wish)
+        blocks = self._blocks_ahead(state, request)
         if blocks is None:
             return None
-        plan = plan_lease(state, wish, blocks)
-        if removes_waiting(plan.ops) and not state.of_one_moment:
+        lease = plan_lease(state, request, blocks)
+        if removes_waiting(lease.ops) and not state.of_one_moment:
             # I5: a row that the first read missed must not be left where nobody looks.
             state = self._with_waiting(state, limit=_WAITING_READ, serial=True)
-            plan = plan_lease(state, wish, blocks)
-        if not plan.ops or self.carry_out(plan.ops, went_in=partial(is_carried_out, plan, wish)):
-            return Batch.of(wish.lease, state, plan)
+            lease = plan_lease(state, request, blocks)
+        if not lease.ops or self.carry_out(lease.ops, went_in=partial(is_leased, lease)):
+            return lease
         return None
 
-    def _blocks_ahead(self, state: GroupState, wish: LeaseRequest) -> list[LedgerBlock] | None:
+    def _blocks_ahead(self, state: GroupState, request: LeaseRequest) -> list[LedgerBlock] | None:
         """The first blocks from the pointer on, if they matter; None if the state is too old."""
         pointer = state.head.pointer
-        if not wish.needs_blocks(pointer):
+        if not request.needs_blocks(pointer):
             return []
-        fresh = Range(pointer, wish.stop)
+        fresh = Range(pointer, request.stop)
         try:
             return locate(self.store, self.queue_id, fresh, limit=_BLOCKS_READ)
         except InvariantError:
@@ -201,9 +183,9 @@ class ConsumerGroup:
             leased: What was handed out to this process under that token.
             by: For how long from now on.
         """
+        until = slot_values(due_at=ServerNow(by))
         ops = [
-            Update(slot_key(each.slot), {"due_at": ServerNow(by)}, when=_handed_out(lease, each))
-            for each in leased
+            Update(slot_key(each.slot), until, when=_handed_out(lease, each)) for each in leased
         ]
         try:
             return not ops or self.store.cas(self._partition, ops)
@@ -237,11 +219,11 @@ class ConsumerGroup:
         counts = {slot.number: slot.deliveries for slot in slots_of(rows) if slot.lease == lease}
         return any(counts.get(each.slot, 0) > each.deliveries for each in leased)
 
-    def take_again(self, wish: LeaseRequest) -> tuple[LeasedSlot, ...]:
+    def take_again(self, request: LeaseRequest) -> tuple[LeasedSlot, ...]:
         """Take up a lease that this process did not make: a batch that Spark replays. One LWT.
 
         Args:
-            wish: Its ``held`` is the token of the lease; see `plan_replay`.
+            request: Its ``held`` is the token of the lease; see `plan_replay`.
 
         Returns:
             What the token holds_all, handed out once more (I8); not what others took meanwhile.
@@ -251,7 +233,7 @@ class ConsumerGroup:
         """
         for _ in pauses():
             token = uuid4()
-            plan = plan_replay(self.read(), replace(wish, lease=token))
+            plan = plan_replay(self.read(), replace(request, token=token))
             went_in = partial(is_taken_up, token)
             if not plan.ops or self.carry_out(plan.ops, went_in=went_in):
                 return plan.leased

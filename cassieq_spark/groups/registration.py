@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 
 from cassieq_spark.errors import ContentionError, ExistsError, OutcomeUnknownError, QueueStateError
 from cassieq_spark.groups.group import ConsumerGroup
-from cassieq_spark.groups.state import HEAD, GroupState, Head
+from cassieq_spark.groups.state import HEAD, GroupState, Head, move_head, new_head
 from cassieq_spark.ledger.decide import register_group, remove_group
 from cassieq_spark.ledger.read import find_position, read_group, read_groups, read_head, read_holds
 from cassieq_spark.ledger.state import Group, LedgerHead, group_of, hold_of
@@ -27,8 +27,6 @@ from cassieq_spark.store.protocol import (
     RowKey,
     Slice,
     Store,
-    Update,
-    When,
     partition_of_delivery,
     partition_of_ledger,
 )
@@ -62,7 +60,7 @@ def open_state(store: Store, queue_id: QueueId, known: Group) -> None:
     ops: list[Op] = [
         Insert(
             HEAD,
-            {"pointer": known.starts_at, "waiting_from": 0, "waiting_version": 0},
+            new_head(known.starts_at),
             if_absent=True,
         ),
         Insert(registration_key(known.registered_as), {"lease": uuid4()}, if_absent=True),
@@ -386,11 +384,5 @@ def _read_opened(store: Store, queue_id: QueueId, group: Group) -> GroupState | 
 
 def _all_settled(state: GroupState, end: int) -> list[Op]:
     """I6: whoever had read the state leases, acks and extends nothing: its slots are gone."""
-    head = state.head
-    unchanged = (
-        When("pointer", "=", head.pointer),
-        When("waiting_version", "=", head.waiting_version),
-    )
-    values = {"pointer": end, "waiting_version": head.waiting_version + 1}
     gone = [DeleteBelow(kind, _NO_END) for kind in ("slot", "waiting")]
-    return [Update(HEAD, values, when=unchanged), *gone]
+    return [move_head(state.head, end), *gone]

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from uuid import UUID, uuid4
 
 from cassieq_spark.errors import ContentionError, NotFoundError, QueueStateError
-from cassieq_spark.groups.changes import emptied
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.registration import (
     attempt,
@@ -15,7 +14,15 @@ from cassieq_spark.groups.registration import (
     refuse_leases,
     registration_key,
 )
-from cassieq_spark.groups.state import HEAD, GroupState, Slot, slot_key
+from cassieq_spark.groups.state import (
+    RAN_OUT,
+    GroupState,
+    Slot,
+    as_read,
+    emptied,
+    move_head,
+    slot_key,
+)
 from cassieq_spark.ledger.decide import place_hold
 from cassieq_spark.ledger.read import find_position, read_group, read_head, read_holds
 from cassieq_spark.ledger.state import Group, hold_key
@@ -25,10 +32,8 @@ from cassieq_spark.store.protocol import (
     Delete,
     DeleteBelow,
     Op,
-    ServerNow,
     Store,
     Update,
-    Value,
     When,
     partition_of_delivery,
     partition_of_ledger,
@@ -188,21 +193,12 @@ class _Seek:
 
 def _moved(state: GroupState, target: int, *, force: bool) -> list[Op]:
     head = state.head
-    values: dict[str, Value | ServerNow] = {
-        "pointer": target,
-        "waiting_version": head.waiting_version + 1,
-    }
-    unchanged = (
-        When("pointer", "=", head.pointer),
-        When("waiting_version", "=", head.waiting_version),
-    )
     freed = [_emptied(slot, force=force) for slot in state.slots if slot.monotons]
-    gone: list[Op] = []
-    if state.waiting:
-        beyond = state.waiting[-1].due + 1
-        gone.append(DeleteBelow("waiting", beyond))
-        values["waiting_from"] = beyond
-    return [Update(HEAD, values, when=unchanged), *freed, *gone]
+    if not state.waiting:
+        return [move_head(head, target), *freed]
+    beyond = state.waiting[-1].due + 1
+    head_moved = move_head(head, target, waiting_from=beyond)
+    return [head_moved, *freed, DeleteBelow("waiting", beyond)]
 
 
 def _emptied(slot: Slot, *, force: bool) -> Op:
@@ -210,6 +206,6 @@ def _emptied(slot: Slot, *, force: bool) -> Op:
 
     I5: only with what was read in it. An extension moves messages from one slot to another.
     """
-    under = (When("lease", "=", slot.lease), When("ranges", "=", str(slot.monotons)))
-    ran_out = () if force else (When("due_at", "<", ServerNow()),)
+    under = (as_read(slot, "lease"), as_read(slot, "monotons"))
+    ran_out = () if force else (RAN_OUT,)
     return Update(slot_key(slot.number), emptied(uuid4()), when=(*under, *ran_out))

@@ -13,11 +13,14 @@ from cassieq_spark.groups.state import (
     Settlement,
     Slot,
     Waiting,
+    as_read,
     encode_outcomes,
+    handed_out_before,
+    slot_values,
     union,
 )
 from cassieq_spark.model import Ranges
-from cassieq_spark.store.protocol import Op, ServerNow, Value, When
+from cassieq_spark.store.protocol import Op, ServerNow, When
 
 #: Messages to be acked by their receipts, by the token of their lease.
 ReceiptAcks = Mapping[UUID, Ranges]
@@ -66,11 +69,11 @@ def take_out(
         when: On what else it depends.
     """
     # I6: whatever else is settled under this token meanwhile changes the ranges.
-    still = When("ranges", "=", str(slot.monotons))
+    still = as_read(slot, "monotons")
     if is_freed(slot, {lease}, gone):
         changes.empty_slot(slot, token, still, *when)
     else:
-        changes.change_slot(slot, {"ranges": str(slot.monotons - gone)}, still, *when)
+        changes.change_slot(slot, slot_values(monotons=slot.monotons - gone), still, *when)
 
 
 def is_freed(slot: Slot, leases: Container[UUID], gone: Ranges) -> bool:
@@ -186,7 +189,7 @@ class SlotOutcomes:
 
 
 def put_away(
-    changes: Changes, slot: Slot, lease: UUID, fates: SlotOutcomes
+    changes: Changes, slot: Slot, lease: UUID, outcomes: SlotOutcomes
 ) -> list[Slot | Waiting]:
     """Put what leaves a slot, and is not done, where it belongs.
 
@@ -194,13 +197,9 @@ def put_away(
         The slots and waiting rows that it is in then; dead, where there is a reason.
     """
     put: list[Slot | Waiting] = []
-    for by, monotons in fates.moved.items():
-        values: dict[str, Value | ServerNow] = {
-            "ranges": str(monotons),
-            "lease": kept_token(lease),
-            "due_at": ServerNow(by),
-            **_handed_out_before(slot),
-        }
+    for by, monotons in outcomes.moved.items():
+        held = slot_values(monotons=monotons, lease=kept_token(lease), due_at=ServerNow(by))
+        values = held | handed_out_before(slot)
         put.append(
             Slot(
                 changes.fill_slot(values),
@@ -212,7 +211,7 @@ def put_away(
                 slot.last_at,
             )
         )
-    rows = _waiting_rows(changes, slot, fates)
+    rows = _waiting_rows(changes, slot, outcomes)
     for row in rows:
         changes.wait(row)
     return [*put, *rows]
@@ -230,15 +229,15 @@ def finish_slot(changes: Changes, slot: Slot, token: UUID, *, whole: bool) -> li
     Returns:
         The slots and waiting rows of what is not acked; dead, where there is a reason.
     """
-    fates = SlotOutcomes.of(slot, slot.lease, slot.outcomes)
+    outcomes = SlotOutcomes.of(slot, slot.lease, slot.outcomes)
     # What is recorded meanwhile takes effect with this ack, or is told that it comes too late. And
     # a replay, which drops what is recorded, may have come between.
-    as_read = [When("outcomes", "=", slot.recorded), When("deliveries", "=", slot.deliveries)]
-    if whole or fates.leaving:
+    still = [as_read(slot, "recorded"), as_read(slot, "deliveries")]
+    if whole or outcomes.leaving:
         # I6: whatever is settled under this token meanwhile must not be put elsewhere as well.
-        as_read.append(When("ranges", "=", str(slot.monotons)))
-    changes.empty_slot(slot, token, *as_read)
-    return put_away(changes, slot, slot.lease, fates)
+        still.append(as_read(slot, "monotons"))
+    changes.empty_slot(slot, token, *still)
+    return put_away(changes, slot, slot.lease, outcomes)
 
 
 def dead_of(put: Iterable[Slot | Waiting]) -> list[Waiting]:
@@ -253,27 +252,21 @@ def joined(state: GroupState, put: Sequence[Slot | Waiting]) -> GroupState:
     return replace(state, slots=(*state.slots, *slots), waiting=(*state.waiting, *waiting))
 
 
-def _waiting_rows(changes: Changes, slot: Slot, fates: SlotOutcomes) -> list[Waiting]:
+def _waiting_rows(changes: Changes, slot: Slot, outcomes: SlotOutcomes) -> list[Waiting]:
     state = changes.state
     about = (slot.deliveries, slot.first_at, slot.last_at)
     rows = [
-        Waiting(state.due_in(delay), ranges, *about) for delay, ranges in fates.released.items()
+        Waiting(state.due_in(delay), ranges, *about) for delay, ranges in outcomes.released.items()
     ]
     rows += [
         Waiting(state.due_in(), ranges, *about, reason)
-        for reason, ranges in fates.rejected.items()
+        for reason, ranges in outcomes.rejected.items()
     ]
-    if fates.unread:
+    if outcomes.unread:
         before = slot.deliveries - 1
         handed_out = (slot.first_at, slot.last_at) if before else (None, None)
-        rows.append(Waiting(state.due_in(), fates.unread, before, *handed_out))
+        rows.append(Waiting(state.due_in(), outcomes.unread, before, *handed_out))
     return rows
-
-
-def _handed_out_before(slot: Slot) -> dict[str, Value | ServerNow]:
-    times = {"first_at": slot.first_at, "last_at": slot.last_at}
-    known: dict[str, Value | ServerNow] = {k: v for k, v in times.items() if v is not None}
-    return {"deliveries": slot.deliveries} | known
 
 
 def plan_remove_dead(state: GroupState, dead: Waiting) -> tuple[Op, ...]:
@@ -368,23 +361,23 @@ def plan_settle(  # noqa: PLR0913 (whose messages, what for, and when)
         if text is not None:
             texts[slot] = text
     for slot in (each for each in slots if each not in of_batch):
-        fates = SlotOutcomes.of(slot, lease, settlement)
-        if not fates.leaving and not fates.stays:
+        outcomes = SlotOutcomes.of(slot, lease, settlement)
+        if not outcomes.leaving and not outcomes.stays:
             continue
-        if fates.stays:
+        if outcomes.stays:
             # I6: whatever else is settled under this token at the same time changes the ranges.
-            still = When("ranges", "=", str(slot.monotons))
-            until = ServerNow(fates.stays_for)
-            changes.change_slot(slot, {"ranges": str(fates.stays), "due_at": until}, still)
-            stays = union([stays, fates.stays])
+            still = as_read(slot, "monotons")
+            until = ServerNow(outcomes.stays_for)
+            changes.change_slot(slot, slot_values(monotons=outcomes.stays, due_at=until), still)
+            stays = union([stays, outcomes.stays])
         else:
             # I8: a query that takes the batch up again leaves token and ranges as they are.
-            once = When("deliveries", "=", slot.deliveries)
-            take_out(changes, slot, lease, fates.leaving, token, once)
-        if fates.leaving:
-            settled[slot] = fates.leaving
-            moved = union([moved, *fates.moved.values()])
-        dead += dead_of(put_away(changes, slot, lease, fates))
+            once = as_read(slot, "deliveries")
+            take_out(changes, slot, lease, outcomes.leaving, token, once)
+        if outcomes.leaving:
+            settled[slot] = outcomes.leaving
+            moved = union([moved, *outcomes.moved.values()])
+        dead += dead_of(put_away(changes, slot, lease, outcomes))
     return SettlePlan(changes.ops(), settled, stays, tuple(dead), recorded, texts, moved)
 
 
@@ -404,12 +397,12 @@ def _record(changes: Changes, slot: Slot, settlement: Settlement) -> str | None:
     text = encode_outcomes(outcomes, slot.lease, slot.deliveries)
     if text == encode_outcomes(slot.outcomes, slot.lease, slot.deliveries):
         return None
-    as_read = (
-        When("ranges", "=", str(slot.monotons)),
-        When("deliveries", "=", slot.deliveries),
-        When("outcomes", "=", slot.recorded),
+    still = (
+        as_read(slot, "monotons"),
+        as_read(slot, "deliveries"),
+        as_read(slot, "recorded"),
     )
-    changes.change_slot(slot, {"outcomes": text}, *as_read)
+    changes.change_slot(slot, slot_values(recorded=text), *still)
     return text
 
 

@@ -5,18 +5,30 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 from uuid import UUID
 
 from cassieq_spark.errors import InvariantError
 from cassieq_spark.model import Ranges, to_millis
 from cassieq_spark.store.decoded import OF_DECODING, decoded, demand, demand_counts
-from cassieq_spark.store.protocol import Row, RowKey
+from cassieq_spark.store.protocol import Row, RowKey, ServerNow, Update, Value, Values, When
 
 _NOTHING = Ranges()
 _MICROSECOND = timedelta(microseconds=1)
 _Key = TypeVar("_Key", str, timedelta)
+
+HEAD: RowKey = ("head", 0, 0)
+#: What is written to a row.
+Written = dict[str, Value | ServerNow]
+#: When what is free has been due: before all that any clock says.
+LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
+#: Only if the lease of a slot has run out.
+RAN_OUT = When("due_at", "<", ServerNow())
+
+#: Columns that have another name than the field of a slot.
+_COLUMNS = {"monotons": "ranges", "recorded": "outcomes"}
+_FIELDS = {column: name for name, column in _COLUMNS.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,79 +82,6 @@ class Settlement:
             _merge(self.extended, later.extended, gone),
             union([self.unread - gone, later.unread]),
         )
-
-
-def encode_outcomes(outcomes: Settlement, lease: UUID, deliveries: int) -> str:
-    """Outcomes of a batch, as text; empty, if all is acked, which needs no telling.
-
-    Args:
-        outcomes: Each message is named once.
-        lease: The token of the batch.
-        deliveries: How often its messages were handed out: a replay counts one more.
-    """
-    told = {
-        "rejected": {reason: str(part) for reason, part in outcomes.rejected.items()},
-        "released": {str(by // _MICROSECOND): str(it) for by, it in outcomes.released.items()},
-        "extended": {str(by // _MICROSECOND): str(it) for by, it in outcomes.extended.items()},
-    }
-    if not any(told.values()):
-        return ""
-    whose = {"lease": str(lease), "deliveries": deliveries}
-    return json.dumps(whose | told, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-
-
-def decode_outcomes(text: str | None, lease: UUID, deliveries: int) -> Settlement:
-    """Read what `encode_outcomes` writes.
-
-    Outcomes of another lease, or of another delivery, are dropped: so a slot that is handed out
-    anew, or emptied, has none.
-
-    Raises:
-        InvariantError: The text is not ours.
-    """
-    if not text:
-        return Settlement()
-    try:
-        told: dict[str, Any] = json.loads(text)
-        if (told["lease"], told["deliveries"]) != (str(lease), deliveries):
-            return Settlement()
-        return Settlement(
-            rejected={reason: Ranges.parse(part) for reason, part in told["rejected"].items()},
-            released=_by_span(told["released"]),
-            extended=_by_span(told["extended"]),
-        )
-    except OF_DECODING as error:
-        raise InvariantError(f"outcomes of lease {lease} can't be read: {error}") from error
-
-
-def union(every: Iterable[Ranges]) -> Ranges:
-    """All of them together."""
-    return Ranges.of(*(part for each in every for part in each))
-
-
-def _deal(left: Ranges, wanted: Mapping[_Key, Ranges]) -> tuple[dict[_Key, Ranges], Ranges]:
-    dealt: dict[_Key, Ranges] = {}
-    for key, ranges in sorted(wanted.items()):
-        if found := left & ranges:
-            dealt[key] = found
-            left -= found
-    return dealt, left
-
-
-def _merge(
-    before: Mapping[_Key, Ranges], later: Mapping[_Key, Ranges], gone: Ranges
-) -> dict[_Key, Ranges]:
-    merged: dict[_Key, Ranges] = {key: ranges - gone for key, ranges in before.items()}
-    for key, ranges in later.items():
-        merged[key] = union([merged.get(key, _NOTHING), ranges])
-    return {key: ranges for key, ranges in merged.items() if ranges}
-
-
-def _by_span(told: Mapping[str, str]) -> dict[timedelta, Ranges]:
-    return {int(by) * _MICROSECOND: Ranges.parse(part) for by, part in told.items()}
-
-
-HEAD: RowKey = ("head", 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,3 +252,157 @@ def _waiting_of(row: Row) -> Waiting:
         values["last_at"],
         values["reason"],
     )
+
+
+def new_head(pointer: int) -> Written:
+    """The columns of the head of a group that begins at ``pointer``."""
+    return {"pointer": pointer, "waiting_from": 0, "waiting_version": 0}
+
+
+def move_head(head: Head, pointer: int, *, waiting_from: int | None = None) -> Update:
+    """Move the pointer to anywhere, if neither pointer nor waiting rows have changed."""
+    values: Written = {"pointer": pointer, "waiting_version": head.waiting_version + 1}
+    if waiting_from is not None:
+        values["waiting_from"] = waiting_from
+    as_it_was = (
+        When("pointer", "=", head.pointer),
+        When("waiting_version", "=", head.waiting_version),
+    )
+    return Update(HEAD, values, when=as_it_was)
+
+
+def slot_values(  # noqa: PLR0913 (the fields of a slot, by name)
+    *,
+    monotons: Ranges | None = None,
+    lease: UUID | None = None,
+    due_at: datetime | ServerNow | None = None,
+    recorded: str | None = None,
+    by_receipts: bool | None = None,
+    taken_up_by: UUID | None = None,
+) -> Written:
+    """The columns of a slot, for those fields that are given; see also `handed_out`."""
+    fields: dict[str, Value | ServerNow | None] = {
+        "ranges": None if monotons is None else str(monotons),
+        "lease": lease,
+        "due_at": due_at,
+        "outcomes": recorded,
+        "by_receipts": by_receipts,
+        "taken_up_by": taken_up_by,
+    }
+    return {column: value for column, value in fields.items() if value is not None}
+
+
+def emptied(lease: UUID) -> Written:
+    """The columns of a slot that holds nothing, and is due by every clock."""
+    return slot_values(monotons=_NOTHING, lease=lease, due_at=LONG_AGO)
+
+
+def handed_out(deliveries: int, first_at: datetime | None) -> Written:
+    """The columns of a slot that tell how often, since when and when it was handed out."""
+    values: Written = {"deliveries": deliveries, "last_at": ServerNow()}
+    if deliveries == 1:
+        values["first_at"] = ServerNow()
+    elif first_at is not None:
+        values["first_at"] = first_at
+    return values
+
+
+def handed_out_before(row: Slot | Waiting) -> Written:
+    """The same columns, for messages that go on as they were."""
+    times = {"first_at": row.first_at, "last_at": row.last_at}
+    known: Written = {column: value for column, value in times.items() if value is not None}
+    return {"deliveries": row.deliveries} | known
+
+
+def waiting_values(waiting: Waiting) -> Written:
+    """The columns of a waiting row."""
+    reason: Written = {} if waiting.reason is None else {"reason": waiting.reason}
+    return {"ranges": str(waiting.monotons)} | handed_out_before(waiting) | reason
+
+
+def as_read(slot: Slot, field: str) -> When:
+    """Only if the column of this field still is what was read."""
+    value = getattr(slot, field)
+    column = _COLUMNS.get(field, field)
+    return When(column, "=", str(value) if isinstance(value, Ranges) else value)
+
+
+def fields_written(values: Values, now: datetime) -> dict[str, Any]:
+    """What columns that were written mean: the fields of a head or slot, by name."""
+    fields: dict[str, Any] = {
+        _FIELDS.get(column, column): now + value.plus if isinstance(value, ServerNow) else value
+        for column, value in values.items()
+    }
+    if "monotons" in fields:
+        fields["monotons"] = Ranges.parse(fields["monotons"])
+    return fields
+
+
+def encode_outcomes(outcomes: Settlement, lease: UUID, deliveries: int) -> str:
+    """Outcomes of a batch, as text; empty, if all is acked, which needs no telling.
+
+    Args:
+        outcomes: Each message is named once.
+        lease: The token of the batch.
+        deliveries: How often its messages were handed out: a replay counts one more.
+    """
+    told = {
+        "rejected": {reason: str(part) for reason, part in outcomes.rejected.items()},
+        "released": {str(by // _MICROSECOND): str(it) for by, it in outcomes.released.items()},
+        "extended": {str(by // _MICROSECOND): str(it) for by, it in outcomes.extended.items()},
+    }
+    if not any(told.values()):
+        return ""
+    whose = {"lease": str(lease), "deliveries": deliveries}
+    return json.dumps(whose | told, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def decode_outcomes(text: str | None, lease: UUID, deliveries: int) -> Settlement:
+    """Read what `encode_outcomes` writes.
+
+    Outcomes of another lease, or of another delivery, are dropped: so a slot that is handed out
+    anew, or emptied, has none.
+
+    Raises:
+        InvariantError: The text is not ours.
+    """
+    if not text:
+        return Settlement()
+    try:
+        told: dict[str, Any] = json.loads(text)
+        if (told["lease"], told["deliveries"]) != (str(lease), deliveries):
+            return Settlement()
+        return Settlement(
+            rejected={reason: Ranges.parse(part) for reason, part in told["rejected"].items()},
+            released=_by_span(told["released"]),
+            extended=_by_span(told["extended"]),
+        )
+    except OF_DECODING as error:
+        raise InvariantError(f"outcomes of lease {lease} can't be read: {error}") from error
+
+
+def union(every: Iterable[Ranges]) -> Ranges:
+    """All of them together."""
+    return Ranges.of(*(part for each in every for part in each))
+
+
+def _deal(left: Ranges, wanted: Mapping[_Key, Ranges]) -> tuple[dict[_Key, Ranges], Ranges]:
+    dealt: dict[_Key, Ranges] = {}
+    for key, ranges in sorted(wanted.items()):
+        if found := left & ranges:
+            dealt[key] = found
+            left -= found
+    return dealt, left
+
+
+def _merge(
+    before: Mapping[_Key, Ranges], later: Mapping[_Key, Ranges], gone: Ranges
+) -> dict[_Key, Ranges]:
+    merged: dict[_Key, Ranges] = {key: ranges - gone for key, ranges in before.items()}
+    for key, ranges in later.items():
+        merged[key] = union([merged.get(key, _NOTHING), ranges])
+    return {key: ranges for key, ranges in merged.items() if ranges}
+
+
+def _by_span(told: Mapping[str, str]) -> dict[timedelta, Ranges]:
+    return {int(by) * _MICROSECOND: Ranges.parse(part) for by, part in told.items()}

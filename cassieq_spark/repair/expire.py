@@ -19,7 +19,7 @@ from cassieq_spark.groups.registration import (
     read_registrations,
     registration_key,
 )
-from cassieq_spark.groups.state import GroupState, Slot, Waiting
+from cassieq_spark.groups.state import RAN_OUT, GroupState, Slot, Waiting, as_read
 from cassieq_spark.ledger.read import locate, read_block_of, read_groups, read_head
 from cassieq_spark.ledger.state import Group
 from cassieq_spark.model import LedgerBlock, QueueDefinition, QueueId, Range, Ranges
@@ -30,7 +30,6 @@ from cassieq_spark.repair.survey import Seen
 from cassieq_spark.repair.work import Scanned, Work
 from cassieq_spark.store.protocol import (
     Op,
-    ServerNow,
     Store,
     Update,
     When,
@@ -151,8 +150,7 @@ def plan_expiry(  # noqa: PLR0913 (what is there, what is too old, and for whom)
             changes.take_waiting(row)
         else:
             # I5, I6: still nobody's, and none of it settled since it was read.
-            ran_out = When("due_at", "<", ServerNow())
-            changes.empty_slot(row, token, ran_out, When("ranges", "=", str(row.monotons)))
+            changes.empty_slot(row, token, RAN_OUT, as_read(row, "monotons"))
     pointer = state.head.pointer
     ahead = look_ahead(
         _few_delayed([each for each in blocks if each.monotons.stop > pointer], state.now),

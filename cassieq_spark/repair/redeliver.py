@@ -15,7 +15,7 @@ from cassieq_spark.groups.clocks import seems_ahead
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.plan import LONGEST_BACKOFF, is_dead, mark_dead
 from cassieq_spark.groups.registration import read_registrations
-from cassieq_spark.groups.state import GroupState, Slot, Waiting
+from cassieq_spark.groups.state import RAN_OUT, GroupState, Slot, Waiting
 from cassieq_spark.ledger.state import LedgerHead, group_of, head_of, hold_of
 from cassieq_spark.model import QueueDefinition, from_millis
 from cassieq_spark.repair.actions import DeadLetter
@@ -24,10 +24,8 @@ from cassieq_spark.repair.work import Scanned, Work
 from cassieq_spark.store.protocol import (
     CLOCKS_APART,
     Row,
-    ServerNow,
     Slice,
     Store,
-    When,
     partition_of_ledger,
 )
 
@@ -125,7 +123,7 @@ def condemn(delivery: ConsumerGroup, slot: Slot) -> Waiting | None:
     except QueueStateError:
         return None
     token, changes = uuid4(), Changes(state)
-    dead = mark_dead(changes, slot, token, When("due_at", "<", ServerNow()))
+    dead = mark_dead(changes, slot, token, RAN_OUT)
 
     def went_in(slots: Sequence[Slot], _: object) -> bool:
         return any(each.lease == token for each in slots)

@@ -27,7 +27,7 @@ from cassieq_spark.repair.sweep import Step, run_once
 from cassieq_spark.settings import SinkOptions
 from cassieq_spark.store import race
 from cassieq_spark.store.protocol import CLOCKS_APART
-from tests.support.builders import make_clocked_store, make_group, make_wish
+from tests.support.builders import make_clocked_store, make_group, make_request
 from tests.support.repeatable import repeatable
 
 SECOND = timedelta(seconds=1)
@@ -69,10 +69,10 @@ class World:
     def lease(self, limit: int | None = None) -> list[tuple[UUID, list[int]]]:
         head = read_head(self.store, self.queue.queue_id)
         batch = self.group.lease(
-            make_wish(limit=limit, length=LEASE, stop=head.next, max_deliveries=50)
+            make_request(max_messages=limit, lease=LEASE, stop=head.next, max_deliveries=50)
         )
         bury(self.store, self.queue, self.group, batch.dead)
-        return [(batch.lease, at(each.monotons)) for each in batch.leased]
+        return [(batch.token, at(each.monotons)) for each in batch.leased]
 
     def consume(self, limit: int, fate: str, by: timedelta) -> None:
         """Lease, and settle every other message; the rest is left to its lease."""

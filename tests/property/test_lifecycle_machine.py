@@ -37,7 +37,7 @@ from cassieq_spark.store import race
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.testing.faults import Fault, FaultyStore
 from tests.property.machine.lifecycle import LifecycleModel
-from tests.support.builders import make_pending, make_wish
+from tests.support.builders import make_pending, make_request
 from tests.support.faults import FakeClock
 from tests.unit.queues.scene import Crash, retire
 
@@ -279,7 +279,7 @@ class LifecycleMachine(RuleBasedStateMachine):
         troubles = self.store.unrest
         with contextlib.suppress(QueueStateError):
             check_open(queue.queue_id, head)
-        wish = make_wish(stop=head.offered_stop, length=LEASE)
+        wish = make_request(stop=head.offered_stop, lease=LEASE)
         batch = ConsumerGroup(self.store, queue.queue_id, group).lease(wish)
         assert not (over and batch.leased), "nothing comes out of what is over"
         if head.paused and self.store.unrest == troubles:

@@ -20,7 +20,12 @@ from cassieq_spark.testing.faults import Fault
 from cassieq_spark.testing.stores import WrappedStore
 from tests.property.interleavings.schedule import read
 from tests.property.interleavings.stage import Stage, Trouble
-from tests.support.builders import LEASE, make_pending, make_queue, make_wish
+from tests.support.builders import (
+    LEASE,
+    make_pending,
+    make_queue,
+    make_request,
+)
 from tests.support.faults import FakeClock
 from tests.support.linearizability import Violation
 from tests.support.recorded import RecordingStore, find_violations
@@ -75,8 +80,8 @@ def play(
                     try:
                         if name == "c":
                             stop = read_head(store, queue_id).next
-                            wish = make_wish(held=held, limit=2, stop=stop, length=LEASE)
-                            held = ConsumerGroup(store, queue_id, "g").lease(wish).lease
+                            wish = make_request(held=held, max_messages=2, stop=stop, lease=LEASE)
+                            held = ConsumerGroup(store, queue_id, "g").lease(wish).token
                         else:
                             batch = SinkBatch("app:a", number) if name == "b" else None
                             pending = make_pending([1], clock.now)

@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cassieq_spark.groups.plan import LeasedSlot, LeaseRequest, most_messages
+from cassieq_spark.groups.lease import LeasedSlot, LeaseRequest
+from cassieq_spark.groups.plan import most_messages
 from cassieq_spark.store import race
-from tests.support.builders import LEASE, make_clocked_store, make_group, make_queue, make_wish
+from tests.support.builders import LEASE, make_clocked_store, make_group, make_queue, make_request
 
 MOMENT = timedelta(milliseconds=1)
 READERS = 3
@@ -85,10 +86,10 @@ class Scene:
         self._bury(batch.dead)
         if not batch.leased:
             return
-        self._hand_out(batch.leased, batch.lease)
+        self._hand_out(batch.leased, batch.token)
         process.redelivered = any(each.deliveries > 1 for each in batch.leased)
         if not crashes:
-            process.logged = batch.lease
+            process.logged = batch.token
             self._process(process, batch.leased)
 
     def _replay(self, number: int, process: Process) -> Sequence[LeasedSlot]:
@@ -106,7 +107,7 @@ class Scene:
             return
         process.done, process.logged = process.logged, None
         # Done is done: nobody else has the lease while it runs, so its ack settles all of it.
-        batch = self.delivery.lease(make_wish(held=process.done, stop=0))
+        batch = self.delivery.lease(make_request(held=process.done, stop=0))
         assert batch.acked == len(monotons)
         self.settled += monotons
         process.done = None
@@ -131,9 +132,9 @@ class Scene:
             self.dead += members([each])
 
     def _wish(self, number: int, held: UUID | None, **changes: object) -> LeaseRequest:
-        return make_wish(
+        return make_request(
             held=held,
-            limit=self.limits[number % len(self.limits)],
+            max_messages=self.limits[number % len(self.limits)],
             stop=self.count,
             max_deliveries=self.most,
             **changes,

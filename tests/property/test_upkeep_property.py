@@ -31,7 +31,7 @@ from cassieq_spark.repair.sweep import Step, run_once
 from cassieq_spark.settings import SinkOptions
 from cassieq_spark.store import race
 from cassieq_spark.testing.faults import Fault, FaultyStore
-from tests.support.builders import make_clocked_store, make_group, make_wish
+from tests.support.builders import make_clocked_store, make_group, make_request
 from tests.support.repeatable import repeatable
 
 MINUTE = timedelta(minutes=1)
@@ -87,9 +87,9 @@ class World:
     def lease(self, limit: int, *, fresh: bool) -> None:
         head = read_head(self.memory, self.queue.queue_id)
         batch = self.delivery.lease(
-            make_wish(
-                limit=limit,
-                length=LEASE,
+            make_request(
+                max_messages=limit,
+                lease=LEASE,
                 stop=head.next,
                 delayed_stop=head.delayed_stop,
                 max_deliveries=LIMIT,
@@ -99,7 +99,7 @@ class World:
         for each in batch.leased:
             for monoton in at(each.monotons):
                 assert self.visible_since[monoton] <= self.clock.now, "early"
-        self.leases.append(batch.lease)
+        self.leases.append(batch.token)
         bury(self.memory, self.queue, self.delivery, batch.dead)
 
     def settle(self, number: int, fate: str, by: timedelta) -> None:

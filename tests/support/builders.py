@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from uuid import uuid4
 
 from cassieq_spark.groups.group import ConsumerGroup
-from cassieq_spark.groups.plan import LeaseRequest
+from cassieq_spark.groups.lease import LeaseRequest
 from cassieq_spark.groups.registration import ensure_group
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import PendingBlock, QueueDefinition, QueueId, Ranges
@@ -38,10 +37,9 @@ def make_group(store: Store, queue_id: QueueId, group: str = "g") -> ConsumerGro
     return ConsumerGroup(store, queue_id, group)
 
 
-def make_wish(**changes: object) -> LeaseRequest:
-    """A wish for all there is, up to monoton 1000."""
-    wish = {"held": None, "lease": uuid4(), "length": LEASE, "limit": None, "stop": 1000}
-    return LeaseRequest(**(wish | changes))  # type: ignore[arg-type]
+def make_request(**changes: object) -> LeaseRequest:
+    """A request for all there is, up to monoton 1000."""
+    return LeaseRequest(**({"lease": LEASE, "stop": 1000} | changes))  # type: ignore[arg-type]
 
 
 def make_clocked_store() -> tuple[MemoryStore, FakeClock]:

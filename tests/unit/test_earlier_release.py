@@ -8,7 +8,7 @@ import pytest
 
 from cassieq_spark.errors import QueueStateError
 from cassieq_spark.groups.group import ConsumerGroup
-from cassieq_spark.groups.plan import Batch
+from cassieq_spark.groups.lease import Lease
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_blocks, read_head
 from cassieq_spark.ledger.state import Gate
@@ -33,7 +33,7 @@ from tests.support.builders import (
     make_clocked_store,
     make_group,
     make_pending,
-    make_wish,
+    make_request,
     monotons_of,
 )
 from tests.support.earlier_release import make_earlier
@@ -48,7 +48,7 @@ class Earlier:
         self.queue_id = queue.queue_id
         self.publish(12)
         self.group: ConsumerGroup = make_group(self.store, self.queue_id)
-        self.held: Batch = self.group.lease(make_wish(limit=4, stop=12))
+        self.held: Lease = self.group.lease(make_request(max_messages=4, stop=12))
         make_earlier(self.store)
 
     def publish(self, count: int) -> None:
@@ -80,7 +80,7 @@ def test_a_ledger_is_open_and_nothing_in_it_is_delayed(earlier: Earlier):
 
 
 def test_its_lease_is_acked_and_the_rest_is_leased(earlier: Earlier):
-    batch = earlier.group.lease(make_wish(held=earlier.held.lease, stop=12))
+    batch = earlier.group.lease(make_request(held=earlier.held.token, stop=12))
 
     assert (batch.acked, monotons_of(batch.leased)) == (4, [Ranges.parse("4-12")])
 
@@ -88,7 +88,7 @@ def test_its_lease_is_acked_and_the_rest_is_leased(earlier: Earlier):
 def test_its_lease_runs_out_and_is_handed_out_again(earlier: Earlier):
     earlier.clock.advance(LEASE * 2)
 
-    batch = earlier.group.lease(make_wish(stop=12))
+    batch = earlier.group.lease(make_request(stop=12))
 
     assert monotons_of(batch.leased) == [Ranges.parse("0-4")]
     assert [each.deliveries for each in batch.leased] == [2]
@@ -141,7 +141,7 @@ def test_it_is_deleted_and_created_anew(earlier: Earlier):
 
 
 def test_it_is_swept(earlier: Earlier):
-    earlier.group.lease(make_wish(held=earlier.held.lease, limit=0, stop=12))
+    earlier.group.lease(make_request(held=earlier.held.token, max_messages=0, stop=12))
 
     report = run_once(earlier.store, scan=DriverScan(earlier.store))
 

@@ -11,7 +11,7 @@ from uuid import uuid4
 
 from cassieq_spark.errors import BatchOrderError, StoreError
 from cassieq_spark.groups.group import ConsumerGroup
-from cassieq_spark.groups.plan import LeaseRequest
+from cassieq_spark.groups.lease import LeaseRequest
 from cassieq_spark.groups.registration import ensure_group
 from cassieq_spark.groups.state import HEAD as GROUP_HEAD
 from cassieq_spark.groups.state import Settlement
@@ -87,5 +87,7 @@ def _use(store: Store, queue_id: QueueId, chosen: random.Random, calls: int) -> 
 
 def _lease(delivery: ConsumerGroup, held: object) -> object:
     head = read_head(delivery.store, delivery.queue_id)
-    wish = LeaseRequest(held=held, lease=uuid4(), length=DEFAULT_LEASE, limit=3, stop=head.next)
-    return delivery.lease(wish).lease
+    wish = LeaseRequest(
+        held=held, token=uuid4(), lease=DEFAULT_LEASE, max_messages=3, stop=head.next
+    )
+    return delivery.lease(wish).token

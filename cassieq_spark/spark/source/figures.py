@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from cassieq_spark.groups.plan import Batch
+from cassieq_spark.groups.lease import Lease
 from cassieq_spark.groups.state import Slot, Waiting
 from cassieq_spark.ledger.read import read_block_of
 from cassieq_spark.model import LedgerBlock, QueueId
@@ -31,16 +31,9 @@ class Seen:
         next: The ledger's ``next``, read before.
     """
 
-    batch: Batch
+    batch: Lease
     held: UUID | None
     next: int
-
-    @property
-    def changed(self) -> bool:
-        """Whether it did anything, so that the group is not as it was found."""
-        batch = self.batch
-        moved = batch.pointer != batch.state.head.pointer
-        return bool(moved or batch.acked_slots or batch.dead or batch.leased)
 
 
 def count_figures(seen: Seen) -> dict[str, int]:

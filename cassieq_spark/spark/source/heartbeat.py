@@ -10,7 +10,7 @@ from uuid import UUID
 
 from cassieq_spark.errors import StoreError
 from cassieq_spark.groups.group import ConsumerGroup
-from cassieq_spark.groups.plan import LeasedSlot
+from cassieq_spark.groups.lease import LeasedSlot
 
 logger = logging.getLogger(__name__)
 

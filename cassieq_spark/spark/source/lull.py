@@ -40,7 +40,7 @@ class Lull:
         If it changed something, an ack or a step over delayed messages, the next one is whole too.
         """
         self._look()
-        self._seen, self._seen_at = (None if seen.changed else seen), self._looked_at
+        self._seen, self._seen_at = (None if seen.batch.changed else seen), self._looked_at
 
     def is_over(self, done: object, stop: int) -> bool:
         """Whether there may be messages, so that a whole look is worth its reads.

@@ -12,7 +12,7 @@ from typing import Any
 from uuid import UUID
 
 from cassieq_spark.errors import QueueStateError
-from cassieq_spark.groups.plan import LeasedSlot
+from cassieq_spark.groups.lease import LeasedSlot
 from cassieq_spark.model import QueueId, Ranges
 
 _VERSION = 1

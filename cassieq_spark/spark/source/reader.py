@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from cassieq_spark.arrow.receipts import receipt_prefix
 from cassieq_spark.consumer.state_cache import StateCache
@@ -17,7 +17,8 @@ from cassieq_spark.dead_letters.burial import bury
 from cassieq_spark.errors import QueueStateError, StoreError
 from cassieq_spark.fetch import Finder
 from cassieq_spark.groups.group import ConsumerGroup
-from cassieq_spark.groups.plan import LeasedSlot, LeaseRequest, is_dead
+from cassieq_spark.groups.lease import LeasedSlot, LeaseRequest
+from cassieq_spark.groups.plan import is_dead
 from cassieq_spark.groups.registration import ensure_group
 from cassieq_spark.ledger.read import read_head
 from cassieq_spark.ledger.state import check_open
@@ -131,10 +132,10 @@ class Reader:
         batch = self._delivery.lease(
             replace(
                 self._wish(held, limit),
-                held_as=self._counts_of(held),
+                held_deliveries=self._counts_of(held),
                 stop=stop,
                 delayed_stop=head.delayed_stop,
-                least=self._least(),
+                min_messages=self._least(),
                 prefer_fresh=before is not None and before.is_redelivery,
             ),
             told,
@@ -143,7 +144,7 @@ class Reader:
         self._report_lost(before, batch.acked_slots)
         seen = Seen(batch, held, head.next)
         self.gauge.see(seen)
-        self._hold(batch.lease if batch.leased else None, batch.leased)
+        self._hold(batch.token if batch.leased else None, batch.leased)
         self.gauge.bury(bury(self._store, self.queue, self._delivery, batch.dead))
         self._report_skipped(batch.skipped)
         if not batch.leased:
@@ -155,7 +156,7 @@ class Reader:
             Offset(
                 queue_id=self.queue.queue_id,
                 group=self._delivery.name,
-                lease=batch.lease,
+                lease=batch.token,
                 pointer=batch.pointer,
                 leased=batch.leased,
             )
@@ -241,7 +242,7 @@ class Reader:
         return told.is_committed
 
     def _ack_at_last(self, held: UUID) -> None:
-        wish = replace(self._wish(held, limit=0), held_as=self._counts_of(held))
+        wish = replace(self._wish(held, limit=0), held_deliveries=self._counts_of(held))
         batch = self._delivery.lease(wish)
         bury(self._store, self.queue, self._delivery, batch.dead)
         logger.info(
@@ -258,16 +259,14 @@ class Reader:
     def _wish(self, held: UUID | None, limit: int | None) -> LeaseRequest:
         return LeaseRequest(
             held=held,
-            lease=uuid4(),
-            length=self._length,
-            limit=limit,
-            stop=0,
+            lease=self._length,
+            max_messages=limit,
             max_deliveries=self.queue.max_deliveries,
             max_bytes=self._terms.max_bytes,
             max_in_flight=self._terms.max_in_flight,
-            skip_older=self._terms.skip_older_than,
+            skip_older_than=self._terms.skip_older_than,
             retry_backoff=self._terms.retry_backoff,
-            strict=self.queue.strict_fifo,
+            strict_fifo=self.queue.strict_fifo,
         )
 
     def _counts_of(self, held: UUID | None) -> Mapping[int, int] | None:

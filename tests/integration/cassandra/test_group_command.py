@@ -9,7 +9,7 @@ import pytest
 from cassieq_spark.cli import output
 from cassieq_spark.errors import OptionError, QueueStateError
 from cassieq_spark.groups.group import ConsumerGroup
-from cassieq_spark.groups.plan import LeaseRequest
+from cassieq_spark.groups.lease import LeaseRequest
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_head
 from cassieq_spark.ledger.sweep import finalise
@@ -38,7 +38,7 @@ def lease(store: Store, queue: QueueDefinition, group: str, limit: int) -> Consu
     delivery = ConsumerGroup(store, queue.queue_id, group)
     delivery.lease(
         LeaseRequest(
-            held=None, lease=uuid4(), length=timedelta(minutes=5), limit=limit, stop=1_000
+            held=None, token=uuid4(), lease=timedelta(minutes=5), max_messages=limit, stop=1_000
         )
     )
     return delivery

@@ -12,7 +12,7 @@ import pytest
 from cassieq_spark.cli import output
 from cassieq_spark.errors import OptionError, QueueStateError
 from cassieq_spark.groups.group import ConsumerGroup
-from cassieq_spark.groups.plan import LeaseRequest
+from cassieq_spark.groups.lease import LeaseRequest
 from cassieq_spark.groups.registration import ensure_group
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import open_ledger, read_groups, read_head
@@ -59,7 +59,7 @@ def status(queue_command: Command, name: str, *arguments: str) -> str | None:
 def lease(store: Store, queue: QueueDefinition, limit: int) -> list[Ranges]:
     stop = read_head(store, queue.queue_id).offered_stop
     wish = LeaseRequest(
-        held=None, lease=uuid4(), length=timedelta(minutes=5), limit=limit, stop=stop
+        held=None, token=uuid4(), lease=timedelta(minutes=5), max_messages=limit, stop=stop
     )
     batch = ConsumerGroup(store, queue.queue_id, "g").lease(wish)
     return [each.monotons for each in batch.leased]
@@ -207,7 +207,9 @@ def test_what_a_clock_that_was_ahead_has_done_is_undone(
     assert raise_fence(cassandra_store, queue.queue_id, head, ahead)
     delivery = ConsumerGroup(cassandra_store, queue.queue_id, "g")
     stop = read_head(cassandra_store, queue.queue_id).next
-    wish = LeaseRequest(held=None, lease=uuid4(), length=timedelta(days=30), limit=None, stop=stop)
+    wish = LeaseRequest(
+        held=None, token=uuid4(), lease=timedelta(days=30), max_messages=None, stop=stop
+    )
     held = delivery.lease(wish)
 
     planned = json.loads(queue_command("fix-clocks", queue.name, "--dry-run", "--json").stdout)
@@ -221,5 +223,5 @@ def test_what_a_clock_that_was_ahead_has_done_is_undone(
     assert "Nothing" in again
     fence = read_head(cassandra_store, queue.queue_id).fence
     assert abs(fence - datetime.now(UTC) - CLOCKS_APART) < timedelta(minutes=1)
-    taken = delivery.lease(replace(wish, lease=uuid4()))
+    taken = delivery.lease(replace(wish, token=uuid4()))
     assert [each.monotons for each in taken.leased] == [each.monotons for each in held.leased]

@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 
 from cassieq_spark.errors import ContentionError, QueueStateError
 from cassieq_spark.groups.group import ConsumerGroup
-from cassieq_spark.groups.plan import LeaseRequest
+from cassieq_spark.groups.lease import LeaseRequest
 from cassieq_spark.groups.registration import ensure_group
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_blocks, read_groups, read_head
@@ -61,7 +61,7 @@ class Users:
         head = read_head(self.store, queue_id)
         check_open(queue_id, head)
         wish = LeaseRequest(
-            held=None, lease=uuid4(), length=LEASE, limit=2, stop=head.offered_stop
+            held=None, token=uuid4(), lease=LEASE, max_messages=2, stop=head.offered_stop
         )
         with contextlib.suppress(ContentionError):
             ConsumerGroup(self.store, queue_id, "g").lease(wish)

@@ -8,7 +8,7 @@ import pytest
 
 from cassieq_spark.errors import OptionError, QueueStateError
 from cassieq_spark.groups.group import ConsumerGroup
-from cassieq_spark.groups.plan import LeaseRequest
+from cassieq_spark.groups.lease import LeaseRequest
 from cassieq_spark.groups.registration import ensure_group
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import PendingBlock, QueueId
@@ -113,7 +113,7 @@ def test_figures_are_exact(queue_command: Command, name: str, cassandra_store: S
     ensure_group(cassandra_store, queue_id, "g", starting="earliest")
     publish(cassandra_store, queue_id, [PendingBlock(new_block_id(), 1_000)])
     wish = LeaseRequest(
-        held=None, lease=uuid4(), length=timedelta(minutes=5), limit=300, stop=1_000
+        held=None, token=uuid4(), lease=timedelta(minutes=5), max_messages=300, stop=1_000
     )
     ConsumerGroup(cassandra_store, queue_id, "g").lease(wish)
 

@@ -27,7 +27,7 @@ from cassieq_spark.store.cassandra.session import connect
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import Insert, partition_of_delivery
 from cassieq_spark.store.tables import SHAPES, Shape, Table
-from tests.support.builders import LEASE, make_group, make_pending, make_wish, monotons_of
+from tests.support.builders import LEASE, make_group, make_pending, make_request, monotons_of
 from tests.support.command_line import cassieq
 from tests.support.earlier_release import (
     EARLIER,
@@ -240,7 +240,7 @@ def test_tables_of_an_earlier_release_are_upgraded_and_their_rows_go_on(
     queue = read_queue(store, "q")
     assert (queue.strict_fifo, queue.expire_after) == (False, None)
     group = ConsumerGroup(store, queue.queue_id, "g")
-    batch = group.lease(make_wish(held=held, stop=12))
+    batch = group.lease(make_request(held=held, stop=12))
     assert (batch.acked, monotons_of(batch.leased)) == (4, [Ranges.parse("4-12")])
     publish(store, queue.queue_id, make_pending([3]))
     (figures,) = queue_stats(store, queue.queue_id).groups
@@ -361,7 +361,7 @@ def _use(store: MemoryStore) -> UUID:
     """A queue with twelve messages; the lease of the first four."""
     queue = create_queue(store, "q", bucket_size=8, chunk_size=4, lease=LEASE)
     publish(store, queue.queue_id, make_pending([12]))
-    lease = make_group(store, queue.queue_id).lease(make_wish(limit=4, stop=12)).lease
+    lease = make_group(store, queue.queue_id).lease(make_request(max_messages=4, stop=12)).token
     assert lease is not None
     return lease
 

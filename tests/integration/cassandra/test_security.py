@@ -21,7 +21,7 @@ from cassieq_spark import Client
 from cassieq_spark.cli import app
 from cassieq_spark.errors import ConnectError, SetupError, StoreError
 from cassieq_spark.groups.group import ConsumerGroup
-from cassieq_spark.groups.plan import LeaseRequest
+from cassieq_spark.groups.lease import LeaseRequest
 from cassieq_spark.groups.registration import ensure_group
 from cassieq_spark.http.accounts import Accounts, Secrets
 from cassieq_spark.ledger.publish import publish
@@ -102,9 +102,9 @@ def consume(store: Store, queue: QueueDefinition) -> int:
     delivery = ConsumerGroup(store, queue.queue_id, "g")
     wish = LeaseRequest(
         held=None,
-        lease=uuid4(),
-        length=timedelta(minutes=5),
-        limit=None,
+        token=uuid4(),
+        lease=timedelta(minutes=5),
+        max_messages=None,
         stop=read_head(store, queue.queue_id).next,
     )
     batch = delivery.lease(wish)
@@ -114,7 +114,7 @@ def consume(store: Store, queue: QueueDefinition) -> int:
     # A dead letter is published by the reader that meets it.
     assert queue.dead_letter_queue
     produce(store, read_queue(store, queue.dead_letter_queue), 1)
-    delivery.lease(replace(wish, held=wish.lease, lease=uuid4()))
+    delivery.lease(replace(wish, held=wish.token, token=uuid4()))
     return sum(each.monotons.count for each in batch.leased)
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from cassieq_spark.groups.group import ConsumerGroup
-from cassieq_spark.groups.plan import Batch, LeaseRequest
+from cassieq_spark.groups.lease import Lease, LeaseRequest
 from cassieq_spark.groups.registration import ensure_group
 from cassieq_spark.groups.state import Settlement
 from cassieq_spark.ledger.publish import publish
@@ -48,14 +48,14 @@ class Queue:
         timed = PendingBlock(written.block, written.count, written.size, delay)
         publish(self.store, self.queue.queue_id, [timed])
 
-    def lease(self, *, length: timedelta, limit: int | None = None) -> Batch:
+    def lease(self, *, length: timedelta, limit: int | None = None) -> Lease:
         """Of a length below zero, it has run out."""
         head = read_head(self.store, self.queue.queue_id)
         wish = LeaseRequest(
             held=None,
-            lease=uuid4(),
-            length=length,
-            limit=limit,
+            token=uuid4(),
+            lease=length,
+            max_messages=limit,
             stop=head.next,
             delayed_stop=head.delayed_stop,
             prefer_fresh=True,
@@ -101,7 +101,7 @@ def test_what_is_kept_for_long_enough_expires(cassandra_store: Store):
     queue = Queue(cassandra_store, expire_after=timedelta(seconds=1), max_deliveries=3)
     queue.publish(2, delay=HOUR)
     queue.publish(10)
-    lease = queue.lease(length=HOUR, limit=3).lease
+    lease = queue.lease(length=HOUR, limit=3).token
     released = {HOUR: Ranges.parse("2-3")}
     queue.delivery.settle(lease, Settlement(released=released))
     queue.lease(length=LONG_AGO, limit=3)

@@ -30,7 +30,7 @@ from cassieq_spark.model import QueueDefinition
 from cassieq_spark.queues import create_queue
 from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store.protocol import Store
-from tests.support.builders import make_pending, make_wish
+from tests.support.builders import make_pending, make_request
 from tests.support.proxy import Proxy
 
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")
@@ -52,8 +52,8 @@ def queue(cassandra_store: Store) -> QueueDefinition:
     publish(cassandra_store, queue.queue_id, make_pending([10], datetime.now(UTC)))
     ensure_group(cassandra_store, queue.queue_id, "g", starting="earliest")
     delivery = ConsumerGroup(cassandra_store, queue.queue_id, "g")
-    done = delivery.lease(make_wish(stop=10, limit=3)).lease
-    delivery.lease(make_wish(held=done, stop=10, limit=2))
+    done = delivery.lease(make_request(stop=10, max_messages=3)).token
+    delivery.lease(make_request(held=done, stop=10, max_messages=2))
     return queue
 
 

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from cassieq_spark.errors import SetupError, StoreError
 from cassieq_spark.groups.group import ConsumerGroup
-from cassieq_spark.groups.plan import LeaseRequest
+from cassieq_spark.groups.lease import LeaseRequest
 from cassieq_spark.groups.registration import ensure_group
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_head
@@ -73,8 +73,8 @@ class SweptQueue:
         delivery = ConsumerGroup(self.store, queue_id, group)
         stop = read_head(self.store, queue_id).next
         lease = self.definition.lease
-        held = delivery.lease(LeaseRequest(None, uuid4(), lease, count, stop)).lease
-        delivery.lease(LeaseRequest(held, uuid4(), lease, None, stop=0))
+        held = delivery.lease(LeaseRequest(lease=lease, max_messages=count, stop=stop)).token
+        delivery.lease(LeaseRequest(held=held, lease=lease))
 
     def buckets(self) -> set[tuple[UUID, int]]:
         rows: Any = self.store.scan(Table.CHUNK)

@@ -20,7 +20,7 @@ from cassieq_spark.spark.source import stream
 from cassieq_spark.spark.source.views import VIEWS
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.testing.faults import FaultyStore
-from tests.support.builders import make_queue, make_wish
+from tests.support.builders import make_queue, make_request
 from tests.support.spark_session import QueueOnSpark
 
 LEASE = timedelta(hours=1)
@@ -35,8 +35,8 @@ def lease(queue: QueueOnSpark, group: str, **wish: object) -> str:
     """Lease messages as a reader of the group would; its token."""
     queue_id = queue.definition.queue_id
     ensure_group(queue.store, queue_id, group, starting="earliest")
-    wanted = make_wish(length=LEASE, stop=queue.stats().next, **wish)
-    return str(ConsumerGroup(queue.store, queue_id, group).lease(wanted).lease)
+    wanted = make_request(lease=LEASE, stop=queue.stats().next, **wish)
+    return str(ConsumerGroup(queue.store, queue_id, group).lease(wanted).token)
 
 
 @pytest.mark.parametrize("view", sorted(set(VIEWS) - {"messages"}))
@@ -69,8 +69,8 @@ def test_blocks_tile_the_queue(queue: QueueOnSpark):
 def test_leases_show_who_has_what_until_when(queue: QueueOnSpark):
     queue.publish(queue.numbers(100))
     before = datetime.now(UTC)
-    token = lease(queue, "g", limit=30)
-    other = lease(queue, "h", limit=10)
+    token = lease(queue, "g", max_messages=30)
+    other = lease(queue, "h", max_messages=10)
 
     leases = queue.browse(view="leases").orderBy("consumer_group")
 
@@ -95,8 +95,8 @@ def test_groups_and_stats_show_the_exact_figures(queue: QueueOnSpark):
     queue.publish(queue.numbers(100))
     done = ConsumerGroup(queue.store, queue.definition.queue_id, "g")
     ensure_group(queue.store, queue.definition.queue_id, "g", starting="earliest")
-    first = done.lease(make_wish(length=LEASE, stop=100, limit=20)).lease
-    lease(queue, "g", held=first, limit=30)
+    first = done.lease(make_request(lease=LEASE, stop=100, max_messages=20)).token
+    lease(queue, "g", held=first, max_messages=30)
 
     groups = queue.browse(view="groups")
     stats = queue.browse(view="stats")
@@ -138,7 +138,7 @@ def test_a_view_is_read_anew_for_every_action(queue: QueueOnSpark):
 
 def test_views_can_be_queried_together(queue: QueueOnSpark):
     queue.publish(queue.numbers(100, partitions=4))
-    lease(queue, "g", limit=30)
+    lease(queue, "g", max_messages=30)
     leases, blocks = queue.browse(view="leases"), queue.browse(view="blocks")
 
     overlapping = blocks.join(leases, blocks.first_monoton < leases.stop_monoton)

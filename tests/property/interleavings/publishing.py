@@ -24,7 +24,11 @@ from tests.property.machine.lifecycle import LifecycleModel
 from tests.property.machine.operators import MakeGroup
 from tests.property.machine.producers import PublishLate, WriteOnly
 from tests.property.machine.readers import Lease
-from tests.support.builders import make_clocked_store, make_pending, make_wish
+from tests.support.builders import (
+    make_clocked_store,
+    make_pending,
+    make_request,
+)
 
 
 class PublishAgainstPublish(QueueScene):
@@ -94,7 +98,7 @@ class PurgeAgainstPublish(Scene):
         def lease() -> None:
             head = read_head(reader, queue.queue_id)
             check_open(queue.queue_id, head)
-            wish = make_wish(stop=head.offered_stop, length=LEASE)
+            wish = make_request(stop=head.offered_stop, lease=LEASE)
             ConsumerGroup(reader, queue.queue_id, "one").lease(wish)
 
         self.stage.let("a", surviving(lambda: self.bring_to_an_end(ops)))

@@ -14,8 +14,9 @@ from cassieq_spark.consumer.settle import settle
 from cassieq_spark.consumer.state_cache import StateCache
 from cassieq_spark.dead_letters.burial import bury
 from cassieq_spark.errors import OutcomeUnknownError, QueueStateError
+from cassieq_spark.groups import lease as group_lease
 from cassieq_spark.groups.group import ConsumerGroup
-from cassieq_spark.groups.plan import Batch, LeasedSlot, LeaseRequest
+from cassieq_spark.groups.lease import LeasedSlot, LeaseRequest
 from cassieq_spark.groups.registration import ensure_group
 from cassieq_spark.groups.state import Settlement
 from cassieq_spark.ledger.read import read_head
@@ -179,7 +180,7 @@ class Readers:
             if reader is None or reader.token is None:
                 return
             self._declared.retaken.add(reader.token)
-            wish = replace(self._wish(reader.token), limit=action.limit)
+            wish = replace(self._wish(reader.token), max_messages=action.limit)
             troubles = self._world.store.unrest
             again = self._delivery(reader).take_again(wish)
             reader.last.forget()
@@ -266,14 +267,14 @@ class Readers:
         batch = self._delivery(reader).lease(wish, known)
         reader.last.keep(batch, known)
         if action.as_client:
-            self._declared.by_receipts.add(batch.lease)
+            self._declared.by_receipts.add(batch.token)
         if batch.leased:
-            reader.token, reader.leased, reader.former = batch.lease, batch.leased, ()
-            reader.had[batch.lease] = _monotons(batch.leased)
+            reader.token, reader.leased, reader.former = batch.token, batch.leased, ()
+            reader.had[batch.token] = _monotons(batch.leased)
             if not action.as_client:
-                reader.counts[batch.lease] = [each.deliveries for each in batch.leased]
+                reader.counts[batch.token] = [each.deliveries for each in batch.leased]
         group = self._group(reader)
-        self._check_batch(reader, batch.lease, batch.leased)
+        self._check_batch(reader, batch.token, batch.leased)
         assert action.limit is None or len(_monotons(batch.leased)) <= action.limit
         calm = troubles == store.unrest
         if calm and batch.state is known:
@@ -282,7 +283,7 @@ class Readers:
             assert batch.acked == len(held)
             expected.check(batch.leased, action)
         known_tokens = {
-            batch.lease,
+            batch.token,
             None,
             *(token for each in self._readers for token in each.had),
         }
@@ -295,7 +296,7 @@ class Readers:
         if settled and not (self._world.is_shared or batch.leased or batch.dead):
             self._check_idle(reader, action)
 
-    def _bury(self, reader: Reader, batch: Batch, action: Lease) -> None:
+    def _bury(self, reader: Reader, batch: group_lease.Lease, action: Lease) -> None:
         queue, store = self._world.definition, self._world.store
         if action.dead_queue_is_gone and queue.dead_letter_queue:
             queue = replace(queue, dead_letter_queue="gone")
@@ -326,19 +327,19 @@ class Readers:
         head = read_head(self._world.store, self._world.definition.queue_id)
         return LeaseRequest(
             held=held,
-            lease=uuid4(),
-            length=terms.lease,
-            limit=action.limit,
+            token=uuid4(),
+            lease=terms.lease,
+            max_messages=action.limit,
             stop=0 if action.paused else head.next,
             prefer_fresh=action.prefer_fresh,
             max_deliveries=terms.max_deliveries,
             delayed_stop=head.delayed_stop,
-            least=action.least,
+            min_messages=action.least,
             max_bytes=action.max_bytes,
-            skip_older=action.skip_older,
+            skip_older_than=action.skip_older,
             max_in_flight=terms.max_in_flight,
             retry_backoff=terms.backoff,
-            strict=terms.strict,
+            strict_fifo=terms.strict,
             by_receipts=action.as_client,
         )
 

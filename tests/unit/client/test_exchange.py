@@ -21,7 +21,7 @@ from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.queues import delete_queue, pause_queue, purge_queue
 from cassieq_spark.testing.faults import FaultyStore
 from cassieq_spark.testing.stores import CountingStore
-from tests.support.builders import make_wish
+from tests.support.builders import make_request
 from tests.support.faults import FakeClock
 
 HOUR = timedelta(hours=1)
@@ -318,17 +318,17 @@ def test_of_a_query_s_batch_it_acks_what_is_of_the_delivery_in_hand(
     queue_id = client.queue("q").queue_id
     (mine,) = turn(exchange, [], limit=1).messages
     delivery = ConsumerGroup(store, queue_id, "g")
-    batch = delivery.lease(make_wish(stop=5))
-    delivery.take_again(make_wish(held=batch.lease))
+    batch = delivery.lease(make_request(stop=5))
+    delivery.take_again(make_request(held=batch.token))
     first, second = (
-        [Receipt(queue_id, "g", batch.lease, at, deliveries) for at in (3, 4)]
+        [Receipt(queue_id, "g", batch.token, at, deliveries) for at in (3, 4)]
         for deliveries in (1, 2)
     )
 
     late = exchange.turn([*first, Receipt.parse(mine.receipt)], NOTHING)
 
     assert late.stale == set(first)
-    assert [str(slot.monotons) for slot in delivery.read().held_by(batch.lease)] == ["3-5"]
+    assert [str(slot.monotons) for slot in delivery.read().held_by(batch.token)] == ["3-5"]
     assert exchange.turn([*second, *first], NOTHING).stale == set(first)
     assert client.stats("q").groups[0].depth == 17
 

@@ -22,7 +22,7 @@ from cassieq_spark.queues import create_queue, read_queue
 from cassieq_spark.settings import SinkOptions
 from cassieq_spark.testing.faults import Fault, FaultyStore
 from cassieq_spark.testing.stores import CountingStore
-from tests.support.builders import LEASE, make_clocked_store, make_group, make_wish
+from tests.support.builders import LEASE, make_clocked_store, make_group, make_request
 
 SECOND = timedelta(seconds=1)
 MOMENT = timedelta(milliseconds=1)
@@ -46,8 +46,8 @@ class Scene:
 
     def take(self, held: UUID | None = None) -> UUID:
         head = read_head(self.store, self.queue.queue_id)
-        wish = make_wish(held=held, stop=head.next, delayed_stop=head.delayed_stop)
-        return self.delivery.lease(wish).lease
+        wish = make_request(held=held, stop=head.next, delayed_stop=head.delayed_stop)
+        return self.delivery.lease(wish).token
 
     def replace(self, monotons: list[int], **columns: Any) -> tuple[int, str]:
         delay = columns.pop("delay", timedelta(0))

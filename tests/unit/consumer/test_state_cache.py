@@ -11,8 +11,10 @@ import pytest
 from cassieq_spark.consumer import state_cache
 from cassieq_spark.consumer.state_cache import StateCache
 from cassieq_spark.groups.group import ConsumerGroup
-from cassieq_spark.groups.plan import Batch, LeaseRequest
+from cassieq_spark.groups.lease import Lease, LeaseRequest
 from cassieq_spark.groups.registration import ensure_group
+from cassieq_spark.groups.state import slot_key
+from cassieq_spark.store.protocol import Delete
 from cassieq_spark.testing.stores import CountingStore
 from tests.support.builders import LEASE, make_clocked_store, make_queue
 
@@ -35,10 +37,10 @@ class Scene:
         self.clock.advance(by)
         self.elapsed += by.total_seconds()
 
-    def lease(self, last: StateCache, *, stop: int = 100) -> tuple[Batch, int, int]:
+    def lease(self, last: StateCache, *, stop: int = 100) -> tuple[Lease, int, int]:
         """A batch of five; the LWTs and the reads that it took."""
         self.store.reset()
-        wish = LeaseRequest(held=None, lease=uuid4(), length=LEASE, limit=5, stop=stop)
+        wish = LeaseRequest(held=None, token=uuid4(), lease=LEASE, max_messages=5, stop=stop)
         told = last.tell(stop=stop)
         batch = ConsumerGroup(self.store, self.queue_id, "g").lease(wish, told)
         last.keep(batch, told)
@@ -112,6 +114,6 @@ def test_what_is_forgotten_is_read(scene: Scene):
 def test_a_change_that_can_not_be_followed_is_read(scene: Scene):
     last = StateCache(LASTING)
     batch, _, _ = scene.lease(last)
-    last.keep(replace(batch, after=None), None)
+    last.keep(replace(batch, ops=(Delete(slot_key(0)),)), None)
 
     assert last.tell(stop=100) is None

@@ -33,7 +33,7 @@ from cassieq_spark.spark.source.reader import Reader
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.tables import Table
 from cassieq_spark.testing.faults import Fault, FaultyStore
-from tests.support.builders import LEASE, make_clocked_store, make_group, make_wish
+from tests.support.builders import LEASE, make_clocked_store, make_group, make_request
 
 HEADERS = pa.map_(pa.string(), pa.string())
 MOMENT = timedelta(milliseconds=1)
@@ -77,12 +77,12 @@ class Scene:
 
     def hand_out(self, limit: int) -> UUID:
         """Let the next messages be leased by a reader that dies of them."""
-        lease = self.delivery.lease(self.wish(limit=limit)).lease
+        lease = self.delivery.lease(self.wish(max_messages=limit)).token
         self.clock.advance(LEASE + MOMENT)
         return lease
 
     def wish(self, **changes: object) -> Any:
-        return make_wish(**({"stop": 12, "max_deliveries": 1} | changes))
+        return make_request(**({"stop": 12, "max_deliveries": 1} | changes))
 
     def dead(self) -> tuple[Waiting, ...]:
         """What another reader finds."""
@@ -198,7 +198,7 @@ def test_chunks_before_the_first_dead_message_have_none_of_it():
     batch = pa.record_batch({"value": pa.array(["12", "13", "14"])})
     written = write_block(scene.memory, scene.queue, [batch], small)
     publish(scene.memory, scene.queue.queue_id, [written])
-    lease = scene.delivery.lease(scene.wish(stop=15)).lease
+    lease = scene.delivery.lease(scene.wish(stop=15)).token
     scene.delivery.settle(lease, Settlement(acked=Ranges.parse("12-14")))
     scene.clock.advance(LEASE + MOMENT)
 
@@ -356,7 +356,7 @@ def test_a_late_burial_lets_go_of_nothing_that_died_since(scene: Scene):
     # After a seek, other messages may be dead in the same millisecond, from the same one on.
     (dead,) = scene.dead()
     seek_group(scene.memory, scene.queue.queue_id, "g", "earliest", force=True)
-    lease = scene.delivery.lease(scene.wish(limit=3)).lease
+    lease = scene.delivery.lease(scene.wish(max_messages=3)).token
     since = {"bad": Ranges.parse("0-3")}
     (other,) = scene.delivery.settle(lease, Settlement(rejected=since)).dead
     assert (other.due, other.monotons.start) == (dead.due, dead.monotons.start)
@@ -460,7 +460,7 @@ def test_a_message_as_large_as_any_may_be_has_room_for_its_headers(
         SinkOptions(queue="q"),
     )
     publish(scene.memory, scene.queue.queue_id, [written])
-    scene.delivery.lease(scene.wish(limit=6))
+    scene.delivery.lease(scene.wish(max_messages=6))
     scene.delivery.lease(scene.wish(stop=13))
     scene.clock.advance(LEASE + MOMENT)
 

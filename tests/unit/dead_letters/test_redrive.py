@@ -32,7 +32,7 @@ from cassieq_spark.ledger.read import read_groups
 from cassieq_spark.model import QueueId, Ranges
 from cassieq_spark.queues import create_queue
 from cassieq_spark.testing.faults import Fault
-from tests.support.builders import LEASE, make_wish
+from tests.support.builders import LEASE, make_request
 from tests.unit.dead_letters.dead_queue import MOMENT, DeadQueue, read_all
 
 #: Three batches: two to orders, one to payments.
@@ -485,7 +485,7 @@ def test_a_lease_that_is_not_ours_is_respected_until_it_runs_out():
     queue = DeadQueue(ORIGINS)
     ensure_group(queue.memory, queue.dead.queue_id, ADMIN_GROUP, starting="earliest")
     stranger = ConsumerGroup(queue.memory, queue.dead.queue_id, ADMIN_GROUP)
-    stranger.lease(make_wish(limit=2, stop=6))
+    stranger.lease(make_request(max_messages=2, stop=6))
 
     assert run(queue).missed == 2
     queue.lapse()
@@ -526,10 +526,10 @@ def test_a_message_that_dies_again_keeps_count(deaths: int):
 
 def die(queue: DeadQueue, delivery: ConsumerGroup, *, stop: int) -> None:
     for _ in range(5):
-        batch = delivery.lease(make_wish(stop=stop, max_deliveries=5))
+        batch = delivery.lease(make_request(stop=stop, max_deliveries=5))
         assert batch.leased
         queue.clock.advance(LEASE + MOMENT)
-    dead = delivery.lease(make_wish(stop=stop, max_deliveries=5)).dead
+    dead = delivery.lease(make_request(stop=stop, max_deliveries=5)).dead
     assert bury(queue.memory, queue.orders, delivery, dead) == 1
 
 

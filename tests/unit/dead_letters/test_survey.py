@@ -17,7 +17,7 @@ from cassieq_spark.ledger.sweep import finalise
 from cassieq_spark.model import Ranges
 from cassieq_spark.queues import create_queue
 from cassieq_spark.store.memory import MemoryStore
-from tests.support.builders import make_wish
+from tests.support.builders import make_request
 from tests.unit.dead_letters.dead_queue import NOON, DeadQueue
 
 HOUR = timedelta(hours=1)
@@ -60,7 +60,7 @@ def test_what_is_settled_is_left_out_and_what_is_held_is_not():
     queue = DeadQueue(["orders"] * 9)
     purge(queue.memory, survey(queue.memory, "dead", limit=2))
     group = ConsumerGroup(queue.memory, queue.dead.queue_id, ADMIN_GROUP)
-    group.lease(make_wish(limit=3, stop=9))
+    group.lease(make_request(max_messages=3, stop=9))
 
     assert survey(queue.memory, "orders").monotons == Ranges.parse("2-9")
 

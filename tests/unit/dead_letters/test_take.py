@@ -21,7 +21,7 @@ from tests.support.builders import (
     make_clocked_store,
     make_group,
     make_queue,
-    make_wish,
+    make_request,
 )
 from tests.unit.dead_letters.dead_queue import numbers_of
 
@@ -84,8 +84,8 @@ def test_what_others_have_is_not_to_be_had():
 
 def test_what_a_lease_holds_is_not_to_be_had_even_if_it_ran_out():
     delivery, _ = make_delivery()
-    batch = delivery.lease(make_wish(limit=4, stop=COUNT))
-    delivery.release(batch.lease, batch.leased)
+    batch = delivery.lease(make_request(max_messages=4, stop=COUNT))
+    delivery.release(batch.token, batch.leased)
 
     assert taken_now(delivery, "0-8") == "4-8"
 

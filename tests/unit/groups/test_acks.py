@@ -11,7 +11,8 @@ import pytest
 
 from cassieq_spark.groups.changes import apply, is_quiet, later
 from cassieq_spark.groups.group import ConsumerGroup
-from cassieq_spark.groups.plan import Batch, plan_lease
+from cassieq_spark.groups.lease import Lease
+from cassieq_spark.groups.plan import plan_lease
 from cassieq_spark.groups.settle import are_gone, kept_token, settled_of
 from cassieq_spark.groups.state import GroupState, Settlement, Slot, Waiting
 from cassieq_spark.model import Ranges
@@ -23,7 +24,7 @@ from tests.support.builders import (
     make_clocked_store,
     make_group,
     make_queue,
-    make_wish,
+    make_request,
     monotons_of,
 )
 from tests.unit.groups.test_plan import NOW, NOW_MS, OURS, PAST, THEIRS, make_slot, make_state
@@ -43,14 +44,14 @@ class Scene:
         self.trouble = FaultyStore(memory)
         self.store = CountingStore(self.trouble)
         self.delivery = make_group(self.store, make_queue(self.store, [12]).queue_id)
-        self.one, self.two = (self.lease(limit=3) for _ in range(2))
+        self.one, self.two = (self.lease(max_messages=3) for _ in range(2))
         self.store.reset()
 
     def lease(self, **wish: object) -> UUID:
-        return self.exchange(**wish).lease
+        return self.exchange(**wish).token
 
-    def exchange(self, known: GroupState | None = None, **wish: object) -> Batch:
-        return self.delivery.lease(make_wish(stop=12, **wish), known)
+    def exchange(self, known: GroupState | None = None, **wish: object) -> Lease:
+        return self.delivery.lease(make_request(stop=12, **wish), known)
 
     @property
     def floor(self) -> int:
@@ -65,7 +66,7 @@ def scene() -> Scene:
 def test_acks_of_several_leases_and_a_lease_are_one_lwt(scene: Scene):
     acks = {scene.one: ranges("0-3"), scene.two: ranges("3-4,5-6")}
 
-    batch = scene.exchange(limit=2, acks=acks)
+    batch = scene.exchange(max_messages=2, receipt_acks=acks)
 
     assert (scene.store.cas_count, scene.store.read_count) == (1, 2)
     assert monotons_of(batch.leased) == [ranges("6-8")]
@@ -74,7 +75,9 @@ def test_acks_of_several_leases_and_a_lease_are_one_lwt(scene: Scene):
 
 
 def test_what_a_lease_does_not_hold_is_not_acked(scene: Scene):
-    batch = scene.exchange(limit=0, acks={scene.one: ranges("2-4"), uuid4(): ranges("5-6")})
+    batch = scene.exchange(
+        max_messages=0, receipt_acks={scene.one: ranges("2-4"), uuid4(): ranges("5-6")}
+    )
 
     assert settled_of(batch.settled, scene.one) == ranges("2-3")
     assert sum(each.count for each in batch.settled.values()) == 1
@@ -82,10 +85,10 @@ def test_what_a_lease_does_not_hold_is_not_acked(scene: Scene):
 
 def test_acks_without_a_lease_are_one_lwt_and_stale_ones_are_none(scene: Scene):
     acks = {scene.one: ranges("0-3")}
-    scene.exchange(limit=0, acks=acks)
+    scene.exchange(max_messages=0, receipt_acks=acks)
     assert scene.store.cas_count == 1
 
-    batch = scene.exchange(limit=0, acks=acks)
+    batch = scene.exchange(max_messages=0, receipt_acks=acks)
 
     assert (scene.store.cas_count, dict(batch.settled)) == (1, {})
 
@@ -93,7 +96,7 @@ def test_acks_without_a_lease_are_one_lwt_and_stale_ones_are_none(scene: Scene):
 def test_messages_that_were_extended_one_by_one_are_acked_under_their_lease(scene: Scene):
     scene.delivery.settle(scene.one, Settlement(extended={2 * LEASE: ranges("1-2")}))
 
-    batch = scene.exchange(limit=0, acks={scene.one: ranges("0-3")})
+    batch = scene.exchange(max_messages=0, receipt_acks={scene.one: ranges("0-3")})
 
     assert settled_of(batch.settled, scene.one) == ranges("0-3")
 
@@ -101,16 +104,18 @@ def test_messages_that_were_extended_one_by_one_are_acked_under_their_lease(scen
 def test_what_is_left_of_a_lease_that_ran_out_comes_with_the_next_batch(scene: Scene):
     scene.clock.advance(LEASE + MOMENT)
 
-    now = scene.exchange(acks={scene.one: ranges("0-1"), scene.two: ranges("3-4")}, limit=1)
-    then = scene.exchange(limit=9)
+    now = scene.exchange(
+        receipt_acks={scene.one: ranges("0-1"), scene.two: ranges("3-4")}, max_messages=1
+    )
+    then = scene.exchange(max_messages=9)
 
     assert monotons_of(now.leased) == [ranges("6-7")]
     assert monotons_of(then.leased) == [ranges("1-3")]
 
 
 def test_in_strict_order_acks_make_way_for_what_comes_next(scene: Scene):
-    some = scene.exchange(strict=True, acks={scene.one: ranges("0-3")})
-    rest = scene.exchange(strict=True, acks={scene.two: ranges("3-6")})
+    some = scene.exchange(strict_fifo=True, receipt_acks={scene.one: ranges("0-3")})
+    rest = scene.exchange(strict_fifo=True, receipt_acks={scene.two: ranges("3-6")})
 
     assert some.leased == ()
     assert monotons_of(rest.leased) == [ranges("6-12")]
@@ -126,17 +131,17 @@ def test_in_strict_order_acks_make_way_for_what_comes_next(scene: Scene):
 def test_in_strict_order_what_leaves_a_batch_meanwhile_is_waited_for(
     scene: Scene, settlement: Settlement
 ):
-    scene.exchange(held=scene.two, limit=0)
+    scene.exchange(held=scene.two, max_messages=0)
     scene.trouble.interrupt(lambda: scene.delivery.settle(scene.one, settlement), after=2)
 
-    batch = scene.exchange(held=scene.one, strict=True)
+    batch = scene.exchange(held=scene.one, strict_fifo=True)
 
     assert batch.leased == ()
     assert scene.floor == 1
 
 
 def test_what_a_client_holds_on_to_meanwhile_is_in_flight(scene: Scene):
-    scene.exchange(held=scene.two, limit=0)
+    scene.exchange(held=scene.two, max_messages=0)
     extended = Settlement(extended={LEASE: ranges("0-3")})
     scene.trouble.interrupt(lambda: scene.delivery.settle(scene.one, extended), after=2)
 
@@ -150,12 +155,12 @@ def test_what_a_client_holds_on_to_meanwhile_is_in_flight(scene: Scene):
 def test_a_lost_answer_acks_and_leases_once(scene: Scene, fault: Fault, limit: int):
     scene.trouble.fault = fault
 
-    batch = scene.exchange(limit=limit, acks={scene.one: ranges("0-3")})
+    batch = scene.exchange(max_messages=limit, receipt_acks={scene.one: ranges("0-3")})
     scene.trouble.arrive()
 
     assert settled_of(batch.settled, scene.one) == ranges("0-3")
     state = scene.delivery.read()
-    held = {slot.monotons for slot in state.held_by(batch.lease)}
+    held = {slot.monotons for slot in state.held_by(batch.token)}
     assert held == ({ranges("6-8")} if limit else set())
     assert (state.floor, state.head.pointer) == (3, 6 + limit)
 
@@ -165,7 +170,7 @@ def test_a_lost_answer_acks_once_where_others_are_dead(scene: Scene, fault: Faul
     scene.delivery.settle(scene.two, Settlement(rejected={"bad": ranges("3-6")}))
     scene.trouble.fault = fault
 
-    batch = scene.exchange(limit=0, acks={scene.one: ranges("0-3")})
+    batch = scene.exchange(max_messages=0, receipt_acks={scene.one: ranges("0-3")})
 
     assert settled_of(batch.settled, scene.one) == ranges("0-3")
     assert [each.monotons for each in batch.dead] == [ranges("3-6")]
@@ -176,18 +181,18 @@ def test_of_two_acks_at_once_both_count(scene: Scene):
         lambda: scene.delivery.settle(scene.one, Settlement(acked=ranges("0-1"))), after=2
     )
 
-    batch = scene.exchange(limit=1, acks={scene.one: ranges("1-3")})
+    batch = scene.exchange(max_messages=1, receipt_acks={scene.one: ranges("1-3")})
 
     assert settled_of(batch.settled, scene.one) == ranges("1-3")
     assert scene.floor == 3
 
 
 def test_what_a_batch_has_left_is_gone_on_from_without_a_read(scene: Scene):
-    first = scene.exchange(limit=1, acks={scene.one: ranges("0-3")})
+    first = scene.exchange(max_messages=1, receipt_acks={scene.one: ranges("0-3")})
     scene.store.reset()
 
-    second = scene.exchange(first.after, limit=1, acks={scene.two: ranges("3-6")})
-    third = scene.exchange(second.after, limit=1, acks={first.lease: ranges("6-7")})
+    second = scene.exchange(first.after, max_messages=1, receipt_acks={scene.two: ranges("3-6")})
+    third = scene.exchange(second.after, max_messages=1, receipt_acks={first.token: ranges("6-7")})
 
     assert (scene.store.cas_count, scene.store.read_count) == (2, 0)
     assert monotons_of(second.leased + third.leased) == [ranges("7-8"), ranges("8-9")]
@@ -195,11 +200,11 @@ def test_what_a_batch_has_left_is_gone_on_from_without_a_read(scene: Scene):
 
 
 def test_who_goes_on_from_what_is_so_no_more_is_refused_and_reads(scene: Scene):
-    first = scene.exchange(limit=1)
-    other = scene.exchange(limit=1)
+    first = scene.exchange(max_messages=1)
+    other = scene.exchange(max_messages=1)
     scene.store.reset()
 
-    batch = scene.exchange(first.after, limit=1, acks={scene.one: ranges("0-3")})
+    batch = scene.exchange(first.after, max_messages=1, receipt_acks={scene.one: ranges("0-3")})
 
     assert (scene.store.cas_count, scene.store.read_count) == (2, 2)
     assert monotons_of(other.leased + batch.leased) == [ranges("7-8"), ranges("8-9")]
@@ -207,19 +212,19 @@ def test_who_goes_on_from_what_is_so_no_more_is_refused_and_reads(scene: Scene):
 
 
 def test_an_ack_from_what_is_so_no_more_takes_nothing_from_who_has_it_now(scene: Scene):
-    known = scene.exchange(limit=0, acks={scene.two: ranges("3-4")}).after
+    known = scene.exchange(max_messages=0, receipt_acks={scene.two: ranges("3-4")}).after
     scene.clock.advance(LEASE + MOMENT)
-    taken = scene.exchange(limit=9)
+    taken = scene.exchange(max_messages=9)
     assert monotons_of(taken.leased) == [ranges("0-3")]
 
-    batch = scene.exchange(known, limit=0, acks={scene.one: ranges("0-3")})
+    batch = scene.exchange(known, max_messages=0, receipt_acks={scene.one: ranges("0-3")})
 
     assert dict(batch.settled) == {}
     assert scene.floor == 0
 
 
 def test_the_state_after_a_batch_is_what_is_read_then(scene: Scene):
-    batch = scene.exchange(limit=2, acks={scene.one: ranges("0-3")})
+    batch = scene.exchange(max_messages=2, receipt_acks={scene.one: ranges("0-3")})
 
     def told(slot: Slot) -> tuple[object, ...]:
         return slot.number, slot.monotons, slot.lease, slot.due_at, slot.deliveries
@@ -233,7 +238,7 @@ def test_the_state_after_a_batch_is_what_is_read_then(scene: Scene):
 def test_a_plan_that_changes_what_waits_is_not_followed():
     waiting = Waiting(NOW_MS - 1, ranges("3-9"), 1)
     state = make_state(waiting=(waiting,))
-    ops: tuple[Op, ...] = plan_lease(state, make_wish()).ops
+    ops: tuple[Op, ...] = plan_lease(state, make_request()).ops
 
     assert apply(state, ops) is None
 
@@ -247,22 +252,24 @@ def test_nothing_is_quiet_while_something_comes_again():
     assert not is_quiet(later(make_state(waiting=(waiting,)), 0.0051))
 
 
-def client_scene(fault: Fault, meanwhile: Callable[[ConsumerGroup, UUID], object]) -> Batch:
+def client_scene(fault: Fault, meanwhile: Callable[[ConsumerGroup, UUID], object]) -> Lease:
     """The batch of a turn that only acks, in trouble; the client had leased one message."""
     memory, _ = make_clocked_store()
     trouble = FaultyStore(memory)
     delivery = make_group(trouble, make_queue(trouble, [12]).queue_id)
     others = ConsumerGroup(memory, delivery.queue_id, delivery.name)
-    lease = delivery.lease(make_wish(stop=12, limit=1, by_receipts=True)).lease
+    lease = delivery.lease(make_request(stop=12, max_messages=1, by_receipts=True)).token
     trouble.fault = fault
     trouble.interrupt(lambda: meanwhile(others, lease) and None, after=3)
     return delivery.lease(
-        make_wish(stop=12, limit=0, by_receipts=True, acks={lease: ranges("0-1")})
+        make_request(
+            stop=12, max_messages=0, by_receipts=True, receipt_acks={lease: ranges("0-1")}
+        )
     )
 
 
 def lease_one(others: ConsumerGroup) -> None:
-    others.lease(make_wish(stop=12, limit=1, by_receipts=True))
+    others.lease(make_request(stop=12, max_messages=1, by_receipts=True))
 
 
 def test_an_ack_is_not_stale_as_its_freed_slot_is_leased_before_a_lost_answer_is_resolved():

@@ -24,7 +24,7 @@ from tests.support.builders import (
     make_clocked_store,
     make_group,
     make_queue,
-    make_wish,
+    make_request,
 )
 
 END = 10
@@ -38,9 +38,9 @@ class Scene:
         self.store = FaultyStore(memory)
         self.queue_id: QueueId = make_queue(self.store, [END]).queue_id
         self.g = make_group(self.store, self.queue_id)
-        self.batch = self.g.lease(make_wish(stop=END, limit=4))
+        self.batch = self.g.lease(make_request(stop=END, max_messages=4))
         released = Settlement(released={LEASE: Ranges.of(Range(1, 3))})
-        self.g.settle(self.batch.lease, released)
+        self.g.settle(self.batch.token, released)
 
     def close(self) -> None:
         close_ledger(self.store, self.queue_id, Gate.DELETED, bucket_size=8)
@@ -51,7 +51,7 @@ class Scene:
             assert (state.floor, state.slots, state.waiting) == (END, (), ())
             delivery = ConsumerGroup(self.store, self.queue_id, name)
             self.clock.advance(3 * LEASE)
-            assert not delivery.lease(make_wish(stop=END)).leased
+            assert not delivery.lease(make_request(stop=END)).leased
 
 
 @pytest.fixture
@@ -63,8 +63,8 @@ def test_everything_is_settled_and_nothing_can_be_leased(scene: Scene):
     scene.close()
 
     scene.check()
-    assert not scene.g.extend(scene.batch.lease, scene.batch.leased, by=LEASE)
-    assert scene.g.settle(scene.batch.lease, Settlement(acked=Ranges.of(Range(0, 4)))).count == 0
+    assert not scene.g.extend(scene.batch.token, scene.batch.leased, by=LEASE)
+    assert scene.g.settle(scene.batch.token, Settlement(acked=Ranges.of(Range(0, 4)))).count == 0
 
 
 def test_groups_that_are_closed_cost_reads_only(scene: Scene):
@@ -95,7 +95,7 @@ def test_a_reader_that_has_seen_the_group_before_it_was_closed_leases_nothing(
     scene.clock.advance(2 * LEASE)
     scene.store.interrupt(scene.close, after=after)
 
-    batch = scene.g.lease(make_wish(stop=END))
+    batch = scene.g.lease(make_request(stop=END))
 
     assert bool(batch.leased) is (after >= 3), "two reads, then the compare-and-set"
     scene.store.calm()

@@ -11,7 +11,7 @@ import pytest
 from cassieq_spark.errors import InvariantError
 from cassieq_spark.groups import group as group_module
 from cassieq_spark.groups.group import ConsumerGroup
-from cassieq_spark.groups.plan import Batch
+from cassieq_spark.groups.lease import Lease
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_head
 from cassieq_spark.ledger.sweep import finalise, trim
@@ -27,7 +27,7 @@ from tests.support.builders import (
     make_pending,
     make_queue,
 )
-from tests.support.builders import make_wish as builders_wish
+from tests.support.builders import make_request as builders_wish
 
 SECOND = timedelta(seconds=1)
 MOMENT = timedelta(milliseconds=1)
@@ -54,7 +54,7 @@ class Scene:
             ],
         )
 
-    def take(self, delivery: ConsumerGroup | None = None, **changes: Any) -> Batch:
+    def take(self, delivery: ConsumerGroup | None = None, **changes: Any) -> Lease:
         head = read_head(self.store, self.queue_id)
         wish = {"stop": head.next, "delayed_stop": head.delayed_stop} | changes
         return (delivery or self.delivery).lease(builders_wish(**wish))
@@ -62,7 +62,7 @@ class Scene:
     def taken(self, **changes: Any) -> str:
         """What a reader gets who is done with it at once."""
         batch = self.take(**changes)
-        self.take(held=batch.lease, stop=0)
+        self.take(held=batch.token, stop=0)
         return ",".join(str(each.monotons) for each in batch.leased)
 
     @property
@@ -102,10 +102,10 @@ def test_other_messages_are_not_held_up(scene: Scene):
 def test_a_limit_counts_only_what_is_handed_out(scene: Scene):
     scene.publish((3, None), (2, 10 * SECOND), (4, None), (1, 10 * SECOND), (2, None))
 
-    assert scene.taken(limit=5) == "0-3,5-7"
-    assert scene.taken(limit=2) == "7-9"
+    assert scene.taken(max_messages=5) == "0-3,5-7"
+    assert scene.taken(max_messages=2) == "7-9"
     assert scene.waiting == [(10 * SECOND, "3-5"), (10 * SECOND, "9-10")]
-    assert scene.taken(limit=5) == "10-12"
+    assert scene.taken(max_messages=5) == "10-12"
 
 
 def test_what_was_delayed_is_handed_out_together_with_fresh_messages(scene: Scene):
@@ -124,9 +124,9 @@ def test_what_was_delayed_is_cut_to_the_limit_and_the_rest_goes_on_waiting(scene
     assert scene.taken() == "5-6"
     scene.clock.advance(SECOND)
 
-    assert scene.taken(limit=2) == "0-2"
+    assert scene.taken(max_messages=2) == "0-2"
     assert scene.waiting == [(SECOND, "2-5")]
-    assert scene.taken(limit=9) == "2-5"
+    assert scene.taken(max_messages=9) == "2-5"
 
 
 def test_a_block_whose_time_has_come_before_anyone_looked_is_fresh(scene: Scene):
@@ -190,7 +190,7 @@ def test_the_batch_before_is_acked_although_there_is_only_to_step_over(
 ):
     monkeypatch.setattr(group_module, "_BLOCKS_READ", 3)
     scene.publish((2, None))
-    held = scene.take().lease
+    held = scene.take().token
     scene.publish(*((1, SECOND) for _ in range(10)))
 
     batch = scene.take(held=held)
@@ -277,7 +277,7 @@ def test_messages_that_have_been_visible_for_too_long_are_skipped_and_count_as_s
     scene.clock.advance(30 * SECOND)
     scene.publish((4, None))
 
-    batch = scene.take(skip_older=15 * SECOND)
+    batch = scene.take(skip_older_than=15 * SECOND)
 
     assert [str(each.monotons) for each in batch.leased] == ["3-9"]
     assert batch.skipped == 3
@@ -288,7 +288,7 @@ def test_a_queue_of_old_messages_only_is_skipped_without_a_batch(scene: Scene):
     scene.publish((3, None), (2, None))
     scene.clock.advance(30 * SECOND)
 
-    batch = scene.take(skip_older=15 * SECOND)
+    batch = scene.take(skip_older_than=15 * SECOND)
 
     assert (batch.leased, batch.skipped) == ((), 5)
     assert scene.delivery.read().floor == 5
@@ -305,42 +305,44 @@ def test_a_limit_of_bytes_takes_that_share_of_a_block_and_a_message_at_least(sce
 def test_the_smaller_of_both_limits_holds(scene: Scene):
     scene.publish((10, None), (10, None), size=1000)
 
-    assert scene.taken(max_bytes=500, limit=8) == "0-5"
-    assert scene.taken(max_bytes=5000, limit=8) == "5-13"
+    assert scene.taken(max_bytes=500, max_messages=8) == "0-5"
+    assert scene.taken(max_bytes=5000, max_messages=8) == "5-13"
 
 
 def test_too_few_messages_are_no_batch_but_what_is_done_is_acked(scene: Scene):
     scene.publish((3, None))
-    held = scene.take(limit=1).lease
+    held = scene.take(max_messages=1).token
 
-    batch = scene.take(held=held, least=3)
+    batch = scene.take(held=held, min_messages=3)
 
     assert (batch.acked, batch.leased) == (1, ())
-    assert scene.taken(least=2) == "1-3"
+    assert scene.taken(min_messages=2) == "1-3"
 
 
 def test_what_is_due_again_counts_among_what_is_to_be_had(scene: Scene):
     scene.publish((3, None))
-    scene.take(limit=1)
+    scene.take(max_messages=1)
     scene.clock.advance(LEASE + MOMENT)
 
-    assert [str(each.monotons) for each in scene.take(least=3).leased] == ["0-1"]
+    assert [str(each.monotons) for each in scene.take(min_messages=3).leased] == ["0-1"]
 
 
 def test_readers_together_hold_no_more_than_the_limit_in_flight(scene: Scene):
     scene.publish((10, None))
-    first = scene.take(max_in_flight=6, limit=4).lease
-    assert [str(each.monotons) for each in scene.take(max_in_flight=6, limit=4).leased] == ["4-6"]
-    assert scene.take(max_in_flight=6, limit=4).leased == ()
+    first = scene.take(max_in_flight=6, max_messages=4).token
+    assert [str(each.monotons) for each in scene.take(max_in_flight=6, max_messages=4).leased] == [
+        "4-6"
+    ]
+    assert scene.take(max_in_flight=6, max_messages=4).leased == ()
 
-    batch = scene.take(max_in_flight=6, limit=9, held=first)
+    batch = scene.take(max_in_flight=6, max_messages=9, held=first)
 
     assert [str(each.monotons) for each in batch.leased] == ["6-10"]
 
 
 def test_a_lease_that_ran_out_is_not_in_flight(scene: Scene):
     scene.publish((10, None))
-    scene.take(limit=6)
+    scene.take(max_messages=6)
     scene.clock.advance(LEASE + MOMENT)
 
     assert [each.monotons.count for each in scene.take(max_in_flight=6).leased] == [6]
@@ -351,31 +353,31 @@ def test_a_lease_that_ran_out_is_not_in_flight(scene: Scene):
 
 def test_in_strict_order_nothing_is_offered_while_anything_earlier_is_outstanding(scene: Scene):
     scene.publish((10, None))
-    first = scene.take(limit=3, strict=True).lease
+    first = scene.take(max_messages=3, strict_fifo=True).token
 
-    assert scene.take(limit=3, strict=True).leased == ()
-    assert scene.taken(limit=3, strict=True, held=first) == "3-6"
+    assert scene.take(max_messages=3, strict_fifo=True).leased == ()
+    assert scene.taken(max_messages=3, strict_fifo=True, held=first) == "3-6"
 
 
 def test_in_strict_order_what_failed_comes_again_before_all_else_lowest_first(scene: Scene):
     scene.publish((10, None))
-    scene.take(limit=4, strict=True)
+    scene.take(max_messages=4, strict_fifo=True)
     scene.clock.advance(LEASE + MOMENT)
 
-    assert scene.taken(limit=2, strict=True, prefer_fresh=True) == "0-2"
-    assert scene.taken(limit=9, strict=True, prefer_fresh=True) == "2-4"
-    assert scene.taken(limit=9, strict=True) == "4-10"
+    assert scene.taken(max_messages=2, strict_fifo=True, prefer_fresh=True) == "0-2"
+    assert scene.taken(max_messages=9, strict_fifo=True, prefer_fresh=True) == "2-4"
+    assert scene.taken(max_messages=9, strict_fifo=True) == "4-10"
 
 
 def test_in_strict_order_a_release_with_a_delay_holds_up_the_rest(scene: Scene):
     scene.publish((4, None))
-    batch = scene.take(limit=2, strict=True)
-    scene.delivery.release(batch.lease, batch.leased)
+    batch = scene.take(max_messages=2, strict_fifo=True)
+    scene.delivery.release(batch.token, batch.leased)
     scene.clock.advance(MOMENT)
-    assert scene.taken(limit=1, strict=True) == "0-1"
+    assert scene.taken(max_messages=1, strict_fifo=True) == "0-1"
 
-    assert scene.taken(limit=9, strict=True) == "1-2"
-    assert scene.taken(limit=9, strict=True) == "2-4"
+    assert scene.taken(max_messages=9, strict_fifo=True) == "1-2"
+    assert scene.taken(max_messages=9, strict_fifo=True) == "2-4"
 
 
 # -- back-off ---------------------------------------------------------------------------------
@@ -385,14 +387,14 @@ def test_messages_that_failed_are_left_alone_for_longer_each_time(scene: Scene):
     scene.publish((2, None))
     pauses = []
     batch = scene.take()
-    scene.delivery.release(batch.lease, batch.leased)
+    scene.delivery.release(batch.token, batch.leased)
     for _ in range(3):
         waited = 0
         while not (batch := scene.take(retry_backoff=10 * SECOND)).leased:
             scene.clock.advance(SECOND)
             waited += 1
         pauses.append(waited)
-        scene.delivery.release(batch.lease, batch.leased)
+        scene.delivery.release(batch.token, batch.leased)
 
     assert pauses == [11, 21, 41]
 
@@ -400,7 +402,7 @@ def test_messages_that_failed_are_left_alone_for_longer_each_time(scene: Scene):
 def test_others_are_delivered_meanwhile(scene: Scene):
     scene.publish((2, None))
     batch = scene.take()
-    scene.delivery.release(batch.lease, batch.leased)
+    scene.delivery.release(batch.token, batch.leased)
     scene.publish((3, None))
     scene.clock.advance(SECOND)
 
@@ -409,7 +411,7 @@ def test_others_are_delivered_meanwhile(scene: Scene):
 
 def test_a_batch_is_replayed_at_once_the_first_time_and_given_back_the_second(scene: Scene):
     scene.publish((2, None))
-    lease = scene.take().lease
+    lease = scene.take().token
     wish = builders_wish(held=lease, retry_backoff=10 * SECOND, max_deliveries=5)
 
     assert [each.deliveries for each in scene.delivery.take_again(wish)] == [2]
@@ -417,5 +419,5 @@ def test_a_batch_is_replayed_at_once_the_first_time_and_given_back_the_second(sc
 
     assert scene.waiting == [(20 * SECOND, "0-2")]
     scene.clock.advance(20 * SECOND)
-    (again,) = scene.take(max_deliveries=5, limit=9).leased
+    (again,) = scene.take(max_deliveries=5, max_messages=9).leased
     assert again.deliveries == 3

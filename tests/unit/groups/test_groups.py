@@ -22,7 +22,7 @@ from tests.support.builders import (
     make_group,
     make_pending,
     make_queue,
-    make_wish,
+    make_request,
 )
 
 
@@ -126,12 +126,14 @@ def test_what_moves_between_the_reads_of_a_state_is_seen_once(after: int):
     queue_id = make_queue(store, [10]).queue_id
     delivery = make_group(store, queue_id)
     publish(store, queue_id, make_pending([1]))
-    delivery.lease(make_wish(stop=10))
+    delivery.lease(make_request(stop=10))
     clock.advance(2 * LEASE)
-    first = delivery.lease(make_wish(stop=10, limit=4))
-    delivery.lease(make_wish(held=first.lease, stop=0))
+    first = delivery.lease(make_request(stop=10, max_messages=4))
+    delivery.lease(make_request(held=first.token, stop=0))
     clock.advance(timedelta(seconds=1))
-    store.interrupt(lambda: delivery.lease(make_wish(stop=10, limit=4)) and None, after=after)
+    store.interrupt(
+        lambda: delivery.lease(make_request(stop=10, max_messages=4)) and None, after=after
+    )
 
     (state,) = read_group_states(store, queue_id).values()
 

@@ -9,7 +9,7 @@ import pytest
 from cassieq_spark.errors import ContentionError, QueueStateError
 from cassieq_spark.groups import group as group_module
 from cassieq_spark.groups.group import ConsumerGroup
-from cassieq_spark.groups.plan import LeasedSlot
+from cassieq_spark.groups.lease import LeasedSlot
 from cassieq_spark.model import QueueId, Range, Ranges
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.testing.faults import Fault, FaultyStore
@@ -19,7 +19,7 @@ from tests.support.builders import (
     make_clocked_store,
     make_group,
     make_queue,
-    make_wish,
+    make_request,
     monotons_of,
 )
 from tests.support.faults import FakeClock
@@ -53,10 +53,10 @@ def delivery(store: FaultyStore) -> ConsumerGroup:
 def test_a_batch_is_acked_and_the_next_leased_by_one_lwt_and_two_reads():
     store = CountingStore(MemoryStore())
     delivery = make_group(store, make_queue(store, [10]).queue_id)
-    first = delivery.lease(make_wish(stop=10, limit=4))
+    first = delivery.lease(make_request(stop=10, max_messages=4))
     store.reset()
 
-    second = delivery.lease(make_wish(held=first.lease, stop=10, limit=4))
+    second = delivery.lease(make_request(held=first.token, stop=10, max_messages=4))
 
     assert (store.cas_count, store.read_count, store.serial_read_count) == (1, 2, 0)
     assert (first.leased, first.pointer) == ((LeasedSlot(0, Ranges.parse("0-4"), 1),), 4)
@@ -69,7 +69,7 @@ def test_idle_costs_no_lwt():
     delivery = make_group(store, make_queue(store).queue_id)
     store.reset()
 
-    batch = delivery.lease(make_wish(stop=0))
+    batch = delivery.lease(make_request(stop=0))
 
     assert (batch.leased, batch.acked, store.cas_count) == ((), 0, 0)
 
@@ -78,26 +78,26 @@ def test_idle_costs_no_lwt():
 def test_a_lost_answer_of_a_lease_leases_nothing_twice(
     store: FaultyStore, delivery: ConsumerGroup, fault: Fault
 ):
-    held = delivery.lease(make_wish(stop=10, limit=4)).lease
+    held = delivery.lease(make_request(stop=10, max_messages=4)).token
     store.fault = fault
 
-    batch = delivery.lease(make_wish(held=held, stop=10, limit=4))
+    batch = delivery.lease(make_request(held=held, stop=10, max_messages=4))
     store.arrive()
 
     assert monotons_of(batch.leased) == [Ranges.parse("4-8")]
     assert batch.acked == 4
     assert [slot.monotons for slot in delivery.read().slots] == [Ranges.parse("4-8")]
-    assert delivery.read().held_by(batch.lease)
+    assert delivery.read().held_by(batch.token)
 
 
 @pytest.mark.parametrize("fault", Fault)
 def test_a_lost_answer_of_an_ack_alone_is_resolved(
     store: FaultyStore, delivery: ConsumerGroup, fault: Fault
 ):
-    held = delivery.lease(make_wish(stop=10)).lease
+    held = delivery.lease(make_request(stop=10)).token
     store.fault = fault
 
-    batch = delivery.lease(make_wish(held=held, stop=10))
+    batch = delivery.lease(make_request(held=held, stop=10))
 
     assert (batch.acked, batch.leased) == (10, ())
     assert delivery.read().floor == 10
@@ -109,9 +109,9 @@ def test_a_request_that_arrives_late_leaves_a_lease_that_runs_out(
     store.fault = Fault.REQUEST_LATE
     store.interrupt(store.arrive, after=5)
 
-    batch = delivery.lease(make_wish(stop=10, limit=4))
+    batch = delivery.lease(make_request(stop=10, max_messages=4))
     clock.advance(LEASE + MOMENT)
-    again = delivery.lease(make_wish(stop=10, limit=4))
+    again = delivery.lease(make_request(stop=10, max_messages=4))
 
     assert monotons_of(batch.leased) == [Ranges.parse("4-8")]
     assert again.leased == (LeasedSlot(0, Ranges.parse("0-4"), 2),)
@@ -123,9 +123,9 @@ def test_an_ack_does_not_settle_what_an_earlier_attempt_leased_late(
     # I5: under one token for both, messages that were never delivered were acked.
     store.fault = Fault.REQUEST_LATE
     store.interrupt(store.arrive, after=5)
-    batch = delivery.lease(make_wish(stop=10, limit=4))
+    batch = delivery.lease(make_request(stop=10, max_messages=4))
 
-    acked = delivery.lease(make_wish(held=batch.lease, stop=10, limit=4)).acked
+    acked = delivery.lease(make_request(held=batch.token, stop=10, max_messages=4)).acked
 
     assert (monotons_of(batch.leased), acked) == ([Ranges.parse("4-8")], 4)
     assert delivery.read().floor == 0
@@ -135,11 +135,11 @@ def test_what_is_acked_while_another_reader_takes_it_over_is_not_delivered_again
     store: FaultyStore, delivery: ConsumerGroup, clock: FakeClock
 ):
     # I5: the emptied slot kept its token, so the takeover went in and brought it all back.
-    held = delivery.lease(make_wish(stop=10)).lease
+    held = delivery.lease(make_request(stop=10)).token
     clock.advance(LEASE + MOMENT)
-    store.interrupt(lambda: delivery.lease(make_wish(held=held, stop=10)) and None, after=2)
+    store.interrupt(lambda: delivery.lease(make_request(held=held, stop=10)) and None, after=2)
 
-    batch = delivery.lease(make_wish(stop=10))
+    batch = delivery.lease(make_request(stop=10))
 
     assert batch.leased == ()
     assert delivery.read().floor == 10
@@ -148,43 +148,43 @@ def test_what_is_acked_while_another_reader_takes_it_over_is_not_delivered_again
 def test_an_extension_keeps_others_away(
     store: FaultyStore, delivery: ConsumerGroup, clock: FakeClock
 ):
-    held = delivery.lease(make_wish(stop=10)).lease
+    held = delivery.lease(make_request(stop=10)).token
     clock.advance(LEASE)
 
     assert delivery.extend(held, WHOLE, by=LEASE)
     clock.advance(LEASE)
 
-    assert delivery.lease(make_wish(stop=10)).leased == ()
+    assert delivery.lease(make_request(stop=10)).leased == ()
 
 
 def test_an_extension_between_a_look_and_a_takeover_wins(
     store: FaultyStore, delivery: ConsumerGroup, clock: FakeClock
 ):
-    held = delivery.lease(make_wish(stop=10)).lease
+    held = delivery.lease(make_request(stop=10)).token
     clock.advance(LEASE + MOMENT)
     store.interrupt(lambda: delivery.extend(held, WHOLE, by=LEASE) and None, after=2)
 
-    assert delivery.lease(make_wish(stop=10)).leased == ()
+    assert delivery.lease(make_request(stop=10)).leased == ()
 
 
 def test_an_extension_between_a_look_and_a_condemnation_wins(
     store: FaultyStore, delivery: ConsumerGroup, clock: FakeClock
 ):
     # I6
-    held = delivery.lease(make_wish(stop=10)).lease
+    held = delivery.lease(make_request(stop=10)).token
     clock.advance(LEASE + MOMENT)
     store.interrupt(lambda: delivery.extend(held, WHOLE, by=LEASE) and None, after=2)
 
-    batch = delivery.lease(make_wish(stop=10, max_deliveries=1))
+    batch = delivery.lease(make_request(stop=10, max_deliveries=1))
 
     assert batch.dead == ()
-    assert delivery.lease(make_wish(held=held, stop=10)).acked == 10
+    assert delivery.lease(make_request(held=held, stop=10)).acked == 10
 
 
 def test_a_lost_lease_cannot_be_extended(delivery: ConsumerGroup, clock: FakeClock):
-    held = delivery.lease(make_wish(stop=10)).lease
+    held = delivery.lease(make_request(stop=10)).token
     clock.advance(LEASE + MOMENT)
-    delivery.lease(make_wish(stop=10))
+    delivery.lease(make_request(stop=10))
 
     assert not delivery.extend(held, WHOLE, by=LEASE)
 
@@ -192,7 +192,7 @@ def test_a_lost_lease_cannot_be_extended(delivery: ConsumerGroup, clock: FakeClo
 def test_an_extension_whose_answer_is_lost_counts_as_one(
     store: FaultyStore, delivery: ConsumerGroup
 ):
-    held = delivery.lease(make_wish(stop=10)).lease
+    held = delivery.lease(make_request(stop=10)).token
     store.fault = Fault.REQUEST_LOST
 
     assert delivery.extend(held, WHOLE, by=LEASE)
@@ -201,12 +201,12 @@ def test_an_extension_whose_answer_is_lost_counts_as_one(
 def test_released_messages_are_due_at_once_for_whoever_comes(
     delivery: ConsumerGroup, clock: FakeClock
 ):
-    held = delivery.lease(make_wish(stop=10)).lease
+    held = delivery.lease(make_request(stop=10)).token
 
     assert delivery.release(held, WHOLE) == 10
     clock.advance(MOMENT)
 
-    (leased,) = delivery.lease(make_wish(stop=10)).leased
+    (leased,) = delivery.lease(make_request(stop=10)).leased
     assert leased == LeasedSlot(0, Ranges.parse("0-10"), 2)
     assert delivery.release(held, WHOLE) == 0
 
@@ -214,24 +214,24 @@ def test_released_messages_are_due_at_once_for_whoever_comes(
 def test_a_replay_takes_up_its_lease_and_counts_as_another_delivery(
     delivery: ConsumerGroup, clock: FakeClock
 ):
-    held = delivery.lease(make_wish(stop=10)).lease
+    held = delivery.lease(make_request(stop=10)).token
     clock.advance(2 * LEASE)
 
-    again = delivery.take_again(make_wish(held=held))
+    again = delivery.take_again(make_request(held=held))
 
     assert again == (LeasedSlot(0, Ranges.parse("0-10"), 2),)
-    assert delivery.lease(make_wish(stop=10)).leased == ()
-    assert delivery.lease(make_wish(held=held, stop=10)).acked == 10
+    assert delivery.lease(make_request(stop=10)).leased == ()
+    assert delivery.lease(make_request(held=held, stop=10)).acked == 10
 
 
 def test_a_replay_leaves_out_what_others_took(delivery: ConsumerGroup, clock: FakeClock):
-    held = delivery.lease(make_wish(stop=10)).lease
+    held = delivery.lease(make_request(stop=10)).token
     clock.advance(LEASE + MOMENT)
-    taken = delivery.lease(make_wish(stop=10, limit=3))
+    taken = delivery.lease(make_request(stop=10, max_messages=3))
 
     assert monotons_of(taken.leased) == [Ranges.parse("0-3")]
-    assert delivery.take_again(make_wish(held=held)) == ()
-    assert delivery.take_again(make_wish(held=uuid4())) == ()
+    assert delivery.take_again(make_request(held=held)) == ()
+    assert delivery.take_again(make_request(held=uuid4())) == ()
 
 
 @pytest.mark.parametrize(
@@ -241,10 +241,10 @@ def test_a_replay_leaves_out_what_others_took(delivery: ConsumerGroup, clock: Fa
 def test_a_replay_whose_answer_is_lost_counts_once(
     store: FaultyStore, delivery: ConsumerGroup, fault: Fault, deliveries: int
 ):
-    held = delivery.lease(make_wish(stop=10)).lease
+    held = delivery.lease(make_request(stop=10)).token
     store.fault = fault
 
-    again = delivery.take_again(make_wish(held=held))
+    again = delivery.take_again(make_request(held=held))
     store.arrive()
 
     assert again == (LeasedSlot(0, Ranges.parse("0-10"), deliveries),)
@@ -255,13 +255,13 @@ def test_only_the_first_waiting_ranges_are_read_on_the_way(
     delivery: ConsumerGroup, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(group_module, "_WAITING_READ", 1)
-    delivery.lease(make_wish(stop=10))
+    delivery.lease(make_request(stop=10))
     clock.advance(LEASE + MOMENT)
-    delivery.lease(make_wish(stop=10, limit=4))
+    delivery.lease(make_request(stop=10, max_messages=4))
 
     assert not delivery.read().all_waiting
     assert delivery.read(every_waiting=True).all_waiting
-    assert monotons_of(delivery.lease(make_wish(stop=10)).leased) == [Ranges.parse("4-10")]
+    assert monotons_of(delivery.lease(make_request(stop=10)).leased) == [Ranges.parse("4-10")]
     assert delivery.read(every_waiting=True).waiting == ()
 
 
@@ -272,20 +272,20 @@ def test_a_group_that_was_never_made_is_said_so():
     with pytest.raises(QueueStateError, match="group 'none' of queue q@1"):
         ConsumerGroup(store, queue_id, "none").read()
     with pytest.raises(QueueStateError):
-        ConsumerGroup(store, QueueId("r@1"), "none").lease(make_wish())
+        ConsumerGroup(store, QueueId("r@1"), "none").lease(make_request())
 
 
 def test_losing_every_race_ends_in_advice(
     store: FaultyStore, delivery: ConsumerGroup, monkeypatch: pytest.MonkeyPatch
 ):
-    held = delivery.lease(make_wish(stop=10)).lease
+    held = delivery.lease(make_request(stop=10)).token
     monkeypatch.setattr(group_module, "pauses", lambda: range(2))
     monkeypatch.setattr(store, "cas", lambda *_: False)
 
     with pytest.raises(ContentionError, match="maxMessagesPerTrigger"):
-        delivery.lease(make_wish(held=held, stop=10))
+        delivery.lease(make_request(held=held, stop=10))
     with pytest.raises(ContentionError, match="again"):
-        delivery.take_again(make_wish(held=held))
+        delivery.take_again(make_request(held=held))
 
 
 def test_competing_readers_share_the_messages_without_gap_or_overlap():
@@ -295,8 +295,10 @@ def test_competing_readers_share_the_messages_without_gap_or_overlap():
     def read_all(_: int) -> list[Range]:
         held: UUID | None = None
         got: list[Range] = []
-        while leased := (batch := delivery.lease(make_wish(held=held, stop=400, limit=7))).leased:
-            held = batch.lease
+        while leased := (
+            batch := delivery.lease(make_request(held=held, stop=400, max_messages=7))
+        ).leased:
+            held = batch.token
             got += [part for each in monotons_of(leased) for part in each]
         return got
 

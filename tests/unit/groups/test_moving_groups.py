@@ -41,7 +41,7 @@ from tests.support.builders import (
     make_group,
     make_pending,
     make_queue,
-    make_wish,
+    make_request,
     monotons_of,
 )
 
@@ -62,8 +62,8 @@ class Scene:
 
     def settle(self, name: str, stop: int) -> ConsumerGroup:
         delivery = make_group(self.store, self.queue_id, name)
-        batch = delivery.lease(make_wish(stop=stop))
-        delivery.lease(make_wish(held=batch.lease, stop=0))
+        batch = delivery.lease(make_request(stop=stop))
+        delivery.lease(make_request(held=batch.token, stop=0))
         return delivery
 
     def sweep(self, *, meanwhile: Callable[[], None] = lambda: None) -> None:
@@ -196,7 +196,7 @@ def test_a_group_goes_on_from_where_it_is_sought(scene: Scene, to, expected: int
     assert seek_group(scene.store, scene.queue_id, "g", to) == expected
 
     assert scene.pointer() == expected
-    batch = scene.g.lease(make_wish(stop=30))
+    batch = scene.g.lease(make_request(stop=30))
     assert [each.start for each in monotons_of(batch.leased)] == [expected][: 30 - expected]
     assert [each.deliveries for each in batch.leased] == [1][: 30 - expected]
     assert scene.holds == 0
@@ -212,9 +212,9 @@ def test_a_seek_costs_three_lwts(scene: Scene):
 
 @pytest.mark.parametrize("after", range(CALLS_OF_A_SEEK))
 def test_what_is_held_on_to_while_the_group_moves_has_one_holder(scene: Scene, after: int):
-    batch = scene.g.lease(make_wish(stop=30))
+    batch = scene.g.lease(make_request(stop=30))
     extended = Settlement(extended={LEASE: Ranges.parse("22-23")})
-    scene.store.interrupt(lambda: scene.g.settle(batch.lease, extended), after=after)
+    scene.store.interrupt(lambda: scene.g.settle(batch.token, extended), after=after)
 
     seek_group(scene.store, scene.queue_id, "g", 20, force=True)
 
@@ -245,23 +245,23 @@ def test_what_is_finalised_cannot_be_sought(scene: Scene):
 
 
 def test_messages_that_are_held_are_moved_by_force_only(scene: Scene):
-    held = scene.g.lease(make_wish(stop=25))
+    held = scene.g.lease(make_request(stop=25))
 
     with pytest.raises(QueueStateError, match="hold 20-25 until 2026"):
         seek_group(scene.store, scene.queue_id, "g", 10)
     assert (scene.pointer(), scene.holds) == (25, 0)
     seek_group(scene.store, scene.queue_id, "g", 10, force=True)
 
-    after = scene.g.lease(make_wish(held=held.lease, stop=30))
+    after = scene.g.lease(make_request(held=held.token, stop=30))
     assert after.acked == 0
     assert [each.start for each in monotons_of(after.leased)] == [10]
-    assert not scene.g.extend(held.lease, held.leased, by=LEASE)
+    assert not scene.g.extend(held.token, held.leased, by=LEASE)
 
 
 def test_what_is_due_or_waits_is_forgotten(scene: Scene):
-    scene.g.lease(make_wish(stop=28))
+    scene.g.lease(make_request(stop=28))
     scene.clock.advance(2 * LEASE)
-    scene.g.lease(make_wish(stop=28, limit=2))
+    scene.g.lease(make_request(stop=28, max_messages=2))
     scene.clock.advance(2 * LEASE)
 
     seek_group(scene.store, scene.queue_id, "g", 29)
@@ -289,7 +289,7 @@ def test_whoever_comes_between_nothing_owed_is_finalised(scene: Scene, what: str
 
     meanwhile: dict[str, Callable[[], object]] = {
         "sweep": scene.sweep,
-        "lease": lambda: scene.g.lease(make_wish(stop=22)),
+        "lease": lambda: scene.g.lease(make_request(stop=22)),
         "seek": lambda: seek_group(scene.store, scene.queue_id, "g", 15),
         "lower": lambda: seek_group(scene.store, scene.queue_id, "g", 6),
         "settle slow": catch_up,
@@ -392,7 +392,7 @@ def test_a_deleted_group_is_gone_and_its_readers_stop(scene: Scene):
     rows = scene.store.read_rows(partition_of_delivery(scene.queue_id, "slow")).rows
     assert not rows
     with pytest.raises(QueueStateError, match="does not exist"):
-        ConsumerGroup(scene.store, scene.queue_id, "slow").lease(make_wish())
+        ConsumerGroup(scene.store, scene.queue_id, "slow").lease(make_request())
     scene.sweep()
     assert scene.finalised == 20
 
@@ -404,21 +404,21 @@ def test_deleting_what_is_not_there_says_so(scene: Scene):
 
 
 def test_a_group_whose_messages_are_held_is_deleted_by_force_only(scene: Scene):
-    held = scene.g.lease(make_wish(stop=25))
+    held = scene.g.lease(make_request(stop=25))
 
     with pytest.raises(QueueStateError, match="stop them"):
         delete_group(scene.store, scene.queue_id, "g")
     assert delete_group(scene.store, scene.queue_id, "g", force=True)
 
-    assert not scene.g.extend(held.lease, held.leased, by=LEASE)
+    assert not scene.g.extend(held.token, held.leased, by=LEASE)
 
 
 def test_a_group_made_again_begins_anew(scene: Scene):
-    held = scene.g.lease(make_wish(stop=25))
+    held = scene.g.lease(make_request(stop=25))
     delete_group(scene.store, scene.queue_id, "g", force=True)
     ensure_group(scene.store, scene.queue_id, "g", starting="earliest")
 
-    after = scene.g.lease(make_wish(held=held.lease, stop=30))
+    after = scene.g.lease(make_request(held=held.token, stop=30))
 
     assert after.acked == 0
     assert [each.start for each in monotons_of(after.leased)] == [5]
@@ -493,8 +493,8 @@ def test_a_late_beginning_of_a_deleted_group_is_not_taken_for_a_new_one(after: i
     def delete_and_sweep() -> None:
         delete_group(memory, queue_id, "g")
         slow = ConsumerGroup(memory, queue_id, "slow")
-        batch = slow.lease(make_wish(stop=6))
-        slow.lease(make_wish(held=batch.lease, stop=0))
+        batch = slow.lease(make_request(stop=6))
+        slow.lease(make_request(held=batch.token, stop=0))
         floors = [each.floor for each in read_group_states(memory, queue_id).values()]
         finalise(memory, queue_id, read_head(memory, queue_id), min(floors))
 

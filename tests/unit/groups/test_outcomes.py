@@ -10,14 +10,14 @@ from uuid import UUID
 
 import pytest
 
-from cassieq_spark.groups.plan import Batch, LeasedSlot
+from cassieq_spark.groups.lease import Lease, LeasedSlot
 from cassieq_spark.groups.seek import seek_group
 from cassieq_spark.groups.settle import Settled, kept_token
 from cassieq_spark.groups.state import GroupState, Settlement, decode_outcomes, encode_outcomes
 from cassieq_spark.model import Ranges, to_millis
 from cassieq_spark.testing.faults import Fault, FaultyStore
 from cassieq_spark.testing.stores import CountingStore
-from tests.support.builders import LEASE, make_clocked_store, make_group, make_queue, make_wish
+from tests.support.builders import LEASE, make_clocked_store, make_group, make_queue, make_request
 
 MOMENT = timedelta(milliseconds=1)
 MINUTE = timedelta(minutes=1)
@@ -38,8 +38,8 @@ class Scene:
         self.store = CountingStore(self.trouble)
         self.queue = make_queue(self.store, [12])
         self.delivery = make_group(self.store, self.queue.queue_id)
-        batch = self.delivery.lease(make_wish(stop=12, limit=10))
-        self.lease, self.leased = batch.lease, batch.leased
+        batch = self.delivery.lease(make_request(stop=12, max_messages=10))
+        self.lease, self.leased = batch.token, batch.leased
         self.store.reset()
 
     def record(self, **what: Any) -> Settled:
@@ -48,12 +48,12 @@ class Scene:
     def release(self, text: str, delay: timedelta = MINUTE) -> Settled:
         return self.record(released={delay: ranges(text)})
 
-    def ack(self, **changes: object) -> Batch:
+    def ack(self, **changes: object) -> Lease:
         wish = {"held": self.lease, "stop": 0} | changes
-        return self.delivery.lease(make_wish(**wish))
+        return self.delivery.lease(make_request(**wish))
 
     def replay(self) -> tuple[LeasedSlot, ...]:
-        return self.delivery.take_again(make_wish(held=self.lease, stop=12))
+        return self.delivery.take_again(make_request(held=self.lease, stop=12))
 
     @property
     def state(self) -> GroupState:
@@ -135,7 +135,7 @@ def test_the_ack_carries_all_of_it_out_by_the_lwt_that_leases_the_next_batch(sce
 
     assert scene.store.cas_count == 1
     assert [str(each.monotons) for each in batch.leased] == ["10-12"]
-    assert scene.held == {batch.lease: "10-12", kept_token(scene.lease): "5-6"}
+    assert scene.held == {batch.token: "10-12", kept_token(scene.lease): "5-6"}
     assert sorted(scene.waiting) == [
         (AT_ONCE, "2-3", "bad"),
         (MINUTE, "3-5", None),
@@ -169,9 +169,9 @@ def test_what_is_released_without_a_delay_comes_again_if_there_is_nothing_else(s
 def test_in_strict_order_what_a_batch_releases_holds_up_what_follows(scene: Scene):
     scene.release("3-5")
 
-    assert scene.ack(stop=12, strict=True).leased == ()
+    assert scene.ack(stop=12, strict_fifo=True).leased == ()
     scene.clock.advance(MINUTE)
-    batch = scene.delivery.lease(make_wish(stop=12, strict=True))
+    batch = scene.delivery.lease(make_request(stop=12, strict_fifo=True))
     assert [str(each.monotons) for each in batch.leased] == ["3-5"]
 
 
@@ -246,7 +246,7 @@ def stopped_and_replayed(scene: Scene) -> None:
 
 def taken_over(scene: Scene) -> None:
     scene.clock.advance(LEASE + MOMENT)
-    (leased,) = scene.delivery.lease(make_wish(stop=10)).leased
+    (leased,) = scene.delivery.lease(make_request(stop=10)).leased
     assert leased.monotons == ranges("0-10")
     (slot,) = [slot for slot in scene.state.slots if slot.monotons]
     scene.lease = slot.lease
@@ -254,7 +254,7 @@ def taken_over(scene: Scene) -> None:
 
 def sought(scene: Scene) -> None:
     seek_group(scene.store, scene.queue.queue_id, "g", 0, force=True)
-    scene.lease = scene.delivery.lease(make_wish(stop=10)).lease
+    scene.lease = scene.delivery.lease(make_request(stop=10)).token
 
 
 @pytest.mark.parametrize("drop", [replayed, stopped_and_replayed, taken_over, sought])

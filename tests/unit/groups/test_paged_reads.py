@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from cassieq_spark.groups.group import ConsumerGroup
-from cassieq_spark.groups.plan import Batch
+from cassieq_spark.groups.lease import Lease
 from cassieq_spark.groups.registration import read_group_states
 from cassieq_spark.groups.state import Settlement
 from cassieq_spark.model import Ranges
@@ -17,7 +17,7 @@ from cassieq_spark.store.cassandra.store import page_rows
 from cassieq_spark.store.protocol import EVERYTHING, Partition, Row, Rows, Slice, Store
 from cassieq_spark.testing.stores import WrappedStore
 from cassieq_spark.testing.tearing import key_of
-from tests.support.builders import LEASE, make_clocked_store, make_group, make_queue, make_wish
+from tests.support.builders import LEASE, make_clocked_store, make_group, make_queue, make_request
 
 
 class PagedStore(WrappedStore):
@@ -66,15 +66,15 @@ class Scene:
         self.memory, self.clock = make_clocked_store()
         self.queue_id = make_queue(self.memory, [9]).queue_id
         self.delivery = make_group(self.memory, self.queue_id)
-        first, second, self.third = (self.exchange(limit=3) for _ in range(3))
+        first, second, self.third = (self.exchange(max_messages=3) for _ in range(3))
         for done in (first, second):
-            self.exchange(held=done.lease, limit=0)
+            self.exchange(held=done.token, max_messages=0)
 
-    def exchange(self, **wish: object) -> Batch:
-        return self.delivery.lease(make_wish(stop=9, **wish))
+    def exchange(self, **wish: object) -> Lease:
+        return self.delivery.lease(make_request(stop=9, **wish))
 
     def settle(self, **what: object) -> None:
-        self.delivery.settle(self.third.lease, Settlement(**what))  # type: ignore[arg-type]
+        self.delivery.settle(self.third.token, Settlement(**what))  # type: ignore[arg-type]
 
     def extend(self) -> None:
         """Move what is leased from slot 2 to slot 0, which is free."""

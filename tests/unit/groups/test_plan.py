@@ -6,10 +6,11 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from cassieq_spark.groups.changes import LONG_AGO
-from cassieq_spark.groups.plan import LeasedSlot, Plan, plan_lease, spare_token
+from cassieq_spark.groups.lease import Lease, LeasedSlot, spare_token
+from cassieq_spark.groups.plan import plan_lease
 from cassieq_spark.groups.state import (
     HEAD,
+    LONG_AGO,
     GroupState,
     Head,
     Slot,
@@ -19,7 +20,7 @@ from cassieq_spark.groups.state import (
 )
 from cassieq_spark.model import Ranges
 from cassieq_spark.store.protocol import Delete, Insert, ServerNow, Update, When
-from tests.support.builders import LEASE, make_wish
+from tests.support.builders import LEASE, make_request
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 NOW_MS = 1795176000000
@@ -50,18 +51,20 @@ def make_slot(
     return Slot(number, ranges, lease, due_at, deliveries=2, by_receipts=by_receipts)
 
 
-def op_on(plan: Plan, row: tuple[str | int, ...]) -> Update | Insert:
+def op_on(plan: Lease, row: tuple[str | int, ...]) -> Update | Insert:
     (found,) = (op for op in plan.ops if getattr(op, "row", None) == row)
     assert isinstance(found, Update | Insert)
     return found
 
 
 def test_nothing_to_ack_and_nothing_to_deliver_is_nothing_to_do():
-    assert plan_lease(make_state(), make_wish(stop=100)) == Plan((), (), (), 100)
+    state, request = make_state(), make_request(stop=100)
+
+    assert plan_lease(state, request) == Lease(request, state, (), (), 100)
 
 
 def test_fresh_messages_move_the_pointer_and_fill_a_new_slot():
-    wish = make_wish(limit=7)
+    wish = make_request(max_messages=7)
 
     plan = plan_lease(make_state(), wish)
 
@@ -71,7 +74,7 @@ def test_fresh_messages_move_the_pointer_and_fill_a_new_slot():
         slot_key(0),
         {
             "ranges": "100-107",
-            "lease": wish.lease,
+            "lease": wish.token,
             "due_at": ServerNow(LEASE),
             "by_receipts": False,
             "deliveries": 1,
@@ -83,26 +86,26 @@ def test_fresh_messages_move_the_pointer_and_fill_a_new_slot():
 
 
 def test_without_a_limit_everything_fresh_is_leased_but_not_beyond_the_stop():
-    (leased,) = plan_lease(make_state(), make_wish(stop=250)).leased
+    (leased,) = plan_lease(make_state(), make_request(stop=250)).leased
 
     assert leased.monotons == Ranges.parse("100-250")
 
 
 def test_a_stop_below_the_pointer_offers_nothing():
-    assert plan_lease(make_state(), make_wish(stop=50)).ops == ()
+    assert plan_lease(make_state(), make_request(stop=50)).ops == ()
 
 
 def test_an_ack_empties_the_slot_under_a_fresh_token():
-    slot, wish = make_slot(0, "3-9", OURS), make_wish(held=OURS, stop=100)
+    slot, wish = make_slot(0, "3-9", OURS), make_request(held=OURS, stop=100)
 
     plan = plan_lease(make_state(slot), wish)
 
-    assert plan.acked == (slot,)
+    assert (plan.acked, plan.acked_slots) == (slot.monotons.count, {slot.number})
     assert plan.leased == ()
     assert plan.ops == (
         Update(
             slot_key(0),
-            {"ranges": "", "lease": spare_token(wish.lease), "due_at": LONG_AGO},
+            {"ranges": "", "lease": spare_token(wish.token), "due_at": LONG_AGO},
             when=(
                 When("lease", "=", OURS),
                 When("outcomes", "=", None),
@@ -115,7 +118,7 @@ def test_an_ack_empties_the_slot_under_a_fresh_token():
 def test_a_slot_that_acks_empty_takes_what_is_leased_on_what_was_read_there():
     state = make_state(make_slot(0, "3-9", OURS, by_receipts=True))
 
-    plan = plan_lease(state, make_wish(acks={OURS: Ranges.parse("3-9")}))
+    plan = plan_lease(state, make_request(receipt_acks={OURS: Ranges.parse("3-9")}))
 
     assert [each.slot for each in plan.leased] == [0]
     assert op_on(plan, slot_key(0)).when == (
@@ -126,11 +129,11 @@ def test_a_slot_that_acks_empty_takes_what_is_leased_on_what_was_read_there():
 
 def test_a_slot_that_acks_empty_is_free_if_there_is_nothing_to_lease():
     state = make_state(make_slot(0, "3-9", OURS, by_receipts=True))
-    wish = make_wish(acks={OURS: Ranges.parse("3-9")}, limit=0)
+    wish = make_request(receipt_acks={OURS: Ranges.parse("3-9")}, max_messages=0)
 
     plan = plan_lease(state, wish)
 
-    values = {"ranges": "", "lease": spare_token(wish.lease), "due_at": LONG_AGO}
+    values = {"ranges": "", "lease": spare_token(wish.token), "due_at": LONG_AGO}
     when = (When("lease", "=", OURS), When("ranges", "=", "3-9"))
     assert plan.ops == (Update(slot_key(0), values, when=when),)
 
@@ -139,14 +142,14 @@ def test_a_slot_that_acks_empty_is_free_if_there_is_nothing_to_lease():
 def test_a_slot_that_acks_do_not_empty_or_that_is_acked_as_a_batch_takes_nothing(acked: str):
     state = make_state(make_slot(0, "3-9", OURS, by_receipts=acked != "3-9"))
 
-    plan = plan_lease(state, make_wish(acks={OURS: Ranges.parse(acked)}))
+    plan = plan_lease(state, make_request(receipt_acks={OURS: Ranges.parse(acked)}))
 
     assert [each.slot for each in plan.leased] == [1]
 
 
 @pytest.mark.parametrize("by_receipts", [True, False])
 def test_a_slot_says_whether_its_messages_are_settled_one_by_one(by_receipts: bool):
-    plan = plan_lease(make_state(), make_wish(by_receipts=by_receipts))
+    plan = plan_lease(make_state(), make_request(by_receipts=by_receipts))
 
     assert op_on(plan, slot_key(0)).values["by_receipts"] is by_receipts
 
@@ -156,7 +159,7 @@ def test_the_slot_just_acked_takes_the_next_batch():
         make_slot(0, "1-2"), make_slot(1, "3-9", OURS), make_slot(2, "", due_at=PAST)
     )
 
-    plan = plan_lease(state, make_wish(held=OURS))
+    plan = plan_lease(state, make_request(held=OURS))
 
     assert [each.slot for each in plan.leased] == [1]
     assert op_on(plan, slot_key(1)).values["ranges"] == "100-1000"
@@ -166,7 +169,7 @@ def test_the_slot_just_acked_takes_the_next_batch():
 def test_a_free_slot_is_used_before_a_new_one_is_made():
     state = make_state(make_slot(0, "1-2"), make_slot(1, "", due_at=PAST))
 
-    plan = plan_lease(state, make_wish())
+    plan = plan_lease(state, make_request())
 
     still_free = (When("lease", "=", THEIRS), When("due_at", "<=", ServerNow()))
     assert op_on(plan, slot_key(1)).when == still_free  # type: ignore[union-attr]
@@ -175,20 +178,20 @@ def test_a_free_slot_is_used_before_a_new_one_is_made():
 def test_a_slot_emptied_message_by_message_stays_its_readers_until_it_is_due():
     empty = make_slot(0, "", due_at=FUTURE)
 
-    assert [each.slot for each in plan_lease(make_state(empty), make_wish()).leased] == [1]
-    assert plan_lease(make_state(empty), make_wish(held=THEIRS)).acked == (empty,)
+    assert [each.slot for each in plan_lease(make_state(empty), make_request()).leased] == [1]
+    assert plan_lease(make_state(empty), make_request(held=THEIRS)).acked_slots == {0}
 
 
 def test_an_empty_slot_that_is_due_is_not_taken_over():
-    state = make_state(make_slot(0, "", due_at=PAST))
+    state, request = make_state(make_slot(0, "", due_at=PAST)), make_request(stop=100)
 
-    assert plan_lease(state, make_wish(stop=100)) == Plan((), (), (), 100)
+    assert plan_lease(state, request) == Lease(request, state, (), (), 100)
 
 
 def test_of_several_slots_acked_one_is_filled_and_the_others_emptied():
     state = make_state(make_slot(0, "1-2", OURS), make_slot(1, "3-9", OURS))
 
-    plan = plan_lease(state, make_wish(held=OURS))
+    plan = plan_lease(state, make_request(held=OURS))
 
     assert op_on(plan, slot_key(0)).values["ranges"] == "100-1000"
     assert op_on(plan, slot_key(1)).values["ranges"] == ""
@@ -197,7 +200,7 @@ def test_of_several_slots_acked_one_is_filled_and_the_others_emptied():
 def test_a_lease_that_ran_out_is_taken_over_in_its_slot_if_it_is_still_run_out_then():
     state = make_state(make_slot(0, "3-9", due_at=PAST))
 
-    plan = plan_lease(state, make_wish())
+    plan = plan_lease(state, make_request())
 
     assert plan.leased == (LeasedSlot(0, Ranges.parse("3-9"), 3),)
     (op,) = plan.ops
@@ -213,21 +216,21 @@ def test_a_lease_that_ran_out_is_taken_over_in_its_slot_if_it_is_still_run_out_t
 def test_a_lease_due_this_very_moment_still_runs():
     state = make_state(make_slot(0, "3-9", due_at=NOW))
 
-    assert plan_lease(state, make_wish(stop=100)).leased == ()
+    assert plan_lease(state, make_request(stop=100)).leased == ()
 
 
 def test_what_the_reader_has_finished_is_acked_even_if_its_lease_ran_out():
     state = make_state(make_slot(0, "3-9", OURS, due_at=PAST))
 
-    plan = plan_lease(state, make_wish(held=OURS, stop=100))
+    plan = plan_lease(state, make_request(held=OURS, stop=100))
 
-    assert (len(plan.acked), plan.leased) == (1, ())
+    assert (plan.acked, plan.leased) == (6, ())
 
 
 def test_what_does_not_fit_of_a_lease_that_ran_out_waits_with_its_count():
     state = make_state(make_slot(0, "3-9", due_at=PAST))
 
-    plan = plan_lease(state, make_wish(limit=2))
+    plan = plan_lease(state, make_request(max_messages=2))
 
     assert plan.leased == (LeasedSlot(0, Ranges.parse("3-5"), 3),)
     assert op_on(plan, waiting_key(NOW_MS, 5)).values == {"ranges": "5-9", "deliveries": 2}
@@ -241,7 +244,7 @@ def test_what_does_not_fit_of_a_lease_that_ran_out_waits_with_its_count():
 def test_a_lease_of_several_ranges_that_ran_out_is_taken_over_whole():
     state = make_state(make_slot(0, "0-3,5-9", due_at=PAST))
 
-    plan = plan_lease(state, make_wish(limit=7))
+    plan = plan_lease(state, make_request(max_messages=7))
 
     assert plan.leased == (LeasedSlot(0, Ranges.parse("0-3,5-9"), 3),)
     assert op_on(plan, slot_key(0)).values["ranges"] == "0-3,5-9"
@@ -255,7 +258,7 @@ def test_a_lease_of_several_ranges_that_ran_out_is_taken_over_whole():
 def test_a_takeover_of_several_ranges_is_cut_by_messages(limit: int, taken: str, rest: str):
     state = make_state(make_slot(0, "0-3,5-9", due_at=PAST))
 
-    plan = plan_lease(state, make_wish(limit=limit))
+    plan = plan_lease(state, make_request(max_messages=limit))
 
     assert plan.leased == (LeasedSlot(0, Ranges.parse(taken), 3),)
     assert op_on(plan, slot_key(0)).values["ranges"] == taken
@@ -267,7 +270,7 @@ def test_a_row_that_comes_below_where_reads_begin_lowers_that():
     # A coordinator whose clock is behind the one that raised waiting_from, if only by a month.
     state = make_state(make_slot(0, "3-9", due_at=PAST), waiting_from=NOW_MS + MONTH_MS)
 
-    plan = plan_lease(state, make_wish(limit=2))
+    plan = plan_lease(state, make_request(max_messages=2))
 
     assert op_on(plan, waiting_key(NOW_MS, 5))
     assert op_on(plan, HEAD).values["waiting_from"] == NOW_MS
@@ -276,7 +279,7 @@ def test_a_row_that_comes_below_where_reads_begin_lowers_that():
 def test_a_waiting_range_is_leased_and_its_row_deleted():
     state = make_state(waiting=(Waiting(10, Ranges.parse("3-9"), 2),))
 
-    plan = plan_lease(state, make_wish())
+    plan = plan_lease(state, make_request())
 
     assert plan.leased == (LeasedSlot(0, Ranges.parse("3-9"), 3),)
     assert Delete(waiting_key(10, 3)) in plan.ops
@@ -286,7 +289,7 @@ def test_a_waiting_range_is_leased_and_its_row_deleted():
 def test_what_does_not_fit_of_a_waiting_range_waits_on_at_the_same_time():
     state = make_state(waiting=(Waiting(10, Ranges.parse("3-9"), 2),))
 
-    plan = plan_lease(state, make_wish(limit=4))
+    plan = plan_lease(state, make_request(max_messages=4))
 
     assert plan.leased == (LeasedSlot(0, Ranges.parse("3-7"), 3),)
     assert Delete(waiting_key(10, 3)) in plan.ops
@@ -301,7 +304,7 @@ def test_what_does_not_fit_of_a_waiting_range_waits_on_at_the_same_time():
 def test_several_ranges_that_wait_are_cut_by_messages(limit: int, taken: str, rest: str):
     state = make_state(waiting=(Waiting(10, Ranges.parse("0-3,5-9"), 2),))
 
-    plan = plan_lease(state, make_wish(limit=limit))
+    plan = plan_lease(state, make_request(max_messages=limit))
 
     assert plan.leased == (LeasedSlot(0, Ranges.parse(taken), 3),)
     assert op_on(plan, slot_key(0)).values["ranges"] == taken
@@ -314,8 +317,8 @@ def test_waiting_from_rises_to_just_beyond_what_goes_or_to_what_is_left():
     waiting = (Waiting(10, Ranges.parse("3-4"), 2), Waiting(20, Ranges.parse("7-8"), 2))
     next_to_it = (waiting[0], Waiting(10, Ranges.parse("7-8"), 2))
 
-    far = plan_lease(make_state(waiting=waiting), make_wish())
-    near = plan_lease(make_state(waiting=next_to_it), make_wish())
+    far = plan_lease(make_state(waiting=waiting), make_request())
+    near = plan_lease(make_state(waiting=next_to_it), make_request())
 
     assert op_on(far, HEAD).values["waiting_from"] == 11
     assert op_on(near, HEAD).values["waiting_from"] == 10
@@ -325,7 +328,7 @@ def test_a_clock_that_is_ahead_moves_waiting_from_no_further_than_the_rows_that_
     a_month_ahead = NOW + timedelta(days=30)
     state = make_state(waiting=(Waiting(NOW_MS, Ranges.parse("3-4"), 2),))
 
-    plan = plan_lease(replace(state, now=a_month_ahead), make_wish())
+    plan = plan_lease(replace(state, now=a_month_ahead), make_request())
 
     assert op_on(plan, HEAD).values["waiting_from"] == NOW_MS + 1
 
@@ -333,7 +336,7 @@ def test_a_clock_that_is_ahead_moves_waiting_from_no_further_than_the_rows_that_
 def test_waiting_from_does_not_pass_rows_that_were_not_read():
     waiting = (Waiting(10, Ranges.parse("3-4"), 2),)
 
-    plan = plan_lease(make_state(waiting=waiting, all_waiting=False), make_wish())
+    plan = plan_lease(make_state(waiting=waiting, all_waiting=False), make_request())
 
     assert op_on(plan, HEAD).values["waiting_from"] == 10
 
@@ -341,7 +344,7 @@ def test_waiting_from_does_not_pass_rows_that_were_not_read():
 def test_a_range_that_waits_for_later_is_not_offered():
     state = make_state(waiting=(Waiting(NOW_MS + 1, Ranges.parse("3-9"), 2),))
 
-    assert plan_lease(state, make_wish(stop=100)).leased == ()
+    assert plan_lease(state, make_request(stop=100)).leased == ()
 
 
 def test_of_what_is_due_again_the_lowest_comes_first():
@@ -351,7 +354,7 @@ def test_of_what_is_due_again_the_lowest_comes_first():
         waiting=(Waiting(10, Ranges.parse("20-25"), 2), Waiting(10, Ranges.parse("25-30"), 2)),
     )
 
-    (leased,) = plan_lease(state, make_wish()).leased
+    (leased,) = plan_lease(state, make_request()).leased
 
     assert leased.monotons == Ranges.parse("10-20")
 
@@ -359,21 +362,21 @@ def test_of_what_is_due_again_the_lowest_comes_first():
 def test_in_strict_order_what_is_due_again_waits_for_what_is_lower_and_still_held():
     state = make_state(make_slot(0, "10-20"), make_slot(1, "30-40", due_at=PAST))
 
-    assert plan_lease(state, make_wish(strict=True)).ops == ()
+    assert plan_lease(state, make_request(strict_fifo=True)).ops == ()
 
 
 def test_what_is_due_again_beyond_the_stop_is_not_offered():
     state = make_state(make_slot(0, "30-40", due_at=PAST))
 
-    assert plan_lease(state, make_wish(stop=30)).leased == ()
+    assert plan_lease(state, make_request(stop=30)).leased == ()
 
 
 def test_fresh_messages_and_those_due_again_take_turns_and_never_share_a_batch():
     state = make_state(make_slot(0, "30-40", due_at=PAST))
 
-    again = plan_lease(state, make_wish(prefer_fresh=False)).leased
-    fresh = plan_lease(state, make_wish(prefer_fresh=True)).leased
-    nothing_fresh = plan_lease(state, make_wish(prefer_fresh=True, stop=100)).leased
+    again = plan_lease(state, make_request(prefer_fresh=False)).leased
+    fresh = plan_lease(state, make_request(prefer_fresh=True)).leased
+    nothing_fresh = plan_lease(state, make_request(prefer_fresh=True, stop=100)).leased
 
     assert [each.monotons for each in again] == [Ranges.parse("30-40")]
     assert [each.monotons for each in fresh] == [Ranges.parse("100-1000")]
@@ -383,7 +386,7 @@ def test_fresh_messages_and_those_due_again_take_turns_and_never_share_a_batch()
 def test_an_ack_goes_with_a_takeover():
     state = make_state(make_slot(0, "1-3", OURS), make_slot(1, "30-40", due_at=PAST))
 
-    plan = plan_lease(state, make_wish(held=OURS, lease=uuid4()))
+    plan = plan_lease(state, make_request(held=OURS, token=uuid4()))
 
     assert op_on(plan, slot_key(0)).values["ranges"] == ""
     assert op_on(plan, slot_key(1)).values["ranges"] == "30-40"

@@ -6,13 +6,13 @@ from uuid import UUID
 import pytest
 
 from cassieq_spark.groups.group import ConsumerGroup
-from cassieq_spark.groups.plan import LeasedSlot
+from cassieq_spark.groups.lease import LeasedSlot
 from cassieq_spark.groups.state import Settlement, Slot, slot_key
 from cassieq_spark.model import Ranges
 from cassieq_spark.store.protocol import Insert, partition_of_delivery
 from cassieq_spark.testing.faults import Fault, FaultyStore
 from cassieq_spark.testing.stores import CountingStore
-from tests.support.builders import LEASE, make_clocked_store, make_group, make_queue, make_wish
+from tests.support.builders import LEASE, make_clocked_store, make_group, make_queue, make_request
 from tests.support.faults import FakeClock
 
 MOMENT = timedelta(milliseconds=1)
@@ -28,13 +28,15 @@ class Scene:
         self.delivery: ConsumerGroup = make_group(
             self.store, make_queue(self.store, [100]).queue_id
         )
-        self.held = self.delivery.lease(make_wish(stop=100)).lease
+        self.held = self.delivery.lease(make_request(stop=100)).token
 
     def replay(
         self, *, limit: int | None = 100, max_deliveries: int = 5, held: UUID | None = None
     ) -> list[tuple[str, int]]:
         """What is handed out again, and for the how many-th time."""
-        wish = make_wish(held=held or self.held, limit=limit, max_deliveries=max_deliveries)
+        wish = make_request(
+            held=held or self.held, max_messages=limit, max_deliveries=max_deliveries
+        )
         leased = self.delivery.take_again(wish)
         return [(str(each.monotons), each.deliveries) for each in leased]
 
@@ -101,7 +103,7 @@ def test_what_waits_is_offered_to_other_readers_at_once(scene: Scene):
     scene.replay()
     scene.replay()
 
-    batch = scene.delivery.lease(make_wish(stop=100, limit=100, max_deliveries=5))
+    batch = scene.delivery.lease(make_request(stop=100, max_messages=100, max_deliveries=5))
 
     assert batch.leased == (LeasedSlot(1, Ranges.parse("10-19"), 3),)
 
@@ -111,8 +113,8 @@ def test_a_replayed_lease_lasts_from_now_on(scene: Scene, clock: FakeClock):
     scene.replay()
     clock.advance(LEASE)
 
-    assert scene.delivery.lease(make_wish(stop=100)).leased == ()
-    assert scene.delivery.lease(make_wish(held=scene.held, stop=100)).acked == 100
+    assert scene.delivery.lease(make_request(stop=100)).leased == ()
+    assert scene.delivery.lease(make_request(held=scene.held, stop=100)).acked == 100
 
 
 @pytest.mark.parametrize("max_deliveries", [1, 2, 3, 4, 5, 6])
@@ -132,7 +134,7 @@ def test_what_was_handed_out_too_often_leaves_the_token_and_no_ack_settles_it(sc
         scene.replay()
     assert scene.replay() == []
 
-    batch = scene.delivery.lease(make_wish(held=scene.held, stop=1, max_deliveries=5))
+    batch = scene.delivery.lease(make_request(held=scene.held, stop=1, max_deliveries=5))
 
     assert (batch.acked, batch.acked_slots) == (0, frozenset())
     assert "0-1" not in [str(slot.monotons) for slot in scene.slots]
@@ -146,7 +148,7 @@ def test_what_was_handed_out_too_often_is_dead_at_once_and_for_everyone(
         scene.replay()
     clock.advance(MOMENT)
 
-    batch = scene.delivery.lease(make_wish(stop=1, max_deliveries=5))
+    batch = scene.delivery.lease(make_request(stop=1, max_deliveries=5))
 
     assert batch.leased == ()
     (dead,) = batch.dead
@@ -166,7 +168,7 @@ def test_of_several_slots_one_is_taken_again_and_the_exhausted_one_is_not(scene:
 
     assert scene.replay() == [("0-100", 2)]
 
-    batch = scene.delivery.lease(make_wish(held=scene.held, stop=100))
+    batch = scene.delivery.lease(make_request(held=scene.held, stop=100))
     assert (batch.acked, batch.acked_slots) == (100, frozenset({0}))
     assert [str(slot.monotons) for slot in scene.slots] == ["", ""]
     assert [(str(each.monotons), each.deliveries) for each in batch.state.waiting] == [
@@ -214,7 +216,7 @@ def test_an_emptied_slot_is_taken_up_so_that_it_is_not_lost(scene: Scene):
     scene.delivery.settle(scene.held, Settlement(acked=Ranges.parse("0-100")))
 
     assert scene.replay() == [("", 2)]
-    batch = scene.delivery.lease(make_wish(held=scene.held, stop=100))
+    batch = scene.delivery.lease(make_request(held=scene.held, stop=100))
     assert batch.acked_slots == {0}
 
 
@@ -260,7 +262,7 @@ def test_a_driver_whose_request_was_lost_does_not_take_the_mark_of_another_one_f
 def test_what_others_take_between_look_and_replay_is_left_out(scene: Scene, clock: FakeClock):
     # I6
     clock.advance(LEASE + MOMENT)
-    scene.trouble.interrupt(lambda: scene.delivery.lease(make_wish(stop=100)) and None, after=2)
+    scene.trouble.interrupt(lambda: scene.delivery.lease(make_request(stop=100)) and None, after=2)
 
     assert scene.replay() == []
 
@@ -270,11 +272,11 @@ def test_a_takeover_that_looked_before_a_replay_counts_it(scene: Scene, clock: F
     clock.advance(LEASE + MOMENT)
 
     def come_and_go() -> None:
-        again = scene.delivery.take_again(make_wish(held=scene.held))
+        again = scene.delivery.take_again(make_request(held=scene.held))
         scene.delivery.release(scene.held, again)
         clock.advance(MOMENT)
 
     scene.trouble.interrupt(come_and_go, after=2)
 
-    batch = scene.delivery.lease(make_wish(stop=100))
+    batch = scene.delivery.lease(make_request(stop=100))
     assert batch.leased == (LeasedSlot(0, Ranges.parse("0-100"), 3),)

@@ -10,8 +10,8 @@ import pytest
 from cassieq_spark.errors import ContentionError, QueueStateError
 from cassieq_spark.groups import group as group_module
 from cassieq_spark.groups.group import ConsumerGroup
-from cassieq_spark.groups.plan import LeasedSlot
-from cassieq_spark.groups.settle import kept_token, plan_settle, settle
+from cassieq_spark.groups.lease import LeasedSlot
+from cassieq_spark.groups.settle import kept_token, plan_settle
 from cassieq_spark.groups.state import (
     HEAD,
     GroupState,
@@ -32,7 +32,7 @@ from tests.support.builders import (
     make_group,
     make_pending,
     make_queue,
-    make_wish,
+    make_request,
     monotons_of,
 )
 from tests.support.faults import FakeClock
@@ -52,12 +52,12 @@ class Scene:
         self.trouble = FaultyStore(memory)
         self.store = CountingStore(self.trouble)
         self.delivery = make_group(self.store, make_queue(self.store, [10]).queue_id)
-        batch = self.delivery.lease(make_wish(stop=10))
-        self.lease, self.leased = batch.lease, batch.leased
+        batch = self.delivery.lease(make_request(stop=10))
+        self.lease, self.leased = batch.token, batch.leased
 
     def settle(self, lease: UUID | None = None, **what: Any) -> Outcome:
         """How many were settled, and how many were stale."""
-        settled = settle(self.delivery, lease or self.lease, Settlement(**what))
+        settled = self.delivery.settle(lease or self.lease, Settlement(**what))
         return settled.count, settled.stale.count
 
     def ack(self, monotons: str, lease: UUID | None = None) -> Outcome:
@@ -74,7 +74,7 @@ class Scene:
 
     def take(self, **changes: object) -> list[LeasedSlot]:
         wish = {"stop": 10} | changes
-        return list(self.delivery.lease(make_wish(**wish)).leased)
+        return list(self.delivery.lease(make_request(**wish)).leased)
 
     @property
     def state(self) -> GroupState:
@@ -361,7 +361,7 @@ def test_a_slot_emptied_message_by_message_is_not_lost_to_its_readers_ack(scene:
     scene.release("4-10", LEASE)
     assert scene.held == ""
 
-    batch = scene.delivery.lease(make_wish(held=scene.lease, stop=10))
+    batch = scene.delivery.lease(make_request(held=scene.lease, stop=10))
 
     assert (batch.acked, batch.acked_slots) == (0, frozenset({0}))
     assert batch.leased == ()
@@ -371,7 +371,7 @@ def test_a_slot_emptied_message_by_message_is_not_lost_to_its_readers_ack(scene:
 def test_the_ack_of_a_batch_settles_what_is_left_and_not_what_was_released(scene: Scene):
     scene.release("4-6")
 
-    batch = scene.delivery.lease(make_wish(held=scene.lease, stop=10))
+    batch = scene.delivery.lease(make_request(held=scene.lease, stop=10))
 
     assert (batch.acked, batch.acked_slots) == (8, frozenset({0}))
     assert monotons_of(batch.leased) == [Ranges.parse("4-6")]
@@ -381,7 +381,7 @@ def test_the_ack_of_a_batch_settles_what_is_left_and_not_what_was_released(scene
 def test_released_once_too_often_is_dead(scene: Scene):
     scene.release("4-6")
 
-    batch = scene.delivery.lease(make_wish(stop=10, max_deliveries=1))
+    batch = scene.delivery.lease(make_request(stop=10, max_deliveries=1))
 
     assert (monotons_of(batch.leased), monotons_of(batch.dead)) == ([], [Ranges.parse("4-6")])
 
@@ -398,7 +398,7 @@ def test_settling_for_a_group_that_does_not_exist_is_refused(scene: Scene):
     delivery = ConsumerGroup(scene.store, scene.delivery.queue_id, "none")
 
     with pytest.raises(QueueStateError, match="group 'none'"):
-        settle(delivery, scene.lease, Settlement(acked=Ranges.parse("0-3")))
+        delivery.settle(scene.lease, Settlement(acked=Ranges.parse("0-3")))
 
 
 # -- holding on, and rejecting ----------------------------------------------------------------
@@ -407,7 +407,7 @@ def test_settling_for_a_group_that_does_not_exist_is_refused(scene: Scene):
 def test_what_is_extended_is_left_alone_by_the_ack_of_its_batch(scene: Scene, clock: FakeClock):
     assert scene.extend("3-5", 2 * LEASE) == (2, 0)
 
-    assert scene.delivery.lease(make_wish(held=scene.lease, stop=10)).acked == 8
+    assert scene.delivery.lease(make_request(held=scene.lease, stop=10)).acked == 8
     clock.advance(2 * LEASE)
     assert scene.take() == []
     clock.advance(MOMENT)
@@ -417,7 +417,7 @@ def test_what_is_extended_is_left_alone_by_the_ack_of_its_batch(scene: Scene, cl
 @pytest.mark.parametrize("what", ["ack", "release", "reject"])
 def test_what_is_extended_can_be_settled_by_its_receipt_after_its_batch(scene: Scene, what: str):
     scene.extend("3-5", 2 * LEASE)
-    scene.delivery.lease(make_wish(held=scene.lease, stop=10))
+    scene.delivery.lease(make_request(held=scene.lease, stop=10))
 
     settle_it: Callable[[str], Outcome] = getattr(scene, what)
     assert settle_it("3-4") == (1, 0)
@@ -429,7 +429,7 @@ def test_what_is_extended_twice_is_held_from_the_second_time_on(scene: Scene, cl
     scene.extend("3-5", LEASE)
     clock.advance(LEASE)
     assert scene.extend("3-5", LEASE) == (2, 0)
-    scene.delivery.lease(make_wish(held=scene.lease, stop=10))
+    scene.delivery.lease(make_request(held=scene.lease, stop=10))
     clock.advance(LEASE)
 
     assert scene.take() == []
@@ -441,7 +441,7 @@ def test_part_of_what_was_extended_is_held_for_longer_than_the_rest(
 ):
     scene.extend("3-7", LEASE)
     scene.extend("4-5", 3 * LEASE)
-    scene.delivery.lease(make_wish(held=scene.lease, stop=10))
+    scene.delivery.lease(make_request(held=scene.lease, stop=10))
     clock.advance(LEASE + MOMENT)
 
     assert monotons_of(scene.take()) == [Ranges.parse("3-4,5-7")]
@@ -474,12 +474,10 @@ def test_a_lost_answer_extends_or_rejects_once(scene: Scene, fault: Fault, what:
 
 
 def test_what_is_rejected_is_dead_whatever_its_count_and_never_offered(scene: Scene):
-    settled = settle(
-        scene.delivery, scene.lease, Settlement(rejected={"bad": Ranges.parse("2-4")})
-    )
+    settled = scene.delivery.settle(scene.lease, Settlement(rejected={"bad": Ranges.parse("2-4")}))
 
     assert [(str(each.monotons), each.reason) for each in settled.dead] == [("2-4", "bad")]
-    batch = scene.delivery.lease(make_wish(stop=10))
+    batch = scene.delivery.lease(make_request(stop=10))
     assert (batch.leased, batch.dead) == ((), settled.dead)
     assert scene.ack("2-4") == (0, 2), "out of reach"
 
@@ -505,11 +503,11 @@ def test_each_message_has_one_fate_whatever_is_asked_for(scene: Scene):
 
 
 def test_a_free_slot_is_used_for_what_is_extended(scene: Scene, clock: FakeClock):
-    other = scene.delivery.lease(make_wish(stop=10))
+    other = scene.delivery.lease(make_request(stop=10))
     scene.release("0-1")
-    (taken,) = scene.delivery.lease(make_wish(stop=10)).leased
+    (taken,) = scene.delivery.lease(make_request(stop=10)).leased
     free = scene.delivery.read().slots[taken.slot].lease
-    scene.delivery.lease(make_wish(held=free, stop=0))
+    scene.delivery.lease(make_request(held=free, stop=0))
     clock.advance(MOMENT)
     assert not other.leased
 
@@ -523,9 +521,9 @@ def test_a_free_slot_is_used_for_what_is_extended(scene: Scene, clock: FakeClock
 
 def test_a_slot_is_freed_only_if_nothing_has_left_it_meanwhile(scene: Scene):
     # I6: what was released in between is somebody else's to have, and not done.
-    scene.delivery.lease(make_wish(held=scene.lease, stop=0))
+    scene.delivery.lease(make_request(held=scene.lease, stop=0))
     publish(scene.store, scene.delivery.queue_id, make_pending([4]))
-    lease = scene.delivery.lease(make_wish(stop=14, by_receipts=True)).lease
+    lease = scene.delivery.lease(make_request(stop=14, by_receipts=True)).token
     scene.trouble.interrupt(
         lambda: scene.settle(lease, released={AT_ONCE: Ranges.parse("10-11")}) and None, after=2
     )
@@ -554,12 +552,12 @@ def test_a_slot_of_what_was_extended_is_free_once_that_is_settled(scene: Scene):
 
 def test_what_a_client_holds_is_settled_at_once_also_by_who_settles_with_a_batch(scene: Scene):
     # Nobody acks it as a batch, so what is recorded there would never be carried out.
-    scene.delivery.lease(make_wish(held=scene.lease, stop=0))
+    scene.delivery.lease(make_request(held=scene.lease, stop=0))
     publish(scene.store, scene.delivery.queue_id, make_pending([4]))
-    lease = scene.delivery.lease(make_wish(stop=14, by_receipts=True)).lease
+    lease = scene.delivery.lease(make_request(stop=14, by_receipts=True)).token
 
     done = Settlement(acked=Ranges.parse("10-14"))
-    settled = settle(scene.delivery, lease, done, with_batch=True)
+    settled = scene.delivery.settle(lease, done, with_batch=True)
 
     assert settled.count == 4
     assert scene.delivery.read().floor == 14
@@ -577,8 +575,8 @@ class ClientScene:
         self.delivery = make_group(self.trouble, make_queue(self.trouble, [10]).queue_id)
         self.others = ConsumerGroup(memory, self.delivery.queue_id, "g")
         self.lease = self.delivery.lease(
-            make_wish(stop=10, limit=limit, by_receipts=by_receipts)
-        ).lease
+            make_request(stop=10, max_messages=limit, by_receipts=by_receipts)
+        ).token
 
     def meanwhile(self, action: Callable[[], object], fault: Fault) -> None:
         """Lose the next LWT or its answer, and act before anyone looks what became of it."""
@@ -586,7 +584,9 @@ class ClientScene:
         self.trouble.interrupt(lambda: action() and None, after=3)
 
     def lease_one(self) -> LeasedSlot:
-        (leased,) = self.others.lease(make_wish(stop=10, limit=1, by_receipts=True)).leased
+        (leased,) = self.others.lease(
+            make_request(stop=10, max_messages=1, by_receipts=True)
+        ).leased
         return leased
 
     def told(self, *, with_batch: bool = False, **what: str) -> Outcome:
@@ -598,12 +598,12 @@ class ClientScene:
             released={AT_ONCE: reached["released"]} if "released" in reached else {},
             extended={LEASE: reached["extended"]} if "extended" in reached else {},
         )
-        settled = settle(self.delivery, self.lease, settlement, with_batch=with_batch)
+        settled = self.delivery.settle(self.lease, settlement, with_batch=with_batch)
         return settled.count, settled.stale.count
 
     def extend_meanwhile(self, monotons: str) -> None:
         extended = Settlement(extended={2 * LEASE: Ranges.parse(monotons)})
-        assert settle(self.others, self.lease, extended).count
+        assert self.others.settle(self.lease, extended).count
 
 
 @pytest.mark.parametrize("what", ["acked", "rejected", "released", "extended"])
@@ -620,7 +620,7 @@ def test_a_part_of_a_slot_is_not_stale_as_others_free_and_lease_it_before_the_an
     scene = ClientScene(limit=2)
 
     def ack_the_rest() -> None:
-        settle(scene.others, scene.lease, Settlement(acked=Ranges.parse("1-2")))
+        scene.others.settle(scene.lease, Settlement(acked=Ranges.parse("1-2")))
         scene.lease_one()
 
     scene.meanwhile(ack_the_rest, Fault.ANSWER_LOST)
@@ -668,7 +668,7 @@ def test_a_text_that_others_have_written_too_does_not_tell_that_something_else_w
     assert scene.told(extended="7-8") == (1, 0)
     same = Settlement(rejected={"bad": Ranges.parse("5-6")})
     scene.meanwhile(
-        lambda: settle(scene.others, scene.lease, same, with_batch=True), Fault.REQUEST_LOST
+        lambda: scene.others.settle(scene.lease, same, with_batch=True), Fault.REQUEST_LOST
     )
 
     assert scene.told(acked="7-8", rejected="5-6", with_batch=True) == (2, 0)
@@ -683,7 +683,7 @@ def test_a_text_that_others_have_written_too_does_not_tell_that_something_was_ex
     scene.clock.advance(LEASE / 2)
     same = Settlement(rejected={"bad": Ranges.parse("5-6")})
     scene.meanwhile(
-        lambda: settle(scene.others, scene.lease, same, with_batch=True), Fault.REQUEST_LOST
+        lambda: scene.others.settle(scene.lease, same, with_batch=True), Fault.REQUEST_LOST
     )
 
     assert scene.told(extended="7-8", rejected="5-6", with_batch=True) == (2, 0)

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from cassieq_spark.groups.group import ConsumerGroup
-from cassieq_spark.groups.plan import Batch
+from cassieq_spark.groups.lease import Lease
 from cassieq_spark.groups.registration import ensure_group, read_group_states
 from cassieq_spark.groups.state import Settlement, Waiting
 from cassieq_spark.model import Ranges
@@ -19,7 +19,7 @@ from tests.support.builders import (
     make_clocked_store,
     make_group,
     make_queue,
-    make_wish,
+    make_request,
     monotons_of,
 )
 
@@ -45,14 +45,14 @@ class Scene:
         self.store = CountingStore(self.trouble)
         self.queue_id = make_queue(self.store, [9]).queue_id
         self.delivery = make_group(self.store, self.queue_id)
-        self.first, self.second, self.third = (self.exchange(limit=3) for _ in range(3))
+        self.first, self.second, self.third = (self.exchange(max_messages=3) for _ in range(3))
         self.store.reset()
 
-    def exchange(self, **wish: object) -> Batch:
-        return self.delivery.lease(make_wish(stop=9, **wish))
+    def exchange(self, **wish: object) -> Lease:
+        return self.delivery.lease(make_request(stop=9, **wish))
 
-    def release(self, batch: Batch, monotons: str, *, by: timedelta = timedelta(0)) -> None:
-        self.delivery.settle(batch.lease, Settlement(released={by: ranges(monotons)}))
+    def release(self, batch: Lease, monotons: str, *, by: timedelta = timedelta(0)) -> None:
+        self.delivery.settle(batch.token, Settlement(released={by: ranges(monotons)}))
 
     def breaks_off(self, doing: Callable[[], object], draws: str, *, calls: int = 2) -> None:
         """Let a process die when its next compare-and-set has reached one replica."""
@@ -94,7 +94,7 @@ def test_what_waits_unseen_is_not_passed_by_a_lease_of_what_waits(scene: Scene):
 
 def test_what_waits_unseen_is_not_passed_by_a_burial(scene: Scene):
     rejected = Settlement(rejected={"bad": ranges("0-3")})
-    (dead,) = scene.delivery.settle(scene.first.lease, rejected).dead
+    (dead,) = scene.delivery.settle(scene.first.token, rejected).dead
     assert isinstance(dead, Waiting)
     scene.breaks_off(lambda: scene.release(scene.second, "3-6"), TORN)
 
@@ -111,7 +111,7 @@ def test_what_is_gone_unseen_is_not_handed_out_twice(scene: Scene):
 
 
 def test_what_waits_is_read_serially_only_if_it_leaves(scene: Scene):
-    scene.exchange(held=scene.first.lease)
+    scene.exchange(held=scene.first.token)
     assert (scene.store.read_count, scene.store.serial_read_count) == (2, 0)
     scene.release(scene.second, "3-6")
     scene.store.reset()
@@ -123,12 +123,12 @@ def test_what_waits_is_read_serially_only_if_it_leaves(scene: Scene):
     assert scene.store.cas_count == 1
 
 
-@pytest.mark.parametrize("alone", [{"strict": True}, {"max_in_flight": 1}])
+@pytest.mark.parametrize("alone", [{"strict_fifo": True}, {"max_in_flight": 1}])
 def test_what_a_scan_has_repaired_by_half_is_not_overtaken(alone: dict[str, object]):
     memory, _ = make_clocked_store()
     store = FaultyStore(memory)
     delivery = make_group(store, make_queue(store, [2]).queue_id)
-    lease = delivery.lease(make_wish(stop=2, limit=1, **alone)).lease
+    lease = delivery.lease(make_request(stop=2, max_messages=1, **alone)).token
     extension = Settlement(extended={timedelta(hours=1): ranges("0-1")})
     with store.replicas.tearing():
         delivery.settle(lease, extension)
@@ -136,7 +136,7 @@ def test_what_a_scan_has_repaired_by_half_is_not_overtaken(alone: dict[str, obje
     store.replicas.draw("fs")
     list(store.scan(Table.DELIVERY, ("head", "registration", "slot")))
 
-    batch = delivery.lease(make_wish(stop=2, held=lease, **alone))
+    batch = delivery.lease(make_request(stop=2, held=lease, **alone))
 
     assert not batch.leased
 
@@ -145,7 +145,7 @@ def test_in_strict_order_what_waits_is_read_serially_at_once(scene: Scene):
     scene.release(scene.first, "0-3")
     scene.store.reset()
 
-    batch = scene.exchange(strict=True)
+    batch = scene.exchange(strict_fifo=True)
 
     assert monotons_of(batch.leased) == [ranges("0-3")]
     assert (scene.store.read_count, scene.store.serial_read_count) == (1, 1)
@@ -153,7 +153,7 @@ def test_in_strict_order_what_waits_is_read_serially_at_once(scene: Scene):
 
 def test_a_burial_costs_two_reads(scene: Scene):
     rejected = Settlement(rejected={"bad": ranges("0-3")})
-    (dead,) = scene.delivery.settle(scene.first.lease, rejected).dead
+    (dead,) = scene.delivery.settle(scene.first.token, rejected).dead
     scene.store.reset()
 
     assert scene.delivery.remove_dead(dead)

@@ -13,7 +13,7 @@ from pyspark.sql.streaming.listener import (
     QueryTerminatedEvent,
 )
 
-from cassieq_spark.groups.plan import LeasedSlot
+from cassieq_spark.groups.lease import LeasedSlot
 from cassieq_spark.model import QueueId, Ranges
 from cassieq_spark.monitoring import QueryMetrics
 from cassieq_spark.monitoring.catalogue import OF_QUERIES

@@ -13,7 +13,12 @@ from cassieq_spark.queues.stats import queue_stats
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import partition_of_ledger
 from cassieq_spark.testing.stores import CountingStore
-from tests.support.builders import LEASE, make_clocked_store, make_pending, make_wish
+from tests.support.builders import (
+    LEASE,
+    make_clocked_store,
+    make_pending,
+    make_request,
+)
 from tests.support.builders import make_group as ensure_reader
 from tests.unit.monitoring.watched import AilingStore, make_busy_queue
 
@@ -31,7 +36,7 @@ def test_the_figures_are_those_that_the_command_shows():
 def test_a_lease_counts_as_a_reader_while_it_runs():
     store, clock = make_clocked_store()
     queue = make_busy_queue(store)
-    ensure_reader(store, queue.queue_id).lease(make_wish(stop=10, limit=4))
+    ensure_reader(store, queue.queue_id).lease(make_request(stop=10, max_messages=4))
 
     assert read_snapshot(store).queues[0].leases == {"g": 2}
     clock.advance(LEASE + timedelta(seconds=1))

@@ -11,7 +11,12 @@ from cassieq_spark.queues import create_queue
 from cassieq_spark.store.protocol import EVERYTHING, Partition, Row, Rows, Slice, Store
 from cassieq_spark.store.tables import Table
 from cassieq_spark.testing.stores import WrappedStore
-from tests.support.builders import LEASE, make_group, make_pending, make_wish
+from tests.support.builders import (
+    LEASE,
+    make_group,
+    make_pending,
+    make_request,
+)
 
 
 class AilingStore(WrappedStore):
@@ -41,6 +46,6 @@ def make_busy_queue(store: Store, name: str = "orders") -> QueueDefinition:
     queue = create_queue(store, name, lease=LEASE)
     publish(store, queue.queue_id, make_pending([10]))
     delivery = make_group(store, queue.queue_id)
-    done = delivery.lease(make_wish(stop=10, limit=3)).lease
-    delivery.lease(make_wish(held=done, stop=10, limit=2))
+    done = delivery.lease(make_request(stop=10, max_messages=3)).token
+    delivery.lease(make_request(held=done, stop=10, max_messages=2))
     return queue

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from cassieq_spark.errors import QueueStateError
 from cassieq_spark.groups.group import ConsumerGroup
-from cassieq_spark.groups.plan import Batch
+from cassieq_spark.groups.lease import Lease
 from cassieq_spark.groups.registration import ensure_group
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_blocks, read_groups, read_head, read_last_batch
@@ -30,7 +30,12 @@ from cassieq_spark.store.protocol import (
     partition_of_ledger,
 )
 from cassieq_spark.testing.faults import FaultyStore
-from tests.support.builders import LEASE, make_clocked_store, make_pending, make_wish
+from tests.support.builders import (
+    LEASE,
+    make_clocked_store,
+    make_pending,
+    make_request,
+)
 
 BATCH = SinkBatch("app:loader", 7)
 
@@ -65,12 +70,12 @@ class Scene:
     def publish(self, queue: QueueDefinition) -> None:
         publish(self.store, queue.queue_id, make_pending([2], self.clock.now))
 
-    def lease(self, queue: QueueDefinition, group: str) -> Batch:
+    def lease(self, queue: QueueDefinition, group: str) -> Lease:
         """As a reader does: look at the head, then lease."""
         ensure_group(self.store, queue.queue_id, group, starting="earliest")
         head = read_head(self.store, queue.queue_id)
         check_open(queue.queue_id, head)
-        wish = make_wish(stop=head.offered_stop)
+        wish = make_request(stop=head.offered_stop)
         return ConsumerGroup(self.store, queue.queue_id, group).lease(wish)
 
     def run_out(self) -> None:
@@ -114,7 +119,7 @@ class Scene:
                 raise AssertionError("an old version was used")
         assert len(read_blocks(self.store, queue_id)) == before
         for group in self.groups(queue_id):
-            wish = make_wish(stop=read_head(self.store, queue_id).next)
+            wish = make_request(stop=read_head(self.store, queue_id).next)
             late = ConsumerGroup(self.store, queue_id, group).lease(wish)
             assert not late.leased, "a reader that had read the head before"
 

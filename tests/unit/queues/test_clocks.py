@@ -13,7 +13,7 @@ from cassieq_spark.cli import app
 from cassieq_spark.cli import queue as queue_command
 from cassieq_spark.errors import ClockError, NotAppliedError, OptionError, QueueStateError
 from cassieq_spark.groups.clocks import plan_due_now
-from cassieq_spark.groups.plan import Batch
+from cassieq_spark.groups.lease import Lease
 from cassieq_spark.groups.state import Settlement
 from cassieq_spark.ledger.gate import FOR_EVER
 from cassieq_spark.ledger.publish import publish
@@ -26,7 +26,7 @@ from cassieq_spark.store import race
 from cassieq_spark.store.protocol import CLOCKS_APART, EVERYTHING, Partition, Rows, Slice
 from cassieq_spark.testing.faults import Fault, FaultyStore
 from cassieq_spark.testing.stores import CountingStore, WrappedStore
-from tests.support.builders import make_clocked_store, make_group, make_queue, make_wish
+from tests.support.builders import make_clocked_store, make_group, make_queue, make_request
 from tests.support.faults import FakeClock, make_block_id
 from tests.unit.repair.swept_queue import LEASE, WRITE_TIMEOUT, SweptQueue
 
@@ -50,9 +50,9 @@ class Scene:
         self.group = make_group(self.store, self.queue.queue_id)
         self.clock.advance(SECOND)
 
-    def take(self, limit: int | None = None, held: UUID | None = None) -> Batch:
+    def take(self, limit: int | None = None, held: UUID | None = None) -> Lease:
         stop = read_head(self.store, self.queue.queue_id).next
-        wish = make_wish(limit=limit, held=held, stop=stop, prefer_fresh=True)
+        wish = make_request(max_messages=limit, held=held, stop=stop, prefer_fresh=True)
         return self.group.lease(wish)
 
     def taken(self) -> list[str]:
@@ -87,7 +87,7 @@ def clock(scene: Scene) -> FakeClock:
 def test_what_is_released_by_a_clock_that_is_ahead_is_due_when_it_was_told(
     scene: Scene, clock: FakeClock
 ):
-    lease = scene.take().lease
+    lease = scene.take().token
     clock.ahead = MONTH
     scene.group.settle(lease, Settlement(released={10 * SECOND: Ranges.parse("0-6")}))
     clock.ahead = timedelta(0)
@@ -98,19 +98,19 @@ def test_what_is_released_by_a_clock_that_is_ahead_is_due_when_it_was_told(
 
 
 def test_what_is_released_after_a_clock_was_ahead_is_due_at_once(scene: Scene, clock: FakeClock):
-    lease = scene.take(limit=3).lease
+    lease = scene.take(limit=3).token
     scene.group.settle(lease, Settlement(released={timedelta(0): Ranges.parse("0-3")}))
     clock.ahead = MONTH
-    first = scene.group.lease(make_wish(stop=3))
+    first = scene.group.lease(make_request(stop=3))
     clock.ahead = timedelta(0)
 
-    scene.group.settle(first.lease, Settlement(released={timedelta(0): Ranges.parse("0-3")}))
+    scene.group.settle(first.token, Settlement(released={timedelta(0): Ranges.parse("0-3")}))
 
-    assert str(scene.group.lease(make_wish(stop=3)).leased[0].monotons) == "0-3"
+    assert str(scene.group.lease(make_request(stop=3)).leased[0].monotons) == "0-3"
 
 
 def test_a_clock_that_is_ahead_by_seconds_counts(scene: Scene, clock: FakeClock):
-    lease = scene.take().lease
+    lease = scene.take().token
     clock.ahead = CLOCKS_APART
     scene.group.settle(lease, Settlement(released={SECOND: Ranges.parse("0-6")}))
 
@@ -124,7 +124,7 @@ def test_messages_that_are_too_old_by_a_wrong_clock_only_are_not_skipped(
 ):
     clock.ahead = MONTH
 
-    batch = scene.group.lease(make_wish(stop=6, skip_older=HOUR))
+    batch = scene.group.lease(make_request(stop=6, skip_older_than=HOUR))
 
     assert (batch.skipped, str(batch.leased[0].monotons)) == (0, "0-6")
 
@@ -288,8 +288,8 @@ def test_a_lease_of_a_month_is_due_at_once(scene: Scene, clock: FakeClock):
 def test_a_lease_of_days_is_kept_where_the_queue_has_such_leases(scene: Scene, clock: FakeClock):
     alter_queue(scene.store, "q", lease=3 * DAY)
     stop = read_head(scene.store, scene.queue.queue_id).next
-    scene.group.lease(make_wish(limit=2, length=3 * DAY, stop=stop, prefer_fresh=True))
-    scene.group.lease(make_wish(length=31 * DAY, stop=stop, prefer_fresh=True))
+    scene.group.lease(make_request(max_messages=2, lease=3 * DAY, stop=stop, prefer_fresh=True))
+    scene.group.lease(make_request(lease=31 * DAY, stop=stop, prefer_fresh=True))
 
     assert fix_clocks(scene.store, "q", dry_run=True, longest=DAY).due == {"g": 6}
     assert fix_clocks(scene.store, "q").due == {"g": 4}
@@ -300,8 +300,8 @@ def test_what_waits_for_a_month_is_due_at_once_unless_it_was_never_handed_out(
 ):
     delayed = PendingBlock(make_block_id(clock.now), 2, visible=MONTH)
     publish(scene.store, scene.queue.queue_id, [delayed])
-    lease = scene.take(limit=6).lease
-    scene.group.lease(make_wish(stop=8, delayed_stop=8))
+    lease = scene.take(limit=6).token
+    scene.group.lease(make_request(stop=8, delayed_stop=8))
     released = {MONTH: Ranges.parse("0-3"), HOUR: Ranges.parse("3-4")}
     scene.group.settle(lease, Settlement(released=released, rejected={"bad": Ranges.parse("4-5")}))
     before = scene.group.read(every_waiting=True).waiting
@@ -333,7 +333,7 @@ def test_whatever_answer_is_lost_it_is_mended(fault: Fault, after: int):
 
     assert scene.fence == scene.clock.now + CLOCKS_APART
     scene.clock.advance(SECOND)
-    assert scene.group.lease(make_wish(stop=4)).leased
+    assert scene.group.lease(make_request(stop=4)).leased
 
 
 def test_a_reader_that_has_extended_its_lease_meanwhile_keeps_it(scene: Scene, clock: FakeClock):
@@ -341,7 +341,7 @@ def test_a_reader_that_has_extended_its_lease_meanwhile_keeps_it(scene: Scene, c
     batch = scene.take()
     clock.ahead = timedelta(0)
     store = FaultyStore(scene.store)
-    store.interrupt(lambda: scene.group.extend(batch.lease, batch.leased, by=LEASE), after=6)
+    store.interrupt(lambda: scene.group.extend(batch.token, batch.leased, by=LEASE), after=6)
 
     assert fix_clocks(store, "q").due == {}
     assert scene.taken() == []
@@ -390,7 +390,7 @@ def test_the_longest_lease_is_a_time(scene: Scene):
 
 
 def test_rows_are_made_due_some_at_a_time(scene: Scene, clock: FakeClock):
-    lease = scene.take().lease
+    lease = scene.take().token
     released = {
         MONTH + number * SECOND: Ranges.parse(f"{number}-{number + 1}") for number in range(6)
     }

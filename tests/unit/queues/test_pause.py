@@ -4,7 +4,7 @@ import pytest
 
 from cassieq_spark.errors import QueueStateError
 from cassieq_spark.groups.group import ConsumerGroup
-from cassieq_spark.groups.plan import Batch
+from cassieq_spark.groups.lease import Lease
 from cassieq_spark.ledger.read import read_blocks, read_head
 from cassieq_spark.queues import (
     delete_queue,
@@ -15,14 +15,14 @@ from cassieq_spark.queues import (
 )
 from cassieq_spark.testing.faults import Fault
 from cassieq_spark.testing.stores import CountingStore
-from tests.support.builders import make_wish, monotons_of
+from tests.support.builders import make_request, monotons_of
 from tests.unit.queues.scene import Scene
 
 
-def next_batch(scene: Scene, group: str, done: Batch) -> Batch:
+def next_batch(scene: Scene, group: str, done: Lease) -> Lease:
     stop = read_head(scene.store, scene.old.queue_id).offered_stop
     delivery = ConsumerGroup(scene.store, scene.old.queue_id, group)
-    return delivery.lease(make_wish(held=done.lease, stop=stop))
+    return delivery.lease(make_request(held=done.token, stop=stop))
 
 
 def test_readers_of_a_paused_queue_ack_what_they_have_and_get_nothing(scene: Scene):

@@ -23,7 +23,7 @@ from tests.support.builders import (
     make_group,
     make_pending,
     make_queue,
-    make_wish,
+    make_request,
 )
 
 SECOND = timedelta(seconds=1)
@@ -45,11 +45,11 @@ def test_every_message_owed_is_counted_once_where_it_is():
     clock.advance(SECOND)
     publish(store, queue_id, make_pending([90]))
     delivery = make_group(store, queue_id)
-    done = delivery.lease(make_wish(stop=100, limit=3)).lease
-    delivery.lease(make_wish(held=done, stop=100, limit=12))  # [3, 15)
+    done = delivery.lease(make_request(stop=100, max_messages=3)).token
+    delivery.lease(make_request(held=done, stop=100, max_messages=12))  # [3, 15)
     clock.advance(LEASE + SECOND)
-    delivery.lease(make_wish(stop=100, limit=5))  # [3, 8), rest waits
-    delivery.lease(make_wish(stop=100, limit=4, prefer_fresh=True))  # [15, 19)
+    delivery.lease(make_request(stop=100, max_messages=5))  # [3, 8), rest waits
+    delivery.lease(make_request(stop=100, max_messages=4, prefer_fresh=True))  # [15, 19)
 
     (group,) = queue_stats(store, queue_id).groups
 
@@ -69,7 +69,7 @@ def test_every_message_owed_is_counted_once_where_it_is():
 def test_a_lease_that_ran_out_is_due():
     store, clock = make_clocked_store()
     queue_id = make_queue(store, [10]).queue_id
-    make_group(store, queue_id).lease(make_wish(stop=10))
+    make_group(store, queue_id).lease(make_request(stop=10))
 
     clock.advance(LEASE)
     assert queue_stats(store, queue_id).groups[0].leased == 10
@@ -81,8 +81,8 @@ def test_a_group_that_has_everything_done_owes_nothing():
     store = MemoryStore()
     queue_id = make_queue(store, [10]).queue_id
     delivery = make_group(store, queue_id)
-    done = delivery.lease(make_wish(stop=10)).lease
-    delivery.lease(make_wish(held=done, stop=10))
+    done = delivery.lease(make_request(stop=10)).token
+    delivery.lease(make_request(held=done, stop=10))
 
     (group,) = queue_stats(store, queue_id).groups
 
@@ -148,8 +148,8 @@ def test_what_is_settled_and_trimmed_while_it_is_counted_is_no_hole(after: int):
     clock.advance(2 * LEASE)
 
     def settle_and_sweep() -> None:
-        done = delivery.lease(make_wish(stop=10, delayed_stop=10)).lease
-        delivery.lease(make_wish(held=done, stop=10, delayed_stop=10))
+        done = delivery.lease(make_request(stop=10, delayed_stop=10)).token
+        delivery.lease(make_request(held=done, stop=10, delayed_stop=10))
         finalise(memory, queue_id, read_head(memory, queue_id), 8)
         trim(memory, queue_id, finalised=8, below=8)
 

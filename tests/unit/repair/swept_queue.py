@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from cassieq_spark.arrow.chunks import Cutter, cut
 from cassieq_spark.groups.group import ConsumerGroup
-from cassieq_spark.groups.plan import Batch, LeaseRequest
+from cassieq_spark.groups.lease import Lease, LeaseRequest
 from cassieq_spark.groups.registration import ensure_group
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_blocks, read_head
@@ -52,7 +52,7 @@ class SweptQueue:
             **settings,
         )
         self.queue_id = self.definition.queue_id
-        self.batches: dict[str, Batch] = {}
+        self.batches: dict[str, Lease] = {}
 
     def write(self, count: int) -> UUID:
         """Write a block without publishing it."""
@@ -71,15 +71,15 @@ class SweptQueue:
     def register(self, group: str) -> None:
         ensure_group(self.store, self.queue_id, group, starting="earliest")
 
-    def consume(self, group: str, limit: int | None = None, *, ack: bool = True) -> Batch:
+    def consume(self, group: str, limit: int | None = None, *, ack: bool = True) -> Lease:
         """Ack the group's batch before, if ``ack``, and lease the next; of 0, none at all."""
         self.register(group)
         held = self.batches.get(group) if ack else None
         wish = LeaseRequest(
-            held=held.lease if held else None,
-            lease=uuid4(),
-            length=LEASE,
-            limit=limit,
+            held=held.token if held else None,
+            token=uuid4(),
+            lease=LEASE,
+            max_messages=limit,
             stop=0 if limit == 0 else read_head(self.store, self.queue_id).next,
         )
         delivery = ConsumerGroup(self.store, self.queue_id, group)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cassieq_spark.errors import QueueStateError
-from cassieq_spark.groups.plan import Batch, LeasedSlot
+from cassieq_spark.groups.lease import Lease, LeasedSlot
 from cassieq_spark.groups.registration import delete_group, ensure_group
 from cassieq_spark.groups.seek import seek_group
 from cassieq_spark.groups.state import Settlement
@@ -24,7 +24,13 @@ from cassieq_spark.repair.sweep import Step, run_once
 from cassieq_spark.store.protocol import Store, partition_of_delivery
 from cassieq_spark.testing.faults import Fault, FaultyStore
 from cassieq_spark.testing.stores import CountingStore
-from tests.support.builders import LEASE, make_clocked_store, make_group, make_pending, make_wish
+from tests.support.builders import (
+    LEASE,
+    make_clocked_store,
+    make_group,
+    make_pending,
+    make_request,
+)
 
 HOUR = timedelta(hours=1)
 EXPIRE_AFTER = 10 * HOUR
@@ -47,10 +53,10 @@ class Scene:
         delayed = [PendingBlock(each.block, each.count, 0, delay) for each in pending]
         publish(self.memory, self.queue_id, delayed)
 
-    def take(self, **changes: Any) -> Batch:
+    def take(self, **changes: Any) -> Lease:
         head = read_head(self.memory, self.queue_id)
         wish = {"stop": head.next, "delayed_stop": head.delayed_stop} | changes
-        return self.delivery.lease(make_wish(**wish))
+        return self.delivery.lease(make_request(**wish))
 
     def taken(self, **changes: Any) -> str:
         return ",".join(str(each.monotons) for each in self.take(**changes).leased)
@@ -94,9 +100,9 @@ def test_what_was_never_offered_expires_by_block(scene: Scene):
 
 def test_a_block_that_was_offered_in_part_expires_from_there(scene: Scene):
     scene.publish(6)
-    batch = scene.take(limit=2)
+    batch = scene.take(max_messages=2)
     scene.clock.advance(EXPIRE_AFTER + MOMENT)
-    scene.delivery.extend(batch.lease, batch.leased, by=LEASE)
+    scene.delivery.extend(batch.token, batch.leased, by=LEASE)
 
     assert scene.expire() == 4
     assert (scene.pointer, scene.outstanding) == (6, ["0-2"])
@@ -104,9 +110,9 @@ def test_a_block_that_was_offered_in_part_expires_from_there(scene: Scene):
 
 def test_leases_that_run_are_left_alone_and_those_that_ran_out_are_not(scene: Scene):
     scene.publish(6)
-    scene.take(limit=2)
+    scene.take(max_messages=2)
     scene.clock.advance(EXPIRE_AFTER)
-    scene.take(limit=2, prefer_fresh=True)
+    scene.take(max_messages=2, prefer_fresh=True)
 
     assert scene.expire() == 0
     scene.clock.advance(MOMENT)
@@ -119,7 +125,7 @@ def test_waiting_rows_go_once_all_of_them_is_too_old(scene: Scene):
     scene.publish(2)
     scene.clock.advance(HOUR)
     scene.publish(2)
-    lease = scene.take().lease
+    lease = scene.take().token
     released = {HOUR: Ranges.parse("0-1"), 20 * HOUR: Ranges.parse("1-3")}
     scene.delivery.settle(lease, Settlement(released=released, acked=Ranges.parse("3-4")))
     scene.clock.advance(EXPIRE_AFTER - HOUR + MOMENT)
@@ -136,7 +142,7 @@ def test_more_rows_than_one_compare_and_set_takes_go_one_after_another(
 ):
     monkeypatch.setattr(expire_module, "_ROWS_AT_ONCE", 2)
     scene.publish(7)
-    lease = scene.take().lease
+    lease = scene.take().token
     released = {each * HOUR: Ranges.parse(f"{each}-{each + 1}") for each in range(7)}
     scene.delivery.settle(lease, Settlement(released=released))
     for _ in range(5):
@@ -230,7 +236,7 @@ def test_delayed_messages_alone_make_no_rows(scene: Scene):
 def test_what_is_dead_is_left_to_be_dead_lettered():
     scene = Scene(max_deliveries=1)
     scene.publish(4)
-    lease = scene.take(max_deliveries=1).lease
+    lease = scene.take(max_deliveries=1).token
     scene.delivery.settle(lease, Settlement(rejected={"bad": Ranges.parse("0-1")}))
     scene.clock.advance(EXPIRE_AFTER + MOMENT)
 
@@ -246,7 +252,7 @@ def test_in_a_strictly_ordered_queue_what_expired_counts_as_settled():
 
     scene.expire()
 
-    assert scene.taken(strict=True) == "2-4"
+    assert scene.taken(strict_fifo=True) == "2-4"
 
 
 def test_a_queue_that_keeps_messages_for_ever_costs_nothing():
@@ -352,9 +358,9 @@ class Busy(Scene):
     def __init__(self) -> None:
         super().__init__()
         self.publish(10)
-        lease = self.take(limit=2).lease
+        lease = self.take(max_messages=2).token
         self.delivery.settle(lease, Settlement(released={HOUR: Ranges.parse("0-2")}))
-        self.held = self.take(limit=2).lease
+        self.held = self.take(max_messages=2).token
         self.clock.advance(EXPIRE_AFTER + MOMENT)
 
     def check(self, *, given: AbstractSet[int] = frozenset()) -> None:
@@ -389,8 +395,10 @@ def test_a_lost_answer_is_resolved(fault: Fault, after: int):
 @pytest.mark.parametrize("fresh", [True, False])
 def test_a_reader_that_was_faster_keeps_what_it_got(after: int, *, fresh: bool):
     busy = Busy()
-    given: list[Batch] = []
-    busy.store.interrupt(lambda: given.append(busy.take(limit=2, prefer_fresh=fresh)), after=after)
+    given: list[Lease] = []
+    busy.store.interrupt(
+        lambda: given.append(busy.take(max_messages=2, prefer_fresh=fresh)), after=after
+    )
 
     count = busy.expire()
     busy.store.calm()

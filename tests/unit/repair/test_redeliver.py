@@ -11,7 +11,8 @@ import pytest
 from cassieq_spark.dead_letters.burial import RETRY_AFTER, bury
 from cassieq_spark.dead_letters.claims import ADMIN_GROUP
 from cassieq_spark.groups.group import ConsumerGroup
-from cassieq_spark.groups.plan import LONGEST_BACKOFF, Batch, LeasedSlot
+from cassieq_spark.groups.lease import Lease, LeasedSlot
+from cassieq_spark.groups.plan import LONGEST_BACKOFF
 from cassieq_spark.groups.registration import delete_group, ensure_group
 from cassieq_spark.groups.seek import seek_group
 from cassieq_spark.groups.state import Settlement
@@ -28,7 +29,7 @@ from cassieq_spark.settings import SinkOptions
 from cassieq_spark.store.protocol import Store, partition_of_delivery
 from cassieq_spark.testing.faults import Fault
 from cassieq_spark.testing.stores import CountingStore
-from tests.support.builders import LEASE, make_clocked_store, make_wish
+from tests.support.builders import LEASE, make_clocked_store, make_request
 from tests.unit.dead_letters.test_burial import Scene as Burial
 
 MOMENT = timedelta(milliseconds=1)
@@ -64,7 +65,7 @@ def test_what_was_handed_out_too_often_is_dead_lettered_where_no_reader_comes(sc
 
 
 def test_what_was_rejected_is_dead_lettered_where_no_reader_comes(scene: Scene):
-    lease = scene.delivery.lease(scene.wish(limit=2)).lease
+    lease = scene.delivery.lease(scene.wish(max_messages=2)).token
     rejected = Settlement(rejected={"bad": Ranges.parse("6-8")})
     scene.delivery.settle(lease, rejected)
     scene.clock.advance(LATE)
@@ -107,7 +108,7 @@ def test_what_no_token_can_settle_any_more_is_left_to_readers_for_a_minute():
 
 
 def test_what_is_alive_stays(scene: Scene):
-    scene.delivery.lease(make_wish(stop=12, limit=3))
+    scene.delivery.lease(make_request(stop=12, max_messages=3))
     alter_queue(scene.memory, "q", max_deliveries=3)
     scene.clock.advance(LEASE + LATE)
 
@@ -300,7 +301,7 @@ def notes(scene: Scene, queue: str = "q") -> list[str]:
 
 def test_what_has_been_due_for_long_is_told():
     scene = Scene(count=0)
-    scene.delivery.lease(make_wish(stop=12, limit=3))
+    scene.delivery.lease(make_request(stop=12, max_messages=3))
     scene.clock.advance(11 * LEASE + LONGEST_BACKOFF)
     assert notes(scene) == []
 
@@ -313,7 +314,7 @@ def test_what_has_been_due_for_long_is_told():
 
 def test_while_a_queue_is_paused_nobody_is_missed():
     scene = Scene(count=0)
-    scene.delivery.lease(make_wish(stop=12, limit=3))
+    scene.delivery.lease(make_request(stop=12, max_messages=3))
     scene.clock.advance(timedelta(days=1))
     pause_queue(scene.memory, "q")
 
@@ -361,13 +362,13 @@ def test_the_claims_of_a_redrive_are_left_alone_and_told():
     publish(memory, dead.queue_id, [written])
     claims = ConsumerGroup(memory, dead.queue_id, ADMIN_GROUP)
     stop = read_head(memory, dead.queue_id).next
-    claimed: Batch = claims.lease(make_wish(stop=stop, length=dead.lease))
+    claimed: Lease = claims.lease(make_request(stop=stop, lease=dead.lease))
     clock.advance(timedelta(days=1))
 
     report = run_once(memory, scan=DriverScan(memory), steps=[Step.REDELIVER])
 
     assert report.totals == Counts()
-    assert claims.read().held_by(claimed.lease)[0].monotons == Ranges.parse("0-2")
+    assert claims.read().held_by(claimed.token)[0].monotons == Ranges.parse("0-2")
     (note,) = report.queues["q.dead"].notes
     assert "cassieq dead redrive q.dead" in note
     assert list(report.problems()) == [f"q.dead: {note}"]

@@ -10,7 +10,7 @@ import pytest
 
 from cassieq_spark import Progress, progress
 from cassieq_spark.errors import QueueStateError
-from cassieq_spark.groups.plan import LeasedSlot
+from cassieq_spark.groups.lease import LeasedSlot
 from cassieq_spark.model import QueueId, Range, Ranges
 from cassieq_spark.spark.source.offsets import Offset, encode, initial_offset
 

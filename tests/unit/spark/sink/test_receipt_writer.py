@@ -14,7 +14,7 @@ from cassieq_spark.spark.sink import receipt_writer as settle_module
 from cassieq_spark.spark.sink.receipt_writer import SETTLED, SETTLED_EARLY, ReceiptWriter
 from cassieq_spark.store.protocol import Store
 from cassieq_spark.testing.stores import CountingStore
-from tests.support.builders import make_clocked_store, make_group, make_queue, make_wish
+from tests.support.builders import make_clocked_store, make_group, make_queue, make_request
 
 SCHEMA = StructType([StructField("receipt", StringType())])
 
@@ -27,7 +27,7 @@ class Scene:
         self.store = CountingStore(memory)
         self.queue = make_queue(self.store, [10])
         self.delivery = make_group(self.store, self.queue.queue_id)
-        self.lease = self.delivery.lease(make_wish(stop=10)).lease
+        self.lease = self.delivery.lease(make_request(stop=10)).token
         self.patch = monkeypatch
         monkeypatch.setattr(settle_module, "open_store", self._open)
 
@@ -48,7 +48,7 @@ class Scene:
         return [str(row.monotons) for row in self.delivery.read().waiting]
 
     def ack(self) -> None:
-        self.delivery.lease(make_wish(held=self.lease, stop=0))
+        self.delivery.lease(make_request(held=self.lease, stop=0))
 
 
 @pytest.fixture
@@ -126,7 +126,7 @@ def test_a_replacement_is_published_at_once_and_the_old_message_acked_with_its_b
 
     (held,) = scene.delivery.read().held_by(scene.lease)
     assert str(held.monotons) == "0-10"
-    batch = scene.delivery.lease(make_wish(held=scene.lease, stop=11))
+    batch = scene.delivery.lease(make_request(held=scene.lease, stop=11))
     assert (batch.acked, [str(each.monotons) for each in batch.leased]) == (10, ["10-11"])
     scene.clock.advance(timedelta(days=1))
     assert scene.waiting == []

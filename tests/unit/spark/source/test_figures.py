@@ -20,7 +20,7 @@ from tests.support.builders import (
     make_group,
     make_pending,
     make_queue,
-    make_wish,
+    make_request,
 )
 
 SECOND = timedelta(seconds=1)
@@ -43,7 +43,7 @@ class Scene:
 
     def lease(self, **wish: object) -> Seen:
         end = read_head(self.store, self.queue_id).next
-        wanted = make_wish(stop=end, **wish)
+        wanted = make_request(stop=end, **wish)
         seen = Seen(self.delivery.lease(wanted), wanted.held, end)
         self.gauge.see(seen)
         return seen
@@ -78,7 +78,7 @@ def test_before_the_first_batch_there_is_nothing_to_report(scene: Scene):
 
 
 def test_figures_are_whole_numbers_with_keys_in_order(scene: Scene):
-    scene.lease(limit=5)
+    scene.lease(max_messages=5)
     scene.gauge.lose(2)
     scene.gauge.lose(1)
 
@@ -100,26 +100,26 @@ def test_figures_are_whole_numbers_with_keys_in_order(scene: Scene):
 
 
 def test_figures_agree_with_the_exact_ones_through_leases_acks_and_redelivery(scene: Scene):
-    mine = scene.lease(limit=6)
+    mine = scene.lease(max_messages=6)
     assert agrees_with_stats(scene, mine)
-    theirs = scene.lease(limit=4)
+    theirs = scene.lease(max_messages=4)
     assert agrees_with_stats(scene, theirs)
-    mine = scene.lease(held=mine.batch.lease, limit=2)
+    mine = scene.lease(held=mine.batch.token, max_messages=2)
     assert agrees_with_stats(scene, mine)
 
     scene.clock.advance(LEASE + MOMENT)
-    again = scene.lease(limit=3)
+    again = scene.lease(max_messages=3)
     assert agrees_with_stats(scene, again)
     assert [str(each.monotons) for each in again.batch.leased] == ["6-9"]
-    rest = scene.lease(held=again.batch.lease)
+    rest = scene.lease(held=again.batch.token)
     assert agrees_with_stats(scene, rest)
-    last = scene.lease(held=rest.batch.lease)
+    last = scene.lease(held=rest.batch.token)
     assert agrees_with_stats(scene, last)
 
 
 def test_an_ack_with_nothing_to_lease_leaves_nothing(scene: Scene):
     done = scene.lease()
-    idle = scene.lease(held=done.batch.lease)
+    idle = scene.lease(held=done.batch.token)
 
     assert agrees_with_stats(scene, idle)
     report, reads = scene.report_reads()
@@ -129,21 +129,21 @@ def test_an_ack_with_nothing_to_lease_leaves_nothing(scene: Scene):
 
 
 def test_the_age_costs_one_read_for_a_block_and_none_while_that_is_the_oldest(scene: Scene):
-    first = scene.lease(limit=5)
+    first = scene.lease(max_messages=5)
     assert scene.report_reads()[1] == 1
     assert scene.age() == 1000
 
     scene.clock.advance(SECOND)
-    scene.lease(held=first.batch.lease, limit=5)
+    scene.lease(held=first.batch.token, max_messages=5)
 
     assert scene.report_reads()[1] == 0
     assert scene.age() == 2000
 
 
 def test_another_block_is_asked_for_only_after_a_pause(scene: Scene):
-    first = scene.lease(limit=13)
+    first = scene.lease(max_messages=13)
     assert scene.age() == 1000
-    second = scene.lease(held=first.batch.lease, limit=2)
+    second = scene.lease(held=first.batch.token, max_messages=2)
 
     scene.seconds = AGE_PAUSE.total_seconds() - 0.1
     assert scene.report_reads()[1] == 0
@@ -155,10 +155,10 @@ def test_another_block_is_asked_for_only_after_a_pause(scene: Scene):
 
 
 def test_an_idle_reader_asks_nothing_and_soon_does_not_know_the_age(scene: Scene):
-    mine = scene.lease(limit=13)
+    mine = scene.lease(max_messages=13)
     assert scene.age() == 1000
     scene.lease()  # another reader's
-    scene.lease(held=mine.batch.lease)
+    scene.lease(held=mine.batch.token)
     scene.seconds = AGE_PAUSE.total_seconds()
 
     report, reads = scene.report_reads()
@@ -170,7 +170,7 @@ def test_an_idle_reader_asks_nothing_and_soon_does_not_know_the_age(scene: Scene
 
 
 def test_a_block_that_a_sweep_has_deleted_meanwhile_has_no_age(scene: Scene):
-    scene.lease(limit=5)
+    scene.lease(max_messages=5)
     finalise(scene.store, scene.queue_id, read_head(scene.store, scene.queue_id), 13)
     trim(scene.store, scene.queue_id, finalised=13, below=13)
 

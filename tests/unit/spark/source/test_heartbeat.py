@@ -22,7 +22,7 @@ from tests.support.builders import (
     make_clocked_store,
     make_group,
     make_queue,
-    make_wish,
+    make_request,
 )
 from tests.support.faults import FakeClock
 
@@ -64,8 +64,8 @@ class Scene:
         self.delivery: ConsumerGroup = make_group(
             self.store, make_queue(self.store, [10]).queue_id
         )
-        batch = self.delivery.lease(make_wish(stop=10))
-        self.lease, self.leased = batch.lease, batch.leased
+        batch = self.delivery.lease(make_request(stop=10))
+        self.lease, self.leased = batch.token, batch.leased
         self.heartbeat = Heartbeat(self.delivery, LEASE)
 
     def run(self, *script: Callable[[], bool]) -> list[float | None]:
@@ -126,7 +126,7 @@ def test_a_lost_lease_is_told_once_and_extended_no_more(
 ):
     def lose() -> bool:
         scene.clock.advance(2 * LEASE)
-        scene.delivery.lease(make_wish(stop=10))
+        scene.delivery.lease(make_request(stop=10))
         return False
 
     pauses = scene.run(lose)
@@ -143,7 +143,7 @@ def test_a_lease_that_a_restarted_query_has_taken_up_is_neither_held_on_nor_call
 
     def take_again() -> bool:
         scene.clock.advance(THIRD)
-        scene.delivery.take_again(make_wish(held=scene.lease))
+        scene.delivery.take_again(make_request(held=scene.lease))
         scene.clock.advance(MOMENT)
         return False
 
@@ -159,7 +159,7 @@ def test_a_lease_acked_while_it_was_being_extended_is_not_lost(
 ):
     def ack() -> None:
         scene.heartbeat.let_go()
-        scene.delivery.lease(make_wish(held=scene.lease, stop=10))
+        scene.delivery.lease(make_request(held=scene.lease, stop=10))
 
     scene.store.interrupt(ack, after=0)
     scene.run(scene.a_third_passes)

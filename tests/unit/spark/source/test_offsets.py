@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 
 from cassieq_spark.errors import QueueStateError
-from cassieq_spark.groups.plan import LeasedSlot
+from cassieq_spark.groups.lease import LeasedSlot
 from cassieq_spark.model import QueueId, Ranges
 from cassieq_spark.spark.source.offsets import Offset, decode, encode, initial_offset
 

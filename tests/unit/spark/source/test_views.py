@@ -27,7 +27,7 @@ from tests.support.builders import (
     make_group,
     make_pending,
     make_queue,
-    make_wish,
+    make_request,
 )
 from tests.support.faults import FakeClock
 
@@ -49,11 +49,11 @@ def busy() -> tuple[Store, FakeClock]:
     clock.advance(SECOND)
     publish(store, queue_id, make_pending([90]))
     delivery = make_group(store, queue_id)
-    done = delivery.lease(make_wish(stop=100, limit=3)).lease
-    delivery.lease(make_wish(held=done, stop=100, limit=12))  # [3, 15)
+    done = delivery.lease(make_request(stop=100, max_messages=3)).token
+    delivery.lease(make_request(held=done, stop=100, max_messages=12))  # [3, 15)
     clock.advance(LEASE + SECOND)
-    delivery.lease(make_wish(stop=100, limit=5))  # [3, 8), rest waits
-    delivery.lease(make_wish(stop=100, limit=4, prefer_fresh=True))  # [15, 19)
+    delivery.lease(make_request(stop=100, max_messages=5))  # [3, 8), rest waits
+    delivery.lease(make_request(stop=100, max_messages=4, prefer_fresh=True))  # [15, 19)
     return store, clock
 
 
@@ -108,7 +108,7 @@ def test_every_range_of_a_slot_or_a_waiting_row_is_a_row(monkeypatch: pytest.Mon
     store, clock = make_clocked_store()
     queue_id = make_queue(store, [9]).queue_id
     delivery = make_group(store, queue_id)
-    delivery.lease(make_wish(stop=9))
+    delivery.lease(make_request(stop=9))
     state = delivery.read(every_waiting=True)
     parts = Ranges.of(Range(0, 2), Range(5, 9))
     slot = view_rows.Slot(0, parts, state.slots[0].lease, clock() + LEASE, 1)
@@ -128,7 +128,7 @@ def test_every_range_of_a_slot_or_a_waiting_row_is_a_row(monkeypatch: pytest.Mon
 def test_leases_may_be_those_of_one_group(busy: tuple[Store, FakeClock]):
     store, _ = busy
     other = make_group(store, read_queue_id(store), "other")
-    other.lease(make_wish(stop=100))
+    other.lease(make_request(stop=100))
 
     assert {row["consumer_group"] for row in rows_of(store, "leases")} == {"g", "other"}
     assert [row["messages"] for row in rows_of(store, "leases", group="other")] == [100]
