@@ -10,12 +10,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
-from benchmarks.chaos.clocks import NodeClocks, skewed_python
-from benchmarks.chaos.faults import Striker
-from benchmarks.chaos.records import CALM, STOP, Notebook
-from benchmarks.chaos.spark_cluster import ARCHIVE, SparkCluster, ship, submit
-from benchmarks.chaos.supervision import Application
-from cassieq_spark.groups.groups import ensure_group
 from rich.console import Console
 
 from cassieq_spark.groups.registration import ensure_group
