@@ -128,7 +128,7 @@ class Scene:
     def _bury(self, dead: Sequence[object]) -> None:
         for each in dead:
             assert each.monotons.count == 1, "alone"  # type: ignore[attr-defined]
-            assert self.delivery.bury(each)  # type: ignore[arg-type]
+            assert self.delivery.remove_dead(each)  # type: ignore[arg-type]
             self.dead += members([each])
 
     def _wish(self, number: int, held: UUID | None, **changes: object) -> LeaseRequest:

@@ -10,7 +10,8 @@ from threading import Event
 from uuid import uuid4
 
 from cassieq_spark.errors import BatchOrderError, StoreError
-from cassieq_spark.groups.group import ConsumerGroup, LeaseRequest
+from cassieq_spark.groups.group import ConsumerGroup
+from cassieq_spark.groups.lease import LeaseRequest
 from cassieq_spark.groups.registration import ensure_group
 from cassieq_spark.groups.state import HEAD as GROUP_HEAD
 from cassieq_spark.groups.state import Settlement

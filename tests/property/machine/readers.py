@@ -262,7 +262,7 @@ class Readers:
         before = {place.token for place in group.places.values()}
         expected = Offers.of(group, self._model, action, done)
         wish = self._wish(done, action)
-        by_memory = action.by_memory and not (wish.strict or action.as_client)
+        by_memory = action.by_memory and not (wish.strict_fifo or action.as_client)
         known = reader.last.tell(stop=wish.stop) if by_memory else None
         batch = self._delivery(reader).lease(wish, known)
         reader.last.keep(batch, known)
