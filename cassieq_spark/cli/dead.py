@@ -51,7 +51,7 @@ _SHOWN = 1000
 Queue = Annotated[
     str,
     typer.Argument(
-        help="A queue, for the dead letters that come from it; or a dead-letter queue, for all.",
+        help="A queue, for its dead letters; or a dead-letter queue, for all in it.",
         show_default=False,
     ),
 ]
@@ -101,7 +101,7 @@ WHEN = Kind(
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
-    """Which dead letters, and the first how many of them; None: all."""
+    """Which dead letters, and at most how many of them; None for all."""
 
     wanted: Filter
     limit: int | None
@@ -112,24 +112,31 @@ def _choose(
     reason: Annotated[
         str | None,
         typer.Option(
-            help="With this text in their reason; case does not matter.", rich_help_panel=_CHOICE
+            help="Only those with this text in the reason; case does not matter.",
+            rich_help_panel=_CHOICE,
         ),
     ] = None,
     group: Annotated[
         str | None,
-        typer.Option(help="That this consumer group could not process.", rich_help_panel=_CHOICE),
+        typer.Option(
+            help="Only those that this consumer group could not process.", rich_help_panel=_CHOICE
+        ),
     ] = None,
     since: Annotated[
         datetime | None,
         Value(
-            WHEN, "Dead since then: 2026-11-20T12:00:00Z, or 2h for two hours ago.", panel=_CHOICE
+            WHEN,
+            "Dead-lettered since then: 2026-11-20T12:00:00Z, or 2h for two hours ago.",
+            panel=_CHOICE,
         ),
     ] = None,
     until: Annotated[
-        datetime | None, Value(WHEN, "Dead since before then; as --since.", panel=_CHOICE)
+        datetime | None,
+        Value(WHEN, "Dead-lettered before this instant; written as --since.", panel=_CHOICE),
     ] = None,
     limit: Annotated[
-        int | None, typer.Option(help="So many, the first ones.", min=1, rich_help_panel=_CHOICE)
+        int | None,
+        typer.Option(help="At most this many, the first ones.", min=1, rich_help_panel=_CHOICE),
     ] = None,
 ) -> _Choice:
     if since is not None and until is not None and since >= until:
@@ -148,7 +155,7 @@ def list_(
     choice: _Choice,
     as_json: AsJson = False,
 ) -> None:
-    """List dead letters by where they come from, and why they are dead. Changes nothing."""
+    """Count dead letters by origin and reason. Changes nothing."""
     with closing(open_store(connection)) as store, progress_bar() as watch:
         found = survey(store, queue, choice.wanted, limit=choice.limit, watch=watch)
     if as_json:
@@ -188,25 +195,23 @@ def redrive(  # noqa: PLR0913 (one per option)
     ] = None,
     rate: Annotated[
         float | None,
-        Value(RATE, "So many messages at the most: 50/s, 100/m.", without="no limit"),
+        Value(RATE, "At most this many messages per time: 50/s, 100/m.", without="no limit"),
     ] = None,
     force: Annotated[
         bool,
-        typer.Option("--force", help="Also if other groups of the queue get them once more."),
+        typer.Option("--force", help="Also if other groups of the queue get them a second time."),
     ] = False,
     across_accounts: Annotated[
         bool,
-        typer.Option(
-            "--across-accounts", help="Also to queues of another account than they are in."
-        ),
+        typer.Option("--across-accounts", help="Also to queues of another account."),
     ] = False,
     dry_run: DryRun = False,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Publish dead letters again, each once, and let go of them.
+    """Publish dead letters again, each once, and remove them from the dead-letter queue.
 
-    Ctrl-C stops it after the batch in hand (exit code 130).
+    Ctrl-C stops it after the current batch (exit code 130).
     """
     with closing(open_store(connection)) as store:
         with progress_bar() as watch:
@@ -245,7 +250,7 @@ def purge(  # noqa: PLR0913 (one per option)
 ) -> None:
     """Give dead letters up: the sweep deletes them.
 
-    Ctrl-C stops it after the batch in hand (exit code 130).
+    Ctrl-C stops it after the current batch (exit code 130).
     """
     with closing(open_store(connection)) as store:
         with progress_bar() as watch:
@@ -327,7 +332,7 @@ def _message_json(message: Message) -> dict[str, Any]:
 
 
 def _warn_of_strays(found: Survey, routes: Sequence[Route]) -> None:
-    """Tell, on standard error, of messages that go nowhere."""
+    """Report, on standard error, messages whose headers name no origin."""
     strays = found.monotons.count - sum(route.monotons.count for route in routes)
     if strays:
         echo(

@@ -18,13 +18,13 @@ _BEGINNING = (
     "Printed by `python -m cassieq_spark.cli.documentation`; change it there.",
     "",
     "`cassieq --install-completion` teaches the shell to complete commands and options.",
-    "`cassieq --version` tells which release it is; `--help` of a command says what is here.",
+    "`cassieq --version` prints the release; `--help` of a command prints what is here.",
     "",
     "| Exit code | Meaning |",
     "|---|---|",
     "| 0 | done |",
     "| 1 | it failed: a line on standard error says why; or `schema check` found a difference |",
-    "| 2 | wrong usage: no such command or option, or a value that can't be one |",
+    "| 2 | wrong usage: unknown command or option, or an impossible value |",
     "| 3 | `node status`: no node runs in the background |",
     "| 130 | ended by Ctrl-C |",
     "",
@@ -34,17 +34,21 @@ _BEGINNING = (
     "file.",
     "",
     "With `--json`, standard output has one JSON value on one line, or one for each message.",
-    "What people are told besides, and every question, goes to standard error.",
+    "Warnings and questions go to standard error.",
     "",
 )
 
 
 def documentation() -> str:
-    """docs/cli.md: the shared options once, then every command with its own."""
+    """docs/cli.md: the options of reaching Cassandra once, then each command with its own.
+
+    The generator that comes with typer repeats those options for every command, three times as
+    many lines, and its output differs from release to release.
+    """
     commands = list(_commands(get_command(app), ("cassieq",)))
     shared = next(params for _, command in commands if (params := _shared(command)))
     lines = [*_BEGINNING, f"## Reaching {PANEL}", ""]
-    lines += ["Every command that says so has them.", "", *_table(shared)]
+    lines += ["All commands that connect to Cassandra have these options.", "", *_table(shared)]
     for path, command in commands:
         lines += ["", *_section(path, command)]
     return "\n".join(lines) + "\n"

@@ -36,7 +36,7 @@ from cassieq_spark.store import open_store
 from cassieq_spark.terminal import echo
 
 app = typer.Typer(
-    help="Serve the queues by HTTP, and make accounts for those who ask.", no_args_is_help=True
+    help="Serve the queues by HTTP, and create accounts for its users.", no_args_is_help=True
 )
 
 _THREADS = 32
@@ -53,7 +53,7 @@ Secret = Annotated[
 
 @app.callback()
 def gateway() -> None:
-    """Serve the queues by HTTP, and make accounts for those who ask."""
+    """Serve the queues by HTTP, and create accounts for its users."""
 
 
 @command(app)
@@ -76,25 +76,25 @@ def serve(  # noqa: PLR0913 (one per option)
     cors_origin: Annotated[
         list[str],
         typer.Option(
-            help="Pages from there may ask, in a browser; * for any. Repeatable.",
+            help="Origin of pages that may call it from a browser; * for any. Repeatable.",
             show_default="none",
         ),
     ] = [],  # noqa: B006 (typer copies it)
     access_log: Annotated[
-        bool, typer.Option(help="A line of JSON for each request, on standard error.")
+        bool, typer.Option(help="Log a line of JSON for each request, on standard error.")
     ] = True,
     proxy: Annotated[
         list[str],
         typer.Option(
-            help="Address or network of a proxy: its X-Forwarded-For is believed, and any number "
-            "of connections may come from there. Repeatable.",
+            help="Address or network of a proxy: the gateway trusts its X-Forwarded-For, and does not "
+            "limit its connections. Repeatable.",
             show_default="none",
         ),
     ] = [],  # noqa: B006 (typer copies it)
     threads: Annotated[
         int,
         typer.Option(
-            help="Most calls of Cassandra at a time, but for puts.",
+            help="Most calls of Cassandra at a time, except puts.",
             min=1,
             rich_help_panel=LIMITS_PANEL,
         ),
@@ -102,8 +102,8 @@ def serve(  # noqa: PLR0913 (one per option)
 ) -> None:
     """Serve the queues by HTTP, until SIGTERM or Ctrl-C.
 
-    Run as many as you like side by side. Accounts are made by 'cassieq gateway account', or by
-    HTTP with the key that 'cassieq gateway admin-key' prints.
+    Run as many gateways as you like side by side. 'cassieq gateway account' creates accounts; so
+    does HTTP, with the key that 'cassieq gateway admin-key' prints.
     """
     try:
         from cassieq_spark.http.gateway import Serving  # noqa: PLC0415 (an extra)
@@ -123,7 +123,7 @@ def serve(  # noqa: PLR0913 (one per option)
         on_start=lambda url: echo(f"Gateway at {url}; Ctrl-C ends it."),
     )
     secrets = _secrets(secret)
-    # Whoever asks would rather hear of an outage than wait for its end.
+    # A client prefers an error to a long wait for the end of an outage.
     with closing(open_store(impatient(connection))) as store:
         log_as_json(logging.INFO if access_log else logging.WARNING)
         serve_gateway(
@@ -136,20 +136,20 @@ def secret(
     file: Annotated[
         Path | None,
         typer.Argument(
-            help="A file to be made, which its user alone may read.",
+            help="File to create; only its user may read it.",
             show_default="print it instead",
         ),
     ] = None,
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Make a secret for the gateways: in a file of its user's alone, or on standard output."""
+    """Create a secret for the gateways, in a file that only its user may read, or print it."""
     made = new_secret()
     if file is None:
         tell(made, {"secret": made}, as_json=as_json)
         return
     try:
-        # Made anew: so it is readable by nobody else from the beginning, and no link is followed.
+        # A new file: nobody else can read it from the beginning, and no link is followed.
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError as error:
         raise OptionError(
@@ -165,7 +165,7 @@ def secret(
 
 @app.command()
 def admin_key(*, secret: Secret, as_json: AsJson = False) -> None:
-    """Print the key by which accounts are made by HTTP, at /admin/api/v1."""
+    """Print the key with which programs create accounts by HTTP, at /admin/api/v1."""
     key = _secrets(secret).admin_key
     tell(key, {"admin_key": key}, as_json=as_json)
 
@@ -178,9 +178,9 @@ def account(
     secret: Secret,
     as_json: AsJson = False,
 ) -> None:
-    """Make an account, and print its two keys.
+    """Create an account, and print its two keys.
 
-    Its queues are those whose names begin with its own and a colon: NAME:orders.
+    The names of its queues begin with the name of the account and a colon: NAME:orders.
     """
     secrets = _secrets(secret)
     with closing(open_store(connection)) as store:

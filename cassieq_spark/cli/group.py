@@ -29,7 +29,7 @@ app = typer.Typer(
 
 Group = Annotated[str, typer.Argument(help="Name of the group.", show_default=False)]
 Force = Annotated[
-    bool, typer.Option("--force", help="Also while readers hold messages: they lose them.")
+    bool, typer.Option("--force", help="Also while readers hold messages; they lose their leases.")
 ]
 
 
@@ -44,7 +44,7 @@ def create(
     ] = "earliest",
     as_json: AsJson = False,
 ) -> None:
-    """Create a group, before a reader of that name does."""
+    """Create a group before its first reader would."""
     with _queue(connection, queue) as (store, queue_id):
         create_group(store, queue_id, group, start)
         (figures,) = _figures(store, queue_id, group)
@@ -63,7 +63,7 @@ def list_(
     connection: ConnectionOptions,
     as_json: AsJson = False,
 ) -> None:
-    """List the groups of a queue, and where they stand."""
+    """List the groups of a queue, their positions and what they are owed."""
     with _queue(connection, queue) as (store, queue_id):
         groups = _figures(store, queue_id)
     if as_json:
@@ -90,7 +90,7 @@ def seek(  # noqa: PLR0913 (one per option)
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
-    """Let a group go on from another position: what is below is done, the rest is delivered.
+    """Move a group to another position: messages below it are settled, the others delivered.
 
     What is settled for every group and deleted by the sweep can't be had again.
     """
@@ -113,7 +113,7 @@ def delete(  # noqa: PLR0913 (one per option)
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Delete a group, and what it is owed; its readers stop, or make it anew when they restart."""
+    """Delete a group and its state; its readers stop, and create it again when they restart."""
     with _queue(connection, queue) as (store, queue_id):
         ask(
             lambda: (

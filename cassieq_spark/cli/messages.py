@@ -48,18 +48,18 @@ def put(  # noqa: PLR0913 (one per option)
         typer.Option(help="Put each line of a file; - for standard input.", show_default=False),
     ] = None,
     key: Annotated[
-        str | None, typer.Option(help="Key of each of them.", show_default=False)
+        str | None, typer.Option(help="Key of all of them.", show_default=False)
     ] = None,
     header: Annotated[
         list[str] | None,
-        typer.Option(help="A header of each of them: name=value. Repeatable.", show_default=False),
+        typer.Option(help="Header of all of them: name=value. Repeatable.", show_default=False),
     ] = None,
     delay: Annotated[
-        timedelta, Value(_DURATION, "How much later they are delivered, at the earliest: 10s, 5m.")
+        timedelta, Value(_DURATION, "How much later they are delivered at the earliest: 10s, 5m.")
     ] = timedelta(0),
     as_json: AsJson = False,
 ) -> None:
-    """Put messages; all of them become visible together, or none."""
+    """Put messages; they become visible all together, or none does."""
     if bool(values) == (file is not None):
         raise OptionError("give messages to put, or --file with one in each line: one of the two")
     headers = dict(_header(text) for text in header or ())
@@ -85,30 +85,29 @@ def receive(  # noqa: PLR0913 (one per option)
     *,
     connection: ConnectionOptions,
     group: Annotated[
-        str, typer.Option(help="Consumer group; made if there is none.", show_default=False)
+        str, typer.Option(help="Consumer group; created if it does not exist.", show_default=False)
     ],
     most: Annotated[int, typer.Option("--max", help="Most messages.", min=1)] = 1,
     wait: Annotated[
         timedelta, Value(_DURATION, "How long to wait for the first one: 10s.")
     ] = timedelta(0),
     ack: Annotated[
-        bool, typer.Option("--ack", help="They are done once they are printed; the default.")
+        bool, typer.Option("--ack", help="Ack them once they are printed; the default.")
     ] = False,
     release: Annotated[
-        bool, typer.Option("--release", help="Give them back: only look what comes next.")
+        bool, typer.Option("--release", help="Release them: only look at what comes next.")
     ] = False,
     keep: Annotated[
         bool, typer.Option("--keep", help="Hold them until their lease runs out.")
     ] = False,
     as_json: _LinesOfJson = False,
 ) -> None:
-    """Lease messages and print them, a line for each; nothing, if none comes in time.
+    """Lease messages and print them, one per line; print nothing if none comes in time.
 
-    A file or a pipe gets their bytes as they are; on a terminal, what it would act on is
-    spelled out.
+    A file or a pipe gets the exact bytes; on a terminal, control characters are spelled out.
 
-    A message is acked after it is printed: if the pipe breaks, or with Ctrl-C, the rest is given
-    back at once.
+    Each message is acked after it is printed. If the pipe breaks, or on Ctrl-C, the others are
+    released at once.
     """
     if ack + release + keep > 1:
         raise OptionError("--ack, --release and --keep exclude each other: give one of them")
@@ -136,10 +135,9 @@ def peek(
     ] = "earliest",
     as_json: _LinesOfJson = False,
 ) -> None:
-    """Print messages, a line for each, leased and settled ones included; leases nothing.
+    """Print messages, one per line, including leased and settled ones; leases nothing.
 
-    A file or a pipe gets their bytes as they are; on a terminal, what it would act on is
-    spelled out.
+    A file or a pipe gets the exact bytes; on a terminal, control characters are spelled out.
     """
     with _client(connection) as client:
         for message in client.peek(queue, max=most, start=start):

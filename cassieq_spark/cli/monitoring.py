@@ -98,8 +98,8 @@ def exporter(
 ) -> None:
     """Publish exact figures of queues, groups and sweeps as Prometheus metrics, at /metrics.
 
-    Goes on while Cassandra is away: cassieq_up is 0 then. SIGTERM ends it with exit code 0, Ctrl-C
-    with 130.
+    While Cassandra cannot be reached, it goes on, and cassieq_up is 0. SIGTERM ends it with exit
+    code 0, Ctrl-C with 130.
     """
     try:
         from cassieq_spark.monitoring.exporter import (  # noqa: PLC0415 (an extra)
@@ -136,7 +136,7 @@ def top(
     ] = False,
     queue: OnlyQueues = [],  # noqa: B006 (typer copies it)
 ) -> None:
-    """Watch queues and their groups: messages in and out per second, what is owed, who reads.
+    """Watch queues and their groups: messages in and out per second, what is owed, readers.
 
     The key q ends it.
     """

@@ -56,7 +56,7 @@ _LOOK_SECONDS = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Running:
-    """A cluster that serves: who keeps it, and where it is."""
+    """A cluster that serves: the process that keeps it, and its address."""
 
     pid: int
     contact_points: list[str]
@@ -77,10 +77,10 @@ class Background:
 
     @contextmanager
     def hold(self) -> Iterator[None]:
-        """Be the process that keeps the cluster, until the block ends.
+        """Hold the lock of the background cluster until the block ends.
 
         Raises:
-            SetupError: Another process is.
+            SetupError: Another process holds it.
         """
         self._make_folder()
         with self._lock.open("w") as lock:
@@ -168,7 +168,7 @@ class Background:
         raise SetupError("The cluster did not start:\n  " + "\n  ".join(lines))
 
     def _read(self) -> Running | None:
-        # Not there, or written by another version: nobody we may signal, then.
+        # Without the file, or with one of another version, there is no process to signal.
         with suppress(OSError, ValueError, TypeError):
             return Running(**json.loads(self._state.read_text()))
         return None
@@ -218,7 +218,7 @@ def up(  # noqa: PLR0913 (one per option)
         )
         _show(running, "cassieq node down stops it.", as_json=as_json)
         return
-    # A polite kill is a Ctrl-C from elsewhere.
+    # SIGTERM ends it like Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     cluster = Cluster(
         nodes=nodes, release=cassandra_version, port=port, data_dir=data_dir, heap_mb=heap_mb
@@ -248,7 +248,7 @@ def down(*, as_json: AsJson = False) -> None:
 
 @app.command()
 def status(*, as_json: AsJson = False) -> None:
-    """Tell whether Cassandra runs in the background, and where; exit code 3 if not."""
+    """Show whether Cassandra runs in the background, and where; exit code 3 if not."""
     running = Background().running()
     if running:
         _show(running, as_json=as_json)
@@ -261,7 +261,7 @@ def status(*, as_json: AsJson = False) -> None:
 def download(
     *, cassandra_version: CassandraVersion = DEFAULT_RELEASE, as_json: AsJson = False
 ) -> None:
-    """Download Cassandra, as `up` does the first time; nothing to do if it is there."""
+    """Download Cassandra, as `up` does the first time; does nothing if it is there."""
     jars = resolve_jars(release=cassandra_version)
     version = cassandra_version.version
     tell(
@@ -282,7 +282,7 @@ def _detach(  # noqa: PLR0913 (one per option)
 ) -> Running:
     if background.held:
         raise SetupError(ALREADY)
-    # Here and not there, so that the download's progress is seen; and Java first, as it is quick.
+    # In this process, so that the user sees the progress; Java first, as it is quick.
     find_java()
     resolve_jars(release=release)
     command = ["-m", "cassieq_spark.cli", "node", "up", "--kept"]
@@ -331,7 +331,7 @@ def _show(running: Running, *hints: str, as_json: bool) -> None:
 
 
 def _locked(lock: IO[str]) -> bool:
-    # A look at ``held`` elsewhere takes the lock for an instant: that is no cluster.
+    # ``held`` in another process takes the lock for an instant, too.
     for _ in range(_LOCK_ATTEMPTS):
         with suppress(BlockingIOError):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

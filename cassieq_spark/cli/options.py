@@ -32,7 +32,7 @@ _PANELS = {CASSANDRA: CASSANDRA_PANEL, GATEWAY: LIMITS_PANEL, REPAIR: "Repair"}
 #: Which tables have the settings of a class.
 _DECLARED = {CASSANDRA: ConnectionOptions, GATEWAY: Limits}
 
-#: How long a program that shows figures, or answers requests, waits for Cassandra.
+#: How long a program that shows figures or answers requests waits for Cassandra.
 _PATIENCE = timedelta(seconds=5)
 _ADDRESS = re.compile(r"(\[(?P<ipv6>[0-9a-fA-F:.]+)\]|(?P<host>[^:\s]+)):(?P<port>[0-9]{1,5})")
 _HIGHEST_PORT = 65_535
@@ -198,22 +198,22 @@ def _flags(
 def _parsed(item: Setting, value: Any) -> Any:
     if value is None or isinstance(value, bool):
         return value
-    return parse_value(f"--{item.flag}", item.kind, str(value))
+    return parse_value(f"--{item.flag}", item.kind, str(value), secret=item.secret)
 
 
 def _flag(name: str, item: Setting, panel: str, without: str | None) -> inspect.Parameter:
-    default, name_ = item.default, f"--{item.flag}"
+    default, names = item.default, f"--{item.flag}"
     least, most = item.kind.bounds or (None, None)
     kind: Any = str
     if isinstance(default, bool):
         kind = bool
-        name_ = f"{name_}/--no-{item.flag}" if default else name_
+        names = f"{names}/--no-{item.flag}" if default else names
     elif least is not None:
         kind = int
     elif default is not None:
         default = item.kind.show(default)
     info = typer.Option(
-        name_,
+        names,
         help=item.meaning,
         metavar=item.kind.metavar if kind is str else None,
         min=least,
@@ -244,7 +244,7 @@ _limits = _flags(Limits, Limits, LIMITS_PANEL, {})
 
 
 def impatient(connection: ConnectionOptions) -> ConnectionOptions:
-    """The same, with calls that give up soon: an outage is to be told, not waited for."""
+    """The same, but calls give up soon: the command reports an outage instead of waiting."""
     return replace(connection, request_timeout=_PATIENCE, patience=_PATIENCE)
 
 

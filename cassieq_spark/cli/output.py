@@ -60,18 +60,18 @@ def is_interactive() -> bool:
 
 
 def tell_unexamined(groups: Iterable[GroupStats]) -> None:
-    """Say of which groups there is more than was looked at."""
+    """Name the groups of which only the first blocks were examined."""
     for group in groups:
         if group.unexamined:
             echo(
                 f"Group {group.group}: behind the first {BLOCKS_EXAMINED:,} blocks there are "
-                f"{group.unexamined:,} messages more, some of them delayed; waiting is without "
-                "these."
+                f"{group.unexamined:,} messages more, some of them delayed; waiting does not "
+                "count these."
             )
 
 
 def definition_json(queue: QueueDefinition) -> dict[str, Any]:
-    """How a queue is defined; durations in seconds, and null for what it has not."""
+    """The definition of a queue; durations in seconds, null for settings it does not have."""
     return {
         "queue": queue.name,
         "version": queue.version,

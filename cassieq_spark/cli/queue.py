@@ -50,8 +50,8 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-_EXPIRE_AFTER = "Throw away what was not consumed so long after it became visible, as in 14d"
-_KEEP_SETTLED = "Keep what all groups have settled for so long, to be read again, as in 7d"
+_EXPIRE_AFTER = "Drop messages that are this old and were not consumed, as in 14d"
+_KEEP_SETTLED = "Keep messages for this long after all groups have settled them, as in 7d"
 _PERIOD = duration(timedelta(days=20_000), zero=True)
 #: What the store takes.
 _LONGEST_LEASE_SECONDS = 20_000 * 86_400
@@ -75,23 +75,24 @@ def create(  # noqa: PLR0913 (one per option)
     bucket_size: Annotated[
         int, typer.Option(help="Messages per Cassandra partition; a multiple of --chunk-size.")
     ] = DEFAULT_BUCKET_SIZE,
-    chunk_size: Annotated[
-        int, typer.Option(help="Messages per row, at the most.")
-    ] = DEFAULT_CHUNK_SIZE,
+    chunk_size: Annotated[int, typer.Option(help="Most messages per row.")] = DEFAULT_CHUNK_SIZE,
     lease_seconds: Annotated[
         int,
         typer.Option(
-            help="How long a reader that died keeps its messages from others.",
+            help="How long messages stay with a reader that has died.",
             max=_LONGEST_LEASE_SECONDS,
         ),
     ] = int(DEFAULT_LEASE.total_seconds()),
     max_deliveries: Annotated[
-        int, typer.Option(help="After so many deliveries a message is dead; 0: never.", min=0)
+        int,
+        typer.Option(
+            help="A message is dead-lettered after this many deliveries; 0: never.", min=0
+        ),
     ] = 5,
     dead_letter_queue: Annotated[
         str | None,
         typer.Option(
-            help="Where dead messages go; made if it does not exist.", show_default="NAME.dead"
+            help="Queue for dead messages; created if it does not exist.", show_default="NAME.dead"
         ),
     ] = None,
     drop_dead: Annotated[
@@ -101,7 +102,7 @@ def create(  # noqa: PLR0913 (one per option)
         bool,
         typer.Option(
             "--strict-fifo",
-            help="Give a group no message before the ones below it are settled.",
+            help="Deliver no message to a group before it has settled all earlier ones.",
         ),
     ] = False,
     expire_after: Annotated[
@@ -143,7 +144,7 @@ def create(  # noqa: PLR0913 (one per option)
 def list_(
     *,
     connection: ConnectionOptions,
-    every: Annotated[bool, typer.Option("--all", help="Also those that are deleted.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Include deleted queues.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """List all queues."""
@@ -171,7 +172,7 @@ def list_(
 
 @command(app)
 def show(name: QueueName, *, connection: ConnectionOptions, as_json: AsJson = False) -> None:
-    """Show how a queue is defined, and whether its readers pause."""
+    """Show the definition of a queue, and whether it is paused."""
     with closing(open_store(connection)) as store:
         record = known(name, read_record(store, name))
         paused = is_paused(store, name) if record.status is Status.ACTIVE else None
@@ -187,7 +188,7 @@ def show(name: QueueName, *, connection: ConnectionOptions, as_json: AsJson = Fa
 
 @command(app)
 def stats(name: QueueName, *, connection: ConnectionOptions, as_json: AsJson = False) -> None:
-    """Show what a queue holds, and what each consumer group is owed: exact, from its state."""
+    """Show exact figures: what a queue holds, and what each consumer group is owed."""
     with closing(open_store(connection)) as store:
         figures = queue_stats(store, read_queue(store, name).queue_id)
     if as_json:
@@ -216,16 +217,18 @@ def alter(  # noqa: PLR0913 (one per option)
     lease_seconds: Annotated[
         int | None,
         typer.Option(
-            help="How long a reader that died keeps its messages from others.",
+            help="How long messages stay with a reader that has died.",
             max=_LONGEST_LEASE_SECONDS,
         ),
     ] = None,
     max_deliveries: Annotated[
         int | None,
-        typer.Option(help="After so many deliveries a message is dead; 0: never.", min=0),
+        typer.Option(
+            help="A message is dead-lettered after this many deliveries; 0: never.", min=0
+        ),
     ] = None,
     dead_letter_queue: Annotated[
-        str | None, typer.Option(help="Where dead messages go; made if it does not exist.")
+        str | None, typer.Option(help="Queue for dead messages; created if it does not exist.")
     ] = None,
     drop_dead: Annotated[
         bool, typer.Option("--drop-dead", help="Have no dead-letter queue: drop dead messages.")
@@ -243,9 +246,9 @@ def alter(  # noqa: PLR0913 (one per option)
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Alter a queue: what is not given stays as it is. Readers and writers see it when they start.
+    """Alter a queue; settings that are not given stay. Readers and writers see it when they start.
 
-    The sizes and the order stay what they were when the queue was created.
+    Bucket size, chunk size and order can't be altered.
     """
     _refuse_fixed(bucket_size, chunk_size, strict_fifo)
     if dead_letter_queue and drop_dead:
@@ -273,7 +276,7 @@ def alter(  # noqa: PLR0913 (one per option)
 
 @command(app)
 def pause(name: QueueName, *, connection: ConnectionOptions, as_json: AsJson = False) -> None:
-    """Let readers lease nothing more; they ack what they have, and writers go on."""
+    """Pause a queue: readers lease nothing more, but ack what they hold; writers go on."""
     with closing(open_store(connection)) as store:
         changed = pause_queue(store, name)
     was = "" if changed else " already"
@@ -286,7 +289,7 @@ def pause(name: QueueName, *, connection: ConnectionOptions, as_json: AsJson = F
 
 @command(app)
 def resume(name: QueueName, *, connection: ConnectionOptions, as_json: AsJson = False) -> None:
-    """Let the readers of a paused queue go on."""
+    """Resume a paused queue."""
     with closing(open_store(connection)) as store:
         changed = resume_queue(store, name)
     tell(
@@ -302,15 +305,16 @@ def purge(
     *,
     connection: ConnectionOptions,
     force: Annotated[
-        bool, typer.Option("--force", help="Also while readers hold messages: they lose them.")
+        bool,
+        typer.Option("--force", help="Also while readers hold messages; they lose their leases."),
     ] = False,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Throw all messages of a queue away; groups and settings stay.
+    """Delete all messages of a queue; groups and settings stay.
 
-    Readers and writers that run stop with an error: start them again, readers with a new
-    checkpoint location. Also finishes a purge that broke off.
+    Running readers and writers stop with an error: start them again, readers with a new
+    checkpoint location. Repeat a purge that broke off to finish it.
     """
     with closing(open_store(connection)) as store:
         _confirm(store, name, "Purge", yes=yes)
@@ -340,7 +344,7 @@ def delete(
 ) -> None:
     """Delete a queue, its groups and its messages; its dead-letter queue stays.
 
-    One of that name can be created at once. Also finishes a deletion that broke off.
+    A new queue may have the same name at once. Repeat a deletion that broke off to finish it.
     """
     with closing(open_store(connection)) as store:
         _confirm(store, name, "Delete", yes=yes)
@@ -361,12 +365,12 @@ def fix(
         timedelta | None,
         Value(
             _PERIOD,
-            "Longest lease, or delay of a release, that your programs ask for.",
+            "Longest lease, or delay of a release, that your programs use.",
             without="a day, or ten leases of the queue if that is more",
         ),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Change nothing, and tell what would be.")
+        bool, typer.Option("--dry-run", help="Change nothing; show what would be done.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:

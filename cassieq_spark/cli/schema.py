@@ -45,10 +45,10 @@ def apply(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Create what is missing, also in tables of an earlier release; what exists stays as it is.
+    """Create the keyspace and the tables, or add the columns that this release needs.
 
-    Safe to repeat. Nothing is ever dropped or changed, so releases that know less go on meanwhile.
-    In the end the schema version is recorded; tables of a newer one are left alone.
+    Safe to repeat. Nothing is ever dropped or changed, so programs of earlier releases go on
+    meanwhile. Records the schema version at the end, and refuses tables of a newer version.
     """
     # The driver takes a while to import, and `--help` needs none.
     from cassieq_spark.store.cassandra.schema import apply_schema, plan_schema  # noqa: PLC0415
@@ -66,7 +66,7 @@ def apply(
 
 @command(app)
 def check(*, connection: ConnectionOptions, as_json: AsJson = False) -> None:
-    """Tell whether the tables are those that this release needs; exit code 1 if not.
+    """Check that the tables are those that this release needs; exit code 1 if not.
 
     Warns of settings of nodes that can lose messages; a warning does not change the exit code.
     """
@@ -93,7 +93,7 @@ def check(*, connection: ConnectionOptions, as_json: AsJson = False) -> None:
 
 @command(app)
 def grants(
-    user: Annotated[User, typer.Argument(help="What the role is to do.", show_default=False)],
+    user: Annotated[User, typer.Argument(help="What the role is for.", show_default=False)],
     role: Annotated[
         str, typer.Argument(help="Its name in Cassandra, where it exists.", show_default=False)
     ],
@@ -101,7 +101,7 @@ def grants(
     keyspace: Annotated[str, Value(KEYSPACE, "Where the tables are.")] = DEFAULT_KEYSPACE,
     as_json: AsJson = False,
 ) -> None:
-    """Print what lets a role do its part, and no more; connects to nothing."""
+    """Print the GRANT statements that a role needs, and no more; connects to nothing."""
     statements = grant_statements(user, role, keyspace)
     if as_json:
         print_json(statements)

@@ -31,11 +31,11 @@ def compile_(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compile Spark's own Python once, instead of in every process that it starts.
+    """Compile Spark's Python modules once, so that its processes need not.
 
     Run it with the Python of the workers (PYSPARK_PYTHON), where Spark is installed, before Spark
-    is started. Spark's sources stay as they are, and another version of Python goes on with those;
-    only Spark's own tests can't be imported from there any more.
+    starts. Spark's sources stay, and other versions of Python use them; only Spark's own tests
+    can't be imported from there any more.
     """
     compiled = {each: compile_archive(each) for each in archives_of(spark_home or _pyspark())}
     names = [str(each) for each, is_new in compiled.items() if is_new]

@@ -136,8 +136,8 @@ def explain(kind: Kind[Any], shown: str, error: ValueError) -> str:
     return f" must be {kind.name}, not {shown}"
 
 
-def parse_value(name: str, kind: Kind[_Value], text: str) -> _Value:
-    """Read one value.
+def parse_value(name: str, kind: Kind[_Value], text: str, *, secret: bool = False) -> _Value:
+    """Read one value; the error does not show it if it is a secret.
 
     Raises:
         OptionError: Names the setting, and what was expected.
@@ -145,7 +145,8 @@ def parse_value(name: str, kind: Kind[_Value], text: str) -> _Value:
     try:
         return kind.parse(text)
     except ValueError as error:
-        raise OptionError(name + explain(kind, repr(text), error)) from error
+        shown = "what was given" if secret else repr(text)
+        raise OptionError(name + explain(kind, shown, error)) from error
 
 
 def explain_unknown(what: str, name: str, known: Mapping[str, str]) -> str:

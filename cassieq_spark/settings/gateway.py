@@ -26,10 +26,10 @@ def _limit(flag: str, kind: Kind[_T], default: _T, meaning: str) -> _T:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What a gateway takes; more is refused.
+    """What a gateway accepts; it refuses more.
 
-    No account gets the last of what all share: one that holds more than would be left of the
-    requests, the bytes or the long polls gets no more of them, whatever its quota.
+    No account gets the last of the requests, bytes or long polls that all accounts share: an
+    account that holds more of them than would be left gets no more, whatever its quota.
     """
 
     body_bytes: int = _limit("max-message", _BYTES, 8 * _MIB, "Bytes of the body of one message.")
@@ -43,8 +43,8 @@ class Limits:
         "max-answer",
         _BYTES,
         32 * _MIB,
-        "Bytes of messages that are read for one answer, or for those of one turn; a message "
-        "at least. JSON takes up to three times as many.",
+        "Bytes of messages that are read for one answer, or for all answers of one turn; at least "
+        "one message is. JSON takes up to three times as many bytes.",
     )
     head_bytes: int = _limit(
         "max-head", _BYTES, 32 << 10, "Bytes of the request line and all headers."
@@ -61,7 +61,7 @@ class Limits:
         "min-rate",
         _BYTES,
         16 << 10,
-        "Bytes a second that a body has to arrive with; slower ones get 408.",
+        "Bytes per second at which a body must arrive; slower requests get 408.",
     )
     wait: timedelta = _limit(
         "max-wait", _PERIOD_OR_NONE, timedelta(minutes=1), "How long a get may wait for messages."
@@ -77,25 +77,25 @@ class Limits:
         "max-read-lease",
         _LEASE,
         timedelta(minutes=15),
-        "The same, without the right UpdateMessage.",
+        "The same, for keys without the right UpdateMessage.",
     )
     skew: timedelta = _limit(
         "clock-skew",
         _PERIOD_OR_NONE,
         timedelta(minutes=1),
-        "By how much the clocks of those who sign may differ.",
+        "By how much the clock of a client that signs may differ.",
     )
     cassieq_signatures: bool = _limit(
         "cassieq-signatures",
         BOOLEAN,
         False,
-        "Let in what CassieQ's clients sign: neither query nor body, and no nonce.",
+        "Accept signatures of CassieQ's clients, which cover neither query nor body nor a nonce.",
     )
     linger: timedelta = _limit(
         "linger",
         _PERIOD_OR_NONE,
         timedelta(milliseconds=2),
-        "How long a put waits for others, and a get or ack for those just answered.",
+        "How long a put waits for other puts, and a get or ack for clients just answered.",
     )
 
     connections: int = _limit(
@@ -108,10 +108,10 @@ class Limits:
         "Connections at a time from one address (IPv6: one /64), except those of `--proxy`.",
     )
     requests: int = _limit(
-        "max-requests", _COUNT, 2_000, "Requests at a time, those that wait included."
+        "max-requests", _COUNT, 2_000, "Requests at a time, including those that wait."
     )
     held_bytes: int = _limit(
-        "max-held", _BYTES, 256 * _MIB, "Bytes of bodies at a time; and of large answers."
+        "max-held", _BYTES, 256 * _MIB, "Bytes of bodies at a time; the same for large answers."
     )
     polls: int = _limit("max-polls", _COUNT, 1_500, "Gets that wait (long polls) at a time.")
 
