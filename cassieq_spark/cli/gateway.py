@@ -86,8 +86,8 @@ def serve(  # noqa: PLR0913 (one per option)
     proxy: Annotated[
         list[str],
         typer.Option(
-            help="Address or network of a proxy: the gateway trusts its X-Forwarded-For, and does not "
-            "limit its connections. Repeatable.",
+            help="Address or network of a proxy: the gateway trusts its X-Forwarded-For, and does "
+            "not limit its connections. Repeatable.",
             show_default="none",
         ),
     ] = [],  # noqa: B006 (typer copies it)

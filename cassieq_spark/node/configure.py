@@ -134,8 +134,8 @@ def _log_of_writes(settings: NodeSettings) -> dict[str, object]:
     if settings.write_through:
         return {"commitlog_sync": "batch"}
     if settings.direct_log:
-        # What the page cache does not have, a kill loses: so it goes to disk as often as the page
-        # cache is told of it else.
+        # A kill loses what is not in the page cache: so it goes to disk as often as it would go
+        # to the page cache.
         return {
             "commitlog_sync": "periodic",
             "commitlog_sync_period": "100ms",

@@ -168,7 +168,7 @@ def _properties(settings: NodeSettings) -> dict[str, str]:
         "jdk.attach.allowAttachSelf": "true",
     }
     if len(settings.members) == 1:
-        # There is nobody to tell, and to wait for, when it stops.
+        # No neighbour needs to be told, or waited for, when it stops.
         properties["cassandra.shutdown_announce_in_ms"] = "0"
     if not settings.synced:
         properties["cassandra.skip_sync"] = "true"

@@ -239,7 +239,7 @@ def has_superuser(log: str) -> bool:
 
 
 def _wrapped(connection: socket.socket, identity: Path) -> ssl.SSLSocket:
-    # Whether it answers, not who it is: nothing is told to it.
+    # This asks whether it answers, not who it is, and sends no secret.
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

@@ -1,4 +1,4 @@
-"""The program that keeps a cluster's Java processes, and outlives whoever asked for them.
+"""The program that keeps a cluster's Java processes, and outlives the process that asked for it.
 
 Its standard input is a pipe from that process. Requests come in on it as JSON, one per line, and
 each is answered by one line on standard output. When the pipe closes, the other process is gone,

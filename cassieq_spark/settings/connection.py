@@ -1,4 +1,4 @@
-"""How Cassandra is reached: every setting, as one value that may travel to executors. Pure."""
+"""The settings of a connection to Cassandra, as one value that travels to executors. Pure."""
 
 from __future__ import annotations
 
@@ -42,31 +42,31 @@ _TEXTS = (
 )
 
 
-#: Refused with a reason of its own, because it looks like the safest of all.
+#: Refused with its own explanation, because it looks like the safest level.
 _EACH_QUORUM = "EACH_QUORUM"
 
 
 class Consistency(StrEnum):
     """The level of plain reads and writes; the level of compare-and-sets follows from it.
 
-    Everybody who uses a keyspace must use the same: compare-and-sets of two kinds, or of two data
-    centres, do not see each other.
+    All programs that use a keyspace must use the same level: compare-and-sets of two levels, or
+    of two data centres, do not see each other.
 
-    A compare-and-set that broke off after it was decided is completed by the next serial read or
-    compare-and-set, at a quorum of those who take part in it: the local data centre for
-    LOCAL_SERIAL, all replicas for SERIAL. A plain read must meet that quorum too. So plain reads
-    have the level that belongs to the serial one, and EACH_QUORUM, whose plain reads would ask the
-    local data centre only, is not on offer.
+    The next serial read or compare-and-set completes a compare-and-set that broke off after it
+    was decided, at a quorum of its replicas: those of the local data centre for LOCAL_SERIAL, all
+    of them for SERIAL. A plain read must overlap that quorum, so plain reads use the level that
+    matches the serial one. EACH_QUORUM is refused, because its plain reads ask the local data
+    centre only.
     """
 
-    #: A quorum in the local data centre, where all who use the queues must be.
+    #: A quorum in the local data centre; all programs that use the queues must be there.
     LOCAL_QUORUM = "LOCAL_QUORUM"
     #: A quorum of all replicas, wherever they are.
     QUORUM = "QUORUM"
 
     @property
     def of_conditions(self) -> str:
-        """Driver's word for the serial level: who takes part in a compare-and-set."""
+        """The driver's name of the serial level, that of compare-and-sets."""
         return "LOCAL_SERIAL" if self is Consistency.LOCAL_QUORUM else "SERIAL"
 
 
@@ -254,7 +254,7 @@ class ConnectionOptions:
         return tuple(_endpoint(point.strip(), self.port) for point in self.contact_points)
 
     def _check_types(self) -> None:
-        """Whatever is given from Python is of the type that is asked for."""
+        """Check the types, as programs may give anything."""
         check_many("contact points", self.contact_points, "hosts")
         texts = {"keyspace": self.keyspace}
         texts |= {f"contact point {at}": each for at, each in enumerate(self.contact_points)}
@@ -343,7 +343,7 @@ def _endpoint(point: str, default_port: int) -> tuple[str, int]:
         host, port = bracketed["host"], bracketed["port"] or port
     elif point.count(":") == 1:
         host, port = point.split(":")
-    # A long number would take int() ages.
+    # int() takes very long for a very long number.
     port = port[: len(str(_HIGHEST_PORT)) + 1]
     if not host or not port.isdecimal() or not 0 < int(port) <= _HIGHEST_PORT:
         raise OptionError(f"contact point {point!r} is not valid: expected host or host:port")

@@ -1,4 +1,4 @@
-"""Settings in a file, so that no command has to repeat them: conf/cassieq.toml."""
+"""The configuration file, such as conf/cassieq.toml: settings that commands need not repeat."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from cassieq_spark.errors import OptionError
 from cassieq_spark.settings.declaration import explain_unknown
 
-#: Names the file, where no argument does.
+#: The environment variable that names the file, if no argument does.
 VARIABLE = "CASSIEQ_CONFIG"
 #: The tables of the file: how to reach Cassandra, the limits of the gateway, the repair job.
 CASSANDRA, GATEWAY, REPAIR = "cassandra", "gateway", "repair"
@@ -30,7 +30,7 @@ def read_settings(path: Path, known: Mapping[str, Collection[str]]) -> dict[str,
         For each table the settings that the file has.
 
     Raises:
-        OptionError: The file can't be read, is no TOML, or has in it what is not known.
+        OptionError: The file can't be read, is not TOML, or has an unknown table or setting.
     """
     try:
         content = tomllib.loads(path.read_text())

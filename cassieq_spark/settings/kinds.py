@@ -1,4 +1,4 @@
-"""Kinds of option values: what each is called, and how it is read and written. Pure."""
+"""Kinds of values: how each is named, read and written. Pure."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Kind(Generic[T]):
     """A kind of value; ``parse(show(value)) == value``.
 
     Attributes:
-        name: Completes "must be ..." in errors, and stands in the docs.
-        parse: Raises ValueError; an OptionError says by itself what was expected.
-        show: As a user would write it.
+        name: Completes "must be ..." in errors; the docs show it as the type.
+        parse: Reads a text. Raises ValueError, or an OptionError that says what was expected.
+        show: Writes a value as a user would.
         metavar: What stands for the value in the help of a command.
         bounds: The least and the largest whole number, if there is one; None for other kinds.
     """
@@ -38,7 +38,7 @@ class Kind(Generic[T]):
 
 
 def whole_number(least: int, most: int = _UNLIMITED) -> Kind[int]:
-    """From ``least`` to ``most``, in digits only."""
+    """Whole numbers from ``least`` to ``most``, in digits only."""
     name = f"a whole number of at least {least}"
     if most < _UNLIMITED:
         name = f"a whole number from {least} to {most}"
@@ -109,7 +109,7 @@ def _parse_text(text: str) -> str:
 
 
 def _show_largest(units: dict[str, int], value: int) -> str:
-    """In the largest of the units that needs no fraction."""
+    """Write a number in the largest unit that needs no fraction."""
     return next(f"{value // n}{unit}" for unit, n in units.items() if value % n == 0)
 
 

@@ -10,8 +10,8 @@ from cassieq_spark.arguments import MOST, check_count, check_instant, shown
 from cassieq_spark.errors import OptionError
 from cassieq_spark.settings.kinds import Kind
 
-#: What still exists, what comes, from a monoton on, or what was published at an instant (aware)
-#: or later.
+#: The first message that still exists, the next one to be published, a monoton, or the first
+#: message published at an (aware) instant or later.
 StartingPosition = Literal["earliest", "latest"] | int | datetime
 
 #: Reads go up to the number behind it.
@@ -27,8 +27,8 @@ def parse_position(text: str) -> StartingPosition:
     True
 
     Raises:
-        OptionError: An instant without a time zone, or beyond the year 9998.
-        ValueError: It is nothing of the kind.
+        OptionError: It is an instant without a time zone, or after the year 9998.
+        ValueError: It is no position.
     """
     text = text.strip()
     match text.lower():
@@ -48,10 +48,10 @@ def parse_position(text: str) -> StartingPosition:
 
 
 def check_position(given: object) -> StartingPosition:
-    """Return a position that a program gives.
+    """Check a position that a program gives, and return it.
 
     Raises:
-        OptionError: It is nothing of the kind.
+        OptionError: It is no position.
     """
     if isinstance(given, datetime):
         return check_instant("a position", given)

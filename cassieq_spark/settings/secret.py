@@ -1,6 +1,6 @@
-"""Secrets by reference: ``env:NAME`` or ``file:PATH`` travels, the secret itself does not.
+"""Secrets by reference: settings carry ``env:NAME`` or ``file:PATH``, not the secret itself.
 
-Whoever needs the secret reads it where it is needed, at the moment that it is.
+The process that needs the secret reads it when it needs it.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def check_secret(what: str, text: str) -> None:
-    """Refuse what begins like a reference and is none. Pure; never shows the text.
+    """Refuse a text that begins like a reference but is not one. Pure; never shows the text.
 
     Raises:
-        OptionError: No variable or no path could be called that.
+        OptionError: No variable or path can have that name.
     """
     if found := _REFERENCE.fullmatch(text):
         kind, name = found.groups()
@@ -35,10 +35,10 @@ def check_secret(what: str, text: str) -> None:
 
 
 def check_reference(what: str, text: str) -> None:
-    """Refuse what is no reference, where a secret must never be given as it is. Pure.
+    """Refuse a text that is not a reference, where the secret itself is not allowed. Pure.
 
     Raises:
-        OptionError: It does not say where the secret is. The text is not shown: it may be one.
+        OptionError: It is not a reference. The text is not shown, as it may be the secret.
     """
     if not _REFERENCE.fullmatch(text):
         raise OptionError(
@@ -51,8 +51,8 @@ def reveal(what: str, text: str) -> str:
     """The secret that a text refers to, or is.
 
     Args:
-        what: What it is, for errors: ``password``.
-        text: A reference, or the secret. Of a file, the end of its last line is not part of it.
+        what: Its name in errors: ``password``.
+        text: A reference, or the secret itself. The newline at the end of a file is left out.
 
     Raises:
         SetupError: This machine does not have the variable or file, or there is nothing in it.
@@ -80,7 +80,7 @@ def _of_file(what: str, path: Path) -> str:
     try:
         return path.read_text("utf-8").removesuffix("\n").removesuffix("\r")
     except (OSError, ValueError) as error:
-        # What could not be decoded is in the error; it is part of a secret.
+        # The error has the bytes that could not be decoded, which are part of the secret.
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise SetupError(
             f"the {what} is to be in the file {path}, which cannot be read: {reason}; it must be "

@@ -17,7 +17,7 @@ from cassieq_spark.settings.declaration import (
 )
 from cassieq_spark.settings.kinds import name_of
 
-#: Set by Spark itself; in lower case, as Spark hands keys over.
+#: Spark sets these itself; in lower case, as Spark hands keys over.
 _OF_SPARK = frozenset({"checkpointlocation", "queryname"})
 
 
@@ -53,14 +53,14 @@ class RoleOptions:
         return cls(connection=ConnectionOptions(**reached), **values)
 
 
-#: What there is; see `a_role`.
+#: All roles; see `a_role`.
 _ROLES: list[type[RoleOptions]] = []
 
 _Role = TypeVar("_Role", bound=type[RoleOptions])
 
 
 def a_role(cls: _Role) -> _Role:
-    """Make a class of options known, so that a key given in the wrong place is told as that."""
+    """Register a class of options, so that errors can say that a key belongs to the other role."""
     _ROLES.append(cls)
     return cls
 

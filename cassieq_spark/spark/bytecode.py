@@ -1,10 +1,10 @@
-"""Compile the Python that Spark ships as zip files of sources.
+"""Add bytecode to the zip files of Python sources that Spark ships.
 
-Spark starts its Python from ``python/lib/*.zip`` of its installation. Python keeps no bytecode of
-what it imports from a zip file, so every worker, and the process that each streaming query starts
-for its source, compiles Spark's modules anew: some 0.4 s of processor time. Most of what the files
-hold are Spark's own tests, and before 3.13 Python reads the list of it all once for each package
-that it has imported from there, in each of these processes: another 0.05 s.
+Spark's Python processes import from ``python/lib/*.zip`` of its installation. Python stores no
+bytecode of modules in a zip file, so each worker, and the process that each streaming query starts
+for its source, compiles Spark's modules again: about 0.4 s of processor time. Most files in the
+archives are Spark's own tests. Before 3.13, Python reads the archive's whole list once per package
+that it imports from there, in each of these processes: another 0.05 s.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from zipfile import ZIP_DEFLATED, ZipFile, is_zipfile
 
 from cassieq_spark.errors import SetupError
 
-#: PEP 552: valid by the hash of its source, which nobody is to check.
+#: PEP 552: hash-based bytecode whose source is not checked.
 _UNCHECKED = (1).to_bytes(4, "little")
 
 
@@ -41,10 +41,10 @@ def archives_of(spark_home: Path) -> list[Path]:
 
 
 def compile_archive(archive: Path) -> bool:
-    """Add the bytecode of this very Python to a zip file, and take tests off its list.
+    """Add the bytecode of this version of Python to a zip file, and remove tests from its list.
 
-    What the file has stays where it is in it, so a process that is importing from it goes on; and
-    another version of Python finds the sources. It is replaced whole, by one rename.
+    The sources stay in place, for processes that are importing from the file and for other
+    versions of Python. One rename replaces the file.
 
     Returns:
         Whether there was anything to do.
@@ -61,7 +61,7 @@ def compile_archive(archive: Path) -> bool:
     try:
         shutil.copy2(archive, copy)
         with ZipFile(copy, "a", ZIP_DEFLATED) as modules, warnings.catch_warnings():
-            # Of the modules' own code; and of a name that another version's bytecode has.
+            # Warnings of the modules' code, and of names that bytecode of another version has.
             warnings.simplefilter("ignore")
             if _is_compiled(modules):
                 return False
@@ -93,7 +93,7 @@ def _add_bytecode(modules: ZipFile, module: str, shown: str) -> None:
     try:
         code = compile(source, shown, "exec", dont_inherit=True)
     except SyntaxError:
-        # A template, or for a Python to come: whoever imports it is told.
+        # A template, or a module for a later Python; importing it fails as before.
         return
     bytecode = MAGIC_NUMBER + _UNCHECKED + source_hash(source) + marshal.dumps(code)
     modules.writestr(f"{module}c", bytecode)

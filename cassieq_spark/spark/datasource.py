@@ -118,7 +118,7 @@ def _plain(ddl: str) -> str:
 
 
 def _check_platform() -> None:
-    """Name what this Python lacks, before an import fails somewhere deep."""
+    """Name a package that is missing or too old, before an import fails."""
     if find_spec("pyarrow") is None:
         raise SetupError(
             f"pyarrow is missing in {sys.executable}, the Python that Spark runs: "

@@ -1,4 +1,4 @@
-"""What a streaming query tells of the queues it reads, out of Spark's progress. Pure."""
+"""What a streaming query reports about its queues in Spark's progress. Pure."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ _NO_RANGES: tuple[Range, ...] = ()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """What one source of a query tells of one batch.
+    """What one source of a query reports about one batch.
 
-    All below ``messages`` is None in the progress of a batch that Spark replayed after a restart.
+    All attributes below ``messages`` are None in the progress of a batch that Spark replayed after
+    a restart.
 
     Attributes:
         queue: The queue, by name.
@@ -53,7 +54,7 @@ class Progress:
 
 
 def progress(query_progress: object) -> list[Progress]:
-    """Read what the cassieq sources of a query report, in the order of its sources.
+    """Read what the cassieq sources of a query report, in their order in the query.
 
     Args:
         query_progress: ``query.lastProgress``, one of ``query.recentProgress``, the progress of a
@@ -76,8 +77,8 @@ def _progress_of(source: object) -> Progress | None:
     if end == _json(_get(source, "startOffset")):
         offset = None  # Nothing came: Spark still shows the batch before.
     batch = _batch_of(offset) if offset else _NO_RANGES
-    figures = _json(_get(source, "latestOffset"))
-    age = figures.get("oldest_age_ms")
+    metrics = _json(_get(source, "latestOffset"))
+    age = metrics.get("oldest_age_ms")
     names = ("backlog", "leased", "waiting", "next", "pointer", "lost_leases", "dead", "skipped")
     return Progress(
         queue=queue_id.rpartition("@")[0],
@@ -85,7 +86,7 @@ def _progress_of(source: object) -> Progress | None:
         batch=batch,
         messages=sum(map(len, batch)),
         oldest_age=None if age is None else timedelta(milliseconds=age),
-        **{name: figures.get(name) for name in names},
+        **{name: metrics.get(name) for name in names},
     )
 
 

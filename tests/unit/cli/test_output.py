@@ -16,5 +16,5 @@ def test_people_are_told_of_the_messages_that_stats_did_not_look_at(
 
     assert capsys.readouterr().out == (
         "Group shipping: behind the first 10,000 blocks there are 9,999 messages more, some of "
-        "them delayed; waiting is without these.\n"
+        "them delayed; waiting does not count these.\n"
     )
