@@ -1,4 +1,4 @@
-"""What a ledger of a million blocks costs: publishes, reads, the sweep's look, before and after.
+"""What a ledger of a million blocks costs: publishes, reads, the repair's look, before and after.
 
 Makes one ledger of each size on a Cassandra of its own and measures them in turn, round by round,
 so that whatever else the machine does is shared out evenly. Then half of each is trimmed, and all
@@ -22,6 +22,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import uuid1
 
+from cassieq_spark.ledger.finalise import finalise, trim
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import (
     find_position,
@@ -32,7 +33,6 @@ from cassieq_spark.ledger.read import (
     stream_blocks,
 )
 from cassieq_spark.ledger.state import HEAD, LedgerHead, block_key
-from cassieq_spark.ledger.sweep import finalise, trim
 from cassieq_spark.model import PendingBlock, QueueId, Range, SinkBatch
 from cassieq_spark.node import Cluster
 from cassieq_spark.queues import create_queue
@@ -185,7 +185,7 @@ HOT: Mapping[str, Measured] = {
     "locate_last": locate_at(1),
     "find_instant": find_instant,
     "first_block": lambda store, queue_id, head: read_first(store, queue_id, start=head.trimmed),
-    "sweep_finds_nothing": lambda store, queue_id, _: has_nothing_to_finalise(store, queue_id),
+    "repair_finds_nothing": lambda store, queue_id, _: has_nothing_to_finalise(store, queue_id),
 }
 #: What a read costs that begins among deleted rows; nothing in the package does.
 WADING: Mapping[str, Measured] = {

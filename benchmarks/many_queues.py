@@ -1,4 +1,4 @@
-"""Ten thousand queues: what it takes to create, list, look at and sweep them.
+"""Ten thousand queues: what it takes to create, list, look at and repair them.
 
 Creates them on a Cassandra of its own, puts a message into some, and lets a group have begun on
 those; then runs the commands that an operator would, each as a process of its own, and what

@@ -336,7 +336,7 @@ def _fetch_piece(
         raise LeaseLostError(
             f"queue {queue.queue_id}: message {first + at} is not in the store (block "
             f"{piece.block}, offset {at}): either this batch's lease ran out, others finished it "
-            "and the sweep deleted it, or data was lost; the audit of the repair job tells which"
+            "and the repair deleted it, or data was lost; the audit of the repair job tells which"
         )
 
 

@@ -1,4 +1,4 @@
-"""The sweep as a Spark job.
+"""The repair as a Spark job.
 
 spark-submit --packages com.datastax.spark:spark-cassandra-connector_2.13:3.5.1 jobs/repair.py -h
 """

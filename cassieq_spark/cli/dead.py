@@ -248,7 +248,7 @@ def purge(  # noqa: PLR0913 (one per option)
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Give dead letters up: the sweep deletes them.
+    """Give dead letters up: the repair deletes them.
 
     Ctrl-C stops it after the current batch (exit code 130).
     """

@@ -92,7 +92,7 @@ def seek(  # noqa: PLR0913 (one per option)
 ) -> None:
     """Move a group to another position: messages below it are settled, the others delivered.
 
-    What is settled for every group and deleted by the sweep can't be had again.
+    What is settled for every group and deleted by the repair can't be had again.
     """
     with _queue(connection, queue) as (store, queue_id):
         monoton = seek_group(store, queue_id, group, to, force=force)

@@ -74,13 +74,13 @@ class Frame:
     Attributes:
         now: The last reading.
         before: The one before, for the rates.
-        sweep: The last run of the sweep.
+        repair: The last run of the repair.
         error: Why the newest reading failed; then ``now`` is older.
     """
 
     now: Snapshot
     before: Snapshot | None = None
-    sweep: PastRun | None = None
+    repair: PastRun | None = None
     error: CassieqError | None = None
 
 
@@ -96,7 +96,7 @@ def exporter(
     ] = timedelta(seconds=15),
     queue: OnlyQueues = [],  # noqa: B006 (typer copies it)
 ) -> None:
-    """Publish exact figures of queues, groups and sweeps as Prometheus metrics, at /metrics.
+    """Publish exact figures of queues, groups and repair runs as Prometheus metrics, at /metrics.
 
     While Cassandra cannot be reached, it goes on, and cassieq_up is 0. SIGTERM ends it with exit
     code 0, Ctrl-C with 130.
@@ -236,11 +236,11 @@ def _cut(text: str, style: str = "") -> Text:
 
 def _headline(frame: Frame) -> Text:
     names = {line.queue for line in lines(None, frame.now)}
-    text = f"{frame.now.begun_at:%H:%M:%S} UTC  {len(names):,} queue(s)  sweep: "
-    return _cut(text + _show_sweep(frame.sweep, frame.now.begun_at))
+    text = f"{frame.now.begun_at:%H:%M:%S} UTC  {len(names):,} queue(s)  repair: "
+    return _cut(text + _show_repair(frame.repair, frame.now.begun_at))
 
 
-def _show_sweep(run: PastRun | None, now: datetime) -> str:
+def _show_repair(run: PastRun | None, now: datetime) -> str:
     if run is None:
         return "none yet"
     ago = show_age(max(timedelta(0), now - run.started_at.astimezone(UTC)))

@@ -61,8 +61,8 @@ _Fixed = Annotated[int | None, typer.Option(hidden=True)]
 
 _WARNING = (
     "Warning: all writers that began under the wrong clock must be stopped before the fence goes "
-    "down. A sweep may have deleted what they have begun, and the fence refuses it no more: a "
-    "writer that publishes it afterwards publishes messages that are not in the store. Let them "
+    "down. A repair run may have deleted what they have begun, and the fence refuses it no more: "
+    "a writer that publishes it afterwards publishes messages that are not in the store. Let them "
     "write it again."
 )
 
@@ -321,7 +321,7 @@ def purge(
         purged = purge_queue(store, name, force=force)
     tell(
         f"Queue {name} is empty ({purged.queue_id}). Start its writers again, and its readers "
-        "with a new checkpoint location. What was stored is deleted by the next sweep.",
+        "with a new checkpoint location. What was stored is deleted by the next repair run.",
         {"queue": name, "version": purged.version, "queue_id": purged.queue_id},
         as_json=as_json,
     )
@@ -350,7 +350,7 @@ def delete(
         _confirm(store, name, "Delete", yes=yes)
         delete_queue(store, name, force=force)
     tell(
-        f"Queue {name} is deleted. What was stored is deleted by the next sweep.",
+        f"Queue {name} is deleted. What was stored is deleted by the next repair run.",
         {"queue": name, "deleted": True},
         as_json=as_json,
     )
@@ -379,7 +379,7 @@ def fix(
     First set it right, and restart Cassandra there: its time does not go back while it runs.
 
     A fence that is ahead goes down, so that puts are taken again after two minutes. Before that,
-    stop all writers that began under the wrong clock: a sweep may have deleted what they have
+    stop all writers that began under the wrong clock: a repair run may have deleted what they have
     begun and not yet published, and the fence then refuses it no more. They write it again.
 
     What was handed out before and would wait for longer than --longest is due at once; what was

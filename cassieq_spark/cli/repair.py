@@ -1,4 +1,4 @@
-"""``cassieq repair``: the sweep without Spark, and what it did."""
+"""``cassieq repair``: the repair without Spark, and what it did."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store import open_store
 from cassieq_spark.terminal import Console
 
-app = typer.Typer(help="Sweep without Spark, and see what sweeps did.", no_args_is_help=True)
+app = typer.Typer(
+    help="Run the repair without Spark, and see what its runs did.", no_args_is_help=True
+)
 
 _GOOD = {Outcome.DONE, Outcome.RUNNING}
 
@@ -28,12 +30,12 @@ _AS_THEY_ARE = {"ignore_unknown_options": True, "allow_extra_args": True}
 
 @app.command(add_help_option=False, context_settings=_AS_THEY_ARE)
 def run(context: typer.Context) -> None:
-    """Run the sweep here, as jobs/repair.py does in Spark; its options: `run --help`.
+    """Run the repair here, as jobs/repair.py does in Spark; its options: `run --help`.
 
     This process then reads the table of chunks itself, where a step needs that. Exit codes of its
     own: 0 done, or ended by a signal with --every; 1 messages lost or stored wrongly; 2 wrong
     usage, or no such cluster, schema or queue; 3 failed, or stopped half way, as by Ctrl-C; 4
-    another sweep is at work; 5 some queues failed, all others are done.
+    another repair run is at work; 5 some queues failed, all others are done.
     """
     raise typer.Exit(main(["--scan=driver", *context.args]))
 
@@ -45,7 +47,7 @@ def history(
     limit: Annotated[int, typer.Option(help="Most runs to show.", min=1)] = 20,
     as_json: AsJson = False,
 ) -> None:
-    """Show the last runs of the sweep, the latest first."""
+    """Show the last runs of the repair, the latest first."""
     store = open_store(connection)
     try:
         runs = read_history(store, limit)
@@ -56,7 +58,7 @@ def history(
         return
     console = Console()
     if not runs:
-        console.print("No sweep has run yet, or none that is remembered: cassieq repair run")
+        console.print("The repair has not run yet, or no run is remembered: cassieq repair run")
         return
     table = Table("run", "started", "by", "outcome", "took", "steps", "queues", "did")
     for run in runs:

@@ -1,4 +1,4 @@
-"""Purging dead letters: they count as settled, and the sweep deletes them."""
+"""Purging dead letters: they count as settled, and the repair deletes them."""
 
 from __future__ import annotations
 

@@ -194,10 +194,10 @@ def create_group(store: Store, queue_id: QueueId, group: str, position: Starting
 def delete_group(store: Store, queue_id: QueueId, group: str, *, force: bool = False) -> bool:
     """Remove a group and all that it is owed. Two LWTs and some reads.
 
-    Its registration goes first: the sweep no longer waits for it. Its delivery state follows; the
+    Its registration goes first: the repair no longer waits for it. Its delivery state follows; the
     next call of a reader then says that there is no such group. If it breaks off in between,
-    readers go on, unprotected from the sweep, until the deletion is repeated, or the group is made
-    anew.
+    readers go on, unprotected from the repair, until the deletion is repeated, or the group is
+    made anew.
 
     Args:
         store: Where the queue is kept.

@@ -1,4 +1,4 @@
-"""Moving a group to another position, while readers and sweeps go on."""
+"""Moving a group to another position, while readers and repair runs go on."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ def seek_group(
     breaks off:
 
     1. Read the token of the delivery state, which each seek changes, and then the state.
-    2. Ledger: place a hold at the position, on ``finalised`` and groups version as read. A sweep
-       that has read either before fails; one that begins later sees the hold, and counts it as a
-       floor of the group.
+    2. Ledger: place a hold at the position, on ``finalised`` and groups version as read. A repair
+       run that has read either before fails; one that begins later sees the hold, and counts it
+       as a floor of the group.
     3. Delivery: move the pointer, free the slots, remove what waits, change the token; on all of
        that being as it was in 1, or try again from there. Whoever read it before fails.
     4. Ledger: remove our hold, and those that were there in 2. Their seeks had read their token
@@ -187,7 +187,7 @@ class _Seek:
                 return
         raise ContentionError(
             f"queue {self._queue_id}: could not remove the hold of group {self._group!r}, which "
-            "keeps the sweep from deleting; seek again"
+            "keeps the repair from deleting; seek again"
         )
 
 

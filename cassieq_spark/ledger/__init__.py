@@ -11,7 +11,7 @@ will be.
 
 | event | result |
 |---|---|
-| the writer dies before `publish` | nothing is visible; the sweep deletes the blocks |
+| the writer dies before `publish` | nothing is visible; the repair deletes the blocks |
 | the answer of the publish is lost | a serial read finds our block, or not; then try again |
 | the same batch again | the sink row shows it: nothing is written |
 | a writer slower than the fence | refused; Spark writes the batch again under new ids |

@@ -169,16 +169,17 @@ class _Publishing:
                     check_open(self._queue_id, read_head(self._store, self._queue_id))
                     raise NotAppliedError(
                         f"queue {self._queue_id}: the write began at {oldest} and the queue's "
-                        f"fence stands at {fence}, so its blocks may have been swept; write it "
-                        "again, in smaller batches, or sweep with a longer --write-timeout; and "
-                        "check that the clocks agree: if the fence is ahead, cassieq queue "
-                        f"fix-clocks {self._queue_id.rpartition('@')[0]} takes it back"
+                        f"fence stands at {fence}, so its blocks may have been deleted; write it "
+                        "again, in smaller batches, or run the repair with a longer "
+                        "--write-timeout; and check that the clocks agree: if the fence is ahead, "
+                        f"cassieq queue fix-clocks {self._queue_id.rpartition('@')[0]} takes it "
+                        "back"
                     )
                 case FromTheFuture(begun_at=begun_at, now=now):
                     raise NotAppliedError(
                         f"queue {self._queue_id}: the write began at {begun_at} by its writer's "
                         f"clock, and it is {now}; a fence that stood so far ahead was taken back, "
-                        "and its blocks may have been swept under that: set the clock of the "
+                        "and its blocks may have been deleted under that: set the clock of the "
                         "writer right, and write it again"
                     )
                 case Publication(monotons=monotons) if self._apply(decision):
@@ -224,7 +225,7 @@ class _Publishing:
             if block is None and head.finalised > monotons.start and not self._is_named:
                 raise OutcomeUnknownError(
                     f"queue {self._queue_id}: the answer to a publish at {monotons} was lost, and "
-                    "the sweep has trimmed the ledger there since"
+                    "the repair has trimmed the ledger there since"
                 )
         return None
 

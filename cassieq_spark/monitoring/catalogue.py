@@ -61,7 +61,8 @@ READ_AT = Family(
 READ_FOR = Family("cassieq_read_duration_seconds", "gauge", "How long reading them took.")
 ERRORS = _queue(
     "cassieq_scrape_errors_total",
-    "Readings that failed; of a queue, or, with no queue, of the list of queues or the sweeps.",
+    "Readings that failed; of a queue, or, with no queue, of the list of queues or the "
+    "repair's runs.",
     "counter",
 )
 PUBLISHED = _queue(
@@ -71,7 +72,7 @@ PUBLISHED = _queue(
 )
 FINALISED = _queue(
     "cassieq_queue_messages_finalised_total",
-    "Messages settled for every group, and let go of by the sweep.",
+    "Messages settled for every group, and let go of by the repair.",
     "counter",
 )
 STORED = _queue("cassieq_queue_stored_messages", "Messages that are not finalised.")
@@ -101,26 +102,27 @@ OLDEST_AGE = _group(
 )
 POINTER = _group("pointer", "First monoton never offered.")
 LEASES = _group("leases", "Leases that run: one for each reader at work.")
-SWEPT_AT = Family(
-    "cassieq_sweep_last_success_timestamp_seconds",
+REPAIRED_AT = Family(
+    "cassieq_repair_last_success_timestamp_seconds",
     "gauge",
-    "When the last sweep ended that took this step and came to its end, since 1970; 0 if none.",
+    "When the last repair run ended that took this step and came to its end, since 1970; 0 if "
+    "none.",
     ("step",),
 )
-SWEPT_FOR = Family(
-    "cassieq_sweep_last_duration_seconds", "gauge", "How long that sweep took.", ("step",)
+REPAIRED_FOR = Family(
+    "cassieq_repair_last_duration_seconds", "gauge", "How long that repair run took.", ("step",)
 )
-SWEPT = Family(
-    "cassieq_sweep_last_count",
+REPAIRED = Family(
+    "cassieq_repair_last_count",
     "gauge",
-    "What that sweep did, with all of its steps.",
+    "What that repair run did, with all of its steps.",
     ("step", "count"),
 )
-SWEEP_PROBLEMS = Family(
-    "cassieq_sweep_problems",
+REPAIR_PROBLEMS = Family(
+    "cassieq_repair_problems",
     "gauge",
-    "What the last sweep with this step found, if it came to its end or found anything: messages "
-    "lost or stored wrongly, blocks of no queue, or the error that ended it.",
+    "What the last repair run with this step found, if it came to its end or found anything: "
+    "messages lost or stored wrongly, blocks of no queue, or the error that ended it.",
     ("step",),
 )
 EXPORTED = (
@@ -143,10 +145,10 @@ EXPORTED = (
     OLDEST_AGE,
     POINTER,
     LEASES,
-    SWEPT_AT,
-    SWEPT_FOR,
-    SWEPT,
-    SWEEP_PROBLEMS,
+    REPAIRED_AT,
+    REPAIRED_FOR,
+    REPAIRED,
+    REPAIR_PROBLEMS,
 )
 
 BATCHES = _query("batches_total", "Triggers that have ended, idle ones among them.", "counter")

@@ -24,20 +24,20 @@ from cassieq_spark.errors import (
     SetupError,
 )
 from cassieq_spark.monitoring.metrics import families
+from cassieq_spark.monitoring.runs import LastRuns
 from cassieq_spark.monitoring.snapshot import Snapshot, read_snapshot
-from cassieq_spark.monitoring.sweeps import LastRuns
 from cassieq_spark.repair.history import read_history
 from cassieq_spark.repair.stop import Stop
 from cassieq_spark.store.protocol import Store
 
 logger = logging.getLogger(__name__)
 
-#: The queues, a queue, or the history of the sweep could not be read; the next reading tries.
+#: The queues, a queue, or the history of the repair could not be read; the next reading tries.
 READ_FAILED = "exporter.read_failed"
 #: Cassandra was away, and figures are published again.
 READS_AGAIN = "exporter.reads_again"
 
-#: A month of sweeps, one every five minutes.
+#: A month of repair runs, one every five minutes.
 _FIRST_RUNS = 10_000
 _LATER_RUNS = 100
 _BY_THE_CALLER = (OptionError, SetupError, MissingSchemaError, QueueStateError)
@@ -50,7 +50,7 @@ class _Read:
     """What is published until the next reading; never changed, only replaced."""
 
     snapshot: Snapshot | None = None
-    sweeps: LastRuns = field(default_factory=LastRuns)
+    repairs: LastRuns = field(default_factory=LastRuns)
     errors: MappingProxyType[str, int] = field(default_factory=lambda: MappingProxyType({}))
 
 
@@ -67,12 +67,12 @@ class Exporter(Collector):
         self._queues = queues
         self._store: Store | None = None
         self._errors: Counter[str] = Counter()
-        self._sweeps = LastRuns()
+        self._repairs = LastRuns()
         self._is_away = False
         self._read = _Read()
 
     def read(self, *, wanted: Callable[[], bool] = lambda: True) -> Snapshot | None:
-        """Read everything once; see `read_snapshot`. Two reads more, for the sweep. No LWT.
+        """Read everything once; see `read_snapshot`. Two reads more, for the repair. No LWT.
 
         Args:
             wanted: Asked before each queue; once false, the reading counts for nothing.
@@ -87,7 +87,7 @@ class Exporter(Collector):
             if self._store is None:
                 self._store = self._connect()
             snapshot = read_snapshot(self._store, self._queues, wanted=wanted)
-            self._read_sweeps(self._store)
+            self._read_repairs(self._store)
         except CassieqError as error:
             self._note(_NO_QUEUE, error)
             self._is_away = True
@@ -106,17 +106,17 @@ class Exporter(Collector):
     def collect(self) -> Iterator[Metric]:
         """For the registry: what was read last."""
         read = self._read
-        return families(read.snapshot, read.sweeps, read.errors)
+        return families(read.snapshot, read.repairs, read.errors)
 
     def close(self) -> None:
         """Let go of the store."""
         if self._store is not None:
             self._store.close()
 
-    def _read_sweeps(self, store: Store) -> None:
-        limit = _LATER_RUNS if self._sweeps.judged else _FIRST_RUNS
+    def _read_repairs(self, store: Store) -> None:
+        limit = _LATER_RUNS if self._repairs.judged else _FIRST_RUNS
         try:
-            self._sweeps = self._sweeps.after(read_history(store, limit))
+            self._repairs = self._repairs.after(read_history(store, limit))
         except ConnectError:
             raise
         except CassieqError as error:
@@ -124,7 +124,7 @@ class Exporter(Collector):
 
     def _note(self, queue: str, error: CassieqError) -> None:
         self._errors[queue] += 1
-        what = f"queue {queue!r}" if queue else "the queues, or the history of the sweep"
+        what = f"queue {queue!r}" if queue else "the queues, or the history of the repair"
         logger.warning(
             "could not read %s: %s",
             what,
@@ -133,7 +133,7 @@ class Exporter(Collector):
         )
 
     def _publish(self, snapshot: Snapshot | None) -> None:
-        self._read = _Read(snapshot, self._sweeps, MappingProxyType(dict(self._errors)))
+        self._read = _Read(snapshot, self._repairs, MappingProxyType(dict(self._errors)))
 
 
 def export(exporter: Exporter, every: timedelta, stop: Stop) -> None:

@@ -36,23 +36,23 @@ from cassieq_spark.monitoring.catalogue import (
     QUERY_WAITING,
     READ_AT,
     READ_FOR,
+    REPAIR_PROBLEMS,
+    REPAIRED,
+    REPAIRED_AT,
+    REPAIRED_FOR,
     SETTLED,
     SKIPPED,
     STORED,
-    SWEEP_PROBLEMS,
-    SWEPT,
-    SWEPT_AT,
-    SWEPT_FOR,
     UP,
     WAITING,
     Family,
     Sample,
 )
 from cassieq_spark.monitoring.rates import settled
+from cassieq_spark.monitoring.runs import LastRuns
 from cassieq_spark.monitoring.snapshot import QueueFigures, Snapshot
-from cassieq_spark.monitoring.sweeps import LastRuns
 from cassieq_spark.repair.history import PastRun
-from cassieq_spark.repair.sweep import Step
+from cassieq_spark.repair.steps import Step
 from cassieq_spark.spark.progress import Progress
 
 
@@ -83,13 +83,13 @@ class QuerySource:
 
 
 def families(
-    snapshot: Snapshot | None, sweeps: LastRuns, errors: Mapping[str, int]
+    snapshot: Snapshot | None, repairs: LastRuns, errors: Mapping[str, int]
 ) -> Iterator[Metric]:
     """What an exporter publishes.
 
     Args:
         snapshot: What was read last; None if Cassandra is away: then there are no figures.
-        sweeps: The runs of the sweep that count.
+        repairs: The runs of the repair that count.
         errors: Readings that failed, by queue; ``""`` for what is of no queue.
     """
     yield UP.of([((), snapshot is not None)])
@@ -102,7 +102,7 @@ def families(
     yield _count_errors(errors, known | {queue.name for queue in snapshot.queues})
     yield from _queue_families(snapshot.queues)
     yield from _group_families(snapshot.queues)
-    yield from _sweep_families(sweeps)
+    yield from _repair_families(repairs)
 
 
 def query_families(sources: Iterable[QuerySource]) -> Iterator[Metric]:
@@ -163,16 +163,16 @@ def _group_families(queues: Iterable[QueueFigures]) -> Iterator[Metric]:
         yield family.of(found)
 
 
-def _sweep_families(sweeps: LastRuns) -> Iterator[Metric]:
-    done = sweeps.done
-    yield SWEPT_AT.of(((step,), _ended_at(done[step]) if step in done else 0) for step in Step)
-    yield SWEPT_FOR.of(((step,), _seconds(run)) for step, run in done.items())
-    yield SWEPT.of(
+def _repair_families(repairs: LastRuns) -> Iterator[Metric]:
+    done = repairs.done
+    yield REPAIRED_AT.of(((step,), _ended_at(done[step]) if step in done else 0) for step in Step)
+    yield REPAIRED_FOR.of(((step,), _seconds(run)) for step, run in done.items())
+    yield REPAIRED.of(
         ((step, name), count)
         for step, run in done.items()
         for name, count in (run.counts or {}).items()
     )
-    yield SWEEP_PROBLEMS.of(((step,), len(run.problems)) for step, run in sweeps.judged.items())
+    yield REPAIR_PROBLEMS.of(((step,), len(run.problems)) for step, run in repairs.judged.items())
 
 
 def _ended_at(run: PastRun) -> float:

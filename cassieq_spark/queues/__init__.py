@@ -4,7 +4,7 @@ One row per name, also when the queue is deleted: it says which version the queu
 id, ``<name>@<version>``, is never used twice (I10). Each version has a ledger of its own.
 
     create -> active --purge--> purging (version + 1) -> active
-                 '--delete--> deleting --sweep--> deleted --create--> active (version + 1)
+                 '--delete--> deleting --repair--> deleted --create--> active (version + 1)
 
 The row says what is wanted, then ledger and groups follow, and what comes last makes it true. So
 each command that broke off is finished by repeating it, or by the next one.
@@ -13,7 +13,7 @@ each command that broke off is finished by repeating it, or by the next one.
 |---|---|
 | a writer that knew the version before | its publish is refused by the fence: QueueStateError |
 | a reader that did | leases nothing; QueueStateError with its next batch |
-| the command dies | the row says purging or deleting; repeat it; the sweep finishes a deletion |
+| the command dies | the row says purging or deleting; repeat it; the repair finishes a deletion |
 | two commands at once | each change of the row is conditioned on the one before |
 | the answer of a change is lost | the row has our token, or not: a serial read tells |
 | a request arrives late | refused: the token in the row, or the gate of the ledger, is another |

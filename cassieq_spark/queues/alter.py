@@ -25,7 +25,7 @@ def alter_queue(  # noqa: PLR0913 (each is a setting of its own, by name)
 ) -> QueueDefinition:
     """Alter a queue; what is None stays as it is. One LWT and three reads; reads, if it is so.
 
-    Readers and writers that run go on as the queue was when they began. The sweep takes up what
+    Readers and writers that run go on as the queue was when they began. The repair takes up what
     expires and what is kept with its next run. Sizes can't be altered, as the keys of all stored
     messages come from them, nor can the order, as readers that run would go on in the other one.
 

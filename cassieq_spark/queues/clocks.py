@@ -10,9 +10,9 @@ from cassieq_spark.errors import ContentionError, NotFoundError, OptionError
 from cassieq_spark.groups.clocks import check_agreement, longest_wait, make_due
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.registration import attempt, read_registrations
+from cassieq_spark.ledger.finalise import lowered_fence
 from cassieq_spark.ledger.read import read_groups
 from cassieq_spark.ledger.state import HEAD, LedgerHead, check_open, head_of
-from cassieq_spark.ledger.sweep import lowered_fence
 from cassieq_spark.model import QueueId
 from cassieq_spark.queues.record import read_queue
 from cassieq_spark.store.protocol import CLOCKS_APART, Slice, Store, partition_of_ledger
@@ -45,11 +45,11 @@ def fix_clocks(
     rows that wait. Safe to repeat, to break off, and while the queue is in use.
 
     A fence that is ahead refuses puts until its time comes. It is lowered, but not to any earlier
-    time than `CLOCKS_APART` from now (I10): under the fence as it stood, a sweep may have deleted
-    unpublished blocks of writers that are still under way. Those were begun before this moment by
-    the clocks of their writers, which may be ahead by so much; they stay refused, and are written
-    again. A sweep that is at work deletes only what it has found before it reads the fence, thus
-    what was begun before it is lowered, or goes by the lowered one.
+    time than `CLOCKS_APART` from now (I10): under the fence as it stood, a repair run may have
+    deleted unpublished blocks of writers that are still under way. Those were begun before this
+    moment by the clocks of their writers, which may be ahead by so much; they stay refused, and
+    are written again. A repair run that is at work deletes only what it has found before it reads
+    the fence, thus what was begun before it is lowered, or goes by the lowered one.
 
     Writers whose own clock was ahead, by more than that, begin blocks whose times are yet to come.
     The head remembers where the fence stood: what was begun up to then is refused as long as it

@@ -35,7 +35,7 @@ def create_queue(  # noqa: PLR0913 (each is a setting of its own, by name)
     expire_after: timedelta | None = None,
     keep_settled: timedelta | None = None,
 ) -> QueueDefinition:
-    """Create a queue. Two LWTs; where one was deleted that the sweep has not retired, some reads.
+    """Create a queue. Two LWTs; where one was deleted that the repair has not retired, some reads.
 
     Args:
         store: Where it is to be kept.

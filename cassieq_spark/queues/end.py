@@ -1,4 +1,4 @@
-"""The end of a version of a queue: purged, deleted, and retired by the sweep."""
+"""The end of a version of a queue: purged, deleted, and retired by the repair."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ def purge_queue(store: Store, name: str, *, force: bool = False) -> QueueDefinit
 
 
 def delete_queue(store: Store, name: str, *, force: bool = False) -> None:
-    """Delete a queue. Two LWTs, one more for each group; the sweep deletes what is stored.
+    """Delete a queue. Two LWTs, one more for each group; the repair deletes what is stored.
 
     A queue of that name can be created at once: it gets the next version. If it breaks off, the
-    queue is gone, but those who use it are told only when it is repeated, or the next sweep runs,
-    or the queue is created anew. A queue whose row can't be read is deleted as well.
+    queue is gone, but those who use it are told only when it is repeated, or the next repair run
+    runs, or the queue is created anew. A queue whose row can't be read is deleted as well.
 
     Args:
         store: Where the queue is kept.

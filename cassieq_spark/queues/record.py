@@ -31,7 +31,7 @@ class Status(StrEnum):
     ACTIVE = "active"
     #: The version is new and not open yet; the one before may not be closed yet.
     PURGING = "purging"
-    #: Gone, but for what the sweep still has to delete.
+    #: Gone, but for what the repair still has to delete.
     DELETING = "deleting"
     DELETED = "deleted"
 
@@ -231,7 +231,7 @@ def read_mended(store: Store, name: str, *, serial: bool = False) -> QueueRecord
 
     One read; of a row that can't be read, another one, and a scan of the heads of all ledgers: the
     version is that of its last ledger. The size of its buckets is what the row says, if that can
-    be, or the default; what that misses of its messages, a sweep with a scan finds.
+    be, or the default; what that misses of its messages, a repair run with a scan finds.
     """
     try:
         return read_record(store, name, serial=serial)

@@ -28,7 +28,7 @@ class GroupStats:
         leased: Messages under a lease that runs.
         due: Messages to be offered again now: their lease ran out, or their wait is over.
         waiting: Messages to be offered later: released with a delay, or published with one.
-        dead: Messages to be dead-lettered by the next reader, or the sweep.
+        dead: Messages to be dead-lettered by the next reader, or the repair.
         oldest_age: How long the oldest message owed has been visible; None if none is.
         pointer: First monoton never offered.
         floor: Lowest monoton owed.
@@ -61,7 +61,7 @@ class QueueStats:
     def settled(self) -> int:
         """Messages below everything that a group is owed, and stored: groups can go back to them.
 
-        As long as the queue keeps what is settled, and else until the next run of the sweep.
+        As long as the queue keeps what is settled, and else until the next run of the repair.
         """
         lowest = min((group.floor for group in self.groups), default=self.finalised)
         return max(0, lowest - self.finalised)
@@ -166,5 +166,5 @@ def _age(
     store: Store, queue_id: QueueId, state: GroupState, monoton: int | None
 ) -> timedelta | None:
     block = None if monoton is None else read_block_of(store, queue_id, monoton)
-    # None: settled since by its reader, and deleted by the sweep.
+    # None: settled since by its reader, and deleted by the repair.
     return max(timedelta(0), state.now - block.visible_since) if block else None

@@ -9,7 +9,7 @@ from cassieq_spark.errors import OptionError
 from cassieq_spark.model import QueueDefinition, validate_name
 
 _SECOND = timedelta(seconds=1)
-#: Versions that may wait to be retired: purges since the sweep has run.
+#: Versions that may wait to be retired: purges since the repair has run.
 _MOST_TO_RETIRE = 100_000
 #: What a column of the type ``int`` holds at the most.
 _MOST = 2**31 - 1
@@ -53,7 +53,7 @@ def validate_settings(queue: QueueDefinition) -> None:
 
 
 def validate_versions(version: int, retired: int) -> None:
-    """Refuse what no queue comes to; the sweep looks at each version that is not retired.
+    """Refuse what no queue comes to; the repair looks at each version that is not retired.
 
     Raises:
         OptionError: The last version is none, or far more of them wait to be retired than purges.

@@ -1,4 +1,4 @@
-"""The sweep: deletes what is settled or was never published, and audits what is left.
+"""The repair: deletes what is settled or was never published, and audits what is left.
 
 Run now and then by `jobs/repair.py`, one at a time by a lock; several at once would be safe, as
 every decision is carried out by a compare-and-set or repeats nothing but deletions.
@@ -15,12 +15,12 @@ Finalise reads little of a queue in which nothing happens (`idle`). Clean and au
 table `chunk`, without its payload, through Spark or through the driver; then the fence is raised
 only where the scan has found what is in no ledger.
 
-    job        arguments -> alone: lock, history -> sweep: steps -> plan -> apply, asking the guard
+    job        arguments -> alone: lock, history -> steps -> plan -> apply, asking the guard
 
 | event | result |
 |---|---|
-| another sweep is at work | this one waits a while, and gives up |
-| a sweep is paused, and another one begins | the guard: it does nothing but the action under way |
+| another repair run is at work | this one waits a while, and gives up |
+| a repair run is paused, and another one begins | the guard lets it finish one action |
 | SIGTERM or Ctrl-C | it ends between two actions; so does a wait |
 | a crash after `finalised` went up | ledger rows below it tell the next run what to delete |
 | a crash amid the buckets of a block | the same, once all of the block is settled |

@@ -1,4 +1,4 @@
-"""What the sweep does: small values that say it, to be planned, shown and carried out. Pure."""
+"""What the repair does: small values that say it, to be planned, shown and carried out. Pure."""
 
 from __future__ import annotations
 
@@ -161,5 +161,5 @@ class MarkRetired:
 #: To groups, and to versions that are over.
 Upkeep = DeadLetter | Expire | CloseVersions | EmptyLedger | MarkRetired
 #: To ledgers and buckets.
-Sweeping = Finalise | DeleteSettled | Trim | RaiseFence | DeleteGarbage
-Action = Sweeping | Upkeep
+Repairing = Finalise | DeleteSettled | Trim | RaiseFence | DeleteGarbage
+Action = Repairing | Upkeep

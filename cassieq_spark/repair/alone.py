@@ -1,4 +1,4 @@
-"""One sweep at a time in a keyspace, now or again and again, with a history."""
+"""One repair run at a time in a keyspace, now or again and again, with a history."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cassieq_spark.errors import StoreError
 from cassieq_spark.lock.bakery import DEFAULT_TTL, Bakery
 from cassieq_spark.lock.holding import holding
 from cassieq_spark.repair.guard import Guard
-from cassieq_spark.repair.history import DEFAULT_KEPT, SWEEP, Recorder
+from cassieq_spark.repair.history import DEFAULT_KEPT, REPAIR, Recorder
 from cassieq_spark.repair.report import Report
 from cassieq_spark.repair.stop import Stop
 from cassieq_spark.store.protocol import Store
@@ -23,37 +23,37 @@ from cassieq_spark.store.protocol import Store
 logger = logging.getLogger(__name__)
 
 #: What a run did could not be written down.
-HISTORY_FAILED = "sweep.history_failed"
+HISTORY_FAILED = "repair.history_failed"
 
-#: As long as a sweep that died may be taken for one that works.
+#: As long as a repair run that died may be taken for one that works.
 _PATIENCE = DEFAULT_TTL + timedelta(seconds=5)
 _JITTER = 0.1
 
 
-def sweep_alone(  # noqa: PLR0913 (each is a choice of its own, by name)
+def run_alone(  # noqa: PLR0913 (each is a choice of its own, by name)
     store: Store,
-    sweep: Callable[[Guard], Report],
+    repair: Callable[[Guard], Report],
     *,
     steps: Sequence[str],
     stop: Stop,
     kept: timedelta = DEFAULT_KEPT,
     patience: timedelta = _PATIENCE,
 ) -> Report | None:
-    """Take the lock, sweep, and write down what was done.
+    """Take the lock, run the repair, and write down what was done.
 
     Args:
         store: Where the queues are kept.
-        sweep: Sweeps until the guard says no.
+        repair: Runs the repair until the guard says no.
         steps: What it is to do, for the history.
-        stop: Ends the wait, and the sweep between two actions.
+        stop: Ends the wait, and the repair between two actions.
         kept: How long the history remembers it; in whole seconds.
-        patience: How long to wait for another sweep to end.
+        patience: How long to wait for another repair run to end.
 
     Returns:
         None: another one was at work all the time, or ``stop`` was set first.
     """
     runner = f"{socket.gethostname()}:{os.getpid()}"
-    bakery = Bakery(store, SWEEP, owner=runner)
+    bakery = Bakery(store, REPAIR, owner=runner)
 
     def is_wanted() -> bool:
         return not stop.is_set()
@@ -65,7 +65,7 @@ def sweep_alone(  # noqa: PLR0913 (each is a choice of its own, by name)
         recorder.begin()
         begun = time.monotonic()
         try:
-            report = sweep(Guard(held, is_wanted))
+            report = repair(Guard(held, is_wanted))
         except Exception as error:
             took = timedelta(seconds=time.monotonic() - begun)
             _record(partial(recorder.fail, error, took))
@@ -98,7 +98,7 @@ def _record(write: Callable[[], None]) -> None:
     except StoreError as error:
         # What was done is done; the report tells of it all the same.
         logger.warning(
-            "could not write down what the sweep did: %s",
+            "could not write down what the repair did: %s",
             error,
             extra={"action": HISTORY_FAILED},
         )

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable, Iterator
 
 from cassieq_spark.errors import ContentionError, OutcomeUnknownError
-from cassieq_spark.ledger.sweep import empty, finalise, raise_fence, trim
+from cassieq_spark.ledger.finalise import empty, finalise, raise_fence, trim
 from cassieq_spark.model import QueueId, Range
 from cassieq_spark.queues import close_versions, mark_retired
 from cassieq_spark.repair.actions import (
@@ -20,7 +20,7 @@ from cassieq_spark.repair.actions import (
     Finalise,
     MarkRetired,
     RaiseFence,
-    Sweeping,
+    Repairing,
     Trim,
     Upkeep,
 )
@@ -32,8 +32,8 @@ from cassieq_spark.store.protocol import Store
 
 logger = logging.getLogger(__name__)
 
-#: Another sweep or a new group came between, or an answer was lost; the next run goes on.
-POSTPONED = "sweep.postponed"
+#: Another repair run or a new group came between, or an answer was lost; the next run goes on.
+POSTPONED = "repair.postponed"
 
 
 def apply(store: Store, actions: Iterable[Action], guard: Guard) -> Iterator[Counts]:
@@ -75,7 +75,7 @@ def _apply_one(store: Store, action: Action) -> Counts | None:
         return None
 
 
-def _carry_out(store: Store, action: Sweeping) -> bool:
+def _carry_out(store: Store, action: Repairing) -> bool:
     match action:
         case Finalise(queue_id=queue_id, head=head, floor=floor):
             went_in = finalise(store, queue_id, head, floor)
@@ -93,7 +93,7 @@ def _carry_out(store: Store, action: Sweeping) -> bool:
     return True
 
 
-def _counts(action: Sweeping) -> Counts:
+def _counts(action: Repairing) -> Counts:
     match action:
         case Finalise(head=head, floor=floor, unconsumed=unconsumed):
             count = floor - head.finalised

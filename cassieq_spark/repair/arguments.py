@@ -10,7 +10,7 @@ from pathlib import Path
 
 from cassieq_spark.errors import OptionError
 from cassieq_spark.repair.history import DEFAULT_KEPT
-from cassieq_spark.repair.sweep import Step
+from cassieq_spark.repair.steps import Step
 from cassieq_spark.repair.work import DEFAULT_WRITE_TIMEOUT
 from cassieq_spark.settings.connection import (
     DEFAULT_CONTACT_POINTS,
@@ -85,7 +85,7 @@ def parser() -> argparse.ArgumentParser:
         prog="repair.py",
         description="Delete what is settled or was never published, and audit what is left.",
         epilog="Exit status: 0 done, 1 messages lost or stored wrongly, 2 wrong usage, 3 failed "
-        "or stopped half way, 4 another sweep is at work.",
+        "or stopped half way, 4 another repair run is at work.",
     )
     arguments.add_argument(
         "--config",

@@ -242,7 +242,7 @@ def _go_on(
             f"cassieq group create {queue.name} GROUP --from {stop}"
         )
     elif not owed:
-        yield "no group is owed them: nothing needs to be done, the sweep forgets them"
+        yield "no group is owed them: nothing needs to be done, the repair forgets them"
     for each in owed:
         but = [f"gives up {each.given_up:,} other message(s)"] * bool(each.given_up)
         but += [f"delivers {each.repeated:,} message(s) again"] * bool(each.repeated)

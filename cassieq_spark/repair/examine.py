@@ -22,7 +22,7 @@ from cassieq_spark.store.protocol import Store
 logger = logging.getLogger(__name__)
 
 #: What looks unpublished may be what the ledger has lost; it is left alone.
-LACKS_ROWS = "sweep.lacks_rows"
+LACKS_ROWS = "repair.lacks_rows"
 
 
 def plan_audit(work: Work, queue: QueueDefinition, scanned: Scanned | None) -> tuple[Action, ...]:

@@ -40,7 +40,7 @@ from cassieq_spark.store.race import pauses
 logger = logging.getLogger(__name__)
 
 #: Messages that nobody had consumed count as settled.
-EXPIRED = "sweep.expired"
+EXPIRED = "repair.expired"
 
 #: Rows of a group that one compare-and-set takes away, and that it adds.
 _ROWS_AT_ONCE = 500
@@ -236,7 +236,7 @@ def _read_old_blocks(
     except InvariantError as error:
         if delivery.read(every_waiting=True).floor == floor:
             raise
-        # Settled by readers and trimmed by another sweep since.
+        # Settled by readers and trimmed by another repair run since.
         raise ContentionError(f"{delivery} goes on while its messages are looked at") from error
 
 

@@ -29,7 +29,7 @@ def plan_finalising(work: Work, queue: QueueDefinition, _: Scanned | None) -> It
     No read if there is nothing to let go of; one, if it ends within a block, or if the queue keeps
     what is settled and all of that is young, or if it has no groups and all of it is young. Each
     part is conditioned on the head that the part before it leaves. So it is refused if that part
-    did not go in, or if another sweep or a new group came between (I7).
+    did not go in, or if another repair run or a new group came between (I7).
     """
     seen = work.seen(queue)
     if seen is not None and _is_idle(work, queue, seen):
@@ -83,16 +83,16 @@ def _plan(  # noqa: PLR0913 (what is there, and what is to go)
     except InvariantError as error:
         if read_head(work.store, queue.queue_id, serial=True).finalised <= head.finalised:
             raise
-        # Finalised and trimmed by another sweep since.
+        # Finalised and trimmed by another repair run since.
         raise ContentionError(
-            f"queue {queue.queue_id}: another sweep goes on while it is looked at"
+            f"queue {queue.queue_id}: another repair run goes on while it is looked at"
         ) from error
 
 
 def _has_settled_block(work: Work, queue: QueueDefinition, head: LedgerHead) -> bool:
     """Whether a crash has left the row of a block that is settled, and perhaps its buckets."""
     first = read_block_at(work.store, queue.queue_id, head.trimmed)
-    # None: an earlier release has trimmed without saying so, or another sweep has since.
+    # None: an earlier release has trimmed without saying so, or another repair run has since.
     return first is None or first.monotons.stop <= head.finalised
 
 

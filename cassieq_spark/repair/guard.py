@@ -1,4 +1,4 @@
-"""Whether a sweep may go on: asked before each part of the work, and before each action."""
+"""Whether a repair run may go on: asked before each part of the work, and before each action."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cassieq_spark.repair.report import Outcome
 
 
 class Lock(Protocol):
-    """What a sweep asks of the lock that it runs under; `Held` is one."""
+    """What a repair run asks of the lock that it runs under; `Held` is one."""
 
     def is_held(self) -> bool:
         """Whether it is ours, by this machine's clock alone."""
@@ -19,18 +19,18 @@ class Lock(Protocol):
 
 
 class Guard:
-    """Ends a sweep between two actions.
+    """Ends a repair run between two actions.
 
     An action that was asked for before a pause and carried out after it does no harm: each is
     conditioned on what it was planned by, or deletes what nobody can ever need again. So the lock
-    saves work, and the guard makes a sweep that was overtaken stop.
+    saves work, and the guard makes a repair run that was overtaken stop.
 
     Args:
-        lock: Under which the sweep runs; None: under none.
+        lock: Under which the repair runs; None: under none.
         is_wanted: Whether to go on; asked again and again.
 
     Attributes:
-        error: What kept it from asking the lock. It is the sweep's, whichever queue was its turn.
+        error: What kept it from asking the lock. It is the repair's, whichever queue was its turn.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Guard:
 
     @property
     def outcome(self) -> Outcome:
-        """What became of the sweep that asked."""
+        """What became of the repair that asked."""
         if self._lock is not None and not self._lock.is_held():
             return Outcome.LOCK_LOST
         return Outcome.DONE if self._is_wanted() else Outcome.STOPPED

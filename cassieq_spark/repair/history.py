@@ -1,4 +1,4 @@
-"""What each run of the sweep did: one row per run, under the epoch of the lock that it had."""
+"""What each run of the repair did: one row per run, under the epoch of the lock that it had."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from cassieq_spark.repair.report import Outcome, Report
 from cassieq_spark.store.decoded import decoded, demand
 from cassieq_spark.store.protocol import Row, Slice, Store, Value, partition_of_history
 
-#: The lock that a sweep takes, and the name of its history.
-SWEEP = "sweep"
+#: The lock that a repair run takes, and the name of its history.
+REPAIR = "repair"
 #: How long a run is remembered.
 DEFAULT_KEPT = timedelta(days=30)
 
 logger = logging.getLogger(__name__)
 
 #: A run in the history can't be read.
-NOT_READ = "sweep.not_read"
+NOT_READ = "repair.not_read"
 
 #: Of a run that found more, the report has the rest.
 _MOST_PROBLEMS = 100
@@ -32,7 +32,7 @@ _MOST_PROBLEMS = 100
 
 @dataclass(frozen=True, slots=True)
 class PastRun:
-    """A run of the sweep.
+    """A repair run.
 
     Attributes:
         epoch: Of the lock that it had; each is higher than those before.
@@ -102,7 +102,7 @@ class Recorder:
 
     def _write(self, run: PastRun, number: int) -> None:
         self._store.write_row(
-            partition_of_history(SWEEP),
+            partition_of_history(REPAIR),
             (run.epoch,),
             _values_of(run),
             timestamp=1000 * to_millis(run.started_at) + number,
@@ -112,9 +112,9 @@ class Recorder:
 
 def read_history(store: Store, limit: int) -> list[PastRun]:
     """Read the last runs, the latest first. Two reads."""
-    holder = read_holder(store, SWEEP)
+    holder = read_holder(store, REPAIR)
     which = Slice(limit=limit, reverse=True)
-    runs = _readable(store.read_rows(partition_of_history(SWEEP), which).rows)
+    runs = _readable(store.read_rows(partition_of_history(REPAIR), which).rows)
     return [
         replace(run, outcome=Outcome.BROKEN_OFF)
         if run.outcome is Outcome.RUNNING and (holder is None or holder.epoch != run.epoch)
@@ -147,7 +147,7 @@ def _readable(rows: Iterable[Row]) -> Iterator[PastRun]:
         try:
             yield _run_of(row)
         except InvariantError as error:
-            logger.warning("a run of the sweep is left out: %s", error, extra={"action": NOT_READ})
+            logger.warning("a repair run is left out: %s", error, extra={"action": NOT_READ})
 
 
 @decoded

@@ -1,4 +1,4 @@
-"""The repair job: arguments in, sweeps, reports and an exit status out."""
+"""The repair job: arguments in, repair runs, reports and an exit status out."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from cassieq_spark.errors import (
 )
 from cassieq_spark.lock.bakery import read_holder
 from cassieq_spark.queues import list_queues
-from cassieq_spark.repair.alone import rounds, sweep_alone
+from cassieq_spark.repair.alone import rounds, run_alone
 from cassieq_spark.repair.arguments import parse
 from cassieq_spark.repair.audit import Thoroughness
 from cassieq_spark.repair.guard import Guard
-from cassieq_spark.repair.history import SWEEP
+from cassieq_spark.repair.history import REPAIR
 from cassieq_spark.repair.logs import log_to_stderr
 from cassieq_spark.repair.report import Outcome, Report
 from cassieq_spark.repair.scan import DriverScan, Scan
-from cassieq_spark.repair.stop import Stop, stopped_by_signals
-from cassieq_spark.repair.sweep import (
+from cassieq_spark.repair.steps import (
     SCANNING,
     Watch,
     run_once,
 )
+from cassieq_spark.repair.stop import Stop, stopped_by_signals
 from cassieq_spark.settings.connection import (
     ConnectionOptions,
     parse_consistency,
@@ -60,12 +60,12 @@ _BY_THE_CALLER = (OptionError, SetupError, ConnectError, MissingSchemaError, Que
 
 
 def main(argv: Sequence[str]) -> int:
-    """Sweep as the arguments say: once, or again and again until a signal ends it.
+    """Run the repair as the arguments say: once, or again and again until a signal ends it.
 
     Returns:
         0: done. 1: the audit found messages lost or stored wrongly. 2: wrong usage, or no such
-        cluster, schema or queue. 3: the sweep ended half way; running it again goes on. 4: another
-        sweep was at work. 5: some queues failed, all others are done.
+        cluster, schema or queue. 3: the repair ended half way; running it again goes on. 4:
+        another repair was at work. 5: some queues failed, all others are done.
     """
     arguments = parse(argv)
     log_to_stderr()
@@ -101,18 +101,20 @@ def _run(arguments: argparse.Namespace, console: Console, stop: Stop) -> int:
         by_spark = arguments.scan == "connector" and not SCANNING.isdisjoint(arguments.steps)
         scanning = _spark_scan(connection, stop) if by_spark else _driver_scan(store)
         with scanning as scan:
-            sweep = partial(_sweep_and_tell, arguments, console, stop, store, scan)
-            return sweep() if arguments.every is None else _again_and_again(sweep, arguments, stop)
+            repair = partial(_repair_and_tell, arguments, console, stop, store, scan)
+            return (
+                repair() if arguments.every is None else _again_and_again(repair, arguments, stop)
+            )
     finally:
         store.close()
 
 
-def _again_and_again(sweep: Callable[[], int], arguments: argparse.Namespace, stop: Stop) -> int:
+def _again_and_again(repair: Callable[[], int], arguments: argparse.Namespace, stop: Stop) -> int:
     """Until told to stop; what the first run finds wrong with the arguments ends it."""
     worst = WHOLE
     for number, _ in enumerate(rounds(arguments.every, stop)):
         try:
-            status = sweep()
+            status = repair()
         except CassieqError as error:
             if number == 0 and isinstance(error, _BY_THE_CALLER):
                 raise
@@ -122,11 +124,11 @@ def _again_and_again(sweep: Callable[[], int], arguments: argparse.Namespace, st
     return worst
 
 
-def _sweep_and_tell(
+def _repair_and_tell(
     arguments: argparse.Namespace, console: Console, stop: Stop, store: Store, scan: Scan
 ) -> int:
     with _progress(console) as watch:
-        sweep = partial(
+        repair = partial(
             run_once,
             store,
             scan=scan,
@@ -140,11 +142,11 @@ def _sweep_and_tell(
             watch=watch,
         )
         if arguments.dry_run:
-            report: Report | None = sweep(guard=Guard(is_wanted=lambda: not stop.is_set()))
+            report: Report | None = repair(guard=Guard(is_wanted=lambda: not stop.is_set()))
         else:
-            report = sweep_alone(
+            report = run_alone(
                 store,
-                lambda guard: sweep(guard=guard),
+                lambda guard: repair(guard=guard),
                 steps=arguments.steps,
                 stop=stop,
                 kept=arguments.keep_history,
@@ -171,9 +173,9 @@ def _tell(report: Report, json_file: str | None, console: Console) -> None:
 def _tell_who_is_at_work(console: Console, store: Store, stop: Stop) -> None:
     if stop.is_set():
         return
-    holder = read_holder(store, SWEEP)
-    who = "another sweep" if holder is None else f"{holder.owner}, since {holder.entered_at}"
-    text = f"repair: a sweep is at work ({who}); nothing was done"
+    holder = read_holder(store, REPAIR)
+    who = "another repair" if holder is None else f"{holder.owner}, since {holder.entered_at}"
+    text = f"repair: a repair run is at work ({who}); nothing was done"
     console.print(text, style="yellow", markup=False, soft_wrap=True)
 
 

@@ -55,7 +55,7 @@ class Outage:
         except StoreError as found:
             self._found = StoreError(
                 f"{failures} times the work on a queue has failed, and the table of queues can't "
-                f"be read any more, so the sweep ends here: {type(found).__name__}: {found}; see "
+                f"be read any more, so the repair ends here: {type(found).__name__}: {found}; see "
                 "whether the cluster is well, and run it again, which goes on"
             )
             raise self._found from found

@@ -46,7 +46,7 @@ def plan_finalise(
         head: As read before the floors of the groups were (I7).
         blocks: Those that begin below the floor or ``finalised``, also those not trimmed yet.
         floor: Lowest monoton that any group is owed, or the first one that stays for another
-            reason; None without groups: finish only what an earlier sweep has left.
+            reason; None without groups: finish only what an earlier repair run has left.
         unconsumed: Whether what goes is too old, and there is no group that it could be kept for.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What the sweep reads of a queue, in an order that makes its decisions safe."""
+"""What the repair reads of a queue, in an order that makes its decisions safe."""
 
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ def read_ledger(store: Store, queue_id: QueueId) -> tuple[LedgerHead, list[Ledge
     """Read a ledger serially, the head first. A read, and one more for a thousand blocks.
 
     Every block from below the head's ``next`` and fence is there, from ``finalised`` on: should
-    another sweep have trimmed some in between, it is told as it stands then, by one more read.
+    another repair run have trimmed some in between, it is told as it stands then, by one more
+    read.
 
     Raises:
         QueueStateError: There is no such ledger.
@@ -64,7 +65,7 @@ def read_floor(store: Store, queue_id: QueueId) -> int | None:
     """Lowest monoton that any group is owed; None without groups. Three reads for each group.
 
     Raises:
-        ContentionError: A group's readers were faster than the sweep again and again.
+        ContentionError: A group's readers were faster than the repair again and again.
     """
     states = read_group_states(store, queue_id)
     return min((state.floor for state in states.values()), default=None)

@@ -1,4 +1,4 @@
-"""What a sweep did and found, for people and for programs."""
+"""What a repair run did and found, for people and for programs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _HEADINGS = ("finalised", "settled buckets", "garbage blocks", "audited", "findi
 
 
 class Outcome(StrEnum):
-    """How a run of the sweep ended, or not."""
+    """How a repair run ended, or not."""
 
     RUNNING = "running"
     DONE = "done"
@@ -58,7 +58,7 @@ class Counts:
         garbage_blocks: Blocks deleted because they were not published and never will be.
         garbage_buckets: Their buckets.
         audited_messages: Messages that were compared with what is stored.
-        postponed: Queues where another sweep or a new group came between; the next run goes on.
+        postponed: Queues where another repair run or a new group came between.
         dead_lettered: Dead messages that no reader had buried, and that are by now.
         not_dead_lettered: Dead messages that could not be buried, or that a reader was at.
         expired: Messages that were thrown away, as nobody had consumed them after so long as their
@@ -97,7 +97,7 @@ class QueueReport:
         strays: Blocks that are stored, but not published; if that was asked for.
         block_count: Blocks in its ledger; 0 unless they were read for the steps of a scan.
         notes: What is stuck, and what to do about it.
-        error: What kept the sweep from going on with this queue; None: nothing.
+        error: What kept the repair from going on with this queue; None: nothing.
     """
 
     queue_id: QueueId
@@ -125,7 +125,7 @@ class QueueReport:
 
 @dataclass(slots=True)
 class Report:
-    """What a sweep did and found.
+    """What a repair run did and found.
 
     Attributes:
         steps: The steps it took, in order.
@@ -156,7 +156,7 @@ class Report:
 
     @property
     def failed(self) -> list[str]:
-        """Names of the queues that an error kept the sweep from."""
+        """Names of the queues that an error kept the repair from."""
         return [name for name, queue in self.queues.items() if queue.error is not None]
 
     @property
@@ -188,7 +188,7 @@ class Report:
 
     def show(self, console: Console) -> None:
         """Print a row for each queue that needed something; below, what was planned or found."""
-        table = Table(title="Sweep (dry run)" if self.dry_run else "Sweep")
+        table = Table(title="Repair (dry run)" if self.dry_run else "Repair")
         table.add_column("queue", overflow="fold")
         for heading in _HEADINGS:
             table.add_column(heading, justify="right")
@@ -208,7 +208,7 @@ class Report:
             server, here = (each.isoformat(timespec="seconds") for each in self.clocks)
             yield (
                 f"clocks disagree: it was {server} by a server's, {here} by this machine's; the "
-                "sweep went by the earlier one, so nothing is lost. Set the one right that is "
+                "repair went by the earlier one, so nothing is lost. Set the one right that is "
                 "wrong (NTP), restart Cassandra there if its clock was ahead, then look at the "
                 "queues: cassieq queue fix-clocks QUEUE --dry-run"
             )
@@ -260,7 +260,7 @@ class Report:
             yield from (Text(f"{name}: {text}") for text in _upkeep(queue.counts))
         for name, queue in self.queues.items():
             if queue.counts.postponed:
-                text = f"{name}: another sweep or a new group came between; the next run goes on"
+                text = f"{name}: another run or a new group came between; the next run goes on"
                 yield Text(text, style="yellow")
         if self.outcome is Outcome.SOME_FAILED:
             yield Text(f"{len(self.failed):,} queue(s) failed; the others are done", style="red")

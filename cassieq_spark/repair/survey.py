@@ -33,7 +33,7 @@ from cassieq_spark.store.tables import Table
 logger = logging.getLogger(__name__)
 
 #: A queue could not be seen before the steps; they look at it themselves.
-NOT_SEEN = "sweep.not_seen"
+NOT_SEEN = "repair.not_seen"
 
 _OF_LEDGER = ("group", "head", "hold")
 _OF_DELIVERY = ("head", "registration", "slot")

@@ -1,4 +1,4 @@
-"""What the steps of one sweep share."""
+"""What the steps of one repair run share."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DEFAULT_WRITE_TIMEOUT = timedelta(hours=1)
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One sweep.
+    """One repair run.
 
     Attributes:
         store: Where the queues are kept.
@@ -49,7 +49,7 @@ class Work:
     leftover: dict[str, dict[int, list[Run]]] = field(default_factory=dict)
 
     def seen(self, queue: QueueDefinition) -> Seen | None:
-        """What was seen of a queue; None if that is over, as this sweep has changed it."""
+        """What was seen of a queue; None if that is over, as this repair run has changed it."""
         is_changed = self.report.queues[queue.name].counts != Counts()
         return None if is_changed else self.survey.get(queue.queue_id)
 

@@ -140,7 +140,7 @@ class Limits:
         "max-account-messages",
         _COUNT,
         100_000_000,
-        "Messages that the queues of one account store, until the sweep deletes them. Counted "
+        "Messages that the queues of one account store, until the repair deletes them. Counted "
         "every 30 seconds; in between, only what this gateway puts is added.",
     )
 

@@ -22,8 +22,8 @@ class User(StrEnum):
     CONSUMER = "consumer"
     #: Serves the queues by HTTP: makes and deletes queues and accounts.
     GATEWAY = "gateway"
-    #: Runs the sweep.
-    SWEEP = "sweep"
+    #: Runs the repair.
+    REPAIR = "repair"
     #: Makes tables, queues and groups, and does all that the others do.
     ADMIN = "admin"
 
@@ -36,9 +36,9 @@ _OF_TABLES: dict[User, dict[Table, tuple[str, ...]]] = {
         Table.DELIVERY: _BOTH,
         Table.CHUNK: _BOTH,
     },
-    User.GATEWAY: {each: _BOTH for each in Table if each not in {Table.LOCK, Table.SWEEP}},
+    User.GATEWAY: {each: _BOTH for each in Table if each not in {Table.LOCK, Table.REPAIR}},
     # It removes what deleted queues leave behind; accounts are none of its business.
-    User.SWEEP: {each: _BOTH for each in Table if each is not Table.ACCOUNT},
+    User.REPAIR: {each: _BOTH for each in Table if each is not Table.ACCOUNT},
 }
 #: Of the keyspace, so of the tables of later releases, too.
 _OF_KEYSPACE = ("SELECT", "MODIFY", "CREATE", "ALTER")

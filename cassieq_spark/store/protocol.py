@@ -23,7 +23,7 @@ Value = str | int | UUID | datetime | None
 Row = Mapping[str, Value]
 #: The whole clustering key: ``(kind, position, name)`` in ``ledger``,
 #: ``(kind, ordinal, position)`` in ``delivery``, ``()`` in ``queue``, ``(kind, ticket)`` in
-#: ``lock``, ``(epoch,)`` in ``sweep``, ``(kind, key name)`` in ``account``.
+#: ``lock``, ``(epoch,)`` in ``repair``, ``(kind, key name)`` in ``account``.
 RowKey = tuple[str | int, ...]
 
 
@@ -258,7 +258,7 @@ class Store(Protocol):
         """Delete whole partitions ``(block, bucket)``, several at a time."""
 
     def scan(self, table: Table, kinds: Sequence[str] = ()) -> Iterator[Row]:
-        """Read a whole table without ``data``. For sweeps and lists; never on a hot path.
+        """Read a whole table without ``data``. For repair runs and lists; never on a hot path.
 
         Rows of one partition come together. It is no snapshot, and a row that is written
         meanwhile may be seen or not.
@@ -398,7 +398,7 @@ def partition_of_lock(name: str) -> Partition:
 
 def partition_of_history(job: str) -> Partition:
     """The partition that says what each run of a job did."""
-    return Partition(Table.SWEEP, (job,))
+    return Partition(Table.REPAIR, (job,))
 
 
 def partition_of_account(name: str) -> Partition:

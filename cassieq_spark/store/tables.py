@@ -17,7 +17,7 @@ class Table(StrEnum):
     DELIVERY = "delivery"
     CHUNK = "chunk"
     LOCK = "lock"
-    SWEEP = "sweep"
+    REPAIR = "repair"
     ACCOUNT = "account"
 
 
@@ -157,7 +157,7 @@ SHAPES = {
             "owner": "text",
         },
     ),
-    Table.SWEEP: Shape(
+    Table.REPAIR: Shape(
         partition=("job",),
         clustering=("epoch",),
         columns={

@@ -60,8 +60,8 @@ ARROWS = (
     Arrow(((845, 244), (845, 146)), 886, 202, ("copied once,", "then let go")),
 )
 _BELOW = (
-    "Settled for every group: finalised, then deleted by the sweep. "
-    "Written and never published: deleted by the sweep."
+    "Settled for every group: finalised, then deleted by the repair. "
+    "Written and never published: deleted by the repair."
 )
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from cassieq_spark.dead_letters.claims import ADMIN_GROUP
 from cassieq_spark.monitoring.catalogue import EXPORTED, OF_QUERIES, Family
-from cassieq_spark.repair.sweep import Step
+from cassieq_spark.repair.steps import Step
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "monitoring.md").read_text()

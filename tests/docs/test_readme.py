@@ -55,7 +55,7 @@ def test_the_example_of_the_readme_runs_as_it_stands(
     assert (delays.group, delays.depth) == ("delays", 0)
 
 
-def test_the_readme_names_the_connector_that_the_sweep_is_tested_with():
+def test_the_readme_names_the_connector_that_the_repair_is_tested_with():
     assert f"--packages {CONNECTOR} jobs/repair.py" in README
 
 

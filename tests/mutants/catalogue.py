@@ -126,7 +126,7 @@ MUTANTS = (
     Mutant(
         "one row too many is trimmed",
         "I2",
-        "ledger/sweep.py",
+        "ledger/finalise.py",
         'DeleteBelow("block", below)]',
         'DeleteBelow("block", below + 1)]',
     ),
@@ -210,7 +210,7 @@ MUTANTS = (
         "repair/survey.py",
         '_OF_LEDGER = ("group", "head", "hold")',
         '_OF_LEDGER = ("group", "head", "hold", "once")',
-        ("test_sweep_property.py",),
+        ("test_repair_property.py",),
     ),
     Mutant(
         "publish behind the fence",
@@ -235,7 +235,7 @@ MUTANTS = (
         '        values["delayed_stop"] = stop\n',
         "        pass\n",
     ),
-    # -- groups and the sweep -----------------------------------------------------------------
+    # -- groups and the repair -----------------------------------------------------------------
     Mutant(
         "the survey takes what waits for settled",
         "dead letters are buried",
@@ -244,7 +244,7 @@ MUTANTS = (
         "return GroupState(",
     ),
     Mutant(
-        "a sweep condemns what a query that is down may have done",
+        "a repair run condemns what a query that is down may have done",
         "what is done is acked",
         "repair/redeliver.py",
         "given_up = state.sure_now - max(PATIENCE, _LEASES * queue.lease)",
@@ -259,12 +259,12 @@ MUTANTS = (
         ("../unit/spark/source/test_stream.py",),
     ),
     Mutant(
-        "an error of one queue ends the sweep of all",
+        "an error of one queue ends the repair of all",
         "one queue's trouble is its own",
-        "repair/sweep.py",
+        "repair/steps.py",
         "        if error is work.guard.error:\n            raise\n",
         "        raise\n",
-        ("test_sweep_property.py",),
+        ("test_repair_property.py",),
     ),
     Mutant(
         "who may only put uses the idempotency keys of the account",
@@ -317,7 +317,7 @@ MUTANTS = (
     Mutant(
         "a queue that fails is not audited",
         "a loss is told",
-        "repair/sweep.py",
+        "repair/steps.py",
         "    if report.error is not None and step is not Step.AUDIT:\n",
         "    if report.error is not None:\n",
         ("../unit/repair/test_apart.py",),
@@ -325,14 +325,14 @@ MUTANTS = (
     Mutant(
         "the survey of all dies of one queue's rows",
         "one queue's trouble is its own",
-        "repair/sweep.py",
+        "repair/steps.py",
         "        except Exception as error:  # noqa: BLE001 (rows of one queue)",
         "        except ContentionError as error:",
-        ("test_sweep_property.py",),
+        ("test_repair_property.py",),
     ),
     Mutant(
-        "a sweep goes by the survey of what it has changed",
-        "a sweep finishes what it begins",
+        "a repair run goes by the survey of what it has changed",
+        "a repair run finishes what it begins",
         "repair/work.py",
         "return None if is_changed else self.survey.get(queue.queue_id)",
         "return self.survey.get(queue.queue_id)",
@@ -347,7 +347,7 @@ MUTANTS = (
     Mutant(
         "finalise whatever groups came",
         "I7",
-        "ledger/sweep.py",
+        "ledger/finalise.py",
         '        When("finalised", "=", head.finalised),\n'
         '        When("groups_version", "=", head.groups_version),\n',
         '        When("finalised", "=", head.finalised),\n',
@@ -405,7 +405,7 @@ MUTANTS = (
         'self._advance("waiting_version", head.waiting_version, head.waiting_version)',
     ),
     Mutant(
-        "what waits may change while the sweep reads",
+        "what waits may change while the repair reads",
         "I7",
         "groups/group.py",
         "if self._read_head().waiting_version == state.head.waiting_version:",

@@ -15,15 +15,15 @@ from cassieq_spark.ledger.read import read_blocks
 from cassieq_spark.model import BucketSlice, Chunk, QueueId
 from cassieq_spark.queues import delete_queue, purge_queue
 from cassieq_spark.repair.audit import Problem, Thoroughness
-from cassieq_spark.repair.sweep import Step
+from cassieq_spark.repair.steps import Step
 from cassieq_spark.store.protocol import EVERYTHING, Op, Partition, Row, Rows, Slice, Store
 from cassieq_spark.store.tables import Table
 from cassieq_spark.testing.stores import WrappedStore
-from tests.unit.repair.swept_queue import (
+from tests.unit.repair.repaired_queue import (
     BUCKET_SIZE,
     CHUNK_SIZE,
     WRITE_TIMEOUT,
-    SweptQueue,
+    RepairedQueue,
     data_of,
 )
 
@@ -39,7 +39,7 @@ DAMAGES = st.one_of(
 )
 
 
-def damage(queue: SweptQueue, what: tuple[object, ...]) -> None:
+def damage(queue: RepairedQueue, what: tuple[object, ...]) -> None:
     """Change what is stored, behind everybody's back."""
     chunks = [
         (block, chunk)
@@ -66,7 +66,7 @@ def damage(queue: SweptQueue, what: tuple[object, ...]) -> None:
             queue.write(count)
 
 
-def expected(queue: SweptQueue) -> set[tuple[Problem, int]]:
+def expected(queue: RepairedQueue) -> set[tuple[Problem, int]]:
     """What is wrong, looked up message by message."""
     wrong: set[tuple[Problem, int]] = set()
     for block in read_blocks(queue.store, queue.queue_id):
@@ -124,16 +124,16 @@ def is_truncated(chunk: Chunk) -> bool:
 def test_what_is_damaged_is_found_and_nothing_else(
     counts: list[int], settled: int, damages: list[tuple[object, ...]]
 ):
-    queue = SweptQueue()
+    queue = RepairedQueue()
     queue.publish(*counts)
     queue.settle("billing", min(settled, sum(counts)))
-    queue.sweep(Step.FINALISE)
+    queue.repair(Step.FINALISE)
     for what in damages:
         damage(queue, what)
 
     thorough = Thoroughness(verify_data=True, explain=True)
-    report = queue.sweep(Step.AUDIT, thoroughness=thorough)
-    keys_only = queue.sweep(Step.AUDIT)
+    report = queue.repair(Step.AUDIT, thoroughness=thorough)
+    keys_only = queue.repair(Step.AUDIT)
 
     wrong = expected(queue)
     by_keys = {each for each in wrong if each[0] is not Problem.UNREADABLE}
@@ -210,7 +210,7 @@ ACTIONS = st.one_of(
     st.tuples(st.just("publish"), COUNTS),
     st.tuples(st.just("write"), COUNTS),
     st.tuples(st.just("settle"), st.sampled_from(["billing", "shipping"]), COUNTS),
-    st.tuples(st.just("sweep")),
+    st.tuples(st.just("repair")),
     st.tuples(st.just("finish")),
     st.tuples(st.just("pass time"), st.sampled_from([timedelta(minutes=2), WRITE_TIMEOUT])),
     st.tuples(st.just("purge")),
@@ -218,7 +218,7 @@ ACTIONS = st.one_of(
 )
 
 
-def act(queue: SweptQueue, action: tuple[object, ...]) -> None:
+def act(queue: RepairedQueue, action: tuple[object, ...]) -> None:
     with suppress(QueueStateError):
         match action:
             case ("publish", int(count)):
@@ -230,7 +230,7 @@ def act(queue: SweptQueue, action: tuple[object, ...]) -> None:
             case ("finish",):
                 for group in queue.batches or ["billing"]:
                     queue.settle(group, 1000)
-                queue.sweep()
+                queue.repair()
             case ("pass time", timedelta() as by):
                 queue.clock.advance(by)
             case ("purge",):
@@ -238,7 +238,7 @@ def act(queue: SweptQueue, action: tuple[object, ...]) -> None:
             case ("delete",):
                 delete_queue(queue.store, "orders", force=True)
             case _:
-                queue.sweep()
+                queue.repair()
 
 
 @given(
@@ -246,20 +246,20 @@ def act(queue: SweptQueue, action: tuple[object, ...]) -> None:
     during=st.lists(st.tuples(st.integers(1, 30), ACTIONS), min_size=1, max_size=8),
     verify_data=st.booleans(),
 )
-def test_nothing_is_lost_while_others_publish_settle_sweep_and_delete(
+def test_nothing_is_lost_while_others_publish_settle_repair_and_delete(
     before: list[tuple[object, ...]],
     during: list[tuple[int, tuple[object, ...]]],
     *,
     verify_data: bool,
 ):
-    queue = SweptQueue()
+    queue = RepairedQueue()
     queue.publish(9, 5)
     for action in before:
         act(queue, action)
     actions = [(at, lambda what=what: act(queue, what)) for at, what in during]
     busy = BusyStore(queue.store, actions)
 
-    report = queue.sweep(
+    report = queue.repair(
         Step.AUDIT, store=busy, thoroughness=Thoroughness(verify_data=verify_data, explain=True)
     )
 

@@ -23,7 +23,7 @@ from cassieq_spark.model import Range, Ranges
 from cassieq_spark.producer.blocks import write_block
 from cassieq_spark.queues import create_queue, fix_clocks
 from cassieq_spark.repair.scan import DriverScan
-from cassieq_spark.repair.sweep import Step, run_once
+from cassieq_spark.repair.steps import Step, run_once
 from cassieq_spark.settings import SinkOptions
 from cassieq_spark.store import race
 from cassieq_spark.store.protocol import CLOCKS_APART
@@ -97,7 +97,7 @@ class World:
         assert self.group.settle(lease, Settlement(acked=ranges)).count == len(monotons)
         self.acked |= set(monotons)
 
-    def sweep(self, *steps: Step) -> None:
+    def repair(self, *steps: Step) -> None:
         assert run_once(self.store, scan=DriverScan(self.store), steps=steps).is_whole
 
     def check(self) -> None:
@@ -131,7 +131,7 @@ STEPS = st.one_of(
         st.sampled_from(["ack", "reject", "release", "extend"]),
         st.sampled_from([timedelta(0), SECOND, HOUR]),
     ),
-    st.tuples(st.just("sweep"), st.sampled_from([(each,) for each in Step] + [tuple(Step)])),
+    st.tuples(st.just("repair"), st.sampled_from([(each,) for each in Step] + [tuple(Step)])),
 )
 
 
@@ -140,7 +140,7 @@ STEPS = st.one_of(
     [
         (("publish", 1), MONTH, timedelta(0)),
         (("publish", 1), -MONTH, timedelta(0)),
-        (("sweep", (Step.EXPIRE,)), timedelta(0), timedelta(0)),
+        (("repair", (Step.EXPIRE,)), timedelta(0), timedelta(0)),
     ]
 )
 def test_whatever_clocks_say_for_a_while_all_of_it_is_delivered_in_the_end(
@@ -157,8 +157,8 @@ def test_whatever_clocks_say_for_a_while_all_of_it_is_delivered_in_the_end(
                     world.publish(count)
                 case ("consume", int(limit), str(fate), timedelta() as delay):
                     world.consume(limit, fate, delay)
-                case ("sweep", tuple(which)):
-                    world.sweep(*which)
+                case ("repair", tuple(which)):
+                    world.repair(*which)
             world.clock.ahead = timedelta(0)
             world.check()
 
@@ -173,7 +173,7 @@ def test_whatever_clocks_say_for_a_while_all_of_it_is_delivered_in_the_end(
         assert world.acked | world.rejected == set(range(world.published)), "not delivered"
         assert not state.waiting
         world.clock.advance(2 * DAY)
-        world.sweep(Step.FINALISE)
+        world.repair(Step.FINALISE)
         head = read_head(world.store, world.queue.queue_id)
         assert head.finalised == head.next, "kept for longer than it was to be kept"
     finally:

@@ -1,6 +1,6 @@
 """Whatever other programs write into the rows of one queue, the others never notice.
 
-Every column of every row of one queue may have any value that Cassandra keeps there. The sweep,
+Every column of every row of one queue may have any value that Cassandra keeps there. The repair,
 the figures and the list of queues go on with the others, and what uses the queue itself works, or
 fails by an error of ours.
 """
@@ -24,13 +24,13 @@ from cassieq_spark.errors import CassieqError
 from cassieq_spark.monitoring.snapshot import read_snapshot
 from cassieq_spark.queues import delete_queue, list_queues
 from cassieq_spark.repair.scan import DriverScan
-from cassieq_spark.repair.sweep import run_once
+from cassieq_spark.repair.steps import run_once
 from cassieq_spark.store import race
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import Partition, RowKey
 from cassieq_spark.store.tables import SHAPES, Table
 from tests.support.ailing_queue import copy_of
-from tests.unit.repair.swept_queue import WRITE_TIMEOUT, SweptQueue, make_busy
+from tests.unit.repair.repaired_queue import WRITE_TIMEOUT, RepairedQueue, make_busy
 
 DAY = timedelta(days=1)
 TABLES = (Table.QUEUE, Table.LEDGER, Table.DELIVERY)
@@ -46,9 +46,9 @@ _KINDS = {
 @cache
 def wells() -> MemoryStore:
     """Two queues with the same to do: what is dead, too old, settled, unpublished, purged."""
-    first: SweptQueue | None = None
+    first: RepairedQueue | None = None
     for name in ("bad", "good"):
-        queue = SweptQueue(name, beside=first, max_deliveries=2, expire_after=DAY)
+        queue = RepairedQueue(name, beside=first, max_deliveries=2, expire_after=DAY)
         first = first or queue
         make_busy(queue)
     assert first is not None
@@ -100,7 +100,7 @@ def spoilt(draw: st.DrawFn) -> list[tuple[Partition, RowKey, str, Any]]:
 
 
 def state_of(store: MemoryStore) -> dict[object, object]:
-    """What the other queue holds, but for the tokens that each sweep draws."""
+    """What the other queue holds, but for the tokens that each repair run draws."""
     return {
         partition: {
             key: {name: each for name, each in row.items() if name not in {"lease", "change"}}
@@ -111,14 +111,14 @@ def state_of(store: MemoryStore) -> dict[object, object]:
     } | {key: chunks for key, chunks in store._chunks.items() if key[0].startswith("good@")}
 
 
-def sweep(store: MemoryStore) -> Any:
+def repair(store: MemoryStore) -> Any:
     return run_once(store, scan=DriverScan(store), write_timeout=WRITE_TIMEOUT)
 
 
 @cache
 def expected() -> tuple[dict[object, object], Any, Any]:
     well = copy_of(wells())
-    report = sweep(well)
+    report = repair(well)
     return state_of(well), report.queues["good"].counts, figures(wells())["good"]
 
 
@@ -157,9 +157,9 @@ def test_rows_that_nobody_can_make_sense_of_are_the_trouble_of_their_queue(
         ):
             with contextlib.suppress(CassieqError):
                 use()
-    report = sweep(store)
+    report = repair(store)
     assert report.queues["good"].counts == counts
     assert state_of(store) == state
     with contextlib.suppress(CassieqError):
         delete_queue(store, "bad", force=True)
-    assert sweep(store).queues.get("good") is not None
+    assert repair(store).queues.get("good") is not None

@@ -1,4 +1,4 @@
-"""A ledger amid publishes and sweeps that break off: whatever is asked of it, the answer is right.
+"""A ledger amid publishes and repair runs that break off: every answer from it is right.
 
 Also that no read begins among deleted rows, through which Cassandra would have to wade.
 """
@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from cassieq_spark.errors import OutcomeUnknownError
 from cassieq_spark.ledger import read
+from cassieq_spark.ledger.finalise import finalise, trim
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import (
     find_position,
@@ -25,7 +26,6 @@ from cassieq_spark.ledger.read import (
     read_blocks,
     read_head,
 )
-from cassieq_spark.ledger.sweep import finalise, trim
 from cassieq_spark.model import LedgerBlock, Range
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import partition_of_ledger
@@ -71,7 +71,7 @@ class World:
             self.blocks.append(LedgerBlock(monotons, each.block, self.clock.now))
             start = monotons.stop
 
-    def sweep(self, part: float, fault: Fault | None, *, breaks_off: bool) -> None:
+    def repair(self, part: float, fault: Fault | None, *, breaks_off: bool) -> None:
         head = read_head(self.store, self.queue_id)
         floor = head.finalised + int((head.next - head.finalised) * part)
         assert finalise(self.store, self.queue_id, head, floor)
@@ -124,7 +124,7 @@ def test_a_ledger_answers_as_if_it_were_a_list_and_never_reads_what_was_trimmed(
                 data.draw(FAULTS, label="fault"),
             )
         else:
-            world.sweep(
+            world.repair(
                 data.draw(st.floats(0, 1), label="part"),
                 data.draw(FAULTS, label="fault"),
                 breaks_off=data.draw(st.booleans(), label="breaks off"),

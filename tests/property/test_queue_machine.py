@@ -1,4 +1,4 @@
-"""The whole queue against a model: publishers, readers, operators, sweeps, faults, in any order.
+"""The whole queue against a model: publishers, readers, operators, repairs, faults, in any order.
 
 Every compare-and-set that is applied is checked by `machine.model.QueueModel`, also those in the
 middle of an operation; what operations return is checked where they are called.

@@ -27,7 +27,7 @@ from cassieq_spark.producer.blocks import write_block
 from cassieq_spark.queues import create_queue
 from cassieq_spark.repair.report import Counts
 from cassieq_spark.repair.scan import DriverScan
-from cassieq_spark.repair.sweep import Step, run_once
+from cassieq_spark.repair.steps import Step, run_once
 from cassieq_spark.settings import SinkOptions
 from cassieq_spark.store import race
 from cassieq_spark.testing.faults import Fault, FaultyStore
@@ -120,7 +120,7 @@ class World:
                 settlement = Settlement(released={by: ranges})
         self.delivery.settle(lease, settlement)
 
-    def sweep(self, *steps: Step) -> None:
+    def repair(self, *steps: Step) -> None:
         report = run_once(self.store, scan=DriverScan(self.store), steps=steps)
         assert report.is_whole
         assert not report.failed, report.to_json()
@@ -183,7 +183,7 @@ SETTLE = st.tuples(
 PUBLISH = st.tuples(
     st.just("publish"), st.integers(1, 6), st.sampled_from([None, None, None, HOUR, 8 * HOUR])
 )
-SWEEPS = st.sampled_from([*((step,) for step in UPKEEP), UPKEEP, tuple(Step)])
+REPAIRS = st.sampled_from([*((step,) for step in UPKEEP), UPKEEP, tuple(Step)])
 CALLS = st.integers(0, 40)
 STEPS = st.one_of(
     PUBLISH,
@@ -192,10 +192,10 @@ STEPS = st.one_of(
     st.tuples(
         st.just("pass time"), st.sampled_from([MINUTE, LEASE + 2 * MINUTE, HOUR, EXPIRE_AFTER])
     ),
-    st.tuples(st.just("sweep"), SWEEPS),
-    st.tuples(st.just("lose"), SWEEPS, CALLS, st.sampled_from(Fault)),
-    st.tuples(st.just("crash"), SWEEPS, CALLS),
-    st.tuples(st.just("race"), SWEEPS, CALLS, st.one_of(PUBLISH, READ, SETTLE)),
+    st.tuples(st.just("repair"), REPAIRS),
+    st.tuples(st.just("lose"), REPAIRS, CALLS, st.sampled_from(Fault)),
+    st.tuples(st.just("crash"), REPAIRS, CALLS),
+    st.tuples(st.just("race"), REPAIRS, CALLS, st.one_of(PUBLISH, READ, SETTLE)),
 )
 
 
@@ -215,15 +215,15 @@ def crash() -> None:
     raise Crash
 
 
-def sweep_in_trouble(world: World, step: tuple[object, ...]) -> None:
+def repair_in_trouble(world: World, step: tuple[object, ...]) -> None:
     held = world.running()
     match step:
-        case ("sweep", tuple(steps)):
-            world.sweep(*steps)
+        case ("repair", tuple(steps)):
+            world.repair(*steps)
             assert world.running() == held, "a lease that runs is left alone"
         case ("lose", tuple(steps), int(call), Fault() as fault):
             world.store.interrupt(lambda: setattr(world.store, "fault", fault), after=call)
-            world.sweep(*steps)
+            world.repair(*steps)
             world.store.calm()
             world.check()
             world.store.arrive()
@@ -231,11 +231,11 @@ def sweep_in_trouble(world: World, step: tuple[object, ...]) -> None:
         case ("crash", tuple(steps), int(call)):
             world.store.interrupt(crash, after=call)
             with suppress(Crash):
-                world.sweep(*steps)
+                world.repair(*steps)
             world.store.calm()
         case ("race", tuple(steps), int(call), tuple(other)):
             world.store.interrupt(lambda: act(world, other), after=call)
-            world.sweep(*steps)
+            world.repair(*steps)
             world.store.calm()
 
 
@@ -255,13 +255,13 @@ def test_nothing_is_lost_that_is_neither_settled_nor_dead_nor_too_old(
 def _check_upkeep(world: World, steps: list[tuple[object, ...]]) -> None:
     for step in steps:
         act(world, step)
-        sweep_in_trouble(world, step)
+        repair_in_trouble(world, step)
         world.check()
 
     # Nobody reads any more: all of it goes, by itself.
     for _ in range(3):
         world.clock.advance(8 * HOUR + EXPIRE_AFTER + MINUTE)
-        world.sweep(*UPKEEP, Step.FINALISE)
+        world.repair(*UPKEEP, Step.FINALISE)
         world.check()
     head = read_head(world.memory, world.queue.queue_id)
     assert head.finalised == head.next == len(world.visible_since)

@@ -25,8 +25,8 @@ _ARGUMENTS = {
     "name": "orders",
     "group": "billing",
     "monoton": "5",
-    "user": "sweep",
-    "role": "sweeper",
+    "user": "repair",
+    "role": "repairer",
     "values": "hello",
     "file": "/nowhere/gateway.secret",
 }

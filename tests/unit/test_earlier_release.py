@@ -27,7 +27,7 @@ from cassieq_spark.queues import (
 )
 from cassieq_spark.queues.stats import queue_stats
 from cassieq_spark.repair.scan import DriverScan
-from cassieq_spark.repair.sweep import run_once
+from cassieq_spark.repair.steps import run_once
 from tests.support.builders import (
     LEASE,
     make_clocked_store,
@@ -140,7 +140,7 @@ def test_it_is_deleted_and_created_anew(earlier: Earlier):
     assert [each.version for each in list_records(earlier.store)] == [2]
 
 
-def test_it_is_swept(earlier: Earlier):
+def test_it_is_repaired(earlier: Earlier):
     earlier.group.lease(make_request(held=earlier.held.token, max_messages=0, stop=12))
 
     report = run_once(earlier.store, scan=DriverScan(earlier.store))

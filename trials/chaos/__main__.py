@@ -1,14 +1,14 @@
 """Three nodes and a Spark cluster, on which everybody is killed or stopped now and then.
 
 Two producers publish numbered messages, two consumers share them, a relay passes all of them on to
-another queue, two sweeps clean up after them; each with a wall clock of its own. Their queries
-stop and begin again at random, and use `Trigger.AvailableNow` now and then; checkpoints of the
-producers and the relay are restored from older copies. A schedule, drawn from a seed, kills and
-stops drivers, the Python processes beside them, executors, the Python processes of those, sweeps,
-and one Cassandra node at a time, or sets that node's clock wrong by a day. Who was killed is
-started again. In the end all is drained, and every message is looked for in what the consumers
-have stored and in what the relay has published. The last line is a report as JSON; exit code 1 if
-anything is off.
+another queue, two repair runs clean up after them; each with a wall clock of its own. Their
+queries stop and begin again at random, and use `Trigger.AvailableNow` now and then; checkpoints
+of the producers and the relay are restored from older copies. A schedule, drawn from a seed,
+kills and stops drivers, the Python processes beside them, executors, the Python processes of
+those, repair runs, and one Cassandra node at a time, or sets that node's clock wrong by a day.
+Who was killed is started again. In the end all is drained, and every message is looked for in
+what the consumers have stored and in what the relay has published. The last line is a report as
+JSON; exit code 1 if anything is off.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ from trials.chaos.stage import (
     RELAYED,
     ROWS_PER_BATCH,
     Scene,
+    repair_command,
     stage,
-    sweep_command,
 )
 from trials.chaos.supervision import supervise, wait_until
 
@@ -188,11 +188,11 @@ def drain(scene: Scene) -> bool:
     scene.end_producers()
 
     def producers_ended() -> bool:
-        supervise([*scene.receivers, *scene.sweeps], for_ever=True)
+        supervise([*scene.receivers, *scene.repairs], for_ever=True)
         return not supervise(scene.producers, for_ever=False)
 
     def nothing_is_owed() -> bool:
-        supervise([*scene.receivers, *scene.sweeps], for_ever=True)
+        supervise([*scene.receivers, *scene.repairs], for_ever=True)
         with suppress(StoreError):
             queue = read_queue(scene.store, QUEUE)
             groups = queue_stats(scene.store, queue.queue_id).groups
@@ -213,17 +213,17 @@ def drain(scene: Scene) -> bool:
     drained = wait_until(nothing_is_owed, _DRAIN_SECONDS) and drained
     scene.end_receivers()
     drained = wait_until(receivers_ended, _DRAIN_SECONDS) and drained
-    for sweep in scene.sweeps:
-        sweep.kill()
+    for repair in scene.repairs:
+        repair.kill()
     return drained
 
 
 def audit(scene: Scene) -> bool:
-    """Sweep once more, in peace; whether the queue finds itself whole."""
-    command = sweep_command(Path(sys.executable), scene.hosts)
+    """Run the repair once more, in peace; whether the queue finds itself whole."""
+    command = repair_command(Path(sys.executable), scene.hosts)
     with (scene.folder / "audit.log").open("wb") as log:
-        swept = subprocess.run(command, stdout=log, stderr=log, check=False)
-    return swept.returncode == 0
+        repaired = subprocess.run(command, stdout=log, stderr=log, check=False)
+    return repaired.returncode == 0
 
 
 if __name__ == "__main__":

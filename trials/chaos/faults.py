@@ -40,7 +40,7 @@ class Striker:
         clocks: Their clocks.
         applications: The applications on Spark.
         workers: Spark's Workers, whose children are the executors.
-        sweeps: The sweeps.
+        repairs: The repair runs.
         tell: Told what happens.
     """
 
@@ -50,7 +50,7 @@ class Striker:
         clocks: NodeClocks,
         applications: Sequence[Application],
         workers: Sequence[Child],
-        sweeps: Sequence[Application],
+        repairs: Sequence[Application],
         tell: Callable[[str], None],
     ) -> None:
         self.struck: Counter[str] = Counter()
@@ -62,7 +62,7 @@ class Striker:
             Victim.READER: lambda: _pythons(_javas(_groups(applications)), _STREAM),
             Victim.EXECUTOR: lambda: ([process] for process in _executors(workers)),
             Victim.WORKER: lambda: _pythons(_executors(workers), _WORKER),
-            Victim.SWEEP: lambda: _groups(sweeps),
+            Victim.REPAIR: lambda: _groups(repairs),
         }
         self._tell = tell
         self._lock = threading.Lock()

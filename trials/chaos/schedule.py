@@ -32,7 +32,7 @@ class Victim(StrEnum):
     WORKER = "worker"
     #: One of the Python processes beside a driver: where leases are taken and writes published.
     READER = "reader"
-    SWEEP = "sweep"
+    REPAIR = "repair"
     NODE = "node"
 
 

@@ -1,4 +1,4 @@
-"""All that is on stage in a chaos run: nodes, a Spark cluster, applications and sweeps."""
+"""All that is on stage in a chaos run: nodes, a Spark cluster, applications and repair runs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ONWARD, RELAYED = "onward", "chaos.relayed"
 PRODUCERS = ("tick", "tock")
 CONSUMERS = ("left", "right")
 RELAYS = ("onward",)
-SWEEPS = ("sweep-1", "sweep-2")
+REPAIRS = ("repair-1", "repair-2")
 #: Folders of the programs, by their role.
 _PRODUCERS, _CONSUMERS, _RELAYS = "producers", "consumers", "relays"
 #: Short, so that pauses break some leases, and what a killed consumer held comes back soon.
@@ -43,9 +43,9 @@ WRITE_TIMEOUT_SECONDS = 90
 _LONGEST = 10 * LEASE
 _NODE_HEAP_MB = 384
 _MOST_SKEW_SECONDS = 20.0
-#: The sweep whose clock is plainly wrong: it goes by the servers' clocks, or by its own if that is
-#: the earlier one.
-_WRONG = SWEEPS[-1]
+#: The repair whose clock is plainly wrong: it goes by the servers' clocks, or by its own if that
+#: is the earlier one.
+_WRONG = REPAIRS[-1]
 _WRONG_BY = timedelta(days=1)
 ROWS_PER_BATCH = 200
 _MESSAGES_PER_TRIGGER = 1000
@@ -60,7 +60,7 @@ class Scene:
         folder: Where everybody keeps what they have.
         hosts: The nodes, by address and port.
         store: The harness's own.
-        producers, consumers, relays, sweeps: Those that work.
+        producers, consumers, relays, repairs: Those that work.
         striker: Who strikes them.
         tell: Tells what happens.
     """
@@ -71,14 +71,14 @@ class Scene:
     producers: Sequence[Application]
     consumers: Sequence[Application]
     relays: Sequence[Application]
-    sweeps: Sequence[Application]
+    repairs: Sequence[Application]
     striker: Striker
     tell: Callable[[str], None]
 
     @property
     def everybody(self) -> list[Application]:
         """All that is supervised."""
-        return [*self.producers, *self.receivers, *self.sweeps]
+        return [*self.producers, *self.receivers, *self.repairs]
 
     @property
     def receivers(self) -> list[Application]:
@@ -192,14 +192,14 @@ def stage(folder: Path, seed: int, console: Console) -> Iterator[Scene]:
             )
             for name in RELAYS
         ]
-        sweeping = ["--every", "5s", "--write-timeout", f"{WRITE_TIMEOUT_SECONDS}s"]
-        sweeps = [
+        repairing = ["--every", "5s", "--write-timeout", f"{WRITE_TIMEOUT_SECONDS}s"]
+        repairs = [
             Application(
                 name,
-                [*sweep_command(pythons[name], hosts), *sweeping],
+                [*repair_command(pythons[name], hosts), *repairing],
                 log=folder / f"{name}.log",
             )
-            for name in SWEEPS
+            for name in REPAIRS
         ]
         began = time.monotonic()
 
@@ -207,8 +207,8 @@ def stage(folder: Path, seed: int, console: Console) -> Iterator[Scene]:
             console.print(f"{time.monotonic() - began:6.1f} s  {what}", soft_wrap=True)
 
         applications = [*producers, *consumers, *relays]
-        striker = Striker(nodes, clocks, applications, spark.workers, sweeps, tell)
-        scene = Scene(folder, hosts, store, producers, consumers, relays, sweeps, striker, tell)
+        striker = Striker(nodes, clocks, applications, spark.workers, repairs, tell)
+        scene = Scene(folder, hosts, store, producers, consumers, relays, repairs, striker, tell)
         try:
             yield scene
         finally:
@@ -221,7 +221,7 @@ def skewed_pythons(folder: Path, seed: int, console: Console) -> dict[str, Path]
     """A Python for everybody, with a wall clock of their own."""
     chance = random.Random(f"{seed}/clocks")
     pythons = {}
-    for name in (*PRODUCERS, *CONSUMERS, *RELAYS, *SWEEPS):
+    for name in (*PRODUCERS, *CONSUMERS, *RELAYS, *REPAIRS):
         skew = timedelta(seconds=chance.uniform(-_MOST_SKEW_SECONDS, _MOST_SKEW_SECONDS))
         if name == _WRONG:
             skew += chance.choice([_WRONG_BY, -_WRONG_BY])
@@ -230,8 +230,8 @@ def skewed_pythons(folder: Path, seed: int, console: Console) -> dict[str, Path]
     return pythons
 
 
-def sweep_command(python: Path, hosts: Sequence[str]) -> list[str]:
-    """The sweep without Spark."""
+def repair_command(python: Path, hosts: Sequence[str]) -> list[str]:
+    """The repair without Spark."""
     return [
         str(python),
         *("-m", "cassieq_spark.cli", "repair", "run", "--contact-points", ",".join(hosts)),

@@ -1,13 +1,13 @@
 """A queue used by everybody at once for minutes, while everybody dies of it now and then.
 
-Producers, writers like Spark's, consumers, streaming readers and sweeps work on six queues of a
-Cassandra of its own; operators alter, pause, purge, delete and create them at random; two batch
-writes of a real Spark come in between. Two gateways share an address, so that messages are mostly
-settled by another one than handed them out; batches are put again under their keys; and writers
-go back to an older checkpoint now and then, which must be refused. Each actor may die at any
-call of the store; another one that knows what was on disk replaces it. In the end everything is
-drained and swept, and accounted for: message by message, row by row, and by the space on disk.
-Prints a report as JSON; exit code 1 if anything is off.
+Producers, writers like Spark's, consumers, streaming readers and repair runs work on six queues
+of a Cassandra of its own; operators alter, pause, purge, delete and create them at random; two
+batch writes of a real Spark come in between. Two gateways share an address, so that messages are
+mostly settled by another one than handed them out; batches are put again under their keys; and
+writers go back to an older checkpoint now and then, which must be refused. Each actor may die at
+any call of the store; another one that knows what was on disk replaces it. In the end everything
+is drained and repaired, and accounted for: message by message, row by row, and by the space on
+disk. Prints a report as JSON; exit code 1 if anything is off.
 """
 
 from __future__ import annotations

@@ -120,7 +120,7 @@ class Owed:
         queue_id, group: Of whom.
         start, stop: The monotons that were to be delivered.
         depth: Of those, how many still are.
-        expired: How many the sweep let expire, as it says.
+        expired: How many the repair let expire, as it says.
     """
 
     queue_id: QueueId

@@ -1,4 +1,4 @@
-"""The course of a soak: everybody works, then all is drained and swept, and judged."""
+"""The course of a soak: everybody works, then all is drained and repaired, and judged."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from cassieq_spark.ledger.read import stream_blocks
 from cassieq_spark.queues import list_queues
 from cassieq_spark.queues.stats import queue_stats
 from cassieq_spark.repair.report import Counts
-from cassieq_spark.repair.sweep import Step
+from cassieq_spark.repair.steps import Step
 from cassieq_spark.store.protocol import Store
 from trials.soak.actors import NATURES, Actor, World
 from trials.soak.checker import Journal
 from trials.soak.consumers import BalancedConsumer, ClientConsumer, QueryReader
 from trials.soak.disk import Sample
-from trials.soak.operators import Operator, Sweeper, sweep
+from trials.soak.operators import Operator, Repairer, repair
 from trials.soak.publishers import ClientProducer, SparkLikeWriter
 from trials.soak.report import report_of
 from trials.soak.spark import write_by_spark
@@ -37,7 +37,7 @@ _LOOK_SECONDS = 1.0
 _TELL_SECONDS = 60.0
 #: Longer than any lease, hold, delay, or pause before a burial is tried again.
 _STUCK_SECONDS = 180.0
-_SWEEPS = 20
+_REPAIRS = 20
 
 
 def soak(
@@ -64,7 +64,7 @@ def soak(
         for actor in actors:
             actor.thread.join()
         with alarmed(world):
-            sweep_clean(world)
+            repair_clean(world)
     return report_of(world, watch, drained=drained) | {
         "seed": given.seed,
         "minutes": round((time.monotonic() - began) / 60, 1),
@@ -85,8 +85,8 @@ def make_actors(world: World) -> list[Actor]:
         BalancedConsumer(world, "balanced-2", LIFETIME),
         Operator(world, "operator-1"),
         Operator(world, "operator-2", LIFETIME // 4),
-        Sweeper(world, "sweeper-1"),
-        Sweeper(world, "sweeper-2", LIFETIME),
+        Repairer(world, "repairer-1"),
+        Repairer(world, "repairer-2", LIFETIME),
     ]
     for nature in NATURES:
         actors.append(QueryReader(world, f"{nature.name}-1", LIFETIME, nature.name))
@@ -174,12 +174,12 @@ def backlog(store: Store) -> int:
     return owed
 
 
-def sweep_clean(world: World) -> None:
-    """Sweep until nothing is left to do; nobody writes any more."""
+def repair_clean(world: World) -> None:
+    """Run the repair until nothing is left to do; nobody writes any more."""
     time.sleep(1.1)  # older than the write timeout that follows
-    for _ in range(_SWEEPS):
-        report = sweep(world, world.store, tuple(Step), timedelta(seconds=1))
+    for _ in range(_REPAIRS):
+        report = repair(world, world.store, tuple(Step), timedelta(seconds=1))
         totals = asdict(report.totals) | {"audited_messages": 0}
         if totals == asdict(Counts()):
             return
-    world.journal.alarms.append(f"the sweep finds something to do again and again: {totals}")
+    world.journal.alarms.append(f"the repair finds something to do again and again: {totals}")

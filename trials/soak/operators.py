@@ -1,4 +1,4 @@
-"""Who looks after the queues in a soak: operators, and sweeps."""
+"""Who looks after the queues in a soak: operators, and repair runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from cassieq_spark.queues import (
 )
 from cassieq_spark.repair.report import Report
 from cassieq_spark.repair.scan import DriverScan
-from cassieq_spark.repair.sweep import Step, run_once
+from cassieq_spark.repair.steps import Step, run_once
 from cassieq_spark.store.protocol import Store
 from trials.soak.actors import (
     CLIENTS,
@@ -85,21 +85,21 @@ class Operator(UntilTheEnd):
         self.world.make(self.store, nature)
 
 
-class Sweeper(Actor):
-    """Sweeps without a lock, so that several meet."""
+class Repairer(Actor):
+    """Runs the repair without a lock, so that several meet."""
 
     def act(self) -> None:
-        """Sweep once; one that may die lets nothing expire, as nobody would tell of it."""
+        """Run the repair once; one that may die lets nothing expire, as nobody would tell."""
         steps = [step for step in Step if self.lifetime is None or step is not Step.EXPIRE]
-        sweep(self.world, self.store, steps, WRITE_TIMEOUT)
+        repair(self.world, self.store, steps, WRITE_TIMEOUT)
         self.pause(self.chance.uniform(1, 6))
 
 
-def sweep(world: World, store: Store, steps: Sequence[Step], write_timeout: timedelta) -> Report:
-    """Sweep once, and note what the audit finds: it must find nothing.
+def repair(world: World, store: Store, steps: Sequence[Step], write_timeout: timedelta) -> Report:
+    """Run the repair once, and note what the audit finds: it must find nothing.
 
     Raises:
-        Abandoned: Its time came while it swept; it reports that for each queue, as any trouble.
+        Abandoned: Its time came while it ran; it reports that for each queue, as any trouble.
     """
     report = run_once(
         store,
@@ -107,11 +107,11 @@ def sweep(world: World, store: Store, steps: Sequence[Step], write_timeout: time
         steps=steps,
         write_timeout=write_timeout,
     )
-    world.note("sweeps")
+    world.note("repairs")
     for queue in report.queues.values():
         world.journal.alarms += [f"audit: {queue.queue_id}: {each}" for each in queue.findings]
         if queue.error is not None and Abandoned.__name__ not in queue.error:
-            world.journal.alarms.append(f"sweep: {queue.queue_id}: {queue.error}")
+            world.journal.alarms.append(f"repair: {queue.queue_id}: {queue.error}")
     if isinstance(store, MortalStore) and store.is_dead:
         raise Abandoned
     return report

@@ -21,7 +21,7 @@ _LEDGER_KINDS = {"head", "block", "sink", "once", "group"}
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """All rows of all tables, after everything was drained and swept."""
+    """All rows of all tables, after everything was drained and repaired."""
 
     queues: Sequence[QueueRecord]
     ledger: Sequence[Row]
@@ -39,7 +39,7 @@ def find_strays(tables: Tables, *, now: datetime, write_timeout: timedelta) -> l
     """
     records = {record.name: record for record in tables.queues}
     strays = [
-        f"queue {name} is {record.status}, and all was swept"
+        f"queue {name} is {record.status}, and all was repaired"
         for name, record in records.items()
         if record.status not in (Status.ACTIVE, Status.DELETED) or record.to_retire
     ]

@@ -33,7 +33,7 @@ def alarmed(world: World) -> Iterator[None]:
 
 @contextmanager
 def expiry_counted(watch: Watch) -> Iterator[None]:
-    """Count what the sweep says that it lets expire."""
+    """Count what the repair says that it lets expire."""
 
     class Counting(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:

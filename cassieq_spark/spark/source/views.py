@@ -115,7 +115,7 @@ VIEWS: Mapping[str, View] = MappingProxyType(
                         "status",
                         "STRING",
                         "`active`; `purging`: about to have that version; `deleting`: gone, and "
-                        "the sweep has some of it to delete; `deleted`.",
+                        "the repair has some of it to delete; `deleted`.",
                     ),
                     Column("bucket_size", "INT", "Messages per Cassandra partition."),
                     Column("chunk_size", "INT", "Messages per row, at the most."),

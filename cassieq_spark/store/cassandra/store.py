@@ -148,7 +148,7 @@ class CassandraStore:
         text = fill_in("delete_bucket", link.options.keyspace, Table.CHUNK)
         with Pipeline(link, doing) as pipeline:
             for block, bucket in buckets:
-                # Newer than all that the block writes, whatever the clocks of writer and sweep: a
+                # Newer than all that the block writes, whatever the clocks of writer and repair: a
                 # late write stays dead. And newer than what something else has written there.
                 timestamp = max(block_timestamp(block) + 1, time.time_ns() // 1000)
                 values = (timestamp, queue_id, block, bucket)

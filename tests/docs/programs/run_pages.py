@@ -28,7 +28,7 @@ _GRANTED = {
     ),
     "docs/repair.md": (
         "from cassieq_spark.store.memory import MemoryStore\n"
-        "store, work, carry_out = MemoryStore(), lambda: ['sweep', 'rest'], print"
+        "store, work, carry_out = MemoryStore(), lambda: ['repair', 'rest'], print"
     ),
     "docs/monitoring.md": "spark = SparkSession.builder.getOrCreate()",
     "docs/security.md": "spark = SparkSession.builder.getOrCreate()",

@@ -17,7 +17,7 @@ from cassieq_spark.monitoring.snapshot import read_snapshot
 from cassieq_spark.queues import list_queues
 from cassieq_spark.repair.report import Outcome
 from cassieq_spark.repair.scan import DriverScan
-from cassieq_spark.repair.sweep import run_once
+from cassieq_spark.repair.steps import run_once
 from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store import open_store
 from cassieq_spark.store.cassandra.schema import apply_schema
@@ -86,7 +86,7 @@ def test_instants_come_back_to_the_millisecond(store: CassandraStore):
 
 @pytest.mark.parametrize("column", ["visible_at", "published_at"])
 @pytest.mark.parametrize("milliseconds", FAR)
-def test_a_far_instant_stops_neither_other_queues_nor_the_sweep_and_the_queue_can_be_purged(
+def test_a_far_instant_stops_neither_other_queues_nor_the_repair_and_the_queue_can_be_purged(
     own: ConnectionOptions, store: CassandraStore, column: str, milliseconds: int
 ):
     client = Client.from_store(store)

@@ -10,9 +10,9 @@ from cassieq_spark.cli import output
 from cassieq_spark.errors import OptionError, QueueStateError
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.lease import LeaseRequest
+from cassieq_spark.ledger.finalise import finalise
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_head
-from cassieq_spark.ledger.sweep import finalise
 from cassieq_spark.model import PendingBlock, QueueDefinition
 from cassieq_spark.producer.blocks import new_block_id
 from cassieq_spark.queues import create_queue

@@ -1,4 +1,4 @@
-"""A ledger of thousands of blocks, of which the sweep has trimmed most."""
+"""A ledger of thousands of blocks, of which the repair has trimmed most."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from uuid import uuid1, uuid4
 
 import pytest
 
+from cassieq_spark.ledger.finalise import finalise, trim
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import find_position, locate, read_blocks, read_head
-from cassieq_spark.ledger.sweep import finalise, trim
 from cassieq_spark.model import PendingBlock, QueueId, Range
 from cassieq_spark.queues import create_queue, read_queue
 from cassieq_spark.repair.idle import has_nothing_to_finalise, is_trimmed

@@ -14,9 +14,9 @@ from cassieq_spark.errors import OptionError, QueueStateError
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.lease import LeaseRequest
 from cassieq_spark.groups.registration import ensure_group
+from cassieq_spark.ledger.finalise import raise_fence
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import open_ledger, read_groups, read_head
-from cassieq_spark.ledger.sweep import raise_fence
 from cassieq_spark.model import PendingBlock, QueueDefinition, Ranges, SinkBatch
 from cassieq_spark.producer.blocks import new_block_id
 from cassieq_spark.queues import create_queue, read_queue, read_record

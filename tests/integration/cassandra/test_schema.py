@@ -109,7 +109,7 @@ def test_marks_of_deletions_are_kept_for_as_long_as_their_rows_must_not_come_bac
         "delivery": 24 * hour,
         "chunk": 3 * hour,
         "lock": 3 * hour,
-        "sweep": 3 * hour,
+        "repair": 3 * hour,
         "account": 3 * hour,
     }
 

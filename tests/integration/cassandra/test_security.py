@@ -329,7 +329,7 @@ def metadata_service(cluster: SecureCluster, told: object) -> Iterator[int]:
 def test_each_user_does_its_part_with_exactly_its_grants(
     logins: dict[User, ConnectionOptions], cluster: SecureCluster, tmp_path: Path
 ):
-    """A queue's life: made by the admin, filled, emptied, swept, each by its own role."""
+    """A queue's life: made by the admin, filled, emptied, repaired, each by its own role."""
     name = f"q-{uuid4().hex[:12]}"
     password = tmp_path / "password"
     password.write_text(PASSWORDS[User.ADMIN] + "\n", encoding="utf-8")
@@ -343,11 +343,11 @@ def test_each_user_does_its_part_with_exactly_its_grants(
         produce(store, queue, 10)
     with store_of(logins[User.CONSUMER]) as store:
         assert consume(store, read_queue(store, name)) == 10
-    password.write_text(PASSWORDS[User.SWEEP], encoding="utf-8")
-    reach = arguments_of(logins[User.SWEEP], f"file:{password}")
-    swept = main([*reach, "--scan", "driver", "--write-timeout", "0s"])
+    password.write_text(PASSWORDS[User.REPAIR], encoding="utf-8")
+    reach = arguments_of(logins[User.REPAIR], f"file:{password}")
+    repaired = main([*reach, "--scan", "driver", "--write-timeout", "0s"])
 
-    assert swept == WHOLE
+    assert repaired == WHOLE
     with store_of(logins[User.ADMIN]) as store:
         assert read_head(store, queue.queue_id).finalised == 10
     with store_of(logins[User.GATEWAY]) as store, Client.from_store(store) as client:
@@ -404,7 +404,7 @@ def test_the_admin_makes_a_table_that_is_missing(
     logins: dict[User, ConnectionOptions], cluster: SecureCluster
 ):
     cluster.execute(f"DROP TABLE queues.{Table.DELIVERY}")
-    for user in (User.PRODUCER, User.CONSUMER, User.SWEEP):
+    for user in (User.PRODUCER, User.CONSUMER, User.REPAIR):
         with pytest.raises(StoreError, match="Unauthorized"):
             apply_schema(logins[user], "1")
 

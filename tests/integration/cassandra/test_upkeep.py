@@ -1,4 +1,4 @@
-"""What a sweep does for queues that nobody reads, and that are no more, on a real Cassandra."""
+"""What the repair does for queues that nobody reads, and that are no more, on a real Cassandra."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from cassieq_spark.producer.blocks import write_block
 from cassieq_spark.queues import Status, create_queue, delete_queue, read_queue, read_record
 from cassieq_spark.repair.report import Report
 from cassieq_spark.repair.scan import DriverScan
-from cassieq_spark.repair.sweep import Step, run_once
+from cassieq_spark.repair.steps import Step, run_once
 from cassieq_spark.settings import SinkOptions
 from cassieq_spark.store.protocol import Slice, Store, partition_of_ledger
 
@@ -62,7 +62,7 @@ class Queue:
         )
         return self.delivery.lease(wish)
 
-    def sweep(self, *steps: Step, **options: Any) -> Report:
+    def repair(self, *steps: Step, **options: Any) -> Report:
         return run_once(
             self.store,
             scan=DriverScan(self.store),
@@ -86,12 +86,12 @@ def test_what_no_reader_buries_is_dead_lettered_once(cassandra_store: Store):
     queue.publish(6)
     queue.lease(length=LONG_AGO, limit=4)
 
-    report = queue.sweep(Step.REDELIVER)
+    report = queue.repair(Step.REDELIVER)
 
     assert report.totals.dead_lettered == 4
     assert read_head(cassandra_store, queue.dead.queue_id).next == 4
     assert queue.outstanding() == []
-    assert queue.sweep(Step.FINALISE).totals.finalised == 4
+    assert queue.repair(Step.FINALISE).totals.finalised == 4
     ledger = partition_of_ledger(queue.dead.queue_id)
     (name,) = cassandra_store.read_rows(ledger, Slice(kinds=("once",))).rows
     assert str(name["name"]).startswith(f"dead:{queue.queue.queue_id}:")
@@ -108,7 +108,7 @@ def test_what_is_kept_for_long_enough_expires(cassandra_store: Store):
 
     expired, deadline = 0, time.monotonic() + 60
     while expired < 8:
-        expired += queue.sweep(Step.EXPIRE).totals.expired
+        expired += queue.repair(Step.EXPIRE).totals.expired
         assert time.monotonic() < deadline, "nothing expires"
 
     state = queue.delivery.read(every_waiting=True)
@@ -126,7 +126,7 @@ def test_a_deleted_queue_goes_as_a_whole(cassandra_store: Store, *, anew: bool):
     if anew:
         create_queue(cassandra_store, queue.name)
 
-    report = queue.sweep(Step.RETIRE)
+    report = queue.repair(Step.RETIRE)
 
     assert report.totals.retired_versions == 1
     assert not is_stored(cassandra_store, queue.queue, block.block)

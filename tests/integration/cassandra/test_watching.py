@@ -114,7 +114,7 @@ def test_the_exporter_outlives_an_absence_of_cassandra(
         scrape_until_up(url)
         proxy.lose_answers()
         wait_for(process, "could not read the queues")
-        # It may have had the queues already, and failed only with the sweep's history.
+        # It may have had the queues already, and failed only with the repair's history.
         while (while_away := scrape(url))["cassieq_up", ()]:
             pass
         proxy.restore()

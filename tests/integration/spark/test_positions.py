@@ -8,7 +8,7 @@ from pyspark.errors import PySparkException
 from cassieq_spark.groups.registration import delete_group
 from cassieq_spark.groups.seek import seek_group
 from cassieq_spark.ledger.read import read_blocks
-from cassieq_spark.repair.sweep import Step, run_once
+from cassieq_spark.repair.steps import Step, run_once
 from cassieq_spark.settings.position import show_position
 from cassieq_spark.store.protocol import Store
 from tests.support.spark_session import QueueOnSpark
@@ -42,7 +42,7 @@ def test_deleted_messages_fail_a_new_group_unless_it_bears_that(queue: QueueOnSp
     queue.publish(queue.numbers(50))
     queue.drain("first", checkpoint="first", maxMessagesPerTrigger="30")
     queue.publish(queue.numbers(10))
-    sweep(queue.store, queue.definition.name)
+    repair(queue.store, queue.definition.name)
 
     with pytest.raises(PySparkException, match=r"monotons \[20, 50\) are settled .*failOnData"):
         queue.drain("strict", checkpoint="strict", startingPosition="20")
@@ -78,6 +78,6 @@ def test_a_query_goes_on_where_its_group_was_sought_and_fails_when_it_is_deleted
     assert len(deletions) == 1
 
 
-def sweep(store: Store, name: str) -> None:
+def repair(store: Store, name: str) -> None:
     report = run_once(store, scan=lambda _: (), queues=[name], steps=[Step.FINALISE])
     assert report.totals.finalised > 0

@@ -43,7 +43,7 @@ CHUNK_SIZE = 10
 
 
 @dataclass(frozen=True)
-class SweptQueue:
+class RepairedQueue:
     """A queue with small buckets, and what the tests do with it."""
 
     store: Store
@@ -107,17 +107,17 @@ class SweptQueue:
 
 
 @pytest.fixture
-def queue(cassandra_store: Store, connection: ConnectionOptions) -> SweptQueue:
+def queue(cassandra_store: Store, connection: ConnectionOptions) -> RepairedQueue:
     definition = create_queue(
         cassandra_store,
-        f"swept-{uuid4().hex[:12]}",
+        f"repaired-{uuid4().hex[:12]}",
         bucket_size=BUCKET_SIZE,
         chunk_size=CHUNK_SIZE,
     )
-    return SweptQueue(cassandra_store, connection, definition)
+    return RepairedQueue(cassandra_store, connection, definition)
 
 
-def test_the_sweep_deletes_exactly_what_is_settled(queue: SweptQueue):
+def test_the_repair_deletes_exactly_what_is_settled(queue: RepairedQueue):
     _, second = queue.publish(95, 205)
     queue.settle("billing", 200)
     queue.settle("shipping", 180)
@@ -138,7 +138,7 @@ def test_the_sweep_deletes_exactly_what_is_settled(queue: SweptQueue):
     assert report["whole"] is True
 
 
-def test_blocks_that_nobody_published_are_deleted_behind_the_fence(queue: SweptQueue):
+def test_blocks_that_nobody_published_are_deleted_behind_the_fence(queue: RepairedQueue):
     (published,) = queue.publish(95)
     garbage = queue.write(95)
 
@@ -153,7 +153,7 @@ def test_blocks_that_nobody_published_are_deleted_behind_the_fence(queue: SweptQ
     assert (report["totals"]["garbage_blocks"], report["totals"]["garbage_buckets"]) == (1, 3)
 
 
-def test_a_bucket_removed_by_hand_is_noticed(queue: SweptQueue):
+def test_a_bucket_removed_by_hand_is_noticed(queue: RepairedQueue):
     _, block = queue.publish(50, 95)
     queue.store.delete_buckets(queue.definition.queue_id, [(block, 1)])
 
@@ -169,7 +169,7 @@ def test_a_bucket_removed_by_hand_is_noticed(queue: SweptQueue):
     assert "messages [90, 130) are missing" in " ".join(said.split())
 
 
-def test_the_cheap_steps_do_without_spark(queue: SweptQueue):
+def test_the_cheap_steps_do_without_spark(queue: RepairedQueue):
     queue.publish(95)
     queue.settle("billing", 95)
 
@@ -180,7 +180,7 @@ def test_the_cheap_steps_do_without_spark(queue: SweptQueue):
     assert queue.buckets() == set()
 
 
-def test_the_driver_can_scan_as_well(queue: SweptQueue):
+def test_the_driver_can_scan_as_well(queue: RepairedQueue):
     (block,) = queue.publish(95)
     queue.store.delete_buckets(queue.definition.queue_id, [(block, 2)])
 
@@ -196,12 +196,12 @@ def test_the_driver_can_scan_as_well(queue: SweptQueue):
     [
         (["--queue", "nosuch"], "there is no queue 'nosuch'"),
         (["--keyspace", "nosuch"], "nosuch"),
-        (["--steps", "sweep"], "the steps are redeliver, expire, finalise"),
+        (["--steps", "repair"], "the steps are redeliver, expire, finalise"),
         (["--write-timeout", "soon"], "must be a duration such as"),
     ],
 )
 def test_wrong_usage_is_told_apart_from_loss(
-    queue: SweptQueue, arguments: list[str], complaint: str
+    queue: RepairedQueue, arguments: list[str], complaint: str
 ):
     status, report, said = queue.repair(*arguments, "--scan", "driver", by_spark=False)
 
@@ -210,7 +210,7 @@ def test_wrong_usage_is_told_apart_from_loss(
 
 
 def test_a_session_without_the_connector_is_told_what_to_do(
-    spark: SparkSession, queue: SweptQueue
+    spark: SparkSession, queue: RepairedQueue
 ):
     with pytest.raises(SetupError, match=f"spark-submit --packages {spark_scan.CONNECTOR}"):
         spark_scan.load_chunks(spark, queue.connection)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cassieq_spark.repair.sweep import Step
+from cassieq_spark.repair.steps import Step
 from tests.property.interleavings.scene import (
     LEASE,
     MOMENT,
@@ -10,7 +10,7 @@ from tests.property.interleavings.scene import (
     QueueScene,
 )
 from tests.property.machine.group import RETRY_MS
-from tests.property.machine.operators import MakeGroup, Operators, Sweep
+from tests.property.machine.operators import MakeGroup, Operators, Repair
 from tests.property.machine.readers import Fate, GiveBack, HoldOn, Lease, Replay, Settle
 from tests.property.machine.rows import MILLISECOND
 from tests.property.machine.terms import Terms
@@ -292,7 +292,7 @@ class OrderAgainstExtension(OrderAgainstSettle):
 
 
 class OrderAgainstScan(QueueScene):
-    """The same, while a sweep's scan repairs some rows of the group, and others not."""
+    """The same, while a repair's scan repairs some rows of the group, and others not."""
 
     preemptions = 0
     terms = Terms(LEASE, strict=True)
@@ -302,10 +302,10 @@ class OrderAgainstScan(QueueScene):
         reader, client = self.readers_as("b"), self.readers_as("a")
         reader.lease(Lease(0, 1))
         client.receive_from(reader)
-        sweeper = Operators(self.view("c"))
+        repairer = Operators(self.view("c"))
         self.stage.let("a", lambda: client.settle(Settle(0, 0, [("extend", LEASE)])))
         self.stage.let("b", lambda: reader.lease(Lease(0)))
-        self.stage.let("c", lambda: sweeper.sweep(Sweep((Step.FINALISE,))))
+        self.stage.let("c", lambda: repairer.repair(Repair((Step.FINALISE,))))
 
 
 class OrderOfTwo(QueueScene):

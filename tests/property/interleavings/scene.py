@@ -14,11 +14,11 @@ from cassieq_spark.errors import (
     QueueStateError,
 )
 from cassieq_spark.model import SinkBatch
-from cassieq_spark.repair.sweep import Step
+from cassieq_spark.repair.steps import Step
 from cassieq_spark.testing.tearing import TearingStore
 from tests.property.interleavings.stage import Stage
 from tests.property.machine.ending import check_figures, end
-from tests.property.machine.operators import Operators, Sweep
+from tests.property.machine.operators import Operators, Repair
 from tests.property.machine.producers import Producers, Publish
 from tests.property.machine.readers import Readers
 from tests.property.machine.terms import Terms
@@ -28,7 +28,7 @@ from tests.support.faults import FakeClock
 LEASE = timedelta(seconds=3)
 MOMENT = timedelta(milliseconds=1)
 NOTHING = timedelta(0)
-FINALISE = Sweep((Step.FINALISE,), ("q",))
+FINALISE = Repair((Step.FINALISE,), ("q",))
 BATCH = SinkBatch("left", 0)
 
 

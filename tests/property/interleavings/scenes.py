@@ -40,14 +40,14 @@ from tests.property.interleavings.upkeep import (
     FinaliseAgainstFinalise,
     FinaliseAgainstRegistration,
     FinaliseAgainstSeek,
-    PatientSweepAgainstPublish,
+    PatientRepairAgainstPublish,
     RemovalAgainstLease,
     RemovalAgainstSettle,
+    RepairAgainstSlowPublish,
     SeekAgainstLease,
     SeekAgainstRelease,
     SeekAgainstReplay,
     SeekAgainstSettle,
-    SweepAgainstSlowPublish,
 )
 
 SCENES: dict[str, type[Scene]] = {
@@ -78,8 +78,8 @@ SCENES: dict[str, type[Scene]] = {
     "finalise against registration": FinaliseAgainstRegistration,
     "finalise against seek": FinaliseAgainstSeek,
     "finalise against finalise": FinaliseAgainstFinalise,
-    "sweep against slow publish": SweepAgainstSlowPublish,
-    "patient sweep against publish": PatientSweepAgainstPublish,
+    "repair against slow publish": RepairAgainstSlowPublish,
+    "patient repair against publish": PatientRepairAgainstPublish,
     "a fence is taken back": FenceTakenBack,
     "a fence is taken back from who is ahead": FenceTakenBackFromAhead,
     "seek against lease": SeekAgainstLease,

@@ -1,13 +1,13 @@
-"""Scenes of sweeps, and of groups that come, go and move."""
+"""Scenes of repair runs, and of groups that come, go and move."""
 
 from __future__ import annotations
 
 from datetime import timedelta
 
+from cassieq_spark.ledger.finalise import raise_fence
 from cassieq_spark.ledger.read import read_head
-from cassieq_spark.ledger.sweep import raise_fence
 from cassieq_spark.queues import fix_clocks
-from cassieq_spark.repair.sweep import Step
+from cassieq_spark.repair.steps import Step
 from tests.property.interleavings.scene import (
     BATCH,
     FINALISE,
@@ -17,14 +17,14 @@ from tests.property.interleavings.scene import (
     QueueScene,
     surviving,
 )
-from tests.property.machine.operators import MakeGroup, Operators, Remove, Seek, Sweep
+from tests.property.machine.operators import MakeGroup, Operators, Remove, Repair, Seek
 from tests.property.machine.producers import PublishLate, WriteOnly
 from tests.property.machine.readers import CatchUp, Fate, Lease, Replay, Settle
 from tests.property.machine.terms import Terms
 
 
 class FinaliseAgainstRegistration(QueueScene):
-    """A sweep has something to let go of, and a group comes that is owed all of it."""
+    """A repair run has something to let go of, and a group comes that is owed all of it."""
 
     writes = 2
 
@@ -32,13 +32,13 @@ class FinaliseAgainstRegistration(QueueScene):
         self.operators.make_group(MakeGroup("one", "earliest"))
         self.publish(3, 5)
         self.readers.catch_up(CatchUp("one"))
-        sweeper, newcomer = Operators(self.view("a")), Operators(self.view("b"))
-        self.stage.let("a", lambda: sweeper.sweep(FINALISE))
+        repairer, newcomer = Operators(self.view("a")), Operators(self.view("b"))
+        self.stage.let("a", lambda: repairer.repair(FINALISE))
         self.stage.let("b", lambda: newcomer.make_group(MakeGroup("two", "earliest")))
 
 
 class FinaliseAgainstSeek(QueueScene):
-    """A group is moved back to where a sweep is about to delete."""
+    """A group is moved back to where a repair run is about to delete."""
 
     writes = 3
 
@@ -46,13 +46,13 @@ class FinaliseAgainstSeek(QueueScene):
         self.operators.make_group(MakeGroup("one", "earliest"))
         self.publish(3, 5)
         self.readers.catch_up(CatchUp("one"))
-        sweeper, mover = Operators(self.view("a")), Operators(self.view("b"))
-        self.stage.let("a", lambda: sweeper.sweep(FINALISE))
+        repairer, mover = Operators(self.view("a")), Operators(self.view("b"))
+        self.stage.let("a", lambda: repairer.repair(FINALISE))
         self.stage.let("b", lambda: mover.seek(Seek("one", "earliest", force=False)))
 
 
 class FinaliseAgainstFinalise(QueueScene):
-    """Two sweeps at once, and a reader that goes on."""
+    """Two repair runs at once, and a reader that goes on."""
 
     writes = 2
 
@@ -63,13 +63,13 @@ class FinaliseAgainstFinalise(QueueScene):
         reader.lease(Lease(0, 5))
         reader.lease(Lease(0))
         for name in "ab":
-            sweeper = Operators(self.view(name))
-            self.stage.let(name, lambda each=sweeper: each.sweep(FINALISE))
+            repairer = Operators(self.view(name))
+            self.stage.let(name, lambda each=repairer: each.repair(FINALISE))
         self.stage.let("c", lambda: reader.lease(Lease(0)))
 
 
-class SweepAgainstSlowPublish(QueueScene):
-    """A write takes longer than the sweep allows."""
+class RepairAgainstSlowPublish(QueueScene):
+    """A write takes longer than the repair allows."""
 
     writes = 2
     write_timeout = NOTHING
@@ -77,16 +77,16 @@ class SweepAgainstSlowPublish(QueueScene):
     def begin(self) -> None:
         self.operators.make_group(MakeGroup("one", "earliest"))
         self.publish(2)
-        slow, sweeper = self.producers_as("b"), Operators(self.view("a"))
+        slow, repairer = self.producers_as("b"), Operators(self.view("a"))
         slow.write_only(WriteOnly([3], [None]))
-        sweep = Sweep((Step.FENCE, Step.CLEAN), ("q",), write_timeout=self.write_timeout)
-        self.stage.let("a", lambda: sweeper.sweep(sweep))
+        repair = Repair((Step.FENCE, Step.CLEAN), ("q",), write_timeout=self.write_timeout)
+        self.stage.let("a", lambda: repairer.repair(repair))
         self.stage.let("b", lambda: slow.publish_late(PublishLate(BATCH)))
         self.stage.let_pass(MOMENT)
 
 
 class FenceTakenBack(QueueScene):
-    """A fence that is ahead comes down while a sweep deletes by it what a slow write has begun."""
+    """A fence that is ahead comes down while the repair deletes by it what a slow write began."""
 
     writes = 2
     #: How far the clock of the slow writer is ahead.
@@ -100,14 +100,14 @@ class FenceTakenBack(QueueScene):
         queue_id = world.definition.queue_id
         ahead = self.clock.now + timedelta(days=30)
         assert raise_fence(world.store, queue_id, read_head(world.store, queue_id), ahead)
-        slow, sweeper, repairer = self.producers_as("b"), self.view("a"), self.view("c")
+        slow, repairer, fixer = self.producers_as("b"), self.view("a"), self.view("c")
         self.clock.advance(self.ahead)
         slow.write_only(WriteOnly([3], [None]))
         self.clock.advance(-self.ahead)
-        clean = Sweep((Step.CLEAN,), ("q",))
-        self.stage.let("a", lambda: Operators(sweeper).sweep(clean))
+        clean = Repair((Step.CLEAN,), ("q",))
+        self.stage.let("a", lambda: Operators(repairer).repair(clean))
         self.stage.let("b", lambda: slow.publish_late(PublishLate(BATCH)))
-        self.stage.let("c", surviving(lambda: fix_clocks(repairer.store, "q")))
+        self.stage.let("c", surviving(lambda: fix_clocks(fixer.store, "q")))
         self.stage.let_pass(MOMENT)
 
 
@@ -122,8 +122,8 @@ class FenceTakenBackFromAhead(FenceTakenBack):
         super().end()
 
 
-class PatientSweepAgainstPublish(SweepAgainstSlowPublish):
-    """A write is still within the time that the sweep allows: it must go in."""
+class PatientRepairAgainstPublish(RepairAgainstSlowPublish):
+    """A write is still within the time that the repair allows: it must go in."""
 
     write_timeout = LEASE
 

@@ -8,9 +8,9 @@ from datetime import timedelta
 from hypothesis import strategies as st
 
 from cassieq_spark.model import SinkBatch
-from cassieq_spark.repair.sweep import Step
+from cassieq_spark.repair.steps import Step
 from cassieq_spark.testing.faults import Fault
-from tests.property.machine.operators import MakeGroup, Remove, Seek, Sweep
+from tests.property.machine.operators import MakeGroup, Remove, Repair, Seek
 from tests.property.machine.producers import Key, Publish, PublishLate, WriteOnly
 from tests.property.machine.readers import (
     CatchUp,
@@ -138,9 +138,9 @@ SETTLE = st.builds(
 MAKE_GROUP = st.builds(MakeGroup, NAMES, POSITIONS)
 SEEK = st.builds(Seek, NAMES, POSITIONS, force=st.booleans())
 REMOVE = st.builds(Remove, NAMES, force=st.booleans())
-SWEEP = st.builds(Sweep, STEPS, queues=st.sampled_from([("q",), ("q",), ()]))
-WRONG_SWEEP = st.builds(
-    Sweep, STEPS, queues=st.just(("q",)), ahead=st.sampled_from([MONTH, MONTH, -MONTH])
+REPAIR = st.builds(Repair, STEPS, queues=st.sampled_from([("q",), ("q",), ()]))
+WRONG_REPAIR = st.builds(
+    Repair, STEPS, queues=st.just(("q",)), ahead=st.sampled_from([MONTH, MONTH, -MONTH])
 )
 CATCH_UP = st.builds(CatchUp, NAMES)
 PASS = st.builds(Pass, st.sampled_from([MOMENT, SECOND, LEASE + MOMENT]))
@@ -150,26 +150,30 @@ FAULTS = st.none() | st.sampled_from(Fault)
 DRAWS = st.text("fs", min_size=1, max_size=6)
 READS = st.one_of(TAKE, TAKE, TAKE, SETTLE, SETTLE, REPLAY, HOLD_ON, GIVE_BACK)
 CHANGES = st.one_of(MAKE_GROUP, SEEK, SEEK, REMOVE)
-#: What comes over readers and publishers, over changes of groups, and over sweeps.
+#: What comes over readers and publishers, over changes of groups, and over repair runs.
 TROUBLES = st.none() | st.builds(
     Trouble,
     fault=FAULTS,
     after=st.integers(0, 10),
-    meanwhile=st.one_of(st.none(), READS, READS, PUBLISH, CHANGES, SWEEP, st.just(Arrive()), PASS),
+    meanwhile=st.one_of(
+        st.none(), READS, READS, PUBLISH, CHANGES, REPAIR, st.just(Arrive()), PASS
+    ),
     draws=DRAWS,
 )
 GROUP_TROUBLES = st.none() | st.builds(
     Trouble,
     fault=FAULTS,
     after=st.integers(0, 14),
-    meanwhile=st.one_of(st.none(), SWEEP, SWEEP, READS, PUBLISH, CHANGES, st.just(Arrive()), PASS),
+    meanwhile=st.one_of(
+        st.none(), REPAIR, REPAIR, READS, PUBLISH, CHANGES, st.just(Arrive()), PASS
+    ),
     draws=DRAWS,
 )
-SWEEP_TROUBLES = st.none() | st.builds(
+REPAIR_TROUBLES = st.none() | st.builds(
     Trouble,
     fault=FAULTS,
     after=st.integers(0, 14),
-    meanwhile=st.one_of(st.none(), CHANGES, CHANGES, READS, CATCH_UP, PUBLISH, SWEEP, PASS),
+    meanwhile=st.one_of(st.none(), CHANGES, CHANGES, READS, CATCH_UP, PUBLISH, REPAIR, PASS),
     draws=DRAWS,
 )
 

@@ -6,11 +6,11 @@ from datetime import timedelta
 
 from cassieq_spark.ledger.read import read_blocks
 from cassieq_spark.queues.stats import queue_stats
-from cassieq_spark.repair.sweep import Step
+from cassieq_spark.repair.steps import Step
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.tables import Table
 from tests.property.machine.model import QueueModel
-from tests.property.machine.operators import MakeGroup, Operators, Seek, Sweep
+from tests.property.machine.operators import MakeGroup, Operators, Repair, Seek
 from tests.property.machine.readers import Lease, Reader, Readers
 from tests.property.machine.world import World
 
@@ -28,7 +28,7 @@ def check_figures(model: QueueModel, memory: MemoryStore) -> None:
 
 
 def end(world: World, operators: Operators, readers: Readers) -> None:
-    """Let everything late arrive, every group come to its end, and a sweep delete it all."""
+    """Let everything late arrive, every group come to its end, and a repair run delete it all."""
     model = world.queue
     world.store.calm()
     while world.store.late:
@@ -41,7 +41,7 @@ def end(world: World, operators: Operators, readers: Readers) -> None:
     for name in model.groups:
         _drain(world, operators, readers, name)
     world.clock.advance(LONG)
-    operators.sweep(Sweep(tuple(Step), write_timeout=timedelta(0)))
+    operators.repair(Repair(tuple(Step), write_timeout=timedelta(0)))
     stored = {row["block"] for row in world.memory.scan(Table.CHUNK)}
     letters = {each.block for each in world.dead.ledger.published.values()}
     if model.groups or model.terms.expire_after:

@@ -186,7 +186,7 @@ class GroupModel:
         """A seek: below the pointer all is settled, above it nothing was offered."""
         held = self._held()
         assert self._ledger.finalised <= self.pointer <= self._ledger.next, "I7"
-        assert min(held) <= self.pointer, "I7: a sweep could pass it"
+        assert min(held) <= self.pointer, "I7: a repair run could pass it"
         assert not self.places, "I5"
         for old, new in zip(old_slots, self._slots, strict=True):
             assert not old["ranges"] or new["lease"] not in old_tokens, (old, new, "I6")
@@ -423,7 +423,7 @@ class GroupModel:
         changed = list(self._waiting) != list(old_waiting)
         step = self._waiting_version - old_version
         assert step in (0, 1), "I7"
-        assert step or not changed, "I7: a sweep would not notice"
+        assert step or not changed, "I7: a repair run would not notice"
 
     def _is_occupied(self, row: Any, now: int) -> bool:
         """Whether a slot holds messages, or has to tell its reader that its lease is not lost."""

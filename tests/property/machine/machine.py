@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from cassieq_spark.repair.sweep import Step
+from cassieq_spark.repair.steps import Step
 from cassieq_spark.settings.position import StartingPosition
 from cassieq_spark.testing.faults import Fault
 from cassieq_spark.testing.tearing import Draws
@@ -46,21 +46,21 @@ from tests.property.machine.drawn import (
     READERS,
     READS,
     RECORDED,
+    REPAIR,
+    REPAIR_TROUBLES,
     REPLAY,
     SETTLE,
     STALLS,
-    SWEEP,
-    SWEEP_TROUBLES,
     TAKE,
     TERMS,
     TROUBLES,
     WRITE_ONLY,
-    WRONG_SWEEP,
+    WRONG_REPAIR,
     Arrive,
     Pass,
 )
 from tests.property.machine.ending import check_figures, end
-from tests.property.machine.operators import MakeGroup, Operators, Remove, Seek, Sweep
+from tests.property.machine.operators import MakeGroup, Operators, Remove, Repair, Seek
 from tests.property.machine.producers import Key, Named, Producers, Publish, PublishLate, WriteOnly
 from tests.property.machine.readers import (
     CatchUp,
@@ -103,7 +103,7 @@ class QueueMachine(RuleBasedStateMachine):
             MakeGroup: self.operators.make_group,
             Seek: self.operators.seek,
             Remove: self.operators.remove,
-            Sweep: self.operators.sweep,
+            Repair: self.operators.repair,
             Arrive: lambda _: world.arrive(),
             Pass: lambda action: world.clock.advance(action.by),
         }
@@ -162,12 +162,12 @@ class QueueMachine(RuleBasedStateMachine):
     def groups_change(self, action: object, pause: timedelta, trouble: Trouble | None) -> None:
         self._run(action, pause, trouble)
 
-    @rule(action=SWEEP, pause=PAUSES, trouble=SWEEP_TROUBLES)
-    def sweep(self, action: Sweep, pause: timedelta, trouble: Trouble | None) -> None:
+    @rule(action=REPAIR, pause=PAUSES, trouble=REPAIR_TROUBLES)
+    def repair(self, action: Repair, pause: timedelta, trouble: Trouble | None) -> None:
         self._run(action, pause, trouble)
 
-    @rule(action=WRONG_SWEEP, pause=PAUSES)
-    def sweep_by_a_wrong_clock(self, action: Sweep, pause: timedelta) -> None:
+    @rule(action=WRONG_REPAIR, pause=PAUSES)
+    def repair_by_a_wrong_clock(self, action: Repair, pause: timedelta) -> None:
         self._run(action, pause)
 
     # -- what is rare, and matters -------------------------------------------------------------
@@ -185,31 +185,31 @@ class QueueMachine(RuleBasedStateMachine):
         self._run(action, pause, Trouble(fault, after, other))
 
     @rule(name=NAMES, change=st.none() | BACK | BACK | MADE, after=st.integers(1, 14))
-    def a_sweep_has_read_what_changes(self, name: str, change: object, after: int) -> None:
+    def a_repair_has_read_what_changes(self, name: str, change: object, after: int) -> None:
         self._let_all_catch_up(but=name)
-        self._run(Sweep((Step.FINALISE,), ("q",)), NOTHING, Trouble(None, after, change))
+        self._run(Repair((Step.FINALISE,), ("q",)), NOTHING, Trouble(None, after, change))
 
     @rule(name=NAMES, change=BACK | MADE, after=st.integers(1, 12))
-    def a_change_has_read_what_is_swept(self, name: str, change: object, after: int) -> None:
+    def a_change_has_read_what_is_repaired(self, name: str, change: object, after: int) -> None:
         self._let_all_catch_up(but=name)
-        sweep = Sweep((Step.FINALISE,), ("q",))
-        self._run(change, NOTHING, Trouble(None, after, sweep))
+        repair = Repair((Step.FINALISE,), ("q",))
+        self._run(change, NOTHING, Trouble(None, after, repair))
 
     @rule(number=READERS, limit=LIMITS, after=st.integers(1, 14))
-    def a_sweep_has_read_what_is_taken(self, number: int, limit: int | None, after: int) -> None:
+    def a_repair_has_read_what_is_taken(self, number: int, limit: int | None, after: int) -> None:
         self._run(Lease(number), NOTHING)
         self._run(Settle(number, 0, [("release", NOTHING)]), NOTHING)
         self._let_all_catch_up(but=GROUPS[number])
         take = Lease(number, limit)
-        self._run(Sweep((Step.FINALISE,), ("q",)), NOTHING, Trouble(None, after, take))
+        self._run(Repair((Step.FINALISE,), ("q",)), NOTHING, Trouble(None, after, take))
 
     @rule(action=PUBLISH, after=st.integers(1, 24))
-    def a_sweep_breaks_off_and_the_next_one_finishes(self, action: Publish, after: int) -> None:
+    def a_repair_breaks_off_and_the_next_one_finishes(self, action: Publish, after: int) -> None:
         self._run(action, NOTHING)
         self._let_all_catch_up()
-        sweep = Sweep((Step.FINALISE,), ("q",))
-        self._run(sweep, LONG, Trouble(None, after, None))
-        self._run(sweep, NOTHING)
+        repair = Repair((Step.FINALISE,), ("q",))
+        self._run(repair, LONG, Trouble(None, after, None))
+        self._run(repair, NOTHING)
 
     @rule(
         number=READERS,
@@ -298,14 +298,14 @@ class QueueMachine(RuleBasedStateMachine):
             self._run(GiveBack(number), NOTHING)
         self._run(Lease(number, limit), NOTHING)
 
-    @rule(counts=COUNTS, batch=BATCHES, after=st.integers(0, 24), sweep_is_slow=st.booleans())
-    def a_publish_is_slower_than_a_sweep_allows(
-        self, counts: list[int], batch: Named, after: int, *, sweep_is_slow: bool
+    @rule(counts=COUNTS, batch=BATCHES, after=st.integers(0, 24), repair_is_slow=st.booleans())
+    def a_publish_is_slower_than_a_repair_allows(
+        self, counts: list[int], batch: Named, after: int, *, repair_is_slow: bool
     ) -> None:
         self._run(WriteOnly(counts, [None]), NOTHING)
-        deeds = [PublishLate(batch), Sweep((Step.FENCE, Step.CLEAN), ("q",))]
-        first, meanwhile = reversed(deeds) if sweep_is_slow else deeds
-        self._run(first, LONG, Trouble(None, after if sweep_is_slow else after % 4, meanwhile))
+        deeds = [PublishLate(batch), Repair((Step.FENCE, Step.CLEAN), ("q",))]
+        first, meanwhile = reversed(deeds) if repair_is_slow else deeds
+        self._run(first, LONG, Trouble(None, after if repair_is_slow else after % 4, meanwhile))
 
     @rule(
         counts=COUNTS,
@@ -328,16 +328,16 @@ class QueueMachine(RuleBasedStateMachine):
         self._run(PublishLate(key), NOTHING, Trouble(fault, after, Pass(then)))
 
     @rule(name=NAMES, position=POSITIONS, after=st.integers(5, 14))
-    def a_seek_breaks_off_and_is_swept(
+    def a_seek_breaks_off_and_is_repaired(
         self, name: str, position: StartingPosition, after: int
     ) -> None:
         self._let_all_catch_up(but=name)
         self._run(Seek(name, position, force=True), NOTHING, Trouble(None, after, None))
         self._let_all_catch_up()
-        self._run(Sweep((Step.FINALISE,), ("q",)), NOTHING)
+        self._run(Repair((Step.FINALISE,), ("q",)), NOTHING)
 
     def _let_all_catch_up(self, *, but: str | None = None) -> None:
-        """Settle what the groups are owed, so that the sweep has something to do."""
+        """Settle what the groups are owed, so that the repair has something to do."""
         for name in list(self.world.queue.groups):
             if name != but or name == "three":
                 self._run(CatchUp(name), NOTHING)

@@ -1,4 +1,4 @@
-"""Who looks after the queue: makes, moves and removes groups; sweeps."""
+"""Who looks after the queue: makes, moves and removes groups; repairs."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from cassieq_spark.errors import OutcomeUnknownError, QueueStateError
 from cassieq_spark.groups.registration import delete_group, ensure_group
 from cassieq_spark.groups.seek import seek_group
 from cassieq_spark.repair.scan import DriverScan
-from cassieq_spark.repair.sweep import Step, run_once
+from cassieq_spark.repair.steps import Step, run_once
 from cassieq_spark.settings.position import StartingPosition
 from cassieq_spark.store.protocol import partition_of_delivery
 from cassieq_spark.store.tables import Table
 from tests.property.machine.world import World
 
-#: The longest that a write may take, by the sweep.
+#: The longest that a write may take, by the repair.
 WRITE_TIMEOUT = timedelta(seconds=6)
 
 
@@ -45,8 +45,8 @@ class Remove:
 
 
 @dataclass(frozen=True, slots=True)
-class Sweep:
-    """Sweep; without names, both queues. The clocks of the servers may be wrong meanwhile."""
+class Repair:
+    """Run the repair; without names, both queues. The servers' clocks may be wrong then."""
 
     steps: tuple[Step, ...]
     queues: tuple[str, ...] = ()
@@ -110,15 +110,15 @@ class Operators:
             assert name not in self._model.groups
             assert not world.memory.read_rows(partition_of_delivery(queue_id, name)).rows
 
-    def sweep(self, action: Sweep) -> None:
+    def repair(self, action: Repair) -> None:
         clock, ahead = self._world.clock, self._world.clock.ahead
         clock.ahead = action.ahead
         try:
-            self._sweep(action)
+            self._repair(action)
         finally:
             clock.ahead = ahead
 
-    def _sweep(self, action: Sweep) -> None:
+    def _repair(self, action: Repair) -> None:
         store, troubles = self._world.store, self._world.store.unrest
         report = run_once(
             store,
@@ -131,13 +131,13 @@ class Operators:
         if errors := [report.queues[name].error or "" for name in report.failed]:
             assert all(OutcomeUnknownError.__name__ in each for each in errors), errors
             assert store.troubles
-            return  # the next sweep goes on
+            return  # the next repair run goes on
         # What an earlier one finalised may have gone in late.
         if troubles == store.unrest and Step.FINALISE in action.steps:
             self._check_deleted()
 
     def _check_deleted(self) -> None:
-        """Wherever earlier sweeps died, nothing is left of what is settled."""
+        """Wherever earlier repair runs died, nothing is left of what is settled."""
         ledger = self._model.ledger
         assert all(block.stop > ledger.finalised for block in ledger.blocks), "not trimmed"
         stored = {row["block"] for row in self._world.memory.scan(Table.CHUNK)}

@@ -29,7 +29,7 @@ from tests.support.faults import FakeClock
 BUCKET = 4
 CHUNK = 2
 #: Deleted rows that a read may come across: in sixty steps some hundred rows may have waited, and
-#: been taken, that were due after one that waits still. Sweeps have a limit of their own.
+#: been taken, that were due after one that waits still. Repairs have a limit of their own.
 MOST_TOMBSTONES = 200
 
 #: When a message is to be visible: after this, or at so much from now; None for at once.

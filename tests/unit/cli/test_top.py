@@ -38,7 +38,7 @@ def drawn(frame: Frame, width: int, height: int | None = None) -> list[str]:
 def test_a_frame_shows_each_group_and_what_it_is_owed(store: MemoryStore):
     headline, titles, line = drawn(Frame(read_snapshot(store)), 100)
 
-    assert headline.endswith("1 queue(s)  sweep: none yet")
+    assert headline.endswith("1 queue(s)  repair: none yet")
     cells = dict(zip(titles.split(), line.split(), strict=True))
     assert cells == {
         "queue": "orders",

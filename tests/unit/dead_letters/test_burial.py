@@ -435,14 +435,14 @@ def test_messages_that_go_missing_as_another_reader_buries_them_are_nothing_to_w
     delivery = ConsumerGroup(scene.memory, scene.queue.queue_id, "g")
     read_chunks = MemoryStore.read_chunks
 
-    def swept(store: MemoryStore, queue_id: Any, slices: Any) -> Any:
+    def repaired(store: MemoryStore, queue_id: Any, slices: Any) -> Any:
         monkeypatch.setattr(MemoryStore, "read_chunks", read_chunks)
         bury(scene.memory, scene.queue, delivery, dead)
         for block in read_blocks(store, queue_id):
             store.delete_buckets(queue_id, [(block.block, 0)])
         return read_chunks(store, queue_id, slices)
 
-    monkeypatch.setattr(MemoryStore, "read_chunks", swept)
+    monkeypatch.setattr(MemoryStore, "read_chunks", repaired)
     scene.bury(dead)
 
     assert scene.values() == numbers(6)

@@ -12,8 +12,8 @@ from cassieq_spark.errors import OptionError, QueueStateError
 from cassieq_spark.fetch import SMALL_COUNT
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.registration import create_group
+from cassieq_spark.ledger.finalise import finalise
 from cassieq_spark.ledger.read import read_head
-from cassieq_spark.ledger.sweep import finalise
 from cassieq_spark.model import Ranges
 from cassieq_spark.queues import create_queue
 from cassieq_spark.store.memory import MemoryStore

@@ -12,9 +12,9 @@ from cassieq_spark.errors import InvariantError
 from cassieq_spark.groups import group as group_module
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.lease import Lease
+from cassieq_spark.ledger.finalise import finalise, trim
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_head
-from cassieq_spark.ledger.sweep import finalise, trim
 from cassieq_spark.model import PendingBlock, Ranges, from_millis
 from cassieq_spark.queues.stats import queue_stats
 from cassieq_spark.testing.faults import Fault, FaultyStore

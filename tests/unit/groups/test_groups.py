@@ -9,9 +9,9 @@ from cassieq_spark.errors import ContentionError, QueueStateError
 from cassieq_spark.groups import registration
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.registration import ensure_group, read_group_states
+from cassieq_spark.ledger.finalise import finalise
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_groups, read_head
-from cassieq_spark.ledger.sweep import finalise
 from cassieq_spark.model import QueueId
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.testing.faults import Fault, FaultyStore

@@ -21,9 +21,9 @@ from cassieq_spark.groups.registration import (
 )
 from cassieq_spark.groups.seek import seek_group
 from cassieq_spark.groups.state import Settlement
+from cassieq_spark.ledger.finalise import finalise
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_groups, read_head
-from cassieq_spark.ledger.sweep import finalise
 from cassieq_spark.model import QueueId, Ranges
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import (
@@ -58,7 +58,7 @@ class Scene:
         self.queue_id: QueueId = make_queue(memory, [13, 17]).queue_id
         self.g = self.settle("g", 20)
         self.settle("slow", 5)
-        self.sweep()
+        self.repair()
 
     def settle(self, name: str, stop: int) -> ConsumerGroup:
         delivery = make_group(self.store, self.queue_id, name)
@@ -66,7 +66,7 @@ class Scene:
         delivery.lease(make_request(held=batch.token, stop=0))
         return delivery
 
-    def sweep(self, *, meanwhile: Callable[[], None] = lambda: None) -> None:
+    def repair(self, *, meanwhile: Callable[[], None] = lambda: None) -> None:
         """As the repair job does: head, floors, and the move conditioned on the head."""
         head = read_head(self.store, self.queue_id, serial=True)
         floors = [each.floor for each in read_group_states(self.store, self.queue_id).values()]
@@ -281,14 +281,14 @@ def test_a_group_registered_only_half_can_be_sought(scene: Scene):
 
 
 @pytest.mark.parametrize("after", range(CALLS_OF_A_SEEK))
-@pytest.mark.parametrize("what", ["sweep", "lease", "seek", "lower", "settle slow"])
+@pytest.mark.parametrize("what", ["repair", "lease", "seek", "lower", "settle slow"])
 def test_whoever_comes_between_nothing_owed_is_finalised(scene: Scene, what: str, after: int):
     def catch_up() -> None:
         scene.settle("slow", 20)
-        scene.sweep()
+        scene.repair()
 
     meanwhile: dict[str, Callable[[], object]] = {
-        "sweep": scene.sweep,
+        "repair": scene.repair,
         "lease": lambda: scene.g.lease(make_request(stop=22)),
         "seek": lambda: seek_group(scene.store, scene.queue_id, "g", 15),
         "lower": lambda: seek_group(scene.store, scene.queue_id, "g", 6),
@@ -305,18 +305,18 @@ def test_whoever_comes_between_nothing_owed_is_finalised(scene: Scene, what: str
     assert (scene.pointer() == 20) == (scene.finalised > 8)
     scene.check()
     scene.settle("slow", 30)
-    scene.sweep()
+    scene.repair()
     scene.check()
 
 
 @pytest.mark.parametrize("after", range(CALLS_OF_A_SEEK))
-def test_a_sweep_that_is_overtaken_by_a_seek_finalises_nothing(scene: Scene, after: int):
+def test_a_repair_that_is_overtaken_by_a_seek_finalises_nothing(scene: Scene, after: int):
     scene.settle("slow", 20)
     scene.store.interrupt(
         lambda: seek_group(scene.store, scene.queue_id, "g", "earliest") and None, after=after
     )
 
-    scene.sweep()
+    scene.repair()
     scene.store.calm()
 
     scene.check()
@@ -340,7 +340,7 @@ def test_a_seek_that_breaks_off_loses_nothing_and_is_completed_by_another(
     scene.store.calm()
     scene.settle("slow", 30)
 
-    scene.sweep()
+    scene.repair()
     scene.check()
     at = max(8, scene.finalised)
     assert seek_group(scene.store, scene.queue_id, "g", at) == at
@@ -393,7 +393,7 @@ def test_a_deleted_group_is_gone_and_its_readers_stop(scene: Scene):
     assert not rows
     with pytest.raises(QueueStateError, match="does not exist"):
         ConsumerGroup(scene.store, scene.queue_id, "slow").lease(make_request())
-    scene.sweep()
+    scene.repair()
     assert scene.finalised == 20
 
 
@@ -433,7 +433,7 @@ def test_a_deletion_that_breaks_off_is_completed_by_another_or_by_a_new_group(af
             delete_group(scene.store, scene.queue_id, "g")
         scene.store.calm()
         scene.settle("slow", 28)
-        scene.sweep()
+        scene.repair()
         scene.check()
 
         if again == "delete":
@@ -460,9 +460,9 @@ def test_lost_answers_of_a_deletion_do_not_matter(scene: Scene, fault: Fault, af
     scene.check()
 
 
-@pytest.mark.parametrize("what", ["seek", "sweep"])
+@pytest.mark.parametrize("what", ["seek", "repair"])
 @pytest.mark.parametrize("after", range(9))
-def test_a_group_deleted_while_it_is_sought_or_swept_stays_deleted(
+def test_a_group_deleted_while_it_is_sought_or_repaired_stays_deleted(
     scene: Scene, what: str, after: int
 ):
     scene.store.interrupt(
@@ -473,7 +473,7 @@ def test_a_group_deleted_while_it_is_sought_or_swept_stays_deleted(
         if what == "seek":
             seek_group(scene.store, scene.queue_id, "g", 8)
         else:
-            scene.sweep()
+            scene.repair()
     scene.store.calm()
 
     if scene.store.troubles:
@@ -490,7 +490,7 @@ def test_a_late_beginning_of_a_deleted_group_is_not_taken_for_a_new_one(after: i
     queue_id = make_queue(memory, [10]).queue_id
     make_group(memory, queue_id, "slow")
 
-    def delete_and_sweep() -> None:
+    def delete_and_repair() -> None:
         delete_group(memory, queue_id, "g")
         slow = ConsumerGroup(memory, queue_id, "slow")
         batch = slow.lease(make_request(stop=6))
@@ -498,7 +498,7 @@ def test_a_late_beginning_of_a_deleted_group_is_not_taken_for_a_new_one(after: i
         floors = [each.floor for each in read_group_states(memory, queue_id).values()]
         finalise(memory, queue_id, read_head(memory, queue_id), min(floors))
 
-    store.interrupt(delete_and_sweep, after=after)
+    store.interrupt(delete_and_repair, after=after)
 
     ensure_group(store, queue_id, "g", starting="earliest")
     store.calm()
@@ -523,7 +523,7 @@ def test_a_move_that_arrives_in_another_group_of_that_name_is_refused(scene: Sce
     assert (scene.pointer(), scene.holds, len(scene.store.late)) == (20, 1, 1)
     delete_group(scene.store, scene.queue_id, "g")
     scene.settle("slow", 20)
-    scene.sweep()
+    scene.repair()
     ensure_group(scene.store, scene.queue_id, "g", starting=20)
 
     scene.store.arrive()
@@ -532,7 +532,7 @@ def test_a_move_that_arrives_in_another_group_of_that_name_is_refused(scene: Sce
 
 
 def test_what_an_earlier_group_of_that_name_was_owed_does_not_count(scene: Scene):
-    # I7: the sweep would go by the pointer of a group that is deleted.
+    # I7: the repair would go by the pointer of a group that is deleted.
     def lose_the_beginning_and_die() -> None:
         scene.store.fault = Fault.REQUEST_LATE
         scene.store.interrupt(crash, after=1)
@@ -548,7 +548,7 @@ def test_what_an_earlier_group_of_that_name_was_owed_does_not_count(scene: Scene
     scene.store.arrive()
     scene.settle("slow", 20)
 
-    scene.sweep()
+    scene.repair()
 
     assert scene.finalised == 5
     ensure_group(scene.store, scene.queue_id, "new", starting="latest")

@@ -3,11 +3,11 @@ from __future__ import annotations
 import pytest
 
 from cassieq_spark.errors import NotAppliedError, QueueStateError
+from cassieq_spark.ledger.finalise import finalise, raise_fence
 from cassieq_spark.ledger.gate import FOR_EVER, close_ledger, open_next, set_paused
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import open_ledger, read_groups, read_head, read_last_batch
 from cassieq_spark.ledger.state import Gate, check_open
-from cassieq_spark.ledger.sweep import finalise, raise_fence
 from cassieq_spark.model import QueueId, SinkBatch
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.testing.faults import Fault, FaultyStore
@@ -41,7 +41,7 @@ def test_a_ledger_that_is_not_there_is_closed_before_anybody_opens_it():
         check_open(NEW, read_head(store, NEW))
 
 
-def test_a_sweep_that_has_read_the_head_before_neither_finalises_nor_moves_the_fence():
+def test_a_repair_that_has_read_the_head_before_neither_finalises_nor_moves_the_fence():
     store = MemoryStore()
     make_queue(store, [5])
     before = read_head(store, OLD)

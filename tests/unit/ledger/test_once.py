@@ -182,7 +182,7 @@ def rows_of(scene: Scene, queue_id: str) -> list[dict[str, object]]:
 
 
 def test_rows_of_earlier_versions_are_in_nobodys_way(scene: Scene):
-    """They kept such names as sinks, and a sweep deleted them."""
+    """They kept such names as sinks, and a repair run deleted them."""
     ledger = partition_of_ledger(QUEUE)
     names = ("once:k", "dead:q@1:g:3:0123456789abcdef", "redrive:q@1:not-even-a-uuid")
     for name in names:

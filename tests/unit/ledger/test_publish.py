@@ -19,6 +19,7 @@ from cassieq_spark.errors import (
 )
 from cassieq_spark.ledger import publish as publish_module
 from cassieq_spark.ledger.decide import Publication, decide_publish
+from cassieq_spark.ledger.finalise import finalise, raise_fence, trim
 from cassieq_spark.ledger.publish import (
     ALREADY_PUBLISHED,
     CHANGED,
@@ -28,7 +29,6 @@ from cassieq_spark.ledger.publish import (
 )
 from cassieq_spark.ledger.read import locate, read_blocks, read_head, read_sink
 from cassieq_spark.ledger.state import LedgerHead
-from cassieq_spark.ledger.sweep import finalise, raise_fence, trim
 from cassieq_spark.model import QueueId, Range, SinkBatch
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import MOST_OPS
@@ -181,11 +181,11 @@ def test_trimmed_before_the_answer_could_be_resolved_is_an_unknown_outcome(
 ):
     store.fault = Fault.ANSWER_LOST
 
-    def sweep() -> None:
+    def repair() -> None:
         finalise(store, queue_id, read_head(store, queue_id), 2)
         trim(store, queue_id, finalised=2, below=2)
 
-    store.interrupt(sweep, after=2)
+    store.interrupt(repair, after=2)
 
     with pytest.raises(OutcomeUnknownError, match="trimmed"):
         publish(store, queue_id, make_pending([2]))

@@ -1,4 +1,4 @@
-"""Nobody who reads blocks comes across rows that the sweep has trimmed."""
+"""Nobody who reads blocks comes across rows that the repair has trimmed."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from cassieq_spark.settings import SourceOptions
 from cassieq_spark.spark.source.view_rows import read_view
 from cassieq_spark.store.protocol import partition_of_ledger
 from tests.support.dry_store import DryStore
-from tests.unit.repair.swept_queue import WRITE_TIMEOUT, SweptQueue
+from tests.unit.repair.repaired_queue import WRITE_TIMEOUT, RepairedQueue
 
 
-class TrimmedQueue(SweptQueue):
-    """Five blocks, of which a sweep has trimmed three; the fourth is settled in part."""
+class TrimmedQueue(RepairedQueue):
+    """Five blocks, of which a repair run has trimmed three; the fourth is settled in part."""
 
     def __init__(self) -> None:
         super().__init__("orders")
         self.store = DryStore(self.store)
         self.blocks = self.publish(4, 4, 4, 4, 4)
         self.settle("billing", 14)
-        self.sweep()
+        self.repair()
 
 
 @pytest.fixture
@@ -38,19 +38,19 @@ def test_a_read_that_would_is_refused(queue: TrimmedQueue):
         read_block_of(queue.store, queue.queue_id, 5)
 
 
-def test_sweeps_do_not(queue: TrimmedQueue):
-    queue.sweep()
+def test_repairs_do_not(queue: TrimmedQueue):
+    queue.repair()
     queue.write(3)
     queue.store.delete_buckets(queue.queue_id, [(queue.blocks[4], 0)])
     queue.clock.advance(2 * WRITE_TIMEOUT)
-    report = queue.sweep()
+    report = queue.repair()
 
     assert report.totals.garbage_blocks == 1
     assert not report.is_whole
 
     queue.settle("billing", 6)
-    assert queue.sweep().totals.trimmed_blocks == 2
-    assert queue.sweep().totals.trimmed_blocks == 0
+    assert queue.repair().totals.trimmed_blocks == 2
+    assert queue.repair().totals.trimmed_blocks == 0
 
 
 def test_figures_and_views_do_not(queue: TrimmedQueue):

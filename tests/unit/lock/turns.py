@@ -13,7 +13,7 @@ from cassieq_spark.testing.faults import Fault, FaultyStore
 from tests.support.faults import FakeClock
 from tests.support.turns import SteppedStore, Turns
 
-NAME = "sweep"
+NAME = "repair"
 TTL = timedelta(seconds=8)
 PATIENCE = timedelta(hours=1)
 

@@ -24,10 +24,10 @@ from cassieq_spark.monitoring.catalogue import EXPORTED
 from cassieq_spark.monitoring.exporter import READ_FAILED, Exporter, export, serve
 from cassieq_spark.queues import create_queue, pause_queue
 from cassieq_spark.repair.audit import Finding, Problem
-from cassieq_spark.repair.history import SWEEP, Recorder
+from cassieq_spark.repair.history import REPAIR, Recorder
 from cassieq_spark.repair.report import Counts, QueueReport, Report
+from cassieq_spark.repair.steps import Step
 from cassieq_spark.repair.stop import Stop
-from cassieq_spark.repair.sweep import Step
 from cassieq_spark.store.memory import MemoryStore
 from tests.support.builders import make_clocked_store
 from tests.support.faults import FakeClock
@@ -52,8 +52,8 @@ def names(samples: Samples) -> set[str]:
     return {name for name, _ in samples}
 
 
-def make_sweep(store: MemoryStore, clock: FakeClock, steps: tuple[str, ...], *found: Finding):
-    bakery = Bakery(store, SWEEP, owner="host:1", clock=lambda: clock().timestamp())
+def make_repair(store: MemoryStore, clock: FakeClock, steps: tuple[str, ...], *found: Finding):
+    bakery = Bakery(store, REPAIR, owner="host:1", clock=lambda: clock().timestamp())
     held = bakery.enter(timedelta(0))
     assert held is not None
     orders = QueueReport(QueueId("orders@1"), Counts(finalised=1200), findings=list(found))
@@ -107,32 +107,32 @@ def test_the_figures_of_a_queue_and_its_groups_are_published(exporter: Exporter)
 
 def test_the_last_run_of_each_step_is_published():
     store, clock = make_clocked_store()
-    make_sweep(store, clock, ("audit",), Finding(Problem.MISSING, Range(0, 3), None))
+    make_repair(store, clock, ("audit",), Finding(Problem.MISSING, Range(0, 3), None))
     clock.advance(timedelta(hours=1))
-    make_sweep(store, clock, ("finalise",))
+    make_repair(store, clock, ("finalise",))
     exporter = Exporter(lambda: store)
     exporter.read()
 
     samples = published(exporter)
 
     ended = {
-        step: samples["cassieq_sweep_last_success_timestamp_seconds", (step,)] for step in Step
+        step: samples["cassieq_repair_last_success_timestamp_seconds", (step,)] for step in Step
     }
     now = clock().timestamp()
     assert ended.pop("finalise") == now + 1.5
     assert ended.pop("audit") == now + 1.5 - 3600
     assert set(ended.values()) == {0}
-    assert samples["cassieq_sweep_last_duration_seconds", ("audit",)] == 1.5
-    assert samples["cassieq_sweep_last_count", ("finalised", "finalise")] == 1200
-    assert samples["cassieq_sweep_problems", ("audit",)] == 1
-    assert samples["cassieq_sweep_problems", ("finalise",)] == 0
+    assert samples["cassieq_repair_last_duration_seconds", ("audit",)] == 1.5
+    assert samples["cassieq_repair_last_count", ("finalised", "finalise")] == 1200
+    assert samples["cassieq_repair_problems", ("audit",)] == 1
+    assert samples["cassieq_repair_problems", ("finalise",)] == 0
 
 
 def test_everything_declared_is_published_and_nothing_else():
     store, clock = make_clocked_store()
     make_busy_queue(store)
     create_queue(store, "q", max_deliveries=3, dead_letter_queue="q.dead")
-    make_sweep(store, clock, ("finalise",))
+    make_repair(store, clock, ("finalise",))
     exporter = Exporter(lambda: store)
     exporter.read()
 
@@ -191,7 +191,7 @@ def test_an_error_of_one_queue_is_counted_and_logged_and_the_others_are_publishe
 
 
 def test_a_history_that_cannot_be_read_hides_no_queue(exporter: Exporter, ailing: AilingStore):
-    ailing.broken[SWEEP] = NotAppliedError("too few replicas")
+    ailing.broken[REPAIR] = NotAppliedError("too few replicas")
     exporter.read()
 
     samples = published(exporter)

@@ -136,7 +136,7 @@ class Scene:
 
 
 def retire(store: Store) -> None:
-    """As the sweep does, but for the buckets: delete what is left of old versions."""
+    """As the repair does, but for the buckets: delete what is left of old versions."""
     for record in list_records(store):
         close_versions(store, record)
         for queue_id in record.to_retire:

@@ -15,20 +15,20 @@ from cassieq_spark.errors import ClockError, NotAppliedError, OptionError, Queue
 from cassieq_spark.groups.clocks import plan_due_now
 from cassieq_spark.groups.lease import Lease
 from cassieq_spark.groups.state import Settlement
+from cassieq_spark.ledger.finalise import raise_fence
 from cassieq_spark.ledger.gate import FOR_EVER
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_head
-from cassieq_spark.ledger.sweep import raise_fence
 from cassieq_spark.model import PendingBlock, Ranges, to_millis
 from cassieq_spark.queues import alter_queue, fix_clocks, purge_queue
-from cassieq_spark.repair.sweep import Step
+from cassieq_spark.repair.steps import Step
 from cassieq_spark.store import race
 from cassieq_spark.store.protocol import CLOCKS_APART, EVERYTHING, Partition, Rows, Slice
 from cassieq_spark.testing.faults import Fault, FaultyStore
 from cassieq_spark.testing.stores import CountingStore, WrappedStore
 from tests.support.builders import make_clocked_store, make_group, make_queue, make_request
 from tests.support.faults import FakeClock, make_block_id
-from tests.unit.repair.swept_queue import LEASE, WRITE_TIMEOUT, SweptQueue
+from tests.unit.repair.repaired_queue import LEASE, WRITE_TIMEOUT, RepairedQueue
 
 SECOND = timedelta(seconds=1)
 HOUR = timedelta(hours=1)
@@ -130,9 +130,9 @@ def test_messages_that_are_too_old_by_a_wrong_clock_only_are_not_skipped(
 
 
 @pytest.mark.parametrize("ahead", [MONTH, -MONTH])
-def test_a_sweep_by_a_wrong_clock_refuses_no_put_and_throws_nothing_away(ahead: timedelta):
-    queue = SweptQueue(expire_after=DAY, keep_settled=HOUR)
-    kept = SweptQueue(keep_settled=DAY)
+def test_a_repair_by_a_wrong_clock_refuses_no_put_and_throws_nothing_away(ahead: timedelta):
+    queue = RepairedQueue(expire_after=DAY, keep_settled=HOUR)
+    kept = RepairedQueue(keep_settled=DAY)
     for each in (queue, kept):
         each.publish(5)
         each.write(3)
@@ -140,8 +140,8 @@ def test_a_sweep_by_a_wrong_clock_refuses_no_put_and_throws_nothing_away(ahead: 
     kept.settle("billing", 5)
     queue.clock.ahead = kept.clock.ahead = ahead
 
-    report = queue.sweep()
-    kept.sweep()
+    report = queue.repair()
+    kept.repair()
 
     assert (queue.finalised, kept.finalised) == (0, 0)
     assert len(queue.buckets()) == 3
@@ -155,21 +155,21 @@ def test_a_sweep_by_a_wrong_clock_refuses_no_put_and_throws_nothing_away(ahead: 
 
 
 def test_messages_under_their_last_lease_are_not_dead_by_a_wrong_clock():
-    queue = SweptQueue()
+    queue = RepairedQueue()
     alter_queue(queue.store, "orders", max_deliveries=1)
     queue.publish(4)
     queue.consume("billing")
     queue.clock.ahead = MONTH
 
-    assert queue.sweep(Step.REDELIVER).totals.dead_lettered == 0
+    assert queue.repair(Step.REDELIVER).totals.dead_lettered == 0
 
 
 def test_clocks_that_agree_are_not_told_of():
-    queue = SweptQueue()
+    queue = RepairedQueue()
     queue.publish(5)
     queue.clock.ahead = CLOCKS_APART
 
-    assert queue.sweep().clocks is None
+    assert queue.repair().clocks is None
 
 
 # -- what undoes what it did ------------------------------------------------------------------
@@ -405,8 +405,8 @@ def test_rows_are_made_due_some_at_a_time(scene: Scene, clock: FakeClock):
 # -- what tells of it -------------------------------------------------------------------------
 
 
-def test_a_sweep_tells_of_a_fence_and_of_leases_that_are_ahead():
-    queue = SweptQueue()
+def test_a_repair_tells_of_a_fence_and_of_leases_that_are_ahead():
+    queue = RepairedQueue()
     queue.publish(5)
     queue.clock.ahead = MONTH
     queue.consume("billing", 3)
@@ -414,19 +414,19 @@ def test_a_sweep_tells_of_a_fence_and_of_leases_that_are_ahead():
     head = read_head(queue.store, queue.queue_id)
     assert raise_fence(queue.store, queue.queue_id, head, queue.clock.now + MONTH)
 
-    fence, leases = queue.sweep(Step.REDELIVER).queues["orders"].notes
+    fence, leases = queue.repair(Step.REDELIVER).queues["orders"].notes
 
     assert fence.startswith("its fence is 30 days, 0:00:00 ahead")
     assert leases.startswith("3 message(s) of group 'billing' were handed out by a clock")
     assert all("cassieq queue fix-clocks orders" in each for each in (fence, leases))
     fix_clocks(queue.store, "orders")
     queue.clock.advance(WRITE_TIMEOUT)
-    assert queue.sweep(Step.REDELIVER).queues["orders"].notes == []
+    assert queue.repair(Step.REDELIVER).queues["orders"].notes == []
 
 
-def test_a_sweep_does_not_tell_of_leases_that_are_as_long_as_they_should_be():
-    queue = SweptQueue()
+def test_a_repair_does_not_tell_of_leases_that_are_as_long_as_they_should_be():
+    queue = RepairedQueue()
     queue.publish(5)
     queue.consume("billing", 3)
 
-    assert queue.sweep(Step.REDELIVER).queues["orders"].notes == []
+    assert queue.repair(Step.REDELIVER).queues["orders"].notes == []

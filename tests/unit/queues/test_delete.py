@@ -240,7 +240,7 @@ def test_who_creates_a_queue_that_others_delete_gets_a_new_one_or_is_told(
         scene.publish(record.definition)
 
 
-# -- what is left for the sweep -------------------------------------------------------------------
+# -- what is left for the repair ------------------------------------------------------------------
 
 
 def test_old_versions_are_retired_in_order_and_only_their_heads_are_left(scene: Scene):

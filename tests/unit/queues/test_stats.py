@@ -7,9 +7,9 @@ import pytest
 
 from cassieq_spark.errors import QueueStateError
 from cassieq_spark.groups import registration
+from cassieq_spark.ledger.finalise import finalise, trim
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_head
-from cassieq_spark.ledger.sweep import finalise, trim
 from cassieq_spark.model import QueueId
 from cassieq_spark.queues import stats
 from cassieq_spark.queues.stats import GroupStats, queue_stats
@@ -121,17 +121,17 @@ def test_of_very_many_delayed_blocks_the_first_ones_are_looked_at_and_the_rest_i
     assert store.read_count + store.serial_read_count <= 9
 
 
-def test_a_sweep_that_deletes_meanwhile_what_was_owed_does_no_harm():
+def test_a_repair_that_deletes_meanwhile_what_was_owed_does_no_harm():
     memory, _ = make_clocked_store()
     store = FaultyStore(memory)
     queue_id = make_queue(store, [10]).queue_id
     make_group(store, queue_id)
 
-    def settle_and_sweep() -> None:
+    def settle_and_repair() -> None:
         finalise(memory, queue_id, read_head(memory, queue_id), 10)
         trim(memory, queue_id, finalised=10, below=10)
 
-    store.interrupt(settle_and_sweep, after=5)
+    store.interrupt(settle_and_repair, after=5)
 
     (group,) = queue_stats(store, queue_id).groups
 
@@ -147,13 +147,13 @@ def test_what_is_settled_and_trimmed_while_it_is_counted_is_no_hole(after: int):
     delivery = make_group(memory, queue_id)
     clock.advance(2 * LEASE)
 
-    def settle_and_sweep() -> None:
+    def settle_and_repair() -> None:
         done = delivery.lease(make_request(stop=10, delayed_stop=10)).token
         delivery.lease(make_request(held=done, stop=10, delayed_stop=10))
         finalise(memory, queue_id, read_head(memory, queue_id), 8)
         trim(memory, queue_id, finalised=8, below=8)
 
-    store.interrupt(settle_and_sweep, after=after)
+    store.interrupt(settle_and_repair, after=after)
 
     stats = queue_stats(store, queue_id)
 

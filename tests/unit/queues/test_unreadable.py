@@ -21,7 +21,7 @@ from cassieq_spark.queues import (
 )
 from cassieq_spark.repair.report import Outcome
 from cassieq_spark.repair.scan import DriverScan
-from cassieq_spark.repair.sweep import run_once
+from cassieq_spark.repair.steps import run_once
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import partition_of_queue
 
@@ -129,7 +129,7 @@ def test_a_row_of_another_program_alone_is_deleted_too(store: MemoryStore):
     assert not read_records(store).unreadable
 
 
-def test_the_sweep_of_a_named_queue_that_cannot_be_read_says_so(store: MemoryStore):
+def test_the_repair_of_a_named_queue_that_cannot_be_read_says_so(store: MemoryStore):
     spoil(store, status="resting")
 
     report = run_once(store, scan=DriverScan(store), queues=["bad"])

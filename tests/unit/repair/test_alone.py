@@ -9,9 +9,9 @@ import pytest
 
 from cassieq_spark.errors import NotAppliedError
 from cassieq_spark.lock.bakery import Bakery
-from cassieq_spark.repair.alone import HISTORY_FAILED, rounds, sweep_alone
+from cassieq_spark.repair.alone import HISTORY_FAILED, rounds, run_alone
 from cassieq_spark.repair.guard import Guard
-from cassieq_spark.repair.history import SWEEP, read_history
+from cassieq_spark.repair.history import REPAIR, read_history
 from cassieq_spark.repair.report import Outcome, Report
 from cassieq_spark.repair.stop import Stop, stopped_by_signals
 from cassieq_spark.store.memory import MemoryStore
@@ -35,13 +35,13 @@ def stop() -> Iterator[Stop]:
     stop.close()
 
 
-def sweep(guard: Guard) -> Report:
+def repair(guard: Guard) -> Report:
     assert guard.confirm()
     return Report(STEPS, dry_run=False)
 
 
-def test_a_sweep_has_the_lock_and_is_remembered(store: MemoryStore, stop: Stop):
-    report = sweep_alone(store, sweep, steps=STEPS, stop=stop, patience=NOW)
+def test_a_repair_has_the_lock_and_is_remembered(store: MemoryStore, stop: Stop):
+    report = run_alone(store, repair, steps=STEPS, stop=stop, patience=NOW)
 
     assert report is not None
     assert report.epoch == 1
@@ -49,29 +49,29 @@ def test_a_sweep_has_the_lock_and_is_remembered(store: MemoryStore, stop: Stop):
     assert (run.epoch, run.outcome, run.steps) == (1, Outcome.DONE, STEPS)
 
 
-def test_two_sweeps_are_never_at_work_at_once(store: MemoryStore, stop: Stop):
+def test_two_repairs_are_never_at_work_at_once(store: MemoryStore, stop: Stop):
     def meanwhile(guard: Guard) -> Report:
-        assert sweep_alone(store, sweep, steps=STEPS, stop=stop, patience=NOW) is None
+        assert run_alone(store, repair, steps=STEPS, stop=stop, patience=NOW) is None
         assert read_history(store, 9)[0].outcome is Outcome.RUNNING
-        return sweep(guard)
+        return repair(guard)
 
-    assert sweep_alone(store, meanwhile, steps=STEPS, stop=stop, patience=NOW) is not None
+    assert run_alone(store, meanwhile, steps=STEPS, stop=stop, patience=NOW) is not None
     assert len(read_history(store, 9)) == 1
 
 
-def test_an_error_ends_the_sweep_and_is_remembered(store: MemoryStore, stop: Stop):
+def test_an_error_ends_the_repair_and_is_remembered(store: MemoryStore, stop: Stop):
     def fails(_: Guard) -> Report:
         raise NotAppliedError("no node")
 
     with pytest.raises(NotAppliedError):
-        sweep_alone(store, fails, steps=STEPS, stop=stop, patience=NOW)
+        run_alone(store, fails, steps=STEPS, stop=stop, patience=NOW)
 
     (run,) = read_history(store, 9)
     assert (run.outcome, run.problems) == (Outcome.FAILED, ("NotAppliedError: no node",))
-    assert sweep_alone(store, sweep, steps=STEPS, stop=stop, patience=NOW) is not None
+    assert run_alone(store, repair, steps=STEPS, stop=stop, patience=NOW) is not None
 
 
-def test_a_sweep_that_cannot_be_remembered_has_swept_all_the_same(
+def test_a_repair_that_cannot_be_remembered_has_repaired_all_the_same(
     store: MemoryStore, stop: Stop, caplog: pytest.LogCaptureFixture
 ):
     class Forgetful(WrappedStore):
@@ -86,23 +86,23 @@ def test_a_sweep_that_cannot_be_remembered_has_swept_all_the_same(
             timestamp: int,
             ttl: timedelta,
         ) -> None:
-            self.writes += partition.table is Table.SWEEP
-            if partition.table is Table.SWEEP and self.writes > 1:
+            self.writes += partition.table is Table.REPAIR
+            if partition.table is Table.REPAIR and self.writes > 1:
                 raise NotAppliedError("no node")
             super().write_row(partition, row, values, timestamp=timestamp, ttl=ttl)
 
-    report = sweep_alone(Forgetful(store), sweep, steps=STEPS, stop=stop, patience=NOW)
+    report = run_alone(Forgetful(store), repair, steps=STEPS, stop=stop, patience=NOW)
 
     assert report is not None
     assert [record.action for record in caplog.records] == [HISTORY_FAILED]  # type: ignore[attr-defined]
 
 
 def test_who_is_to_stop_does_not_wait_for_the_lock(store: MemoryStore, stop: Stop):
-    held = Bakery(store, SWEEP, owner="another").enter(NOW)
+    held = Bakery(store, REPAIR, owner="another").enter(NOW)
     assert held is not None
     stop.set()
 
-    waited = sweep_alone(store, sweep, steps=STEPS, stop=stop, patience=timedelta(days=1))
+    waited = run_alone(store, repair, steps=STEPS, stop=stop, patience=timedelta(days=1))
 
     assert waited is None
 
@@ -115,7 +115,7 @@ def test_who_is_to_stop_is_told_by_the_guard(store: MemoryStore, stop: Stop):
         assert not guard.confirm()
         return Report(STEPS, dry_run=False, outcome=guard.outcome)
 
-    report = sweep_alone(store, is_told, steps=STEPS, stop=stop, patience=NOW)
+    report = run_alone(store, is_told, steps=STEPS, stop=stop, patience=NOW)
 
     assert report is not None
     assert report.outcome is Outcome.STOPPED

@@ -1,4 +1,4 @@
-"""One queue's trouble is its own: the sweep goes on with all the others, and tells of it."""
+"""One queue's trouble is its own: the repair goes on with all the others, and tells of it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from cassieq_spark.repair.guard import Guard
 from cassieq_spark.repair.history import read_history
 from cassieq_spark.repair.report import Counts, Outcome, Report
 from cassieq_spark.repair.scan import DriverScan
-from cassieq_spark.repair.sweep import Step, run_once
+from cassieq_spark.repair.steps import Step, run_once
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import (
     EVERYTHING,
@@ -39,9 +39,9 @@ from cassieq_spark.store.protocol import (
 from cassieq_spark.store.tables import Table
 from cassieq_spark.testing.stores import WrappedStore
 from tests.support.ailing_queue import AilingQueueStore, copy_of
-from tests.unit.repair.swept_queue import WRITE_TIMEOUT, SweptQueue, make_busy
+from tests.unit.repair.repaired_queue import WRITE_TIMEOUT, RepairedQueue, make_busy
 
-#: More than a sweep ever touches of one queue.
+#: More than a repair run ever touches of one queue.
 ALWAYS_WELL = 10_000
 DAY = timedelta(days=1)
 
@@ -49,9 +49,9 @@ DAY = timedelta(days=1)
 @pytest.fixture(scope="module")
 def store() -> MemoryStore:
     """Three queues with the same to do; the one in the middle is to ail."""
-    first: SweptQueue | None = None
+    first: RepairedQueue | None = None
     for name in ("a", "b", "c"):
-        queue = SweptQueue(name, beside=first, max_deliveries=1, expire_after=DAY)
+        queue = RepairedQueue(name, beside=first, max_deliveries=1, expire_after=DAY)
         first = first or queue
         make_busy(queue)
     assert first is not None
@@ -75,14 +75,14 @@ WHOLE_WORK = {
 }
 
 
-def sweep(store: Store, *steps: Step) -> Report:
+def repair(store: Store, *steps: Step) -> Report:
     return run_once(
         store, scan=DriverScan(store), steps=steps or tuple(Step), write_timeout=WRITE_TIMEOUT
     )
 
 
 def state_of(store: MemoryStore, names: Iterable[str]) -> dict[object, object]:
-    """What queues hold, but for the tokens that each sweep draws."""
+    """What queues hold, but for the tokens that each repair run draws."""
     ours = {f"{name}@{version}" for name in names for version in (1, 2)} | set(names)
     rows: dict[object, object] = {
         partition: {
@@ -99,7 +99,7 @@ def state_of(store: MemoryStore, names: Iterable[str]) -> dict[object, object]:
 def expected(store: MemoryStore) -> Expected:
     well = copy_of(store)
     watching = AilingQueueStore(well, B, StoreError("never"), after=ALWAYS_WELL)
-    report = sweep(watching)
+    report = repair(watching)
     assert report.outcome is Outcome.DONE
     done = {name: report.queues[name].counts for name in "ac"}
     assert all(getattr(done["c"], name) for name in WHOLE_WORK), done
@@ -115,7 +115,7 @@ ERRORS = (
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
-def test_whatever_fails_in_one_queue_wherever_the_others_are_swept_as_if_it_were_well(
+def test_whatever_fails_in_one_queue_wherever_the_others_are_repaired_as_if_it_were_well(
     store: MemoryStore,
     expected: Expected,
     error: Exception,
@@ -124,7 +124,7 @@ def test_whatever_fails_in_one_queue_wherever_the_others_are_swept_as_if_it_were
     for after in range(ERRORS.index(error), touched, len(ERRORS)):
         tried = copy_of(store)
 
-        report = sweep(AilingQueueStore(tried, B, error, after=after))
+        report = repair(AilingQueueStore(tried, B, error, after=after))
 
         assert state_of(tried, "ac") == others, after
         assert {name: report.queues[name].counts for name in "ac"} == done
@@ -138,7 +138,7 @@ def test_a_queue_that_can_not_be_read_fails_in_each_step_that_reads_it(
 ):
     tried = copy_of(store)
 
-    report = sweep(AilingQueueStore(tried, B, ERRORS[0]), step)
+    report = repair(AilingQueueStore(tried, B, ERRORS[0]), step)
 
     assert report.failed == ["b"]
     assert report.queues["b"].error == f"{step}: NotAppliedError: too many tombstones"
@@ -152,15 +152,15 @@ def test_what_was_done_to_it_before_is_told_and_the_steps_after_it_are_left_out(
         step: AilingQueueStore(copy_of(store), B, StoreError("never"), after=ALWAYS_WELL)
         for step in Step
     }
-    sweep(steps[Step.REDELIVER], Step.REDELIVER)
+    repair(steps[Step.REDELIVER], Step.REDELIVER)
 
-    report = sweep(AilingQueueStore(tried, B, ERRORS[1], after=steps[Step.REDELIVER].touched + 1))
+    report = repair(AilingQueueStore(tried, B, ERRORS[1], after=steps[Step.REDELIVER].touched + 1))
 
     ailing = report.queues["b"]
     assert ailing.error == "expire: InvariantError: contradicts itself"
     assert (ailing.counts.dead_lettered, ailing.counts.finalised) == (12, 0)
     (told,) = (record for record in caplog.records if record.exc_info)
-    assert told.action == "sweep.queue_failed"  # type: ignore[attr-defined]
+    assert told.action == "repair.queue_failed"  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("error", [ConnectError("no node"), MissingSchemaError("no table")])
@@ -169,7 +169,7 @@ def test_what_is_wrong_with_all_of_them_ends_it(
     store: MemoryStore, error: CassieqError, after: int
 ):
     with pytest.raises(type(error), match=str(error)):
-        sweep(AilingQueueStore(copy_of(store), B, error, after=after))
+        repair(AilingQueueStore(copy_of(store), B, error, after=after))
 
 
 def test_a_lock_that_can_not_be_asked_is_no_queues_fault(store: MemoryStore):
@@ -204,7 +204,7 @@ def test_rows_that_nobody_can_make_sense_of_are_their_queues_trouble(
     tried = copy_of(store)
     tried._rows[partition][key] |= values  # type: ignore[arg-type]
 
-    report = sweep(tried)
+    report = repair(tried)
 
     assert state_of(tried, "ac") == expected[0]
     assert report.failed == ["b"]
@@ -234,7 +234,7 @@ def test_it_is_told_to_people_to_programs_to_the_history_and_to_who_has_started_
 
 
 def test_a_queue_whose_ledger_has_a_hole_fails_and_its_loss_is_told_in_each_run():
-    queue = SweptQueue()
+    queue = RepairedQueue()
     queue.publish(4)
     queue.publish(4)
     queue.publish(4)
@@ -243,7 +243,7 @@ def test_a_queue_whose_ledger_has_a_hole_fails_and_its_loss_is_told_in_each_run(
     del ledger[sorted(key for key in ledger if key[0] == "block")[1]]
 
     for _ in range(2):
-        report = sweep(queue.store)
+        report = repair(queue.store)
 
         ailing = report.queues["orders"]
         assert str(ailing.error).startswith("finalise: InvariantError: ")
@@ -254,7 +254,7 @@ def test_a_queue_whose_ledger_has_a_hole_fails_and_its_loss_is_told_in_each_run(
 def test_if_the_audit_fails_as_well_the_first_error_is_told(
     store: MemoryStore, caplog: pytest.LogCaptureFixture
 ):
-    report = sweep(AilingQueueStore(copy_of(store), B, ERRORS[0]))
+    report = repair(AilingQueueStore(copy_of(store), B, ERRORS[0]))
 
     assert str(report.queues["b"].error).startswith("redeliver: ")
     warnings = [each.getMessage() for each in caplog.records if "as well" in each.getMessage()]
@@ -287,7 +287,7 @@ def test_again_and_again_the_worst_that_a_run_has_found_is_told_at_the_end(
     for statuses, expected in ends.items():
         monkeypatch.setattr(job, "rounds", lambda *_, each=statuses: each)
         ended = iter(statuses)
-        monkeypatch.setattr(job, "_sweep_and_tell", lambda *_, each=ended: next(each))
+        monkeypatch.setattr(job, "_repair_and_tell", lambda *_, each=ended: next(each))
 
         assert job.main(["--scan", "driver", "--every", "1ms"]) == expected
 
@@ -309,7 +309,7 @@ class GoneStore(WrappedStore):
         return super().scan(table, kinds)
 
 
-def test_if_the_cluster_is_gone_the_sweep_does_not_wait_for_each_queue():
+def test_if_the_cluster_is_gone_the_repair_does_not_wait_for_each_queue():
     memory = MemoryStore()
     for number in range(100):
         create_queue(memory, f"q{number}")
@@ -318,18 +318,18 @@ def test_if_the_cluster_is_gone_the_sweep_does_not_wait_for_each_queue():
     with pytest.raises(
         StoreError, match=r"times the work .* the table of queues can't be read any more"
     ):
-        sweep(gone)
+        repair(gone)
 
     assert gone.touched < 50
 
 
-def test_if_many_queues_fail_and_others_do_not_the_sweep_goes_on():
+def test_if_many_queues_fail_and_others_do_not_the_repair_goes_on():
     memory = MemoryStore()
     for number in range(30):
         create_queue(memory, f"q{number}")
         if number:
             memory._rows[partition_of_ledger(QueueId(f"q{number}@1"))].clear()
 
-    report = sweep(memory)
+    report = repair(memory)
 
     assert len(report.failed) == 29

@@ -17,27 +17,27 @@ from cassieq_spark.repair.audit import Finding, Problem, Thoroughness
 from cassieq_spark.repair.diagnosis import Belonging, Owed
 from cassieq_spark.repair.guard import Guard
 from cassieq_spark.repair.report import QueueReport
-from cassieq_spark.repair.sweep import Step
+from cassieq_spark.repair.steps import Step
 from cassieq_spark.repair.verify import fault_of
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import partition_of_ledger
 from cassieq_spark.testing.stores import CountingStore, WrappedStore
 from tests.support.faults import make_block_id
-from tests.unit.repair.swept_queue import WRITE_TIMEOUT, SweptQueue, chunks_of, data_of
+from tests.unit.repair.repaired_queue import WRITE_TIMEOUT, RepairedQueue, chunks_of, data_of
 
 THOROUGH = Thoroughness(verify_data=True, explain=True)
 
 
 @pytest.fixture
-def queue() -> SweptQueue:
-    return SweptQueue()
+def queue() -> RepairedQueue:
+    return RepairedQueue()
 
 
-def audited(queue: SweptQueue, thoroughness: Thoroughness = THOROUGH) -> QueueReport:
-    return queue.sweep(Step.AUDIT, thoroughness=thoroughness).queues["orders"]
+def audited(queue: RepairedQueue, thoroughness: Thoroughness = THOROUGH) -> QueueReport:
+    return queue.repair(Step.AUDIT, thoroughness=thoroughness).queues["orders"]
 
 
-def test_a_queue_that_is_whole_is_read_to_its_end_and_nothing_is_said(queue: SweptQueue):
+def test_a_queue_that_is_whole_is_read_to_its_end_and_nothing_is_said(queue: RepairedQueue):
     queue.publish(6, 10)
     queue.settle("billing", 3)
 
@@ -48,7 +48,9 @@ def test_a_queue_that_is_whole_is_read_to_its_end_and_nothing_is_said(queue: Swe
 
 
 @pytest.mark.parametrize("kept", [0, 1, 100, len(data_of(2)) // 2, len(data_of(2)) - 200])
-def test_a_truncated_chunk_is_unreadable_and_only_its_messages_are(queue: SweptQueue, kept: int):
+def test_a_truncated_chunk_is_unreadable_and_only_its_messages_are(
+    queue: RepairedQueue, kept: int
+):
     queue.publish(5)
     (block,) = queue.publish(10)
     queue.overwrite(block, 4, data_of(2)[:kept])
@@ -61,14 +63,14 @@ def test_a_truncated_chunk_is_unreadable_and_only_its_messages_are(queue: SweptQ
     )
 
 
-def test_a_chunk_of_too_few_messages_is_unreadable(queue: SweptQueue):
+def test_a_chunk_of_too_few_messages_is_unreadable(queue: RepairedQueue):
     (block,) = queue.publish(10)
     queue.overwrite(block, 8, data_of(1))
 
     assert audited(queue).findings == [Finding(Problem.UNREADABLE, Range(8, 10), block)]
 
 
-def test_neighbouring_chunks_that_are_unreadable_are_one_finding(queue: SweptQueue):
+def test_neighbouring_chunks_that_are_unreadable_are_one_finding(queue: RepairedQueue):
     (block,) = queue.publish(10)
     for start in (2, 4, 8):
         queue.overwrite(block, start, b"")
@@ -76,17 +78,17 @@ def test_neighbouring_chunks_that_are_unreadable_are_one_finding(queue: SweptQue
     assert [each.monotons for each in audited(queue).findings] == [Range(2, 6), Range(8, 10)]
 
 
-def test_without_looking_at_the_data_a_truncated_chunk_goes_unnoticed(queue: SweptQueue):
+def test_without_looking_at_the_data_a_truncated_chunk_goes_unnoticed(queue: RepairedQueue):
     (block,) = queue.publish(10)
     queue.overwrite(block, 4, b"")
 
     assert audited(queue, Thoroughness()).findings == []
 
 
-def test_what_is_unreadable_and_settled_for_everybody_is_no_finding(queue: SweptQueue):
+def test_what_is_unreadable_and_settled_for_everybody_is_no_finding(queue: RepairedQueue):
     (block,) = queue.publish(10)
     queue.settle("billing", 7)
-    queue.sweep(Step.FINALISE)
+    queue.repair(Step.FINALISE)
     queue.overwrite(block, 6, b"")
 
     assert audited(queue).findings == [Finding(Problem.UNREADABLE, Range(7, 8), block)]
@@ -109,17 +111,17 @@ class OtherReplica(WrappedStore):
             yield piece, Chunk(chunk.bucket, chunk.start, chunk.stop, data)
 
 
-def test_what_can_be_read_the_second_time_is_not_lost(queue: SweptQueue):
+def test_what_can_be_read_the_second_time_is_not_lost(queue: RepairedQueue):
     queue.publish(10)
     store = OtherReplica(queue.store, b"")
 
-    report = queue.sweep(Step.AUDIT, store=store, thoroughness=THOROUGH)
+    report = queue.repair(Step.AUDIT, store=store, thoroughness=THOROUGH)
 
     assert len(store._seen) == 5
     assert report.is_whole
 
 
-def test_reading_data_ends_when_the_sweep_is_to_end(queue: SweptQueue):
+def test_reading_data_ends_when_the_repair_is_to_end(queue: RepairedQueue):
     (block,) = queue.publish(100)
     queue.overwrite(block, 98, b"")
     asked: list[bool] = []
@@ -128,7 +130,7 @@ def test_reading_data_ends_when_the_sweep_is_to_end(queue: SweptQueue):
         asked.append(True)
         return len(asked) < 20
 
-    report = queue.sweep(Step.AUDIT, thoroughness=THOROUGH, guard=Guard(is_wanted=is_wanted))
+    report = queue.repair(Step.AUDIT, thoroughness=THOROUGH, guard=Guard(is_wanted=is_wanted))
 
     assert (report.outcome, report.is_whole) == ("stopped", True)
     assert len(asked) < 30
@@ -141,7 +143,9 @@ def test_a_chunk_is_whole_if_all_of_it_can_be_read():
     assert "its row says -3" in str(fault_of(Chunk(0, 3, 0, data_of(1))))
 
 
-def test_a_bucket_that_was_deleted_too_early_is_told_from_chunks_that_are_gone(queue: SweptQueue):
+def test_a_bucket_that_was_deleted_too_early_is_told_from_chunks_that_are_gone(
+    queue: RepairedQueue,
+):
     (block,) = queue.publish(14)
     queue.store.delete_buckets(queue.queue_id, [(block, 1)])
     queue.damage(block, lambda chunk: chunk.start != 10)
@@ -158,7 +162,7 @@ def test_a_bucket_that_was_deleted_too_early_is_told_from_chunks_that_are_gone(q
     ]
 
 
-def test_of_each_group_it_is_said_what_it_is_owed_and_what_going_on_costs(queue: SweptQueue):
+def test_of_each_group_it_is_said_what_it_is_owed_and_what_going_on_costs(queue: RepairedQueue):
     (block,) = queue.publish(20)
     queue.settle("done", 20)
     queue.consume("behind", 2)
@@ -182,7 +186,7 @@ def test_of_each_group_it_is_said_what_it_is_owed_and_what_going_on_costs(queue:
     assert behind.endswith("--to 8; it also gives up 4 other message(s)")
 
 
-def test_a_group_that_stands_at_the_messages_gives_nothing_else_up(queue: SweptQueue):
+def test_a_group_that_stands_at_the_messages_gives_nothing_else_up(queue: RepairedQueue):
     (block,) = queue.publish(20)
     queue.settle("billing", 4)
     queue.damage(block, lambda chunk: chunk.bucket != 1)
@@ -193,7 +197,7 @@ def test_a_group_that_stands_at_the_messages_gives_nothing_else_up(queue: SweptQ
     assert diagnosis.remedies[-1].endswith("cassieq group seek orders billing --to 8")
 
 
-def test_messages_that_are_owed_to_nobody_are_said_to_be(queue: SweptQueue):
+def test_messages_that_are_owed_to_nobody_are_said_to_be(queue: RepairedQueue):
     (block,) = queue.publish(20)
     queue.settle("billing", 20)
     queue.damage(block, lambda chunk: chunk.bucket != 1)
@@ -204,7 +208,7 @@ def test_messages_that_are_owed_to_nobody_are_said_to_be(queue: SweptQueue):
     assert "no group is owed them" in diagnosis.remedies[-1]
 
 
-def test_without_groups_the_first_one_is_to_begin_behind_what_is_lost(queue: SweptQueue):
+def test_without_groups_the_first_one_is_to_begin_behind_what_is_lost(queue: RepairedQueue):
     (block,) = queue.publish(20)
     queue.damage(block, lambda chunk: chunk.bucket != 1)
 
@@ -213,7 +217,7 @@ def test_without_groups_the_first_one_is_to_begin_behind_what_is_lost(queue: Swe
     assert diagnosis.remedies[-1].endswith("cassieq group create orders GROUP --from 8")
 
 
-def test_a_chunk_too_many_loses_nothing(queue: SweptQueue):
+def test_a_chunk_too_many_loses_nothing(queue: RepairedQueue):
     (block,) = queue.publish(10)
     queue.store.write_chunks(queue.queue_id, block, [Chunk(1, 5, 6, data_of(1))])
 
@@ -224,7 +228,7 @@ def test_a_chunk_too_many_loses_nothing(queue: SweptQueue):
     assert len(diagnosis.remedies) == 1
 
 
-def test_a_chunk_in_another_bucket_is_said_to_be_there(queue: SweptQueue):
+def test_a_chunk_in_another_bucket_is_said_to_be_there(queue: RepairedQueue):
     (block,) = queue.publish(10)
     queue.damage(block, lambda chunk: chunk.start != 4)
     queue.store.write_chunks(queue.queue_id, block, [Chunk(9, 4, 6, data_of(2))])
@@ -236,7 +240,7 @@ def test_a_chunk_in_another_bucket_is_said_to_be_there(queue: SweptQueue):
 
 
 def test_what_a_lost_row_of_the_ledger_named_is_not_deleted(
-    queue: SweptQueue, caplog: pytest.LogCaptureFixture
+    queue: RepairedQueue, caplog: pytest.LogCaptureFixture
 ):
     _, lost = queue.publish(5, 10)
     queue.publish(3)
@@ -244,19 +248,19 @@ def test_what_a_lost_row_of_the_ledger_named_is_not_deleted(
     queue.clock.advance(2 * WRITE_TIMEOUT)
     before = queue.buckets()
 
-    swept = queue.sweep(Step.FENCE, Step.CLEAN)
+    repaired = queue.repair(Step.FENCE, Step.CLEAN)
     report = audited(queue)
 
     assert queue.buckets() == before
-    assert swept.totals.garbage_blocks == 0
-    assert {record.action for record in caplog.records} == {"sweep.lacks_rows"}  # type: ignore[attr-defined]
+    assert repaired.totals.garbage_blocks == 0
+    assert {record.action for record in caplog.records} == {"repair.lacks_rows"}  # type: ignore[attr-defined]
     assert report.findings == [Finding(Problem.MISSING, Range(5, 15), None)]
     assert "the ledger has no row" in report.diagnoses[0].happened
     (stray,) = report.strays
     assert (stray.block, stray.messages, stray.belonging) == (lost, 10, Belonging.LOST)
 
 
-def test_two_rows_of_the_ledger_that_claim_the_same_messages_are_found(queue: SweptQueue):
+def test_two_rows_of_the_ledger_that_claim_the_same_messages_are_found(queue: RepairedQueue):
     queue.publish(5, 10)
     rows = queue.store._rows[partition_of_ledger(queue.queue_id)]
     rows["block", 0, ""]["stop"] = 7
@@ -266,16 +270,16 @@ def test_two_rows_of_the_ledger_that_claim_the_same_messages_are_found(queue: Sw
     assert Finding(Problem.OVERLAPPING, Range(5, 7), None) in findings
 
 
-def test_blocks_that_no_ledger_names_are_told_apart(queue: SweptQueue):
+def test_blocks_that_no_ledger_names_are_told_apart(queue: RepairedQueue):
     queue.publish(5)
     old = queue.write(6)
     queue.clock.advance(2 * WRITE_TIMEOUT)
-    queue.sweep(Step.FENCE)
+    queue.repair(Step.FENCE)
     new = queue.write(7)
     stranger = make_block_id(queue.clock())
     queue.store.write_chunks(QueueId("gone@3"), stranger, chunks_of(8))
 
-    report = queue.sweep(Step.AUDIT, thoroughness=THOROUGH)
+    report = queue.repair(Step.AUDIT, thoroughness=THOROUGH)
 
     assert report.is_whole
     orders = report.queues["orders"].strays
@@ -288,37 +292,37 @@ def test_blocks_that_no_ledger_names_are_told_apart(queue: SweptQueue):
     assert foreign.belonging is Belonging.NO_QUEUE
 
 
-def test_what_the_same_run_has_cleaned_is_not_said_to_be_there(queue: SweptQueue):
+def test_what_the_same_run_has_cleaned_is_not_said_to_be_there(queue: RepairedQueue):
     garbage = queue.write(6)
     queue.clock.advance(2 * WRITE_TIMEOUT)
     young = queue.write(3)
 
-    dry = queue.sweep(thoroughness=THOROUGH, dry_run=True)
-    report = queue.sweep(thoroughness=THOROUGH)
+    dry = queue.repair(thoroughness=THOROUGH, dry_run=True)
+    report = queue.repair(thoroughness=THOROUGH)
 
     assert [stray.block for stray in dry.queues["orders"].strays] == [garbage, young]
     assert [stray.block for stray in report.queues["orders"].strays] == [young]
 
 
-def test_explanations_cost_nothing_where_there_is_nothing_to_explain(queue: SweptQueue):
+def test_explanations_cost_nothing_where_there_is_nothing_to_explain(queue: RepairedQueue):
     queue.publish(20)
     queue.settle("billing", 3)
     brief, explained = CountingStore(queue.store), CountingStore(queue.store)
 
-    queue.sweep(Step.AUDIT, store=brief)
-    queue.sweep(Step.AUDIT, store=explained, thoroughness=Thoroughness(explain=True))
+    queue.repair(Step.AUDIT, store=brief)
+    queue.repair(Step.AUDIT, store=explained, thoroughness=Thoroughness(explain=True))
 
     assert explained.read_count == brief.read_count
 
 
-def test_people_and_programs_are_told_the_same(queue: SweptQueue, tmp_path: Path):
+def test_people_and_programs_are_told_the_same(queue: RepairedQueue, tmp_path: Path):
     (block,) = queue.publish(20)
     queue.settle("billing", 4)
     queue.damage(block, lambda chunk: chunk.bucket != 1)
     stray = queue.write(3)
     told = tmp_path / "told"
 
-    report = queue.sweep(Step.AUDIT, thoroughness=THOROUGH)
+    report = queue.repair(Step.AUDIT, thoroughness=THOROUGH)
     with told.open("w") as file:
         report.show(Console(file=file, width=80))
 
@@ -337,16 +341,16 @@ def test_people_and_programs_are_told_the_same(queue: SweptQueue, tmp_path: Path
     assert [each["block"] for each in values["strays"]] == [str(stray)]
 
 
-def test_a_queue_that_is_deleted_meanwhile_has_lost_nothing(queue: SweptQueue):
+def test_a_queue_that_is_deleted_meanwhile_has_lost_nothing(queue: RepairedQueue):
     queue.publish(20)
 
     def scan(_):  # type: ignore[no-untyped-def]
         delete_queue(queue.store, "orders")
         queue.clock.advance(timedelta(hours=3))
-        queue.sweep(Step.RETIRE)
+        queue.repair(Step.RETIRE)
         return []
 
-    report = queue.sweep(Step.AUDIT, scan=scan, thoroughness=THOROUGH)
+    report = queue.repair(Step.AUDIT, scan=scan, thoroughness=THOROUGH)
 
     assert queue.buckets() == set()
     assert report.is_whole

@@ -20,7 +20,7 @@ from cassieq_spark.repair import expire as expire_module
 from cassieq_spark.repair.expire import EXPIRED, expire
 from cassieq_spark.repair.report import Counts, Report
 from cassieq_spark.repair.scan import DriverScan
-from cassieq_spark.repair.sweep import Step, run_once
+from cassieq_spark.repair.steps import Step, run_once
 from cassieq_spark.store.protocol import Store, partition_of_delivery
 from cassieq_spark.testing.faults import Fault, FaultyStore
 from cassieq_spark.testing.stores import CountingStore
@@ -65,7 +65,7 @@ class Scene:
         (group,) = read_groups(self.memory, self.queue_id)
         return expire(store or self.store, self.queue, group)
 
-    def sweep(self, *steps: Step, store: Store | None = None, **options: Any) -> Report:
+    def repair(self, *steps: Step, store: Store | None = None, **options: Any) -> Report:
         store = store or self.store
         return run_once(store, scan=DriverScan(store), steps=steps or (Step.EXPIRE,), **options)
 
@@ -185,9 +185,9 @@ def test_a_block_from_the_future_holds_up_nothing_and_goes_with_what_is_behind_i
     scene.publish(4)
     scene.clock.advance(EXPIRE_AFTER)
 
-    assert scene.sweep().totals.expired == 2, "what is behind tells that it is no older"
+    assert scene.repair().totals.expired == 2, "what is behind tells that it is no older"
     scene.clock.advance(MOMENT)
-    assert scene.sweep().totals.expired == 7
+    assert scene.repair().totals.expired == 7
     assert scene.pointer == 9
 
 
@@ -261,7 +261,7 @@ def test_a_queue_that_keeps_messages_for_ever_costs_nothing():
     scene.clock.advance(10_000 * HOUR)
     store = CountingStore(scene.memory)
 
-    report = scene.sweep(store=store)
+    report = scene.repair(store=store)
 
     assert report.totals == Counts()
     # The clock, for all queues together.
@@ -272,7 +272,7 @@ def test_where_nothing_is_too_old_it_costs_a_read(scene: Scene):
     scene.publish(*[1] * 5)
     store = CountingStore(scene.memory)
 
-    scene.sweep(store=store)
+    scene.repair(store=store)
 
     assert (store.read_count, store.serial_read_count, store.cas_count) == (1 + 1, 0, 0)
 
@@ -280,7 +280,7 @@ def test_where_nothing_is_too_old_it_costs_a_read(scene: Scene):
 def test_where_nothing_is_owed_it_costs_no_read(scene: Scene):
     store = CountingStore(scene.memory)
 
-    scene.sweep(store=store)
+    scene.repair(store=store)
 
     assert (store.read_count, store.serial_read_count, store.cas_count) == (1, 0, 0)
 
@@ -292,7 +292,7 @@ def test_where_one_group_has_settled_what_is_too_old_it_costs_a_few_reads(scene:
     scene.expire()
     store = CountingStore(scene.memory)
 
-    scene.sweep(store=store)
+    scene.repair(store=store)
 
     assert (store.read_count, store.serial_read_count, store.cas_count) == (2 + 4, 4, 0)
 
@@ -314,7 +314,7 @@ def test_it_is_told_loudly(scene: Scene, caplog: pytest.LogCaptureFixture):
     scene.clock.advance(EXPIRE_AFTER + MOMENT)
 
     with caplog.at_level(logging.WARNING):
-        report = scene.sweep()
+        report = scene.repair()
 
     assert report.totals.expired == 3
     (problem,) = report.problems()
@@ -332,17 +332,17 @@ def test_a_dry_run_only_tells(scene: Scene):
     scene.clock.advance(EXPIRE_AFTER + MOMENT)
     store = CountingStore(scene.store)
 
-    report = scene.sweep(store=store, dry_run=True)
+    report = scene.repair(store=store, dry_run=True)
 
     assert report.queues["q"].planned == ["let 3 message(s) of group 'g' expire"]
     assert (store.cas_count, scene.pointer) == (0, 0)
 
 
-def test_what_has_expired_is_deleted_in_the_same_sweep(scene: Scene):
+def test_what_has_expired_is_deleted_in_the_same_repair(scene: Scene):
     scene.publish(3)
     scene.clock.advance(EXPIRE_AFTER + MOMENT)
 
-    report = scene.sweep(Step.EXPIRE, Step.FINALISE)
+    report = scene.repair(Step.EXPIRE, Step.FINALISE)
 
     assert (report.totals.expired, report.totals.finalised) == (3, 3)
 
@@ -506,7 +506,7 @@ def test_a_group_that_is_removed_meanwhile_is_not_brought_back(after: int, *, an
 
 
 @pytest.mark.parametrize("after", range(CALLS))
-def test_another_sweep_at_the_same_time_lets_nothing_expire_twice(after: int):
+def test_another_repair_at_the_same_time_lets_nothing_expire_twice(after: int):
     busy = Busy()
     others: list[int] = []
     busy.store.interrupt(lambda: others.append(busy.expire(busy.memory)), after=after)
@@ -519,18 +519,18 @@ def test_another_sweep_at_the_same_time_lets_nothing_expire_twice(after: int):
 
 
 @pytest.mark.parametrize("after", range(20))
-def test_blocks_that_another_sweep_trims_meanwhile_are_no_hole(after: int):
+def test_blocks_that_another_repair_trims_meanwhile_are_no_hole(after: int):
     busy = Busy()
 
     def overtake() -> None:
         busy.expire(busy.memory)
-        busy.sweep(Step.FINALISE, store=busy.memory)
+        busy.repair(Step.FINALISE, store=busy.memory)
 
     busy.store.interrupt(overtake, after=after)
 
-    busy.sweep(Step.EXPIRE)
+    busy.repair(Step.EXPIRE)
     busy.store.calm()
-    busy.sweep(Step.EXPIRE)
+    busy.repair(Step.EXPIRE)
 
     busy.check()
 

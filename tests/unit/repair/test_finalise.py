@@ -12,16 +12,16 @@ from cassieq_spark.repair.audit import Thoroughness
 from cassieq_spark.repair.examine import LACKS_ROWS
 from cassieq_spark.repair.guard import Guard
 from cassieq_spark.repair.report import Counts, Outcome
-from cassieq_spark.repair.sweep import Step
+from cassieq_spark.repair.steps import Step
 from cassieq_spark.store.protocol import Partition, Store
 from cassieq_spark.testing.faults import Fault, FaultyStore
-from tests.unit.repair.swept_queue import WRITE_TIMEOUT, SweptQueue
+from tests.unit.repair.repaired_queue import WRITE_TIMEOUT, RepairedQueue
 
 COUNTS = (3, 9, 1, 4, 6, 2, 5)
 
 
-def make_queue(settled: int) -> SweptQueue:
-    queue = SweptQueue()
+def make_queue(settled: int) -> RepairedQueue:
+    queue = RepairedQueue()
     queue.publish(*COUNTS)
     queue.settle("billing", settled)
     return queue
@@ -50,11 +50,11 @@ def test_parts_come_to_the_same_as_all_at_once(
     monkeypatch: pytest.MonkeyPatch, settled: int, at_once: int
 ):
     whole, parts = make_queue(settled), make_queue(settled)
-    expected = whole.sweep(Step.FINALISE).totals
+    expected = whole.repair(Step.FINALISE).totals
 
     monkeypatch.setattr(finalise_module, "BLOCKS_AT_ONCE", at_once)
 
-    assert parts.sweep(Step.FINALISE).totals == expected
+    assert parts.repair(Step.FINALISE).totals == expected
     assert expected.finalised == settled
     assert parts.finalised == settled
     assert len(parts.buckets()) == len(whole.buckets())
@@ -67,7 +67,7 @@ def test_a_dry_run_tells_of_every_part_and_changes_nothing():
     queue = make_queue(18)
     before = queue.buckets()
 
-    planned = queue.sweep(Step.FINALISE, dry_run=True).queues["orders"].planned
+    planned = queue.repair(Step.FINALISE, dry_run=True).queues["orders"].planned
 
     assert [line for line in planned if line.startswith("finalise")] == [
         "finalise monotons [0, 12)",
@@ -89,27 +89,27 @@ def test_a_group_that_comes_between_two_parts_is_owed_what_is_left():
         if queue.finalised == 12 and len(queue.ledger_blocks()) == 5:
             ensure_group(queue.store, queue.queue_id, "late", starting="earliest")
 
-    totals = queue.sweep(Step.FINALISE, store=FaultyStore(queue.store, register)).totals
+    totals = queue.repair(Step.FINALISE, store=FaultyStore(queue.store, register)).totals
 
     assert queue.finalised == 12
     assert totals.postponed == 1
     assert len(queue.ledger_blocks()) == 5
-    assert queue.sweep(Step.FINALISE).totals == Counts()
+    assert queue.repair(Step.FINALISE).totals == Counts()
 
 
 @pytest.mark.usefixtures("_two_at_once")
 @pytest.mark.parametrize("looks", range(1, 14))
-def test_a_sweep_that_is_told_to_stop_does_so_between_two_parts(looks: int):
+def test_a_repair_that_is_told_to_stop_does_so_between_two_parts(looks: int):
     queue = make_queue(30)
     left = iter(range(looks))
 
-    report = queue.sweep(
+    report = queue.repair(
         Step.FINALISE, guard=Guard(is_wanted=lambda: next(left, None) is not None)
     )
 
     assert report.outcome is Outcome.STOPPED
     assert queue.finalised in {0, 12, 17, 25, 30}
-    queue.sweep()
+    queue.repair()
     assert (queue.finalised, queue.buckets(), queue.ledger_blocks()) == (30, set(), [])
 
 
@@ -120,8 +120,8 @@ def test_whatever_answer_is_lost_the_next_run_goes_on(fault: Fault, after: int):
     queue = make_queue(30)
     store = LosingStore(queue.store, fault, after)
 
-    assert queue.sweep(Step.FINALISE, store=store).totals.postponed == 1
-    queue.sweep(Step.FINALISE)
+    assert queue.repair(Step.FINALISE, store=store).totals.postponed == 1
+    queue.repair(Step.FINALISE)
 
     assert (queue.finalised, queue.buckets(), queue.ledger_blocks()) == (30, set(), [])
 
@@ -129,7 +129,7 @@ def test_whatever_answer_is_lost_the_next_run_goes_on(fault: Fault, after: int):
 @pytest.mark.usefixtures("_two_at_once")
 @pytest.mark.parametrize("steps", [(), (Step.CLEAN, Step.AUDIT)], ids=["all", "with a scan"])
 @pytest.mark.parametrize("after", range(50))
-def test_a_sweep_that_another_one_overtakes_takes_nothing_for_lost(
+def test_a_repair_that_another_one_overtakes_takes_nothing_for_lost(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     after: int,
@@ -140,12 +140,12 @@ def test_a_sweep_that_another_one_overtakes_takes_nothing_for_lost(
     queue.write(3)
     queue.clock.advance(2 * WRITE_TIMEOUT)
     store = FaultyStore(queue.store)
-    store.interrupt(queue.sweep, after=after)
+    store.interrupt(queue.repair, after=after)
 
-    report = queue.sweep(*steps, store=store, thoroughness=Thoroughness(explain=True))
+    report = queue.repair(*steps, store=store, thoroughness=Thoroughness(explain=True))
 
     assert report.is_whole
     assert LACKS_ROWS not in {vars(record).get("action") for record in caplog.records}
-    queue.sweep()
+    queue.repair()
     assert queue.finalised == 18
     assert len(queue.ledger_blocks()) == 3

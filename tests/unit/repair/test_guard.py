@@ -1,4 +1,4 @@
-"""A sweep that is told to stop, or that was overtaken, does nothing more."""
+"""A repair run that is told to stop, or that was overtaken, does nothing more."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from cassieq_spark.model import QueueId
 from cassieq_spark.repair.guard import Guard
 from cassieq_spark.repair.report import Outcome, Report
 from cassieq_spark.repair.scan import DriverScan, Run
-from cassieq_spark.repair.sweep import Step
+from cassieq_spark.repair.steps import Step
 from cassieq_spark.store.protocol import Op, Partition
 from cassieq_spark.testing.faults import FaultyStore
 from cassieq_spark.testing.stores import CountingStore, WrappedStore
-from tests.unit.repair.swept_queue import WRITE_TIMEOUT, SweptQueue
+from tests.unit.repair.repaired_queue import WRITE_TIMEOUT, RepairedQueue
 
 TTL = timedelta(seconds=8)
 
 
-def make_queue() -> SweptQueue:
+def make_queue() -> RepairedQueue:
     """With something to do for every step."""
-    queue = SweptQueue()
+    queue = RepairedQueue()
     queue.publish(6, 10)
     queue.settle("billing", 6)
     queue.write(3)
@@ -33,30 +33,30 @@ def make_queue() -> SweptQueue:
 
 
 @pytest.fixture
-def queue() -> SweptQueue:
+def queue() -> RepairedQueue:
     return make_queue()
 
 
-def take(queue: SweptQueue) -> Held:
+def take(queue: RepairedQueue) -> Held:
     held = Bakery(
-        queue.store, "sweep", owner="test", ttl=TTL, clock=lambda: queue.clock().timestamp()
+        queue.store, "repair", owner="test", ttl=TTL, clock=lambda: queue.clock().timestamp()
     ).enter(timedelta(0))
     assert held is not None
     return held
 
 
-def state(queue: SweptQueue) -> tuple[object, ...]:
+def state(queue: RepairedQueue) -> tuple[object, ...]:
     ledger = [rows for each, rows in queue.store._rows.items() if each.table == "ledger"]
     return (ledger, queue.buckets())
 
 
-def test_a_sweep_under_a_lock_reads_it_once_for_each_action(queue: SweptQueue):
+def test_a_repair_under_a_lock_reads_it_once_for_each_action(queue: RepairedQueue):
     free, held = make_queue(), take(queue)
     without, under = CountingStore(free.store), CountingStore(queue.store)
     held._bakery._store = under
 
-    free.sweep(store=without)
-    report = queue.sweep(store=under, guard=Guard(held))
+    free.repair(store=without)
+    report = queue.repair(store=under, guard=Guard(held))
 
     # Finalise, delete, trim; fence; clean.
     assert under.read_count - without.read_count == 5
@@ -66,13 +66,13 @@ def test_a_sweep_under_a_lock_reads_it_once_for_each_action(queue: SweptQueue):
     }
 
 
-def test_a_sweep_that_was_overtaken_at_its_beginning_changes_nothing(queue: SweptQueue):
+def test_a_repair_that_was_overtaken_at_its_beginning_changes_nothing(queue: RepairedQueue):
     held = take(queue)
     before = state(queue)
     queue.clock.advance(TTL)
     take(queue)
 
-    report = queue.sweep(guard=Guard(held))
+    report = queue.repair(guard=Guard(held))
 
     assert state(queue) == before
     assert report.outcome is Outcome.LOCK_LOST
@@ -81,14 +81,14 @@ def test_a_sweep_that_was_overtaken_at_its_beginning_changes_nothing(queue: Swep
 class StoppedClock:
     """Of a process that was paused, and whose clock has not noticed."""
 
-    def __init__(self, queue: SweptQueue) -> None:
+    def __init__(self, queue: RepairedQueue) -> None:
         self.seconds = queue.clock().timestamp()
 
     def __call__(self) -> float:
         return self.seconds
 
 
-def test_a_sweep_that_is_overtaken_anywhere_carries_out_no_more_than_the_action_under_way():
+def test_a_repair_that_is_overtaken_anywhere_carries_out_no_more_than_the_action_under_way():
     after = 0
     while _overtake(after):
         after += 1
@@ -97,9 +97,9 @@ def test_a_sweep_that_is_overtaken_anywhere_carries_out_no_more_than_the_action_
 
 
 def _overtake(after: int) -> bool:
-    """Overtake a sweep at one of its calls; False: it has no so many."""
+    """Overtake a repair run at one of its calls; False: it has no so many."""
     queue = make_queue()
-    bakery = Bakery(queue.store, "sweep", owner="test", ttl=TTL, clock=StoppedClock(queue))
+    bakery = Bakery(queue.store, "repair", owner="test", ttl=TTL, clock=StoppedClock(queue))
     held = bakery.enter(timedelta(0))
     assert held is not None
     troubled = FaultyStore(queue.store)
@@ -112,7 +112,7 @@ def _overtake(after: int) -> bool:
 
     troubled.interrupt(overtake, after=after)
 
-    queue.sweep(store=writes, guard=Guard(held))
+    queue.repair(store=writes, guard=Guard(held))
 
     assert not troubled.troubles or writes.count <= 1
     return bool(troubled.troubles)
@@ -133,11 +133,11 @@ class Writes(WrappedStore):
         self.count += 1
 
 
-def test_a_sweep_that_is_told_to_stop_ends_between_two_actions(queue: SweptQueue):
+def test_a_repair_that_is_told_to_stop_ends_between_two_actions(queue: RepairedQueue):
     answers = iter([True] * 3)
 
     wanted = Guard(is_wanted=lambda: next(answers, False))
-    report = queue.sweep(Step.FINALISE, guard=wanted)
+    report = queue.repair(Step.FINALISE, guard=wanted)
 
     # Asked before the queue and before each action: finalised and deleted, not trimmed.
     assert report.outcome is Outcome.STOPPED
@@ -145,11 +145,11 @@ def test_a_sweep_that_is_told_to_stop_ends_between_two_actions(queue: SweptQueue
     assert len(queue.ledger_blocks()) == 2
     totals = report.totals
     assert (totals.settled_buckets, totals.trimmed_blocks, totals.postponed) == (2, 0, 0)
-    assert queue.sweep().outcome is Outcome.DONE
+    assert queue.repair().outcome is Outcome.DONE
     assert len(queue.ledger_blocks()) == 1
 
 
-def test_a_scan_that_is_broken_off_is_no_loss(queue: SweptQueue):
+def test_a_scan_that_is_broken_off_is_no_loss(queue: RepairedQueue):
     wanted = True
 
     def scan(bucket_sizes: Mapping[QueueId, int]) -> Iterable[Run]:
@@ -157,7 +157,7 @@ def test_a_scan_that_is_broken_off_is_no_loss(queue: SweptQueue):
         wanted = False
         return list(DriverScan(queue.store)(bucket_sizes))
 
-    report: Report = queue.sweep(scan=scan, guard=Guard(is_wanted=lambda: wanted))
+    report: Report = queue.repair(scan=scan, guard=Guard(is_wanted=lambda: wanted))
 
     assert report.is_whole
     assert report.outcome is Outcome.STOPPED

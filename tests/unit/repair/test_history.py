@@ -7,7 +7,7 @@ import pytest
 from cassieq_spark.lock.bakery import Bakery, Held
 from cassieq_spark.model import QueueId, Range
 from cassieq_spark.repair.audit import Finding, Problem
-from cassieq_spark.repair.history import SWEEP, PastRun, Recorder, read_history
+from cassieq_spark.repair.history import REPAIR, PastRun, Recorder, read_history
 from cassieq_spark.repair.report import Counts, Outcome, QueueReport, Report
 from cassieq_spark.store.memory import MemoryStore
 from tests.support.faults import FakeClock
@@ -17,14 +17,14 @@ STEPS = ("finalise", "audit")
 
 
 class Runs:
-    """A store in which sweeps are begun and ended."""
+    """A store in which repair runs are begun and ended."""
 
     def __init__(self) -> None:
         self.clock = FakeClock()
         self.store = MemoryStore(self.clock)
 
     def take(self) -> Held:
-        bakery = Bakery(self.store, SWEEP, owner="host:1", clock=lambda: self.clock().timestamp())
+        bakery = Bakery(self.store, REPAIR, owner="host:1", clock=lambda: self.clock().timestamp())
         held = bakery.enter(timedelta(0))
         assert held is not None
         return held

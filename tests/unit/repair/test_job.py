@@ -14,21 +14,21 @@ import pytest
 from cassieq_spark.errors import ConnectError
 from cassieq_spark.lock.bakery import Bakery
 from cassieq_spark.repair import alone, job
-from cassieq_spark.repair.history import SWEEP, read_history
+from cassieq_spark.repair.history import REPAIR, read_history
 from cassieq_spark.repair.report import Outcome
 from cassieq_spark.repair.stop import Stop
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import Store
 from cassieq_spark.testing.stores import CountingStore
-from tests.unit.repair.swept_queue import WRITE_TIMEOUT, SweptQueue
+from tests.unit.repair.repaired_queue import WRITE_TIMEOUT, RepairedQueue
 
 NONE: frozenset[int] = frozenset()
 SCAN = ("--scan", "driver", "--write-timeout", f"{WRITE_TIMEOUT.total_seconds():.0f}s")
 
 
 @pytest.fixture
-def queue(monkeypatch: pytest.MonkeyPatch) -> SweptQueue:
-    queue = SweptQueue()
+def queue(monkeypatch: pytest.MonkeyPatch) -> RepairedQueue:
+    queue = RepairedQueue()
     queue.publish(6, 10)
     queue.settle("billing", 6)
     use(monkeypatch, queue.store)
@@ -56,8 +56,8 @@ def reports(capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
-def test_a_sweep_is_done_told_and_remembered(
-    queue: SweptQueue, capsys: pytest.CaptureFixture[str]
+def test_a_repair_is_done_told_and_remembered(
+    queue: RepairedQueue, capsys: pytest.CaptureFixture[str]
 ):
     assert job.main([*SCAN, "--json", "-"]) == job.WHOLE
 
@@ -74,7 +74,7 @@ def test_a_sweep_is_done_told_and_remembered(
     }
 
 
-def test_the_report_goes_to_a_file(queue: SweptQueue, tmp_path: Path):
+def test_the_report_goes_to_a_file(queue: RepairedQueue, tmp_path: Path):
     file = tmp_path / "report.json"
 
     assert job.main([*SCAN, "--json", str(file)]) == job.WHOLE
@@ -83,7 +83,7 @@ def test_the_report_goes_to_a_file(queue: SweptQueue, tmp_path: Path):
 
 
 def test_a_dry_run_takes_no_lock_and_writes_nothing(
-    queue: SweptQueue,
+    queue: RepairedQueue,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ):
@@ -99,7 +99,7 @@ def test_a_dry_run_takes_no_lock_and_writes_nothing(
     assert read_history(queue.store, 9) == []
 
 
-def test_a_loss_has_a_status_of_its_own(queue: SweptQueue):
+def test_a_loss_has_a_status_of_its_own(queue: RepairedQueue):
     (block,) = queue.publish(4)
     queue.damage(block, lambda chunk: chunk.start != 0)
 
@@ -107,21 +107,21 @@ def test_a_loss_has_a_status_of_its_own(queue: SweptQueue):
     assert read_history(queue.store, 1)[0].problems
 
 
-def test_another_sweep_at_work_is_named(
-    queue: SweptQueue, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_another_repair_at_work_is_named(
+    queue: RepairedQueue, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    monkeypatch.setitem(alone.sweep_alone.__kwdefaults__, "patience", timedelta(0))
-    held = Bakery(queue.store, SWEEP, owner="otherhost:77").enter(timedelta(0))
+    monkeypatch.setitem(alone.run_alone.__kwdefaults__, "patience", timedelta(0))
+    held = Bakery(queue.store, REPAIR, owner="otherhost:77").enter(timedelta(0))
     assert held is not None
 
     assert job.main([*SCAN]) == job.BUSY
 
-    assert "a sweep is at work (otherhost:77, since 2026-11-20" in capsys.readouterr().err
+    assert "a repair run is at work (otherhost:77, since 2026-11-20" in capsys.readouterr().err
     assert queue.finalised == 0
 
 
 def test_again_and_again_until_a_signal(
-    queue: SweptQueue,
+    queue: RepairedQueue,
     heard: threading.Event,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -134,8 +134,8 @@ def test_again_and_again_until_a_signal(
     assert [run.outcome for run in read_history(queue.store, 9)][1:] == [Outcome.DONE] * 2
 
 
-def test_a_signal_ends_one_sweep_between_two_actions(
-    queue: SweptQueue, heard: threading.Event, monkeypatch: pytest.MonkeyPatch
+def test_a_signal_ends_one_repair_between_two_actions(
+    queue: RepairedQueue, heard: threading.Event, monkeypatch: pytest.MonkeyPatch
 ):
     use(monkeypatch, SignalsAfter(queue.store, heard, runs=1))
 
@@ -146,7 +146,7 @@ def test_a_signal_ends_one_sweep_between_two_actions(
 
 
 def test_an_error_of_one_round_does_not_end_the_others(
-    queue: SweptQueue,
+    queue: RepairedQueue,
     heard: threading.Event,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -159,7 +159,7 @@ def test_an_error_of_one_round_does_not_end_the_others(
     assert [run.outcome for run in read_history(queue.store, 9)][1:3] == [Outcome.FAILED] * 2
 
 
-def test_no_such_queue_ends_it_at_once(queue: SweptQueue, capsys: pytest.CaptureFixture[str]):
+def test_no_such_queue_ends_it_at_once(queue: RepairedQueue, capsys: pytest.CaptureFixture[str]):
     assert job.main([*SCAN, "--every", "1ms", "--queue", "order"]) == job.USAGE
 
     assert "there is no queue 'order'; there are: orders" in capsys.readouterr().err
@@ -183,7 +183,7 @@ def test_no_cassandra_is_told_apart(
         (["--every", "soon"], "must be a duration such as"),
         (["--every", "0s"], "must be a duration such as"),
         (["--keep-history", "1500ms"], "must be whole seconds"),
-        (["--steps", "finalise,sweep"], "the steps are redeliver, expire, finalise"),
+        (["--steps", "finalise,repair"], "the steps are redeliver, expire, finalise"),
         (["--scan", "spark"], "invalid choice"),
     ],
 )

@@ -15,11 +15,11 @@ from cassieq_spark.queues.stats import queue_stats
 from cassieq_spark.repair import finalise as finalise_module
 from cassieq_spark.repair.expire import EXPIRED
 from cassieq_spark.repair.report import Counts
-from cassieq_spark.repair.sweep import Step
+from cassieq_spark.repair.steps import Step
 from cassieq_spark.store.protocol import Partition
 from cassieq_spark.testing.faults import FaultyStore
 from cassieq_spark.testing.stores import CountingStore
-from tests.unit.repair.swept_queue import SweptQueue
+from tests.unit.repair.repaired_queue import RepairedQueue
 
 HOUR = timedelta(hours=1)
 DAY = timedelta(days=1)
@@ -29,7 +29,7 @@ MOMENT = timedelta(milliseconds=1)
 CHEAP = (Step.REDELIVER, Step.EXPIRE, Step.FINALISE, Step.RETIRE)
 
 
-def publish_hourly(queue: SweptQueue, *counts: int) -> None:
+def publish_hourly(queue: RepairedQueue, *counts: int) -> None:
     """Publish blocks an hour apart; the last one now."""
     for number, count in enumerate(counts):
         queue.clock.advance(HOUR if number else timedelta(0))
@@ -38,7 +38,7 @@ def publish_hourly(queue: SweptQueue, *counts: int) -> None:
 
 @pytest.mark.parametrize("has_group", [True, False])
 def test_a_block_from_the_future_holds_up_nothing_that_is_old_enough(*, has_group: bool):
-    queue = SweptQueue(**{"keep_settled": HOUR} if has_group else {"expire_after": HOUR})
+    queue = RepairedQueue(**{"keep_settled": HOUR} if has_group else {"expire_after": HOUR})
     queue.clock.ahead = 30 * DAY
     queue.publish(3)
     queue.clock.ahead = timedelta(0)
@@ -46,11 +46,11 @@ def test_a_block_from_the_future_holds_up_nothing_that_is_old_enough(*, has_grou
     if has_group:
         queue.settle("billing", 7)
     queue.clock.advance(HOUR)
-    queue.sweep(*CHEAP)
+    queue.repair(*CHEAP)
     assert queue.finalised == 0
 
     queue.clock.advance(MOMENT)
-    queue.sweep(*CHEAP)
+    queue.repair(*CHEAP)
 
     assert queue.finalised == 7
 
@@ -59,10 +59,10 @@ def test_a_block_from_the_future_holds_up_nothing_that_is_old_enough(*, has_grou
 
 
 def test_what_is_too_old_goes_although_there_is_no_group(caplog: pytest.LogCaptureFixture):
-    queue = SweptQueue(expire_after=150 * MINUTE)
+    queue = RepairedQueue(expire_after=150 * MINUTE)
     publish_hourly(queue, 3, 5, 6, 2)
 
-    report = queue.sweep()
+    report = queue.repair()
 
     assert queue.finalised == 3
     assert len(queue.ledger_blocks()) == 3
@@ -74,54 +74,54 @@ def test_what_is_too_old_goes_although_there_is_no_group(caplog: pytest.LogCaptu
 
 
 def test_what_is_as_old_as_that_stays_and_goes_a_moment_later():
-    queue = SweptQueue(expire_after=2 * HOUR)
+    queue = RepairedQueue(expire_after=2 * HOUR)
     queue.publish(3)
     queue.clock.advance(2 * HOUR)
 
-    queue.sweep()
+    queue.repair()
     assert queue.finalised == 0
 
     queue.clock.advance(MOMENT)
-    queue.sweep()
+    queue.repair()
     assert (queue.finalised, queue.buckets(), queue.ledger_blocks()) == (3, set(), [])
 
 
 def test_without_a_group_nothing_goes_of_a_queue_in_which_nothing_expires():
-    queue = SweptQueue(keep_settled=HOUR)
+    queue = RepairedQueue(keep_settled=HOUR)
     queue.publish(3)
     queue.clock.advance(1000 * DAY)
 
-    queue.sweep()
+    queue.repair()
 
     assert queue.finalised == 0
 
 
 def test_what_is_delayed_is_old_only_so_long_after_it_became_visible():
-    queue = SweptQueue(expire_after=2 * HOUR)
+    queue = RepairedQueue(expire_after=2 * HOUR)
     queue.publish(2)
     publish(queue.store, queue.queue_id, [PendingBlock(queue.write(3), 3, visible=4 * HOUR)])
     queue.publish(1)
 
     queue.clock.advance(6 * HOUR - MOMENT)
-    queue.sweep()
+    queue.repair()
     assert queue.finalised == 2
 
     queue.clock.advance(MOMENT)
-    queue.sweep()
+    queue.repair()
     assert queue.finalised == 6
 
 
 def test_a_group_that_registers_meanwhile_is_owed_all_of_it():
-    queue = SweptQueue(expire_after=2 * HOUR)
+    queue = RepairedQueue(expire_after=2 * HOUR)
     queue.publish(3)
     queue.clock.advance(3 * HOUR)
-    planned = queue.sweep(Step.FINALISE, dry_run=True).queues["orders"].planned
+    planned = queue.repair(Step.FINALISE, dry_run=True).queues["orders"].planned
     assert planned[0] == (
         "finalise monotons [0, 3), which are too old and which no group is there for"
     )
 
     for after in range(1, 12):
-        queue = SweptQueue(expire_after=2 * HOUR)
+        queue = RepairedQueue(expire_after=2 * HOUR)
         queue.publish(3)
         queue.clock.advance(3 * HOUR)
         store = FaultyStore(queue.store)
@@ -132,7 +132,7 @@ def test_a_group_that_registers_meanwhile_is_owed_all_of_it():
             after=after,
         )
 
-        queue.sweep(Step.FINALISE, store=store)
+        queue.repair(Step.FINALISE, store=store)
 
         groups = queue_stats(queue.store, queue.queue_id).groups
         assert [group.depth for group in groups] in ([], [3 - queue.finalised]), after
@@ -140,14 +140,14 @@ def test_a_group_that_registers_meanwhile_is_owed_all_of_it():
 
 
 def test_a_queue_without_groups_that_is_young_costs_a_read_a_run_and_an_empty_one_none():
-    queue = SweptQueue(expire_after=2 * HOUR)
+    queue = RepairedQueue(expire_after=2 * HOUR)
     store = CountingStore(queue.store)
-    queue.sweep(*CHEAP, store=store)
+    queue.repair(*CHEAP, store=store)
     empty = store.read_count
     queue.publish(3)
     store.reset()
 
-    queue.sweep(*CHEAP, store=store)
+    queue.repair(*CHEAP, store=store)
 
     assert (store.read_count, store.serial_read_count) == (empty + 1, 0)
     assert store.cas_count == 0
@@ -157,12 +157,12 @@ def test_a_queue_without_groups_that_is_young_costs_a_read_a_run_and_an_empty_on
 
 
 def test_what_is_settled_stays_for_so_long_and_can_be_read_again():
-    queue = SweptQueue(keep_settled=150 * MINUTE)
+    queue = RepairedQueue(keep_settled=150 * MINUTE)
     publish_hourly(queue, 3, 5, 6, 2)
     begun = queue.clock.now
     queue.settle("billing", 16)
 
-    report = queue.sweep()
+    report = queue.repair()
 
     assert report.is_whole
     assert queue.finalised == 3
@@ -175,10 +175,10 @@ def test_what_is_settled_stays_for_so_long_and_can_be_read_again():
 
 
 def test_a_new_group_at_earliest_begins_with_what_is_kept():
-    queue = SweptQueue(keep_settled=150 * MINUTE)
+    queue = RepairedQueue(keep_settled=150 * MINUTE)
     publish_hourly(queue, 3, 5, 6, 2)
     queue.settle("billing", 16)
-    queue.sweep()
+    queue.repair()
 
     (leased,) = queue.consume("late").leased
 
@@ -191,93 +191,93 @@ def test_only_what_is_both_settled_and_old_goes(
     monkeypatch: pytest.MonkeyPatch, at_once: int, settled: int
 ):
     monkeypatch.setattr(finalise_module, "BLOCKS_AT_ONCE", at_once)
-    queue = SweptQueue(keep_settled=90 * MINUTE)
+    queue = RepairedQueue(keep_settled=90 * MINUTE)
     publish_hourly(queue, 3, 5, 6, 2)
     if settled:
         queue.settle("billing", settled)
     queue.register("billing")
 
-    report = queue.sweep()
+    report = queue.repair()
 
     assert queue.finalised == min(settled, 8)
     assert report.is_whole
-    assert queue.sweep().totals.finalised == 0
+    assert queue.repair().totals.finalised == 0
 
 
 @pytest.mark.parametrize("settled", range(4, 15))
 def test_a_queue_that_is_told_to_keep_keeps_what_is_there_still(settled: int):
-    queue = SweptQueue()
+    queue = RepairedQueue()
     publish_hourly(queue, 3, 5, 6)
     queue.settle("billing", settled)
-    queue.sweep()
+    queue.repair()
     alter_queue(queue.store, "orders", keep_settled=DAY)
     queue.settle("billing", 14 - settled)
 
-    report = queue.sweep()
+    report = queue.repair()
 
     assert report.is_whole
     assert queue.finalised == settled
     queue.clock.advance(2 * DAY)
-    queue.sweep()
+    queue.repair()
     assert (queue.finalised, queue.buckets(), queue.ledger_blocks()) == (14, set(), [])
 
 
 def test_what_is_delayed_is_kept_from_when_it_became_visible():
-    queue = SweptQueue(keep_settled=2 * HOUR)
+    queue = RepairedQueue(keep_settled=2 * HOUR)
     publish(queue.store, queue.queue_id, [PendingBlock(queue.write(3), 3, visible=4 * HOUR)])
     queue.clock.advance(4 * HOUR)
     queue.settle("billing", 3)
 
     queue.clock.advance(2 * HOUR)
-    queue.sweep()
+    queue.repair()
     assert queue.finalised == 0
 
     queue.clock.advance(MOMENT)
-    queue.sweep()
+    queue.repair()
     assert queue.finalised == 3
 
 
 def test_what_expires_without_a_group_is_kept_as_long_as_what_is_settled():
-    queue = SweptQueue(expire_after=HOUR, keep_settled=210 * MINUTE)
+    queue = RepairedQueue(expire_after=HOUR, keep_settled=210 * MINUTE)
     publish_hourly(queue, 3, 5, 6, 2)
     queue.clock.advance(HOUR)
 
-    queue.sweep()
+    queue.repair()
 
     assert queue.finalised == 3
 
 
 def test_a_purge_throws_away_what_is_kept():
-    queue = SweptQueue(keep_settled=DAY)
+    queue = RepairedQueue(keep_settled=DAY)
     queue.publish(9)
     queue.settle("billing", 9)
 
     purge_queue(queue.store, "orders")
-    queue.sweep()
+    queue.repair()
 
     assert queue.buckets() == set()
 
 
 def test_a_queue_that_keeps_costs_a_read_a_run_while_all_of_it_is_young():
-    queue = SweptQueue(keep_settled=DAY)
+    queue = RepairedQueue(keep_settled=DAY)
     store = CountingStore(queue.store)
-    queue.sweep(*CHEAP, store=store)
+    queue.repair(*CHEAP, store=store)
     empty = store.read_count
     publish_hourly(queue, *[2] * 20)
     queue.settle("billing", 40)
     store.reset()
 
-    assert queue.sweep(*CHEAP, store=store).totals == Counts()
+    assert queue.repair(*CHEAP, store=store).totals == Counts()
 
     assert (store.read_count, store.serial_read_count) == (empty + 1, 0)
     assert store.cas_count == 0
 
 
-def test_a_sweep_between_two_parts_of_which_a_group_is_sought_back_keeps_the_rest(
+def test_a_repair_between_two_parts_of_which_a_group_is_sought_back_keeps_the_rest(
     monkeypatch: pytest.MonkeyPatch,
 ):
     monkeypatch.setattr(finalise_module, "BLOCKS_AT_ONCE", 1)
-    queue = SweptQueue(keep_settled=90 * MINUTE)
+    queue = RepairedQueue(keep_settled=90 * MINUTE)
     publish_hourly(queue, 3, 5, 6, 2)
     queue.settle("billing", 16)
 
@@ -286,7 +286,7 @@ def test_a_sweep_between_two_parts_of_which_a_group_is_sought_back_keeps_the_res
             gone_back.append(seek_group(queue.store, queue.queue_id, "billing", "earliest"))
 
     gone_back: list[int] = []
-    queue.sweep(Step.FINALISE, store=FaultyStore(queue.store, go_back))
+    queue.repair(Step.FINALISE, store=FaultyStore(queue.store, go_back))
 
     assert (gone_back, queue.finalised) == ([3], 3)
     assert queue.consume("billing", ack=False).leased[0].monotons.hull == Range(3, 16)

@@ -7,20 +7,20 @@ import json
 import pytest
 
 from cassieq_spark.repair import report as report_module
-from cassieq_spark.repair.sweep import Step
-from tests.unit.repair.swept_queue import SweptQueue
+from cassieq_spark.repair.steps import Step
+from tests.unit.repair.repaired_queue import RepairedQueue
 
 
 @pytest.fixture
-def queue(monkeypatch: pytest.MonkeyPatch) -> SweptQueue:
+def queue(monkeypatch: pytest.MonkeyPatch) -> RepairedQueue:
     monkeypatch.setattr(report_module, "MOST_BLOCKS", 3)
-    return SweptQueue("orders")
+    return RepairedQueue("orders")
 
 
-def test_a_sweep_with_a_scan_tells_of_a_ledger_with_too_many_blocks(queue: SweptQueue):
+def test_a_repair_with_a_scan_tells_of_a_ledger_with_too_many_blocks(queue: RepairedQueue):
     queue.publish(2, 2, 2, 2)
 
-    report = queue.sweep()
+    report = queue.repair()
 
     (problem,) = report.problems()
     assert problem.startswith("orders: its ledger has 4 blocks, and should have 3 at the most")
@@ -29,23 +29,23 @@ def test_a_sweep_with_a_scan_tells_of_a_ledger_with_too_many_blocks(queue: Swept
     assert json.loads(report.to_json())["queues"]["orders"]["block_count"] == 4
 
 
-def test_a_ledger_is_not_too_large_until_it_is(queue: SweptQueue):
+def test_a_ledger_is_not_too_large_until_it_is(queue: RepairedQueue):
     queue.publish(2, 2, 2)
 
-    report = queue.sweep()
+    report = queue.repair()
 
     assert not list(report.problems())
     assert report.queues["orders"].block_count == 3
 
 
-def test_blocks_that_are_trimmed_do_not_count(queue: SweptQueue):
+def test_blocks_that_are_trimmed_do_not_count(queue: RepairedQueue):
     queue.publish(2, 2, 2, 2)
     queue.settle("billing", 3)
 
-    assert not list(queue.sweep().problems())
+    assert not list(queue.repair().problems())
 
 
-def test_a_sweep_without_a_scan_counts_nothing(queue: SweptQueue):
+def test_a_repair_without_a_scan_counts_nothing(queue: RepairedQueue):
     queue.publish(2, 2, 2, 2)
 
-    assert not list(queue.sweep(Step.FINALISE).problems())
+    assert not list(queue.repair(Step.FINALISE).problems())

@@ -24,7 +24,7 @@ from cassieq_spark.queues import alter_queue, create_queue, delete_queue, pause_
 from cassieq_spark.repair.redeliver import BROKEN_OFF, GRACE, PATIENCE
 from cassieq_spark.repair.report import Counts, Report
 from cassieq_spark.repair.scan import DriverScan
-from cassieq_spark.repair.sweep import Step, run_once
+from cassieq_spark.repair.steps import Step, run_once
 from cassieq_spark.settings import SinkOptions
 from cassieq_spark.store.protocol import Store, partition_of_delivery
 from cassieq_spark.testing.faults import Fault
@@ -39,7 +39,7 @@ LATE = PATIENCE + MOMENT
 class Scene(Burial):
     """Twelve messages; a reader died of the first six, and nobody reads since."""
 
-    def sweep(self, *, store: Store | None = None, **options: Any) -> Report:
+    def repair(self, *, store: Store | None = None, **options: Any) -> Report:
         store = store or self.store
         return run_once(store, scan=DriverScan(store), steps=[Step.REDELIVER], **options)
 
@@ -57,11 +57,11 @@ def scene() -> Scene:
 
 
 def test_what_was_handed_out_too_often_is_dead_lettered_where_no_reader_comes(scene: Scene):
-    report = scene.sweep()
+    report = scene.repair()
 
     scene.check()
     assert report.totals == Counts(dead_lettered=6)
-    assert scene.sweep().totals == Counts()
+    assert scene.repair().totals == Counts()
 
 
 def test_what_was_rejected_is_dead_lettered_where_no_reader_comes(scene: Scene):
@@ -70,7 +70,7 @@ def test_what_was_rejected_is_dead_lettered_where_no_reader_comes(scene: Scene):
     scene.delivery.settle(lease, rejected)
     scene.clock.advance(LATE)
 
-    report = scene.sweep()
+    report = scene.repair()
 
     assert report.totals.dead_lettered == 8
     assert {copy["value"].decode() for copy in scene.copies()} == set("01234567")
@@ -81,9 +81,9 @@ def test_a_query_that_is_down_has_an_hour_to_come_back_and_ack_what_it_had():
     scene = Scene()
     scene.clock.advance(PATIENCE - MOMENT)
 
-    assert scene.sweep().totals == Counts()
+    assert scene.repair().totals == Counts()
     scene.clock.advance(MOMENT)
-    assert scene.sweep().totals.dead_lettered == 6
+    assert scene.repair().totals.dead_lettered == 6
 
 
 def test_it_has_ten_leases_if_they_are_longer_than_an_hour():
@@ -91,9 +91,9 @@ def test_it_has_ten_leases_if_they_are_longer_than_an_hour():
     alter_queue(scene.memory, "q", lease=timedelta(hours=1))
     scene.clock.advance(timedelta(hours=10) - MOMENT)
 
-    assert scene.sweep().totals == Counts()
+    assert scene.repair().totals == Counts()
     scene.clock.advance(MOMENT)
-    assert scene.sweep().totals.dead_lettered == 6
+    assert scene.repair().totals.dead_lettered == 6
 
 
 def test_what_no_token_can_settle_any_more_is_left_to_readers_for_a_minute():
@@ -102,9 +102,9 @@ def test_what_no_token_can_settle_any_more_is_left_to_readers_for_a_minute():
     scene.delivery.settle(lease, Settlement(rejected={"bad": Ranges.parse("0-2")}))
     scene.clock.advance(GRACE)
 
-    assert scene.sweep().totals == Counts()
+    assert scene.repair().totals == Counts()
     scene.clock.advance(MOMENT)
-    assert scene.sweep().totals.dead_lettered == 2
+    assert scene.repair().totals.dead_lettered == 2
 
 
 def test_what_is_alive_stays(scene: Scene):
@@ -112,21 +112,21 @@ def test_what_is_alive_stays(scene: Scene):
     alter_queue(scene.memory, "q", max_deliveries=3)
     scene.clock.advance(LEASE + LATE)
 
-    assert scene.sweep().totals == Counts()
+    assert scene.repair().totals == Counts()
     assert scene.outstanding() == ["0-3", "3-6"]
 
 
 def test_in_a_queue_without_a_limit_only_what_was_rejected_is_dead(scene: Scene):
     alter_queue(scene.memory, "q", max_deliveries=0, dead_letter_queue="")
 
-    assert scene.sweep().totals == Counts()
+    assert scene.repair().totals == Counts()
 
 
 def test_a_queue_where_something_waits_costs_reads_only(scene: Scene):
-    scene.sweep()
+    scene.repair()
     store = CountingStore(scene.memory)
 
-    scene.sweep(store=store)
+    scene.repair(store=store)
 
     # The clock; its ledger, its one group.
     assert (store.read_count, store.serial_read_count, store.cas_count) == (1 + 1 + 3, 0, 0)
@@ -135,7 +135,7 @@ def test_a_queue_where_something_waits_costs_reads_only(scene: Scene):
 def test_a_dry_run_only_tells(scene: Scene):
     store = CountingStore(scene.store)
 
-    report = scene.sweep(store=store, dry_run=True)
+    report = scene.repair(store=store, dry_run=True)
 
     assert report.queues["q"].planned == [
         "move to queue 'q.dead' the dead messages 0-6 of group 'g'"
@@ -147,8 +147,10 @@ def test_without_a_dead_letter_queue_they_are_dropped():
     scene = Scene(dropping=True)
     scene.clock.advance(LATE)
 
-    assert scene.sweep(dry_run=True).queues["q"].planned == ["drop dead messages 0-6 of group 'g'"]
-    assert scene.sweep().totals.dead_lettered == 6
+    assert scene.repair(dry_run=True).queues["q"].planned == [
+        "drop dead messages 0-6 of group 'g'"
+    ]
+    assert scene.repair().totals.dead_lettered == 6
     assert (scene.values(), scene.outstanding()) == ([], [])
 
 
@@ -157,14 +159,14 @@ def test_without_the_dead_letter_queue_that_there_should_be_they_stay_and_that_i
 ):
     delete_queue(scene.memory, "q.dead", force=True)
 
-    report = scene.sweep()
+    report = scene.repair()
 
     assert report.totals.not_dead_lettered == 6
     (problem,) = report.problems()
     assert problem.startswith("q: 6 dead message(s) are left")
     create_queue(scene.memory, "q.dead", bucket_size=8, chunk_size=4)
     scene.clock.advance(RETRY_AFTER + LATE)
-    assert scene.sweep().totals.dead_lettered == 6
+    assert scene.repair().totals.dead_lettered == 6
     assert scene.outstanding() == []
 
 
@@ -181,11 +183,11 @@ def test_whatever_answer_is_lost_there_is_one_copy(scene: Scene, fault: Fault, a
 
     scene.store.interrupt(lose, after=after)
 
-    scene.sweep()
+    scene.repair()
     scene.store.calm()
     scene.store.arrive()
     scene.clock.advance(RETRY_AFTER + LATE)
-    scene.sweep()
+    scene.repair()
 
     scene.check()
 
@@ -193,7 +195,7 @@ def test_whatever_answer_is_lost_there_is_one_copy(scene: Scene, fault: Fault, a
 def test_a_lease_that_was_condemned_though_the_answer_was_lost_is_buried_at_once(scene: Scene):
     scene.store.fault = Fault.ANSWER_LOST
 
-    assert scene.sweep().totals == Counts(dead_lettered=6)
+    assert scene.repair().totals == Counts(dead_lettered=6)
 
 
 class Crash(BaseException):
@@ -208,17 +210,17 @@ def crash() -> None:
 def test_wherever_it_breaks_off_the_next_run_goes_on(scene: Scene, after: int):
     scene.store.interrupt(crash, after=after)
     with suppress(Crash):
-        scene.sweep()
+        scene.repair()
     scene.store.calm()
     scene.clock.advance(RETRY_AFTER + LATE)
 
-    scene.sweep()
+    scene.repair()
 
     scene.check()
 
 
 @pytest.mark.parametrize("after", range(CALLS))
-def test_a_reader_that_comes_meanwhile_and_the_sweep_make_one_copy(scene: Scene, after: int):
+def test_a_reader_that_comes_meanwhile_and_the_repair_make_one_copy(scene: Scene, after: int):
     reader = ConsumerGroup(scene.memory, scene.queue.queue_id, "g")
 
     def read() -> None:
@@ -227,16 +229,16 @@ def test_a_reader_that_comes_meanwhile_and_the_sweep_make_one_copy(scene: Scene,
 
     scene.store.interrupt(read, after=after)
 
-    scene.sweep()
+    scene.repair()
     scene.store.calm()
     scene.clock.advance(RETRY_AFTER + LATE)
-    scene.sweep()
+    scene.repair()
 
     scene.check()
 
 
 @pytest.mark.parametrize("after", range(CALLS))
-def test_a_reader_that_settles_late_and_the_sweep_settle_each_message_once(after: int):
+def test_a_reader_that_settles_late_and_the_repair_settle_each_message_once(after: int):
     scene = Scene(count=0)
     lease = scene.hand_out(6)
     scene.clock.advance(LATE)
@@ -248,10 +250,10 @@ def test_a_reader_that_settles_late_and_the_sweep_settle_each_message_once(after
 
     scene.store.interrupt(settle_late, after=after)
 
-    scene.sweep()
+    scene.repair()
     scene.store.calm()
     scene.clock.advance(RETRY_AFTER + LATE)
-    scene.sweep()
+    scene.repair()
 
     copies = set(scene.values())
     assert copies == (set("0345") if acked == [2] else set("012345"))
@@ -273,7 +275,7 @@ def test_a_reader_that_extends_its_lease_late_keeps_what_it_still_has(after: int
 
     scene.store.interrupt(extend, after=after)
 
-    report = scene.sweep()
+    report = scene.repair()
     scene.store.calm()
 
     assert scene.outstanding() == (["0-6"] if extended == [True] else [])
@@ -287,7 +289,7 @@ def test_a_group_that_is_removed_meanwhile_ends_nothing(scene: Scene, after: int
 
     scene.store.interrupt(remove, after=after)
 
-    scene.sweep()
+    scene.repair()
 
     assert len(scene.values()) in (0, 6)
 
@@ -296,7 +298,7 @@ def test_a_group_that_is_removed_meanwhile_ends_nothing(scene: Scene, after: int
 
 
 def notes(scene: Scene, queue: str = "q") -> list[str]:
-    return scene.sweep(dry_run=True).queues[queue].notes
+    return scene.repair(dry_run=True).queues[queue].notes
 
 
 def test_what_has_been_due_for_long_is_told():

@@ -74,7 +74,7 @@ def test_people_see_what_was_postponed():
     report = make_report()
     report.queues["bills"].counts += Counts(postponed=1)
 
-    assert "bills: another sweep or a new group came between; the next run goes on" in (
+    assert "bills: another run or a new group came between; the next run goes on" in (
         shown(report).splitlines()
     )
 
@@ -91,7 +91,7 @@ def test_queues_that_needed_nothing_are_counted_only():
     assert (told["queue_count"], set(told["queues"])) == (1202, {"orders", "bills"})
 
 
-def test_a_sweep_that_broke_off_says_so():
+def test_a_repair_that_broke_off_says_so():
     report = make_report()
     report.outcome = Outcome.LOCK_LOST
 

@@ -21,19 +21,19 @@ from cassieq_spark.queues import (
     read_record,
 )
 from cassieq_spark.repair.report import Counts, Report
-from cassieq_spark.repair.sweep import Step
+from cassieq_spark.repair.steps import Step
 from cassieq_spark.store.protocol import partition_of_ledger
 from cassieq_spark.store.tables import Table
 from cassieq_spark.testing.faults import Fault, FaultyStore
 from cassieq_spark.testing.stores import CountingStore
 from tests.support.builders import make_pending
-from tests.unit.repair.swept_queue import SweptQueue, chunks_of
+from tests.unit.repair.repaired_queue import RepairedQueue, chunks_of
 
 DAY = timedelta(days=1)
 MOMENT = timedelta(milliseconds=1)
 
 
-class Scene(SweptQueue):
+class Scene(RepairedQueue):
     """Queue ``orders`` with three blocks, one of which no ledger knows, a sink, and two groups."""
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class Scene(SweptQueue):
         self.consume("billing", 3)
 
     def retire(self, *steps: Step, **options: Any) -> Report:
-        return self.sweep(*(steps or (Step.CLEAN, Step.RETIRE)), **options)
+        return self.repair(*(steps or (Step.CLEAN, Step.RETIRE)), **options)
 
     def check_gone(self, *versions: int) -> None:
         """Nothing is left of them but the heads of their ledgers, and one row of each group."""
@@ -103,7 +103,7 @@ def test_a_version_that_was_purged_goes_and_the_one_that_follows_stays(scene: Sc
     scene.store.write_chunks(queue.queue_id, written.block, chunks_of(3))
     publish(scene.store, queue.queue_id, [written])
 
-    report = scene.sweep()
+    report = scene.repair()
 
     scene.check_gone(1)
     assert scene.status == (Status.ACTIVE, 1)
@@ -120,7 +120,7 @@ def test_a_version_that_was_purged_goes_and_the_one_that_follows_stays(scene: Sc
 def test_a_block_that_claims_more_buckets_than_any_writer_makes_is_an_error_of_its_queue(
     scene: Scene,
 ):
-    # Before, all of its buckets were listed: the sweep ran out of memory.
+    # Before, all of its buckets were listed: the repair ran out of memory.
     rows = scene.store._rows[partition_of_ledger(scene.queue_id)]
     last = max(key for key in rows if key[0] == "block")
     rows[last]["stop"] = 2**62
@@ -186,7 +186,7 @@ def test_a_purge_that_broke_off_is_told_and_what_it_needs_stays(scene: Scene):
     assert scene.status[0] is Status.PURGING
     before = scene.buckets()
 
-    report = scene.sweep()
+    report = scene.repair()
 
     assert scene.buckets() == before
     (problem,) = report.problems()
@@ -228,7 +228,7 @@ def test_a_dry_run_only_tells(scene: Scene):
     assert (store.cas_count, scene.buckets()) == (0, before)
 
 
-def test_a_queue_that_is_not_swept_is_not_retired(scene: Scene):
+def test_a_queue_that_is_not_repaired_is_not_retired(scene: Scene):
     create_queue(scene.store, "others")
     delete_queue(scene.store, "orders", force=True)
     before = scene.buckets()
@@ -246,7 +246,7 @@ def test_a_queue_that_is_not_swept_is_not_retired(scene: Scene):
 def test_where_versions_are_not_retired_their_blocks_are_told(scene: Scene):
     delete_queue(scene.store, "orders", force=True)
 
-    assert scene.sweep(Step.CLEAN).foreign == {"orders@1": 3}
+    assert scene.repair(Step.CLEAN).foreign == {"orders@1": 3}
 
 
 # -- trouble --------------------------------------------------------------------------------------
@@ -324,7 +324,7 @@ def test_a_queue_that_is_made_anew_meanwhile_is_left_alone(scene: Scene, after: 
 
 
 @pytest.mark.parametrize("after", range(CALLS))
-def test_two_sweeps_at_once_retire_it_once(scene: Scene, after: int):
+def test_two_repairs_at_once_retire_it_once(scene: Scene, after: int):
     delete_queue(scene.store, "orders", force=True)
     scene.trouble.interrupt(lambda: scene.retire() and None, after=after)
 
@@ -339,7 +339,7 @@ def test_two_sweeps_at_once_retire_it_once(scene: Scene, after: int):
 def test_a_purge_whose_version_is_retired_meanwhile_still_comes_to_its_end(
     scene: Scene, before_call: int
 ):
-    """The purge sleeps; another one finishes it, and the sweep retires what it was reading."""
+    """The purge sleeps; another one finishes it, and the repair retires what it was reading."""
 
     def overtake() -> None:
         purge_queue(scene.store, "orders", force=True)

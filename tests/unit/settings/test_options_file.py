@@ -9,7 +9,7 @@ from cassieq_spark.cli import app
 from cassieq_spark.cli.options import configured
 from cassieq_spark.errors import OptionError
 from cassieq_spark.repair.arguments import OWN, parse
-from cassieq_spark.repair.sweep import Step
+from cassieq_spark.repair.steps import Step
 from cassieq_spark.settings.file import CASSANDRA, GATEWAY, REPAIR, VARIABLE, read_settings
 
 ROOT = Path(__file__).parents[3]

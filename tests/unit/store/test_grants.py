@@ -28,11 +28,11 @@ def test_a_producer_reads_no_message_and_knows_no_group():
 
 
 @pytest.mark.parametrize("user", [User.PRODUCER, User.CONSUMER])
-def test_neither_producer_nor_consumer_defines_queues_or_takes_the_lock_of_the_sweep(user: User):
+def test_neither_producer_nor_consumer_defines_queues_or_takes_the_lock_of_the_repair(user: User):
     statements = grant_statements(user, "r", "queues")
 
     assert 'GRANT MODIFY ON TABLE queues.queue TO "r"' not in statements
-    assert not [text for text in statements if ".lock " in text or ".sweep " in text]
+    assert not [text for text in statements if ".lock " in text or ".repair " in text]
 
 
 def tables_of(user: User) -> set[str]:
@@ -40,12 +40,12 @@ def tables_of(user: User) -> set[str]:
     return {text.split(".")[1].split()[0] for text in statements}
 
 
-def test_the_sweep_reaches_all_that_a_queue_leaves_and_no_account():
-    assert tables_of(User.SWEEP) == set(Table) - {Table.ACCOUNT}
+def test_the_repair_reaches_all_that_a_queue_leaves_and_no_account():
+    assert tables_of(User.REPAIR) == set(Table) - {Table.ACCOUNT}
 
 
-def test_the_gateway_reaches_queues_and_accounts_and_nothing_of_the_sweep():
-    assert tables_of(User.GATEWAY) == set(Table) - {Table.LOCK, Table.SWEEP}
+def test_the_gateway_reaches_queues_and_accounts_and_nothing_of_the_repair():
+    assert tables_of(User.GATEWAY) == set(Table) - {Table.LOCK, Table.REPAIR}
 
 
 def test_nobody_but_gateway_and_admin_reaches_accounts():
@@ -81,7 +81,7 @@ def test_the_docs_say_what_each_role_may():
         User.PRODUCER: granted(User.PRODUCER),
         User.CONSUMER: granted(User.CONSUMER),
         User.GATEWAY: granted(User.GATEWAY),
-        User.SWEEP: granted(User.SWEEP),
+        User.REPAIR: granted(User.REPAIR),
         User.ADMIN: {(each, "the keyspace") for each, _ in granted(User.ADMIN)},
     }
 

@@ -101,7 +101,7 @@ def test_what_the_columns_hold_is_written(op: Insert):
 
 
 def test_rows_for_a_time_are_checked_too():
-    lock, ticket = partition_of_lock("sweep"), ("ticket", "1")
+    lock, ticket = partition_of_lock("repair"), ("ticket", "1")
     for values in ({"number": MOST + 1}, {"entered_at": BEYOND}):
         with pytest.raises(OptionError):
             MemoryStore().write_row(lock, ticket, values, timestamp=0, ttl=timedelta(seconds=1))

@@ -137,7 +137,7 @@ def test_tables_made_before_versions_were_recorded_are_used_and_lack_the_record_
 
 
 def test_tables_of_a_newer_version_are_refused_whatever_they_look_like():
-    difference = compare({**CURRENT, "lock": CURRENT["sweep"]}, "cassieq-spark schema 20")
+    difference = compare({**CURRENT, "lock": CURRENT["repair"]}, "cassieq-spark schema 20")
 
     assert difference.is_newer
     assert "schema version 2" not in difference.missing

@@ -18,7 +18,7 @@ from cassieq_spark.testing.faults import Fault, FaultyStore
 from tests.support.faults import FakeClock
 
 LEDGER = partition_of_ledger(QueueId("q@1"))
-LOCK = partition_of_lock("sweep")
+LOCK = partition_of_lock("repair")
 HEAD = Insert(("head", 0, ""), {"next": 0}, if_absent=True)
 TICKET = ("ticket", "1")
 TTL = timedelta(seconds=9)

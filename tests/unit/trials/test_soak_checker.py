@@ -18,7 +18,7 @@ from cassieq_spark.ledger.state import HEAD, block_key
 from cassieq_spark.model import BucketSlice, QueueDefinition, QueueId, SinkBatch
 from cassieq_spark.queues import create_queue, delete_queue, list_records, purge_queue
 from cassieq_spark.repair.scan import DriverScan
-from cassieq_spark.repair.sweep import Step, run_once
+from cassieq_spark.repair.steps import Step, run_once
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import (
     Delete,
@@ -47,7 +47,7 @@ from trials.soak.checker import (
     judge,
 )
 from trials.soak.disk import Sample, trend_of
-from trials.soak.operators import sweep
+from trials.soak.operators import repair
 from trials.soak.store import Abandoned, MortalStore
 from trials.soak.tables import Tables, find_strays
 
@@ -314,7 +314,7 @@ def test_an_alarm_of_an_actor_is_passed_on() -> None:
 
 
 class Scene:
-    """A store in which queues have come and gone, all of it swept."""
+    """A store in which queues have come and gone, all of it repaired."""
 
     def __init__(self) -> None:
         self.clock = FakeClock()
@@ -330,9 +330,9 @@ class Scene:
         purge_queue(self.store, "gone")
         delete_queue(self.store, "gone")
         self.clock.advance(2 * WRITE_TIMEOUT)
-        self.sweep()
+        self.repair()
 
-    def sweep(self) -> None:
+    def repair(self) -> None:
         for _ in range(2):
             run_once(self.store, scan=DriverScan(self.store), write_timeout=WRITE_TIMEOUT)
 
@@ -365,7 +365,7 @@ def scene() -> Scene:
     return Scene()
 
 
-def test_a_store_that_was_swept_has_no_strays(scene: Scene) -> None:
+def test_a_store_that_was_repaired_has_no_strays(scene: Scene) -> None:
     assert scene.strays() == []
 
 
@@ -561,7 +561,7 @@ def test_a_store_that_is_killed_is_dead_also_if_it_was_to_live_for_ever() -> Non
         list_records(mortal)
 
 
-def test_a_sweep_that_dies_is_no_alarm(scene: Scene) -> None:
+def test_a_repair_that_dies_is_no_alarm(scene: Scene) -> None:
     world = World(scene.store, Journal(), 1)
     died = 0
     for calls in range(1, 200, 5):
@@ -569,7 +569,7 @@ def test_a_sweep_that_dies_is_no_alarm(scene: Scene) -> None:
         mortal = MortalStore(scene.store, Random(calls), None)
         mortal.kill(after=calls)
         try:
-            sweep(world, mortal, tuple(Step), WRITE_TIMEOUT)
+            repair(world, mortal, tuple(Step), WRITE_TIMEOUT)
         except Abandoned:
             died += 1
 
@@ -577,7 +577,7 @@ def test_a_sweep_that_dies_is_no_alarm(scene: Scene) -> None:
     assert died
 
 
-def test_a_sweep_that_fails_is_an_alarm(scene: Scene) -> None:
+def test_a_repair_that_fails_is_an_alarm(scene: Scene) -> None:
     class Failing(WrappedStore):
         def cas(self, partition: Partition, ops: Sequence[Op]) -> bool:
             raise StoreError("no node answers")
@@ -586,6 +586,6 @@ def test_a_sweep_that_fails_is_an_alarm(scene: Scene) -> None:
     scene.client.put("drained", b"y")
     scene.client.ack(*scene.client.receive("drained", "g", max=1))
 
-    sweep(world, Failing(scene.store), tuple(Step), WRITE_TIMEOUT)
+    repair(world, Failing(scene.store), tuple(Step), WRITE_TIMEOUT)
 
     assert any("no node answers" in alarm for alarm in world.journal.alarms)

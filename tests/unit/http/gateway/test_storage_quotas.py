@@ -81,7 +81,7 @@ def test_messages_of_all_queues_of_the_account_count_and_those_of_others_do_not(
     run(store, work)
 
 
-def test_what_the_sweep_has_deleted_is_noticed_by_the_next_count(
+def test_what_the_repair_has_deleted_is_noticed_by_the_next_count(
     store: CountingStore, clock: Clock
 ):
     with Client.from_store(store) as client:

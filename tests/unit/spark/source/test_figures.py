@@ -4,9 +4,9 @@ from datetime import timedelta
 
 import pytest
 
+from cassieq_spark.ledger.finalise import finalise, trim
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_head
-from cassieq_spark.ledger.sweep import finalise, trim
 from cassieq_spark.queues import read_queue
 from cassieq_spark.queues.stats import queue_stats
 from cassieq_spark.spark.source import figures
@@ -169,7 +169,7 @@ def test_an_idle_reader_asks_nothing_and_soon_does_not_know_the_age(scene: Scene
     assert "oldest_age_ms" not in report
 
 
-def test_a_block_that_a_sweep_has_deleted_meanwhile_has_no_age(scene: Scene):
+def test_a_block_that_a_repair_has_deleted_meanwhile_has_no_age(scene: Scene):
     scene.lease(max_messages=5)
     finalise(scene.store, scene.queue_id, read_head(scene.store, scene.queue_id), 13)
     trim(scene.store, scene.queue_id, finalised=13, below=13)

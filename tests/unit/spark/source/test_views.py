@@ -8,9 +8,9 @@ import pytest
 
 from cassieq_spark.arrow.rows import row_ddl
 from cassieq_spark.errors import OptionError, QueueStateError
+from cassieq_spark.ledger.finalise import finalise
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_blocks, read_head
-from cassieq_spark.ledger.sweep import finalise
 from cassieq_spark.model import Range, Ranges
 from cassieq_spark.queues import create_queue, delete_queue
 from cassieq_spark.queues.stats import queue_stats

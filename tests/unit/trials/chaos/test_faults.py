@@ -34,13 +34,13 @@ def application(tmp_path: Path) -> Iterator[Callable[[str], Application]]:
         each.kill()
 
 
-def striker_of(sweep: Application) -> Striker:
-    clocks = NodeClocks(sweep.log.parent)
-    return Striker(Cluster(nodes=3), clocks, [], [], [sweep], lambda _: None)
+def striker_of(repair: Application) -> Striker:
+    clocks = NodeClocks(repair.log.parent)
+    return Striker(Cluster(nodes=3), clocks, [], [], [repair], lambda _: None)
 
 
 def fault(how: How, seconds: float = 0) -> Fault:
-    return Fault(timedelta(0), Victim.SWEEP, 0, how, timedelta(seconds=seconds))
+    return Fault(timedelta(0), Victim.REPAIR, 0, how, timedelta(seconds=seconds))
 
 
 def process_of(application: Application) -> psutil.Process | None:
@@ -50,33 +50,33 @@ def process_of(application: Application) -> psutil.Process | None:
 
 
 def test_what_is_killed_is_started_again(application):
-    sweep = application(FOR_EVER)
-    supervise([sweep], for_ever=False)
-    striker = striker_of(sweep)
+    repair = application(FOR_EVER)
+    supervise([repair], for_ever=False)
+    striker = striker_of(repair)
 
     striker.strike(fault(How.KILLED))
     striker.wait()
 
-    assert wait_until(lambda: not sweep.is_running, SECONDS)
-    assert supervise([sweep], for_ever=False)
-    assert sweep.starts == 2
-    assert striker.struck == {"sweep_killed": 1}
+    assert wait_until(lambda: not repair.is_running, SECONDS)
+    assert supervise([repair], for_ever=False)
+    assert repair.starts == 2
+    assert striker.struck == {"repair_killed": 1}
 
 
 def test_what_is_stopped_stands_still_and_goes_on(application):
-    sweep = application(FOR_EVER)
-    supervise([sweep], for_ever=True)
-    assert wait_until(lambda: process_of(sweep) is not None, SECONDS)
-    process = process_of(sweep)
-    striker = striker_of(sweep)
+    repair = application(FOR_EVER)
+    supervise([repair], for_ever=True)
+    assert wait_until(lambda: process_of(repair) is not None, SECONDS)
+    process = process_of(repair)
+    striker = striker_of(repair)
 
     striker.strike(fault(How.PAUSED, 1))
 
     assert wait_until(lambda: process.status() == psutil.STATUS_STOPPED, SECONDS)
     striker.wait()
     assert wait_until(lambda: process.status() != psutil.STATUS_STOPPED, SECONDS)
-    assert striker.struck == {"sweep_paused": 1}
-    assert sweep.starts == 1
+    assert striker.struck == {"repair_paused": 1}
+    assert repair.starts == 1
 
 
 def test_what_has_ended_in_good_order_is_left_alone_where_that_is_wanted(application):

@@ -51,7 +51,7 @@ def test_a_clock_is_wrong_for_longer_than_a_node_takes_to_see_it():
     [
         (Victim.NODE, How.KILLED, 4, " 61.5 s node killed, away for 4.0 s"),
         (Victim.DRIVER, How.KILLED, 0, " 61.5 s driver killed"),
-        (Victim.SWEEP, How.PAUSED, 12.5, " 61.5 s sweep stopped for 12.5 s"),
+        (Victim.REPAIR, How.PAUSED, 12.5, " 61.5 s repair stopped for 12.5 s"),
         (Victim.NODE, How.AHEAD, 20, " 61.5 s node a day ahead for 20.0 s"),
         (Victim.NODE, How.BEHIND, 20, " 61.5 s node a day behind for 20.0 s"),
     ],

@@ -1,4 +1,4 @@
-"""Sweeps amid publishes and readers, crashing anywhere: I1, I3, I7 and I10 of docs/design.md."""
+"""Repairs amid publishes and readers, crashing anywhere: I1, I3, I7 and I10 of docs/design.md."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from cassieq_spark.testing.faults import FaultyStore
 from cassieq_spark.testing.stores import WrappedStore
 from cassieq_spark.testing.tombstones import TombstoneStore
 from tests.support.ailing_queue import AilingQueueStore, copy_of
-from tests.unit.repair.swept_queue import BUCKET_SIZE, WRITE_TIMEOUT, SweptQueue
+from tests.unit.repair.repaired_queue import BUCKET_SIZE, WRITE_TIMEOUT, RepairedQueue
 
 GROUPS = st.sampled_from(["billing", "shipping"])
 COUNTS = st.integers(1, 14)
@@ -41,7 +41,7 @@ MOST_TOMBSTONES = 4
 
 
 class Crash(BaseException):
-    """The sweep's process ends: nothing may catch it."""
+    """The repair's process ends: nothing may catch it."""
 
 
 class CrashingStore(WrappedStore):
@@ -92,8 +92,8 @@ class CrashingStore(WrappedStore):
         return super().scan(table, kinds)
 
 
-def _wading() -> SweptQueue:
-    queue = SweptQueue()
+def _wading() -> RepairedQueue:
+    queue = RepairedQueue()
     queue.store = TombstoneStore(queue.store)  # type: ignore[assignment]
     return queue
 
@@ -102,7 +102,7 @@ def _wading() -> SweptQueue:
 class World:
     """A queue, and what must be true of it."""
 
-    queue: SweptQueue = field(default_factory=_wading)
+    queue: RepairedQueue = field(default_factory=_wading)
     published: dict[UUID, Range] = field(default_factory=dict)
     unpublished: list[UUID] = field(default_factory=list)
     crashed: bool = False
@@ -144,8 +144,8 @@ class World:
             assert self.published[each.block] == each.monotons
             at = each.monotons.stop
 
-    def check_swept(self) -> None:
-        """After a whole sweep: besides, what is settled is gone, and so is what is garbage."""
+    def check_repaired(self) -> None:
+        """After a whole repair run: besides, what is settled is gone, and so is all garbage."""
         finalised, stored = self.queue.finalised, self.queue.buckets()
         assert finalised == self.floor()
         expected: set[tuple[UUID, int]] = set()
@@ -175,24 +175,24 @@ class World:
         within = Range(offsets.start - monotons.start, offsets.stop - monotons.start)
         return {(block, bucket) for bucket in buckets_of(within, BUCKET_SIZE)}
 
-    def sweep(self, store: Store | None = None) -> None:
+    def repair(self, store: Store | None = None) -> None:
         self.tombstones.limit, self.tombstones.most = MOST_TOMBSTONES, 0
-        report = self.queue.sweep(store=store or self.queue.store)
+        report = self.queue.repair(store=store or self.queue.store)
         self.tombstones.limit = None
         assert report.is_whole
         assert not report.failed, report.to_json()
         assert self.tombstones.most <= MOST_TOMBSTONES
 
     def race(self, group: str, count: int, at_call: int) -> None:
-        """Somebody reads in the middle of a sweep."""
+        """Somebody reads in the middle of a repair run."""
         troubled = FaultyStore(self.queue.store)
         troubled.interrupt(lambda: self.queue.consume(group, count), after=at_call)
-        self.sweep(troubled)
+        self.repair(troubled)
 
     def crash(self, at_call: int, *, late: bool) -> None:
         self.crashed = True
         with suppress(Crash):
-            self.queue.sweep(store=CrashingStore(self.queue.store, at_call, late=late))
+            self.queue.repair(store=CrashingStore(self.queue.store, at_call, late=late))
 
 
 STEPS = st.one_of(
@@ -202,14 +202,14 @@ STEPS = st.one_of(
     st.tuples(st.just("consume"), GROUPS, COUNTS),
     st.tuples(st.just("forget"), GROUPS, COUNTS),
     st.tuples(st.just("pass time"), st.sampled_from([timedelta(minutes=2), WRITE_TIMEOUT])),
-    st.tuples(st.just("sweep")),
+    st.tuples(st.just("repair")),
     st.tuples(st.just("race"), GROUPS, COUNTS, st.integers(0, 20)),
     st.tuples(st.just("crash"), st.integers(1, 40), st.booleans()),
 )
 
 
 @given(st.lists(STEPS, max_size=30))
-def test_a_sweep_deletes_what_is_settled_and_never_more(steps: list[tuple[object, ...]]):
+def test_a_repair_deletes_what_is_settled_and_never_more(steps: list[tuple[object, ...]]):
     world = World()
     for step in steps:
         match step:
@@ -230,14 +230,14 @@ def test_a_sweep_deletes_what_is_settled_and_never_more(steps: list[tuple[object
             case ("crash", int(call), bool(late)):
                 world.crash(call, late=late)
             case _:
-                world.sweep()
+                world.repair()
         world.check()
 
     world.queue.clock.advance(WRITE_TIMEOUT)
-    world.sweep()
+    world.repair()
 
     world.check()
-    world.check_swept()
+    world.check_repaired()
 
 
 @given(
@@ -245,7 +245,7 @@ def test_a_sweep_deletes_what_is_settled_and_never_more(steps: list[tuple[object
     at_call=st.integers(1, 40),
     late=st.booleans(),
 )
-def test_wherever_a_sweep_crashes_the_next_one_finishes(
+def test_wherever_a_repair_crashes_the_next_one_finishes(
     counts: list[int], at_call: int, *, late: bool
 ):
     world = World()
@@ -255,7 +255,7 @@ def test_wherever_a_sweep_crashes_the_next_one_finishes(
     world.queue.clock.advance(WRITE_TIMEOUT)
 
     world.crash(at_call, late=late)
-    world.sweep()
+    world.repair()
 
     assert world.queue.finalised == sum(counts)
     assert not world.queue.buckets()
@@ -287,9 +287,9 @@ DONE = st.one_of(
 def test_what_ails_one_queue_changes_nothing_of_what_is_done_for_another(
     steps: list[tuple[str, tuple[object, ...]]], ailing: str, error: Exception, after: int
 ):
-    first = SweptQueue("a", max_deliveries=2, expire_after=timedelta(days=1))
+    first = RepairedQueue("a", max_deliveries=2, expire_after=timedelta(days=1))
     queues = {"a": first} | {
-        name: SweptQueue(name, beside=first, max_deliveries=2, dead_letter_queue="a")
+        name: RepairedQueue(name, beside=first, max_deliveries=2, dead_letter_queue="a")
         for name in "bc"
     }
     for name, step in steps:
@@ -306,9 +306,9 @@ def test_what_ails_one_queue_changes_nothing_of_what_is_done_for_another(
             case _:
                 queue.purge()
     well = copy_of(first.store)
-    expected = first.sweep(store=well)
+    expected = first.repair(store=well)
 
-    report = first.sweep(
+    report = first.repair(
         store=AilingQueueStore(first.store, queues[ailing].queue_id, error, after=after)
     )
 

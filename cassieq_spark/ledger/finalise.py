@@ -1,4 +1,4 @@
-"""The moves of the sweep on a ledger: finalise, trim, fence. One LWT each, safe to repeat."""
+"""The moves of the repair on a ledger: finalise, trim, fence. One LWT each, safe to repeat."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def finalise(store: Store, queue_id: QueueId, head: LedgerHead, floor: int) -> b
         floor: Lowest monoton that any group is still owed.
 
     Returns:
-        False: another sweep, or a new group, came between; look again at the next run.
+        False: another repair run, or a new group, came between; look again at the next run.
     """
     if floor < head.finalised:
         raise InvariantError(f"queue {queue_id}: {floor} is below finalised {head.finalised} (I7)")
@@ -51,7 +51,7 @@ def trim(store: Store, queue_id: QueueId, *, finalised: int, below: int) -> bool
     Args:
         store: Where the queue is kept.
         queue_id: Which queue.
-        finalised: As it stands; it only rises, so the condition only fails by another sweep.
+        finalised: As it stands; it only rises, so the condition only fails by another repair run.
         below: At or below ``finalised``, and the first monoton of a block that stays.
     """
     unchanged = When("finalised", "=", finalised)

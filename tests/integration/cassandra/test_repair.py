@@ -1,4 +1,4 @@
-"""The sweep's job again and again on a real Cassandra, and its history; without Spark."""
+"""The repair's job again and again on a real Cassandra, and its history; without Spark."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ JOB = Path(__file__).parents[3] / "jobs" / "repair.py"
 def queue(cassandra_store: Store) -> QueueDefinition:
     """A queue with twenty messages, and a group that begins behind them."""
     queue = create_queue(
-        cassandra_store, f"swept-{uuid4().hex[:12]}", bucket_size=40, chunk_size=10
+        cassandra_store, f"repaired-{uuid4().hex[:12]}", bucket_size=40, chunk_size=10
     )
     block = uuid1()
     chunks = [Chunk(0, start, start + 10, b"data") for start in (0, 10)]
@@ -42,7 +42,7 @@ def queue(cassandra_store: Store) -> QueueDefinition:
     return queue
 
 
-def test_it_sweeps_again_and_again_until_sigterm_and_is_remembered(
+def test_it_repairs_again_and_again_until_sigterm_and_is_remembered(
     cassandra_store: Store, connection: ConnectionOptions, queue: QueueDefinition
 ):
     with _job(connection, queue, "--every", "200ms") as process:
@@ -70,7 +70,7 @@ def test_two_runners_take_turns(connection: ConnectionOptions, queue: QueueDefin
     assert len(set(epochs)) == len(epochs)
 
 
-def test_the_command_sweeps_without_spark(
+def test_the_command_repairs_without_spark(
     cassandra_store: Store, connection: ConnectionOptions, queue: QueueDefinition
 ):
     program = [sys.executable, "-X", "importtime", "-m", "cassieq_spark.cli", "repair", "run"]

@@ -7,38 +7,38 @@ from datetime import timedelta
 import pytest
 
 from cassieq_spark.errors import ContentionError, QueueStateError
+from cassieq_spark.ledger.finalise import finalise
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_head
-from cassieq_spark.ledger.sweep import finalise
 from cassieq_spark.model import Chunk, PendingBlock, QueueId, Range
 from cassieq_spark.queues import create_queue
 from cassieq_spark.repair import finalise as finalise_module
 from cassieq_spark.repair.audit import Finding, Problem
 from cassieq_spark.repair.report import Outcome
 from cassieq_spark.repair.scan import DriverScan, Run
-from cassieq_spark.repair.sweep import Step
+from cassieq_spark.repair.steps import Step
 from cassieq_spark.store.protocol import Partition, partition_of_ledger
 from cassieq_spark.testing.faults import Fault, FaultyStore
 from cassieq_spark.testing.stores import WrappedStore
 from tests.support.faults import make_block_id
-from tests.unit.repair.swept_queue import (
+from tests.unit.repair.repaired_queue import (
     WRITE_TIMEOUT,
-    SweptQueue,
+    RepairedQueue,
     buckets_of,
     chunks_of,
 )
 
 
 @pytest.fixture
-def queue() -> SweptQueue:
-    return SweptQueue()
+def queue() -> RepairedQueue:
+    return RepairedQueue()
 
 
-def test_settled_buckets_and_blocks_go_and_nothing_else(queue: SweptQueue):
+def test_settled_buckets_and_blocks_go_and_nothing_else(queue: RepairedQueue):
     first, second = queue.publish(6, 10)
     queue.settle("billing", 12)
 
-    report = queue.sweep(Step.FINALISE)
+    report = queue.repair(Step.FINALISE)
 
     assert queue.finalised == 12
     assert queue.buckets() == buckets_of([second], 1, 2)
@@ -48,27 +48,27 @@ def test_settled_buckets_and_blocks_go_and_nothing_else(queue: SweptQueue):
     assert (totals.finalised, totals.settled_buckets, totals.trimmed_blocks) == (12, 3, 1)
 
 
-def test_the_slowest_group_decides(queue: SweptQueue):
+def test_the_slowest_group_decides(queue: RepairedQueue):
     queue.publish(20)
     queue.settle("billing", 20)
     queue.settle("shipping", 5)
 
-    queue.sweep(Step.FINALISE)
+    queue.repair(Step.FINALISE)
 
     assert queue.finalised == 5
 
 
-def test_leased_messages_stay(queue: SweptQueue):
+def test_leased_messages_stay(queue: RepairedQueue):
     queue.publish(20)
     queue.consume("billing", 5)
     queue.consume("billing", 5, ack=False)
 
-    queue.sweep(Step.FINALISE)
+    queue.repair(Step.FINALISE)
 
     assert queue.finalised == 0
 
 
-def test_waiting_messages_stay(queue: SweptQueue):
+def test_waiting_messages_stay(queue: RepairedQueue):
     queue.publish(20)
     queue.consume("billing", 10)
     queue.clock.advance(timedelta(minutes=2))
@@ -76,48 +76,48 @@ def test_waiting_messages_stay(queue: SweptQueue):
     queue.consume("billing", 4, ack=False)
     queue.consume("billing", 0)
 
-    queue.sweep(Step.FINALISE)
+    queue.repair(Step.FINALISE)
 
     assert queue.finalised == 4
 
 
 def test_a_group_that_is_registered_but_has_not_begun_is_owed_all_that_it_starts_at(
-    queue: SweptQueue,
+    queue: RepairedQueue,
 ):
     queue.publish(20)
     queue.settle("billing", 20)
     queue.register("late")
     del queue.store._rows[Partition("delivery", (queue.queue_id, "late"))]  # type: ignore[arg-type]
 
-    queue.sweep(Step.FINALISE)
+    queue.repair(Step.FINALISE)
 
     assert queue.finalised == 0
 
 
-def test_without_groups_everything_stays(queue: SweptQueue):
+def test_without_groups_everything_stays(queue: RepairedQueue):
     queue.publish(20)
 
-    queue.sweep()
+    queue.repair()
 
     assert queue.finalised == 0
     assert len(queue.buckets()) == 5
 
 
-def test_a_second_sweep_finds_nothing_to_do(queue: SweptQueue):
+def test_a_second_repair_finds_nothing_to_do(queue: RepairedQueue):
     queue.publish(20)
     queue.settle("billing", 10)
-    queue.sweep(Step.FINALISE)
+    queue.repair(Step.FINALISE)
 
-    assert queue.sweep(Step.FINALISE).totals == type(queue.sweep().totals)()
+    assert queue.repair(Step.FINALISE).totals == type(queue.repair().totals)()
 
 
-def test_a_group_that_is_registered_while_floors_are_read_stops_finalise(queue: SweptQueue):
+def test_a_group_that_is_registered_while_floors_are_read_stops_finalise(queue: RepairedQueue):
     queue.publish(20)
     queue.settle("billing", 20)
     troubled = FaultyStore(queue.store)
     troubled.interrupt(lambda: queue.register("late"), after=5)
 
-    report = queue.sweep(Step.FINALISE, store=troubled)
+    report = queue.repair(Step.FINALISE, store=troubled)
 
     assert (troubled.troubles, report.totals.postponed) == (1, 1)
     assert queue.finalised == 0
@@ -125,7 +125,7 @@ def test_a_group_that_is_registered_while_floors_are_read_stops_finalise(queue: 
 
 @pytest.mark.parametrize("after", range(16))
 def test_a_waiting_range_that_moves_while_floors_are_read_is_not_lost(
-    queue: SweptQueue, after: int
+    queue: RepairedQueue, after: int
 ):
     queue.publish(20)
     queue.consume("billing", 10)
@@ -136,15 +136,15 @@ def test_a_waiting_range_that_moves_while_floors_are_read_is_not_lost(
     # From waiting into a slot.
     troubled.interrupt(lambda: queue.consume("billing", 20), after=after)
 
-    queue.sweep(Step.FINALISE, store=troubled)
+    queue.repair(Step.FINALISE, store=troubled)
 
     assert queue.finalised <= 4
 
 
-def test_a_queue_without_its_ledger_is_told(queue: SweptQueue):
+def test_a_queue_without_its_ledger_is_told(queue: RepairedQueue):
     del queue.store._rows[partition_of_ledger(queue.queue_id)]
 
-    report = queue.sweep(Step.FINALISE)
+    report = queue.repair(Step.FINALISE)
 
     assert report.queues["orders"].error == (
         "finalise: QueueStateError: queue orders@1 has no ledger"
@@ -153,63 +153,63 @@ def test_a_queue_without_its_ledger_is_told(queue: SweptQueue):
 
 
 @pytest.mark.parametrize("fault", Fault)
-def test_a_lost_answer_postpones_the_rest_to_the_next_run(queue: SweptQueue, fault: Fault):
+def test_a_lost_answer_postpones_the_rest_to_the_next_run(queue: RepairedQueue, fault: Fault):
     queue.publish(6, 10)
     queue.settle("billing", 6)
     troubled = FaultyStore(queue.store)
     troubled.fault = fault
 
-    assert queue.sweep(Step.FINALISE, store=troubled).totals.postponed == 1
+    assert queue.repair(Step.FINALISE, store=troubled).totals.postponed == 1
     troubled.arrive()
-    queue.sweep(Step.FINALISE)
+    queue.repair(Step.FINALISE)
 
     assert queue.finalised == 6
     assert len(queue.buckets()) == 3
     assert len(queue.ledger_blocks()) == 1
 
 
-def test_what_a_crash_after_the_move_of_finalised_left_is_finished_later(queue: SweptQueue):
+def test_what_a_crash_after_the_move_of_finalised_left_is_finished_later(queue: RepairedQueue):
     queue.publish(6, 10)
     queue.settle("billing", 6)
     assert finalise(queue.store, queue.queue_id, read_head(queue.store, queue.queue_id), 6)
     assert len(queue.buckets()) == 5
 
-    report = queue.sweep(Step.FINALISE)
+    report = queue.repair(Step.FINALISE)
 
     assert len(queue.buckets()) == 3
     assert (report.totals.finalised, report.totals.trimmed_blocks) == (0, 1)
 
 
-def test_the_fence_forbids_older_blocks(queue: SweptQueue):
+def test_the_fence_forbids_older_blocks(queue: RepairedQueue):
     queue.clock.advance(timedelta(days=1))
 
-    report = queue.sweep(Step.FENCE)
+    report = queue.repair(Step.FENCE)
 
     assert report.totals.fences_raised == 1
     assert read_head(queue.store, queue.queue_id).fence == queue.clock() - WRITE_TIMEOUT
 
 
-def test_unpublished_blocks_go_once_the_fence_has_passed_them(queue: SweptQueue):
+def test_unpublished_blocks_go_once_the_fence_has_passed_them(queue: RepairedQueue):
     (published,) = queue.publish(5)
     garbage = queue.write(6)
     queue.clock.advance(WRITE_TIMEOUT)
     fresh = queue.write(3)
 
-    report = queue.sweep(Step.FENCE, Step.CLEAN)
+    report = queue.repair(Step.FENCE, Step.CLEAN)
 
     assert queue.buckets() == buckets_of([published], 0, 1) | buckets_of([fresh], 0)
     assert garbage not in {block for block, _ in queue.buckets()}
     assert (report.totals.garbage_blocks, report.totals.garbage_buckets) == (1, 2)
 
 
-def test_without_the_fence_step_clean_goes_by_the_fence_as_it_stands(queue: SweptQueue):
+def test_without_the_fence_step_clean_goes_by_the_fence_as_it_stands(queue: RepairedQueue):
     queue.write(6)
     queue.clock.advance(timedelta(days=1))
 
-    assert queue.sweep(Step.CLEAN).totals.garbage_blocks == 0
+    assert queue.repair(Step.CLEAN).totals.garbage_blocks == 0
 
 
-def test_a_block_that_is_published_after_the_scan_stays(queue: SweptQueue):
+def test_a_block_that_is_published_after_the_scan_stays(queue: RepairedQueue):
     block = queue.write(6)
     queue.clock.advance(WRITE_TIMEOUT - timedelta(seconds=1))
 
@@ -219,57 +219,57 @@ def test_a_block_that_is_published_after_the_scan_stays(queue: SweptQueue):
         queue.clock.advance(timedelta(seconds=1))
         return runs
 
-    queue.sweep(scan=scan)
-    queue.sweep()
+    queue.repair(scan=scan)
+    queue.repair()
 
     assert queue.buckets() == buckets_of([block], 0, 1)
 
 
-def test_blocks_of_queues_that_do_not_exist_are_reported_and_left_alone(queue: SweptQueue):
+def test_blocks_of_queues_that_do_not_exist_are_reported_and_left_alone(queue: RepairedQueue):
     stranger = make_block_id(queue.clock() - timedelta(days=9))
     queue.store.write_chunks(QueueId("gone@3"), stranger, chunks_of(6))
 
-    report = queue.sweep()
+    report = queue.repair()
 
     assert report.foreign == {"gone@3": 1}
     assert queue.buckets() == buckets_of([stranger], 0, 1)
 
 
-def test_a_chunk_that_is_gone_is_found(queue: SweptQueue):
+def test_a_chunk_that_is_gone_is_found(queue: RepairedQueue):
     queue.publish(5)
     (block,) = queue.publish(10)
     queue.damage(block, lambda chunk: chunk.start != 4)
 
-    report = queue.sweep()
+    report = queue.repair()
 
     assert not report.is_whole
     assert report.queues["orders"].findings == [Finding(Problem.MISSING, Range(9, 11), block)]
 
 
-def test_a_bucket_that_is_gone_is_found(queue: SweptQueue):
+def test_a_bucket_that_is_gone_is_found(queue: RepairedQueue):
     (block,) = queue.publish(10)
     queue.damage(block, lambda chunk: chunk.bucket != 1)
 
-    findings = queue.sweep(Step.AUDIT).queues["orders"].findings
+    findings = queue.repair(Step.AUDIT).queues["orders"].findings
 
     assert findings == [Finding(Problem.MISSING, Range(4, 8), block)]
 
 
-def test_a_ledger_row_that_is_gone_is_found(queue: SweptQueue):
+def test_a_ledger_row_that_is_gone_is_found(queue: RepairedQueue):
     queue.publish(5, 10)
     del queue.store._rows[partition_of_ledger(queue.queue_id)]["block", 5, ""]
 
-    findings = queue.sweep(Step.AUDIT).queues["orders"].findings
+    findings = queue.repair(Step.AUDIT).queues["orders"].findings
 
     assert findings == [Finding(Problem.MISSING, Range(5, 15), None)]
 
 
-def test_suspicions_far_apart_are_each_looked_at_again(queue: SweptQueue):
+def test_suspicions_far_apart_are_each_looked_at_again(queue: RepairedQueue):
     (block,) = queue.publish(20)
     for chunk in (Chunk(0, 1, 2, b""), Chunk(3, 13, 14, b"")):
         queue.store.write_chunks(queue.queue_id, block, [chunk])
 
-    assert queue.sweep(Step.AUDIT).queues["orders"].findings == [
+    assert queue.repair(Step.AUDIT).queues["orders"].findings == [
         Finding(Problem.OVERLAPPING, Range(at, at + 1), block) for at in (1, 13)
     ]
 
@@ -285,12 +285,12 @@ def test_suspicions_far_apart_are_each_looked_at_again(queue: SweptQueue):
     ],
 )
 def test_a_chunk_too_many_is_found(
-    queue: SweptQueue, chunk: Chunk, findings: list[tuple[Problem, Range]]
+    queue: RepairedQueue, chunk: Chunk, findings: list[tuple[Problem, Range]]
 ):
     (block,) = queue.publish(10)
     queue.store.write_chunks(queue.queue_id, block, [chunk])
 
-    assert queue.sweep(Step.AUDIT).queues["orders"].findings == [
+    assert queue.repair(Step.AUDIT).queues["orders"].findings == [
         Finding(problem, monotons, block) for problem, monotons in findings
     ]
 
@@ -298,7 +298,7 @@ def test_a_chunk_too_many_is_found(
 class _DuringScan:
     """A scan that something happens in: it sees what was there before, or after."""
 
-    def __init__(self, queue: SweptQueue, action: Callable[[], object], *, first: bool) -> None:
+    def __init__(self, queue: RepairedQueue, action: Callable[[], object], *, first: bool) -> None:
         self.queue, self.action, self.first = queue, action, first
 
     def __call__(self, bucket_sizes: Mapping[QueueId, int]) -> Iterable[Run]:
@@ -310,52 +310,52 @@ class _DuringScan:
         return runs
 
 
-def _settle_and_sweep(queue: SweptQueue) -> None:
+def _settle_and_repair(queue: RepairedQueue) -> None:
     queue.settle("billing", 10)
-    queue.sweep(Step.FINALISE)
+    queue.repair(Step.FINALISE)
 
 
-def _publish_more(queue: SweptQueue) -> None:
+def _publish_more(queue: RepairedQueue) -> None:
     queue.publish(7)
 
 
 @pytest.mark.parametrize("first", [True, False])
-@pytest.mark.parametrize("action", [_settle_and_sweep, _publish_more])
+@pytest.mark.parametrize("action", [_settle_and_repair, _publish_more])
 def test_what_others_do_during_the_scan_is_no_loss(
-    queue: SweptQueue, action: Callable[[SweptQueue], None], *, first: bool
+    queue: RepairedQueue, action: Callable[[RepairedQueue], None], *, first: bool
 ):
     queue.publish(6, 10)
 
-    report = queue.sweep(scan=_DuringScan(queue, lambda: action(queue), first=first))
+    report = queue.repair(scan=_DuringScan(queue, lambda: action(queue), first=first))
 
     assert report.is_whole
 
 
 @pytest.mark.parametrize("after", range(5))
-def test_what_goes_while_a_suspicion_is_looked_at_is_no_loss(queue: SweptQueue, after: int):
+def test_what_goes_while_a_suspicion_is_looked_at_is_no_loss(queue: RepairedQueue, after: int):
     queue.publish(6, 10)
     troubled = FaultyStore(queue.store)
 
     def scan(_: Mapping[QueueId, int]) -> Iterable[Run]:
         # Sees nothing, so that all is suspicious.
-        troubled.interrupt(lambda: _settle_and_sweep(queue), after=after)
+        troubled.interrupt(lambda: _settle_and_repair(queue), after=after)
         return []
 
-    report = queue.sweep(Step.AUDIT, store=troubled, scan=scan)
+    report = queue.repair(Step.AUDIT, store=troubled, scan=scan)
 
     assert report.is_whole
 
 
-def test_a_dry_run_changes_nothing_and_tells_what_it_would_do(queue: SweptQueue):
+def test_a_dry_run_changes_nothing_and_tells_what_it_would_do(queue: RepairedQueue):
     queue.publish(6, 10)
     queue.settle("billing", 6)
     garbage = queue.write(3)
     queue.clock.advance(WRITE_TIMEOUT)
-    queue.sweep(Step.FENCE)
+    queue.repair(Step.FENCE)
     queue.clock.advance(WRITE_TIMEOUT)
     before = (dict(queue.store._rows), queue.buckets())
 
-    report = queue.sweep(dry_run=True, store=_ReadOnlyStore(queue.store))
+    report = queue.repair(dry_run=True, store=_ReadOnlyStore(queue.store))
 
     assert (dict(queue.store._rows), queue.buckets()) == before
     finalise_, delete, trim, fence, clean = report.queues["orders"].planned
@@ -374,29 +374,29 @@ class _ReadOnlyStore(WrappedStore):
         raise AssertionError("a write")
 
 
-def test_only_the_named_queues_are_swept(queue: SweptQueue):
+def test_only_the_named_queues_are_repaired(queue: RepairedQueue):
     create_queue(queue.store, "others")
     queue.publish(5)
 
-    assert list(queue.sweep(queues=["others"]).queues) == ["others"]
+    assert list(queue.repair(queues=["others"]).queues) == ["others"]
 
 
-def test_a_queue_that_does_not_exist_is_refused(queue: SweptQueue):
+def test_a_queue_that_does_not_exist_is_refused(queue: RepairedQueue):
     with pytest.raises(QueueStateError, match="there is no queue 'order'; there are: orders"):
-        queue.sweep(queues=["order"])
+        queue.repair(queues=["order"])
 
 
-def test_the_scan_is_left_out_where_no_step_needs_it(queue: SweptQueue):
+def test_the_scan_is_left_out_where_no_step_needs_it(queue: RepairedQueue):
     def scan(_: Mapping[QueueId, int]) -> Iterable[Run]:
         raise AssertionError("scanned")
 
-    queue.sweep(Step.FINALISE, Step.FENCE, scan=scan)
+    queue.repair(Step.FINALISE, Step.FENCE, scan=scan)
 
 
-def test_progress_is_told_part_by_part(queue: SweptQueue):
+def test_progress_is_told_part_by_part(queue: RepairedQueue):
     told: list[tuple[str, int, int]] = []
 
-    queue.sweep(watch=lambda *part: told.append(part))
+    queue.repair(watch=lambda *part: told.append(part))
 
     assert told == [
         ("redeliver orders", 0, 8),
@@ -410,11 +410,11 @@ def test_progress_is_told_part_by_part(queue: SweptQueue):
     ]
 
 
-def test_the_report_as_json_names_the_lost_monotons(queue: SweptQueue):
+def test_the_report_as_json_names_the_lost_monotons(queue: RepairedQueue):
     (block,) = queue.publish(10)
     queue.damage(block, lambda chunk: chunk.start != 4)
 
-    report = json.loads(queue.sweep(Step.AUDIT).to_json())
+    report = json.loads(queue.repair(Step.AUDIT).to_json())
 
     assert report["whole"] is False
     assert report["totals"]["audited_messages"] == 10
@@ -423,8 +423,8 @@ def test_the_report_as_json_names_the_lost_monotons(queue: SweptQueue):
     ]
 
 
-def test_a_group_that_is_faster_than_the_sweep_is_left_to_the_next_run(
-    queue: SweptQueue, monkeypatch: pytest.MonkeyPatch
+def test_a_group_that_is_faster_than_the_repair_is_left_to_the_next_run(
+    queue: RepairedQueue, monkeypatch: pytest.MonkeyPatch
 ):
     create_queue(queue.store, "others")
     queue.publish(6)
@@ -435,11 +435,11 @@ def test_a_group_that_is_faster_than_the_sweep_is_left_to_the_next_run(
 
     with monkeypatch.context() as patch:
         patch.setattr(finalise_module, "read_floor", too_fast)
-        report = queue.sweep(Step.FINALISE)
+        report = queue.repair(Step.FINALISE)
 
     # The floors of a queue without groups are not read.
     assert {name: each.counts.postponed for name, each in report.queues.items()} == {
         "orders": 1,
         "others": 0,
     }
-    assert queue.sweep(Step.FINALISE).totals.finalised == 6
+    assert queue.repair(Step.FINALISE).totals.finalised == 6

@@ -1,4 +1,4 @@
-"""One sweep: each step over each queue, planned and then applied, or only planned."""
+"""One repair run: each step over each queue, planned and then applied, or only planned."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ Watch = Callable[[str, int, int], None]
 
 logger = logging.getLogger(__name__)
 
-#: An error kept the sweep from a queue; it went on with the others.
-QUEUE_FAILED = "sweep.queue_failed"
+#: An error kept the repair from a queue; it went on with the others.
+QUEUE_FAILED = "repair.queue_failed"
 #: All queues could not be seen at once, so they are one by one.
-SURVEY_FAILED = "sweep.survey_failed"
+SURVEY_FAILED = "repair.survey_failed"
 
 #: Queues that are worked on at the same time.
 QUEUES_AT_ONCE = 8
@@ -64,7 +64,7 @@ _OF_ALL_QUEUES = (ConnectError, MissingSchemaError)
 
 
 class Step(StrEnum):
-    """The steps of a sweep, in the order in which they are taken; what they do is in `STEPS`."""
+    """The steps of a repair run, in their order; `STEPS` says what they do."""
 
     REDELIVER = "redeliver"
     EXPIRE = "expire"
@@ -97,25 +97,25 @@ def run_once(  # noqa: PLR0913 (each is a choice of its own, by name)
     watch: Watch = _unwatched,
     guard: Guard | None = None,
 ) -> Report:
-    """Sweep once. A look at all heads and groups, and a scan of the chunks if a step needs it.
+    """Run the repair once: look at all heads and groups, and scan the chunks if a step needs it.
 
     A queue in which nothing has happened costs no read of its own. What happened costs: some reads
     and two LWTs for each 10,000 blocks with something to finalise, one more where something
     unpublished is found.
 
-    What goes wrong with one queue is told in its report, and ends the sweep of that queue only;
+    What goes wrong with one queue is told in its report, and ends the repair of that queue only;
     it is audited all the same.
 
     Args:
         store: Where the queues are kept.
         scan: How to read the table of chunks; not called unless a step needs it.
-        queues: Names of the queues to sweep; none means all.
+        queues: Names of the queues to repair; none means all.
         steps: What to do; taken in the order of `Step`.
         dry_run: Plan only. `clean` then goes by the fence as it stands.
         write_timeout: The longest that a write may take from its first block to its publication.
         thoroughness: How far the audit goes.
         watch: Told before each part of the work.
-        guard: Asked before each part, and each action; ends the sweep early. None: never.
+        guard: Asked before each part, and each action; ends the repair early. None: never.
 
     Raises:
         QueueStateError: A queue of ``queues`` does not exist.
@@ -183,7 +183,7 @@ def _see(outage: Outage, active: Sequence[QueueDefinition], *, every: bool) -> d
                 error,
                 extra={"action": SURVEY_FAILED},
             )
-    with ThreadPoolExecutor(QUEUES_AT_ONCE, thread_name_prefix="cassieq-sweep") as pool:
+    with ThreadPoolExecutor(QUEUES_AT_ONCE, thread_name_prefix="cassieq-repair") as pool:
         found = pool.map(partial(_see_one, outage), active)
         return {queue_id: seen for each in found for queue_id, seen in each.items()}
 
@@ -248,7 +248,7 @@ def _take(
     watched: _Watched,
 ) -> None:
     """One step over all queues, some at the same time; what is wrong with all of them ends it."""
-    pool = ThreadPoolExecutor(QUEUES_AT_ONCE, thread_name_prefix="cassieq-sweep")
+    pool = ThreadPoolExecutor(QUEUES_AT_ONCE, thread_name_prefix="cassieq-repair")
     try:
         parts = [
             pool.submit(_take_one, work, step, queue, scanned.get(queue.name)) for queue in queues
@@ -321,7 +321,7 @@ def _scan(
     watched: _Watched,
 ) -> dict[str, Scanned]:
     """Read ledgers, then chunks; some of them, if the guard says no: then no step looks at it."""
-    with ThreadPoolExecutor(QUEUES_AT_ONCE, thread_name_prefix="cassieq-sweep") as pool:
+    with ThreadPoolExecutor(QUEUES_AT_ONCE, thread_name_prefix="cassieq-repair") as pool:
         active = _active(work.records, chosen)
         read = zip(active, pool.map(partial(_read_ledger, work), active), strict=True)
         ledgers = {queue.queue_id: ledger for queue, ledger in read if ledger is not None}
@@ -378,7 +378,7 @@ def _active(
 
 
 def _chosen(found: Records, names: Sequence[str]) -> list[QueueDefinition]:
-    """The queues to be swept; those that can't be read are left out."""
+    """The queues to be repaired; those that can't be read are left out."""
     records = found.readable
     known = [name for name, each in records.items() if each.status is not Status.DELETED]
     known += found.unreadable

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from cassieq_spark.ledger.finalise import finalise, raise_fence, trim
 from cassieq_spark.ledger.read import read_blocks, read_head
-from cassieq_spark.ledger.sweep import finalise, raise_fence, trim
 from cassieq_spark.model import Range
 from cassieq_spark.store.memory import MemoryStore
 from tests.support.builders import BEGUN_AT, make_group, make_queue
@@ -21,7 +21,7 @@ def test_finalised_goes_up_unless_a_group_came_meanwhile():
     assert read_head(store, queue_id).finalised == 3
 
 
-def test_finalised_goes_up_for_one_of_two_sweeps_only():
+def test_finalised_goes_up_for_one_of_two_repairs_only():
     store = MemoryStore()
     queue_id = make_queue(store, [5]).queue_id
     head = read_head(store, queue_id)

@@ -1,4 +1,4 @@
-"""Which run of the sweep took each step last, and which one has something to say. Pure."""
+"""Which run of the repair took each step last, and which one has something to say. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A queue on a store in memory, for tests of the sweep: buckets of 4 messages, chunks of 2."""
+"""A queue on a store in memory, for tests of the repair: buckets of 4 messages, chunks of 2."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from cassieq_spark.model import Chunk, PendingBlock
 from cassieq_spark.queues import create_queue, purge_queue
 from cassieq_spark.repair.report import Report
 from cassieq_spark.repair.scan import DriverScan
+from cassieq_spark.repair.steps import Step, run_once
 from cassieq_spark.repair.survey import Seen, see, see_all
-from cassieq_spark.repair.sweep import Step, run_once
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import Store
 from cassieq_spark.store.tables import Table
@@ -35,11 +35,11 @@ WRITE_TIMEOUT = timedelta(hours=1)
 LEASE = timedelta(seconds=60)
 
 
-class SweptQueue:
+class RepairedQueue:
     """The queue, and what tests do with it; ``beside`` another one, in the same store."""
 
     def __init__(
-        self, name: str = "orders", *, beside: SweptQueue | None = None, **settings: Any
+        self, name: str = "orders", *, beside: RepairedQueue | None = None, **settings: Any
     ) -> None:
         self.clock = beside.clock if beside else FakeClock()
         self.store = beside.store if beside else MemoryStore(self.clock, here=self.clock.here)
@@ -97,7 +97,7 @@ class SweptQueue:
         self.queue_id = self.definition.queue_id
         self.batches.clear()
 
-    def sweep(self, *steps: Step, store: Store | None = None, **options: Any) -> Report:
+    def repair(self, *steps: Step, store: Store | None = None, **options: Any) -> Report:
         store = store or self.store
         return run_once(
             store,
@@ -108,7 +108,7 @@ class SweptQueue:
         )
 
     def seen(self) -> Seen:
-        """What a sweep sees of it first."""
+        """What a repair run sees of it first."""
         seen = see(self.store, self.queue_id)
         assert seen is not None
         assert see_all(self.store, self.definition.name)[self.queue_id] == seen
@@ -168,7 +168,7 @@ def buckets_of(blocks: Sequence[UUID], *numbers: int) -> set[tuple[UUID, int]]:
     return {(block, number) for block in blocks for number in numbers}
 
 
-def make_busy(queue: SweptQueue) -> None:
+def make_busy(queue: RepairedQueue) -> None:
     """Something to do for each step: what is dead, too old, settled, unpublished, purged."""
     queue.publish(8)
     queue.purge()
