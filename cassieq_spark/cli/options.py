@@ -259,8 +259,7 @@ def configured(path: Path, root: Any) -> dict[str, Any]:
     known: dict[str, Collection[str]] = {
         table: [str(item.flag) for item in settings_of(cls)] for table, cls in _DECLARED.items()
     }
-    # The repair job reads its table by itself.
-    known[REPAIR] = OWN
+    known[REPAIR] = _names_under(_PANELS[REPAIR], root) or OWN
     found = read_settings(path, known)
     for table, cls in _DECLARED.items():
         items = {str(item.flag): item for item in settings_of(cls)}
@@ -280,6 +279,14 @@ def _text(where: str, item: Setting, value: str | int | bool) -> str | bool:
         shown = "what is there" if item.secret else repr(value)
         raise OptionError(where + explain(item.kind, shown, error)) from error
     return parsed if isinstance(parsed, bool) else text
+
+
+def _names_under(panel: str, command: Any) -> list[str]:
+    """The options of a command, and of those below it, that help shows under a heading."""
+    if hasattr(command, "commands"):
+        return [name for it in command.commands.values() for name in _names_under(panel, it)]
+    named = (it for it in command.params if getattr(it, "rich_help_panel", None) == panel)
+    return [str(each.name).replace("_", "-") for each in named]
 
 
 def _defaults(settings: Mapping[str, Mapping[str, Any]], command: Any) -> dict[str, Any]:

@@ -38,7 +38,7 @@ def _table_row(item: Setting) -> str:
         default = item.without or "none"
     else:
         default = f"`{item.kind.show(item.default)}`"
-    see = f" See [{item.see}]({item.see})." if item.see else ""
+    see = f" See [{item.see.partition('#')[0]}]({item.see})." if item.see else ""
     return f"| `{item.option}` | {item.kind.name} | {default} | {item.meaning}{see} |"
 
 

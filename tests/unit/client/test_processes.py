@@ -33,6 +33,14 @@ def test_importing_the_package_imports_neither_spark_nor_the_driver_nor_arrow():
     assert imported == "['pyarrow']\n"
 
 
+def test_importing_the_package_imports_next_to_nothing_of_it():
+    ours = "sorted(name for name in sys.modules if name.startswith('cassieq_spark'))"
+
+    assert run(f"import sys, cassieq_spark; print({ours})") == (
+        "['cassieq_spark', 'cassieq_spark.arguments', 'cassieq_spark.errors']\n"
+    )
+
+
 def test_a_child_goes_on_while_the_parent_waits_and_puts_nothing_twice():
     program = """
         import os, sys, threading
