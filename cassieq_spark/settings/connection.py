@@ -19,7 +19,7 @@ from cassieq_spark.arguments import (
     shown,
 )
 from cassieq_spark.errors import OptionError
-from cassieq_spark.settings.declaration import check_both_or_neither, setting
+from cassieq_spark.settings.declaration import check_both_or_neither, setting, settings_of
 from cassieq_spark.settings.kinds import BOOLEAN, TEXT, Kind, whole_number
 from cassieq_spark.settings.secret import REFERENCES, check_secret
 
@@ -31,15 +31,6 @@ PROTOCOL_VERSIONS = (4, 5)
 _KEYSPACE = re.compile(r"[a-z][a-z0-9_]{0,47}")
 _BRACKETED = re.compile(r"\[(?P<host>[^]]+)](?::(?P<port>\d+))?")
 _HIGHEST_PORT = 65_535
-_TEXTS = (
-    "local_dc",
-    "username",
-    "password",
-    "ssl_ca_file",
-    "ssl_cert_file",
-    "ssl_key_file",
-    "secure_connect_bundle",
-)
 
 
 #: Refused with its own explanation, because it looks like the safest level.
@@ -256,16 +247,16 @@ class ConnectionOptions:
     def _check_types(self) -> None:
         """Check the types, as programs may give anything."""
         check_many("contact points", self.contact_points, "hosts")
-        texts = {"keyspace": self.keyspace}
-        texts |= {f"contact point {at}": each for at, each in enumerate(self.contact_points)}
-        for name in _TEXTS:
-            if (given := getattr(self, name)) is not None:
-                texts[name] = given
-        for name, given in texts.items():
-            check_text(name, given)
+        for at, each in enumerate(self.contact_points):
+            check_text(f"contact point {at}", each)
+        check_text("keyspace", self.keyspace)
         check_count("port", self.port, most=_HIGHEST_PORT)
-        check_flag("ssl", self.ssl)
-        check_flag("ssl_check_hostname", self.ssl_check_hostname)
+        for item in settings_of(ConnectionOptions):
+            given = getattr(self, item.attribute)
+            if isinstance(item.default, bool):
+                check_flag(item.attribute, given)
+            elif item.default is None and given is not None:
+                check_text(item.attribute, given)
         if not isinstance(self.consistency, Consistency):
             raise OptionError(f"consistency must be one of {', '.join(Consistency)}")
         check_duration("request_timeout", self.request_timeout, least=A_MOMENT)

@@ -7,7 +7,7 @@ from it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
 from difflib import get_close_matches
 from typing import Any, TypeVar
@@ -87,12 +87,24 @@ def required(
     return {"setting": declared}
 
 
-def settings_of(cls: type[Any]) -> Iterator[Setting]:
+#: What `settings_of` has found, by class.
+_FOUND: dict[type[Any], tuple[Setting, ...]] = {}
+
+
+def settings_of(cls: type[Any]) -> tuple[Setting, ...]:
     """The settings of a class, in their order."""
-    for each in fields(cls):
-        if declared := each.metadata.get("setting"):
-            flag = declared.flag or each.name.replace("_", "-")
-            yield replace(declared, attribute=each.name, default=each.default, flag=flag)
+    if cls not in _FOUND:
+        declared = [(each, each.metadata["setting"]) for each in fields(cls) if each.metadata]
+        _FOUND[cls] = tuple(
+            replace(
+                item,
+                attribute=each.name,
+                default=each.default,
+                flag=item.flag or each.name.replace("_", "-"),
+            )
+            for each, item in declared
+        )
+    return _FOUND[cls]
 
 
 def settings_by_option(*classes: type[Any]) -> dict[str, Setting]:
