@@ -233,7 +233,7 @@ hashes: $(STAMP) ## Write the digests of all files of the versions in constraint
 
 .PHONY: cassandra-jars
 cassandra-jars: $(STAMP) need-java ## Write anew which jars Cassandra consists of, with their digests
-	$(PYTHON) -m benchmarks.cassandra_jars
+	$(PYTHON) -m benchmarks.bench.jars
 
 .PHONY: viewer
 viewer: ## Get the viewer of the gateway's page anew from npm, by version and digest

@@ -15,8 +15,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import httpx
@@ -30,14 +31,18 @@ from benchmarks.gateway_load import (
     Putter,
     load,
 )
+from benchmarks.lines import show
+from cassieq_spark.client import AsyncClient
 from cassieq_spark.http.accounts import Accounts, Secrets
 from cassieq_spark.http.client import HttpQueue
-from cassieq_spark.node import Cluster
+from cassieq_spark.http.gateway import Limits, Serving, serve
 from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store import open_store
-from cassieq_spark.store.cassandra.schema import apply_schema
+from cassieq_spark.testing.stores import CountingStore
+from trials.environment import Cassandra, cassandra
 
 ACCOUNT = "bench"
+THREADS = 32
 WARM_UP_SECONDS = 3.0
 #: Messages that wait for those who get: more than they can get.
 BACKLOG_PER_SECOND = 12_000
@@ -46,8 +51,6 @@ BACKLOG_BATCH = 100
 
 @dataclass(frozen=True)
 class Measured:
-    """A gateway that is measured."""
-
     url: str
     key: str
     process: subprocess.Popen[str]
@@ -67,7 +70,6 @@ class Measured:
 
 
 def main() -> None:
-    """Run it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--clients", default="1,8,32,128")
     parser.add_argument("--seconds", type=float, default=8.0, help="of each measurement")
@@ -76,7 +78,7 @@ def main() -> None:
     given = parser.parse_args()
     counts = [int(each) for each in given.clients.split(",")]
     only = given.only.split(",")
-    with Cluster(nodes=1) as cluster, _gateway(cluster, given.linger_ms) as gateway:
+    with cassandra(nodes=1) as nodes, _gateway(nodes, given.linger_ms) as gateway:
         warm = gateway.queue("warm")
         warm.put_many([BODY] * 1000)
         _measure(gateway, "warm", [Putter, Getter] * 8, WARM_UP_SECONDS)
@@ -98,7 +100,7 @@ def _show(
     gateway: Measured, name: str, what: str, clients: list[Callable[[], Client]], seconds: float
 ) -> None:
     told = _measure(gateway, name, clients, seconds)
-    print(json.dumps({"what": what, "clients": len(clients), **told}), flush=True)
+    show(what=what, clients=len(clients), **told)
 
 
 def _measure(
@@ -123,15 +125,18 @@ def _fill(gateway: Measured, name: str, seconds: float) -> None:
 
 
 @contextmanager
-def _gateway(cluster: Cluster, linger_ms: float) -> Iterator[Measured]:
-    host = f"{cluster.contact_points[0]}:{cluster.port}"
-    options = ConnectionOptions(contact_points=(host,))
-    apply_schema(options)
+def _gateway(nodes: Cassandra, linger_ms: float) -> Iterator[Measured]:
     secret = secrets.token_urlsafe(48)
-    store = open_store(options)
-    keys = Accounts(store, Secrets((secret,))).create(ACCOUNT).keys
-    store.close()
-    command = [sys.executable, "-m", "benchmarks.gateway_server", host, secret, str(linger_ms)]
+    keys = Accounts(nodes.store, Secrets((secret,))).create(ACCOUNT).keys
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.gateway",
+        "serve",
+        nodes.hosts,
+        secret,
+        str(linger_ms),
+    ]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None  # noqa: S101 (it was asked for)
     try:
@@ -143,5 +148,27 @@ def _gateway(cluster: Cluster, linger_ms: float) -> Iterator[Measured]:
         process.wait()
 
 
+def _serve(host: str, secret: str, linger_ms: str) -> None:
+    """Serve until SIGTERM, with LWTs and reads counted: asked by SIGUSR1, print them as JSON."""
+    with closing(open_store(ConnectionOptions(contact_points=(host,)))) as opened:
+        store = CountingStore(opened)
+
+        def tell(*_: object) -> None:
+            reads = store.read_count + store.serial_read_count
+            print(json.dumps({"lwts": store.cas_count, "reads": reads}), flush=True)
+
+        signal.signal(signal.SIGUSR1, tell)
+        serving = Serving(
+            port=0,
+            limits=Limits(linger=timedelta(milliseconds=float(linger_ms))),
+            on_start=lambda url: print(url, flush=True),
+        )
+        accounts = Accounts(store, Secrets((secret,)))
+        serve(AsyncClient.from_store(store, threads=THREADS), accounts, serving)
+
+
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:2] == ["serve"]:
+        _serve(*sys.argv[2:])
+    else:
+        main()

@@ -48,7 +48,6 @@ class Putter:
     """Puts one message after the other."""
 
     def first(self) -> Request:
-        """The first request."""
         return "POST", "/messages", BODY
 
     def next(self, status: int, _: bytes) -> tuple[int, Request]:
@@ -57,16 +56,12 @@ class Putter:
 
 
 class BatchPutter:
-    """Puts a hundred at a time."""
-
     _body = b'{"message": "' + BODY + b'"}\n'
 
     def first(self) -> Request:
-        """The first request."""
         return "POST", "/messages/batch", self._body * 100
 
     def next(self, status: int, _: bytes) -> tuple[int, Request]:
-        """See `Putter.next`."""
         return 100 * (status == 201), self.first()
 
 
@@ -77,11 +72,9 @@ class Getter:
         self._acks = False
 
     def first(self) -> Request:
-        """The first request."""
         return "GET", "/messages/next?wait=5", b""
 
     def next(self, status: int, body: bytes) -> tuple[int, Request]:
-        """See `Putter.next`."""
         count = int(self._acks and status == 204)
         self._acks = status == 200
         if not self._acks:
@@ -96,11 +89,9 @@ class BatchGetter:
         self._count = 0
 
     def first(self) -> Request:
-        """The first request."""
         return "POST", "/messages/receive?max=100&wait=5", b""
 
     def next(self, status: int, body: bytes) -> tuple[int, Request]:
-        """See `Putter.next`."""
         count, self._count = self._count, 0
         if count or status != 200:
             return count * (status == 200), self.first()

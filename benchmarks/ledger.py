@@ -1,4 +1,4 @@
-"""What a ledger of a million blocks costs: publishes, reads, the repair's look, before and after.
+"""What a ledger of a million blocks costs: publishes and reads, before and after it is trimmed.
 
 Makes one ledger of each size on a Cassandra of its own and measures them in turn, round by round,
 so that whatever else the machine does is shared out evenly. Then half of each is trimmed, and all
@@ -9,19 +9,17 @@ smallest ledger (median over the rounds); first, what a block takes on disk, unc
 from __future__ import annotations
 
 import argparse
-import json
 import random
-import statistics
 import tempfile
 import time
 import tracemalloc
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import uuid1
 
+from benchmarks.lines import compared, show
 from cassieq_spark.ledger.finalise import finalise, trim
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import (
@@ -34,12 +32,7 @@ from cassieq_spark.ledger.read import (
 )
 from cassieq_spark.ledger.state import HEAD, LedgerHead, block_key
 from cassieq_spark.model import PendingBlock, QueueId, Range, SinkBatch
-from cassieq_spark.node import Cluster
 from cassieq_spark.queues import create_queue
-from cassieq_spark.repair.idle import has_nothing_to_finalise
-from cassieq_spark.settings.connection import ConnectionOptions
-from cassieq_spark.store import open_store
-from cassieq_spark.store.cassandra.schema import apply_schema
 from cassieq_spark.store.cassandra.session import connect
 from cassieq_spark.store.protocol import (
     Insert,
@@ -51,6 +44,7 @@ from cassieq_spark.store.protocol import (
     When,
     partition_of_ledger,
 )
+from trials.environment import cassandra
 
 MESSAGES_PER_BLOCK = 10
 BLOCK_BYTES = 20_000
@@ -67,14 +61,14 @@ Measured = Callable[[Store, QueueId, LedgerHead], object]
 
 
 def main() -> None:
-    """Run it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--blocks", default="0,10000,100000,1000000", help="sizes of the ledgers")
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--single", type=int, default=5_000, help="publishes, to see their size")
     given = parser.parse_args()
     show(phase="size", bytes_per_block=round(measure_size(given.single), 1), blocks=given.single)
-    with Cluster(nodes=1) as cluster, opened(cluster) as store:
+    with cassandra(nodes=1) as environment:
+        store = environment.store
         ledgers = {size: fill(store, size) for size in map(int, given.blocks.split(","))}
         measure(store, ledgers, HOT, given.rounds, phase="full")
         for size, queue_id in ledgers.items():
@@ -87,8 +81,9 @@ def main() -> None:
 def measure_size(count: int) -> float:
     """Bytes that a block takes in the ledger's file, published alone and by a sink."""
     with tempfile.TemporaryDirectory(prefix="cassieq-ledger-") as folder:
-        with Cluster(nodes=1, data_dir=Path(folder)) as cluster, opened(cluster) as store:
-            driver, session = connect(connection_to(cluster))
+        with cassandra(nodes=1, data_dir=Path(folder)) as environment:
+            store = environment.store
+            driver, session = connect(environment.connection)
             session.execute("ALTER TABLE cassieq.ledger WITH compression = {'enabled': 'false'}")
             driver.shutdown()
             queue_id = create_queue(store, "single").queue_id
@@ -97,23 +92,6 @@ def measure_size(count: int) -> float:
         # A node that is stopped writes everything to its files before.
         files = Path(folder).glob("**/cassieq/ledger-*/*-Data.db")
         return sum(file.stat().st_size for file in files) / count
-
-
-def connection_to(cluster: Cluster) -> ConnectionOptions:
-    """How to reach the node."""
-    return ConnectionOptions(contact_points=(f"{cluster.contact_points[0]}:{cluster.port}",))
-
-
-@contextmanager
-def opened(cluster: Cluster) -> Iterator[Store]:
-    """A store with all tables."""
-    connection = connection_to(cluster)
-    apply_schema(connection)
-    store = open_store(connection)
-    try:
-        yield store
-    finally:
-        store.close()
 
 
 def fill(store: Store, size: int) -> QueueId:
@@ -149,7 +127,6 @@ def make_pending(count: int) -> list[PendingBlock]:
 
 
 def publish_one(store: Store, queue_id: QueueId, _: LedgerHead) -> object:
-    """The smallest publish."""
     return publish(store, queue_id, make_pending(1))
 
 
@@ -171,7 +148,6 @@ def find_instant(store: Store, queue_id: QueueId, head: LedgerHead) -> object:
 
 
 def read_first(store: Store, queue_id: QueueId, *, start: int) -> object:
-    """Read the first block that there is."""
     which = Slice(kinds=("block",), start=start, limit=1)
     return store.read_rows(partition_of_ledger(queue_id), which)
 
@@ -185,7 +161,6 @@ HOT: Mapping[str, Measured] = {
     "locate_last": locate_at(1),
     "find_instant": find_instant,
     "first_block": lambda store, queue_id, head: read_first(store, queue_id, start=head.trimmed),
-    "repair_finds_nothing": lambda store, queue_id, _: has_nothing_to_finalise(store, queue_id),
 }
 #: What a read costs that begins among deleted rows; nothing in the package does.
 WADING: Mapping[str, Measured] = {
@@ -205,24 +180,15 @@ def measure(
     took: defaultdict[str, defaultdict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
     for _ in range(rounds):
         for name, call in calls.items():
-            # Whoever comes first in a round finds caches cold.
+            # The first one in a round finds caches cold.
             for size, queue_id in random.sample(list(ledgers.items()), len(ledgers)):
                 head = read_head(store, queue_id)
                 began = time.perf_counter()
                 call(store, queue_id, head)
                 took[name][size].append((time.perf_counter() - began) * 1000)
     for name, by_size in took.items():
-        smallest = by_size[min(by_size)]
-        for size, times in sorted(by_size.items()):
-            ratios = [ours / theirs for ours, theirs in zip(times, smallest, strict=True)]
-            show(
-                phase=phase,
-                op=name,
-                blocks=size,
-                p50_ms=round(statistics.median(times), 2),
-                p95_ms=round(sorted(times)[int(0.95 * len(times))], 2),
-                ratio=round(statistics.median(ratios), 2),
-            )
+        for size, figures in compared(by_size):
+            show(phase=phase, op=name, blocks=size, **figures)
 
 
 def read_all(store: Store, queue_id: QueueId) -> dict[str, float]:
@@ -250,11 +216,6 @@ def trim_half(store: Store, queue_id: QueueId) -> float:
     began = time.perf_counter()
     trim(store, queue_id, finalised=below, below=below)
     return round((time.perf_counter() - began) * 1000, 2)
-
-
-def show(**figures: object) -> None:
-    """Print one line of JSON."""
-    print(json.dumps(figures), flush=True)
 
 
 if __name__ == "__main__":

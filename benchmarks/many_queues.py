@@ -8,20 +8,15 @@ changes nothing several times. Prints JSON lines: what was done, and how many se
 from __future__ import annotations
 
 import argparse
-import json
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+from benchmarks.lines import timed
 from cassieq_spark import Client
-from cassieq_spark.node import Cluster
-from cassieq_spark.settings.connection import ConnectionOptions
-from cassieq_spark.store.cassandra.schema import apply_schema
+from trials.environment import cassandra
 
 _REPAIR = str(Path(__file__).parents[1] / "jobs" / "repair.py")
 _GROUP = "workers"
@@ -29,7 +24,6 @@ _STEPS = "redeliver,expire,finalise"
 
 
 def main() -> None:
-    """Run it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--queues", type=int, default=10_000)
     parser.add_argument(
@@ -38,9 +32,8 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=16)
     parser.add_argument("--runs", type=int, default=3, help="of what changes nothing")
     given = parser.parse_args()
-    with Cluster(nodes=1) as cluster:
-        host = f"{cluster.contact_points[0]}:{cluster.port}"
-        apply_schema(ConnectionOptions(contact_points=(host,)))
+    with cassandra(nodes=1) as environment:
+        host = environment.hosts
         with (
             Client(contact_points=host) as client,
             ThreadPoolExecutor(given.threads, thread_name_prefix="queues") as pool,
@@ -62,7 +55,6 @@ def main() -> None:
 
 
 def use(client: Client, queue: str) -> None:
-    """Put two messages, and settle one."""
     client.put_many(queue, ["done", "owed"])
     client.ack(*client.receive(queue, _GROUP))
 
@@ -71,15 +63,6 @@ def run(name: str, command: list[str]) -> None:
     """Run a command, and show what it took, the start of Python included."""
     with timed(name):
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-
-
-@contextmanager
-def timed(name: str, **figures: int) -> Iterator[None]:
-    """Show how long it took."""
-    began = time.monotonic()
-    yield
-    seconds = round(time.monotonic() - began, 1)
-    print(json.dumps({"what": name, **figures, "seconds": seconds}), flush=True)
 
 
 if __name__ == "__main__":

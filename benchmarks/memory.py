@@ -8,7 +8,6 @@ workers, and what runs beside the driver. Prints JSON lines, in MiB.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import tempfile
@@ -22,11 +21,9 @@ from typing import Self
 from uuid import uuid4
 
 from benchmarks.bench.lab import start_spark
-from cassieq_spark.node import Cluster
+from benchmarks.lines import show
 from cassieq_spark.queues import create_queue
-from cassieq_spark.settings.connection import ConnectionOptions
-from cassieq_spark.store import open_store
-from cassieq_spark.store.cassandra.schema import apply_schema
+from trials.environment import cassandra
 from trials.spark import stop_spark
 
 _LOOK_SECONDS = 0.05
@@ -42,13 +39,13 @@ def main() -> None:
     parser.add_argument("--bytes", type=int, default=1024, help="of a message")
     parser.add_argument("--batch", type=int, default=200_000, help="maxMessagesPerTrigger")
     given = parser.parse_args()
-    with Cluster(nodes=1, heap_mb=1024) as cluster, tempfile.TemporaryDirectory() as folder:
-        host = f"{cluster.contact_points[0]}:{cluster.port}"
-        connection = ConnectionOptions(contact_points=(host,))
-        apply_schema(connection)
-        store = open_store(connection)
-        queue = create_queue(store, "memory").name
-        store.close()
+    with (
+        cassandra(nodes=1, heap_mb=1024) as environment,
+        tempfile.TemporaryDirectory() as folder,
+    ):
+        host = environment.hosts
+        queue = create_queue(environment.store, "memory").name
+        environment.store.close()  # a fork takes no threads along
         about = {"messages": given.messages, "bytes": given.bytes}
         for step in (write, read):
             child = os.fork()
@@ -142,11 +139,6 @@ def _descendants(pid: int) -> Iterator[int]:
             for child in map(int, (task / "children").read_text().split()):
                 yield child
                 yield from _descendants(child)
-
-
-def show(**figures: object) -> None:
-    """Print one line of JSON."""
-    print(json.dumps(figures), flush=True)
 
 
 if __name__ == "__main__":

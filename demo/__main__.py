@@ -221,7 +221,8 @@ def _spark(folder: Path, screen: Screen) -> Iterator[SparkSession]:
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        description="Send 336,776 flights through a queue, and kill the consumer half way."
+        prog="python -m demo",
+        description="Send 336,776 flights through a queue, and kill the consumer half way.",
     )
     parser.add_argument(
         "--contact-points", metavar="HOST[:PORT],...", help="your cluster; else a node is started"

@@ -19,8 +19,6 @@ _CARRIERS = 5
 
 
 class Step:
-    """A step under way."""
-
     def __init__(self, title: str) -> None:
         self.title = title
         self.started = time.monotonic()
@@ -29,7 +27,6 @@ class Step:
 
     @property
     def seconds(self) -> float:
-        """How long it has been under way."""
         return time.monotonic() - self.started
 
     def tell(self, text: str) -> None:
@@ -52,7 +49,6 @@ class Step:
         return self._progress
 
     def line(self, mark: str) -> str:
-        """What is left of it when it has ended."""
         return f"{mark} {self.seconds:6.1f} s  {self._text}"
 
     @property
@@ -66,7 +62,7 @@ class Screen:
     def __init__(self, log: Path) -> None:
         self._saved = [os.dup(1), os.dup(2)]
         self._output = os.fdopen(os.dup(1), "w", encoding="utf-8")
-        # Without a terminal nothing is wrapped: whoever reads it has lines of any length.
+        # Without a terminal nothing is wrapped, as a program may read it.
         width = None if self._output.isatty() else 100
         self.console = Console(file=self._output, width=width, highlight=False, markup=False)
         target = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -100,7 +96,6 @@ class Screen:
         self.say(step.line("✓"))
 
     def say(self, text: str) -> None:
-        """Print a line, however long."""
         self.console.print(text, soft_wrap=True)
 
     def say_end_of(self, log: Path) -> None:

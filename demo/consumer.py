@@ -1,6 +1,6 @@
 """The demo's consumer: delay statistics per carrier, in a process that may be killed.
 
-It tells what it does as lines of JSON in a file, so that whoever wants to kill it knows when.
+It tells what it does as lines of JSON in a file, so that the demo knows when to kill it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import expr
 
-from trials.spark import start_spark, store_batch, store_messages
+from trials.spark import start_spark
 
 #: Below the folder of results: which messages each batch had; its statistics.
 MESSAGES = "messages"
@@ -62,13 +62,24 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
+def store_messages(batch: DataFrame, results: Path, batch_id: int) -> None:
+    """Store which messages a batch had: the number of each flight, and the CRC-32 of its JSON."""
+    number = "cast(get_json_object(cast(value as string), '$.id') as bigint) as id"
+    _store_batch(batch.selectExpr(number, "crc32(value) as crc"), results, batch_id)
+
+
+def _store_batch(rows: DataFrame, results: Path, batch_id: int) -> None:
+    """Store what came of a batch under its number: done again, it replaces itself."""
+    rows.write.mode("overwrite").parquet(str(results / f"batch={batch_id}"))
+
+
 def _processing(results: Path, tell: Callable[..., None]) -> Callable[[DataFrame, int], None]:
     def process(batch: DataFrame, batch_id: int) -> None:
         tell("batch", batch=batch_id)
         batch.persist()
         store_messages(batch, results / MESSAGES, batch_id)
         tell("messages", batch=batch_id)
-        store_batch(_delays(batch), results / DELAYS, batch_id)
+        _store_batch(_delays(batch), results / DELAYS, batch_id)
         batch.unpersist()
         tell("done", batch=batch_id)
 

@@ -23,9 +23,9 @@ from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store.protocol import Store
 from cassieq_spark.store.tables import Table
 from demo.console import Step
-from demo.consumer import PASSWORD
-from trials.processes import Child
-from trials.spark import MASTER, spark_settings, store_messages
+from demo.consumer import PASSWORD, store_messages
+from trials.processes import Program
+from trials.spark import MASTER, spark_settings
 
 QUEUE = "flights"
 GROUP = "delays"
@@ -175,9 +175,9 @@ def repair(place: Place) -> dict[str, Any]:
     for name in ("local_dc", "username", "password"):
         if (value := getattr(connection, name)) is not None:
             command += [f"--{name.replace('_', '-')}", value]
-    with Child("the repair job", command, log=place.folder / "repair.log") as child:
-        if code := child.wait():
-            raise DemoError(f"{child.name} failed with exit code {code}", child.log)
+    with Program("the repair job", command, log=place.folder / "repair.log") as program:
+        if code := program.wait():
+            raise DemoError(f"{program.name} failed with exit code {code}", program.log)
     totals: dict[str, Any] = json.loads(report.read_text())["totals"]
     return totals
 
@@ -208,9 +208,9 @@ def _run_consumer(
         os.environ[PASSWORD] = place.connection.password
     log = place.folder / f"consumer-{run}.log"
     step.tell(f"run {run} starts")
-    with Child("the consumer", command, log=log) as child:
+    with Program("the consumer", command, log=log) as program:
         started = last = time.time()
-        for event in _follow(child, events):
+        for event in _follow(program, events):
             last = event["at"]
             if event["event"] == "started":
                 started = last
@@ -218,7 +218,7 @@ def _run_consumer(
                 happened.batches += 1
                 step.tell(f"run {run}, batch {event['batch']}")
             elif _is_time(event, kill_in):
-                child.kill()
+                program.kill()
                 happened.kills += 1
                 happened.killed_in = event["batch"]
                 last = time.time()
@@ -230,7 +230,7 @@ def _is_time(event: dict[str, Any], kill_in: int | None) -> bool:
     return kill_in is not None and event["event"] == "messages" and event["batch"] >= kill_in
 
 
-def _follow(child: Child, path: Path) -> Iterator[dict[str, Any]]:
+def _follow(program: Program, path: Path) -> Iterator[dict[str, Any]]:
     """What a program tells, as it does, until it has ended.
 
     Raises:
@@ -238,12 +238,12 @@ def _follow(child: Child, path: Path) -> Iterator[dict[str, Any]]:
     """
     seen = 0
     while True:
-        code = child.exit_code()
+        code = program.exit_code
         told = path.read_bytes().rpartition(b"\n")[0].splitlines() if path.exists() else []
         yield from map(json.loads, told[seen:])
         seen = len(told)
         if code:
-            raise DemoError(f"{child.name} failed with exit code {code}", child.log)
+            raise DemoError(f"{program.name} failed with exit code {code}", program.log)
         if code == 0:
             return
         time.sleep(_LOOK_SECONDS)

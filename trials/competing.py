@@ -9,145 +9,132 @@ delivered. Exit code 1 if anything was lost.
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import random
-import shutil
 import sys
-import tempfile
 import time
 from collections import Counter
 from pathlib import Path
+from random import Random
 
-import pyarrow as pa
-from rich.console import Console
+from pyspark.sql import DataFrame
 
-from cassieq_spark.ledger.publish import publish
-from cassieq_spark.model import QueueDefinition
-from cassieq_spark.node import Cluster
-from cassieq_spark.producer.blocks import write_block
 from cassieq_spark.queues import create_queue
-from cassieq_spark.queues.stats import queue_stats
-from cassieq_spark.settings import SinkOptions
-from cassieq_spark.settings.connection import ConnectionOptions
-from cassieq_spark.store import open_store
-from cassieq_spark.store.cassandra.schema import apply_schema
-from cassieq_spark.store.protocol import Store
-from trials.competing_consumer import RESULT_SUFFIX
-from trials.processes import Child
+from trials.environment import (
+    Cassandra,
+    Report,
+    arguments,
+    carry_out,
+    cassandra,
+    depth,
+    fill,
+    tell,
+)
+from trials.processes import Program, supervise
+from trials.spark import Results, start_spark
 
 QUEUE, GROUP = "orders", "billing"
 QUERIES = ("a", "b", "c")
-#: Short, so that what a killed query held comes back within the run.
+#: Short, so that what a killed query held is delivered again within the run.
 LEASE_SECONDS = 8
-_BLOCK = 100_000
+_BATCH = 5000
 _LOOK_SECONDS = 0.5
 
 
 def main() -> int:
-    """Run it on a Cassandra of its own."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = arguments(__doc__)
     parser.add_argument("--messages", type=int, default=1_000_000)
     parser.add_argument("--kills", type=int, default=12)
     parser.add_argument("--every", type=float, default=10, help="seconds between kills")
     parser.add_argument("--limit", type=float, default=1500, help="seconds for all of it")
-    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
     given = parser.parse_args()
-    console = Console(stderr=True)
-    console.print(f"seed {given.seed}")
-    folder = Path(tempfile.mkdtemp(prefix="cassieq-competing-"))
-    try:
-        with Cluster(nodes=1) as cluster:
-            host = f"{cluster.contact_points[0]}:{cluster.port}"
-            connection = ConnectionOptions(contact_points=(host,))
-            apply_schema(connection)
-            store = open_store(connection)
-            queue = create_queue(store, QUEUE)
-            fill(store, queue, given.messages)
-            report = compete(store, queue, host, folder, given, console)
-            store.close()
-            report |= count(folder, given.messages)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    print(json.dumps(report))
-    return 1 if report["lost"] or not report["finished"] else 0
+    tell(f"seed {given.seed}")
+
+    def play(folder: Path) -> Report:
+        with cassandra(nodes=1) as environment:
+            return compete(environment, folder, given) | count(folder, given.messages)
+
+    return carry_out(
+        "competing", play, fine=lambda report: report["finished"] and not report["lost"]
+    )
 
 
-def fill(store: Store, queue: QueueDefinition, messages: int) -> None:
-    """Publish numbers as text; each message's number is its monoton."""
-    for start in range(0, messages, _BLOCK):
-        numbers = range(start, min(messages, start + _BLOCK))
-        batch = pa.record_batch({"value": pa.array([str(number) for number in numbers])})
-        written = write_block(store, queue, [batch], SinkOptions(queue=QUEUE))
-        publish(store, queue.queue_id, [written])
-
-
-def compete(  # noqa: PLR0913, PLR0917 (a program)
-    store: Store,
-    queue: QueueDefinition,
-    host: str,
-    folder: Path,
-    given: argparse.Namespace,
-    console: Console,
-) -> dict[str, object]:
+def compete(environment: Cassandra, folder: Path, given: argparse.Namespace) -> Report:
     """Let the queries run, kill them now and then, start them again, until nothing is owed."""
-    chance = random.Random(given.seed)
-    children = {name: start(name, host, folder) for name in QUERIES}
+    chance = Random(given.seed)
+    queue = create_queue(environment.store, QUEUE)
+    fill(environment.store, queue, given.messages)
+    command = [sys.executable, "-m", "trials.competing", "query", environment.hosts]
+    queries = [
+        Program(name, [*command, str(folder / name)], log=folder / f"{name}.log")
+        for name in QUERIES
+    ]
     began = last_kill = time.monotonic()
-    kills = died = 0
-    finished = False
+    kills, owed = 0, None
     try:
-        while not finished and time.monotonic() < began + given.limit:
+        while owed != 0 and time.monotonic() < began + given.limit:
+            supervise(queries, for_ever=True)
             time.sleep(_LOOK_SECONDS)
-            for name, child in children.items():
-                if child.exit_code() is not None:
-                    died += 1
-                    children[name] = start(name, host, folder)
-            groups = queue_stats(store, queue.queue_id).groups
-            finished = any(group.depth == 0 for group in groups)
-            busy = [name for name in QUERIES if any(folder.glob(f"results/{name}-*"))]
+            owed = depth(environment.store, queue.queue_id)
+            busy = [query for query in queries if Results(folder / query.name).paths()]
             if busy and kills < given.kills and time.monotonic() > last_kill + given.every:
-                name = chance.choice(busy)
-                children[name].kill()
+                victim = chance.choice(busy)
+                victim.kill()
                 kills += 1
                 last_kill = time.monotonic()
-                children[name] = start(name, host, folder)
-                owed = groups[0].depth if groups else given.messages
-                console.print(f"killed {name}, {owed:,} messages to go")
+                left = given.messages if owed is None else owed
+                tell(f"killed {victim.name}, {left:,} messages to go")
     finally:
-        for child in children.values():
-            child.kill()
-    seconds = round(time.monotonic() - began, 1)
-    return {"finished": finished, "kills": kills, "died_otherwise": died, "seconds": seconds}
+        for query in queries:
+            query.kill()
+    return {
+        "finished": owed == 0,
+        "kills": kills,
+        "died_otherwise": max(0, sum(query.starts - 1 for query in queries) - kills),
+        "seconds": round(time.monotonic() - began, 1),
+    }
 
 
-def start(name: str, host: str, folder: Path) -> Child:
-    """Start a query, from where its checkpoint says on."""
-    os.environ["PYTHONPATH"] = str(Path(__file__).parents[1])
-    arguments = [QUEUE, GROUP, name, host, str(folder), str(LEASE_SECONDS)]
-    command = [sys.executable, "-m", "trials.competing_consumer", *arguments]
-    return Child(name, command, log=folder / f"{name}.log")
-
-
-def count(folder: Path, messages: int) -> dict[str, object]:
-    """What all the results come to."""
+def count(folder: Path, messages: int) -> Report:
     processed: Counter[int] = Counter()
-    share: Counter[str] = Counter()
+    share: dict[str, int] = {}
     deliveries: Counter[int] = Counter()
-    for path in (folder / "results").glob(f"*{RESULT_SUFFIX}"):
-        result = json.loads(path.read_text())
-        processed.update(result["monotons"])
-        deliveries.update(result["deliveries"])
-        share[path.name.partition("-")[0]] += len(result["monotons"])
+    for name in QUERIES:
+        for _, rows in Results(folder / name).tables():
+            processed.update(rows.column("monoton").to_pylist())
+            deliveries.update(rows.column("delivery_count").to_pylist())
+            share[name] = share.get(name, 0) + rows.num_rows
     return {
         "messages": messages,
         "processed": len(processed),
         "lost": len(set(range(messages)) - set(processed)),
         "processed_twice": sum(times - 1 for times in processed.values()),
-        "by_query": dict(sorted(share.items())),
+        "by_query": share,
         "messages_by_delivery_count": dict(sorted(deliveries.items())),
     }
 
 
+def query(hosts: str, folder: Path) -> None:
+    """Read the queue for ever, and store what each batch had."""
+    results = Results(folder)
+    spark = start_spark(
+        f"cassieq competing {folder.name}", folder / "spark", master="local[1]", log_level="ERROR"
+    )
+
+    def store(batch: DataFrame, batch_id: int) -> None:
+        results.store(batch_id, batch.select("monoton", "delivery_count").toArrow())
+
+    options = {
+        "spark.cassandra.connection.host": hosts,
+        "queue": QUEUE,
+        "group": GROUP,
+        "maxMessagesPerTrigger": _BATCH,
+        "leaseSeconds": LEASE_SECONDS,
+    }
+    stream = spark.readStream.format("cassieq").options(**options).load()
+    writer = stream.writeStream.foreachBatch(store).trigger(processingTime="0 seconds")
+    writer.option("checkpointLocation", str(folder / "checkpoint")).start().awaitTermination()
+
+
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["query"]:
+        query(sys.argv[2], Path(sys.argv[3]))
     sys.exit(main())

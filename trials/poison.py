@@ -8,34 +8,24 @@ draws it. Exit code 1 if anything is not as promised.
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import shutil
 import signal
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from rich.console import Console
 
-from cassieq_spark.ledger.publish import publish
-from cassieq_spark.model import QueueDefinition
-from cassieq_spark.node import Cluster
-from cassieq_spark.producer.blocks import write_block
-from cassieq_spark.queues import create_queue, read_queue
-from cassieq_spark.queues.stats import queue_stats
-from cassieq_spark.settings import SinkOptions
-from cassieq_spark.settings.connection import ConnectionOptions
-from cassieq_spark.store import open_store
-from cassieq_spark.store.cassandra.schema import apply_schema
-from cassieq_spark.store.protocol import Store
+from cassieq_spark.model import QueueId
+from cassieq_spark.queues import create_queue
+from trials.environment import Cassandra, Report, carry_out, cassandra, depth, fill, tell
+from trials.spark import start_spark
 
 #: As `cassieq queue create` has it.
 MAX_DELIVERIES = 5
@@ -44,7 +34,7 @@ QUEUE, DEAD, GROUP = "orders", "orders.dead", "billing"
 
 @dataclass
 class Tally:
-    """What happened."""
+    """How often each message was delivered and processed, and how batches ended."""
 
     delivered: Counter[int] = field(default_factory=Counter)
     processed: Counter[int] = field(default_factory=Counter)
@@ -62,76 +52,62 @@ class Tally:
 
 
 def main() -> int:
-    """Run it on a Cassandra of its own."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages", type=int, default=100_000)
     parser.add_argument("--figure", type=Path, help="where to draw it (SVG)")
     given = parser.parse_args()
     poison = given.messages * 2 // 3
-    console = Console(stderr=True)
-    folder = Path(tempfile.mkdtemp(prefix="cassieq-poison-"))
-    try:
-        with Cluster(nodes=1) as cluster:
-            host = f"{cluster.contact_points[0]}:{cluster.port}"
-            connection = ConnectionOptions(contact_points=(host,))
-            apply_schema(connection)
-            store = open_store(connection)
+
+    def play(folder: Path) -> Report:
+        with cassandra(nodes=1) as environment:
             queue = create_queue(
-                store, QUEUE, max_deliveries=MAX_DELIVERIES, dead_letter_queue=DEAD
+                environment.store, QUEUE, max_deliveries=MAX_DELIVERIES, dead_letter_queue=DEAD
             )
-            values = pa.array([str(number) for number in range(given.messages)])
-            batch = pa.record_batch({"value": values})
-            written = write_block(store, queue, [batch], SinkOptions(queue=QUEUE))
-            publish(store, queue.queue_id, [written])
+            fill(environment.store, queue, given.messages)
+            spark = start_spark("cassieq poison", folder / "spark", log_level="OFF")
             began = time.monotonic()
-            tally = consume(store, queue, host, folder, poison, console)
-            seconds = time.monotonic() - began
-            dead = dead_letters(store, host)
-            store.close()
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    report = summarise(tally, given.messages, poison, dead) | {"seconds": round(seconds, 1)}
-    print(json.dumps(report))
-    if given.figure:
-        draw(given.figure, tally, poison)
-    return 0 if report["as_promised"] else 1
+            tally = consume(environment, spark, queue.queue_id, folder, poison)
+            seconds = round(time.monotonic() - began, 1)
+            dead = dead_letters(environment, spark)
+            spark.stop()
+        if given.figure:
+            draw(given.figure, tally, poison)
+        return summarise(tally, given.messages, poison, dead) | {"seconds": seconds}
+
+    return carry_out("poison", play, fine=itemgetter("as_promised"))
 
 
-def consume(  # noqa: PLR0913, PLR0917 (a program)
-    store: Store, queue: QueueDefinition, host: str, folder: Path, poison: int, console: Console
+def consume(
+    environment: Cassandra, spark: SparkSession, queue_id: QueueId, folder: Path, poison: int
 ) -> Tally:
     """Process everything, restarting the query whenever it fails."""
-    spark = start_spark(folder)
     tally = Tally()
+    options = {
+        "queue": QUEUE,
+        "group": GROUP,
+        "spark.cassandra.connection.host": environment.hosts,
+    }
 
     def process(batch: DataFrame, _: int) -> None:
         monotons = tally.deliver(batch)
         tally.batches.append((len(monotons), False))
-        batch.select("monoton").mapInArrow(worker(poison), "monoton BIGINT").write.format(
-            "noop"
-        ).mode("overwrite").save()
+        done = batch.select("monoton").mapInArrow(worker(poison), "monoton BIGINT")
+        done.write.format("noop").mode("overwrite").save()
         tally.batches[-1] = (len(monotons), True)
         tally.processed.update(monotons)
 
-    while not is_done(store, queue):
-        reader = spark.readStream.format("cassieq").option("queue", QUEUE).option("group", GROUP)
-        query = (
-            reader.option("spark.cassandra.connection.host", host)
-            .load()
-            .writeStream.foreachBatch(process)
-            .option("checkpointLocation", str(folder / "checkpoint"))
-            .trigger(availableNow=True)
-            .start()
-        )
+    while depth(environment.store, queue_id) != 0:
+        stream = spark.readStream.format("cassieq").options(**options).load()
+        writer = stream.writeStream.foreachBatch(process).trigger(availableNow=True)
+        query = writer.option("checkpointLocation", str(folder / "checkpoint")).start()
         try:
             query.awaitTermination()
         except PySparkException:
             tally.failures += 1
-        console.print(
+        tell(
             f"{len(tally.processed):,} processed, the query failed {tally.failures} times, "
             f"{len(tally.batches):,} batches"
         )
-    spark.stop()
     return tally
 
 
@@ -147,41 +123,11 @@ def worker(poison: int) -> object:
     return run
 
 
-def is_done(store: Store, queue: QueueDefinition) -> bool:
-    """Whether the group has been owed everything, and is owed nothing any more."""
-    return any(each.depth == 0 for each in queue_stats(store, queue.queue_id).groups)
-
-
-def dead_letters(store: Store, host: str) -> list[int]:
+def dead_letters(environment: Cassandra, spark: SparkSession) -> list[int]:
     """The monotons, in their queue of origin, of what is in the dead-letter queue."""
-    spark = SparkSession.builder.getOrCreate()
-    reader = spark.read.format("cassieq").option("queue", read_queue(store, DEAD).name)
-    rows = (
-        reader.option("spark.cassandra.connection.host", host)
-        .option("includeHeaders", True)
-        .load()
-        .collect()
-    )
-    spark.stop()
+    options = {"spark.cassandra.connection.host": environment.hosts, "includeHeaders": True}
+    rows = spark.read.format("cassieq").options(queue=DEAD, **options).load().collect()
     return [int(row.headers["cassieq.origin-monoton"]) for row in rows]
-
-
-def start_spark(folder: Path) -> SparkSession:
-    """Local Spark on two cores, as it comes."""
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    builder = SparkSession.builder.master("local[2]").appName("cassieq poison")
-    for key, value in {
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-        "spark.local.dir": str(folder),
-        "spark.sql.warehouse.dir": str(folder / "warehouse"),
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-    }.items():
-        builder = builder.config(key, value)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("OFF")
-    return session
 
 
 def summarise(tally: Tally, messages: int, poison: int, dead: list[int]) -> dict[str, object]:

@@ -1,30 +1,35 @@
-"""What the demo's programs share: a session of local Spark, and how a batch is stored once."""
+"""Local Spark, small, for trials, benchmarks and the demo; and what programs on it have stored."""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 try:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 except ModuleNotFoundError:
     sys.exit("pyspark is missing: pip install 'cassieq-spark[spark,demo]'")
 
 MASTER = "local[2]"
-
-#: For a Java that lives for seconds: half the work, as it never compiles anything twice.
-_QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+#: For a Java that lives for minutes on few cores: half the work, as it compiles nothing twice.
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _STOP_SECONDS = 30
+_SUFFIX = ".parquet"
 
 
 def spark_settings(scratch: Path) -> dict[str, str]:
-    """How the demo's programs run Spark; all of its files go to ``scratch``, which is made."""
-    scratch.mkdir(exist_ok=True)
+    """Settings of a Spark whose files all go to ``scratch``, which is made."""
+    scratch.mkdir(parents=True, exist_ok=True)
     return {
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
-        "spark.driver.extraJavaOptions": f"{_QUICK} -Djava.io.tmpdir={scratch}",
+        "spark.driver.extraJavaOptions": f"{QUICK_JAVA} -Djava.io.tmpdir={scratch}",
         "spark.local.dir": str(scratch),
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.sql.shuffle.partitions": "2",
@@ -34,26 +39,20 @@ def spark_settings(scratch: Path) -> dict[str, str]:
     }
 
 
-def start_spark(name: str, scratch: Path) -> SparkSession:
-    """Start Spark in this process, with the Python that runs it; its files go to ``scratch``."""
+def start_spark(
+    name: str,
+    scratch: Path,
+    *,
+    master: str = MASTER,
+    log_level: str = "WARN",
+    settings: Mapping[str, str] = MappingProxyType({}),
+) -> SparkSession:
+    """Start Spark in this process, with the Python that runs it; ``settings`` are further ones."""
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    builder = SparkSession.builder.master(MASTER).appName(name)
-    for key, value in spark_settings(scratch).items():
-        builder = builder.config(key, value)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("WARN")
+    builder = SparkSession.builder.master(master).appName(name)
+    session = builder.config(map=spark_settings(scratch) | dict(settings)).getOrCreate()
+    session.sparkContext.setLogLevel(log_level)
     return session
-
-
-def store_batch(rows: DataFrame, results: Path, batch_id: int) -> None:
-    """Store what came of a batch under its number: done again, it replaces itself."""
-    rows.write.mode("overwrite").parquet(str(results / f"batch={batch_id}"))
-
-
-def store_messages(batch: DataFrame, results: Path, batch_id: int) -> None:
-    """Store which messages a batch had: the number of each flight, and the CRC-32 of its JSON."""
-    number = "cast(get_json_object(cast(value as string), '$.id') as bigint) as id"
-    store_batch(batch.selectExpr(number, "crc32(value) as crc"), results, batch_id)
 
 
 def stop_spark(session: SparkSession) -> None:
@@ -65,3 +64,29 @@ def stop_spark(session: SparkSession) -> None:
         gateway.shutdown()
         java.stdin.close()
         java.wait(_STOP_SECONDS)
+
+
+class Results:
+    """What a program has stored of each batch: a file under its number, never torn by a kill."""
+
+    def __init__(self, folder: Path, name: str = "results") -> None:
+        self._folder = folder / name
+        self._folder.mkdir(parents=True, exist_ok=True)
+
+    def store(self, batch: object, rows: pa.Table) -> None:
+        """Store what a batch had; stored again, it replaces itself."""
+        unfinished = self._folder / f".{batch}"
+        pq.write_table(rows, unfinished)
+        unfinished.replace(self._folder / f"{batch}{_SUFFIX}")
+
+    def paths(self) -> list[Path]:
+        return list(self._folder.glob(f"[0-9]*{_SUFFIX}"))
+
+    def tables(self) -> Iterator[tuple[str, pa.Table]]:
+        """Each batch, by the name that it was stored under."""
+        for path in self.paths():
+            yield path.stem, pq.read_table(path)
+
+    def count(self) -> int:
+        """How many messages they have."""
+        return sum(int(pq.read_metadata(path).num_rows) for path in self.paths())

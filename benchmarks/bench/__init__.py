@@ -7,14 +7,12 @@ its own, so whatever else the machine does is shared out evenly, and a ratio is 
 rounds of what two systems did in the same round.
 
     payloads    messages, as files that every system reads
-    jars, kafka, lab    what runs
+    jars, lab   what runs
     systems     how each system is written to and read from with Spark
-    limits      the bare driver, moving the same chunks
-    streams, latency, idle, puts    what is measured
+    measures    what is measured
     cases       who takes part in what
     contest     rounds, medians, ratios
-    goals       which ratio has to be how large
-    report, figure, machine     the tables, the picture, what it was measured on
+    report      goals, tables, picture
 """
 
 from __future__ import annotations

@@ -17,16 +17,20 @@ from rich.console import Console
 
 from benchmarks.bench.cases import FULL, QUICK, contests, warm_up
 from benchmarks.bench.contest import Figure, hold
-from benchmarks.bench.figure import draw
-from benchmarks.bench.goals import goals, judge
 from benchmarks.bench.lab import open_lab
-from benchmarks.bench.machine import describe_machine
-from benchmarks.bench.report import figures_table, goals_table, to_json
-from benchmarks.bench.summary import summarise
+from benchmarks.bench.report import (
+    describe_machine,
+    draw,
+    figures_table,
+    goals,
+    goals_table,
+    judge,
+    summarise,
+    to_json,
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="two payloads, one round")
     parser.add_argument("--rounds", type=int, help="of each contest")

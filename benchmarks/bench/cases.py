@@ -9,13 +9,21 @@ from functools import partial
 from itertools import count
 
 from benchmarks.bench.contest import Contest, Measures
-from benchmarks.bench.counters import Counts
 from benchmarks.bench.lab import Lab
-from benchmarks.bench.latency import measure_idle, measure_latency
-from benchmarks.bench.limits import Limit
+from benchmarks.bench.measures import (
+    Counts,
+    Limit,
+    Took,
+    append_rows,
+    insert_rows,
+    measure_idle,
+    measure_latency,
+    put_through_producer,
+    read_stream,
+    write_batch,
+    write_stream,
+)
 from benchmarks.bench.payloads import FLIGHTS, ORDERS, RANDOM, READINGS, Payload, write_payload
-from benchmarks.bench.puts import insert_rows, put_through_producer
-from benchmarks.bench.streams import Took, append_rows, read_stream, write_batch, write_stream
 from benchmarks.bench.systems import (
     APPEND,
     CASSIEQ,
@@ -194,7 +202,6 @@ def _of_small_things(lab: Lab, systems: Mapping[str, System], scale: Scale) -> I
 
 
 def _anew(system: System, write: Callable[[str], Took]) -> Measures:
-    """Write to a place of its own."""
     place = system.new()
     took = write(place)
     system.drop(place)

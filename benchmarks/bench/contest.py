@@ -47,7 +47,6 @@ class Figure:
 
     @property
     def median(self) -> float:
-        """The figure to quote."""
         return statistics.median(self.values)
 
     def ratio_to(self, other: Figure) -> float:

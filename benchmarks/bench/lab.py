@@ -1,9 +1,11 @@
-"""What a run needs: a Cassandra, a Kafka and a Spark, side by side on this machine."""
+"""What runs: a Cassandra, a Kafka and a Spark, for as long as a block does."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import socket
+import subprocess
 import sys
 import tempfile
 import time
@@ -11,22 +13,146 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from uuid import uuid4
 
 from cassandra.cluster import Session
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from benchmarks.bench.jars import CASSANDRA_CONNECTOR, KAFKA_CONNECTOR, resolve
-from benchmarks.bench.kafka import Broker, Topics
-from cassieq_spark.node import Cluster
+import trials.spark
+from benchmarks.bench.jars import BROKER, CASSANDRA_CONNECTOR, KAFKA_CONNECTOR, resolve
+from cassieq_spark.errors import SetupError
+from cassieq_spark.node.java import find_java
+from cassieq_spark.node.ports import PortClaims
 from cassieq_spark.queues import create_queue
 from cassieq_spark.settings.connection import ConnectionOptions
-from cassieq_spark.store import open_store
-from cassieq_spark.store.cassandra.schema import apply_schema
 from cassieq_spark.store.cassandra.session import connect
 from cassieq_spark.store.protocol import Store
+from trials.environment import cassandra
+from trials.processes import Program
 from trials.spark import stop_spark
+
+PARTITIONS = 2
+
+_PORTS = range(19300, 19400)
+_START_SECONDS = 60
+_READY_SECONDS = 10
+_LOOK_SECONDS = 0.1
+_ADDRESS = "127.0.0.1"
+#: What bin/kafka-server-start.sh gives a broker.
+_MACHINE = ("-Xmx1g", "-Xms1g", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
+_PROPERTIES = """\
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@{address}:{controller}
+listeners=PLAINTEXT://{address}:{port},CONTROLLER://{address}:{controller}
+controller.listener.names=CONTROLLER
+log.dirs={folder}/data
+num.partitions={partitions}
+offsets.topic.replication.factor=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+"""
+
+
+class Broker:
+    """A broker that runs while the ``with`` block does; its data go to a folder that is there."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._claims = PortClaims()
+        self._held = ExitStack()
+        self.address = ""
+
+    def __enter__(self) -> Self:
+        port, controller = (self._claims.claim([_ADDRESS], _PORTS) for _ in range(2))
+        self.address = f"{_ADDRESS}:{port}"
+        settings = self._folder / "server.properties"
+        settings.write_text(
+            _PROPERTIES.format(
+                address=_ADDRESS,
+                port=port,
+                controller=controller,
+                folder=self._folder,
+                partitions=PARTITIONS,
+            )
+        )
+        java = [str(find_java()), "-cp", os.pathsep.join(map(str, resolve(BROKER)))]
+        storage = ["kafka.tools.StorageTool", "format", "-t", _cluster_id(), "-c", str(settings)]
+        subprocess.run([*java, *storage], check=True, capture_output=True)
+        command = [java[0], *_MACHINE, *java[1:], "kafka.Kafka", str(settings)]
+        with ExitStack() as held:
+            self._wait(
+                held.enter_context(Program("kafka", command, self._folder / "broker.log")), port
+            )
+            self._held = held.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._held.close()
+        self._claims.release()
+
+    def _wait(self, program: Program, port: int) -> None:
+        deadline = time.monotonic() + _START_SECONDS
+        while time.monotonic() < deadline:
+            with socket.socket() as probe:
+                if probe.connect_ex((_ADDRESS, port)) == 0:
+                    return
+            if program.exit_code is not None:
+                break
+            time.sleep(_LOOK_SECONDS)
+        raise SetupError(f"Kafka did not start: {program.log.read_text(errors='replace')[-2000:]}")
+
+
+class Topics:
+    """Makes and deletes topics, by the client that Spark's connector has brought along.
+
+    Args:
+        jvm: Spark's.
+        address: Of the broker.
+    """
+
+    def __init__(self, jvm: Any, address: str) -> None:
+        self._jvm = jvm
+        settings = jvm.java.util.Properties()
+        settings.setProperty("bootstrap.servers", address)
+        self._admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(settings)
+
+    def create(self) -> str:
+        """A new topic, of as many partitions as Spark has cores; their leader is ready."""
+        name = f"t-{uuid4().hex[:12]}"
+        kafka = self._jvm.org.apache.kafka
+        topic = kafka.clients.admin.NewTopic(name, PARTITIONS, 1)
+        self._admin.createTopics([topic]).all().get()
+        # A producer that is refused by a partition that is not ready yet may hang for two minutes.
+        ends = self._jvm.java.util.HashMap()
+        for partition in range(PARTITIONS):
+            which = kafka.common.TopicPartition(name, partition)
+            ends.put(which, kafka.clients.admin.OffsetSpec.latest())
+        deadline = time.monotonic() + _READY_SECONDS
+        while True:
+            try:
+                self._admin.listOffsets(ends).all().get()
+            except Py4JJavaError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(_LOOK_SECONDS)
+            else:
+                return name
+
+    def delete(self, name: str) -> None:
+        """Delete it, to spare the disk."""
+        self._admin.deleteTopics([name]).all().get()
+
+    def close(self) -> None:
+        self._admin.close()
+
+
+def _cluster_id() -> str:
+    # 16 bytes in URL-safe base 64, without its padding.
+    return uuid4().hex[:22]
+
 
 #: As much for Cassandra as bin/kafka-server-start.sh gives a broker.
 HEAP_MB = 1024
@@ -35,7 +161,6 @@ CORES = 2
 
 _RECOMMENDED = Path(__file__).parents[2] / "conf" / "spark-defaults.conf"
 _LONGEST_SETTLE_SECONDS = 20.0
-_LOOK_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +190,9 @@ class Lab:
     cassandra_pid: int
 
     def new_queue(self) -> str:
-        """A queue that nobody has used."""
         return create_queue(self.store, f"q-{uuid4().hex[:12]}").name
 
     def new_folder(self) -> str:
-        """A folder that is not there yet."""
         return str(self.folder / uuid4().hex[:12])
 
     def clear(self) -> None:
@@ -95,45 +218,37 @@ def open_lab() -> Iterator[Lab]:
         for name in ("cassandra", "kafka", "spark"):
             (folder / name).mkdir()
         # With a folder of its own, the node syncs its log to disk, as in production.
-        cluster = held.enter_context(
-            Cluster(nodes=1, heap_mb=HEAP_MB, data_dir=folder / "cassandra")
+        nodes = held.enter_context(
+            cassandra(KEYSPACE, nodes=1, heap_mb=HEAP_MB, data_dir=folder / "cassandra")
         )
         broker = held.enter_context(Broker(folder / "kafka"))
-        host = f"{cluster.contact_points[0]}:{cluster.port}"
-        connection = ConnectionOptions(contact_points=(host,), keyspace=KEYSPACE)
-        apply_schema(connection)
-        store = open_store(connection)
-        held.callback(store.close)
-        driver, cql = connect(connection)
+        driver, cql = connect(nodes.connection)
         held.callback(driver.shutdown)
         _make_rows_table(cql)
-        spark = start_spark(folder / "spark", host)
+        spark = start_spark(folder / "spark", nodes.hosts)
         held.callback(stop_spark, spark)
         topics = Topics(spark._jvm, broker.address)  # noqa: SLF001 (no other way to its client)
         held.callback(topics.close)
         yield Lab(
             spark,
-            host,
-            connection,
-            store,
+            nodes.hosts,
+            nodes.connection,
+            nodes.store,
             cql,
             broker.address,
             topics,
             folder,
-            cluster.pid(0),
+            nodes.cluster.pid(0),
         )
 
 
 def start_spark(scratch: Path, host: str) -> SparkSession:
     """Spark as recommended in conf/spark-defaults.conf, with both peers' connectors."""
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     # Workers import what they unpickle, whatever folder they are started in.
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
     name, _, port = host.partition(":")
     jars = [*resolve(KAFKA_CONNECTOR), *resolve(CASSANDRA_CONNECTOR)]
-    settings: dict[str, Any] = {
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
+    settings = {
         "spark.driver.memory": "2g",
         "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={scratch}",
         "spark.jars": ",".join(map(str, jars)),
@@ -141,23 +256,17 @@ def start_spark(scratch: Path, host: str) -> SparkSession:
         "spark.cassandra.connection.port": port,
         "spark.cassandra.output.batch.size.bytes": "65536",
         "spark.cassandra.output.concurrent.writes": "8",
-        "spark.local.dir": scratch,
-        "spark.sql.shuffle.partitions": str(CORES),
-        "spark.sql.warehouse.dir": scratch / "warehouse",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
     }
-    settings |= recommended_settings()
-    builder = SparkSession.builder.master(f"local[{CORES}]").appName("cassieq-spark bench")
-    for key, value in settings.items():
-        builder = builder.config(key, str(value))
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("OFF")
-    return session
+    return trials.spark.start_spark(
+        "cassieq-spark bench",
+        scratch,
+        master=f"local[{CORES}]",
+        log_level="OFF",
+        settings=settings | recommended_settings(),
+    )
 
 
 def recommended_settings() -> dict[str, str]:
-    """What conf/spark-defaults.conf says."""
     lines = [line.split("#")[0].split() for line in _RECOMMENDED.read_text().splitlines()]
     return dict(line for line in lines if line)
 

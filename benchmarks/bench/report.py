@@ -1,13 +1,128 @@
-"""Figures as JSON lines and as tables of Markdown. Pure."""
+"""What a run prints: every figure, the figures in short, the goals, a picture, and the machine."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import os
+import platform
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from importlib.metadata import version
+from pathlib import Path
 
+from benchmarks.bench import cases
 from benchmarks.bench.contest import Figure, find
-from benchmarks.bench.goals import Judged
-from benchmarks.bench.systems import CASSIEQ
+from benchmarks.bench.jars import BROKER, CASSANDRA_CONNECTOR, KAFKA_CONNECTOR
+from benchmarks.bench.lab import HEAP_MB
+from benchmarks.bench.payloads import FLIGHTS, ORDERS, RANDOM, READINGS
+from benchmarks.bench.systems import (
+    APPEND,
+    CASSIEQ,
+    KAFKA,
+    KAFKA_LZ4,
+    KAFKA_TUNED,
+    KAFKA_ZSTD,
+)
+from cassieq_spark.node.jars import DEFAULT_RELEASE
+
+_JSON = (ORDERS, READINGS, FLIGHTS)
+_COMPRESSED = (KAFKA, KAFKA_LZ4, KAFKA_ZSTD)
+_TUNED = (KAFKA_TUNED, KAFKA_LZ4)
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """A ratio to reach, or, without peers, a figure.
+
+    Attributes:
+        of: The case that it is of.
+        payload: With which messages.
+        peers: What the queue is compared with: the best of them, if there are several.
+        wanted: How many times the peer it has to be, at least, or, for times and costs, at most.
+        measure: What is compared.
+        peer_measure: The peer's, where that is another one.
+        at_most: Whether less is better.
+    """
+
+    of: str
+    payload: str
+    peers: tuple[str, ...]
+    wanted: float
+    measure: str = cases.RATE
+    peer_measure: str = ""
+    at_most: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A goal, and how far it is.
+
+    Attributes:
+        goal: Which.
+        peer: The best of its peers; empty if it has none.
+        ratio: What was reached.
+    """
+
+    goal: Goal
+    peer: str
+    ratio: float
+
+    @property
+    def reached(self) -> bool:
+        return self.ratio <= self.goal.wanted if self.goal.at_most else self.missing <= 0
+
+    @property
+    def missing(self) -> float:
+        """By how many percent the ratio would have to change; 0 or less if by none.
+
+        >>> goal = Goal("batch write", "", ("Kafka",), 1.2)
+        >>> round(Judged(goal, "Kafka", 1.0).missing)
+        20
+        """
+        return (self.goal.wanted / self.ratio - 1) * 100
+
+
+def goals() -> Iterator[Goal]:
+    for case in (cases.BATCH_WRITE, cases.WRITE_100K, cases.WRITE_20K):
+        yield Goal(case, RANDOM, (KAFKA,), 1.2)
+    for payload in _JSON:
+        yield Goal(cases.BATCH_WRITE, payload, _COMPRESSED, 2.0)
+        yield Goal(cases.WRITE_100K, payload, _COMPRESSED, 2.0)
+    for case in (cases.READ_ALL, cases.READ_100K):
+        yield Goal(case, RANDOM, (KAFKA,), 1.5)
+        yield Goal(case, RANDOM, (KAFKA_TUNED,), 0.9)
+        for payload in _JSON:
+            yield Goal(case, payload, _TUNED, 1.2)
+    for case in (cases.WRITE_20K, cases.READ_20K):
+        yield Goal(case, RANDOM, (KAFKA_TUNED,), 1.0)
+    limit = (cases.LIMIT,)
+    yield Goal(cases.WRITE_100K, RANDOM, limit, 0.7, cases.INSIDE, cases.RATE)
+    yield Goal(cases.READ_ALL, RANDOM, limit, 0.5, cases.INSIDE, cases.RATE)
+    yield Goal(cases.BATCH_WRITE, RANDOM, (APPEND,), 1.3)
+    tuned = (KAFKA_TUNED,)
+    yield Goal(cases.SMALL_READ, "", tuned, 1.2, cases.MS, at_most=True)
+    yield Goal(cases.LATENCY, "", tuned, 1.3, cases.MS, at_most=True)
+    yield Goal(cases.IDLE, "", (), 0, cases.IDLE_LWTS, at_most=True)
+    yield Goal(cases.IDLE, "", (), 5, cases.IDLE_READS, at_most=True)
+
+
+def judge(goal: Goal, figures: Sequence[Figure]) -> Judged | None:
+    """How far a goal is; None if what it is about was not measured."""
+    ours = find(figures, case=goal.of, payload=goal.payload, measure=goal.measure).get(CASSIEQ)
+    if ours is not None and not goal.peers:
+        return Judged(goal, "", ours.median)
+    theirs = find(
+        figures,
+        case=goal.of,
+        payload=goal.payload,
+        measure=goal.peer_measure or goal.measure,
+    )
+    present = [theirs[name] for name in goal.peers if name in theirs]
+    if ours is None or not present:
+        return None
+    best = (min if goal.at_most else max)(present, key=lambda each: each.median)
+    return Judged(goal, best.system, ours.ratio_to(best))
 
 
 def to_json(figure: Figure) -> str:
@@ -31,7 +146,6 @@ def to_json(figure: Figure) -> str:
 
 
 def from_json(line: str) -> Figure:
-    """What `to_json` has written."""
     read = json.loads(line)
     names = ("case", "payload", "system", "measure")
     return Figure(*(read[name] for name in names), tuple(read["values"]))
@@ -89,3 +203,186 @@ def _goal_row(judged: Judged) -> str:
     verdict = "reached" if judged.reached else f"missing {abs(judged.missing):.0f} %"
     of = f"{what}: against {judged.peer}" if judged.peer else what
     return f"| {of} | {bound} {goal.wanted} | {judged.ratio:.2f} | {verdict} |"
+
+
+_WHOLE = (
+    cases.BATCH_WRITE,
+    cases.WRITE_100K,
+    cases.WRITE_20K,
+    cases.READ_ALL,
+    cases.READ_100K,
+    cases.READ_20K,
+)
+_SMALL = (cases.SMALL_READ, cases.LATENCY)
+_ALL_TUNED = (KAFKA_TUNED, KAFKA_LZ4, KAFKA_ZSTD)
+
+
+def summarise(figures: Sequence[Figure]) -> str:
+    """Medians: messages a second of whole writes and reads; inside the batches; milliseconds."""
+    whole = "| whole queries, messages a second | CassieQ | Kafka | Kafka tuned | driver alone |"
+    inside = "| inside the batches | CassieQ | Kafka | Kafka tuned |"
+    small = "| ms | CassieQ | Kafka | Kafka tuned |"
+    tables = (
+        (whole, 5, _rates(figures, cases.RATE, cases.LIMIT)),
+        (inside, 4, _rates(figures, cases.INSIDE)),
+        (small, 4, _small(figures)),
+    )
+    parts = ["\n".join([head, "|---" * columns + "|", *rows]) for head, columns, rows in tables]
+    return "\n\n".join([*parts, *_appended(figures)])
+
+
+def _rates(figures: Sequence[Figure], measure: str, *others: str) -> Iterator[str]:
+    """A row for each contest; with a column for each of the others."""
+    for case, payload in _contests(figures):
+        found = find(figures, case=case, payload=payload, measure=measure)
+        if found:
+            yield _rate_row(f"{case}, {payload}", found, others)
+
+
+def _contests(figures: Sequence[Figure]) -> Iterator[tuple[str, str]]:
+    for case in _WHOLE:
+        for payload in dict.fromkeys(each.payload for each in figures if each.case == case):
+            yield case, payload
+
+
+def _rate_row(name: str, found: Mapping[str, Figure], others: Sequence[str]) -> str:
+    tuned = [found[name] for name in _ALL_TUNED if name in found]
+    best = max(tuned, key=lambda each: each.median, default=None)
+    codec = best.system.partition(", ")[2] if best else ""
+    cells = (
+        name,
+        _median(found, CASSIEQ),
+        _median(found, KAFKA),
+        _median(found, best.system if best else "") + (f" ({codec})" if codec else ""),
+        *(_median(found, other) for other in others),
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def _small(figures: Sequence[Figure]) -> Iterator[str]:
+    for case in _SMALL:
+        found = find(figures, case=case, payload="", measure=cases.MS)
+        if found:
+            medians = (_median(found, name) for name in (CASSIEQ, KAFKA, KAFKA_TUNED))
+            yield f"| {case} | {' | '.join(medians)} |"
+
+
+def _appended(figures: Sequence[Figure]) -> Iterator[str]:
+    for each in figures:
+        if (each.system, each.measure) == (APPEND, cases.RATE):
+            yield f"{each.case}, {each.payload}, with {APPEND}: {show(each.median)}."
+
+
+def _median(found: Mapping[str, Figure], name: str) -> str:
+    return show(found[name].median) if name in found else ""
+
+
+_WIDTH = 760
+_LEFT, _BAR_WIDTH, _BAR_HEIGHT, _GAP = 200, 460, 17, 14
+_TITLE_HEIGHT, _MARGIN = 34, 18
+_STYLE = """
+  .card { fill: #ffffff; stroke: #d0d7de; }
+  .ours { fill: #2f6fb3; }
+  .peer { fill: #b9c2cc; }
+  .range { stroke: #57606a; stroke-width: 1.2; }
+  text { font-family: system-ui, sans-serif; font-size: 12px; fill: #1f2328; }
+  .title { font-size: 14px; font-weight: 600; }
+  .note { fill: #57606a; }
+  @media (prefers-color-scheme: dark) {
+    .card { fill: #161b22; stroke: #30363d; }
+    .ours { fill: #5ea0e6; }
+    .peer { fill: #4b5560; }
+    .range { stroke: #c3ccd5; }
+    text { fill: #e6edf3; }
+    .note { fill: #9aa4ae; }
+  }
+"""
+#: What is drawn: the title of a panel, and its case.
+_PANELS = (
+    ("Stream write, messages a second", cases.WRITE_100K),
+    ("Stream read with ack, messages a second", cases.READ_ALL),
+)
+
+
+def draw(figures: Sequence[Figure]) -> str:
+    """The picture: for writes and for reads, and each payload, all that use Spark."""
+    shapes: list[str] = []
+    y = _MARGIN
+    longest = max((max(each.values) for each in _drawn(figures)), default=1.0)
+    for title, case in _PANELS:
+        shapes.append(_text(_MARGIN, y + 14, title, "title"))
+        y += _TITLE_HEIGHT
+        for payload in dict.fromkeys(each.payload for each in figures if each.case == case):
+            bars = _bars(figures, case, payload)
+            shapes.append(_text(_MARGIN, y + 13, payload, "note"))
+            for bar in bars:
+                shapes += _bar(bar, y, longest)
+                y += _BAR_HEIGHT
+            y += _GAP
+        y += _GAP
+    height = y
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" role="img" '
+        'aria-label="Messages a second, written and read with Spark: CassieQ beside Kafka">'
+    )
+    card = (
+        f'<rect class="card" x="0.5" y="0.5" width="{_WIDTH - 1}" height="{height - 1}" rx="8"/>'
+    )
+    return "\n".join([head, f"<style>{_STYLE}</style>", card, *shapes, "</svg>"]) + "\n"
+
+
+def _drawn(figures: Sequence[Figure]) -> Iterator[Figure]:
+    for _, case in _PANELS:
+        for payload in dict.fromkeys(each.payload for each in figures if each.case == case):
+            yield from _bars(figures, case, payload)
+
+
+def _bars(figures: Sequence[Figure], case: str, payload: str) -> list[Figure]:
+    """The systems of one contest, the queue first, then the fastest."""
+    found = find(figures, case=case, payload=payload, measure=cases.RATE)
+    bars = [each for name, each in found.items() if name != cases.LIMIT]
+    return sorted(bars, key=lambda each: (each.system != CASSIEQ, -each.median))
+
+
+def _bar(figure: Figure, y: int, longest: float) -> list[str]:
+    def at(value: float) -> float:
+        return round(_LEFT + _BAR_WIDTH * value / longest, 1)
+
+    kind = "ours" if figure.system == CASSIEQ else "peer"
+    middle = y + _BAR_HEIGHT / 2 - 1
+    least, most = at(min(figure.values)), at(max(figure.values))
+    width = round(at(figure.median) - _LEFT, 1)
+    return [
+        _text(_LEFT - 8, y + 12, figure.system, "", anchor="end"),
+        f'<rect class="{kind}" x="{_LEFT}" y="{y}" width="{width}" height="{_BAR_HEIGHT - 3}"/>',
+        f'<line class="range" x1="{least}" x2="{most}" y1="{middle}" y2="{middle}"/>',
+        _text(max(at(figure.median), most) + 6, y + 12, show(figure.median), "note"),
+    ]
+
+
+def _text(x: float, y: float, text: str, kind: str, *, anchor: str = "start") -> str:
+    return f'<text class="{kind}" x="{x}" y="{y}" text-anchor="{anchor}">{escape(text)}</text>'
+
+
+_GIB = 1 << 30
+
+
+def describe_machine() -> str:
+    """One line: cores, memory, kernel, and everything that takes part."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    parts = (
+        f"{os.cpu_count()} cores ({_processor()})",
+        f"{memory / _GIB:.0f} GiB",
+        f"Linux {platform.release().split('-')[0]}",
+        f"Python {platform.python_version()}",
+        *(f"{name} {version(name)}" for name in ("pyspark", "cassandra-driver", "pyarrow")),
+        f"cassandra-{DEFAULT_RELEASE.version} ({HEAP_MB} MiB of heap)",
+        *(each.name for each in (BROKER, KAFKA_CONNECTOR, CASSANDRA_CONNECTOR)),
+    )
+    return ", ".join(parts)
+
+
+def _processor() -> str:
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.machine())

@@ -48,7 +48,6 @@ class System:
     reading: Callable[[str], Mapping[str, str]] = lambda _: {}
 
     def write_options(self, place: str) -> dict[str, str]:
-        """Options of a write to ``place``."""
         return {self.place[0]: place, **self.writing}
 
     def read_options(self, place: str, limit: int | None) -> dict[str, str]:
@@ -58,7 +57,6 @@ class System:
 
 
 def systems_of(lab: Lab) -> dict[str, System]:
-    """All that stream, by name."""
     return {
         CASSIEQ: _cassieq(lab),
         KAFKA: _kafka(lab, KAFKA, {}, {}),

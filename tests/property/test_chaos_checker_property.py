@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trials.chaos.checker import Result, Row, Sent, judge
-from trials.chaos.messages import Message
+from trials.chaos.checker import Message, Result, Row, Sent, judge
 
 #: What may become of a message.
 ONCE, LOST, BROKEN, AGAIN, DAMAGED, DEAD = range(6)

@@ -7,11 +7,18 @@ import pytest
 
 from benchmarks.bench import cases
 from benchmarks.bench.contest import Contest, Figure, find, hold
-from benchmarks.bench.figure import draw
-from benchmarks.bench.goals import Goal, goals, judge
 from benchmarks.bench.payloads import FLIGHTS, RANDOM
-from benchmarks.bench.report import figures_table, from_json, goals_table, to_json
-from benchmarks.bench.summary import summarise
+from benchmarks.bench.report import (
+    Goal,
+    draw,
+    figures_table,
+    from_json,
+    goals,
+    goals_table,
+    judge,
+    summarise,
+    to_json,
+)
 from benchmarks.bench.systems import APPEND, CASSIEQ, KAFKA, KAFKA_LZ4, KAFKA_TUNED, KAFKA_ZSTD
 
 

@@ -8,74 +8,60 @@ attack is open, or the innocent were served too slowly.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from cassieq_spark.node import Cluster
-from cassieq_spark.settings.connection import ConnectionOptions
-from cassieq_spark.store.cassandra.schema import apply_schema
-from tests.support.gateway import ADMIN, running
+from tests.support.gateway import running
 
 # Each of them adds its attacks.
-from trials.attack import access, bodies, chunks, connections, instants  # noqa: F401
-from trials.attack.innocents import innocent
-from trials.attack.stage import EVERY, ON_TABLES, Attack, Stage, Watch
+from trials.attack import access, bodies, chunks, connections  # noqa: F401
+from trials.attack.target import EVERY, Attack, Target, Watch, innocent
 from trials.attack.verdicts import Seen, Verdict, is_fine, judge, report
+from trials.environment import Report, carry_out, cassandra, tell
 
 _QUIET_SECONDS = 10.0
 
 
 def main() -> int:
-    """Run it on a node and a gateway of its own."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="", help="attacks whose names have this in them")
     given = parser.parse_args()
     chosen = [each for each in EVERY if given.only in each.__name__]
-    with tempfile.TemporaryDirectory(prefix="attack-") as folder, Cluster(nodes=1) as nodes:
-        host = f"{nodes.contact_points[0]}:{nodes.port}"
-        apply_schema(ConnectionOptions(contact_points=(host,)))
-        log = Path(folder) / "log"
-        with running(log, "--contact-points", host) as gateway:
-            stage = Stage(gateway.url, gateway.process.pid, log, ADMIN, (host,))
-            with innocent(stage) as seconds:
+
+    def play(folder: Path) -> Report:
+        with (
+            cassandra(nodes=1) as nodes,
+            running(folder / "log", "--contact-points", nodes.hosts) as gateway,
+        ):
+            target = Target(gateway, nodes.hosts)
+            with innocent(target) as seconds:
                 time.sleep(_QUIET_SECONDS)
                 seconds()
-                quiet = _after(_QUIET_SECONDS, seconds)
-                all_seen, peak = carry_out(stage, chosen)
+                time.sleep(_QUIET_SECONDS)
+                quiet = seconds()
+                all_seen, peak = attack_all(target, chosen)
                 attacked = seconds()
-    told = report(all_seen, max(peak, stage.consumer_peak_mb), quiet, attacked)
-    print(json.dumps(told))
-    return 0 if is_fine(told) else 1
+            return report(all_seen, max(peak, target.consumer_peak_mb), quiet, attacked)
+
+    return carry_out("attack", play, fine=is_fine)
 
 
-def carry_out(stage: Stage, attacks: Sequence[Attack]) -> tuple[list[Seen], float]:
+def attack_all(target: Target, attacks: Sequence[Attack]) -> tuple[list[Seen], float]:
     """Carry attacks out, one by one; what was seen, and the gateway's most memory in MB."""
     all_seen, peak = [], 0.0
     for attack in attacks:
-        with Watch(stage) as watch:
+        with Watch(target) as watch:
             try:
-                seen = attack(stage)
+                seen = attack(target)
             except Exception as error:  # noqa: BLE001 (whatever it is, it is not as it should be)
                 seen = Seen(Verdict.OPEN, f"{type(error).__name__}: {error}"[:200])
         seen = judge(seen, watch.told)
         peak = max(peak, watch.peak_mb)
         all_seen.append(seen)
-        print(f"{seen.verdict:9} {attack.__name__}: {seen.told}", file=sys.stderr, flush=True)
+        tell(f"{seen.verdict:9} {attack.__name__}: {seen.told}")
     return all_seen, peak
-
-
-def without_tables() -> list[Attack]:
-    """The attacks that need no Cassandra."""
-    return [each for each in EVERY if each.__name__ not in ON_TABLES]
-
-
-def _after(wait: float, seconds: Callable[[], list[float]]) -> list[float]:
-    time.sleep(wait)
-    return seconds()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Bodies that come to more than they are, and requests that are not what they should be."""
+"""Bodies that come to more than they are, and parameters that no store and no program can hold."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import random
 
 import pyarrow as pa
 
-from trials.attack.stage import Stage, attack
+from trials.attack.target import Target, attack, lines
 from trials.attack.verdicts import Seen, contained_if, refused_if
 
 _ARROW = "application/vnd.apache.arrow.stream"
@@ -25,55 +25,55 @@ def stream_of(table: pa.Table, codec: str | None = None) -> bytes:
     return sink.getvalue()
 
 
-def _put(stage: Stage, body: bytes | str, kind: str = _ARROW) -> Seen:
-    queue = stage.queue()
+def _put(target: Target, body: bytes | str, kind: str = _ARROW) -> Seen:
+    queue = target.queue()
     path = f"/{queue}/messages/batch"
-    told = stage.victim.ask("POST", path, content=body, headers={"Content-Type": kind})
-    stored = stage.victim.ask("GET", f"/{queue}/statistics").json()["stored"]
+    told = target.victim.ask("POST", path, content=body, headers={"Content-Type": kind})
+    stored = target.victim.ask("GET", f"/{queue}/statistics").json()["stored"]
     is_refused = _FROM_ERRORS <= told.status_code < _SERVER and not stored
-    return refused_if(is_refused and stage.serves(queue), f"{len(body)} bytes: {told.text}")
+    return refused_if(is_refused and target.serves(queue), f"{len(body)} bytes: {told.text}")
 
 
 @attack
-def arrow_dictionary(stage: Stage) -> Seen:
+def arrow_dictionary(target: Target) -> Seen:
     """656 bytes are a thousand messages of a megabyte."""
     shared = pa.DictionaryArray.from_arrays(
         pa.array([0] * 1000, pa.int16()), pa.array(["x" * _MIB])
     )
-    return _put(stage, stream_of(pa.table({"value": shared}), "zstd"))
+    return _put(target, stream_of(pa.table({"value": shared}), "zstd"))
 
 
 @attack
-def arrow_zstd(stage: Stage) -> Seen:
+def arrow_zstd(target: Target) -> Seen:
     """A few kilobytes are hundreds of megabytes."""
-    return _put(stage, stream_of(pa.table({"value": [b"\0" * (8 * _MIB)] * 40}), "zstd"))
+    return _put(target, stream_of(pa.table({"value": [b"\0" * (8 * _MIB)] * 40}), "zstd"))
 
 
 @attack
-def arrow_lz4(stage: Stage) -> Seen:
+def arrow_lz4(target: Target) -> Seen:
     """The same by another codec."""
-    return _put(stage, stream_of(pa.table({"value": [b"\0" * (8 * _MIB)] * 40}), "lz4"))
+    return _put(target, stream_of(pa.table({"value": [b"\0" * (8 * _MIB)] * 40}), "lz4"))
 
 
 @attack
-def arrow_views(stage: Stage) -> Seen:
+def arrow_views(target: Target) -> Seen:
     """Ten thousand views of one value."""
     validity, views, data = pa.array(["x" * _MIB], pa.string_view()).buffers()
     same = pa.py_buffer(views.to_pybytes()[:16] * 1000)
     values = pa.Array.from_buffers(pa.string_view(), 1000, [validity, same, data])
-    return _put(stage, stream_of(pa.table({"value": values})))
+    return _put(target, stream_of(pa.table({"value": values})))
 
 
 @attack
-def arrow_rows_without_bytes(stage: Stage) -> Seen:
+def arrow_rows_without_bytes(target: Target) -> Seen:
     """A million messages of nothing."""
-    return _put(stage, stream_of(pa.table({"value": [b""] * 1_000_000}), "zstd"))
+    return _put(target, stream_of(pa.table({"value": [b""] * 1_000_000}), "zstd"))
 
 
 @attack
-def arrow_mutants(stage: Stage) -> Seen:
+def arrow_mutants(target: Target) -> Seen:
     """Streams with a few bytes changed."""
-    queue = stage.queue()
+    queue = target.queue()
     path, kind = f"/{queue}/messages/batch", {"Content-Type": _ARROW}
     good = stream_of(pa.table({"value": ["a", "b"], "key": ["k", None]}), "lz4")
     chance, failed = random.Random(17), []
@@ -81,61 +81,61 @@ def arrow_mutants(stage: Stage) -> Seen:
         body = bytearray(good)
         for _ in range(chance.randint(1, 4)):
             body[chance.randrange(len(body))] = chance.randrange(256)
-        told = stage.victim.ask("POST", path, content=bytes(body), headers=kind)
+        told = target.victim.ask("POST", path, content=bytes(body), headers=kind)
         if told.status_code >= _SERVER:
             failed.append(told.status_code)
-    return refused_if(not failed and stage.serves(queue), f"{len(failed)} of {_MUTANTS} failed")
+    return refused_if(not failed and target.serves(queue), f"{len(failed)} of {_MUTANTS} failed")
 
 
 @attack
-def lines_of_nothing(stage: Stage) -> Seen:
+def lines_of_nothing(target: Target) -> Seen:
     """Thirty million empty lines."""
-    return _put(stage, "\n" * (30 * _MIB), "application/x-ndjson")
+    return _put(target, "\n" * (30 * _MIB), "application/x-ndjson")
 
 
 @attack
-def deep_json(stage: Stage) -> Seen:
+def deep_json(target: Target) -> Seen:
     """JSON a million levels deep."""
-    return _put(stage, "[" * _MIB, "application/x-ndjson")
+    return _put(target, "[" * _MIB, "application/x-ndjson")
 
 
 @attack
-def numbers_without_end(stage: Stage) -> Seen:
+def numbers_without_end(target: Target) -> Seen:
     """A number of a million digits where seconds go."""
-    queue = stage.queue()
+    queue = target.queue()
     body = '{"popReceipts": ["x"], "delaySeconds": 1' + "0" * _MIB + "}"
-    told = stage.victim.ask("POST", f"/{queue}/messages/release", content=body)
+    told = target.victim.ask("POST", f"/{queue}/messages/release", content=body)
     return refused_if(_FROM_ERRORS <= told.status_code < _SERVER, told.text)
 
 
 @attack
-def receipts_without_end(stage: Stage) -> Seen:
+def receipts_without_end(target: Target) -> Seen:
     """Millions of receipts by one request."""
-    queue = stage.queue()
+    queue = target.queue()
     body = '{"popReceipts": [' + '"",' * (2 * _MIB) + '""]}'
-    told = stage.victim.ask("POST", f"/{queue}/messages/ack", content=body)
+    told = target.victim.ask("POST", f"/{queue}/messages/ack", content=body)
     return refused_if(_FROM_ERRORS <= told.status_code < _SERVER, told.text)
 
 
 @attack
-def answers_of_control_characters(stage: Stage) -> Seen:
+def answers_of_control_characters(target: Target) -> Seen:
     """A look at twelve messages that JSON makes six times as long."""
-    queue = stage.queue()
+    queue = target.queue()
     for _ in range(12):
-        stage.victim.ask("POST", f"/{queue}/messages", content=b"\0" * (8 * _MIB))
-    told = stage.victim.ask("GET", f"/{queue}/messages", params={"max": 100})
+        target.victim.ask("POST", f"/{queue}/messages", content=b"\0" * (8 * _MIB))
+    told = target.victim.ask("GET", f"/{queue}/messages", params={"max": 100})
     return contained_if(len(told.content) < 100 * _MIB, f"{len(told.content)} bytes")
 
 
 @attack
-def gets_of_what_was_small(stage: Stage) -> Seen:
+def gets_of_what_was_small(target: Target) -> Seen:
     """A batch of messages that are small as stored, and large as they are got."""
-    queue = stage.queue(maxDeliveryCount=1)
+    queue = target.queue(maxDeliveryCount=1)
     for _ in range(12):
-        stage.victim.ask("POST", f"/{queue}/messages", content=b"\0" * (8 * _MIB))
+        target.victim.ask("POST", f"/{queue}/messages", content=b"\0" * (8 * _MIB))
     sizes, counts = [], []
     while True:
-        told = stage.victim.ask("POST", f"/{queue}/messages/receive", params={"max": 10_000})
+        told = target.victim.ask("POST", f"/{queue}/messages/receive", params={"max": 10_000})
         if told.status_code != 200:
             break
         sizes.append(len(told.content))
@@ -147,19 +147,80 @@ def gets_of_what_was_small(stage: Stage) -> Seen:
 
 
 @attack
-def answers_that_nobody_reads(stage: Stage) -> Seen:
+def answers_that_nobody_reads(target: Target) -> Seen:
     """Connections that ask for much, and read nothing."""
-    queue = stage.queue()
+    queue = target.queue()
     for _ in range(4):
-        stage.victim.ask("POST", f"/{queue}/messages", content=b"\0" * (8 * _MIB))
-    path = f"/api/v1/accounts/{stage.victim.name}/queues/{queue}/messages?max=4"
-    asked = f"GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Key {stage.victim.key}\r\n\r\n"
-    held = [stage.connect() for _ in range(12)]
+        target.victim.ask("POST", f"/{queue}/messages", content=b"\0" * (8 * _MIB))
+    path = f"/api/v1/accounts/{target.victim.name}/queues/{queue}/messages?max=4"
+    asked = f"GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Key {target.victim.key}\r\n\r\n"
+    held = [target.connect() for _ in range(12)]
     try:
         for each in held:
             each.sendall(asked.encode())
-        slowest = stage.puts_slowly(queue, 10)
+        slowest = target.puts_slowly(queue, 10)
     finally:
         for each in held:
             each.close()
     return contained_if(slowest < 5, f"the slowest of ten puts took {slowest:.1f} s")
+
+
+def _put_with(target: Target, **params: str) -> Seen:
+    queue = target.queue()
+    putter = target.key_with("PutMessage", queue=queue)
+    told = [
+        putter.ask("POST", f"/{queue}/messages", content="x", params=params),
+        putter.ask(
+            "POST", f"/{queue}/messages/batch", content=lines({"message": "x"}), params=params
+        ),
+    ]
+    statuses = [each.status_code for each in told]
+    is_refused = all(400 <= each < 500 for each in statuses)
+    return refused_if(is_refused and target.serves(queue), statuses)
+
+
+@attack
+def the_last_instant(target: Target) -> Seen:
+    """Delivered on the last day of all, in a time zone that makes it later."""
+    return _put_with(target, visibleAt="9999-12-31T23:59:59-23:59")
+
+
+@attack
+def the_first_instant(target: Target) -> Seen:
+    """Delivered on the first day of all, in a time zone that makes it earlier: so at once."""
+    queue = target.queue()
+    putter = target.key_with("PutMessage", queue=queue)
+    told = putter.ask(
+        "POST",
+        f"/{queue}/messages",
+        content="x",
+        params={"visibleAt": "0001-01-01T00:00:00+14:00"},
+    )
+    return contained_if(told.is_client_error or target.serves(queue), told.status_code)
+
+
+@attack
+def a_far_instant(target: Target) -> Seen:
+    """Delivered in the year 9000."""
+    return _put_with(target, visibleAt="9000-01-01T00:00:00Z")
+
+
+@attack
+def delays_without_end(target: Target) -> Seen:
+    """Delayed for longer than a double can say."""
+    seen = [_put_with(target, initialInvisibilitySeconds=each) for each in ("1e308", "inf", "nan")]
+    return refused_if(all(each.verdict == "refused" for each in seen), seen[0].told)
+
+
+@attack
+def instants_to_look_for(target: Target) -> Seen:
+    """Dead letters and messages since instants out of range."""
+    queue = target.queue()
+    instants = ("9999-12-31T23:59:59-23:59", "0001-01-01T00:00:00+14:00")
+    told = [
+        target.victim.ask("GET", f"/{queue}/{what}", params={name: at})
+        for at in instants
+        for what, name in (("dead", "since"), ("dead", "until"), ("messages", "start"))
+    ]
+    statuses = [each.status_code for each in told]
+    return refused_if(max(statuses) < 500 and target.serves(queue), statuses)

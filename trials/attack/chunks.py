@@ -18,7 +18,7 @@ from cassieq_spark.queues import read_queue
 from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store import open_store
 from tests.fuzz.mutations import HEADER, signed
-from trials.attack.stage import Stage, attack_on_tables
+from trials.attack.target import Target, attack
 from trials.attack.verdicts import Seen, Verdict, contained_if
 
 _PATIENCE = 60
@@ -61,37 +61,37 @@ def _with_body(frame: bytes, body: bytes, codec: int, **counts: int) -> bytes:
     return signed(HEADER.pack(magic, codec, flags, *changed.values(), total) + body)
 
 
-def _poison(stage: Stage, count: int, make: Callable[[], bytes]) -> Seen:
-    queue = f"{stage.victim.name}:{stage.queue(maxDeliveryCount=2)}"
-    with closing(open_store(ConnectionOptions(contact_points=stage.hosts))) as store:
+def _poison(target: Target, count: int, make: Callable[[], bytes]) -> Seen:
+    queue = f"{target.victim.name}:{target.queue(maxDeliveryCount=2)}"
+    with closing(open_store(ConnectionOptions(contact_points=(target.hosts,)))) as store:
         definition = read_queue(store, queue)
         block, data = new_block_id(), make()
         store.write_chunks(definition.queue_id, block, [Chunk(0, 0, count, data)])
         publish(store, definition.queue_id, [PendingBlock(block, count, len(data))])
-    stage.victim.ask("POST", f"/{queue.partition(':')[2]}/messages", content="good")
-    command = [sys.executable, "-c", _CONSUMER, stage.hosts[0], queue]
+    target.victim.ask("POST", f"/{queue.partition(':')[2]}/messages", content="good")
+    command = [sys.executable, "-c", _CONSUMER, target.hosts, queue]
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=_PATIENCE + 30, check=False
     )
     said = done.stdout.split()
     took = int(said[said.index("came") + 1]) if "came" in said else 0
-    stage.consumer_peak_mb = max(stage.consumer_peak_mb, took)
+    target.consumer_peak_mb = max(target.consumer_peak_mb, took)
     told = f"exit code {done.returncode}, {took} MB; {' '.join(said[:6])}{done.stderr[-80:]}"
     fine = done.returncode == 0 and took and took < _MOST_MB
-    by_http = stage.victim.ask("GET", f"/{queue.partition(':')[2]}/messages", params={"max": 5})
+    by_http = target.victim.ask("GET", f"/{queue.partition(':')[2]}/messages", params={"max": 5})
     if by_http.status_code >= 500:
         return Seen(Verdict.OPEN, f"a look is {by_http.status_code}; {told}")
     return contained_if(fine, told)
 
 
-@attack_on_tables
-def chunk_that_is_none(stage: Stage) -> Seen:
+@attack
+def chunk_that_is_none(target: Target) -> Seen:
     """Bytes that are no Arrow stream."""
-    return _poison(stage, 1, lambda: b"no arrow")
+    return _poison(target, 1, lambda: b"no arrow")
 
 
-@attack_on_tables
-def chunk_of_another_type(stage: Stage) -> Seen:
+@attack
+def chunk_of_another_type(target: Target) -> Seen:
     """A stream of Arrow's, with numbers where values go."""
 
     def make() -> bytes:
@@ -101,50 +101,50 @@ def chunk_of_another_type(stage: Stage) -> Seen:
             writer.write_table(table)
         return sink.getvalue()
 
-    return _poison(stage, 2, make)
+    return _poison(target, 2, make)
 
 
-@attack_on_tables
-def chunk_of_fewer_messages(stage: Stage) -> Seen:
+@attack
+def chunk_of_fewer_messages(target: Target) -> Seen:
     """Fewer messages than its row and the ledger say."""
-    return _poison(stage, 5, lambda: _frame(b"a"))
+    return _poison(target, 5, lambda: _frame(b"a"))
 
 
-@attack_on_tables
-def chunk_that_says_more_messages_than_it_has(stage: Stage) -> Seen:
+@attack
+def chunk_that_says_more_messages_than_it_has(target: Target) -> Seen:
     """Its header, its row and the ledger agree, its body does not."""
 
     def make() -> bytes:
         whole = _frame(b"a")
         return _with_body(whole, whole[HEADER.size :], 0, messages=5)
 
-    return _poison(stage, 5, make)
+    return _poison(target, 5, make)
 
 
-@attack_on_tables
-def chunk_that_is_huge(stage: Stage) -> Seen:
+@attack
+def chunk_that_is_huge(target: Target) -> Seen:
     """Some hundred kilobytes that are a gigabyte, and say so."""
 
     def make() -> bytes:
         body = pa.compress(bytes(1 << 30), "zstd", asbytes=True)
         return _with_body(_frame(b"a"), body, _ZSTD, value_bytes=(1 << 30) - 8)
 
-    return _poison(stage, 1, make)
+    return _poison(target, 1, make)
 
 
-@attack_on_tables
-def chunk_that_is_more_than_it_says(stage: Stage) -> Seen:
+@attack
+def chunk_that_is_more_than_it_says(target: Target) -> Seen:
     """Its header asks for a few bytes, and its body is a gigabyte."""
 
     def make() -> bytes:
         body = pa.compress(bytes(1 << 30), "zstd", asbytes=True)
         return _with_body(_frame(b"a"), body, _ZSTD)
 
-    return _poison(stage, 1, make)
+    return _poison(target, 1, make)
 
 
-@attack_on_tables
-def chunk_with_offsets_that_lead_nowhere(stage: Stage) -> Seen:
+@attack
+def chunk_with_offsets_that_lead_nowhere(target: Target) -> Seen:
     """Offsets beyond the data: a reader that follows them reads other memory, or crashes."""
 
     def make() -> bytes:
@@ -152,4 +152,4 @@ def chunk_with_offsets_that_lead_nowhere(stage: Stage) -> Seen:
         frame[HEADER.size + 4 : HEADER.size + 8] = (1 << 30).to_bytes(4, "little")
         return signed(bytes(frame))
 
-    return _poison(stage, 2, make)
+    return _poison(target, 2, make)

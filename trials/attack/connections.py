@@ -8,7 +8,7 @@ import time
 
 import httpx
 
-from trials.attack.stage import Stage, attack, many
+from trials.attack.target import Target, attack, many
 from trials.attack.verdicts import Seen, contained_if, refused_if
 
 _MIB = 1 << 20
@@ -29,77 +29,77 @@ def _send_all(connection: socket.socket, data: bytes, most: int) -> int:
 
 
 @attack
-def headers_without_end(stage: Stage) -> Seen:
+def headers_without_end(target: Target) -> Seen:
     """A hundred megabytes of headers, without a key."""
     part = b"".join(b"x-%d: %s\r\n" % (number, b"y" * 1000) for number in range(1000))
-    with many([stage.connect()]) as (connection,):
+    with many([target.connect()]) as (connection,):
         connection.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n")
         sent = _send_all(connection, part, 100 * _MIB)
     return refused_if(sent < 32 * _MIB, f"{sent} bytes of headers were taken")
 
 
 @attack
-def one_header_without_end(stage: Stage) -> Seen:
+def one_header_without_end(target: Target) -> Seen:
     """One header of a hundred megabytes, without a key."""
-    with many([stage.connect()]) as (connection,):
+    with many([target.connect()]) as (connection,):
         connection.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\nx-long: ")
         sent = _send_all(connection, b"y" * _MIB, 100 * _MIB)
     return refused_if(sent < 32 * _MIB, f"{sent} bytes of a header were taken")
 
 
 @attack
-def a_path_without_end(stage: Stage) -> Seen:
+def a_path_without_end(target: Target) -> Seen:
     """A path of a hundred megabytes."""
-    with many([stage.connect()]) as (connection,):
+    with many([target.connect()]) as (connection,):
         connection.sendall(b"GET /")
         sent = _send_all(connection, b"y" * _MIB, 100 * _MIB)
     return refused_if(sent < 32 * _MIB, f"{sent} bytes of a path were taken")
 
 
 @attack
-def headers_that_never_end(stage: Stage) -> Seen:
+def headers_that_never_end(target: Target) -> Seen:
     """A hundred connections that never finish their headers."""
-    queue = stage.queue()
-    with many([stage.connect() for _ in range(100)]) as held:
+    queue = target.queue()
+    with many([target.connect() for _ in range(100)]) as held:
         for each in held:
             each.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n")
-        slowest = stage.puts_slowly(queue, 10)
+        slowest = target.puts_slowly(queue, 10)
     return contained_if(slowest < _SLOW, f"the slowest of ten puts took {slowest:.1f} s")
 
 
 @attack
-def bodies_that_never_come(stage: Stage) -> Seen:
+def bodies_that_never_come(target: Target) -> Seen:
     """Eight sockets that promise 32 MiB each, and send nothing."""
-    queue = stage.queue()
-    path = f"/api/v1/accounts/{stage.stranger.name}/queues/{stage.queue(stage.stranger)}"
+    queue = target.queue()
+    path = f"/api/v1/accounts/{target.stranger.name}/queues/{target.queue(target.stranger)}"
     asked = (
         f"POST {path}/messages/batch HTTP/1.1\r\nHost: x\r\nContent-Length: {32 * _MIB}\r\n"
-        f"Authorization: Key {stage.stranger.key}\r\n\r\n"
+        f"Authorization: Key {target.stranger.key}\r\n\r\n"
     )
-    with many([stage.connect() for _ in range(8)]) as held:
+    with many([target.connect() for _ in range(8)]) as held:
         for each in held:
             each.sendall(asked.encode())
         time.sleep(0.5)
-        slowest = stage.puts_slowly(queue, 10)
+        slowest = target.puts_slowly(queue, 10)
     return contained_if(slowest < _SLOW, f"the slowest of ten puts took {slowest:.1f} s")
 
 
 @attack
-def long_polls_of_one_account(stage: Stage) -> Seen:
+def long_polls_of_one_account(target: Target) -> Seen:
     """Two thousand requests of one account that wait."""
-    queue, strangers = stage.queue(), stage.queue(stage.stranger)
-    url = f"{stage.stranger.queues}/{strangers}/messages/next?wait=15"
+    queue, strangers = target.queue(), target.queue(target.stranger)
+    url = f"{target.stranger.queues}/{strangers}/messages/next?wait=15"
 
     async def flood() -> float:
         # Connections are counted by address, and the victim has another one.
         transport = httpx.AsyncHTTPTransport(
             local_address="127.0.0.9", limits=httpx.Limits(max_connections=None)
         )
-        headers = {"Authorization": f"Key {stage.stranger.key}"}
+        headers = {"Authorization": f"Key {target.stranger.key}"}
         async with httpx.AsyncClient(transport=transport, timeout=60, headers=headers) as client:
             polls = [asyncio.create_task(client.get(url)) for _ in range(2100)]
             await asyncio.sleep(8)
-            slowest = await asyncio.to_thread(stage.puts_slowly, queue, 5)
+            slowest = await asyncio.to_thread(target.puts_slowly, queue, 5)
             for each in polls:
                 each.cancel()
             await asyncio.gather(*polls, return_exceptions=True)
@@ -110,12 +110,12 @@ def long_polls_of_one_account(stage: Stage) -> Seen:
 
 
 @attack
-def smuggled_requests(stage: Stage) -> Seen:
+def smuggled_requests(target: Target) -> Seen:
     """Two lengths, or a length and chunks: a proxy may see one request where there are two."""
     first = b"POST /health HTTP/1.1\r\nHost: x\r\n"
     hidden = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
     told = [
-        stage.speak(first + extra + hidden)
+        target.speak(first + extra + hidden)
         for extra in (
             b"Content-Length: 0\r\nContent-Length: 40\r\n\r\n",
             b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",

@@ -101,5 +101,4 @@ def report(
 
 
 def is_fine(told: dict[str, float]) -> bool:
-    """Whether nothing is open, and the innocent did not suffer."""
     return told["open"] == 0 and told["innocent_p95_ratio"] <= MOST_SLOWER

@@ -1,9 +1,8 @@
 """The experiments of the BDQS paper, on this queue.
 
 BDQS was a queue on Cassandra by IBM Research. `cells` says what is run, `clients` are the senders
-and receivers, `faults` what goes wrong, `crew` lets several processes work together, `nodes` runs
-what needs a Cassandra; `journal` notes what happened, `metrics` judges it as the paper does, and
-`report` and `plots` make docs/bdqs.md of the result.
+and receivers, `nodes` fail on schedule; `journal` notes what happened and measures it as the paper
+does, and `report` and `plots` make docs/bdqs.md of the result.
 """
 
 from __future__ import annotations

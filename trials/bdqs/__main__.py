@@ -8,61 +8,70 @@ from __future__ import annotations
 
 import argparse
 import json
-import random
+import os
 import sys
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from random import Random
+from typing import Any
+from uuid import uuid4
 
-from rich.console import Console
-
-from cassieq_spark.node import Cluster
+from cassieq_spark import Client, __version__
 from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store import open_store
 from cassieq_spark.store.cassandra.schema import apply_schema
-from trials.bdqs.cells import PROFILES, Experiment, Profile
-from trials.bdqs.crew import Processes
-from trials.bdqs.journal import Line
-from trials.bdqs.nodes import CommandedNodes, EmbeddedNodes, Nodes
+from cassieq_spark.store.protocol import Store
+from trials.bdqs.cells import PROFILES, Cell, Experiment, Profile
+from trials.bdqs.clients import Crew, Processes, Shift, receive, send
+from trials.bdqs.journal import Line, figures_of
+from trials.bdqs.nodes import Nodes, Wrecker, commanded_nodes
 from trials.bdqs.report import LINES, read_lines, write_report
-from trials.bdqs.run import Stage, about_this, run_experiment
+from trials.environment import Report, arguments, carry_out, cassandra, tell
 
 #: So that the tables of a run are not mixed with anybody's queues.
 KEYSPACE = "cassieq_bdqs"
 #: Those that embedded Cassandra has for experiments in which one of them fails.
 _NODES = 3
+_LEAST_LEASE = timedelta(seconds=1)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command."""
-    given = _parse(arguments)
+def main(words: Sequence[str] | None = None) -> int:
+    given = _parse(words)
     if given.command == "report":
         write_report(read_lines(given.lines))
         return 0
     chosen = [Experiment(name) for name in given.experiment or list(Experiment)]
     if given.contact_points and Experiment.SERVER in chosen and not given.fail:
         chosen.remove(Experiment.SERVER)
-    kept = [line for line in read_lines(given.lines) if line["experiment"] not in chosen]
-    new: list[Line] = []
-    for experiment in chosen:
-        new += _run(given, experiment)
-        _write(given.lines, kept + new)
-    print(json.dumps(_summary(new)))
-    return 1 if any(line["figures"]["loss"] for line in new) else 0
+
+    def play(_: Path) -> Report:
+        kept = [line for line in read_lines(given.lines) if line["experiment"] not in chosen]
+        new: list[Line] = []
+        for experiment in chosen:
+            profile = PROFILES[given.profile]
+            with _environment(given, experiment, profile) as environment:
+                new += run_experiment(environment, experiment, profile, seed=given.seed)
+            _write(given.lines, kept + new)
+        return _summary(new)
+
+    return carry_out("bdqs", play, fine=lambda report: not report["worst_loss"])
 
 
-def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="trials.bdqs", description=__doc__)
+def _parse(words: Sequence[str] | None) -> argparse.Namespace:
+    parser = arguments(__doc__)
     parser.add_argument("command", choices=["run", "report"])
     parser.add_argument("--lines", type=Path, default=LINES, help="the file of lines of JSON")
     parser.add_argument("--profile", choices=PROFILES, default="small")
     parser.add_argument("--experiment", action="append", choices=list(Experiment))
     parser.add_argument("--processes", type=int, help="how many share the senders and receivers")
-    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
     parser.add_argument("--contact-points", help="your own cluster: host[:port],...: all nodes")
     parser.add_argument("--fail", help="command that kills Cassandra on {host}")
     parser.add_argument("--repair", help="command that starts Cassandra on {host}")
-    given = parser.parse_args(arguments)
+    given = parser.parse_args(words)
     if given.profile == "paper" and not given.contact_points and given.command == "run":
         parser.error("--profile paper needs a cluster: give --contact-points")
     if bool(given.fail) != bool(given.repair) or (given.fail and not given.contact_points):
@@ -70,41 +79,124 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     return given
 
 
-def _run(given: argparse.Namespace, experiment: Experiment) -> Iterator[Line]:
-    console = Console(stderr=True)
-    profile = PROFILES[given.profile]
-    with _stage(given, experiment, profile) as stage:
-        yield from run_experiment(stage, experiment, profile, seed=given.seed, tell=console.print)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Environment:
+    """Where cells are run.
+
+    Attributes:
+        store: For all that is not measured.
+        crew: Senders and receivers.
+        nodes: What may fail; None where nothing does.
+        about: What a line says of the code, the day and the machine.
+    """
+
+    store: Store
+    crew: Crew
+    nodes: Nodes | None
+    about: Line
 
 
 @contextmanager
-def _stage(given: argparse.Namespace, experiment: Experiment, profile: Profile) -> Iterator[Stage]:
+def _environment(
+    given: argparse.Namespace, experiment: Experiment, profile: Profile
+) -> Iterator[Environment]:
     """Connect to the cluster that is given, or start one."""
     with ExitStack() as held:
         nodes: Nodes | None = None
         if given.contact_points:
             points = tuple(given.contact_points.split(","))
+            connection = ConnectionOptions(contact_points=points, keyspace=KEYSPACE)
+            apply_schema(connection)
+            store = held.enter_context(closing(open_store(connection)))
             if given.fail:
                 hosts = tuple(point.partition(":")[0] for point in points)
-                nodes = CommandedNodes(hosts, fail=given.fail, repair=given.repair)
+                nodes = commanded_nodes(hosts, fail=given.fail, repair=given.repair)
         else:
             count = _NODES if experiment is Experiment.SERVER else 1
-            cluster = held.enter_context(Cluster(nodes=count, write_through=count > 1))
-            points = tuple(f"{host}:{cluster.port}" for host in cluster.contact_points)
-            nodes = EmbeddedNodes(cluster) if experiment is Experiment.SERVER else None
-        connection = ConnectionOptions(contact_points=points, keyspace=KEYSPACE)
-        apply_schema(connection)
-        store = open_store(connection)
-        held.callback(store.close)
+            ours = held.enter_context(cassandra(KEYSPACE, nodes=count, write_through=count > 1))
+            connection, store = ours.connection, ours.store
+            if experiment is Experiment.SERVER:
+                nodes = Nodes(count, ours.cluster.kill, ours.cluster.start)
         crew = held.enter_context(Processes(connection, given.processes or profile.processes))
-        about = about_this(
-            profile=given.profile,
-            nodes=len(points),
-            replicas=min(3, len(points)),
-            consistency=connection.consistency,
-            processes=crew.size,
-        )
-        yield Stage(store=store, crew=crew, nodes=nodes, about=about)
+        points = connection.contact_points
+        about = {
+            "version": __version__,
+            "day": datetime.now(UTC).date().isoformat(),
+            "cores": os.cpu_count(),
+            "profile": given.profile,
+            "nodes": len(points),
+            "replicas": min(3, len(points)),
+            "consistency": connection.consistency,
+            "processes": crew.size,
+        }
+        yield Environment(store=store, crew=crew, nodes=nodes, about=about)
+
+
+def run_experiment(
+    environment: Environment, experiment: Experiment, profile: Profile, *, seed: int
+) -> Iterator[Line]:
+    """Run the cells of one experiment, after some messages to warm up; a line for each.
+
+    Args:
+        environment: Where.
+        experiment: Which.
+        profile: How large.
+        seed: Decides what is lost, who dies and which node fails; threads take turns anew.
+    """
+    tell(f"{experiment}: warming up")
+    run_cell(environment, profile.warm_up, seed=seed, repair=profile.repair)
+    cells = profile.cells[experiment]
+    for number, cell in enumerate(cells, start=1):
+        began = time.monotonic()
+        figures = run_cell(environment, cell, seed=seed + number, repair=profile.repair)
+        seconds = round(time.monotonic() - began, 1)
+        tell(f"{experiment}: {number} of {len(cells)}, {seconds} s")
+        yield {
+            "experiment": experiment,
+            "cell": cell.to_json(),
+            "figures": _rounded(figures),
+            "seconds": seconds,
+            "seed": seed,
+            **environment.about,
+        }
+
+
+def run_cell(environment: Environment, cell: Cell, *, seed: int, repair: timedelta) -> Line:
+    """Run one cell in queues of its own; its figures."""
+    queues = _make_queues(environment.store, cell)
+    crew = environment.crew
+    dealt = [tuple(queues[member :: crew.size]) for member in range(crew.size)]
+    shifts = [
+        Shift(cell, names, seed=seed * crew.size + member)
+        for member, names in enumerate(dealt)
+        if names
+    ]
+    wrecker: AbstractContextManager[Wrecker | None] = nullcontext()
+    if environment.nodes is not None:
+        wrecker = Wrecker(environment.nodes, cell.mttf, repair, Random(seed))
+    with wrecker as breaking:
+        journals = crew.work(send, shifts)
+        for queue, received in crew.work(receive, shifts).items():
+            journals[queue].add(received)
+    outages = {} if breaking is None else breaking.figures()
+    return {**figures_of(list(journals.values())), **outages}
+
+
+def _make_queues(store: Store, cell: Cell) -> list[str]:
+    """Queues without a limit of deliveries, as those of BDQS have none."""
+    client = Client.from_store(store)
+    names = [f"bdqs-{uuid4().hex[:12]}" for _ in range(cell.queues)]
+    lease = max(_LEAST_LEASE, timedelta(seconds=round(cell.lease.total_seconds())))
+    for name in names:
+        client.create_queue(name, lease=lease, max_deliveries=0)
+    return names
+
+
+def _rounded(figures: Line) -> Line:
+    return {
+        name: round(value, 5) if isinstance(value, float) else value
+        for name, value in figures.items()
+    }
 
 
 def _write(path: Path, lines: list[Line]) -> None:
@@ -113,7 +205,7 @@ def _write(path: Path, lines: list[Line]) -> None:
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
-def _summary(lines: list[Line]) -> Line:
+def _summary(lines: list[Line]) -> dict[str, Any]:
     figures = [line["figures"] for line in lines]
     return {
         "cells": len(lines),

@@ -63,7 +63,6 @@ class Cell:
 
     @property
     def count(self) -> int:
-        """Messages of all queues."""
         return self.queues * self.senders * self.messages
 
     def to_json(self) -> dict[str, object]:

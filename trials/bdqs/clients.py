@@ -1,25 +1,29 @@
-"""Senders and receivers: threads that use clients of the queue as programs would."""
+"""Senders and receivers: threads that use clients as programs would, in one process or more."""
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from itertools import count
+from multiprocessing import get_context
 from random import Random
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from cassieq_spark import Client, Message
 from cassieq_spark.errors import CassieqError, ConnectError, OutcomeUnknownError
+from cassieq_spark.settings.connection import ConnectionOptions
+from cassieq_spark.store import open_store
 from cassieq_spark.store.protocol import Store
 from trials.bdqs.cells import Cell
-from trials.bdqs.faults import LossyStore
 from trials.bdqs.journal import Arrival, Call, Journal, body_of, parse_body
-from trials.soak.store import Abandoned, MortalStore
+from trials.stores import Abandoned, LossyStore, MortalStore
 
 GROUP = "receivers"
 #: After so long a cell is given up: what has not come is lost.
@@ -75,7 +79,6 @@ class Work:
         self.deadline = time.monotonic() + LIMIT.total_seconds()
 
     def run(self, number: int, chance: Random) -> None:
-        """What thread ``number`` does."""
         raise NotImplementedError
 
     def close(self) -> None:
@@ -112,7 +115,6 @@ class Sending(Work):
         self._producer = self._client.producer(queue) if self.cell.gathered else None
 
     def run(self, number: int, chance: Random) -> None:
-        """Send one sender's messages, one after the other."""
         client = Client.from_store(self.lossy(chance))
         for version in range(self.cell.messages):
             content = chance.randbytes(self.cell.body_bytes)
@@ -132,7 +134,6 @@ class Sending(Work):
             time.sleep(self.cell.send_pause.total_seconds())
 
     def close(self) -> None:
-        """Publish what is gathered."""
         if self._producer is not None:
             self._producer.close()
         self._client.close()
@@ -157,7 +158,6 @@ class Receiving(Work):
         self._next_look = 0.0
 
     def run(self, number: int, chance: Random) -> None:
-        """Receive and ack until nothing is left; one that dies is replaced at once."""
         del number
         while not self._done:
             mortal = MortalStore(self.lossy(chance), chance, lifetime=None)
@@ -243,3 +243,61 @@ def _work(
     if failures:
         raise failures[0]
     return {work.queue: work.journal for work in works}
+
+
+Phase = Callable[[Store, Shift], dict[str, Journal]]
+
+
+class Crew:
+    """Carries out the shifts of a phase; here one after the other, in this process."""
+
+    size = 1
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def work(self, phase: Phase, shifts: Sequence[Shift]) -> dict[str, Journal]:
+        """Carry out `size` shifts of a phase at once; what they have noted of each queue."""
+        return {queue: each for s in shifts for queue, each in phase(self._store, s).items()}
+
+
+class Processes(Crew):
+    """A crew of processes, each with a connection of its own, while its ``with`` lasts."""
+
+    def __init__(self, connection: ConnectionOptions, size: int) -> None:
+        self.size = size
+        self._connection = connection
+        self._held = ExitStack()
+        self._members: list[ProcessPoolExecutor] = []
+
+    def __enter__(self) -> Self:
+        for _ in range(self.size):
+            # One process each: a pool could give two shifts of a phase to one of them.
+            member = ProcessPoolExecutor(
+                1, get_context("spawn"), initializer=_connect, initargs=(self._connection,)
+            )
+            self._members.append(self._held.enter_context(member))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._held.close()
+
+    def work(self, phase: Phase, shifts: Sequence[Shift]) -> dict[str, Journal]:
+        futures = [
+            member.submit(_carry_out, phase, shift)
+            for member, shift in zip(self._members, shifts, strict=False)
+        ]
+        return {queue: each for future in futures for queue, each in future.result().items()}
+
+
+_stores: list[Store] = []
+
+
+def _connect(connection: ConnectionOptions) -> None:
+    # What is lost is lost on purpose.
+    logging.getLogger("cassieq_spark").setLevel(logging.CRITICAL)
+    _stores.append(open_store(connection))
+
+
+def _carry_out(phase: Phase, shift: Shift) -> dict[str, Journal]:
+    return phase(_stores[0], shift)

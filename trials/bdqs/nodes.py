@@ -2,79 +2,76 @@
 
 from __future__ import annotations
 
+import heapq
 import shlex
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from random import Random
-from typing import Protocol, Self
-
-from cassieq_spark.node import Cluster
-from trials.bdqs.faults import Event, events
+from typing import Self
 
 
-class Nodes(Protocol):
-    """Nodes of a cluster, numbered from 0."""
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """Nodes of a cluster, numbered from 0.
+
+    Attributes:
+        count: How many.
+        fail: Lets one die at once, as a crash would.
+        repair: Starts it again with its data; returns when it serves, or is about to.
+    """
 
     count: int
-
-    def fail(self, node: int) -> None:
-        """Let it die at once, as a crash would."""
-
-    def repair(self, node: int) -> None:
-        """Start it again with its data; returns when it serves, or is about to."""
+    fail: Callable[[int], object]
+    repair: Callable[[int], object]
 
 
-class EmbeddedNodes:
-    """The nodes of an embedded cluster, killed and started by their process ids.
+def commanded_nodes(hosts: Sequence[str], *, fail: str, repair: str) -> Nodes:
+    """Nodes elsewhere, killed and started by commands in which ``{host}`` stands for one."""
 
-    Args:
-        cluster: An open one.
-    """
-
-    def __init__(self, cluster: Cluster) -> None:
-        self.count = len(cluster.contact_points)
-        self._cluster = cluster
-
-    def fail(self, node: int) -> None:
-        """See `Nodes.fail`."""
-        self._cluster.kill(node)
-
-    def repair(self, node: int) -> None:
-        """See `Nodes.repair`."""
-        self._cluster.start(node)
-
-
-class CommandedNodes:
-    """Nodes elsewhere, killed and started by commands in which ``{host}`` stands for one.
-
-    Args:
-        hosts: Of each node.
-        fail: Kills it.
-        repair: Starts it.
-    """
-
-    def __init__(self, hosts: tuple[str, ...], *, fail: str, repair: str) -> None:
-        self.count = len(hosts)
-        self._hosts = hosts
-        self._fail = fail
-        self._repair = repair
-
-    def fail(self, node: int) -> None:
-        """See `Nodes.fail`."""
-        self._run(self._fail, node)
-
-    def repair(self, node: int) -> None:
-        """See `Nodes.repair`."""
-        self._run(self._repair, node)
-
-    def _run(self, command: str, node: int) -> None:
-        words = [word.replace("{host}", self._hosts[node]) for word in shlex.split(command)]
+    def run(command: str, node: int) -> None:
+        words = [word.replace("{host}", hosts[node]) for word in shlex.split(command)]
         subprocess.run(words, check=True, stdin=subprocess.DEVNULL)
+
+    return Nodes(len(hosts), partial(run, fail), partial(run, repair))
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Event:
+    """A node fails, or is started again; seconds from the beginning."""
+
+    at: float
+    node: int
+    fails: bool
+
+
+def events(nodes: int, mttf: timedelta, repair: timedelta, chance: Random) -> Iterator[Event]:
+    """When nodes fail, each by itself after an exponential time, and are started again; for ever.
+
+    Args:
+        nodes: How many.
+        mttf: Mean time that a node runs.
+        repair: How long it is down.
+        chance: Decides how long each runs.
+    """
+    seeds = [chance.random() for _ in range(nodes)]
+    return heapq.merge(
+        *(_events_of(node, mttf, repair, Random(seed)) for node, seed in enumerate(seeds))
+    )
+
+
+def _events_of(node: int, mttf: timedelta, repair: timedelta, chance: Random) -> Iterator[Event]:
+    now = 0.0
+    while True:
+        now += chance.expovariate(1 / mttf.total_seconds())
+        yield Event(now, node, fails=True)
+        now += repair.total_seconds()
+        yield Event(now, node, fails=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,17 +1,62 @@
 """What a chaos run has come to: what was sent against what was processed, message by message.
 
 Pure, and independent: it knows what producers were told by Spark's own checkpoints, and what
-consumers have stored, and nothing of the queue's state.
+consumers have stored, and nothing of the queue's state. A message says who sent it, which one it
+is, and its checksum.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
-from trials.chaos.messages import Message, read_message
+#: Tasks of a micro-batch of a producer: message n is of task n modulo this, in that order.
+LANES = 2
+#: The checksum is repeated once to so many times, so that messages differ in length.
+_LENGTHS = 7
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Message:
+    """A message by its producer and its number there, from 0."""
+
+    producer: str
+    number: int
+
+    @property
+    def lane(self) -> tuple[str, int]:
+        """Messages of one lane come in the order of their numbers."""
+        return self.producer, self.number % LANES
+
+    @property
+    def key(self) -> str:
+        return f"{self.producer}:{self.number}"
+
+    @property
+    def body(self) -> str:
+        """The message's value: the key and, once or more often, its checksum."""
+        checksum = hashlib.sha256(self.key.encode()).hexdigest()
+        return f"{self.key}:{checksum * (1 + self.number % _LENGTHS)}"
+
+
+def read_message(key: str | None, body: str) -> Message | None:
+    """Tell which message it is; None if a byte of key or body is not as it was sent."""
+    producer, _, rest = body.partition(":")
+    number = rest.partition(":")[0]
+    if not number.isdecimal():
+        return None
+    message = Message(producer, int(number))
+    return message if (message.key, message.body) == (key, body) else None
+
+
+def message_columns(producer: str, number: str) -> tuple[str, str]:
+    """Key and value as expressions of Spark SQL, of the column ``number``."""
+    key = f"concat('{producer}:', {number})"
+    checksum = f"repeat(sha2({key}, 256), cast(1 + {number} % {_LENGTHS} as int))"
+    return f"{key} as key", f"concat({key}, ':', {checksum}) as value"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +151,8 @@ class Verdict:
 
     @property
     def is_fine(self) -> bool:
-        """Whether everything is as promised."""
         wrong = (self.lost, self.damaged, self.duplicated_under_lease, self.reordered)
         return not any(wrong) and not self.invented and self.published > 0
-
-    def to_json(self) -> dict[str, int]:
-        """For the report."""
-        return asdict(self)
 
 
 def judge(sent: Iterable[Sent], results: Iterable[Result], dead: Iterable[Row]) -> Verdict:
@@ -137,8 +177,8 @@ def judge(sent: Iterable[Sent], results: Iterable[Result], dead: Iterable[Row]) 
                 copies[message].append((row.deliveries, result.acked))
     letters = [read_message(row.key, row.body) for row in dead]
     damaged += letters.count(None)
-    buried = {letter for letter in letters if letter is not None}
-    known = {message for message in copies.keys() | buried if _was_sent(message, producers)}
+    dead_lettered = {letter for letter in letters if letter is not None}
+    known = {message for message in copies.keys() | dead_lettered if _was_sent(message, producers)}
     published = sum(each.acknowledged for each in producers.values())
     acknowledged = sum(
         message.number < producers[message.producer].acknowledged for message in known
@@ -151,10 +191,10 @@ def judge(sent: Iterable[Sent], results: Iterable[Result], dead: Iterable[Row]) 
         duplicated_under_lease=sum(map(_without_excuse, copies.values())),
         damaged=damaged,
         reordered=_reordered(batches),
-        invented=len(copies.keys() | buried) - len(known),
+        invented=len(copies.keys() | dead_lettered) - len(known),
         unacknowledged=len(known) - acknowledged,
         redelivered=redelivered,
-        dead=len(buried),
+        dead=len(dead_lettered),
     )
 
 
@@ -185,13 +225,8 @@ class RelayVerdict:
 
     @property
     def is_fine(self) -> bool:
-        """Whether everything is as promised."""
         wrong = (self.relay_lost, self.relay_damaged, self.relay_invented)
         return not any((*wrong, self.relay_doubled_without_reason, self.relay_held_twice))
-
-    def to_json(self) -> dict[str, int]:
-        """For the report."""
-        return asdict(self)
 
 
 def judge_relay(
@@ -208,7 +243,7 @@ def judge_relay(
     producers = {each.producer: each for each in sent}
     read = [read_message(row.key, row.body) for row in arrived]
     copies = Counter(message for message in read if message is not None)
-    buried = {read_message(row.key, row.body) for row in dead} - {None}
+    dead_lettered = {read_message(row.key, row.body) for row in dead} - {None}
     batches: defaultdict[Message | None, set[tuple[str, int]]] = defaultdict(set)
     holders: defaultdict[tuple[Message | None, int], set[object]] = defaultdict(set)
     for each in tries:
@@ -217,7 +252,7 @@ def judge_relay(
             holders[message, row.deliveries].add((each.query, each.batch, each.rewound))
             if not each.rewound:
                 batches[message].add((each.query, each.batch))
-    there = copies.keys() | buried
+    there = copies.keys() | dead_lettered
     return RelayVerdict(
         relayed=len(read),
         relay_lost=sum(
@@ -232,7 +267,7 @@ def judge_relay(
             max(0, count - max(1, len(batches[message]))) for message, count in copies.items()
         ),
         relay_held_twice=sum(len(each) > 1 for each in holders.values()),
-        relay_dead=len(buried),
+        relay_dead=len(dead_lettered),
     )
 
 

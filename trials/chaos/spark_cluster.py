@@ -8,27 +8,23 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import pyspark
 
 from cassieq_spark.errors import SetupError
-from trials.chaos.supervision import Application
-from trials.processes import Child
+from trials.processes import Program, wait_until
+from trials.spark import QUICK_JAVA, spark_settings
 
 ROOT = Path(__file__).parents[2]
-#: For Javas that live for minutes on few cores.
-_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss512k"
+_JAVA = f"{QUICK_JAVA} -Xss512k"
 #: The package as it is shipped.
 ARCHIVE = "cassieq_spark.zip"
 _HOST = "127.0.0.1"
 _START_SECONDS = 120.0
-_LOOK_SECONDS = 0.2
 _WORKERS = 2
 _CORES = 4
 _MASTER_URL = re.compile(r"Starting Spark master at (spark://\S+)")
@@ -45,7 +41,7 @@ class SparkCluster:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._held = ExitStack()
-        self.workers: list[Child] = []
+        self.workers: list[Program] = []
         self.url = ""
 
     def __enter__(self) -> Self:
@@ -66,15 +62,10 @@ class SparkCluster:
             self._held = held.pop_all()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._held.close()
 
-    def _start(self, name: str, java_class: str, *arguments: str) -> Child:
+    def _start(self, name: str, java_class: str, *arguments: str) -> Program:
         command = [
             *_clean_environment(SPARK_DAEMON_MEMORY="256m", SPARK_DAEMON_JAVA_OPTS=_JAVA),
             str(spark_home() / "bin" / "spark-class"),
@@ -83,7 +74,7 @@ class SparkCluster:
             "0",
             *arguments,
         ]
-        return Child(name, command, log=self._folder / f"{name}.log")
+        return Program(name, command, self._folder / f"{name}.log")
 
 
 def ship(folder: Path) -> Path:
@@ -100,44 +91,33 @@ def ship(folder: Path) -> Path:
     return archive
 
 
-def submit(  # noqa: PLR0913 (each is a choice of its own, by name)
+def submit(
     cluster: SparkCluster,
-    program: str,
+    role: str,
     *,
     folder: Path,
     archive: Path,
     python: Path,
     cores: int,
-    options: Mapping[str, object],
-    arguments: tuple[str, ...] = (),
-) -> Application:
+    arguments: Mapping[str, object],
+) -> Program:
     """Describe an application as a user would submit it, from the folder of its name.
 
     Args:
         cluster: Where it runs.
-        program: Which program of this folder.
+        role: Of `programs`.
         folder: Its own, for checkpoint and results.
         archive: What `ship` has made.
         python: The Python of its driver and its executors.
         cores: How many executors it gets, of one core each.
-        options: Of cassieq.
-        arguments: Others.
+        arguments: Of the role.
     """
     scratch = folder.parent / f"{folder.name}-scratch"
-    settings = {
-        "spark.driver.bindAddress": _HOST,
+    settings = spark_settings(scratch) | {
         "spark.driver.extraJavaOptions": f"{_JAVA} -Djava.io.tmpdir={scratch}",
-        "spark.driver.host": _HOST,
         "spark.executor.cores": "1",
         "spark.executor.extraJavaOptions": _JAVA,
-        "spark.local.dir": str(scratch),
-        "spark.sql.shuffle.partitions": "2",
-        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
     }
-    scratch.mkdir(parents=True, exist_ok=True)
-    given = [f"--conf={name}={value}" for name, value in settings.items()]
     command = [
         # Not spark.pyspark.python: data sources are run by what the driver's environment says.
         *_clean_environment(PYTHONPATH=str(ROOT), PYSPARK_PYTHON=str(python)),
@@ -146,15 +126,15 @@ def submit(  # noqa: PLR0913 (each is a choice of its own, by name)
         *("--properties-file", str(ROOT / "conf" / "spark-defaults.conf")),
         *("--driver-memory", "512m", "--executor-memory", "512m"),
         *("--total-executor-cores", str(cores), "--py-files", str(archive)),
-        *given,
-        str(Path(__file__).parent / program),
-        *("--options", json.dumps(options), "--folder", str(folder), *arguments),
+        *(f"--conf={name}={value}" for name, value in settings.items()),
+        str(Path(__file__).parent / "programs.py"),
+        *(role, "--folder", str(folder)),
+        *(f"--{name.replace('_', '-')}={json.dumps(value)}" for name, value in arguments.items()),
     ]
-    return Application(folder.name, command, log=folder.parent / f"{folder.name}.log")
+    return Program(folder.name, command, log=folder.parent / f"{folder.name}.log")
 
 
 def spark_home() -> Path:
-    """Where PySpark's package keeps Spark."""
     return Path(pyspark.__file__).parent
 
 
@@ -168,13 +148,14 @@ def _clean_environment(**variables: str) -> list[str]:
     return ["env", *unset, *(f"{name}={value}" for name, value in ours.items())]
 
 
-def _wait_for(child: Child, wanted: re.Pattern[str]) -> str:
-    deadline = time.monotonic() + _START_SECONDS
-    while True:
-        found = wanted.search(child.log.read_text(errors="replace"))
-        if found:
-            return found[1]
-        if child.exit_code() is not None or time.monotonic() > deadline:
-            end = child.log.read_text(errors="replace")[-2000:]
-            raise SetupError(f"Spark's {child.name} did not start: {end}")
-        time.sleep(_LOOK_SECONDS)
+def _wait_for(program: Program, wanted: re.Pattern[str]) -> str:
+    """Return what the program's log says where the pattern has its group."""
+
+    def said() -> re.Match[str] | None:
+        return wanted.search(program.log.read_text(errors="replace"))
+
+    wait_until(lambda: bool(said() or program.exit_code is not None), _START_SECONDS)
+    if found := said():
+        return found[1]
+    end = program.log.read_text(errors="replace")[-2000:]
+    raise SetupError(f"Spark's {program.name} did not start: {end}")

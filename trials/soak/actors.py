@@ -11,6 +11,7 @@ import threading
 import traceback
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import count
@@ -27,10 +28,10 @@ from cassieq_spark.queues import (
 )
 from cassieq_spark.store.protocol import Store
 from trials.soak.checker import Journal
-from trials.soak.store import Abandoned, MortalStore
+from trials.stores import Abandoned, MortalStore
 
 MAX_DELIVERIES = 5
-#: Whoever takes longer to write than this is refused; what was not published goes after it.
+#: A write that takes longer is refused; blocks that were not published are deleted after it.
 WRITE_TIMEOUT = timedelta(seconds=20)
 EXPIRE_AFTER = timedelta(seconds=10)
 CLIENTS, READERS = "clients", "readers"
@@ -40,7 +41,7 @@ _PADDING = 700
 
 
 @dataclass(frozen=True, slots=True)
-class Nature:
+class QueueKind:
     """What a queue is like in a soak.
 
     Attributes:
@@ -58,13 +59,13 @@ class Nature:
     small: bool = True
 
 
-NATURES = (
-    Nature("steady", small=False),
-    Nature("ordered", strict=True),
-    Nature("fleeting", expires=True),
-    Nature("purged", restless=True),
-    Nature("restless", restless=True),
-    Nature("moody", restless=True, small=False),
+QUEUE_KINDS = (
+    QueueKind("steady", small=False),
+    QueueKind("ordered", strict=True),
+    QueueKind("fleeting", expires=True),
+    QueueKind("purged", restless=True),
+    QueueKind("restless", restless=True),
+    QueueKind("moody", restless=True, small=False),
 )
 
 
@@ -93,12 +94,10 @@ class World:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def note(self, event: str, times: int = 1) -> None:
-        """Count something."""
         with self._lock:
             self.events[event] += times
 
     def new_values(self, chance: Random, how_many: int) -> dict[int, str]:
-        """Bodies of new messages, by number."""
         with self._lock:
             fresh = [next(self.numbers) for _ in range(how_many)]
         return {
@@ -106,19 +105,18 @@ class World:
             for number in fresh
         }
 
-    def make(self, store: Store, nature: Nature) -> QueueDefinition:
-        """Make a queue, and both of its groups."""
-        bucket, chunk = (64, 16) if nature.small else (8192, 512)
+    def make(self, store: Store, kind: QueueKind) -> QueueDefinition:
+        bucket, chunk = (64, 16) if kind.small else (8192, 512)
         queue = create_queue(
             store,
-            nature.name,
+            kind.name,
             bucket_size=bucket,
             chunk_size=chunk,
             lease=_LEASE,
             max_deliveries=MAX_DELIVERIES,
-            dead_letter_queue=f"{nature.name}.dead",
-            strict_fifo=nature.strict,
-            expire_after=EXPIRE_AFTER if nature.expires else None,
+            dead_letter_queue=f"{kind.name}.dead",
+            strict_fifo=kind.strict,
+            expire_after=EXPIRE_AFTER if kind.expires else None,
         )
         for group in (CLIENTS, READERS):
             ensure_group(store, queue.queue_id, group, starting="earliest")
@@ -146,12 +144,10 @@ class Actor:
         """What a new process does first."""
 
     def act(self) -> None:
-        """Do something."""
         raise NotImplementedError
 
     @property
     def is_wanted(self) -> bool:
-        """Whether to go on; publishers end earlier."""
         return not self.world.over.is_set()
 
     def _run(self) -> None:
@@ -182,8 +178,16 @@ class Actor:
         self.world.over.wait(1)
 
     def pause(self, seconds: float) -> None:
-        """Do nothing for a while."""
         self.world.over.wait(seconds)
+
+
+@contextmanager
+def alarmed(world: World) -> Iterator[None]:
+    """Note an error of the package as an alarm, so that the rest can still be judged."""
+    try:
+        yield
+    except CassieqError as error:
+        world.journal.alarms.append(f"{type(error).__name__}: {error}")
 
 
 class UntilTheEnd(Actor):
@@ -191,7 +195,6 @@ class UntilTheEnd(Actor):
 
     @property
     def is_wanted(self) -> bool:
-        """Whether the end has not begun."""
         return not self.world.ending.is_set()
 
 

@@ -20,9 +20,7 @@ _TOLERANCE = timedelta(milliseconds=2)
 _TOLD = 20
 
 
-class Fate(StrEnum):
-    """What a publisher was told."""
-
+class Outcome(StrEnum):
     VISIBLE = "visible"
     #: An error that promises that nothing is visible, nor ever will be.
     NEVER = "never"
@@ -36,14 +34,14 @@ class Put:
 
     Attributes:
         number: Its own, of all messages.
-        fate: What became of it.
+        outcome: What became of it.
         queue_id: Where it went to; None where the queue changed meanwhile.
         monoton: Its position, if that was told.
         not_before: It must not be delivered earlier.
     """
 
     number: int
-    fate: Fate
+    outcome: Outcome
     queue_id: QueueId | None
     monoton: int | None
     not_before: datetime
@@ -54,7 +52,7 @@ class Delivery:
     """A message that a consumer got, and processed.
 
     Attributes:
-        queue_id, group, monoton: Which message, for whom.
+        queue_id, group, monoton: Which message, of which group.
         number: Of the message, as its body says.
         lease: Token under which it is held.
         count: How often it was delivered, as the queue says.
@@ -103,7 +101,7 @@ class Journal:
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
+class DeadLetter:
     """A dead letter, as its headers say."""
 
     number: int
@@ -117,7 +115,7 @@ class Owed:
     """What a group of a living queue was owed in the end.
 
     Attributes:
-        queue_id, group: Of whom.
+        queue_id, group: Which group.
         start, stop: The monotons that were to be delivered.
         depth: Of those, how many still are.
         expired: How many the repair let expire, as it says.
@@ -139,12 +137,10 @@ class Verdict:
     wrong: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
 
     def accuse(self, kind: str, what: object) -> None:
-        """Note that something is wrong."""
         self.wrong[kind].append(str(what))
 
     @property
     def is_fine(self) -> bool:
-        """Whether nothing is wrong."""
         return not any(self.wrong.values())
 
     def to_json(self) -> dict[str, object]:
@@ -158,7 +154,7 @@ class Verdict:
 def judge(
     journal: Journal,
     owed: Sequence[Owed],
-    letters: Sequence[Letter],
+    letters: Sequence[DeadLetter],
     *,
     max_deliveries: int,
 ) -> Verdict:
@@ -177,8 +173,8 @@ def judge(
     _judge_deliveries(verdict, journal, max_deliveries)
     _judge_letters(verdict, letters)
     _judge_debts(verdict, journal, owed, letters)
-    fates = Counter(put.fate for put in {put.number: put for put in journal.puts}.values())
-    verdict.figures |= {f"put_{fate}": fates[fate] for fate in Fate}
+    outcomes = Counter(put.outcome for put in {put.number: put for put in journal.puts}.values())
+    verdict.figures |= {f"put_{outcome}": outcomes[outcome] for outcome in Outcome}
     verdict.figures["dead_letters"] = len(letters)
     return verdict
 
@@ -193,7 +189,7 @@ def _judge_publishing(verdict: Verdict, journal: Journal) -> None:
         if put is None:
             verdict.accuse("delivered, but never put", each)
             continue
-        if put.fate is Fate.NEVER:
+        if put.outcome is Outcome.NEVER:
             verdict.accuse("delivered, but said to be never visible", each)
         if put.queue_id == each.queue_id and put.monoton not in (None, each.monoton):
             verdict.accuse("delivered elsewhere than it was put", (put, each))
@@ -261,7 +257,7 @@ def _wrong_with(
                 yield "held by two", (before, each)
 
 
-def _judge_letters(verdict: Verdict, letters: Sequence[Letter]) -> None:
+def _judge_letters(verdict: Verdict, letters: Sequence[DeadLetter]) -> None:
     """I9: once for each group."""
     copies = Counter((letter.group, letter.number) for letter in letters)
     for which, count in copies.items():
@@ -270,7 +266,7 @@ def _judge_letters(verdict: Verdict, letters: Sequence[Letter]) -> None:
 
 
 def _judge_debts(
-    verdict: Verdict, journal: Journal, owed: Sequence[Owed], letters: Sequence[Letter]
+    verdict: Verdict, journal: Journal, owed: Sequence[Owed], letters: Sequence[DeadLetter]
 ) -> None:
     """Everything in a living queue was processed, is a dead letter, or has expired."""
     processed: defaultdict[tuple[QueueId, str], set[int]] = defaultdict(set)
@@ -279,7 +275,7 @@ def _judge_debts(
     homes = {put.number: put.queue_id for put in journal.puts}
     visible: defaultdict[QueueId, set[int]] = defaultdict(set)
     for put in journal.puts:
-        if put.fate is Fate.VISIBLE and put.queue_id is not None and put.monoton is not None:
+        if put.outcome is Outcome.VISIBLE and put.queue_id is not None and put.monoton is not None:
             visible[put.queue_id].add(put.monoton)
     expired = 0
     for debt in owed:

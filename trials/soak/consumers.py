@@ -21,8 +21,8 @@ from cassieq_spark.queues import (
 )
 from cassieq_spark.spark.source.offsets import initial_offset
 from cassieq_spark.spark.source.reader import Reader
-from trials.soak.actors import CLIENTS, NATURES, READERS, Actor, World, now
-from trials.soak.checker import Delivery, Fate, LetGo, Put
+from trials.soak.actors import CLIENTS, QUEUE_KINDS, READERS, Actor, World, now
+from trials.soak.checker import Delivery, LetGo, Outcome, Put
 
 
 class ClientConsumer(Actor):
@@ -32,7 +32,6 @@ class ClientConsumer(Actor):
     clients = 1
 
     def begin(self) -> None:
-        """Open its clients."""
         self._clients = [Client.from_store(self.store) for _ in range(self.clients)]
 
     @property
@@ -41,8 +40,7 @@ class ClientConsumer(Actor):
         return self.chance.choice(self._clients)
 
     def act(self) -> None:
-        """Receive from one of the queues, process, settle."""
-        queue = self.chance.choice(NATURES).name
+        queue = self.chance.choice(QUEUE_KINDS).name
         lease = timedelta(seconds=self.chance.uniform(1, 5))
         begun = now()
         messages = self.client.receive(
@@ -90,7 +88,7 @@ class ClientConsumer(Actor):
         ((number, value),) = self.world.new_values(self.chance, 1).items()
         begun = now()
         # Whatever becomes of it: the new one may be there, and the old one as well.
-        self.world.journal.puts.append(Put(number, Fate.UNKNOWN, None, None, begun))
+        self.world.journal.puts.append(Put(number, Outcome.UNKNOWN, None, None, begun))
         self._settle(lambda old: self.client.replace(old, value), [message], settles=False)
 
     def _settle(
@@ -136,20 +134,18 @@ class BalancedConsumer(ClientConsumer):
     clients = 2
 
     def begin(self) -> None:
-        """Start both gateways."""
         super().begin()
         self._desks = [
-            {nature.name: client.exchange(nature.name, CLIENTS) for nature in NATURES}
+            {kind.name: client.exchange(kind.name, CLIENTS) for kind in QUEUE_KINDS}
             for client in self._clients
         ]
-        self._held: dict[str, list[Message]] = {nature.name: [] for nature in NATURES}
+        self._held: dict[str, list[Message]] = {kind.name: [] for kind in QUEUE_KINDS}
 
     def act(self) -> None:
-        """Take a turn at either gateway: ack what is held, and lease more."""
         if self.chance.random() < 0.3:
             super().act()
             return
-        queue = self.chance.choice(NATURES).name
+        queue = self.chance.choice(QUEUE_KINDS).name
         if self.world.ending.is_set():
             # What it holds of a strictly ordered queue is in the way of all the rest.
             queue = next((name for name, held in self._held.items() if held), queue)
@@ -185,7 +181,6 @@ class QueryReader(Actor):
         self._restart()
 
     def begin(self) -> None:
-        """Start the query, with its log."""
         try:
             queue = read_queue(self.store, self._queue)
             self._length = timedelta(seconds=self.chance.uniform(2, 5))
@@ -198,7 +193,6 @@ class QueryReader(Actor):
         self._held: tuple[UUID, set[int], int] | None = None
 
     def act(self) -> None:
-        """One batch: ack, lease, log, process, commit; or give up in good order."""
         try:
             if self._planned is None:
                 self._next()

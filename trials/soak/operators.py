@@ -25,15 +25,15 @@ from cassieq_spark.repair.steps import Step, run_once
 from cassieq_spark.store.protocol import Store
 from trials.soak.actors import (
     CLIENTS,
-    NATURES,
+    QUEUE_KINDS,
     READERS,
     WRITE_TIMEOUT,
     Actor,
-    Nature,
+    QueueKind,
     UntilTheEnd,
     World,
 )
-from trials.soak.store import Abandoned, MortalStore
+from trials.stores import Abandoned, MortalStore
 
 
 class Operator(UntilTheEnd):
@@ -41,48 +41,48 @@ class Operator(UntilTheEnd):
 
     def act(self) -> None:
         """Do something to a queue."""
-        nature = self.chance.choice(NATURES)
-        ways: list[Callable[[Nature], None]] = [self._alter, self._pause]
-        if nature.restless:
+        kind = self.chance.choice(QUEUE_KINDS)
+        ways: list[Callable[[QueueKind], None]] = [self._alter, self._pause]
+        if kind.restless:
             ways = [self._alter, self._pause, self._purge, self._delete, self._delete]
         way = self.chance.choice(ways)
         self.repair()
-        way(nature)
+        way(kind)
         self.world.note(way.__name__.strip("_"))
         self.pause(self.chance.uniform(0.5, 4))
 
     def repair(self) -> None:
         """Finish what broke off: a purge, a creation, a pause."""
-        for nature in NATURES:
-            record = read_record(self.store, nature.name)
+        for kind in QUEUE_KINDS:
+            record = read_record(self.store, kind.name)
             if record is None or record.is_gone:
                 with suppress(QueueStateError):
-                    self.world.make(self.store, nature)
+                    self.world.make(self.store, kind)
                 continue
             if record.status.value == "purging":
-                purge_queue(self.store, nature.name, force=True)
+                purge_queue(self.store, kind.name, force=True)
             with suppress(QueueStateError):
-                queue = read_queue(self.store, nature.name)
+                queue = read_queue(self.store, kind.name)
                 for group in (CLIENTS, READERS):
                     ensure_group(self.store, queue.queue_id, group, starting="earliest")
-                resume_queue(self.store, nature.name)
+                resume_queue(self.store, kind.name)
 
-    def _alter(self, nature: Nature) -> None:
+    def _alter(self, kind: QueueKind) -> None:
         lease = timedelta(seconds=self.chance.randrange(2, 8))
-        alter_queue(self.store, nature.name, lease=lease)
+        alter_queue(self.store, kind.name, lease=lease)
 
-    def _pause(self, nature: Nature) -> None:
-        pause_queue(self.store, nature.name)
+    def _pause(self, kind: QueueKind) -> None:
+        pause_queue(self.store, kind.name)
         self.pause(self.chance.uniform(0, 2))
-        resume_queue(self.store, nature.name)
+        resume_queue(self.store, kind.name)
 
-    def _purge(self, nature: Nature) -> None:
-        purge_queue(self.store, nature.name, force=True)
+    def _purge(self, kind: QueueKind) -> None:
+        purge_queue(self.store, kind.name, force=True)
 
-    def _delete(self, nature: Nature) -> None:
-        delete_queue(self.store, nature.name, force=True)
+    def _delete(self, kind: QueueKind) -> None:
+        delete_queue(self.store, kind.name, force=True)
         self.pause(self.chance.choice((0, 0, 2)))
-        self.world.make(self.store, nature)
+        self.world.make(self.store, kind)
 
 
 class Repairer(Actor):

@@ -10,7 +10,7 @@ from cassieq_spark.store import open_store
 from cassieq_spark.store.tables import Table
 from tests.support.proxy import Proxy
 from tests.support.recorded import find_violations
-from trials.linearizability.gather import gather
+from trials.linearizability import gather
 
 THREADS = 5
 CALLS = 20

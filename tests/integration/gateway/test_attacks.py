@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.gateway import ADMIN, running_on_memory
+from tests.support.gateway import running_on_memory
 from trials.attack import access, bodies
-from trials.attack.__main__ import carry_out
-from trials.attack.stage import Attack, Stage
+from trials.attack.__main__ import attack_all
+from trials.attack.target import Attack, Target
 from trials.attack.verdicts import Verdict
 
 ATTACKS = (
@@ -37,15 +37,15 @@ ATTACKS = (
 
 
 @pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
     log: Path = tmp_path_factory.mktemp("gateway") / "log"
     with running_on_memory(log) as gateway:
-        yield Stage(gateway.url, gateway.process.pid, log, ADMIN)
+        yield Target(gateway)
         assert gateway.stop() == 0
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.__name__)
-def test_an_attack_is_refused_or_does_no_harm(stage: Stage, attack: Attack):
-    (seen,), _ = carry_out(stage, [attack])
+def test_an_attack_is_refused_or_does_no_harm(target: Target, attack: Attack):
+    (seen,), _ = attack_all(target, [attack])
 
     assert seen.verdict is not Verdict.OPEN, seen.told

@@ -18,27 +18,25 @@ from cassieq_spark import Client
 from cassieq_spark.errors import CassieqError, NotAppliedError, OutcomeUnknownError
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import Store
-from trials.bdqs.__main__ import main
+from trials.bdqs.__main__ import Environment, main, run_cell, run_experiment
 from trials.bdqs.cells import PROFILES, SMALL, Cell, Experiment
-from trials.bdqs.crew import Alone
-from trials.bdqs.faults import LossyStore, events
-from trials.bdqs.journal import Arrival, Call, Journal, body_of, figures_of, parse_body
-from trials.bdqs.metrics import Received
-from trials.bdqs.nodes import CommandedNodes, Outage, Wrecker, seconds_without
+from trials.bdqs.clients import Crew
+from trials.bdqs.journal import Arrival, Call, Journal, Received, body_of, figures_of, parse_body
+from trials.bdqs.nodes import Outage, Wrecker, commanded_nodes, events, seconds_without
 from trials.bdqs.report import LINES, PAGE, fill, of_experiment, read_lines
-from trials.bdqs.run import Stage, run_cell, run_experiment
+from trials.stores import LossyStore
 
 SOON = timedelta(seconds=1)
 MOMENT = timedelta(milliseconds=200)
 TINY = Cell(queues=2, senders=2, messages=8, body_bytes=20)
 
 
-def stage_on(store: Store) -> Stage:
-    return Stage(store=store, crew=Alone(store), nodes=None, about={})
+def environment_on(store: Store) -> Environment:
+    return Environment(store=store, crew=Crew(store), nodes=None, about={})
 
 
 def run(cell: Cell) -> dict[str, object]:
-    return run_cell(stage_on(MemoryStore()), cell, seed=7, repair=SOON)
+    return run_cell(environment_on(MemoryStore()), cell, seed=7, repair=SOON)
 
 
 @pytest.mark.parametrize(
@@ -159,7 +157,7 @@ def test_time_without_a_quorum_is_when_two_of_three_are_down():
 def test_commands_are_run_for_the_host_of_a_node(tmp_path: Path):
     log = tmp_path / "log"
     program = f"import sys; open({str(log)!r}, 'a').write(sys.argv[1] + ' ')"
-    nodes = CommandedNodes(
+    nodes = commanded_nodes(
         ("one", "two"),
         fail=f'{sys.executable} -c "{program}" fail:{{host}}',
         repair=f'{sys.executable} -c "{program}" repair:{{host}}',
@@ -201,7 +199,7 @@ def test_nodes_that_are_down_in_the_end_are_started_again():
 
 
 def test_a_command_that_fails_is_not_passed_over():
-    nodes = CommandedNodes(("one",), fail="false {host}", repair="true {host}")
+    nodes = commanded_nodes(("one",), fail="false {host}", repair="true {host}")
 
     with (
         pytest.raises(Exception, match="non-zero exit status"),
@@ -222,7 +220,7 @@ def test_each_experiment_changes_what_it_is_about_and_has_something_to_compare_w
         assert len(set(every)) == len(every) > 2
 
 
-def test_a_run_is_a_line_for_each_cell_that_the_report_understands():
+def test_a_run_is_a_line_for_each_cell_that_the_report_understands(capsys):
     cells = {
         Experiment.NETWORK: (
             replace(TINY, lost=0.0),
@@ -230,14 +228,13 @@ def test_a_run_is_a_line_for_each_cell_that_the_report_understands():
         )
     }
     profile = replace(SMALL, cells=cells, warm_up=TINY)
-    told: list[str] = []
     about = {"profile": "small", "nodes": 1, "replicas": 1, "consistency": "LOCAL_QUORUM"}
     about |= {"processes": 1, "cores": 2, "day": "2026-11-20"}
-    stage = replace(stage_on(MemoryStore()), about=about)
+    environment = replace(environment_on(MemoryStore()), about=about)
 
     lines = [
         json.loads(json.dumps(line))
-        for line in run_experiment(stage, Experiment.NETWORK, profile, seed=1, tell=told.append)
+        for line in run_experiment(environment, Experiment.NETWORK, profile, seed=1)
     ]
 
     assert [line["cell"]["lost"] for line in lines] == [0.0, 0.01]
@@ -249,7 +246,7 @@ def test_a_run_is_a_line_for_each_cell_that_the_report_understands():
     )
     assert "old" not in page
     assert page.endswith("2026-11-20.\n\n<!-- end --> after")
-    assert len(told) == 3
+    assert capsys.readouterr().err.count("network:") == 3
 
 
 def line_of(cell: Cell, rate: float) -> dict[str, object]:

@@ -36,20 +36,19 @@ from tests.support.builders import make_pending
 from tests.support.faults import FakeClock
 from trials.soak.actors import World
 from trials.soak.checker import (
+    DeadLetter,
     Delivery,
-    Fate,
     Journal,
     LetGo,
-    Letter,
+    Outcome,
     Owed,
     Put,
     Verdict,
     judge,
 )
-from trials.soak.disk import Sample, trend_of
+from trials.soak.leftovers import Sample, Tables, find_strays, trend_of
 from trials.soak.operators import repair
-from trials.soak.store import Abandoned, MortalStore
-from trials.soak.tables import Tables, find_strays
+from trials.stores import Abandoned, MortalStore
 
 QUEUE = QueueId("q@1")
 START = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -64,7 +63,7 @@ def after(seconds: float) -> datetime:
 
 
 def make_put(number: int = 0, **changes: object) -> Put:
-    return replace(Put(number, Fate.VISIBLE, QUEUE, number, START), **changes)  # type: ignore[arg-type]
+    return replace(Put(number, Outcome.VISIBLE, QUEUE, number, START), **changes)  # type: ignore[arg-type]
 
 
 def make_delivery(monoton: int = 0, at: float = 1, **changes: object) -> Delivery:
@@ -91,11 +90,11 @@ def make_journal(messages: int = 3) -> Journal:
     )
 
 
-def found(journal: Journal, *owed: Owed, letters: tuple[Letter, ...] = ()) -> set[str]:
+def found(journal: Journal, *owed: Owed, letters: tuple[DeadLetter, ...] = ()) -> set[str]:
     return set(verdict(journal, *owed, letters=letters).wrong)
 
 
-def verdict(journal: Journal, *owed: Owed, letters: tuple[Letter, ...] = ()) -> Verdict:
+def verdict(journal: Journal, *owed: Owed, letters: tuple[DeadLetter, ...] = ()) -> Verdict:
     return judge(journal, owed, letters, max_deliveries=LIMIT)
 
 
@@ -122,7 +121,7 @@ def test_a_message_that_one_of_two_groups_never_got_is_lost() -> None:
 
 def test_a_message_of_unknown_fate_that_is_visible_must_be_delivered_as_well() -> None:
     journal = make_journal(1)
-    journal.puts.append(make_put(1, fate=Fate.UNKNOWN, monoton=None))
+    journal.puts.append(make_put(1, outcome=Outcome.UNKNOWN, monoton=None))
 
     assert found(journal, make_debt(1)) == set()
     assert found(journal, make_debt(2)) == {"lost"}
@@ -145,7 +144,7 @@ def test_a_group_is_not_owed_what_was_before_its_time() -> None:
 def test_a_dead_letter_accounts_for_its_message_and_its_group_only() -> None:
     journal = make_journal()
     del journal.deliveries[1]
-    letter = Letter(1, "q", "g", 1)
+    letter = DeadLetter(1, "q", "g", 1)
 
     assert found(journal, make_debt(3), letters=(letter,)) == set()
     assert found(journal, make_debt(3), letters=(replace(letter, group="other"),)) == {"lost"}
@@ -157,11 +156,11 @@ def test_a_dead_letter_of_an_earlier_version_accounts_for_nothing() -> None:
     del journal.deliveries[1]
     journal.puts.append(make_put(7, queue_id=QueueId("q@0")))
 
-    assert found(journal, make_debt(3), letters=(Letter(7, "q", "g", 1),)) == {"lost"}
+    assert found(journal, make_debt(3), letters=(DeadLetter(7, "q", "g", 1),)) == {"lost"}
 
 
 def test_two_dead_letters_of_one_message_and_group_are_one_too_many() -> None:
-    letter = Letter(1, "q", "g", 1)
+    letter = DeadLetter(1, "q", "g", 1)
 
     assert found(make_journal(), letters=(letter, replace(letter, group="h"))) == set()
     assert found(make_journal(), letters=(letter, letter)) == {"dead-lettered twice"}
@@ -258,14 +257,14 @@ def test_nothing_is_delivered_that_was_never_put() -> None:
 
 def test_nothing_is_delivered_that_was_said_to_be_never_visible() -> None:
     journal = make_journal(1)
-    journal.puts[0] = make_put(fate=Fate.NEVER, monoton=None)
+    journal.puts[0] = make_put(outcome=Outcome.NEVER, monoton=None)
 
     assert found(journal, make_debt()) == {"delivered, but said to be never visible"}
 
 
 def test_the_last_note_on_a_message_counts() -> None:
     journal = make_journal(1)
-    journal.puts.insert(0, make_put(fate=Fate.NEVER, monoton=None))
+    journal.puts.insert(0, make_put(outcome=Outcome.NEVER, monoton=None))
 
     result = verdict(journal, make_debt())
 

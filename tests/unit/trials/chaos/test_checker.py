@@ -8,6 +8,8 @@ from dataclasses import replace
 import pytest
 
 from trials.chaos.checker import (
+    LANES,
+    Message,
     RelayVerdict,
     Result,
     Rewinds,
@@ -18,9 +20,9 @@ from trials.chaos.checker import (
     acked_batches,
     judge,
     judge_relay,
+    read_message,
     rewinds,
 )
-from trials.chaos.messages import LANES, Message, read_message
 
 SENT = Sent("p", acknowledged=8, attempted=10)
 

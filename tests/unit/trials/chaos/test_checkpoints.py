@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from trials.chaos.checkpoints import Checkpoint
+from trials.chaos.records import Checkpoint
 
 
 def spark(

@@ -12,21 +12,20 @@ import pytest
 
 from cassieq_spark.node import Cluster
 from trials.chaos.clocks import NodeClocks
-from trials.chaos.faults import Striker
-from trials.chaos.schedule import WRONG_BY, Fault, How, Victim
-from trials.chaos.supervision import Application, supervise, wait_until
+from trials.chaos.faults import WRONG_BY, Fault, How, Striker, Victim
+from trials.processes import Program, supervise, wait_until
 
 FOR_EVER = "import signal; signal.pause()"
 SECONDS = 60
 
 
 @pytest.fixture
-def application(tmp_path: Path) -> Iterator[Callable[[str], Application]]:
+def application(tmp_path: Path) -> Iterator[Callable[[str], Program]]:
     made = []
 
-    def make(program: str) -> Application:
+    def make(program: str) -> Program:
         command = [sys.executable, "-I", "-c", program]
-        made.append(Application("a", command, log=tmp_path / "a.log"))
+        made.append(Program("a", command, log=tmp_path / "a.log"))
         return made[-1]
 
     yield make
@@ -34,18 +33,17 @@ def application(tmp_path: Path) -> Iterator[Callable[[str], Application]]:
         each.kill()
 
 
-def striker_of(repair: Application) -> Striker:
+def striker_of(repair: Program) -> Striker:
     clocks = NodeClocks(repair.log.parent)
-    return Striker(Cluster(nodes=3), clocks, [], [], [repair], lambda _: None)
+    return Striker(Cluster(nodes=3), clocks, [], [], [repair])
 
 
 def fault(how: How, seconds: float = 0) -> Fault:
     return Fault(timedelta(0), Victim.REPAIR, 0, how, timedelta(seconds=seconds))
 
 
-def process_of(application: Application) -> psutil.Process | None:
-    assert application.child is not None
-    children = psutil.Process(application.child.pid).children()
+def process_of(application: Program) -> psutil.Process | None:
+    children = psutil.Process(application.pid).children()
     return children[0] if children else None
 
 
@@ -82,7 +80,7 @@ def test_what_is_stopped_stands_still_and_goes_on(application):
 def test_what_has_ended_in_good_order_is_left_alone_where_that_is_wanted(application):
     program = application("pass")
     supervise([program], for_ever=False)
-    assert wait_until(lambda: program.is_done, SECONDS)
+    assert wait_until(lambda: program.exit_code == 0, SECONDS)
 
     assert not supervise([program], for_ever=False)
     assert program.starts == 1
@@ -123,9 +121,9 @@ SINK = "pyspark.sql.worker.python_streaming_sink_runner"
 def test_only_python_that_works_for_a_stream_is_struck_beside_a_driver(tmp_path: Path):
     java = tmp_path / "java"
     java.symlink_to(sys.executable)
-    driver = Application("a", [str(java), "-I", "-c", LIKE_SPARK], log=tmp_path / "a.log")
+    driver = Program("a", [str(java), "-I", "-c", LIKE_SPARK], log=tmp_path / "a.log")
     clocks = NodeClocks(tmp_path)
-    striker = Striker(Cluster(nodes=3), clocks, [driver], [], [], lambda _: None)
+    striker = Striker(Cluster(nodes=3), clocks, [driver], [], [])
     supervise([driver], for_ever=False)
 
     def readers() -> list[list[psutil.Process]]:
@@ -167,7 +165,7 @@ def test_a_clock_is_wrong_for_a_while_and_its_node_starts_anew_with_the_right_on
     tmp_path: Path, how: How, days: int
 ):
     nodes, clocks = Nodes(tmp_path), NodeClocks(tmp_path)
-    striker = Striker(nodes, clocks, [], [], [], lambda _: None)  # type: ignore[arg-type]
+    striker = Striker(nodes, clocks, [], [], [])  # type: ignore[arg-type]
     wrong = tmp_path / "127.0.0.2.clock"
 
     striker.strike(Fault(timedelta(0), Victim.NODE, 1, how, timedelta(seconds=1)))

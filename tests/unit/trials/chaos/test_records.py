@@ -23,12 +23,12 @@ def table(*numbers: int) -> pa.Table:
 def test_a_batch_that_is_stored_again_replaces_itself(tmp_path: Path):
     notebook = Notebook(tmp_path / "left")
 
-    notebook.store(3, table(1, 2))
-    notebook.store(3, table(2))
+    notebook.stored.store(3, table(1, 2))
+    notebook.stored.store(3, table(2))
 
     row = Row("2", "\N{REPLACEMENT CHARACTER}2", 1)
     assert notebook.results() == [Result("left", 3, [row], acked=False)]
-    assert notebook.count_stored() == 1
+    assert notebook.stored.count() == 1
 
 
 def test_what_was_being_stored_when_a_program_was_killed_is_no_result(tmp_path: Path):
@@ -44,7 +44,7 @@ def test_a_successor_goes_on_with_what_was_told(tmp_path: Path):
     Notebook(tmp_path / "left").tell("progress", batch=1, lost=0)
     notebook = Notebook(tmp_path / "left")
 
-    notebook.store(0, table(1))
+    notebook.stored.store(0, table(1))
 
     assert [event["event"] for event in notebook.events()] == ["stored", "progress"]
     assert notebook.results()[0].acked

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from trials.chaos.schedule import CALM, Fault, How, Victim, kinds, plan
+from trials.chaos.faults import CALM, Fault, How, Victim, kinds, plan
 
 TEN_MINUTES = timedelta(minutes=10)
 

@@ -25,9 +25,9 @@ from cassieq_spark.queues import (
 )
 from cassieq_spark.settings import SinkOptions
 from cassieq_spark.store.protocol import Store
-from trials.soak.actors import NATURES, UntilTheEnd, World, now
-from trials.soak.checker import Fate, Put
-from trials.soak.store import Abandoned
+from trials.soak.actors import QUEUE_KINDS, UntilTheEnd, World, now
+from trials.soak.checker import Outcome, Put
+from trials.stores import Abandoned
 
 _NEVER = (QueueStateError, MessageError, OptionError)
 
@@ -36,22 +36,20 @@ class ClientProducer(UntilTheEnd):
     """Puts by the client: one, many, delayed, and through a producer."""
 
     def begin(self) -> None:
-        """Open a client."""
         self.client = Client.from_store(self.store)
 
     def act(self) -> None:
-        """Put something into one of the queues."""
         if self.world.full.is_set():
             self.pause(0.1)
             return
-        nature = self.chance.choice(NATURES)
+        kind = self.chance.choice(QUEUE_KINDS)
         values = self.world.new_values(self.chance, self.chance.choice((1, 5, 20, 100)))
         delay = timedelta(0)
-        if not nature.strict and self.chance.random() < 0.2:
+        if not kind.strict and self.chance.random() < 0.2:
             delay = timedelta(milliseconds=self.chance.randrange(5000))
         ways = (self._put_each, self._put_many, self._put_once, self._produce)
         way = self.chance.choice(ways)
-        way(nature.name, values, delay)
+        way(kind.name, values, delay)
         self.pause(self.chance.uniform(0, 0.5))
 
     def _put_each(self, queue: str, values: Mapping[int, str], delay: timedelta) -> None:
@@ -88,8 +86,8 @@ class ClientProducer(UntilTheEnd):
         for number, error in errors.items():
             home = before if before == after else None
             monoton = None if error else futures[number].result()
-            fate = _fate_of(error) if error else Fate.VISIBLE
-            put = Put(number, fate, home, monoton, begun + delay)
+            outcome = _outcome_of(error) if error else Outcome.VISIBLE
+            put = Put(number, outcome, home, monoton, begun + delay)
             self.world.journal.puts.append(put)
         producer.close() if not any(errors.values()) else None
         if self.store.is_dead:
@@ -101,18 +99,18 @@ class ClientProducer(UntilTheEnd):
     ) -> Iterator[dict[int, int]]:
         """Note what was put, and what the caller was told of it."""
         told: dict[int, int] = {}
-        fate = Fate.UNKNOWN
+        outcome = Outcome.UNKNOWN
         before, begun = _home(self.world.store, queue), now()
         try:
             yield told
-            fate = Fate.VISIBLE
+            outcome = Outcome.VISIBLE
         except CassieqError as error:
-            fate = _fate_of(error)
+            outcome = _outcome_of(error)
             raise
         finally:
             home = before if _home(self.world.store, queue) == before else None
             self.world.journal.puts += [
-                Put(number, fate, home, told.get(number), begun + delay) for number in numbers
+                Put(number, outcome, home, told.get(number), begun + delay) for number in numbers
             ]
 
 
@@ -131,15 +129,14 @@ class SparkLikeWriter(UntilTheEnd):
         self._begun = now()
 
     def act(self) -> None:
-        """Publish the next batch."""
         if self.world.full.is_set():
             self.pause(0.1)
             return
         if not self._values:
-            self._queue = self.chance.choice(NATURES).name
+            self._queue = self.chance.choice(QUEUE_KINDS).name
             self._values = self.world.new_values(self.chance, self.chance.randrange(1, 200))
             self._homes, self._begun = set(), now()
-            self._note(Fate.UNKNOWN, None, None)
+            self._note(Outcome.UNKNOWN, None, None)
         try:
             queue = read_queue(self.store, self._queue)
         except QueueStateError:
@@ -163,7 +160,7 @@ class SparkLikeWriter(UntilTheEnd):
         sink = SinkBatch(f"query:{self.name}", self._batch, str(min(self._values)))
         done = publish(self.store, queue.queue_id, pending, batch=sink)
         home = queue.queue_id if len(self._homes) == 1 else None
-        self._note(Fate.VISIBLE, home, done.monotons.start if done.monotons else None)
+        self._note(Outcome.VISIBLE, home, done.monotons.start if done.monotons else None)
         self._values = {}
         self._batch += 1
         self._rewind(queue, pending, sink)
@@ -189,18 +186,17 @@ class SparkLikeWriter(UntilTheEnd):
         size = -(-len(values) // self.chance.randrange(1, 4))
         return [values[at : at + size] for at in range(0, len(values), size)]
 
-    def _note(self, fate: Fate, home: QueueId | None, first: int | None) -> None:
+    def _note(self, outcome: Outcome, home: QueueId | None, first: int | None) -> None:
         """A later note on the same message takes the place of an earlier one."""
         self.world.journal.puts += [
-            Put(number, fate, home, None if first is None else first + at, self._begun)
+            Put(number, outcome, home, None if first is None else first + at, self._begun)
             for at, number in enumerate(self._values)
         ]
 
 
-def _fate_of(error: BaseException) -> Fate:
-    """What an error promises."""
+def _outcome_of(error: BaseException) -> Outcome:
     never = isinstance(error, CassieqError) and (error.retryable or isinstance(error, _NEVER))
-    return Fate.NEVER if never else Fate.UNKNOWN
+    return Outcome.NEVER if never else Outcome.UNKNOWN
 
 
 def _home(store: Store, queue: str) -> QueueId | None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trials.bdqs.metrics import (
+from trials.bdqs.journal import (
     Received,
     displacement,
     duplication,

@@ -1,11 +1,13 @@
-"""A store whose user dies at some call: before it is carried out, or after it."""
+"""Stores that fail their user: by its death at some call, or by losing requests and answers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from random import Random
+from typing import TypeVar
 from uuid import UUID
 
+from cassieq_spark.errors import NotAppliedError, OutcomeUnknownError
 from cassieq_spark.model import BucketSlice, Chunk, QueueId
 from cassieq_spark.store.protocol import EVERYTHING, Op, Partition, Row, Rows, Slice, Store
 from cassieq_spark.store.tables import Table
@@ -31,7 +33,6 @@ class MortalStore(WrappedStore):
 
     @property
     def is_dead(self) -> bool:
-        """Whether its time has come."""
         return self._steps == 0
 
     def kill(self, after: int = 0) -> None:
@@ -40,7 +41,6 @@ class MortalStore(WrappedStore):
             self._steps = after
 
     def cas(self, partition: Partition, ops: Sequence[Op]) -> bool:
-        """See `Store.cas`."""
         self._step()
         applied = super().cas(partition, ops)
         self._step()
@@ -49,12 +49,10 @@ class MortalStore(WrappedStore):
     def read_rows(
         self, partition: Partition, which: Slice = EVERYTHING, *, serial: bool = False
     ) -> Rows:
-        """See `Store.read_rows`."""
         self._step()
         return super().read_rows(partition, which, serial=serial)
 
     def write_chunks(self, queue_id: QueueId, block: UUID, chunks: Iterable[Chunk]) -> None:
-        """See `Store.write_chunks`."""
         self._step()
         super().write_chunks(queue_id, block, self._each(chunks))
         self._step()
@@ -62,21 +60,18 @@ class MortalStore(WrappedStore):
     def read_chunks(
         self, queue_id: QueueId, slices: Iterable[BucketSlice]
     ) -> Iterator[tuple[BucketSlice, Chunk]]:
-        """See `Store.read_chunks`."""
         self._step()
         for each in super().read_chunks(queue_id, slices):
             self._step()
             yield each
 
     def delete_buckets(self, queue_id: QueueId, buckets: Iterable[tuple[UUID, int]]) -> None:
-        """See `Store.delete_buckets`."""
         self._step()
         for bucket in buckets:
             super().delete_buckets(queue_id, [bucket])
             self._step()
 
     def scan(self, table: Table, kinds: Sequence[str] = ()) -> Iterator[Row]:
-        """See `Store.scan`."""
         self._step()
         return super().scan(table, kinds)
 
@@ -93,3 +88,60 @@ class MortalStore(WrappedStore):
             if self._steps:
                 return
         raise Abandoned
+
+
+_T = TypeVar("_T")
+
+
+class LossyStore(WrappedStore):
+    """Loses requests, or their answers, by chance; its user hears of it at once.
+
+    The store for Cassandra repeats reads and writes of messages by itself for half a minute, and
+    so hides most of such losses; here each of them reaches the queue's code. For one thread.
+
+    Args:
+        store: The store that does the work.
+        chance: Decides what is lost.
+        lost: Chance of each request to be lost, or else its answer, as often.
+    """
+
+    def __init__(self, store: Store, chance: Random, lost: float) -> None:
+        super().__init__(store)
+        self._chance = chance
+        self._lost = lost
+
+    def cas(self, partition: Partition, ops: Sequence[Op]) -> bool:
+        cas = super().cas
+        return self._write(lambda: cas(partition, ops), f"compare-and-set on {partition}")
+
+    def read_rows(
+        self, partition: Partition, which: Slice = EVERYTHING, *, serial: bool = False
+    ) -> Rows:
+        self._check_read(f"read of {partition}")
+        return super().read_rows(partition, which, serial=serial)
+
+    def write_chunks(self, queue_id: QueueId, block: UUID, chunks: Iterable[Chunk]) -> None:
+        write = super().write_chunks
+        self._write(
+            lambda: write(queue_id, block, chunks), f"write of chunks of {queue_id}, block {block}"
+        )
+
+    def read_chunks(
+        self, queue_id: QueueId, slices: Iterable[BucketSlice]
+    ) -> Iterator[tuple[BucketSlice, Chunk]]:
+        self._check_read(f"read of chunks of {queue_id}")
+        return super().read_chunks(queue_id, slices)
+
+    def _check_read(self, doing: str) -> None:
+        if self._strikes():
+            raise NotAppliedError(f"{doing}: lost on the way")
+
+    def _write(self, write: Callable[[], _T], doing: str) -> _T:
+        if not self._strikes():
+            return write()
+        if self._chance.random() < 1 / 2:
+            write()
+        raise OutcomeUnknownError(f"{doing}: lost on the way")
+
+    def _strikes(self) -> bool:
+        return self._chance.random() < self._lost

@@ -1,11 +1,21 @@
-"""Threads that publish, lease and look, on a store that writes down what it is asked."""
+"""Looks whether ledger and delivery state are linearizable, also while a node is paused.
+
+Threads publish, lease, settle and look, on a store that records what it is asked and what it
+answers, while the node is paused now and then. Exit code 1 if a history has no order.
+"""
 
 from __future__ import annotations
 
-import random
+import sys
+import time
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from random import Random
 from threading import Event
 from uuid import uuid4
 
@@ -20,10 +30,61 @@ from cassieq_spark.ledger.read import read_head
 from cassieq_spark.model import DEFAULT_LEASE, PendingBlock, QueueId, SinkBatch
 from cassieq_spark.producer.blocks import new_block_id
 from cassieq_spark.queues import create_queue
+from cassieq_spark.store import open_store
 from cassieq_spark.store.protocol import Slice, Store, partition_of_delivery
-from tests.support.recorded import RecordingStore
+from tests.support.recorded import RecordingStore, find_violations
+from trials.environment import Report, arguments, carry_out, cassandra
 
 GROUP = "g"
+KEYSPACE = "history"
+#: Shorter than most pauses, so that clients give up; Cassandra itself gives up at half of it.
+REQUEST_TIMEOUT = timedelta(milliseconds=600)
+
+
+def main() -> int:
+    parser = arguments(__doc__)
+    parser.add_argument("--seconds", type=int, default=180, help="how long")
+    parser.add_argument("--threads", type=int, default=6, help="how many at once")
+    parser.add_argument("--calls", type=int, default=40, help="of each thread, in one history")
+    given = parser.parse_args()
+
+    def play(_: Path) -> Report:
+        totals = Counter(histories=0, calls=0, unknown=0, pauses=0, violations=0)
+        chance = Random(given.seed)
+        with cassandra(KEYSPACE) as environment:
+            cluster = environment.cluster
+            hasty = replace(environment.connection, request_timeout=REQUEST_TIMEOUT)
+
+            def pause() -> None:
+                time.sleep(chance.uniform(0.1, 1.0))
+                cluster.pause(0)
+                try:
+                    time.sleep(chance.choice([0.05, 0.3, 0.8, 1.5]))
+                finally:
+                    cluster.resume(0)
+                totals["pauses"] += 1
+
+            with closing(open_store(hasty)) as store:
+                until = time.monotonic() + given.seconds
+                while time.monotonic() < until:
+                    recorded = gather(
+                        store,
+                        threads=given.threads,
+                        calls=given.calls,
+                        seed=given.seed + 1000 * totals["histories"],
+                        meanwhile=pause,
+                    )
+                    totals["histories"] += 1
+                    for history in recorded.histories.values():
+                        totals["calls"] += len(history)
+                        totals["unknown"] += sum(call.is_pending for call in history)
+                    violations = find_violations(recorded.histories)
+                    totals["violations"] += len(violations)
+                    for partition, violation in violations.items():
+                        print(f"{partition}: {violation}", flush=True)
+        return {**totals, "seed": given.seed}
+
+    return carry_out("linearizability", play, fine=lambda report: not report["violations"])
 
 
 def gather(
@@ -44,7 +105,7 @@ def gather(
     done = Event()
     with ThreadPoolExecutor(threads + 1) as pool:
         users = [
-            pool.submit(_use, recorded, queue_id, random.Random(seed + number), calls)
+            pool.submit(_use, recorded, queue_id, Random(seed + number), calls)
             for number in range(threads)
         ]
         disturber = pool.submit(_again_and_again, meanwhile, done)
@@ -62,7 +123,7 @@ def _again_and_again(act: Callable[[], None], done: Event) -> None:
         act()
 
 
-def _use(store: Store, queue_id: QueueId, chosen: random.Random, calls: int) -> None:
+def _use(store: Store, queue_id: QueueId, chosen: Random, calls: int) -> None:
     delivery, held = ConsumerGroup(store, queue_id, GROUP), None
     for number in range(calls):
         # What is lost, late or refused is in the history.
@@ -87,7 +148,11 @@ def _use(store: Store, queue_id: QueueId, chosen: random.Random, calls: int) -> 
 
 def _lease(delivery: ConsumerGroup, held: object) -> object:
     head = read_head(delivery.store, delivery.queue_id)
-    wish = LeaseRequest(
+    request = LeaseRequest(
         held=held, token=uuid4(), lease=DEFAULT_LEASE, max_messages=3, stop=head.next
     )
-    return delivery.lease(wish).token
+    return delivery.lease(request).token
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -11,7 +11,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from trials.chaos.checker import Rewinds, rewinds
-from trials.chaos.program import RewoundRuns, Runs
+from trials.chaos.programs import RewoundRuns, Runs
 from trials.chaos.records import CALM, STOP, Notebook
 
 

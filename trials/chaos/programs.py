@@ -1,4 +1,8 @@
-"""What the programs of a chaos run on Spark have in common."""
+"""The programs of a chaos run on Spark: a producer, a consumer, or a relay, until told to stop.
+
+A producer numbers its messages and publishes them. A consumer stores what each batch has under its
+number. A relay publishes what it reads to another queue. Each begins where its checkpoint says.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +11,15 @@ import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import SparkSession
-from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import DataStreamWriter, StreamingQuery, StreamingQueryListener
 
-from trials.chaos.checkpoints import Checkpoint
-from trials.chaos.records import Notebook
+from cassieq_spark import progress
+from trials.chaos.checker import LANES, message_columns
+from trials.chaos.records import Checkpoint, Notebook
 
 _LOOK_SECONDS = 1
 #: A query is stopped so long after its first batch, and started again.
@@ -27,28 +33,97 @@ _REWIND = 0.4
 #: Of which errors a query with a rewound checkpoint must die.
 _REFUSALS = ("BatchOrderError", "BatchChangedError")
 
+Options = dict[str, Any]
 
-def arguments(about: str | None) -> argparse.ArgumentParser:
-    """What each of them takes."""
-    parser = argparse.ArgumentParser(description=about)
-    parser.add_argument("--options", type=json.loads, required=True, help="of cassieq, as JSON")
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("role", choices=_ROLES)
+    parser.add_argument("--reading", type=json.loads, default={}, help="options of the source")
+    parser.add_argument("--writing", type=json.loads, default={}, help="options of the sink")
     parser.add_argument("--folder", type=Path, required=True, help="checkpoint and results")
-    return parser
-
-
-def begin(notebook: Notebook) -> SparkSession:
-    """Note that the program has begun, and which package its executors have."""
-
-    def where(_: Iterator[int]) -> Iterator[str]:
-        import cassieq_spark  # noqa: PLC0415 (the executor's)
-
-        yield cassieq_spark.__file__
-
+    parser.add_argument("--rows-per-batch", type=int, help="of a producer")
+    given = parser.parse_args()
+    notebook = Notebook(given.folder)
     spark = SparkSession.builder.getOrCreate()
     spark.sparkContext.setLogLevel("WARN")
-    package = spark.sparkContext.parallelize([0], 1).mapPartitions(where).first()
+    package = spark.sparkContext.parallelize([0], 1).mapPartitions(_where_is_the_package).first()
     notebook.tell("started", package=package)
-    return spark
+    given.reading["checkpointLocation"] = str(notebook.checkpoint)
+    _ROLES[given.role](spark, notebook, given).go_on()
+    spark.stop()
+
+
+def _where_is_the_package(_: Iterator[int]) -> Iterator[str]:
+    import cassieq_spark  # noqa: PLC0415 (the executor's)
+
+    yield cassieq_spark.__file__
+
+
+def produce(spark: SparkSession, notebook: Notebook, given: argparse.Namespace) -> Runs:
+    def writer() -> DataStreamWriter:
+        # Spark's own source of numbers: a batch that is made again has the same ones.
+        numbers = (
+            spark.readStream.format("rate-micro-batch")
+            .option("rowsPerBatch", given.rows_per_batch)
+            .option("numPartitions", LANES)
+            .load()
+        )
+        messages = numbers.selectExpr(*message_columns(given.folder.name, "value"))
+        return messages.writeStream.format("cassieq").options(**given.writing)
+
+    # With a new checkpoint it would send all of its numbers again.
+    return RewoundRuns(notebook, writer, every="1 second", may_lose=False)
+
+
+def consume(spark: SparkSession, notebook: Notebook, given: argparse.Namespace) -> Runs:
+    def store(batch: DataFrame, number: int) -> None:
+        rows = batch.select("key", "value", "delivery_count").toArrow()
+        notebook.stored.store(number, rows)
+        notebook.tell("stored", batch=number, rows=rows.num_rows)
+
+    def writer() -> DataStreamWriter:
+        stream = spark.readStream.format("cassieq").options(**given.reading).load()
+        return stream.writeStream.foreachBatch(store)
+
+    spark.streams.addListener(LostLeases(notebook))
+    return Runs(notebook, writer, every="0 seconds")
+
+
+def relay(spark: SparkSession, notebook: Notebook, given: argparse.Namespace) -> Runs:
+    def forward(batch: DataFrame, number: int) -> None:
+        # So that the judge knows of each copy where it comes from.
+        rows = batch.select("key", "value", "delivery_count").toArrow()
+        notebook.try_batch(number, rows)
+        out = batch.select("key", "value").write.format("cassieq").options(**given.writing)
+        out.mode("append").save()
+
+    def writer() -> DataStreamWriter:
+        stream = spark.readStream.format("cassieq").options(**given.reading).load()
+        return stream.writeStream.foreachBatch(forward)
+
+    return RewoundRuns(notebook, writer, every="0 seconds", may_lose=True)
+
+
+_ROLES = {"producer": produce, "consumer": consume, "relay": relay}
+
+
+class LostLeases(StreamingQueryListener):
+    """Notes with each batch how many leases the source lost so far in this run of the query."""
+
+    def __init__(self, notebook: Notebook) -> None:
+        self._notebook = notebook
+
+    def onQueryStarted(self, event: Any) -> None: ...
+
+    def onQueryIdle(self, event: Any) -> None: ...
+
+    def onQueryTerminated(self, event: Any) -> None: ...
+
+    def onQueryProgress(self, event: Any) -> None:
+        told = event.progress
+        for source in progress(told):
+            self._notebook.tell("progress", batch=told.batchId, lost=source.lost_leases)
 
 
 class Runs:
@@ -72,12 +147,10 @@ class Runs:
         self._chance = Random()
 
     def go_on(self) -> None:
-        """Run it again and again."""
         while not self._notebook.is_over:
             self.run()
 
     def run(self) -> None:
-        """Run it once."""
         now_only = self._chance.random() < _AVAILABLE_NOW and not self._notebook.is_calm
         path = str(self._notebook.checkpoint)
         writer = self._writer().option("checkpointLocation", path)
@@ -131,7 +204,6 @@ class RewoundRuns(Runs):
         self._may_lose = may_lose
 
     def run(self) -> None:
-        """Run it once, and see what becomes of a rewound checkpoint."""
         kept = self._notebook.kept
         kept.copy()
         choices = [] if self._notebook.is_calm else kept.choices()
@@ -156,3 +228,7 @@ class RewoundRuns(Runs):
         is_lost = self._may_lose and self._chance.random() < 0.5
         self._notebook.tell("mended", by="a new checkpoint" if is_lost else "the newest one")
         (kept.begin_anew if is_lost else kept.go_on)()
+
+
+if __name__ == "__main__":
+    main()

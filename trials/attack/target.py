@@ -1,8 +1,9 @@
-"""What is attacked: a gateway that runs, with an account of a victim and one of a stranger."""
+"""What is attacked: a running gateway, with the accounts of a victim and of a stranger."""
 
 from __future__ import annotations
 
 import json
+import multiprocessing
 import secrets
 import socket
 import threading
@@ -11,12 +12,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 from urllib.parse import urlsplit
 
 import httpx
 
+from benchmarks.gateway_load import Client, Getter, Putter, load
+from tests.support.gateway import ADMIN, Account, RunningGateway
 from trials.attack.verdicts import Seen, Watched
 
 _LOOK_SECONDS = 0.1
@@ -24,57 +28,33 @@ _NUMBERS = count()
 _SERVED_SECONDS = 10.0
 
 
-@dataclass(frozen=True)
-class Account:
-    """An account with all rights, or another key of it."""
-
-    url: str
-    name: str
-    key: str
-
-    @property
-    def queues(self) -> str:
-        """Where its queues are."""
-        return f"{self.url}/api/v1/accounts/{self.name}/queues"
-
-    def ask(self, method: str, path: str = "", **more: Any) -> httpx.Response:
-        """Ask with its key."""
-        headers = {"Authorization": f"Key {self.key}", **more.pop("headers", {})}
-        return httpx.request(method, f"{self.queues}{path}", headers=headers, timeout=60, **more)
-
-
 @dataclass
-class Stage:
+class Target:
     """What is attacked.
 
     Attributes:
-        url: The gateway.
-        pid: Its process.
-        log: What it writes.
-        admin: Headers of an administrator.
+        gateway: The gateway.
+        hosts: Nodes of Cassandra, ``address:port,...``; empty if there are none.
         victim, stranger: Accounts that do not know each other.
-        hosts: Nodes of Cassandra; empty if there are none.
+        consumer_peak_mb: Most memory of a consumer in a process of its own.
     """
 
-    url: str
-    pid: int
-    log: Path
-    admin: dict[str, str]
-    hosts: tuple[str, ...] = ()
+    gateway: RunningGateway
+    hosts: str = ""
     victim: Account = field(init=False)
     stranger: Account = field(init=False)
     consumer_peak_mb: float = 0.0
 
     def __post_init__(self) -> None:
-        self.victim, self.stranger = self.account(), self.account()
+        self.victim, self.stranger = self.gateway.account(), self.gateway.account()
 
-    def account(self) -> Account:
-        """A new account."""
-        name = f"a{secrets.token_hex(5)}"
-        told = httpx.post(
-            f"{self.url}/admin/api/v1/accounts", headers=self.admin, content=f'"{name}"'
-        ).raise_for_status()
-        return Account(self.url, name, told.json()["keys"]["primary"])
+    @property
+    def url(self) -> str:
+        return self.gateway.url
+
+    @property
+    def pid(self) -> int:
+        return self.gateway.process.pid
 
     def queue(self, of: Account | None = None, **options: object) -> str:
         """A new queue of the victim, or of another account."""
@@ -86,7 +66,7 @@ class Stage:
         """Another key of the victim's, with a few rights."""
         told = httpx.post(
             f"{self.url}/admin/api/v1/accounts/{self.victim.name}/keys",
-            headers=self.admin,
+            headers=ADMIN,
             json={"keyName": f"{name}{next(_NUMBERS)}", "levels": levels, "queueName": queue},
         ).raise_for_status()
         return Account(self.url, self.victim.name, told.json()["key"])
@@ -118,7 +98,6 @@ class Stage:
         return worst
 
     def connect(self) -> socket.socket:
-        """A connection of its own."""
         where = urlsplit(self.url)
         return socket.create_connection((where.hostname or "", where.port or 80), timeout=30)
 
@@ -136,42 +115,32 @@ class Stage:
             return told
 
 
-Attack = Callable[[Stage], Seen]
+Attack = Callable[[Target], Seen]
 EVERY: list[Attack] = []
-#: Those that need tables to write to.
-ON_TABLES: set[str] = set()
 
 
 def attack(work: Attack) -> Attack:
-    """Add an attack to `EVERY`."""
     EVERY.append(work)
     return work
-
-
-def attack_on_tables(work: Attack) -> Attack:
-    """Add an attack that writes into the tables itself."""
-    ON_TABLES.add(work.__name__)
-    return attack(work)
 
 
 class Watch:
     """Watches the gateway from beside: its memory, and whether it answers.
 
     Args:
-        stage: What is watched.
+        target: What is watched.
     """
 
-    def __init__(self, stage: Stage) -> None:
-        self._stage = stage
-        self._before = self.peak_mb = rss_mb(stage.pid)
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._before = self.peak_mb = rss_mb(target.pid)
         self._stall = 0.0
         self._over = threading.Event()
         self._threads = [threading.Thread(target=each) for each in (self._weigh, self._ask)]
 
     @property
     def told(self) -> Watched:
-        """What was seen so far."""
-        alive = rss_mb(self._stage.pid) > 0
+        alive = rss_mb(self._target.pid) > 0
         return Watched(self.peak_mb - self._before, self._stall, alive)
 
     def __enter__(self) -> Self:
@@ -186,14 +155,14 @@ class Watch:
 
     def _weigh(self) -> None:
         while not self._over.wait(_LOOK_SECONDS):
-            self.peak_mb = max(self.peak_mb, rss_mb(self._stage.pid))
+            self.peak_mb = max(self.peak_mb, rss_mb(self._target.pid))
 
     def _ask(self) -> None:
         with httpx.Client(timeout=30) as client:
             while not self._over.wait(_LOOK_SECONDS):
                 began = time.monotonic()
                 try:
-                    client.get(f"{self._stage.url}/health").raise_for_status()
+                    client.get(f"{self._target.url}/health").raise_for_status()
                 except httpx.HTTPError:
                     self._stall = max(self._stall, 30.0)
                 self._stall = max(self._stall, time.monotonic() - began)
@@ -211,7 +180,6 @@ def rss_mb(pid: int) -> float:
 
 @contextmanager
 def many(connections: list[socket.socket]) -> Iterator[list[socket.socket]]:
-    """Connections that are closed in the end."""
     try:
         yield connections
     finally:
@@ -220,5 +188,43 @@ def many(connections: list[socket.socket]) -> Iterator[list[socket.socket]]:
 
 
 def lines(*messages: object) -> str:
-    """A batch as lines of JSON."""
     return "".join(json.dumps(each) + "\n" for each in messages)
+
+
+_SLICE_SECONDS = 2.0
+_INNOCENT: list[Callable[[], Client]] = [Putter, Getter] * 4
+
+
+@contextmanager
+def innocent(target: Target) -> Iterator[Callable[[], list[float]]]:
+    """Clients of a third account, in a process of their own; asked, it tells what they waited."""
+    account = target.gateway.account()
+    account.ask("POST", json={"queueName": "mine", "maxDeliveryCount": 0}).raise_for_status()
+    ours, theirs = multiprocessing.Pipe()
+    context = multiprocessing.get_context("spawn")
+    path = urlsplit(f"{account.queues}/mine").path
+    arguments = (theirs, target.url, path, account.key)
+    process = context.Process(target=_be_innocent, args=arguments, daemon=True)
+    process.start()
+
+    def seconds() -> list[float]:
+        ours.send("tell")
+        told: list[float] = ours.recv()
+        return told
+
+    try:
+        yield seconds
+    finally:
+        process.kill()
+        process.join()
+
+
+def _be_innocent(pipe: Connection, url: str, path: str, key: str) -> None:
+    seconds: list[float] = []
+    while True:
+        told, _ = load(url, path, key, _INNOCENT, _SLICE_SECONDS)
+        seconds += told.seconds
+        if pipe.poll():
+            pipe.recv()
+            pipe.send(seconds)
+            seconds = []

@@ -1,0 +1,218 @@
+"""What runs in a chaos run: nodes, a Spark cluster, applications and repairs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from random import Random
+
+from cassieq_spark.groups.registration import ensure_group
+from cassieq_spark.queues import create_queue, fix_clocks
+from cassieq_spark.store.protocol import Store
+from trials.chaos.clocks import NodeClocks, skewed_python
+from trials.chaos.faults import Striker
+from trials.chaos.records import CALM, STOP, Notebook
+from trials.chaos.spark_cluster import ARCHIVE, SparkCluster, ship, submit
+from trials.environment import Cassandra, cassandra, tell
+from trials.processes import Program
+
+QUEUE, DEAD, GROUP = "chaos", "chaos.dead", "billing"
+#: The relay's group, and the queue that it publishes to.
+ONWARD, RELAYED = "onward", "chaos.relayed"
+PRODUCERS = ("tick", "tock")
+CONSUMERS = ("left", "right")
+RELAYS = ("onward",)
+REPAIRS = ("repair-1", "repair-2")
+#: Short, so that pauses break some leases, and what a killed consumer held comes back soon.
+LEASE = timedelta(seconds=10)
+#: As `cassieq queue create` has it.
+MAX_DELIVERIES = 5
+WRITE_TIMEOUT_SECONDS = 90
+#: No lease is longer; what is to wait for longer was handed out by a clock that was ahead.
+_LONGEST = 10 * LEASE
+_NODE_HEAP_MB = 384
+_MOST_SKEW_SECONDS = 20.0
+#: The repair whose clock is plainly wrong: it goes by the servers' clocks, or by its own if that
+#: is the earlier one.
+_WRONG = REPAIRS[-1]
+_WRONG_BY = timedelta(days=1)
+ROWS_PER_BATCH = 200
+_MESSAGES_PER_TRIGGER = 1000
+_MESSAGES_PER_TASK = 250
+
+
+@dataclass(frozen=True, slots=True)
+class Programs:
+    """The applications of one role, in a folder of that role."""
+
+    folder: Path
+    applications: Sequence[Program]
+
+    @property
+    def notebooks(self) -> list[Notebook]:
+        """What they have left on disk."""
+        return [Notebook(self.folder / each.name) for each in self.applications]
+
+    def end(self) -> None:
+        """Ask all of them to end in good order."""
+        (self.folder / STOP).touch()
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """All that runs.
+
+    Attributes:
+        folder: Where everybody keeps what they have.
+        cassandra: The nodes, and the trial's own store.
+        producers, consumers, relays: Queries on Spark.
+        repairs: Repair jobs.
+        striker: Strikes them.
+    """
+
+    folder: Path
+    cassandra: Cassandra
+    producers: Programs
+    consumers: Programs
+    relays: Programs
+    repairs: Sequence[Program]
+    striker: Striker
+
+    @property
+    def store(self) -> Store:
+        return self.cassandra.store
+
+    @property
+    def everybody(self) -> list[Program]:
+        return [*self.producers.applications, *self.receivers, *self.repairs]
+
+    @property
+    def receivers(self) -> list[Program]:
+        """All that messages are handed out to."""
+        return [*self.consumers.applications, *self.relays.applications]
+
+    @property
+    def notebooks(self) -> list[Notebook]:
+        return [*self.producers.notebooks, *self.consumers.notebooks, *self.relays.notebooks]
+
+    def calm_down(self) -> None:
+        """Let all queries run undisturbed: each stop makes the batches that come again smaller."""
+        (self.folder / CALM).touch()
+
+    def fix_clocks(self) -> None:
+        """Undo what a node's clock has done, as operators are to do when it is right again."""
+        for queue in (QUEUE, RELAYED):
+            fix_clocks(self.store, queue, longest=_LONGEST)
+
+    def packages_not_shipped(self) -> list[str]:
+        """Where executors had another package than the one they were given."""
+        told = [
+            event["package"]
+            for each in self.notebooks
+            for event in each.events()
+            if event["event"] == "started"
+        ]
+        return [f"executors had {package}" for package in told if ARCHIVE not in package]
+
+    def audit(self) -> bool:
+        """Run the repair once more, in peace; whether the queue finds itself whole."""
+        command = repair_command(Path(sys.executable), self.cassandra.hosts)
+        with (self.folder / "audit.log").open("wb") as log:
+            return subprocess.run(command, stdout=log, stderr=log, check=False).returncode == 0
+
+
+@contextmanager
+def running(folder: Path, seed: int) -> Iterator[Environment]:
+    """Start the nodes and the Spark cluster, and describe everybody; all of it ends in the end."""
+    # A node that is killed must know what it has acknowledged: with one replica cut off and
+    # another one forgetful, a quorum of three is none.
+    clocks = NodeClocks(folder / "clocks")
+    with (
+        cassandra(
+            nodes=3, heap_mb=_NODE_HEAP_MB, write_through=True, prefix=clocks.prefix
+        ) as nodes,
+        SparkCluster(folder) as spark,
+    ):
+        queue = create_queue(
+            nodes.store,
+            QUEUE,
+            lease=LEASE,
+            max_deliveries=MAX_DELIVERIES,
+            dead_letter_queue=DEAD,
+        )
+        create_queue(nodes.store, RELAYED)
+        for group in (GROUP, ONWARD):
+            ensure_group(nodes.store, queue.queue_id, group, starting="earliest")
+        pythons = skewed_pythons(folder, seed)
+        archive = ship(folder)
+
+        def programs(role: str, names: Sequence[str], cores: int, **arguments: object) -> Programs:
+            applications = [
+                submit(
+                    spark,
+                    role,
+                    folder=folder / role / name,
+                    archive=archive,
+                    python=pythons[name],
+                    cores=cores,
+                    arguments=arguments,
+                )
+                for name in names
+            ]
+            return Programs(folder / role, applications)
+
+        connection = {"spark.cassandra.connection.host": nodes.hosts}
+        writing = connection | {"queue": QUEUE}
+        reading = writing | {
+            "maxMessagesPerTrigger": _MESSAGES_PER_TRIGGER,
+            "messagesPerTask": _MESSAGES_PER_TASK,
+        }
+        billing, relaying = reading | {"group": GROUP}, reading | {"group": ONWARD}
+        onward = connection | {"queue": RELAYED, "exactlyOnce": "batch"}
+        producers = programs(
+            "producer", PRODUCERS, 1, writing=writing, rows_per_batch=ROWS_PER_BATCH
+        )
+        consumers = programs("consumer", CONSUMERS, 2, reading=billing)
+        relays = programs("relay", RELAYS, 1, reading=relaying, writing=onward)
+        repairing = ["--every", "5s", "--write-timeout", f"{WRITE_TIMEOUT_SECONDS}s"]
+        repairs = [
+            Program(
+                name,
+                [*repair_command(pythons[name], nodes.hosts), *repairing],
+                log=folder / f"{name}.log",
+            )
+            for name in REPAIRS
+        ]
+        applications = [
+            each for some in (producers, consumers, relays) for each in some.applications
+        ]
+        striker = Striker(nodes.cluster, clocks, applications, spark.workers, repairs)
+        environment = Environment(folder, nodes, producers, consumers, relays, repairs, striker)
+        try:
+            yield environment
+        finally:
+            for each in environment.everybody:
+                each.kill()
+
+
+def skewed_pythons(folder: Path, seed: int) -> dict[str, Path]:
+    """A Python for everybody, with a wall clock of their own."""
+    chance = Random(f"{seed}/clocks")
+    pythons = {}
+    for name in (*PRODUCERS, *CONSUMERS, *RELAYS, *REPAIRS):
+        skew = timedelta(seconds=chance.uniform(-_MOST_SKEW_SECONDS, _MOST_SKEW_SECONDS))
+        if name == _WRONG:
+            skew += chance.choice([_WRONG_BY, -_WRONG_BY])
+        pythons[name] = skewed_python(folder / f"python-of-{name}", skew)
+        tell(f"the clock of {name} is {skew.total_seconds():+.1f} s off")
+    return pythons
+
+
+def repair_command(python: Path, hosts: str) -> list[str]:
+    command = ["-m", "cassieq_spark.cli", "repair", "run", "--contact-points", hosts]
+    return [str(python), *command]
