@@ -20,8 +20,8 @@ from cassieq_spark.client.async_client import AsyncClient, AsyncExchange, AsyncP
 from cassieq_spark.client.client import Client
 from cassieq_spark.client.exchange import Exchanged
 from cassieq_spark.client.received import Message, StoredMessage
-from cassieq_spark.client.receiving import Wanted
 from cassieq_spark.dead_letters.survey import Survey
+from cassieq_spark.groups.lease import LeaseRequest
 from cassieq_spark.producer.new_message import Headers, NewMessage
 from cassieq_spark.producer.producer import Producer
 
@@ -32,10 +32,10 @@ __all__ = [
     "Client",
     "Exchanged",
     "Headers",
+    "LeaseRequest",
     "Message",
     "NewMessage",
     "Producer",
     "StoredMessage",
     "Survey",
-    "Wanted",
 ]

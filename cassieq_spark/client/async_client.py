@@ -19,8 +19,9 @@ from cassieq_spark.arguments import AT_ONCE, check_count
 from cassieq_spark.client.client import Client
 from cassieq_spark.client.exchange import Exchange
 from cassieq_spark.client.received import Message
-from cassieq_spark.client.receiving import Wanted, check_receive, pauses_within
+from cassieq_spark.client.receiver import check_receive, pauses_within
 from cassieq_spark.errors import CassieqError
+from cassieq_spark.groups.lease import LeaseRequest
 from cassieq_spark.producer.producer import (
     DEFAULT_LINGER,
     DEFAULT_MAX_BATCH,
@@ -268,8 +269,10 @@ class AsyncClient(InThreads[Client]):
         pauses = pauses_within(wait)
         make = partial(self._blocking.receiver, queue, group, make_group=make_group)
         receiver = await self._threads.run(make)
-        wanted = Wanted(limit=max, lease=lease, max_bytes=max_bytes, most_bytes=max_bytes)
-        look = partial(receiver.look, wanted)
+        request = LeaseRequest(
+            max_messages=max, lease=lease, max_bytes=max_bytes, max_decoded_bytes=max_bytes
+        )
+        look = partial(receiver.look, request)
         while True:
             messages = await self._threads.run(look, undo=receiver.give_back)
             pause = None if messages else next(pauses, None)

@@ -13,15 +13,16 @@ from cassieq_spark.client.calls import Calls
 from cassieq_spark.client.exchange import Exchange
 from cassieq_spark.client.operations import Operations
 from cassieq_spark.client.received import Message, StoredMessage
-from cassieq_spark.client.receiver import Receiver, Turns
-from cassieq_spark.client.receiving import (
-    Wanted,
+from cassieq_spark.client.receiver import (
+    Receiver,
+    Turns,
     check_receive,
     pauses_within,
     peek_messages,
 )
 from cassieq_spark.client.settling import Settling
 from cassieq_spark.errors import OptionError
+from cassieq_spark.groups.lease import LeaseRequest
 from cassieq_spark.ledger.once import Once, once_of_key
 from cassieq_spark.model import Range, SinkBatch
 from cassieq_spark.producer.new_message import (
@@ -263,11 +264,13 @@ class Client(Operations, Settling):
         """
         check_receive(max, wait, lease, max_bytes)
         pauses = pauses_within(wait)
-        wanted = Wanted(limit=max, lease=lease, max_bytes=max_bytes, most_bytes=max_bytes)
+        request = LeaseRequest(
+            max_messages=max, lease=lease, max_bytes=max_bytes, max_decoded_bytes=max_bytes
+        )
         with self._calls:
             receiver = self.receiver(queue, group, make_group=make_group)
             while True:
-                messages = receiver.look(wanted)
+                messages = receiver.look(request)
                 pause = None if messages else next(pauses, None)
                 if pause is None or not self._calls.pause(pause):
                     return messages
@@ -284,8 +287,7 @@ class Client(Operations, Settling):
             group: Name of the group.
             make_group: Whether to create the group if it does not exist.
         """
-        receiver = partial(self.receiver, queue, group, make_group=make_group)
-        return Exchange(self._store, self._calls, receiver)
+        return Exchange(self._store, self._calls, self._turns, queue, group, make_group=make_group)
 
     def peek(
         self,

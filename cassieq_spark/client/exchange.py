@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from time import monotonic
@@ -12,12 +12,12 @@ from uuid import UUID
 from cassieq_spark.arguments import check_many, shown
 from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.client.calls import Calls
-from cassieq_spark.client.received import Message
-from cassieq_spark.client.receiver import KEPT, Receiver
-from cassieq_spark.client.receiving import Wanted
-from cassieq_spark.client.settlement import by_lease, settle_each, settle_one
-from cassieq_spark.client.shelf import Shelf
+from cassieq_spark.client.received import Message, StoredMessage, size_of
+from cassieq_spark.client.receiver import CACHED_FOR, Receiver, Turns, stored_messages
+from cassieq_spark.client.settling import by_lease, settle_each, settle_one
+from cassieq_spark.consumer.prefetch import Prefetch
 from cassieq_spark.errors import CassieqError, MessageError, OptionError, QueueStateError
+from cassieq_spark.groups.lease import LeaseRequest
 from cassieq_spark.groups.settle import settled_of
 from cassieq_spark.groups.state import Settlement
 from cassieq_spark.model import QueueDefinition, Range, Ranges
@@ -53,26 +53,46 @@ class Exchange:
     Args:
         store: Where the queue is kept.
         calls: The client's calls.
-        receiver: Makes a receiver, which reads the queue's definition.
+        turns: What the client remembers.
+        queue: Name of the queue.
+        group: Name of the group.
+        make_group: Whether a new group is made.
     """
 
-    def __init__(self, store: Store, calls: Calls, receiver: Callable[[], Receiver]) -> None:
+    def __init__(  # noqa: PLR0913 (whose, and which group, by name)
+        self,
+        store: Store,
+        calls: Calls,
+        turns: Turns,
+        queue: str,
+        group: str,
+        *,
+        make_group: bool,
+    ) -> None:
         self._store = store
         self._calls = calls
-        self._new_receiver = receiver
+        self._new_receiver = partial(
+            Receiver,
+            store,
+            turns,
+            queue,
+            group,
+            make_group=make_group,
+            prefetch=self._prefetch_of,
+        )
         self._receiver: Receiver | None = None
-        self._shelf: Shelf | None = None
+        self._prefetch: Prefetch[StoredMessage] | None = None
         self._until = 0.0
 
-    def turn(self, receipts: Sequence[Receipt], wanted: Wanted) -> Exchanged:
+    def turn(self, receipts: Sequence[Receipt], request: LeaseRequest) -> Exchanged:
         """Ack messages, and lease others. One LWT, unless there is nothing of either.
 
         Four reads in a tenth of a second; more to fetch the messages, a few for some hundred.
 
         Args:
             receipts: Of this group; of whatever leases.
-            wanted: What to lease. In a strictly ordered queue, one receiver holds all of it: see
-                `Wanted.strict_limit`.
+            request: What to lease. In a strictly ordered queue, one receiver holds all of it: see
+                `LeaseRequest.max_messages_in_order`.
 
         Raises:
             NotFoundError: There is no such queue or group.
@@ -82,35 +102,34 @@ class Exchange:
         check_many("receipts", receipts, "receipts that were parsed")
         if not all(isinstance(each, Receipt) for each in receipts):
             raise MessageError("receipts must be parsed, by Receipt.parse")
-        if not isinstance(wanted, Wanted):
-            raise OptionError(f"wanted must be what Wanted says, not {shown(wanted)}")
+        if not isinstance(request, LeaseRequest):
+            raise OptionError(f"request must be a LeaseRequest, not {shown(request)}")
         with self._calls:
             try:
-                return self._turn(receipts, wanted)
+                return self._turn(receipts, request)
             except BaseException:
                 self._receiver = None
                 raise
 
-    def _turn(self, receipts: Sequence[Receipt], wanted: Wanted) -> Exchanged:
+    def _turn(self, receipts: Sequence[Receipt], request: LeaseRequest) -> Exchanged:
         kept = self._kept(receipts)
         receiver = self._receiver = kept or self._new_receiver()
         if kept is None:
-            self._until = monotonic() + KEPT.total_seconds()
-        shelf = self._shelf_of(receiver.queue)
+            self._until = monotonic() + CACHED_FOR.total_seconds()
         queue_id = receiver.queue.queue_id
         own = [receipt for receipt in receipts if receipt.queue_id == queue_id]
         acks = _by_lease(receipt for receipt in own if receipt.deliveries is None)
         of_batches = [receipt for receipt in own if receipt.deliveries is not None]
         try:
             late = self._ack_of_batches(of_batches)
-            batch = receiver.lease(wanted, acks, shelf)
+            lease = receiver.lease(replace(request, receipt_acks=acks))
         except QueueStateError:
             if kept is None:
                 raise
             # It may have been made anew since, or be gone altogether.
             self._receiver = None
-            return self._turn(receipts, wanted)
-        gone = {lease: settled_of(batch.settled, lease) for lease in acks}
+            return self._turn(receipts, request)
+        gone = {token: settled_of(lease.settled, token) for token in acks}
         # Of a queue that was made anew since, nobody holds anything any more.
         stale = frozenset(
             each
@@ -120,10 +139,10 @@ class Exchange:
             or (each.deliveries is None and each.monoton not in gone[each.lease])
         )
         try:
-            messages = receiver.fetch(batch, wanted, shelf)
-            if receiver.was_misled and wanted.limit and not batch.leased:
+            messages = receiver.fetch(lease)
+            if receiver.was_misled and request.max_messages and not lease.leased:
                 self._receiver = None
-                again = self._turn([], wanted)
+                again = self._turn([], request)
                 return replace(again, stale=stale)
         except CassieqError as error:
             self._receiver = None
@@ -150,10 +169,10 @@ class Exchange:
         is_same = all(receipt.queue_id == kept.queue.queue_id for receipt in receipts)
         return kept if is_same else None
 
-    def _shelf_of(self, queue: QueueDefinition) -> Shelf:
-        if self._shelf is None or self._shelf.queue.queue_id != queue.queue_id:
-            self._shelf = Shelf(self._store, queue)
-        return self._shelf
+    def _prefetch_of(self, queue: QueueDefinition) -> Prefetch[StoredMessage]:
+        if self._prefetch is None or self._prefetch.queue.queue_id != queue.queue_id:
+            self._prefetch = Prefetch(self._store, queue, decode=stored_messages, size_of=size_of)
+        return self._prefetch
 
 
 def _by_lease(receipts: Iterable[Receipt]) -> dict[UUID, Ranges]:

@@ -1,30 +1,29 @@
-"""Receiving: lease what is there, find it, fetch it, and hand it over as messages."""
+"""Receiving: lease what is there, find it, fetch it, and hand it over as messages; and peeking."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from datetime import timedelta
 
-from cassieq_spark.arguments import check_flag
-from cassieq_spark.arrow.receipts import Receipt, receipt_prefix
-from cassieq_spark.client.received import Message, StoredMessage, size_of
-from cassieq_spark.client.receiving import Wanted, within
-from cassieq_spark.client.shelf import Shelf, read_stored
-from cassieq_spark.consumer.settle import reject_unreadable
-from cassieq_spark.consumer.state_cache import StateCache
-from cassieq_spark.dead_letters.burial import bury
-from cassieq_spark.errors import CassieqError, InvariantError, NotFoundError
-from cassieq_spark.fetch import OnUnreadable, Unreadable
-from cassieq_spark.groups.group import ConsumerGroup
+import pyarrow as pa
+
+from cassieq_spark.arguments import A_MOMENT, check_count, check_duration, check_flag
+from cassieq_spark.arrow.receipts import receipt_prefix
+from cassieq_spark.client.received import Message, StoredMessage, rows_of, size_of, stored_of
+from cassieq_spark.consumer.consumer import Consumer
+from cassieq_spark.consumer.prefetch import Prefetch
+from cassieq_spark.errors import CassieqError, NotFoundError
+from cassieq_spark.fetch import OnUnreadable, Unreadable, fetch, find_pieces
 from cassieq_spark.groups.lease import Lease, LeasedSlot, LeaseRequest
 from cassieq_spark.groups.registration import ensure_group
-from cassieq_spark.groups.settle import ReceiptAcks
-from cassieq_spark.groups.state import Settlement, union
-from cassieq_spark.ledger.read import read_group, read_head
-from cassieq_spark.ledger.state import LedgerHead, check_open
-from cassieq_spark.model import QueueId, Range, Ranges, validate_name
+from cassieq_spark.groups.state import union
+from cassieq_spark.ledger.read import find_position, read_group, read_head
+from cassieq_spark.model import QueueDefinition, QueueId, Range, Ranges, validate_name
 from cassieq_spark.queues import read_queue
+from cassieq_spark.settings.position import StartingPosition
 from cassieq_spark.store.protocol import Store
 
 logger = logging.getLogger(__name__)
@@ -33,10 +32,17 @@ logger = logging.getLogger(__name__)
 GIVE_BACK_FAILED = "receive.give_back_failed"
 
 #: For how long a receiver goes by what it has read of the ledger and the group.
-KEPT = timedelta(milliseconds=100)
+CACHED_FOR = timedelta(milliseconds=100)
 
 #: Of each group that a client has received for, whether fresh messages go first next time.
 Turns = dict[tuple[QueueId, str], bool]
+
+#: Messages that were to be looked at can't be read.
+UNSEEN = "peek.unreadable"
+
+#: Seconds between two looks at a queue that has nothing: three reads each.
+_FIRST_PAUSE = 0.05
+_LONGEST_PAUSE = 0.75
 
 
 class Receiver:
@@ -48,13 +54,14 @@ class Receiver:
         queue: Name of the queue.
         group: Name of the group.
         make_group: Whether a new group is made.
+        prefetch: Makes what reads messages ahead of their lease; None: nothing does.
 
     Raises:
         OptionError: The group's name is not valid.
         QueueStateError: There is no such queue.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (where, whose, and how, by name)
         self,
         store: Store,
         turns: Turns,
@@ -62,31 +69,31 @@ class Receiver:
         group: str,
         *,
         make_group: bool = True,
+        prefetch: Callable[[QueueDefinition], Prefetch[StoredMessage]] | None = None,
     ) -> None:
         validate_name("group", group)
         check_flag("make_group", make_group)
         self._store = store
         self._turns = turns
         self.queue = read_queue(store, queue)
-        self._delivery = ConsumerGroup(store, self.queue.queue_id, group)
+        self._prefetch = prefetch(self.queue) if prefetch else None
+        self._consumer = Consumer(
+            store, self.queue, group, cache_for=CACHED_FOR, prefetch=self._prefetch
+        )
         self._make_group = make_group
-        # Where order is strict, what others do counts at once.
-        self._last = StateCache(timedelta(0) if self.queue.strict_fifo else KEPT)
-        self._head: LedgerHead | None = None
-        self._next = 0
         self._given: Lease | None = None
 
     @property
     def group(self) -> str:
         """Name of the group."""
-        return self._delivery.name
+        return self._consumer.group.name
 
     @property
     def was_misled(self) -> bool:
-        """Whether the last lease went by a state that was not so any more."""
-        return self._last.was_wrong
+        """Whether the last lease went by a cached state that was not so any more."""
+        return self._consumer.was_misled
 
-    def look(self, wanted: Wanted) -> list[Message]:
+    def look(self, request: LeaseRequest) -> list[Message]:
         """Lease and fetch what is there. Three reads; if there is something, an LWT and some more.
 
         For a group not met before, two reads more. What was handed out too often is
@@ -97,68 +104,27 @@ class Receiver:
             QueueStateError: The queue was purged or deleted, or the group deleted.
             StoreError: Cassandra failed; what was leased is due again, at once if possible.
         """
-        self._last.forget()
-        return self.fetch(self.lease(wanted, {}), wanted)
+        self._consumer.forget()
+        return self.fetch(self.lease(request))
 
-    def lease(self, wanted: Wanted, acks: ReceiptAcks, shelf: Shelf | None = None) -> Lease:
-        """Ack what is done and lease what is there, by one LWT; three reads, or none.
-
-        None while the last look was a moment ago, has left enough messages that were never handed
-        out, and nothing else is due: the LWT tells if that is not so any more.
-
-        Args:
-            wanted: What to lease.
-            acks: What is done.
-            shelf: Where to see without a read how many messages have ``wanted.max_bytes``.
+    def lease(self, request: LeaseRequest) -> Lease:
+        """Ack what is done and lease what is there; see `Consumer.poll`.
 
         Raises:
             NotFoundError: There is no such group, and it is not to be made.
             QueueStateError: The queue was purged or deleted, or the group deleted.
         """
-        queue, key = self.queue, (self.queue.queue_id, self.group)
-        limit, max_bytes = wanted.limit, wanted.max_bytes
-        if queue.strict_fifo and wanted.strict_limit is not None:
-            limit = min(limit, wanted.strict_limit)
+        key = (self.queue.queue_id, self.group)
         # Only once: a group that is deleted is not to come back by itself, and with everything.
-        if limit and key not in self._turns:
+        if request.max_messages and key not in self._turns:
             self._ensure_group()
-        stop = self._head.offered_stop if self._head else 0
-        known = self._last.tell(stop=stop, least=limit)
-        if known and shelf and max_bytes is not None:
-            pointer = known.head.pointer
-            try:
-                limit = min(limit, shelf.fitting(Range(pointer, pointer + limit), max_bytes))
-            except InvariantError:
-                # Others have it, settled it, and it is trimmed; or the ledger has a hole.
-                known = None
-            else:
-                max_bytes = None
-        if known is None or self._head is None:
-            self._head = read_head(self._store, queue.queue_id)
-        head = self._head
-        check_open(queue.queue_id, head)
-        self._next = head.next
-        batch = self._delivery.lease(
-            LeaseRequest(
-                lease=self._length(wanted),
-                max_messages=limit,
-                stop=head.offered_stop,
-                max_deliveries=queue.max_deliveries,
-                prefer_fresh=self._turns.get(key, False),
-                delayed_stop=head.delayed_stop,
-                strict_fifo=queue.strict_fifo,
-                by_receipts=True,
-                receipt_acks=acks,
-                max_bytes=max_bytes,
-            ),
-            known,
-        )
-        self._last.keep(batch, known)
-        if limit:
-            self._turns[key] = any(each.deliveries > 1 for each in batch.leased)
-        return batch
+        prefer_fresh = self._turns.get(key, False)
+        lease = self._consumer.poll(replace(request, by_receipts=True, prefer_fresh=prefer_fresh))
+        if request.max_messages:
+            self._turns[key] = any(each.deliveries > 1 for each in lease.leased)
+        return lease
 
-    def fetch(self, batch: Lease, wanted: Wanted, shelf: Shelf | None = None) -> list[Message]:
+    def fetch(self, lease: Lease) -> list[Message]:
         """Fetch what was leased, and dead-letter what was leased too often.
 
         Raises:
@@ -166,14 +132,15 @@ class Receiver:
         """
         try:
             unreadable = Unreadable()
-            messages = self._messages(batch, wanted, shelf, unreadable)
-            self._return_unread(batch, messages, unreadable)
-            bury(self._store, self.queue, self._delivery, batch.dead)
+            messages = self._messages(lease, unreadable)
+            read = Ranges.of(*(Range(each.monoton, each.monoton + 1) for each in messages))
+            self._consumer.return_unread(lease, read, unreadable.by_reason())
+            self._consumer.dead_letter(lease.dead)
         except BaseException:
-            if batch.leased:
-                _give_back(self._delivery, batch)
+            if lease.leased:
+                self._give_back(lease)
             raise
-        self._given = batch
+        self._given = lease
         return messages
 
     def give_back(self, messages: Sequence[Message]) -> None:
@@ -182,10 +149,7 @@ class Receiver:
         One LWT and two reads; nothing without messages.
         """
         if messages and self._given is not None:
-            _give_back(self._delivery, self._given)
-
-    def _length(self, wanted: Wanted) -> timedelta:
-        return self.queue.lease if wanted.lease is None else wanted.lease
+            self._give_back(self._given)
 
     def _ensure_group(self) -> None:
         queue_id, group = self.queue.queue_id, self.group
@@ -196,37 +160,16 @@ class Receiver:
             )
         ensure_group(self._store, queue_id, group, starting="earliest")
 
-    def _return_unread(
-        self, batch: Lease, messages: Sequence[Message], unreadable: Unreadable
-    ) -> None:
-        """Give back what was leased beyond the bytes that are handed over, and reject the rest.
-
-        The rest are those that can't be read. Nothing if all are handed over.
-        """
-        if len(messages) == sum(each.monotons.count for each in batch.leased):
-            return
-        taken = Ranges.of(*(Range(each.monoton, each.monoton + 1) for each in messages))
-        dead = unreadable.by_reason()
-        rest = union(each.monotons for each in batch.leased) - taken - union(dead.values())
-        self._last.forget()
-        if rest:
-            self._delivery.settle(batch.token, Settlement(unread=rest))
-        receipt = Receipt(self.queue.queue_id, self.group, batch.token, 0)
-        reject_unreadable(self._store, self.queue, receipt, dead, with_batch=False)
-
-    def _messages(
-        self, batch: Lease, wanted: Wanted, shelf: Shelf | None, unreadable: Unreadable
-    ) -> list[Message]:
-        group = self.group
-        prefix = receipt_prefix(self.queue.queue_id, group, batch.token)
+    def _messages(self, lease: Lease, unreadable: Unreadable) -> list[Message]:
+        prefix = receipt_prefix(self.queue.queue_id, self.group, lease.token)
         # Told before the LWT, so never later than what the lease counts from.
-        until = batch.state.now + self._length(wanted)
+        until = lease.state.now + (lease.request.lease or self.queue.lease)
         messages: list[Message] = []
-        left = wanted.most_bytes
-        for each in batch.leased:
+        left = lease.request.max_decoded_bytes
+        for each in lease.leased:
             if left is not None and left <= 0:
                 break
-            stored = self._stored(each, shelf, left, unreadable.add)
+            stored = self._stored(each, lease.request.stop, left, unreadable.add)
             if messages and stored and left is not None and size_of(stored[0]) > left:
                 break
             messages += (
@@ -237,7 +180,7 @@ class Receiver:
                     value=one.value,
                     headers=one.headers,
                     published_at=one.published_at,
-                    group=group,
+                    group=self.group,
                     delivery_count=each.deliveries,
                     receipt=f"{prefix}{one.monoton}",
                     lease_until=until,
@@ -252,32 +195,124 @@ class Receiver:
         return messages
 
     def _stored(
-        self,
-        leased: LeasedSlot,
-        shelf: Shelf | None,
-        most_bytes: int | None,
-        on_unreadable: OnUnreadable,
+        self, leased: LeasedSlot, stop: int, most_bytes: int | None, on_unreadable: OnUnreadable
     ) -> list[StoredMessage]:
         """Those of a lease that can be read, as many as have so many bytes; one at least."""
         stored: Iterable[StoredMessage]
-        if shelf:
-            stored = shelf.take(leased, self._next, on_unreadable, most_bytes)
+        if self._prefetch:
+            stored = self._prefetch.take(leased, stop, on_unreadable, most_bytes)
         else:
             stored = read_stored(self._store, self.queue, leased.monotons, on_unreadable)
         return list(within(stored, most_bytes))
 
+    def _give_back(self, lease: Lease) -> None:
+        try:
+            self._consumer.group.release(lease.token, lease.leased)
+        except CassieqError as error:
+            logger.warning(
+                "%s: messages were leased that nobody got; they are due when their lease runs "
+                "out: %s",
+                self._consumer.group,
+                error,
+                extra={"action": GIVE_BACK_FAILED, **self._consumer.log_fields},
+            )
 
-def _give_back(delivery: ConsumerGroup, batch: Lease) -> None:
-    try:
-        delivery.release(batch.token, batch.leased)
-    except CassieqError as error:
+
+def check_receive(
+    limit: int, wait: timedelta, lease: timedelta | None, max_bytes: int | None
+) -> None:
+    """Raise `OptionError` if one of them is of another type, or out of range."""
+    if max_bytes is not None:
+        check_count("max_bytes", max_bytes)
+    check_count("max", limit)
+    check_duration("wait", wait)
+    if lease is not None:
+        check_duration("lease", lease, least=A_MOMENT)
+
+
+def pauses_within(wait: timedelta) -> Iterator[float]:
+    """Seconds to pause before each further look, longer each time, until ``wait`` is over."""
+    end = time.monotonic() + wait.total_seconds()
+    pause = _FIRST_PAUSE
+    while (left := end - time.monotonic()) > 0:
+        yield min(pause, left)
+        pause = min(_LONGEST_PAUSE, pause * 2)
+
+
+def within(messages: Iterable[StoredMessage], most_bytes: int | None) -> Iterator[StoredMessage]:
+    """The first messages, as many as have so many bytes together; one at least."""
+    left = float("inf") if most_bytes is None else float(most_bytes)
+    is_first = True
+    for each in messages:
+        left -= size_of(each)
+        if left < 0 and not is_first:
+            return
+        is_first = False
+        yield each
+
+
+def peek_messages(
+    store: Store,
+    queue: QueueDefinition,
+    *,
+    limit: int,
+    start: StartingPosition,
+    max_bytes: int | None = None,
+) -> list[StoredMessage]:
+    """Look at messages without leasing them. A few reads. Those that can't be read are left out.
+
+    Args:
+        store: Where the queue is kept.
+        queue: Which queue.
+        limit: Most messages.
+        start: Where to begin.
+        max_bytes: Most bytes of them, as `size_of` counts; None: no limit.
+
+    Raises:
+        OptionError: ``limit`` is below 1.
+        QueueStateError: No message has that monoton yet.
+    """
+    check_count("max", limit)
+    if max_bytes is not None:
+        check_count("max_bytes", max_bytes)
+    head = read_head(store, queue.queue_id, serial=True)
+    first = max(head.finalised, find_position(store, queue.queue_id, head, start))
+    which = Ranges.of(Range(first, max(first, min(head.next, first + limit))))
+    found = Unreadable()
+    messages = list(within(read_stored(store, queue, which, found.add), max_bytes))
+    for reason, monotons in found.by_reason().items():
         logger.warning(
-            "%s: messages were leased that nobody got; they are due when their lease runs out: %s",
-            delivery,
-            error,
-            extra={
-                "action": GIVE_BACK_FAILED,
-                "queue": delivery.queue_id,
-                "group": delivery.name,
-            },
+            "queue %s: messages %s can't be seen, they are %s",
+            queue.queue_id,
+            monotons,
+            reason,
+            extra={"action": UNSEEN, "queue": queue.queue_id, "count": monotons.count},
         )
+    return messages
+
+
+def read_stored(
+    store: Store, queue: QueueDefinition, monotons: Ranges, on_unreadable: OnUnreadable
+) -> Iterator[StoredMessage]:
+    """Read messages, in order. Two reads, and one for each bucket; more if they are far apart.
+
+    Args:
+        store: Where the queue is kept.
+        queue: Which queue.
+        monotons: Which messages.
+        on_unreadable: Is told of those that can't be read, which are left out.
+
+    Raises:
+        LeaseLostError: Messages are not there any more.
+        InvariantError: The ledger has a hole there (I1).
+    """
+    pieces = find_pieces(store, queue.queue_id, monotons, deliveries=None)
+    return stored_messages(
+        fetch(store, queue, pieces, include_headers=True, on_unreadable=on_unreadable)
+    )
+
+
+def stored_messages(batches: Iterable[pa.RecordBatch]) -> Iterator[StoredMessage]:
+    """The rows of batches as messages."""
+    for row in rows_of(batches):
+        yield StoredMessage(**stored_of(row))

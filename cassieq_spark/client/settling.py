@@ -1,22 +1,38 @@
-"""What becomes of messages that were received, as methods of the client."""
+"""What becomes of messages that were received: settled by receipts, one LWT for each lease."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
+from uuid import UUID
 
-from cassieq_spark.arguments import A_MOMENT, AT_ONCE, check_duration, check_text
+import pyarrow as pa
+
+from cassieq_spark.arguments import A_MOMENT, AT_ONCE, check_duration, check_text, shown
+from cassieq_spark.arrow.receipts import Receipt, receipt_prefix
 from cassieq_spark.client.calls import Calls
 from cassieq_spark.client.received import Message
-from cassieq_spark.client.settlement import by_lease, replace_one, settle_each, settle_one
-from cassieq_spark.errors import OptionError
+from cassieq_spark.consumer.consumer import Consumer
+from cassieq_spark.errors import CassieqError, MessageError, OptionError
+from cassieq_spark.groups.settle import Settled
 from cassieq_spark.groups.state import Settlement
-from cassieq_spark.model import Ranges
-from cassieq_spark.producer.new_message import Headers, NewMessage, check_message, message_limit
+from cassieq_spark.model import QueueDefinition, QueueId, Range, Ranges
+from cassieq_spark.producer.new_message import (
+    CheckedMessage,
+    Headers,
+    NewMessage,
+    batches_of,
+    check_message,
+    message_limit,
+)
+from cassieq_spark.queues import read_queue
 from cassieq_spark.store.protocol import Store
 
 _REASON_LENGTH = 1000
+_ADVICE = "give a message that was received, or its receipt (Message.receipt)"
 
 
 class Settling:
@@ -131,3 +147,112 @@ class Settling:
             return settle_each(
                 self._store, leases, partial(settle_one, self._store, settlement_of)
             )
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseKey:
+    """One lease of one group; of a query's batch, one delivery. See `Receipt`."""
+
+    queue_id: QueueId
+    group: str
+    lease: UUID
+    deliveries: int | None = None
+
+    @property
+    def queue(self) -> str:
+        """Name of the queue."""
+        return self.queue_id.rpartition("@")[0]
+
+    def receipts(self, monotons: Ranges) -> list[str]:
+        """The receipts of these messages, in order."""
+        prefix = receipt_prefix(self.queue_id, self.group, self.lease, self.deliveries)
+        return [f"{prefix}{each}" for part in monotons for each in range(part.start, part.stop)]
+
+
+def by_lease(items: Iterable[Message | str]) -> dict[LeaseKey, Ranges]:
+    """Group messages, or their receipts, by lease.
+
+    Raises:
+        MessageError: One of them is neither.
+    """
+    ranges: defaultdict[LeaseKey, list[Range]] = defaultdict(list)
+    for item in items:
+        receipt = Receipt.parse(_receipt_of(item), advice=_ADVICE)
+        key = LeaseKey(receipt.queue_id, receipt.group, receipt.lease, receipt.deliveries)
+        ranges[key].append(Range(receipt.monoton, receipt.monoton + 1))
+    return {key: Ranges.of(*parts) for key, parts in ranges.items()}
+
+
+def settle_each(
+    store: Store,
+    leases: Mapping[LeaseKey, Ranges],
+    settle: Callable[[QueueDefinition, LeaseKey, Ranges], Settled],
+) -> list[str]:
+    """Settle lease after lease; what fails for one does not keep the others from it.
+
+    Returns:
+        The receipts that were stale: settled before, or not under their lease any more.
+
+    Raises:
+        QueueStateError: One of the queues does not exist; before anything is settled. Or one of
+            the groups; after all others are.
+        StoreError: Cassandra failed for one of them, after the others are settled. It does no
+            harm to repeat all of it.
+    """
+    queues = {name: read_queue(store, name) for name in sorted({key.queue for key in leases})}
+    stale: list[str] = []
+    errors: list[CassieqError] = []
+    for key, monotons in leases.items():
+        queue = queues[key.queue]
+        if queue.queue_id != key.queue_id:
+            # Of a queue that was deleted, and made anew: nobody holds anything of it any more.
+            stale += key.receipts(monotons)
+            continue
+        try:
+            stale += key.receipts(settle(queue, key, monotons).stale)
+        except CassieqError as error:
+            errors.append(error)
+    if errors:
+        for other in errors[1:]:
+            errors[0].add_note(f"and of another lease: {other}")
+        raise errors[0]
+    return stale
+
+
+def settle_one(
+    store: Store,
+    settlement_of: Callable[[Ranges], Settlement],
+    queue: QueueDefinition,
+    key: LeaseKey,
+    monotons: Ranges,
+) -> Settled:
+    """Settle messages of one lease. One LWT and two reads; a few more for what is rejected."""
+    consumer = Consumer(store, queue, key.group)
+    return consumer.settle(key.lease, settlement_of(monotons), deliveries=key.deliveries)
+
+
+def replace_one(  # noqa: PLR0913 (which message, and by what)
+    store: Store,
+    queue: QueueDefinition,
+    key: LeaseKey,
+    monotons: Ranges,
+    *,
+    new: CheckedMessage,
+    delay: timedelta,
+) -> Settled:
+    """Put a message in the place of the one that ``monotons`` has. Three LWTs and some reads."""
+    (batch,) = batches_of([new])
+    replacement = batch.append_column("monoton", pa.array([monotons.start], pa.int64()))
+    consumer = Consumer(store, queue, key.group)
+    return consumer.replace(key.lease, replacement, deliveries=key.deliveries, delay=delay)
+
+
+def _receipt_of(item: object) -> str:
+    if isinstance(item, Message):
+        return item.receipt
+    if isinstance(item, str):
+        return item
+    raise MessageError(
+        f"a message or its receipt is needed, not {shown(item)}; give several as "
+        "arguments of their own: client.ack(*messages)"
+    )

@@ -13,10 +13,10 @@ from cassieq_spark.groups.state import GroupState
 class StateCache:
     """A group's state as one of its readers has left it, so that it need not read it again.
 
-    Whatever goes by it is conditioned on it, so others make it cost an LWT more, and no harm. As
-    that LWT is wasted, a reader whom others have crossed reads, until it finds once more what it
-    has left. What others put back is not seen before the state is read again. For one thread at a
-    time.
+    A compare-and-set that goes by it is conditioned on it: if others have changed the group, it
+    costs an LWT more, and does no harm. As that LWT is wasted, a reader that has lost such a race
+    reads before each batch, until it finds the state that it has left. What others put back is not
+    seen before the state is read again. For one thread at a time.
 
     Args:
         lasting: After so long it is read again, whatever happens; each time, if that is 0.
@@ -28,12 +28,12 @@ class StateCache:
         # By our own clock: when the state's `now` was certainly over; when it was read.
         self._left_at = 0.0
         self._read_at = 0.0
-        self._told_at = 0.0
+        self._used_at = 0.0
         self._is_alone = True
         #: Whether the last compare-and-set went by a state that was not so any more.
-        self.was_wrong = False
+        self.was_stale = False
 
-    def tell(self, *, stop: int, least: int = 1) -> GroupState | None:
+    def get(self, *, stop: int, least: int = 1) -> GroupState | None:
         """The state, if it is probably so, and good for a batch that was never handed out.
 
         Args:
@@ -49,25 +49,25 @@ class StateCache:
         state = later(self._left, now - self._left_at)
         if state.head.pointer + least > stop or not is_quiet(state):
             return None
-        self._told_at = now
+        self._used_at = now
         return state
 
-    def keep(self, batch: Lease, told: GroupState | None) -> None:
+    def put(self, lease: Lease, known: GroupState | None) -> None:
         """Remember what a compare-and-set has left.
 
         Args:
-            batch: What it came to.
-            told: By which state it was to go, as told last; None if it was to be read.
+            lease: What it came to.
+            known: By which state it was to go, as known last; None if it was to be read.
         """
-        was_read = batch.state is not told
-        self.was_wrong = was_read and told is not None
+        was_read = lease.state is not known
+        self.was_stale = was_read and known is not None
         if was_read:
-            self._is_alone = not self.was_wrong and _are_same(batch.state, self._left)
+            self._is_alone = not self.was_stale and _are_same(lease.state, self._left)
             self._read_at = monotonic()
-        self._left = batch.after
-        self._left_at = self._read_at if was_read else self._told_at
+        self._left = lease.after
+        self._left_at = self._read_at if was_read else self._used_at
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Read the state before the next compare-and-set."""
         self._left = None
 

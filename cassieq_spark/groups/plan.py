@@ -51,9 +51,9 @@ def plan_lease(
         request: What the reader has finished, and what it wants.
         blocks: The first ones from the pointer on, if `LeaseRequest.needs_blocks`.
     """
+    read, asked, changes = state, request, Changes(state)
     if _is_taken_up(state, request):
         request = replace(request, held=None)
-    read, changes = state, Changes(state)
     settled = take_receipt_acks(changes, request.receipt_acks, spare_token(request.token))
     # What is left in these slots has its turn with the next batch: one operation for each row.
     touched = {slot.number for slot in settled}
@@ -100,7 +100,7 @@ def plan_lease(
     for each in lookahead.waiting:
         changes.wait(each)
     return Lease(
-        request=request,
+        request=asked,
         state=read,
         ops=changes.ops(),
         leased=leased,

@@ -1150,8 +1150,8 @@ MUTANTS = (
     Mutant(
         "a turn leases for all who wait in strict order",
         "strict",
-        "client/receiver.py",
-        "            limit = min(limit, wanted.strict_limit)\n",
+        "consumer/consumer.py",
+        "            most = in_order if most is None else min(most, in_order)\n",
         "            pass\n",
         ("test_strict_turns_property.py",),
     ),
@@ -1233,7 +1233,7 @@ MUTANTS = (
         "who was crossed goes by memory again",
         "idle",
         "consumer/state_cache.py",
-        "self._is_alone = not self.was_wrong and _are_same(batch.state, self._left)",
+        "self._is_alone = not self.was_stale and _are_same(lease.state, self._left)",
         "self._is_alone = True",
     ),
     Mutant(

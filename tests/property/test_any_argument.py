@@ -19,7 +19,7 @@ import pytest
 import cassieq_spark
 from cassieq_spark import AsyncClient, CassieqError, Client, NewMessage, Producer, Progress
 from cassieq_spark.arrow.receipts import Receipt
-from cassieq_spark.client import AsyncProducer, Wanted
+from cassieq_spark.client import AsyncProducer, LeaseRequest
 from cassieq_spark.client.exchange import Exchange
 from cassieq_spark.http.client import HttpQueue
 from cassieq_spark.settings.connection import Connection, connection_options
@@ -144,7 +144,7 @@ class Scene:
             "values": ["a", b"b"],
             "visible_at": None,
             "wait": timedelta(0),
-            "wanted": Wanted(limit=1),
+            "wanted": LeaseRequest(max_messages=1),
         }
 
     def stored(self) -> list[bytes]:

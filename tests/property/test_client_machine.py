@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from cassieq_spark import CassieqError, Client, Message, NewMessage
 from cassieq_spark.arrow.receipts import Receipt
-from cassieq_spark.client import Wanted
+from cassieq_spark.client import LeaseRequest
 from cassieq_spark.client import exchange as exchange_module
 from cassieq_spark.consumer import state_cache
 from cassieq_spark.store import race
@@ -135,7 +135,9 @@ class ClientMachine(RuleBasedStateMachine):
         chosen = self._choose(which) if self.received else []
         self.store.fault = fault
         receipts = [Receipt.parse(message.receipt) for message in chosen]
-        told = self.desks[client].turn(receipts, Wanted(limit=most, most_bytes=room))
+        told = self.desks[client].turn(
+            receipts, LeaseRequest(max_messages=most, max_decoded_bytes=room)
+        )
         assert told.error is None
         assert len(told.messages) <= most
         self._fits(told.messages, room)

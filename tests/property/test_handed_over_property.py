@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from cassieq_spark import Client
 from cassieq_spark.arrow.receipts import Receipt
-from cassieq_spark.client import Wanted
+from cassieq_spark.client import LeaseRequest
 from cassieq_spark.store.memory import MemoryStore
 
 SIZES = st.lists(st.integers(1, 3_000), min_size=1, max_size=30)
@@ -43,7 +43,7 @@ def test_each_message_is_delivered_once_whatever_room_there_is(  # noqa: PLR0913
 
     for turn in range(2 * len(sizes)):
         room = rooms[turn % len(rooms)]
-        wanted = Wanted(limit=most, max_bytes=room, most_bytes=room)
+        wanted = LeaseRequest(max_messages=most, max_bytes=room, max_decoded_bytes=room)
         messages = exchange.turn(acks, wanted).messages
         assert sum(len(each.value) for each in messages) <= room or len(messages) == 1
         acks = [Receipt.parse(each.receipt) for each in messages]

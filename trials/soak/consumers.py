@@ -9,7 +9,7 @@ from uuid import UUID
 
 from cassieq_spark import Client, Message
 from cassieq_spark.arrow.receipts import Receipt
-from cassieq_spark.client import Exchanged, Wanted
+from cassieq_spark.client import Exchanged, LeaseRequest
 from cassieq_spark.client.received import rows_of
 from cassieq_spark.errors import (
     QueueStateError,
@@ -157,7 +157,9 @@ class BalancedConsumer(ClientConsumer):
         try:
             told = desk.turn(
                 [Receipt.parse(each.receipt) for each in done],
-                Wanted(limit=limit, lease=timedelta(seconds=self.chance.uniform(1, 5))),
+                LeaseRequest(
+                    max_messages=limit, lease=timedelta(seconds=self.chance.uniform(1, 5))
+                ),
             )
         finally:
             at = now()

@@ -16,7 +16,7 @@ from datetime import timedelta
 from typing import Literal
 
 from cassieq_spark.arrow.receipts import Receipt
-from cassieq_spark.client import AsyncClient, AsyncExchange, Message, Wanted
+from cassieq_spark.client import AsyncClient, AsyncExchange, LeaseRequest, Message
 from cassieq_spark.errors import CassieqError
 
 logger = logging.getLogger(__name__)
@@ -192,14 +192,14 @@ class _Rounds:
         if served:
             self._plan_look(now, found=bool(messages))
 
-    def _request(self, served: Sequence[_Receive]) -> Wanted:
+    def _request(self, served: Sequence[_Receive]) -> LeaseRequest:
         most = min(self._most, sum(each.most for each in served))
-        return Wanted(
-            limit=most,
+        return LeaseRequest(
+            max_messages=most,
             lease=served[0].lease if served else None,
             max_bytes=self._most_bytes if most > _FEW else None,
-            most_bytes=self._most_bytes,
-            strict_limit=min(most, served[0].most) if served else None,
+            max_decoded_bytes=self._most_bytes,
+            max_messages_in_order=min(most, served[0].most) if served else None,
         )
 
     def _requeue(self, served: Sequence[_Receive]) -> None:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from cassieq_spark.consumer.settle import replace, settle
+from cassieq_spark.consumer.consumer import Consumer
 from cassieq_spark.errors import OptionError
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.queues import read_queue
@@ -123,23 +123,12 @@ class ReceiptWriter(DataSourceArrowWriter):
         self, key: LeaseKey, outcomes: Outcomes, *, with_batch: bool
     ) -> Iterator[tuple[int, int]]:
         group, lease, deliveries = key
-        store = open_store(self._options.connection)
+        consumer = Consumer(open_store(self._options.connection), self._queue, group)
         if settlement := outcomes.settlement():
-            done = settle(
-                store,
-                self._queue,
-                group,
-                lease,
-                settlement,
-                deliveries=deliveries,
-                with_batch=with_batch,
-            )
+            done = consumer.settle(lease, settlement, deliveries=deliveries, with_batch=with_batch)
             yield done.count, done.stale.count
         for delay, new in outcomes.replacements():
-            done = replace(
-                store,
-                self._queue,
-                group,
+            done = consumer.replace(
                 lease,
                 new,
                 deliveries=deliveries,

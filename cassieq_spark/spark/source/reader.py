@@ -12,28 +12,25 @@ from typing import Any
 from uuid import UUID
 
 from cassieq_spark.arrow.receipts import receipt_prefix
-from cassieq_spark.consumer.state_cache import StateCache
-from cassieq_spark.dead_letters.burial import bury
+from cassieq_spark.consumer.consumer import Consumer
+from cassieq_spark.consumer.heartbeat import LEASE_LOST, Heartbeat
 from cassieq_spark.errors import QueueStateError, StoreError
-from cassieq_spark.fetch import Finder
-from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.lease import LeasedSlot, LeaseRequest
 from cassieq_spark.groups.plan import is_dead
 from cassieq_spark.groups.registration import ensure_group
 from cassieq_spark.ledger.read import read_head
-from cassieq_spark.ledger.state import check_open
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.settings.position import StartingPosition
-from cassieq_spark.spark.source import lull
+from cassieq_spark.spark.source import idle_backoff
 from cassieq_spark.spark.source.checkpoint import look_up
-from cassieq_spark.spark.source.figures import Gauge, Seen
-from cassieq_spark.spark.source.heartbeat import LEASE_LOST, Heartbeat
+from cassieq_spark.spark.source.metrics import SourceMetrics
 from cassieq_spark.spark.source.offsets import Offset, decode, encode
 from cassieq_spark.spark.source.tasks import Task, cut_tasks
-from cassieq_spark.spark.source.terms import Terms
 from cassieq_spark.store.protocol import Store
 
 logger = logging.getLogger(__name__)
+
+_ALL_THERE_IS = LeaseRequest()
 
 #: A replayed batch has fewer messages than before.
 LEFT_OUT = "replay.left_out"
@@ -57,9 +54,9 @@ class Reader:
         queue: Which queue.
         group: Which group; made if there is none.
         starting: Where a new group starts.
-        length: How long a lease lasts without a heartbeat.
         fail_on_data_loss: Whether a new group may not start where messages are deleted already.
-        terms: How much it takes at a time; by default, all there is.
+        request: How much it leases at a time, and for how long; by default, all there is.
+        max_trigger_delay: Longest time from batch to batch because of ``request.min_messages``.
         with_receipts: Whether outcomes may be recorded for its batches, which it then reads before
             it acks them.
         checkpoint: Where the query's checkpoint is; None: not told.
@@ -72,9 +69,9 @@ class Reader:
         group: str,
         *,
         starting: StartingPosition,
-        length: timedelta,
         fail_on_data_loss: bool = True,
-        terms: Terms | None = None,
+        request: LeaseRequest = _ALL_THERE_IS,
+        max_trigger_delay: timedelta = timedelta(minutes=15),
         with_receipts: bool = False,
         checkpoint: str | None = None,
     ) -> None:
@@ -87,23 +84,22 @@ class Reader:
         )
         self._store = store
         self.queue = queue
-        self._delivery = ConsumerGroup(store, queue.queue_id, group)
-        self._length = length
+        # Where there is a limit for all, what others do counts at once; so do outcomes that tasks
+        # have recorded.
+        is_alone = request.max_in_flight is None and not with_receipts
+        self._consumer = Consumer(
+            store, queue, group, cache_for=idle_backoff.RECHECK if is_alone else timedelta(0)
+        )
+        self._request = request
+        self._max_trigger_delay = max_trigger_delay
         self._checkpoint = checkpoint
-        self._terms = terms or Terms()
-        self._heartbeat = Heartbeat(self._delivery, length)
+        self._heartbeat = Heartbeat(self._consumer.group, request.lease or queue.lease)
         self._held: UUID | None = None
         self._leased: tuple[LeasedSlot, ...] = ()
         self._target: int | None = None
-        self._lull = lull.Lull()
-        # Where order is strict, or there is a limit for all, what others do counts at once; so do
-        # outcomes that tasks have recorded.
-        is_alone = not queue.strict_fifo and self._terms.max_in_flight is None
-        by_memory = is_alone and not with_receipts
-        self._last = StateCache(lull.RECHECK if by_memory else timedelta(0))
-        self._finder = Finder(store, queue.queue_id)
+        self._idle = idle_backoff.IdleBackoff()
         self._leased_at = -math.inf
-        self.gauge = Gauge(store, queue.queue_id)
+        self.metrics = SourceMetrics(store, queue.queue_id)
 
     def aim(self) -> None:
         """Deliver what is there now, and then nothing more (AvailableNow). One read."""
@@ -119,46 +115,39 @@ class Reader:
             The end of the next batch; ``done`` itself if there is nothing to deliver.
         """
         before = self._decode(done)
-        self._lull.rest()
-        self._heartbeat.let_go()
-        head = read_head(self._store, self.queue.queue_id)
-        check_open(self.queue.queue_id, head)
-        stop = head.offered_stop
-        stop = stop if self._target is None else min(stop, self._target)
         held = before.lease if before else None
-        if not self._lull.is_over(held, stop):
+        self._idle.rest()
+        self._heartbeat.let_go()
+        head = self._consumer.read_head()
+        stop = head.offered_stop if self._target is None else min(head.offered_stop, self._target)
+        if not self._idle.is_over(held, stop):
             return done
-        told = self._last.tell(stop=stop)
-        batch = self._delivery.lease(
-            replace(
-                self._wish(held, limit),
-                held_deliveries=self._counts_of(held),
-                stop=stop,
-                delayed_stop=head.delayed_stop,
-                min_messages=self._least(),
-                prefer_fresh=before is not None and before.is_redelivery,
-            ),
-            told,
+        request = replace(
+            self._request,
+            held=held,
+            held_deliveries=self._deliveries_of(held),
+            max_messages=limit,
+            min_messages=self._min_messages(),
+            prefer_fresh=before is not None and before.is_redelivery,
         )
-        self._last.keep(batch, told)
-        self._report_lost(before, batch.acked_slots)
-        seen = Seen(batch, held, head.next)
-        self.gauge.see(seen)
-        self._hold(batch.token if batch.leased else None, batch.leased)
-        self.gauge.bury(bury(self._store, self.queue, self._delivery, batch.dead))
-        self._report_skipped(batch.skipped)
-        if not batch.leased:
-            self._lull.go_on(seen)
+        lease = self._consumer.poll(request, head, stop=stop)
+        self._report_lost(before, lease.acked_slots)
+        self.metrics.observe(lease, head.next)
+        self._hold(lease.token if lease.leased else None, lease.leased)
+        self.metrics.add_dead(self._consumer.dead_letter(lease.dead))
+        self._report_skipped(lease.skipped)
+        if not lease.leased:
+            self._idle.go_on(lease)
             return done
-        self._lull.end()
+        self._idle.end()
         self._leased_at = time.monotonic()
         return encode(
             Offset(
                 queue_id=self.queue.queue_id,
-                group=self._delivery.name,
-                lease=batch.token,
-                pointer=batch.pointer,
-                leased=batch.leased,
+                group=self._consumer.group.name,
+                lease=lease.token,
+                pointer=lease.pointer,
+                leased=lease.leased,
             )
         )
 
@@ -175,12 +164,7 @@ class Reader:
             return []
         if offset.lease != self._held:
             self._take_again(offset, limit)
-        pieces = [
-            piece
-            for each in self._leased
-            for piece in self._finder.pieces(each.monotons, deliveries=each.deliveries)
-        ]
-        return cut_tasks(pieces, self.queue, messages_per_task)
+        return cut_tasks(self._consumer.find(self._leased), self.queue, messages_per_task)
 
     @property
     def receipt_prefix(self) -> str:
@@ -189,7 +173,9 @@ class Reader:
             return ""
         # A batch is one slot, so all of it was handed out as often.
         deliveries = self._leased[0].deliveries
-        return receipt_prefix(self.queue.queue_id, self._delivery.name, self._held, deliveries)
+        return receipt_prefix(
+            self.queue.queue_id, self._consumer.group.name, self._held, deliveries
+        )
 
     def stop(self) -> None:
         """Give up what is held. Two reads and one LWT; never raises.
@@ -201,14 +187,14 @@ class Reader:
         self._heartbeat.stop()
         if self._held is None:
             return
-        about = {"queue": self.queue.queue_id, "group": self._delivery.name}
+        about = self._consumer.log_fields
         limit = self.queue.max_deliveries
         to_release = [each for each in self._leased if not is_dead(each.deliveries, limit)]
         try:
             if self._is_committed(self._held):
                 self._ack_at_last(self._held)
                 return
-            count = self._delivery.release(self._held, to_release)
+            count = self._consumer.group.release(self._held, to_release)
         except (StoreError, QueueStateError) as error:
             logger.warning(
                 "could not release the messages of the stopped query, they are due when their "
@@ -230,59 +216,36 @@ class Reader:
                 "%s: the checkpoint %s does not tell whether the last batch is done, which is "
                 "released, and delivered again (%s); give the option checkpointLocation the "
                 "checkpointLocation of the query, as this machine reaches it",
-                self._delivery,
+                self._consumer.group,
                 self._checkpoint,
                 told.trouble,
-                extra={
-                    "action": CHECKPOINT_UNREADABLE,
-                    "queue": self.queue.queue_id,
-                    "group": self._delivery.name,
-                },
+                extra={"action": CHECKPOINT_UNREADABLE, **self._consumer.log_fields},
             )
         return told.is_committed
 
     def _ack_at_last(self, held: UUID) -> None:
-        wish = replace(self._wish(held, limit=0), held_deliveries=self._counts_of(held))
-        batch = self._delivery.lease(wish)
-        bury(self._store, self.queue, self._delivery, batch.dead)
+        request = replace(self._request, held=held, held_deliveries=self._deliveries_of(held))
+        lease = self._consumer.ack(request)
         logger.info(
             "acked %d messages of the last batch, which Spark has committed",
-            batch.acked,
-            extra={
-                "action": ACKED_AT_LAST,
-                "queue": self.queue.queue_id,
-                "group": self._delivery.name,
-                "count": batch.acked,
-            },
+            lease.acked,
+            extra={"action": ACKED_AT_LAST, "count": lease.acked, **self._consumer.log_fields},
         )
 
-    def _wish(self, held: UUID | None, limit: int | None) -> LeaseRequest:
-        return LeaseRequest(
-            held=held,
-            lease=self._length,
-            max_messages=limit,
-            max_deliveries=self.queue.max_deliveries,
-            max_bytes=self._terms.max_bytes,
-            max_in_flight=self._terms.max_in_flight,
-            skip_older_than=self._terms.skip_older_than,
-            retry_backoff=self._terms.retry_backoff,
-            strict_fifo=self.queue.strict_fifo,
-        )
-
-    def _counts_of(self, held: UUID | None) -> Mapping[int, int] | None:
+    def _deliveries_of(self, held: UUID | None) -> Mapping[int, int] | None:
         """How often the messages of this batch were handed out, by slot; None: not known here."""
         if held is None or held != self._held:
             return None
         return {each.slot: each.deliveries for each in self._leased}
 
-    def _least(self) -> int:
+    def _min_messages(self) -> int:
         """How many messages there must be for a batch."""
         since = time.monotonic() - self._leased_at
-        overdue = since >= self._terms.max_trigger_delay.total_seconds()
-        return 0 if overdue or self._target is not None else self._terms.min_messages
+        overdue = since >= self._max_trigger_delay.total_seconds()
+        return 0 if overdue or self._target is not None else self._request.min_messages
 
     def _decode(self, offset: Mapping[str, Any]) -> Offset | None:
-        return decode(offset, queue_id=self.queue.queue_id, group=self._delivery.name)
+        return decode(offset, queue_id=self.queue.queue_id, group=self._consumer.group.name)
 
     def _hold(self, lease: UUID | None, leased: tuple[LeasedSlot, ...]) -> None:
         self._held, self._leased = lease, leased
@@ -290,22 +253,17 @@ class Reader:
             self._heartbeat.hold(lease, leased)
 
     def _take_again(self, offset: Offset, limit: int | None) -> None:
-        leased = self._delivery.take_again(self._wish(offset.lease, limit))
-        self._last.forget()
+        request = replace(self._request, held=offset.lease, max_messages=limit)
+        leased = self._consumer.take_again(request)
         self._hold(offset.lease, leased)
         left_out = _count(offset.leased) - _count(leased)
         if left_out:
             logger.warning(
                 "%s: a replayed batch leaves out %d messages: others have them, or they were "
                 "settled, or the batch has failed too often to be handed out whole",
-                self._delivery,
+                self._consumer.group,
                 left_out,
-                extra={
-                    "action": LEFT_OUT,
-                    "queue": self.queue.queue_id,
-                    "group": self._delivery.name,
-                    "count": left_out,
-                },
+                extra={"action": LEFT_OUT, "count": left_out, **self._consumer.log_fields},
             )
 
     def _report_lost(self, before: Offset | None, acked_slots: frozenset[int]) -> None:
@@ -318,32 +276,22 @@ class Reader:
     def _report_skipped(self, count: int) -> None:
         if not count:
             return
-        self.gauge.skip(count)
+        self.metrics.add_skipped(count)
         logger.warning(
             "%s: skipped %d messages that were too old (option skipOlderThan)",
-            self._delivery,
+            self._consumer.group,
             count,
-            extra={
-                "action": SKIPPED,
-                "queue": self.queue.queue_id,
-                "group": self._delivery.name,
-                "count": count,
-            },
+            extra={"action": SKIPPED, "count": count, **self._consumer.log_fields},
         )
 
     def _warn_lost(self, count: int, consequence: str) -> None:
-        self.gauge.lose(count)
+        self.metrics.add_lost(count)
         logger.warning(
             "%s: the lease of %d messages ran out and they went to other readers; %s",
-            self._delivery,
+            self._consumer.group,
             count,
             consequence,
-            extra={
-                "action": LEASE_LOST,
-                "queue": self.queue.queue_id,
-                "group": self._delivery.name,
-                "count": count,
-            },
+            extra={"action": LEASE_LOST, "count": count, **self._consumer.log_fields},
         )
 
 

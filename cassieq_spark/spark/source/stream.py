@@ -19,21 +19,21 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from cassieq_spark.arrow.receipts import Receipt
-from cassieq_spark.consumer.settle import reject_unreadable
+from cassieq_spark.consumer.consumer import Consumer
 from cassieq_spark.errors import OptionError
 from cassieq_spark.fetch import Unreadable, fetch
+from cassieq_spark.groups.lease import LeaseRequest
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.queues import read_queue
 from cassieq_spark.settings import SourceOptions
 from cassieq_spark.spark.source.offsets import initial_offset
 from cassieq_spark.spark.source.reader import Reader
 from cassieq_spark.spark.source.tasks import Task
-from cassieq_spark.spark.source.terms import Terms
 from cassieq_spark.store import open_store
 
 logger = logging.getLogger(__name__)
 
-#: The progress of a batch comes without figures.
+#: The progress of a batch comes without metrics.
 REPORT_FAILED = "progress.report_failed"
 
 #: Spark asks for all there is with this trigger only, as our own limit has another type.
@@ -91,12 +91,12 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return cast("dict[str, Any]", self._open().next_batch(start, limit=most))
 
     def reportLatestOffset(self) -> dict[str, int] | None:
-        """Figures for the query's progress, see `cassieq_spark.spark.progress`; never raises."""
+        """Metrics for the query's progress, see `cassieq_spark.spark.progress`; never raises."""
         try:
-            return self._reader.gauge.report() if self._reader else None
-        except Exception as error:  # noqa: BLE001 - whatever it is, no figure is worth a query
+            return self._reader.metrics.report() if self._reader else None
+        except Exception as error:  # noqa: BLE001 - whatever it is, no metric is worth a query
             logger.warning(
-                "could not tell the figures of the query: %s",
+                "could not tell the metrics of the query: %s",
                 error,
                 extra={
                     "action": REPORT_FAILED,
@@ -138,7 +138,9 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         finally:
             if reasons := found.by_reason():
                 receipt = Receipt.parse(f"{task.receipt_prefix}0")
-                reject_unreadable(store, task.queue, receipt, reasons, with_batch=True)
+                Consumer(store, task.queue, receipt.group).reject_unreadable(
+                    receipt.lease, reasons, deliveries=receipt.deliveries, with_batch=True
+                )
 
     def commit(self, end: Mapping[str, Any]) -> None:
         """Nothing: Spark calls it after a later `latestOffset`, which has acked the batch."""
@@ -157,9 +159,9 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 queue,
                 self._group,
                 starting=self._options.starting_position,
-                length=self._options.lease or queue.lease,
                 fail_on_data_loss=self._options.fail_on_data_loss,
-                terms=_terms(self._options),
+                request=_request(self._options),
+                max_trigger_delay=self._options.max_trigger_delay,
                 with_receipts=self._options.include_receipts,
                 checkpoint=self._options.checkpoint_location,
             )
@@ -167,10 +169,10 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._reader
 
 
-def _terms(options: SourceOptions) -> Terms:
-    return Terms(
+def _request(options: SourceOptions) -> LeaseRequest:
+    return LeaseRequest(
+        lease=options.lease,
         min_messages=options.min_messages_per_trigger,
-        max_trigger_delay=options.max_trigger_delay,
         max_bytes=options.max_bytes_per_trigger,
         max_in_flight=options.max_in_flight,
         skip_older_than=options.skip_older_than,

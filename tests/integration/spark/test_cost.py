@@ -15,7 +15,7 @@ from cassieq_spark.queues import create_queue
 from cassieq_spark.settings import SinkOptions, SourceOptions
 from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.spark.sink import writer
-from cassieq_spark.spark.source import lull, reader, stream
+from cassieq_spark.spark.source import idle_backoff, reader, stream
 from cassieq_spark.store.protocol import Store
 from cassieq_spark.testing.stores import CountingStore
 
@@ -57,7 +57,7 @@ def test_consuming_a_micro_batch_costs_one_lwt_and_an_idle_trigger_none(
     monkeypatch: pytest.MonkeyPatch,
 ):
     monkeypatch.setattr(reader.time, "sleep", lambda _: None)
-    monkeypatch.setattr(lull, "RECHECK", timedelta(minutes=1))
+    monkeypatch.setattr(idle_backoff, "RECHECK", timedelta(minutes=1))
     for version in range(3):
         _publish(definition, connection, version=version)
     options = SourceOptions(queue=definition.name, group="g", connection=connection)

@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
-from cassieq_spark.consumer.settle import settle
+from cassieq_spark.consumer.consumer import settle
 from cassieq_spark.consumer.state_cache import StateCache
 from cassieq_spark.dead_letters.burial import bury
 from cassieq_spark.errors import OutcomeUnknownError, QueueStateError

@@ -13,9 +13,9 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from cassieq_spark import Client
-from cassieq_spark.client import Wanted
-from cassieq_spark.client.receiving import UNSEEN
-from cassieq_spark.consumer.settle import UNREADABLE
+from cassieq_spark.client import LeaseRequest
+from cassieq_spark.client.receiver import UNSEEN
+from cassieq_spark.consumer.consumer import UNREADABLE
 from cassieq_spark.dead_letters import burial
 from cassieq_spark.dead_letters.letters import Filter
 from cassieq_spark.dead_letters.purge import purge
@@ -112,14 +112,14 @@ def test_its_messages_are_one_letter_that_has_what_is_left(
 def test_an_exchange_reads_ahead_and_rejects_only_what_it_has_leased(scene: Scene):
     exchange = scene.client.exchange("q", "g")
 
-    first = exchange.turn([], Wanted(limit=2))
+    first = exchange.turn([], LeaseRequest(max_messages=2))
     assert [each.monoton for each in first.messages] == [0, 1]
     assert scene.letters() == []
-    second = exchange.turn([], Wanted(limit=8))
+    second = exchange.turn([], LeaseRequest(max_messages=8))
 
     assert [each.monoton for each in second.messages] == [2, 3, 8, 9]
     check_letter(scene)
-    third = exchange.turn([], Wanted(limit=8))
+    third = exchange.turn([], LeaseRequest(max_messages=8))
     assert [each.monoton for each in third.messages] == [10, 11]
 
 

@@ -11,10 +11,10 @@ import pytest
 
 from cassieq_spark import Client, Message
 from cassieq_spark.arrow.receipts import Receipt
-from cassieq_spark.client import Exchanged, Wanted
+from cassieq_spark.client import Exchanged, LeaseRequest
 from cassieq_spark.client import exchange as exchange_module
 from cassieq_spark.client.exchange import Exchange
-from cassieq_spark.client.receiver import KEPT
+from cassieq_spark.client.receiver import CACHED_FOR
 from cassieq_spark.consumer import state_cache
 from cassieq_spark.errors import NotAppliedError, NotFoundError, QueueStateError
 from cassieq_spark.groups.group import ConsumerGroup
@@ -27,7 +27,7 @@ from tests.support.faults import FakeClock
 HOUR = timedelta(hours=1)
 LEASE = timedelta(seconds=60)
 MOMENT = timedelta(milliseconds=1)
-NOTHING = Wanted(limit=0)
+NOTHING = LeaseRequest(max_messages=0)
 
 
 class Age:
@@ -61,7 +61,7 @@ def exchange(client: Client, age: Age, store: CountingStore) -> Iterator[Exchang
 
 def turn(exchange: Exchange, acks: list[Message], limit: int = 0) -> Exchanged:
     receipts = [Receipt.parse(each.receipt) for each in acks]
-    return exchange.turn(receipts, Wanted(limit=limit))
+    return exchange.turn(receipts, LeaseRequest(max_messages=limit))
 
 
 def monotons(messages: list[Message]) -> list[int]:
@@ -121,11 +121,11 @@ def test_large_messages_are_leased_as_far_as_they_fit_and_not_read_ahead(client:
     exchange = client.exchange("q", "g")
     turn(exchange, [], limit=1)
 
-    told = exchange.turn([], Wanted(limit=20, max_bytes=450_000))
+    told = exchange.turn([], LeaseRequest(max_messages=20, max_bytes=450_000))
 
     assert monotons(told.messages) == [1, 2, 3, 4]
-    assert exchange._shelf is not None
-    assert len(exchange._shelf._messages) <= 2
+    assert exchange._prefetch is not None
+    assert len(exchange._prefetch._messages) <= 2
 
 
 @pytest.mark.parametrize("known", [False, True])
@@ -136,8 +136,8 @@ def test_what_is_larger_than_it_was_stored_goes_back_and_is_not_counted(
     client.create_queue("once", max_deliveries=max_deliveries)
     client.put_many("once", [b"0" * 100_000 for _ in range(30)])
     exchange = client.exchange("once", "g")
-    received = list(exchange.turn([], Wanted(limit=1)).messages) if known else []
-    most = Wanted(limit=20, max_bytes=450_000, most_bytes=450_000)
+    received = list(exchange.turn([], LeaseRequest(max_messages=1)).messages) if known else []
+    most = LeaseRequest(max_messages=20, max_bytes=450_000, max_decoded_bytes=450_000)
 
     while messages := exchange.turn([], most).messages:
         assert len(messages) <= 4
@@ -158,7 +158,9 @@ def test_what_is_handed_out_again_is_as_few_as_fit_and_keeps_its_count(client: C
     received = [
         each
         for _ in range(5)
-        for each in exchange.turn([], Wanted(limit=10, most_bytes=200_000)).messages
+        for each in exchange.turn(
+            [], LeaseRequest(max_messages=10, max_decoded_bytes=200_000)
+        ).messages
     ]
 
     assert monotons(received) == [*range(10)]
@@ -168,7 +170,7 @@ def test_what_is_handed_out_again_is_as_few_as_fit_and_keeps_its_count(client: C
 def test_one_message_is_handed_over_whatever_its_size(client: Client, age: Age):
     client.put_many("q", [b"0" * 100_000 for _ in range(2)])
 
-    told = client.exchange("q", "g").turn([], Wanted(limit=2, most_bytes=1))
+    told = client.exchange("q", "g").turn([], LeaseRequest(max_messages=2, max_decoded_bytes=1))
 
     assert monotons(told.messages) == [0]
 
@@ -177,11 +179,13 @@ def test_only_what_fits_is_read(client: Client, age: Age):
     client.put_many("q", [b"0" * 1_000_000 for _ in range(40)])
     exchange = client.exchange("q", "g")
 
-    told = exchange.turn([], Wanted(limit=40, max_bytes=10_000_000, most_bytes=3_000_000))
+    told = exchange.turn(
+        [], LeaseRequest(max_messages=40, max_bytes=10_000_000, max_decoded_bytes=3_000_000)
+    )
 
     assert monotons(told.messages) == [0, 1, 2]
-    assert exchange._shelf is not None
-    assert len(exchange._shelf._messages) <= 1
+    assert exchange._prefetch is not None
+    assert len(exchange._prefetch._messages) <= 1
 
 
 def test_a_receipt_of_a_lease_of_others_is_good(
@@ -255,7 +259,7 @@ def test_a_pause_is_noticed_in_a_tenth_of_a_second_and_acks_go_on(
 ):
     messages = turn(exchange, [], limit=1).messages
     pause_queue(store, "q")
-    age.seconds += KEPT.total_seconds()
+    age.seconds += CACHED_FOR.total_seconds()
 
     told = turn(exchange, messages, limit=1)
 
@@ -339,7 +343,7 @@ def test_acks_make_no_group_and_of_none_they_fail(client: Client, age: Age):
     with pytest.raises(QueueStateError, match="group 'no'"):
         client.exchange("q", "no").turn([receipt], NOTHING)
     with pytest.raises(NotFoundError, match="no group 'no'"):
-        client.exchange("q", "no", make_group=False).turn([], Wanted(limit=1))
+        client.exchange("q", "no", make_group=False).turn([], LeaseRequest(max_messages=1))
     assert client.stats("q").groups == ()
 
 

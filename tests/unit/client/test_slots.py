@@ -11,7 +11,7 @@ import pytest
 
 from cassieq_spark import Client, Message
 from cassieq_spark.arrow.receipts import Receipt
-from cassieq_spark.client import Wanted
+from cassieq_spark.client import LeaseRequest
 from cassieq_spark.consumer import state_cache
 from cassieq_spark.store.protocol import Slice, partition_of_delivery
 from cassieq_spark.testing.faults import Fault, FaultyStore
@@ -79,8 +79,10 @@ def test_what_one_exchange_leases_and_another_one_acks_goes_through_few_slots(
     held: list[Message] = []
 
     for _ in range(TURNS):
-        told = here.turn([], Wanted(limit=1))
-        stale = there.turn([Receipt.parse(each.receipt) for each in held], Wanted(limit=0)).stale
+        told = here.turn([], LeaseRequest(max_messages=1))
+        stale = there.turn(
+            [Receipt.parse(each.receipt) for each in held], LeaseRequest(max_messages=0)
+        ).stale
         assert not stale
         held = told.messages
 
@@ -94,7 +96,7 @@ def test_an_exchange_leases_into_the_slot_that_its_acks_empty(client: Client):
 
     for _ in range(20):
         receipts = [Receipt.parse(each.receipt) for each in held]
-        held = exchange.turn(receipts, Wanted(limit=1)).messages
+        held = exchange.turn(receipts, LeaseRequest(max_messages=1)).messages
 
     assert monotons(held) == [19]
     assert slots(client) == 1

@@ -41,9 +41,9 @@ class Scene:
         """A batch of five; the LWTs and the reads that it took."""
         self.store.reset()
         wish = LeaseRequest(held=None, token=uuid4(), lease=LEASE, max_messages=5, stop=stop)
-        told = last.tell(stop=stop)
+        told = last.get(stop=stop)
         batch = ConsumerGroup(self.store, self.queue_id, "g").lease(wish, told)
-        last.keep(batch, told)
+        last.put(batch, told)
         return batch, self.store.cas_count, self.store.read_count
 
 
@@ -82,10 +82,10 @@ def test_who_was_crossed_by_another_reads_until_the_state_is_as_it_was_left(scen
     costs(scene, other, batches=1)
 
     assert costs(scene, last, batches=1) == [(2, 2)]
-    assert last.was_wrong
+    assert last.was_stale
     costs(scene, other, batches=1)
     assert costs(scene, last, batches=3) == [(1, 2), (1, 2), (1, 0)]
-    assert not last.was_wrong
+    assert not last.was_stale
 
 
 def test_what_runs_out_is_looked_at(scene: Scene):
@@ -106,7 +106,7 @@ def test_a_queue_without_fresh_messages_is_looked_at(scene: Scene):
 def test_what_is_forgotten_is_read(scene: Scene):
     last = StateCache(LASTING)
     costs(scene, last, batches=1)
-    last.forget()
+    last.clear()
 
     assert costs(scene, last, batches=2) == [(1, 2), (1, 0)]
 
@@ -114,6 +114,6 @@ def test_what_is_forgotten_is_read(scene: Scene):
 def test_a_change_that_can_not_be_followed_is_read(scene: Scene):
     last = StateCache(LASTING)
     batch, _, _ = scene.lease(last)
-    last.keep(replace(batch, ops=(Delete(slot_key(0)),)), None)
+    last.put(replace(batch, ops=(Delete(slot_key(0)),)), None)
 
-    assert last.tell(stop=100) is None
+    assert last.get(stop=100) is None

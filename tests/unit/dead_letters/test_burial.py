@@ -20,6 +20,7 @@ from cassieq_spark.dead_letters.burial import (
 from cassieq_spark.errors import NotAppliedError
 from cassieq_spark.fetch import Piece, bucket_slices
 from cassieq_spark.groups.group import ConsumerGroup
+from cassieq_spark.groups.lease import LeaseRequest
 from cassieq_spark.groups.seek import seek_group
 from cassieq_spark.groups.state import Settlement, Waiting
 from cassieq_spark.ledger.publish import publish
@@ -523,7 +524,9 @@ def failing(delivery: ConsumerGroup, dead: Waiting) -> bool:
 def test_a_reader_buries_what_it_finds_and_goes_on_with_what_is_alive(
     scene: Scene, caplog: pytest.LogCaptureFixture
 ):
-    reader = Reader(scene.store, scene.queue, "g", starting="earliest", length=LEASE)
+    reader = Reader(
+        scene.store, scene.queue, "g", starting="earliest", request=LeaseRequest(lease=LEASE)
+    )
     try:
         end = reader.next_batch(initial_offset("q", "g"), limit=2)
         (task,) = reader.tasks(end, messages_per_task=100)

@@ -7,9 +7,10 @@ from datetime import timedelta
 import pytest
 
 from cassieq_spark.errors import QueueStateError
+from cassieq_spark.groups.lease import LeaseRequest
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.queues import delete_queue, pause_queue, purge_queue, read_queue, resume_queue
-from cassieq_spark.spark.source import lull
+from cassieq_spark.spark.source import idle_backoff
 from cassieq_spark.spark.source.offsets import initial_offset
 from cassieq_spark.spark.source.reader import Reader
 from cassieq_spark.testing.stores import CountingStore
@@ -21,13 +22,15 @@ FIRST = initial_offset("q", "idle")
 
 @pytest.fixture
 def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
-    monkeypatch.setattr(lull, "LONGEST_PAUSE", timedelta(0))
-    monkeypatch.setattr(lull, "RECHECK", timedelta(0))
+    monkeypatch.setattr(idle_backoff, "LONGEST_PAUSE", timedelta(0))
+    monkeypatch.setattr(idle_backoff, "RECHECK", timedelta(0))
     return Scene()
 
 
 def make_reader(scene: Scene, queue: QueueDefinition, group: str = "idle") -> Reader:
-    return Reader(scene.store, queue, group, starting="earliest", length=LEASE)
+    return Reader(
+        scene.store, queue, group, starting="earliest", request=LeaseRequest(lease=LEASE)
+    )
 
 
 def test_a_reader_of_a_paused_queue_acks_its_batch_and_gets_the_next_when_it_is_resumed(
@@ -51,7 +54,7 @@ def test_looking_whether_a_queue_is_paused_costs_nothing(scene: Scene):
     scene.run_out()
     reader = make_reader(scene, scene.old)
     store = CountingStore(scene.store)
-    reader._store = store
+    reader._consumer._store = store
 
     reader.next_batch(FIRST, limit=3)
 

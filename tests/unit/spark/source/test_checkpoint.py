@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from cassieq_spark.groups.lease import LeaseRequest
 from cassieq_spark.groups.state import Settlement
 from cassieq_spark.model import QueueDefinition, Ranges
 from cassieq_spark.queues import alter_queue, read_queue
@@ -50,7 +51,7 @@ class Scene:
             self.queue,
             "g",
             starting="earliest",
-            length=LEASE,
+            request=LeaseRequest(lease=LEASE),
             with_receipts=True,
             checkpoint=where,
         )
@@ -102,7 +103,7 @@ def test_a_batch_that_spark_has_committed_is_acked(scene: Scene, caplog: pytest.
 def test_what_was_recorded_for_it_is_carried_out(scene: Scene):
     reader = scene.reader()
     end = scene.run(reader, 0, FIRST, commit=True)
-    delivery, lease = reader._delivery, scene.offset(end).lease
+    delivery, lease = reader._consumer.group, scene.offset(end).lease
     released = Settlement(
         released={timedelta(hours=1): Ranges.parse("1-3")}, rejected={"bad": Ranges.parse("3-4")}
     )

@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 
 from cassieq_spark.consumer import state_cache
-from cassieq_spark.consumer.settle import settle
+from cassieq_spark.consumer.consumer import Consumer
+from cassieq_spark.consumer.heartbeat import LEASE_LOST
 from cassieq_spark.errors import NotAppliedError, QueueStateError
 from cassieq_spark.groups.group import ConsumerGroup
+from cassieq_spark.groups.lease import LeaseRequest
 from cassieq_spark.groups.state import Settlement
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import QueueDefinition, Range, Ranges
 from cassieq_spark.queues.stats import GroupStats, queue_stats
-from cassieq_spark.spark.source import lull
-from cassieq_spark.spark.source.heartbeat import LEASE_LOST
+from cassieq_spark.spark.source import idle_backoff
 from cassieq_spark.spark.source.offsets import decode, initial_offset
 from cassieq_spark.spark.source.reader import LEFT_OUT, RELEASE_FAILED, RELEASED, Reader
-from cassieq_spark.spark.source.terms import Terms
 from cassieq_spark.testing.faults import FaultyStore
 from cassieq_spark.testing.stores import CountingStore
 from tests.support.builders import LEASE, make_clocked_store, make_pending, make_queue
@@ -40,10 +40,9 @@ class Scene:
         self.queue: QueueDefinition = make_queue(self.store, [13, 7])
         self.readers: list[Reader] = []
 
-    def reader(self, group: str = "g", terms: Terms | None = None) -> Reader:
-        reader = Reader(
-            self.store, self.queue, group, starting="earliest", length=LEASE, terms=terms
-        )
+    def reader(self, group: str = "g", **wanted: Any) -> Reader:
+        request = LeaseRequest(lease=LEASE, **wanted)
+        reader = Reader(self.store, self.queue, group, starting="earliest", request=request)
         self.readers.append(reader)
         return reader
 
@@ -54,8 +53,8 @@ class Scene:
 
 @pytest.fixture
 def scene(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(lull, "LONGEST_PAUSE", timedelta(0))
-    monkeypatch.setattr(lull, "RECHECK", timedelta(0))
+    monkeypatch.setattr(idle_backoff, "LONGEST_PAUSE", timedelta(0))
+    monkeypatch.setattr(idle_backoff, "RECHECK", timedelta(0))
     scene = Scene()
     yield scene
     scene.trouble.calm()
@@ -124,7 +123,7 @@ def test_a_batch_costs_one_lwt_the_last_ack_one_and_idling_none(scene: Scene):
 def test_a_reader_on_its_own_reads_the_head_for_each_batch_and_the_rest_once(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(lull, "RECHECK", timedelta(minutes=1))
+    monkeypatch.setattr(idle_backoff, "RECHECK", timedelta(minutes=1))
     reader, done, costs, found = scene.reader(), FIRST, [], []
     for _ in range(4):
         scene.store.reset()
@@ -140,7 +139,7 @@ def test_a_reader_on_its_own_reads_the_head_for_each_batch_and_the_rest_once(
 def test_what_another_reader_lets_go_waits_no_longer_than_the_next_look_at_the_group(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(lull, "RECHECK", timedelta(seconds=1.5))
+    monkeypatch.setattr(idle_backoff, "RECHECK", timedelta(seconds=1.5))
     now = [0.0]
     monkeypatch.setattr(state_cache, "monotonic", lambda: now[0])
     other, reader = scene.reader(), scene.reader()
@@ -159,15 +158,15 @@ def test_what_another_reader_lets_go_waits_no_longer_than_the_next_look_at_the_g
 def test_what_others_ack_makes_room_at_once_below_a_limit_of_the_group(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(lull, "RECHECK", timedelta(minutes=1))
+    monkeypatch.setattr(idle_backoff, "RECHECK", timedelta(minutes=1))
     other = scene.reader()
     theirs = decode(other.next_batch(FIRST, limit=6), queue_id=scene.queue.queue_id, group="g")
-    reader = scene.reader(terms=Terms(max_in_flight=6))
+    reader = scene.reader(max_in_flight=6)
     for _ in range(3):
         assert reader.next_batch(FIRST, limit=None) is FIRST
 
     acked = Settlement(acked=Ranges.of(Range(0, 6)))
-    settle(scene.store, scene.queue, "g", theirs.lease, acked)
+    Consumer(scene.store, scene.queue, "g").settle(theirs.lease, acked)
 
     done = reader.next_batch(FIRST, limit=None)
     assert monotons_of(reader, done) == [*range(6, 12)]
@@ -324,7 +323,7 @@ def test_a_process_that_goes_on_late_acks_nothing_that_its_restarted_query_has_t
     offset = decode(end, queue_id=scene.queue.queue_id, group="g")
     assert offset is not None
     recorded = Settlement(released={timedelta(0): Ranges.parse("5-6")})
-    settle(scene.store, scene.queue, "g", offset.lease, recorded, with_batch=True)
+    Consumer(scene.store, scene.queue, "g").settle(offset.lease, recorded, with_batch=True)
     assert monotons_of(new, end) == [*range(10)]
 
     after = old.next_batch(end, limit=5)

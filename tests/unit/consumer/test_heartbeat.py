@@ -8,14 +8,14 @@ from uuid import uuid4
 
 import pytest
 
-from cassieq_spark.errors import NotAppliedError
-from cassieq_spark.groups.group import ConsumerGroup
-from cassieq_spark.spark.source.heartbeat import (
+from cassieq_spark.consumer.heartbeat import (
     EXTENSION_FAILED,
     LEASE_LOST,
     LEASE_TAKEN_UP,
     Heartbeat,
 )
+from cassieq_spark.errors import NotAppliedError
+from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.testing.faults import FaultyStore
 from tests.support.builders import (
     LEASE,

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from cassieq_spark.groups.group import ConsumerGroup
+from cassieq_spark.groups.lease import LeaseRequest
 from cassieq_spark.groups.seek import seek_group
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import PendingBlock
-from cassieq_spark.spark.source import lull
-from cassieq_spark.spark.source.lull import LONGEST_PAUSE, RECHECK, SHORTEST_PAUSE
+from cassieq_spark.spark.source import idle_backoff
+from cassieq_spark.spark.source.idle_backoff import LONGEST_PAUSE, RECHECK, SHORTEST_PAUSE
 from cassieq_spark.spark.source.offsets import initial_offset
 from cassieq_spark.spark.source.reader import Reader
 from cassieq_spark.testing.stores import CountingStore
@@ -37,7 +38,7 @@ class Scene:
         self.pauses: list[float] = []
         self.readers: list[Reader] = []
         clock = SimpleNamespace(sleep=self.sleep, monotonic=lambda: self.seconds)
-        monkeypatch.setattr(lull, "time", clock)
+        monkeypatch.setattr(idle_backoff, "time", clock)
 
     def sleep(self, seconds: float) -> None:
         self.pauses.append(seconds)
@@ -48,7 +49,9 @@ class Scene:
         self.clock.advance(time)
 
     def reader(self) -> Reader:
-        reader = Reader(self.store, self.queue, "g", starting="earliest", length=LEASE)
+        reader = Reader(
+            self.store, self.queue, "g", starting="earliest", request=LeaseRequest(lease=LEASE)
+        )
         self.readers.append(reader)
         return reader
 

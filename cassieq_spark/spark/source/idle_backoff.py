@@ -9,8 +9,8 @@ from __future__ import annotations
 import time
 from datetime import timedelta
 
+from cassieq_spark.groups.lease import Lease
 from cassieq_spark.groups.state import GroupState
-from cassieq_spark.spark.source.figures import Seen
 
 #: A reader looks again after this part of the time for which it has had nothing: a message that
 #: comes soon is found soon, and one that comes late is hardly found later.
@@ -21,37 +21,38 @@ LONGEST_PAUSE = timedelta(milliseconds=330)
 RECHECK = timedelta(seconds=1.5)
 
 
-class Lull:
+class IdleBackoff:
     """What a reader that has nothing knows about the queue, and since when."""
 
     def __init__(self) -> None:
         self._began: float | None = None
         self._looked_at = 0.0
-        self._seen: Seen | None = None
-        self._seen_at = 0.0
+        self._lease: Lease | None = None
+        self._read_at = 0.0
 
     def end(self) -> None:
         """Take note that there are messages."""
-        self._began = self._seen = None
+        self._began = self._lease = None
 
-    def go_on(self, seen: Seen) -> None:
-        """Take note of a whole look that found nothing.
+    def go_on(self, lease: Lease) -> None:
+        """Take note of a poll that found nothing.
 
-        If it changed something, an ack or a step over delayed messages, the next one is whole too.
+        If it changed something, an ack or a step over delayed messages, the next one is due too.
         """
         self._look()
-        self._seen, self._seen_at = (None if seen.batch.changed else seen), self._looked_at
+        self._lease, self._read_at = (None if lease.changed else lease), self._looked_at
 
     def is_over(self, done: object, stop: int) -> bool:
-        """Whether there may be messages, so that a whole look is worth its reads.
+        """Whether there may be messages, so that a poll is worth its reads.
 
         Args:
             done: Token of the batch that the reader has finished, if any.
             stop: Monoton from which on nothing is offered now.
         """
-        seen, elapsed = self._seen, timedelta(seconds=time.monotonic() - self._seen_at)
-        over = seen is None or seen.held != done or elapsed >= RECHECK
-        if over or seen is None or may_have(seen.batch.state, seen.batch.pointer, stop, elapsed):
+        last, elapsed = self._lease, timedelta(seconds=time.monotonic() - self._read_at)
+        if last is None or last.request.held != done or elapsed >= RECHECK:
+            return True
+        if may_have(last.state, last.pointer, stop, elapsed):
             return True
         self._look()
         return False

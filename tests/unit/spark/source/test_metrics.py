@@ -4,13 +4,14 @@ from datetime import timedelta
 
 import pytest
 
+from cassieq_spark.groups.lease import Lease, LeaseRequest
 from cassieq_spark.ledger.finalise import finalise, trim
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_head
 from cassieq_spark.queues import read_queue
 from cassieq_spark.queues.stats import queue_stats
-from cassieq_spark.spark.source import figures
-from cassieq_spark.spark.source.figures import AGE_PAUSE, Gauge, Seen, count_figures
+from cassieq_spark.spark.source import metrics
+from cassieq_spark.spark.source.metrics import AGE_PAUSE, SourceMetrics, count_metrics
 from cassieq_spark.spark.source.offsets import initial_offset
 from cassieq_spark.spark.source.reader import Reader
 from cassieq_spark.testing.stores import CountingStore
@@ -28,7 +29,7 @@ MOMENT = timedelta(milliseconds=1)
 
 
 class Scene:
-    """A queue of 20 messages in two blocks, of which the first is a second older, and a gauge."""
+    """A queue of 20 messages in two blocks, the first a second older; and their metrics."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         memory, self.clock = make_clocked_store()
@@ -37,23 +38,23 @@ class Scene:
         self.clock.advance(SECOND)
         publish(self.store, self.queue_id, make_pending([7]))
         self.delivery = make_group(self.store, self.queue_id)
-        self.gauge = Gauge(self.store, self.queue_id)
+        self.metrics = SourceMetrics(self.store, self.queue_id)
         self.seconds = 0.0
-        monkeypatch.setattr(figures.time, "monotonic", lambda: self.seconds)
+        monkeypatch.setattr(metrics.time, "monotonic", lambda: self.seconds)
 
-    def lease(self, **wish: object) -> Seen:
+    def lease(self, **wish: object) -> Lease:
         end = read_head(self.store, self.queue_id).next
         wanted = make_request(stop=end, **wish)
-        seen = Seen(self.delivery.lease(wanted), wanted.held, end)
-        self.gauge.see(seen)
-        return seen
+        lease = self.delivery.lease(wanted)
+        self.metrics.observe(lease, end)
+        return lease
 
     def report_reads(self) -> tuple[dict[str, int] | None, int]:
         self.store.reset()
-        return self.gauge.report(), self.store.read_count
+        return self.metrics.report(), self.store.read_count
 
     def age(self) -> int | None:
-        report = self.gauge.report()
+        report = self.metrics.report()
         assert report is not None
         return report.get("oldest_age_ms")
 
@@ -63,26 +64,26 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
     return Scene(monkeypatch)
 
 
-def agrees_with_stats(scene: Scene, seen: Seen) -> bool:
-    """What was counted on the way is what exact figures say, the batch apart."""
+def agrees_with_stats(scene: Scene, lease: Lease) -> bool:
+    """What was counted on the way is what exact metrics say, the batch apart."""
     (exact,) = queue_stats(scene.store, scene.queue_id).groups
-    counted = count_figures(seen)
-    batch = sum(each.monotons.count for each in seen.batch.leased)
+    counted = count_metrics(lease, read_head(scene.store, scene.queue_id).next)
+    batch = lease.count
     expected = (exact.depth, exact.leased, exact.waiting, exact.pointer)
     got = (counted["backlog"] + batch, *(counted[k] for k in ("leased", "waiting", "pointer")))
     return got == expected
 
 
 def test_before_the_first_batch_there_is_nothing_to_report(scene: Scene):
-    assert scene.gauge.report() is None
+    assert scene.metrics.report() is None
 
 
 def test_figures_are_whole_numbers_with_keys_in_order(scene: Scene):
     scene.lease(max_messages=5)
-    scene.gauge.lose(2)
-    scene.gauge.lose(1)
+    scene.metrics.add_lost(2)
+    scene.metrics.add_lost(1)
 
-    report = scene.gauge.report()
+    report = scene.metrics.report()
 
     assert report == {
         "backlog": 15,
@@ -104,22 +105,22 @@ def test_figures_agree_with_the_exact_ones_through_leases_acks_and_redelivery(sc
     assert agrees_with_stats(scene, mine)
     theirs = scene.lease(max_messages=4)
     assert agrees_with_stats(scene, theirs)
-    mine = scene.lease(held=mine.batch.token, max_messages=2)
+    mine = scene.lease(held=mine.token, max_messages=2)
     assert agrees_with_stats(scene, mine)
 
     scene.clock.advance(LEASE + MOMENT)
     again = scene.lease(max_messages=3)
     assert agrees_with_stats(scene, again)
-    assert [str(each.monotons) for each in again.batch.leased] == ["6-9"]
-    rest = scene.lease(held=again.batch.token)
+    assert [str(each.monotons) for each in again.leased] == ["6-9"]
+    rest = scene.lease(held=again.token)
     assert agrees_with_stats(scene, rest)
-    last = scene.lease(held=rest.batch.token)
+    last = scene.lease(held=rest.token)
     assert agrees_with_stats(scene, last)
 
 
 def test_an_ack_with_nothing_to_lease_leaves_nothing(scene: Scene):
     done = scene.lease()
-    idle = scene.lease(held=done.batch.token)
+    idle = scene.lease(held=done.token)
 
     assert agrees_with_stats(scene, idle)
     report, reads = scene.report_reads()
@@ -134,7 +135,7 @@ def test_the_age_costs_one_read_for_a_block_and_none_while_that_is_the_oldest(sc
     assert scene.age() == 1000
 
     scene.clock.advance(SECOND)
-    scene.lease(held=first.batch.token, max_messages=5)
+    scene.lease(held=first.token, max_messages=5)
 
     assert scene.report_reads()[1] == 0
     assert scene.age() == 2000
@@ -143,7 +144,7 @@ def test_the_age_costs_one_read_for_a_block_and_none_while_that_is_the_oldest(sc
 def test_another_block_is_asked_for_only_after_a_pause(scene: Scene):
     first = scene.lease(max_messages=13)
     assert scene.age() == 1000
-    second = scene.lease(held=first.batch.token, max_messages=2)
+    second = scene.lease(held=first.token, max_messages=2)
 
     scene.seconds = AGE_PAUSE.total_seconds() - 0.1
     assert scene.report_reads()[1] == 0
@@ -151,14 +152,14 @@ def test_another_block_is_asked_for_only_after_a_pause(scene: Scene):
     scene.seconds = AGE_PAUSE.total_seconds()
     assert scene.report_reads()[1] == 1
     assert scene.age() == 0
-    assert second.batch.leased
+    assert second.leased
 
 
 def test_an_idle_reader_asks_nothing_and_soon_does_not_know_the_age(scene: Scene):
     mine = scene.lease(max_messages=13)
     assert scene.age() == 1000
     scene.lease()  # another reader's
-    scene.lease(held=mine.batch.token)
+    scene.lease(held=mine.token)
     scene.seconds = AGE_PAUSE.total_seconds()
 
     report, reads = scene.report_reads()
@@ -180,11 +181,14 @@ def test_a_block_that_a_repair_has_deleted_meanwhile_has_no_age(scene: Scene):
 def test_a_reader_notes_what_it_leases_and_what_it_lost(scene: Scene):
     definition = read_queue(scene.store, "q")
     slow, other = (
-        Reader(scene.store, definition, "g", starting="earliest", length=LEASE) for _ in range(2)
+        Reader(
+            scene.store, definition, "g", starting="earliest", request=LeaseRequest(lease=LEASE)
+        )
+        for _ in range(2)
     )
     first = initial_offset("q", "g")
     end = slow.next_batch(first, limit=6)
-    assert slow.gauge.report() == {
+    assert slow.metrics.report() == {
         "backlog": 14,
         "dead": 0,
         "leased": 6,
@@ -201,7 +205,7 @@ def test_a_reader_notes_what_it_leases_and_what_it_lost(scene: Scene):
 
     slow.next_batch(end, limit=6)
 
-    report = slow.gauge.report()
+    report = slow.metrics.report()
     assert report is not None
     assert (report["lost_leases"], report["leased"], report["backlog"]) == (6, 12, 14)
     slow.stop()

@@ -10,7 +10,7 @@ from uuid import UUID
 import pyarrow as pa
 import pytest
 
-from cassieq_spark.consumer.settle import REPLACED_TWICE, replace, settle
+from cassieq_spark.consumer.consumer import REPLACED_TWICE, Consumer
 from cassieq_spark.errors import MessageError, OptionError
 from cassieq_spark.fetch import fetch, find_pieces
 from cassieq_spark.groups.state import Settlement
@@ -53,7 +53,7 @@ class Scene:
         delay = columns.pop("delay", timedelta(0))
         values = {"value": pa.array([f"new {each}" for each in monotons])} | columns
         new = pa.record_batch({**values, "monoton": pa.array(monotons, pa.int64())})
-        done = replace(self.store, self.queue, "g", self.lease, new, delay=delay)
+        done = Consumer(self.store, self.queue, "g").replace(self.lease, new, delay=delay)
         return done.count, str(done.stale)
 
     def messages(self, queue: QueueDefinition, monotons: str) -> list[dict[str, Any]]:
@@ -76,7 +76,9 @@ def scene() -> Scene:
 def test_what_is_rejected_is_in_the_dead_letter_queue_when_the_call_returns(scene: Scene):
     rejected = {"bad": Ranges.parse("2-4"), "worse": Ranges.parse("7-8")}
 
-    settled = settle(scene.store, scene.queue, "g", scene.lease, Settlement(rejected=rejected))
+    settled = Consumer(scene.store, scene.queue, "g").settle(
+        scene.lease, Settlement(rejected=rejected)
+    )
 
     assert (settled.count, settled.stale) == (3, Ranges())
     assert scene.outstanding == "0-2,4-7,8-10"
@@ -134,7 +136,9 @@ def test_what_others_have_got_is_not_replaced(scene: Scene):
 
 
 def test_what_is_settled_already_is_not_replaced_but_the_others_are(scene: Scene):
-    settle(scene.store, scene.queue, "g", scene.lease, Settlement(acked=Ranges.parse("3-4")))
+    Consumer(scene.store, scene.queue, "g").settle(
+        scene.lease, Settlement(acked=Ranges.parse("3-4"))
+    )
 
     assert scene.replace([3, 5]) == (1, "3-4")
     assert [each["value"] for each in scene.messages(scene.queue, "10-11")] == [b"new 5"]

@@ -1,12 +1,10 @@
-"""Figures of a run for Spark's progress, from what leasing its batches has read anyway."""
+"""Metrics of a run for Spark's progress, from what leasing its batches has read anyway."""
 
 from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
 from datetime import datetime, timedelta
-from uuid import UUID
 
 from cassieq_spark.groups.lease import Lease
 from cassieq_spark.groups.state import Slot, Waiting
@@ -21,61 +19,43 @@ _VERSION = 1
 _MILLISECOND = timedelta(milliseconds=1)
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """What one compare-and-set found and did.
-
-    Attributes:
-        batch: What it acked and leased, and the group's state before.
-        held: Token that it acked, if any.
-        next: The ledger's ``next``, read before.
-    """
-
-    batch: Lease
-    held: UUID | None
-    next: int
-
-
-def count_figures(seen: Seen) -> dict[str, int]:
-    """Where the group stands after the batch was leased; pure.
+def count_metrics(lease: Lease, end: int) -> dict[str, int]:
+    """Where the group stands after the batch was leased; ``end`` is the ledger's ``next``. Pure.
 
     Waiting messages are counted as far as a reader reads them, so beyond a hundred waiting rows
     there are more.
     """
-    batch, state = seen.batch, seen.batch.state
-    others = _not_acked(seen)
-    waiting = [*state.waiting, *(it for it in batch.left if isinstance(it, Waiting))]
+    state, others = lease.state, _not_acked(lease)
+    waiting = [*state.waiting, *(it for it in lease.left if isinstance(it, Waiting))]
     again = sum(slot.monotons.count for slot in others)
     again += sum(each.monotons.count for each in waiting)
-    leased = sum(each.monotons.count for each in batch.leased)
     return {
-        "backlog": max(0, seen.next - state.head.pointer) + again - leased,
-        "leased": leased + sum(it.monotons.count for it in others if it.due_at >= state.now),
-        "next": seen.next,
-        "pointer": batch.pointer,
+        "backlog": max(0, end - state.head.pointer) + again - lease.count,
+        "leased": lease.count + sum(it.monotons.count for it in others if it.due_at >= state.now),
+        "next": end,
+        "pointer": lease.pointer,
         "waiting": sum(it.monotons.count for it in waiting if it.due > state.now_ms),
     }
 
 
-def lowest_owed(seen: Seen) -> int | None:
+def lowest_owed(lease: Lease, end: int) -> int | None:
     """Lowest monoton that the group is owed, this batch included; None if none is. Pure."""
-    batch = seen.batch
-    owed = [slot.monotons.start for slot in _not_acked(seen)]
-    owed += [waiting.monotons.start for waiting in batch.state.waiting]
-    owed += [each.monotons.start for each in batch.left]
-    owed += [leased.monotons.start for leased in batch.leased]
-    if batch.pointer < seen.next:
-        owed.append(batch.pointer)
+    owed = [slot.monotons.start for slot in _not_acked(lease)]
+    owed += [waiting.monotons.start for waiting in lease.state.waiting]
+    owed += [each.monotons.start for each in lease.left]
+    owed += [each.monotons.start for each in lease.leased]
+    if lease.pointer < end:
+        owed.append(lease.pointer)
     return min(owed, default=None)
 
 
-def _not_acked(seen: Seen) -> list[Slot]:
-    slots = [slot for slot in seen.batch.state.slots if slot.lease != seen.held]
-    slots += [each for each in seen.batch.left if isinstance(each, Slot)]
+def _not_acked(lease: Lease) -> list[Slot]:
+    slots = [slot for slot in lease.state.slots if slot.lease != lease.request.held]
+    slots += [each for each in lease.left if isinstance(each, Slot)]
     return [slot for slot in slots if slot.monotons]
 
 
-class Gauge:
+class SourceMetrics:
     """What one run has to tell of itself, as of its last batch.
 
     Args:
@@ -86,58 +66,60 @@ class Gauge:
     def __init__(self, store: Store, queue_id: QueueId) -> None:
         self._store = store
         self._queue_id = queue_id
-        self._seen: Seen | None = None
+        self._lease: Lease | None = None
+        self._end = 0
         self._lost = 0
         self._dead = 0
         self._skipped = 0
         self._oldest: LedgerBlock | None = None
         self._asked_at = -math.inf
 
-    def see(self, seen: Seen) -> None:
-        """Take note of what the latest call has read and leased."""
-        self._seen = seen
+    def observe(self, lease: Lease, end: int) -> None:
+        """Take note of what the latest poll has read and leased, and of the ledger's ``next``."""
+        self._lease, self._end = lease, end
 
-    def lose(self, count: int) -> None:
+    def add_lost(self, count: int) -> None:
         """Take note of messages that other readers got although this run had them."""
         self._lost += count
 
-    def bury(self, count: int) -> None:
+    def add_dead(self, count: int) -> None:
         """Take note of messages that this run has dead-lettered, or dropped."""
         self._dead += count
 
-    def skip(self, count: int) -> None:
+    def add_skipped(self, count: int) -> None:
         """Take note of messages that were too old to be delivered."""
         self._skipped += count
 
     def report(self) -> dict[str, int] | None:
-        """The figures, keys in order; None before the first call.
+        """The metrics, keys in order; None before the first call.
 
         One read at the most, none while idle, and none within `AGE_PAUSE` of the one before:
         until then, ``oldest_age_ms`` may be that of the message that was the oldest at that time.
         It is left out where it is not known.
         """
-        if self._seen is None:
+        lease = self._lease
+        if lease is None:
             return None
-        figures = count_figures(self._seen) | {
+        metrics = count_metrics(lease, self._end) | {
             "dead": self._dead,
             "lost_leases": self._lost,
             "skipped": self._skipped,
             "v": _VERSION,
         }
-        since = self._oldest_since(self._seen)
+        since = self._oldest_since(lease)
         if since is not None:
-            age = max(timedelta(0), self._seen.batch.state.now - since)
-            figures["oldest_age_ms"] = age // _MILLISECOND
-        return dict(sorted(figures.items()))
+            age = max(timedelta(0), lease.state.now - since)
+            metrics["oldest_age_ms"] = age // _MILLISECOND
+        return dict(sorted(metrics.items()))
 
-    def _oldest_since(self, seen: Seen) -> datetime | None:
+    def _oldest_since(self, lease: Lease) -> datetime | None:
         """When the oldest message owed was published; now, if none is."""
-        monoton = lowest_owed(seen)
+        monoton = lowest_owed(lease, self._end)
         if monoton is None:
-            return seen.batch.state.now
+            return lease.state.now
         if self._oldest is None or monoton not in self._oldest.monotons:
             asked_lately = time.monotonic() < self._asked_at + AGE_PAUSE.total_seconds()
-            if not asked_lately and seen.batch.leased:
+            if not asked_lately and lease.leased:
                 self._asked_at = time.monotonic()
                 self._oldest = read_block_of(self._store, self._queue_id, monoton)
             elif not asked_lately:

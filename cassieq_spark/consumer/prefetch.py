@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from itertools import takewhile
+from typing import Generic, Protocol, TypeVar
 
-from cassieq_spark.client.received import StoredMessage, rows_of, size_of, stored_of
+import pyarrow as pa
+
 from cassieq_spark.errors import InvariantError, LeaseLostError
 from cassieq_spark.fetch import Finder, OnUnreadable, Piece, fetch, find_pieces
-from cassieq_spark.groups.lease import LeasedSlot
+from cassieq_spark.groups.lease import LeasedSlot, LeaseRequest
 from cassieq_spark.model import QueueDefinition, Range, Ranges
 from cassieq_spark.store.protocol import Store
 
@@ -18,26 +21,18 @@ _AHEAD_COUNT, _AHEAD_BYTES = 256, 256 << 10
 _AHEAD_DECODED = 8 << 20
 
 
-def read_stored(
-    store: Store, queue: QueueDefinition, monotons: Ranges, on_unreadable: OnUnreadable
-) -> Iterator[StoredMessage]:
-    """Read messages, in order. Two reads, and one for each bucket; more if they are far apart.
+class Stored(Protocol):
+    """A message as it is stored, in whatever form."""
 
-    Args:
-        store: Where the queue is kept.
-        queue: Which queue.
-        monotons: Which messages.
-        on_unreadable: Is told of those that can't be read, which are left out.
-
-    Raises:
-        LeaseLostError: Messages are not there any more.
-        InvariantError: The ledger has a hole there (I1).
-    """
-    pieces = find_pieces(store, queue.queue_id, monotons, deliveries=None)
-    return _read_pieces(store, queue, pieces, on_unreadable)
+    @property
+    def monoton(self) -> int:
+        """Its position in the queue."""
 
 
-class Shelf:
+_Message = TypeVar("_Message", bound=Stored)
+
+
+class Prefetch(Generic[_Message]):
     """Messages of one version of a queue, as they were put: chunks and blocks never change (I2).
 
     What is read ahead of the pointer of a group can't be deleted (I7). For one thread at a time.
@@ -45,15 +40,38 @@ class Shelf:
     Args:
         store: Where the queue is kept.
         queue: Which queue.
+        decode: Makes messages of batches as `fetch` reads them, with headers.
+        size_of: How many bytes a message has.
     """
 
-    def __init__(self, store: Store, queue: QueueDefinition) -> None:
+    def __init__(
+        self,
+        store: Store,
+        queue: QueueDefinition,
+        *,
+        decode: Callable[[Iterable[pa.RecordBatch]], Iterator[_Message]],
+        size_of: Callable[[_Message], int],
+    ) -> None:
         self._store = store
         self.queue = queue
+        self._decode = decode
+        self._size_of = size_of
         self._finder = Finder(store, queue.queue_id)
-        self._messages: dict[int, StoredMessage] = {}
+        self._messages: dict[int, _Message] = {}
         # Why a message can't be read; what is read ahead is not held yet.
         self._unreadable: dict[int, str] = {}
+
+    def fit(self, request: LeaseRequest, pointer: int) -> LeaseRequest:
+        """Turn a limit of bytes into one of messages, for a lease from ``pointer`` on.
+
+        Raises:
+            InvariantError: The ledger has a hole there (I1).
+        """
+        most, max_bytes = request.max_messages, request.max_bytes
+        if max_bytes is None or most is None:
+            return request
+        fitting = self.fitting(Range(pointer, pointer + most), max_bytes)
+        return replace(request, max_messages=min(most, fitting), max_bytes=None)
 
     def fitting(self, fresh: Range, max_bytes: int) -> int:
         """How many of the first messages have so many bytes, about, as stored; one at least.
@@ -76,7 +94,7 @@ class Shelf:
         stop: int,
         on_unreadable: OnUnreadable,
         most_bytes: int | None = None,
-    ) -> list[StoredMessage]:
+    ) -> list[_Message]:
         """The messages of a lease, in order. No read if they are here, else some.
 
         Args:
@@ -123,30 +141,28 @@ class Shelf:
                 count = max(len(least), self.fitting(most, _AHEAD_BYTES))
                 ahead = Range(first, first + count)
                 pieces = self._finder.pieces(Ranges.of(ahead), deliveries=None)
-                read = _read_pieces(self._store, self.queue, pieces, self._note)
+                read = self._read(pieces)
                 self._put(read, most_bytes, least.stop)
             except (InvariantError, LeaseLostError):
                 # Something beyond the lease: the queue comes to its end, or is damaged there.
                 self._finder.forget()
             else:
                 return
-        read = read_stored(self._store, self.queue, leased.monotons, self._note)
-        self._put(read, most_bytes, leased.monotons.hull.stop)
+        pieces = find_pieces(self._store, self.queue.queue_id, leased.monotons, deliveries=None)
+        self._put(self._read(pieces), most_bytes, leased.monotons.hull.stop)
 
-    def _put(self, messages: Iterable[StoredMessage], most_bytes: int | None, stop: int) -> None:
+    def _read(self, pieces: Iterable[Piece]) -> Iterator[_Message]:
+        batches = fetch(
+            self._store, self.queue, pieces, include_headers=True, on_unreadable=self._note
+        )
+        return self._decode(batches)
+
+    def _put(self, messages: Iterable[_Message], most_bytes: int | None, stop: int) -> None:
         """Put messages here, those from ``stop`` on only if they are few: they are compressed."""
         size, most = 0, float("inf") if most_bytes is None else float(most_bytes)
         for each in messages:
             limit = most if each.monoton < stop else min(most, _AHEAD_DECODED)
-            if size and size + size_of(each) > limit:
+            if size and size + self._size_of(each) > limit:
                 return
-            size += size_of(each)
+            size += self._size_of(each)
             self._messages[each.monoton] = each
-
-
-def _read_pieces(
-    store: Store, queue: QueueDefinition, pieces: Iterable[Piece], on_unreadable: OnUnreadable
-) -> Iterator[StoredMessage]:
-    batches = fetch(store, queue, pieces, include_headers=True, on_unreadable=on_unreadable)
-    for row in rows_of(batches):
-        yield StoredMessage(**stored_of(row))
