@@ -1,3 +1,10 @@
-"""Receiving messages of a consumer group, and settling them."""
+"""The consumer, which Spark's source and the client share.
+
+    poll: head of the ledger -> state cache, or two reads -> plan -> one LWT -> lease
+    settle, replace, reject: receipts of a lease -> one LWT -> what is rejected is dead-lettered
+
+`StateCache` saves the reads while nobody else changes the group, `Prefetch` reads messages before
+they are leased, and `Heartbeat` extends the lease of a batch while it runs.
+"""
 
 from __future__ import annotations

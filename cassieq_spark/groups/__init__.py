@@ -1,12 +1,21 @@
-"""ConsumerGroup: who has which messages of a queue, and what each consumer group is still owed.
+"""Consumer groups: who has which messages of a queue, and what each group is still owed.
 
 One partition per queue and group. A range of monotons is offered to a reader as a lease: it sits
 in a slot under the reader's token until ``due_at``. One compare-and-set acks the batch before and
 leases the next. Slots are overwritten, never deleted, so reading the state is one short slice.
 
     not offered (>= pointer) --lease--> leased (slot) --ack--> settled
-                                           |  due_at passes: whoever takes it next leases it again
+                                           |  due_at passes: the next reader leases it again
                                            '--a part that does not fit--> waiting --lease--> ...
+
+| module | what it does |
+|---|---|
+| ``state.py`` | rows as values: how columns are read and written |
+| ``changes.py`` | operations on one state, and the state after them |
+| ``lease.py`` | what a reader asks for, and what it gets |
+| ``plan.py``, ``settle.py`` | decisions: what to lease, what becomes of settled messages |
+| ``group.py`` | reads the state, carries a decision out by one LWT, resolves lost answers |
+| ``registration.py``, ``seek.py``, ``clocks.py`` | groups made, closed, moved, repaired |
 
 Invariants (docs/design.md section 8): I5 every monoton below ``next`` is exactly one of not yet
 offered, waiting, leased, settled; I6 one token holds it at most, and settling needs that token;

@@ -17,9 +17,8 @@ from cassieq_spark.settings.writing import PUBLISH
 if TYPE_CHECKING:
     from cassieq_spark.spark.sink.message_writer import MessageStreamWriter, MessageWriter
     from cassieq_spark.spark.sink.receipt_writer import ReceiptWriter
-    from cassieq_spark.spark.source.browse import MessageReader
+    from cassieq_spark.spark.source.browse import MessageReader, ViewReader
     from cassieq_spark.spark.source.stream import MessageStreamReader
-    from cassieq_spark.spark.source.view_reader import ViewReader
 
 _OLDEST_SPARK = (4, 2)
 
@@ -63,7 +62,7 @@ class CassieqDataSource(DataSource):
         self._check_schema(schema)
         options = self._source_options()
         if options.view != MESSAGES:
-            from cassieq_spark.spark.source.view_reader import ViewReader
+            from cassieq_spark.spark.source.browse import ViewReader
 
             return ViewReader(options)
         if options.include_receipts:

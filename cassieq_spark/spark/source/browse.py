@@ -1,9 +1,9 @@
-"""Spark's rim of the batch read: looking at a queue's messages without leasing them."""
+"""Spark's edge of the batch read: a queue's messages without leasing them, and the views."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import cast
+from typing import Any, cast
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -15,6 +15,7 @@ from cassieq_spark.queues import read_queue
 from cassieq_spark.settings import SourceOptions
 from cassieq_spark.spark.source.stream import TaskPartition
 from cassieq_spark.spark.source.tasks import cut_tasks
+from cassieq_spark.spark.source.views import read_view
 from cassieq_spark.store import open_store
 
 
@@ -45,3 +46,19 @@ class MessageReader(DataSourceReader):
             task.task,
             include_headers=self._options.include_headers,
         )
+
+
+class ViewReader(DataSourceReader):
+    """Reads a view in one task, anew for every action; leases nothing."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+
+    def partitions(self) -> list[InputPartition]:
+        """One: a view is small."""
+        return [InputPartition(0)]
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
+        """On an executor: the rows of the view."""
+        del partition
+        return read_view(open_store(self._options.connection), self._options)

@@ -7,7 +7,7 @@ import pytest
 from cassieq_spark.ledger.read import find_position, read_block_of, read_blocks, read_head
 from cassieq_spark.queues.stats import queue_stats
 from cassieq_spark.settings import SourceOptions
-from cassieq_spark.spark.source.view_rows import read_view
+from cassieq_spark.spark.source.views import read_view
 from cassieq_spark.store.protocol import partition_of_ledger
 from tests.support.dry_store import DryStore
 from tests.unit.repair.repaired_queue import WRITE_TIMEOUT, RepairedQueue

@@ -16,9 +16,8 @@ from cassieq_spark.queues import create_queue, delete_queue
 from cassieq_spark.queues.stats import queue_stats
 from cassieq_spark.settings import MESSAGES, SourceOptions
 from cassieq_spark.settings.declaration import settings_by_option
-from cassieq_spark.spark.source import view_rows
-from cassieq_spark.spark.source.view_rows import read_view
-from cassieq_spark.spark.source.views import VIEWS, documentation
+from cassieq_spark.spark.source import views
+from cassieq_spark.spark.source.views import VIEWS, documentation, read_view
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import Store
 from tests.support.builders import (
@@ -111,10 +110,10 @@ def test_every_range_of_a_slot_or_a_waiting_row_is_a_row(monkeypatch: pytest.Mon
     delivery.lease(make_request(stop=9))
     state = delivery.read(every_waiting=True)
     parts = Ranges.of(Range(0, 2), Range(5, 9))
-    slot = view_rows.Slot(0, parts, state.slots[0].lease, clock() + LEASE, 1)
-    later = view_rows.Waiting(state.now_ms + 1, Ranges.of(Range(3, 4)), 2)
-    shown = view_rows.GroupState(state.head, (slot,), (later,), state.now)
-    monkeypatch.setattr(view_rows, "read_group_states", lambda *_: {"g": shown})
+    slot = views.Slot(0, parts, state.slots[0].lease, clock() + LEASE, 1)
+    later = views.Waiting(state.now_ms + 1, Ranges.of(Range(3, 4)), 2)
+    shown = views.GroupState(state.head, (slot,), (later,), state.now)
+    monkeypatch.setattr(views, "read_group_states", lambda *_: {"g": shown})
 
     rows = rows_of(store, "leases")
 
@@ -291,4 +290,4 @@ def test_the_folder_run_as_a_program_prints_the_docs(capsys: pytest.CaptureFixtu
 
 
 def read_queue_id(store: Store):
-    return view_rows._queue_id(store, SourceOptions(queue="q"))
+    return views._queue_id(store, SourceOptions(queue="q"))
