@@ -91,7 +91,7 @@ class Settling:
 
         Args:
             messages: Messages or their receipts, of any leases and queues.
-            reason: What is wrong with them, for whoever looks at the dead letters; its first
+            reason: What is wrong with them, for readers of the dead letters; its first
                 thousand characters are kept.
 
         Raises:

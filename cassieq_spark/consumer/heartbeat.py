@@ -27,8 +27,8 @@ _STOP_SECONDS = 5
 class Heartbeat:
     """Extends the lease of the running batch at a third of its length, from its own thread."""
 
-    def __init__(self, delivery: ConsumerGroup, length: timedelta) -> None:
-        self._delivery = delivery
+    def __init__(self, group: ConsumerGroup, length: timedelta) -> None:
+        self._group = group
         self._length = length
         self._changed = threading.Condition()
         self._held: tuple[UUID, tuple[LeasedSlot, ...]] | None = None
@@ -71,10 +71,10 @@ class Heartbeat:
                 self._extend(*before)
 
     def _extend(self, lease: UUID, leased: tuple[LeasedSlot, ...]) -> None:
-        about = {"queue": self._delivery.queue_id, "group": self._delivery.name}
+        about = {"queue": self._group.queue_id, "group": self._group.name}
         try:
-            kept = self._delivery.extend(lease, leased, by=self._length)
-            taken_up = not kept and self._delivery.is_taken_up(lease, leased)
+            kept = self._group.extend(lease, leased, by=self._length)
+            taken_up = not kept and self._group.is_taken_up(lease, leased)
         except StoreError as error:
             logger.warning(
                 "could not extend the lease of the running batch, trying again: %s",
@@ -89,13 +89,13 @@ class Heartbeat:
             logger.info(
                 "%s: another process has taken up the running batch, as a restarted query does; "
                 "this one holds it no longer",
-                self._delivery,
+                self._group,
                 extra={"action": LEASE_TAKEN_UP, **about},
             )
         elif lost:
             logger.warning(
                 "%s: the lease of the running batch is lost; others may process its messages too. "
                 "Raise leaseSeconds if batches take longer than that without a heartbeat",
-                self._delivery,
+                self._group,
                 extra={"action": LEASE_LOST, **about},
             )

@@ -177,8 +177,9 @@ _A_MILLISECOND = timedelta(milliseconds=1)
 def apply(state: GroupState, ops: Sequence[Op]) -> GroupState | None:
     """The state once ``ops`` have gone in, if nobody else has changed it; None: read it.
 
-    What the server's clock has set is told a little too early. So whoever goes on from this state
-    conditions all on it, and reads before handing out what was handed out before.
+    What the server's clock has set is told a little too early. So a caller that
+    goes on from this state conditions all on it, and reads before it hands out again what was
+    handed out before.
 
     Args:
         state: As it was before.

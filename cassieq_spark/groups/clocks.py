@@ -39,14 +39,14 @@ def longest_wait(lease: timedelta) -> timedelta:
     return max(_LONGEST, 10 * lease)
 
 
-def make_due(delivery: ConsumerGroup, longest: timedelta, *, dry_run: bool = False) -> int:
+def make_due(group: ConsumerGroup, longest: timedelta, *, dry_run: bool = False) -> int:
     """Make due at once what was handed out before and waits for longer than it can have been told.
 
     Three reads, and an LWT and three reads for each 200 rows. A message that was never handed out
     keeps its time. Safe to repeat and to break off.
 
     Args:
-        delivery: Queue and group.
+        group: Which group.
         longest: The longest lease or wait that anybody has asked for.
         dry_run: Change nothing.
 
@@ -60,7 +60,7 @@ def make_due(delivery: ConsumerGroup, longest: timedelta, *, dry_run: bool = Fal
     """
     total = 0
     while True:
-        plan = _try_again_and_again(delivery, longest, dry_run=dry_run)
+        plan = _try_again_and_again(group, longest, dry_run=dry_run)
         total += plan.count
         if dry_run or not plan.ops:
             return total
@@ -121,19 +121,19 @@ def check_agreement(now: datetime, ahead: timedelta) -> None:
         )
 
 
-def _try_again_and_again(delivery: ConsumerGroup, longest: timedelta, *, dry_run: bool) -> DueNow:
-    partition = partition_of_delivery(delivery.queue_id, delivery.name)
+def _try_again_and_again(group: ConsumerGroup, longest: timedelta, *, dry_run: bool) -> DueNow:
+    partition = partition_of_delivery(group.queue_id, group.name)
     for _ in pauses():
-        plan = plan_due_now(_read(delivery), longest, at_once=None if dry_run else _ROWS_AT_ONCE)
-        if dry_run or not plan.ops or attempt(delivery.store, partition, plan.ops):
+        plan = plan_due_now(_read(group), longest, at_once=None if dry_run else _ROWS_AT_ONCE)
+        if dry_run or not plan.ops or attempt(group.store, partition, plan.ops):
             return plan
-    raise ContentionError(f"{delivery}: its readers were faster again and again; try again")
+    raise ContentionError(f"{group}: its readers were faster again and again; try again")
 
 
-def _read(delivery: ConsumerGroup) -> GroupState:
+def _read(group: ConsumerGroup) -> GroupState:
     """Read the group from a server whose clock agrees with ours."""
     for _ in range(_ASKED):
-        state = delivery.read(every_waiting=True)
+        state = group.read(every_waiting=True)
         if not state.ahead:
             break
     check_agreement(state.now, state.ahead)

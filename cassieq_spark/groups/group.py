@@ -67,7 +67,7 @@ _BLOCKS_READ = 500
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroup:
-    """The delivery state of one consumer group of one queue; registered by `ensure_group`."""
+    """A consumer group of a queue; registered by `ensure_group`."""
 
     store: Store
     queue_id: QueueId
@@ -105,11 +105,11 @@ class ConsumerGroup:
         hundred blocks of them, and an LWT that steps over them; where there is nothing but what
         the batch before releases without a delay, an attempt more. Every attempt has a token of
         its own, so that one which goes in late, after its answer was lost, leaves a lease that
-        nobody mistakes for theirs and that runs out.
+        no reader mistakes for its own, and that runs out.
 
         Args:
             request: What to ack and what to lease.
-            known: The group as it probably is, of which no read is needed then; see `follow`. One
+            known: The group as it probably is, of which no read is needed then; see `apply`. One
                 LWT more if it is not so any more.
 
         Raises:
@@ -247,7 +247,7 @@ class ConsumerGroup:
         return self._change_dead(dead, plan_remove_dead)
 
     def defer_dead(self, dead: Waiting, *, by: timedelta) -> bool:
-        """Try to bury dead messages again later, at the same cost; False if it failed."""
+        """Have dead messages dead-lettered later, at the same cost; False if it failed."""
         return self._change_dead(dead, partial(plan_defer_dead, by=by))
 
     def settle(

@@ -36,21 +36,21 @@ _NO_END = 2**63 - 1
 
 
 def registration_key(registered_as: int) -> RowKey:
-    """The row of a delivery state that says to which registration it belongs."""
+    """The row of a group state that says to which registration it belongs."""
     return ("registration", registered_as, 0)
 
 
 def read_registrations(
     store: Store, queue_id: QueueId, group: str, *, serial: bool = False
 ) -> dict[int, UUID]:
-    """To which registration the delivery state belongs, and its token. At most one. One read."""
+    """To which registration the group state belongs, and its token. At most one. One read."""
     which = Slice(kinds=("registration",))
     rows = store.read_rows(partition_of_delivery(queue_id, group), which, serial=serial).rows
     return dict(map(_registration_of, rows))
 
 
 def open_state(store: Store, queue_id: QueueId, known: Group) -> None:
-    """Make the delivery state of a registration, or remove that of an earlier one. One LWT."""
+    """Make the group state of a registration, or remove that of an earlier one. One LWT."""
     registrations = read_registrations(store, queue_id, known.name, serial=True)
     for number in registrations:
         if number < known.registered_as:
@@ -69,7 +69,7 @@ def open_state(store: Store, queue_id: QueueId, known: Group) -> None:
 
 
 def remove_state(store: Store, queue_id: QueueId, group: str, registered_as: int) -> bool | None:
-    """Remove the delivery state of one registration, and of no other. One LWT."""
+    """Remove the group state of one registration, and of no other. One LWT."""
     ops: list[Op] = [Delete(registration_key(registered_as))]
     ops += [DeleteBelow(kind, _NO_END) for kind in ("head", "slot", "waiting")]
     return attempt(store, partition_of_delivery(queue_id, group), ops)
@@ -131,7 +131,7 @@ def ensure_group(
 ) -> None:
     """Make the group if it does not exist. Two reads if it does, else two LWTs and a few reads.
 
-    The ledger knows a group before its delivery state exists, and both this registration and the
+    The ledger knows a group before its group state exists, and both this registration and the
     move of ``finalised`` are conditioned on the head's groups version: a new group can't be given
     messages that are being deleted (I7).
 
@@ -194,7 +194,7 @@ def create_group(store: Store, queue_id: QueueId, group: str, position: Starting
 def delete_group(store: Store, queue_id: QueueId, group: str, *, force: bool = False) -> bool:
     """Remove a group and all that it is owed. Two LWTs and some reads.
 
-    Its registration goes first: the repair no longer waits for it. Its delivery state follows; the
+    Its registration goes first: the repair no longer waits for it. Its group state follows; the
     next call of a reader then says that there is no such group. If it breaks off in between,
     readers go on, unprotected from the repair, until the deletion is repeated, or the group is
     made anew.
@@ -240,7 +240,7 @@ def read_group_states(store: Store, queue_id: QueueId) -> dict[str, GroupState]:
     I7: a caller that deletes by it reads the ledger's head first, and conditions the deletion on
     the groups version of that head.
 
-    A group that is registered and has no delivery state yet is owed everything from its start; one
+    A group that is registered and has no group state yet is owed everything from its start; one
     that is removed meanwhile is left out.
     """
     which = Slice(kinds=("group", "hold"))
@@ -383,6 +383,6 @@ def _read_opened(store: Store, queue_id: QueueId, group: Group) -> GroupState | 
 
 
 def _all_settled(state: GroupState, end: int) -> list[Op]:
-    """I6: whoever had read the state leases, acks and extends nothing: its slots are gone."""
+    """I6: a reader that had read the state can lease, ack and extend nothing: no slot is left."""
     gone = [DeleteBelow(kind, _NO_END) for kind in ("slot", "waiting")]
     return [move_head(state.head, end), *gone]

@@ -54,14 +54,14 @@ def seek_group(
     What is below the position counts as settled, what is not as never offered, whatever it was
     before; leases and waiting messages are dropped.
 
-    How nothing that the group is owed gets deleted (I7), whoever comes between, and wherever it
+    How nothing that the group is owed gets deleted (I7), whatever comes between, and wherever it
     breaks off:
 
-    1. Read the token of the delivery state, which each seek changes, and then the state.
+    1. Read the token of the group state, which each seek changes, and then the state.
     2. Ledger: place a hold at the position, on ``finalised`` and groups version as read. A repair
        run that has read either before fails; one that begins later sees the hold, and counts it
        as a floor of the group.
-    3. Delivery: move the pointer, free the slots, remove what waits, change the token; on all of
+    3. Group: move the pointer, free the slots, remove what waits, change the token; on all of
        that being as it was in 1, or try again from there. Whoever read it before fails.
     4. Ledger: remove our hold, and those that were there in 2. Their seeks had read their token
        before placing them, thus before 3, so they fail at their own 3 and place another one.

@@ -270,14 +270,14 @@ def _waiting_rows(changes: Changes, slot: Slot, outcomes: SlotOutcomes) -> list[
 
 
 def plan_remove_dead(state: GroupState, dead: Waiting) -> tuple[Op, ...]:
-    """Plan to let go of dead messages; their copies are safe (I9)."""
+    """Plan to remove dead messages from the group; their copies are safe (I9)."""
     changes = Changes(state)
     changes.take_waiting(dead)
     return changes.ops()
 
 
 def plan_defer_dead(state: GroupState, dead: Waiting, by: timedelta) -> tuple[Op, ...]:
-    """Plan to try it again later, so that what can't be buried does not hide what waits."""
+    """Plan to dead-letter them later, so that a failure does not hide the messages behind."""
     changes = Changes(state)
     changes.take_waiting(dead)
     due = state.due_in(by)

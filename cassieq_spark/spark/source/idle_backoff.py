@@ -17,7 +17,7 @@ from cassieq_spark.groups.state import GroupState
 PART = 0.2
 SHORTEST_PAUSE = timedelta(milliseconds=10)
 LONGEST_PAUSE = timedelta(milliseconds=330)
-#: How long what others may let go at any time, by stopping or by releasing, can lie unseen.
+#: How long messages that others give back, by stopping or by releasing, can lie unseen.
 RECHECK = timedelta(seconds=1.5)
 
 

@@ -182,7 +182,7 @@ class Reader:
 
         A batch that Spark has committed is acked, if the checkpoint tells so; another one is
         released, for any reader. What was handed out as often as may be is not: the next reader
-        would condemn it, and it may be done. It is this query's until its lease runs out.
+        would dead-letter it, and it may be done. It is this query's until its lease runs out.
         """
         self._heartbeat.stop()
         if self._held is None:

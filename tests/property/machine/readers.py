@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
-from cassieq_spark.consumer.consumer import settle
+from cassieq_spark.consumer.consumer import Consumer
 from cassieq_spark.consumer.state_cache import StateCache
 from cassieq_spark.dead_letters.burial import bury
 from cassieq_spark.errors import OutcomeUnknownError, QueueStateError
@@ -183,7 +183,7 @@ class Readers:
             wish = replace(self._wish(reader.token), max_messages=action.limit)
             troubles = self._world.store.unrest
             again = self._delivery(reader).take_again(wish)
-            reader.last.forget()
+            reader.last.clear()
             calm = troubles == self._world.store.unrest
             self._check_batch(reader, reader.token, again, alone=calm)
             theirs = _named(reader.token, again)
@@ -263,9 +263,9 @@ class Readers:
         expected = Offers.of(group, self._model, action, done)
         wish = self._wish(done, action)
         by_memory = action.by_memory and not (wish.strict_fifo or action.as_client)
-        known = reader.last.tell(stop=wish.stop) if by_memory else None
+        known = reader.last.get(stop=wish.stop) if by_memory else None
         batch = self._delivery(reader).lease(wish, known)
-        reader.last.keep(batch, known)
+        reader.last.put(batch, known)
         if action.as_client:
             self._declared.by_receipts.add(batch.token)
         if batch.leased:
@@ -379,16 +379,8 @@ class Readers:
         store = self._world.store
         troubles, now = store.unrest, self._model.now
         self._world.counting.reset()
-        queue = self._world.definition
-        found = settle(
-            store,
-            queue,
-            reader.group,
-            lease,
-            settlement,
-            deliveries=deliveries,
-            with_batch=with_batch,
-        )
+        consumer = Consumer(store, self._world.definition, reader.group)
+        found = consumer.settle(lease, settlement, deliveries=deliveries, with_batch=with_batch)
         if troubles != store.unrest:
             return
         assert found.count == len(reached)
@@ -500,7 +492,7 @@ class Readers:
 
     def _forget(self, reader: Reader) -> None:
         reader.token, reader.leased, reader.former = None, (), ()
-        reader.last.forget()
+        reader.last.clear()
 
 
 def _outcome(fate: Fate) -> Outcome | None:
