@@ -209,7 +209,7 @@ class QueueDefinition:
 
     @property
     def queue_id(self) -> QueueId:
-        """The id under which ledger, chunks and delivery state are kept."""
+        """The id under which ledger, chunks and group state are kept."""
         return QueueId(f"{self.name}@{self.version}")
 
 

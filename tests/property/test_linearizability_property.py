@@ -1,4 +1,4 @@
-"""Histories of the ledger's head and of the delivery state, in any order and any trouble."""
+"""Histories of the ledger's head and of the group state, in any order and any trouble."""
 
 from __future__ import annotations
 

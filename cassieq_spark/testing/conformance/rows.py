@@ -31,7 +31,7 @@ def fresh_ledger() -> Partition:
 
 
 def fresh_delivery() -> Partition:
-    """A delivery state that nobody has used."""
+    """A group state that nobody has used."""
     return partition_of_delivery(fresh_queue_id(), "group")
 
 
