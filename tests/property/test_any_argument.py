@@ -144,7 +144,7 @@ class Scene:
             "values": ["a", b"b"],
             "visible_at": None,
             "wait": timedelta(0),
-            "wanted": LeaseRequest(max_messages=1),
+            "request": LeaseRequest(max_messages=1),
         }
 
     def stored(self) -> list[bytes]:

@@ -14,7 +14,7 @@ from cassieq_spark.model import QueueDefinition
 from cassieq_spark.queues import create_queue
 from cassieq_spark.settings import SinkOptions, SourceOptions
 from cassieq_spark.settings.connection import ConnectionOptions
-from cassieq_spark.spark.sink import writer
+from cassieq_spark.spark.sink import message_writer
 from cassieq_spark.spark.source import idle_backoff, reader, stream
 from cassieq_spark.store.protocol import Store
 from cassieq_spark.testing.stores import CountingStore
@@ -26,7 +26,7 @@ TASKS = 8
 @pytest.fixture
 def counted(cassandra_store: Store, monkeypatch: pytest.MonkeyPatch) -> CountingStore:
     store = CountingStore(cassandra_store)
-    for module in (writer, stream):
+    for module in (message_writer, stream):
         monkeypatch.setattr(module, "open_store", lambda _: store)
     return store
 
@@ -89,7 +89,7 @@ def _publish(definition: QueueDefinition, connection: ConnectionOptions, *, vers
     options = SinkOptions(
         queue=definition.name, txn_app_id="cost", txn_version=version, connection=connection
     )
-    sink = writer.MessageWriter(options, MESSAGES, overwrite=False)
+    sink = message_writer.MessageWriter(options, MESSAGES, overwrite=False)
     batch = pa.record_batch({"value": ["x"] * 1_000})
     sink.commit([sink.write(iter([batch])) for _ in range(TASKS)])
 
