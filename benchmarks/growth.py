@@ -30,6 +30,7 @@ from benchmarks.bench.measures import Counts
 from benchmarks.bench.payloads import PAYLOADS, READINGS
 from benchmarks.lines import compared, show
 from cassieq_spark.fetch import fetch
+from cassieq_spark.groups.lease import LeaseRequest
 from cassieq_spark.groups.registration import ensure_group
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import PendingBlock, QueueDefinition, SinkBatch
@@ -113,8 +114,8 @@ class Used:
     def reader(self) -> Reader:
         """The reader, made with the first call."""
         if self._reader is None:
-            store, length = self.environment.store, self.queue.lease
-            self._reader = Reader(store, self.queue, GROUP, starting="earliest", length=length)
+            store, request = self.environment.store, LeaseRequest(lease=self.queue.lease)
+            self._reader = Reader(store, self.queue, GROUP, starting="earliest", request=request)
         return self._reader
 
     def stop(self) -> None:

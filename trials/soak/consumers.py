@@ -186,9 +186,8 @@ class QueryReader(Actor):
         try:
             queue = read_queue(self.store, self._queue)
             self._length = timedelta(seconds=self.chance.uniform(2, 5))
-            self._reader = Reader(
-                self.store, queue, READERS, starting="earliest", length=self._length
-            )
+            request = LeaseRequest(lease=self._length)
+            self._reader = Reader(self.store, queue, READERS, starting="earliest", request=request)
         except QueueStateError:
             self.pause(0.2)
             raise
@@ -221,7 +220,7 @@ class QueryReader(Actor):
         end = self._reader.next_batch(self._done, limit=limit)
         self._held, self._asked = None, begun
         if held is not None and str(held[0]) == self._done.get("lease"):
-            lost = (self._reader.gauge.report() or {}).get("lost_leases", 0)
+            lost = (self._reader.metrics.report() or {}).get("lost_leases", 0)
             whole = lost == held[2]
             act = LetGo(held[0], frozenset(held[1]), begun, now(), settled=whole)
             self.world.journal.let_go.append(act)
@@ -249,7 +248,7 @@ class QueryReader(Actor):
             self.world.note("batches replayed")
             self._asked = begun
         prefix = self._reader.receipt_prefix
-        lost = (self._reader.gauge.report() or {}).get("lost_leases", 0)
+        lost = (self._reader.metrics.report() or {}).get("lost_leases", 0)
         self._held = (UUID(end["lease"]), set(), lost)
         if self.chance.random() < 0.1:
             self.pause(self.chance.uniform(0, 6))
