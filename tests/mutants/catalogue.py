@@ -1143,7 +1143,7 @@ MUTANTS = (
         "one lease serves all who wait in strict order",
         "strict",
         "http/gateway/coalescer.py",
-        "takers[:1] if told.strict else takers",
+        "takers[:1] if exchanged.strict else takers",
         "takers",
         ("test_strict_turns_property.py",),
     ),

@@ -325,8 +325,8 @@ def same(one: str, other: str) -> bool:
 
 def _derive(secret: str, parts: tuple[str, ...]) -> str:
     # No part has a line feed: names cannot have one, and salts are Base64.
-    told = "\n".join(("cassieq-gateway", *parts)).encode()
-    return encoded(hmac.digest(secret.encode(), told, hashlib.sha512))
+    text = "\n".join(("cassieq-gateway", *parts)).encode()
+    return encoded(hmac.digest(secret.encode(), text, hashlib.sha512))
 
 
 def _fingerprint(secret: str) -> str:

@@ -137,19 +137,19 @@ def json_of(given: Mapping[str, object]) -> bytes:
         ) from error
 
 
-def told_by(answer: httpx.Response, *names: str) -> dict[str, Any]:
+def object_of(answer: httpx.Response, *names: str) -> dict[str, Any]:
     """The JSON object of an answer.
 
     Raises:
         HttpError: The answer is not a gateway's.
     """
     try:
-        told: Any = answer.json()
+        found: Any = answer.json()
     except ValueError as error:
         raise _strange(answer) from error
-    if not isinstance(told, dict) or not told.keys() >= set(names):
+    if not isinstance(found, dict) or not found.keys() >= set(names):
         raise _strange(answer)
-    return told
+    return found
 
 
 def idempotency_sent(key: str) -> dict[str, bytes]:
@@ -179,16 +179,16 @@ def messages_of(answer: httpx.Response) -> list[HttpMessage]:
         raise _strange(answer) from error
 
 
-def _message_of(told: Mapping[str, Any]) -> HttpMessage:
-    key = told["key"]
+def _message_of(found: Mapping[str, Any]) -> HttpMessage:
+    key = found["key"]
     return HttpMessage(
-        told["popReceipt"],
-        _decoded(told["message"], told["encoding"]),
-        told["deliveryCount"],
-        told["monoton"],
-        None if key is None else _decoded(key, told["keyEncoding"]),
-        told["headers"],
-        datetime.fromisoformat(told["leaseUntil"]),
+        found["popReceipt"],
+        _decoded(found["message"], found["encoding"]),
+        found["deliveryCount"],
+        found["monoton"],
+        None if key is None else _decoded(key, found["keyEncoding"]),
+        found["headers"],
+        datetime.fromisoformat(found["leaseUntil"]),
     )
 
 

@@ -36,8 +36,8 @@ from cassieq_spark.http.client.messages import (
     json_of,
     line_of,
     messages_of,
+    object_of,
     receipt_of,
-    told_by,
 )
 from cassieq_spark.model import validate_name
 
@@ -140,7 +140,7 @@ class HttpQueue:
         Raises:
             NotFoundError: There is no such queue.
         """
-        return told_by(self._ask("GET", self._path + "/statistics"))
+        return object_of(self._ask("GET", self._path + "/statistics"))
 
     def put(
         self,
@@ -180,7 +180,7 @@ class HttpQueue:
         answer = self._ask(
             "POST", self._path + "/messages", query=query, headers=sent, content=body
         )
-        monoton: int | None = told_by(answer, "monoton")["monoton"]
+        monoton: int | None = object_of(answer, "monoton")["monoton"]
         return monoton
 
     def put_many(
@@ -207,8 +207,8 @@ class HttpQueue:
         body = b"".join(line_of(each, f"value {at} (from 0)") for at, each in enumerate(values))
         path = self._path + "/messages/batch"
         answer = self._ask("POST", path, query=query, headers=sent, content=body)
-        told = told_by(answer, "start", "stop")
-        return None if told["start"] is None else range(told["start"], told["stop"])
+        range_ = object_of(answer, "start", "stop")
+        return None if range_["start"] is None else range(range_["start"], range_["stop"])
 
     def receive(
         self,
@@ -295,7 +295,7 @@ class HttpQueue:
         receipts = [receipt_of(each) for each in messages]
         path = f"{self._path}/messages/{what}"
         answer = self._ask("POST", path, content=json_of({"popReceipts": receipts, **more}))
-        stale: list[str] = told_by(answer, "stale")["stale"]
+        stale: list[str] = object_of(answer, "stale")["stale"]
         return stale
 
     def _ask(
@@ -364,8 +364,8 @@ def _checked_url(url: object) -> str:
 
 def _retry_after(answer: httpx.Response) -> float:
     """Seconds until the next attempt."""
-    told = answer.headers.get("Retry-After", "")
-    return float(told) if told.isdecimal() else 1.0
+    seconds = answer.headers.get("Retry-After", "")
+    return float(seconds) if seconds.isdecimal() else 1.0
 
 
 def _raw(headers: Mapping[str, bytes | str]) -> list[tuple[bytes, bytes]]:

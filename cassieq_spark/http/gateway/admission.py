@@ -241,8 +241,8 @@ class Body:
             RefusedError: 408; it arrives too slowly. 413; it is too large. 429; the pool has no
                 more bytes.
         """
-        told = self._request.headers.get("content-length", "0")
-        self._check_size(int(told) if told.isdecimal() else 0)
+        length = self._request.headers.get("content-length", "0")
+        self._check_size(int(length) if length.isdecimal() else 0)
         if self._request.scope.get(WHOLE):
             message = await self._request.receive()
             if message["type"] == "http.disconnect":

@@ -168,7 +168,7 @@ class _Rounds:
         self._woken.clear()
         self._complete.clear()
         try:
-            told = await self._exchange.turn(
+            exchanged = await self._exchange.turn(
                 [receipt for ack in acks for receipt in ack.receipts], self._request(served)
             )
         except Exception as error:  # noqa: BLE001 (the requests get it, whatever it is)
@@ -176,12 +176,12 @@ class _Rounds:
             _fail(served, error)
             messages = []
         else:
-            _confirm(acks, told.stale)
-            messages, self._is_strict = told.messages, told.strict
-            if told.error is not None:
-                _fail(served, told.error)
+            _confirm(acks, exchanged.stale)
+            messages, self._is_strict = exchanged.messages, exchanged.strict
+            if exchanged.error is not None:
+                _fail(served, exchanged.error)
             takers = [each for each in served if not each.future.done()]
-            self._release(_hand_out(takers[:1] if told.strict else takers, messages))
+            self._release(_hand_out(takers[:1] if exchanged.strict else takers, messages))
         self._answered_at = now = self._loop.time()
         for each in served:
             each.looked = True
@@ -245,12 +245,12 @@ def _confirm(acks: Sequence[_Ack], stale: Collection[Receipt]) -> None:
     """Tell each request which of its receipts were good; a receipt is good once."""
     late = set(stale)
     for ack in acks:
-        told = []
+        good = []
         for receipt in ack.receipts:
-            told.append(receipt not in late)
+            good.append(receipt not in late)
             late.add(receipt)
         if not ack.future.done():
-            ack.future.set_result(told)
+            ack.future.set_result(good)
 
 
 def _fail(requests: Sequence[_Receive | _Ack], error: Exception) -> None:
@@ -419,8 +419,8 @@ class Settlements:
         done = [False] * len(receipts)
         for (queue, group), indices in by_group.items():
             acked = [receipts[index] for index in indices]
-            told = await self._coalescer.ack(queue, group, acked)
-            for index, is_done in zip(indices, told, strict=True):
+            good = await self._coalescer.ack(queue, group, acked)
+            for index, is_done in zip(indices, good, strict=True):
                 done[index] = is_done
         return done
 

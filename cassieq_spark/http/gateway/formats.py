@@ -76,15 +76,15 @@ def read_arrow(body: bytes, most: int, most_bytes: int) -> tuple[list[NewMessage
             messages. 413; decoded, it has more than ``most_bytes``.
     """
     try:
-        told = declared(body)
-        _check_declared(told, most, most_bytes)
+        stream = declared(body)
+        _check_declared(stream, most, most_bytes)
         with pa.ipc.open_stream(body) as reader:
             table = reader.read_all()
         table.validate(full=True)
     except (pa.ArrowException, ValueError, OSError) as error:
         raise RefusedError(f"the body is not an Arrow IPC stream: {error}") from error
     names = table.column_names
-    size = max(told.size, sum(_expanded_bytes(table.column(name)) for name in names))
+    size = max(stream.size, sum(_expanded_bytes(table.column(name)) for name in names))
     _check_size(size, most_bytes)
     try:
         casts = {"value": pa.binary(), "key": pa.binary(), "headers": _HEADERS}
@@ -148,20 +148,20 @@ def _message_of(number: int, line: bytes) -> NewMessage:
     return NewMessage(value, None, given.headers)
 
 
-def _check_declared(told: Declared, most: int, most_bytes: int) -> None:
+def _check_declared(stream: Declared, most: int, most_bytes: int) -> None:
     """Check what a stream declares, before it is decoded."""
-    names = told.schema.names
+    names = stream.schema.names
     if "value" not in names or not set(names) <= _COLUMNS or len(set(names)) < len(names):
         raise RefusedError(
             f"a batch has the columns value, key and headers, not {', '.join(names)[:200]}"
         )
-    for field in told.schema:
+    for field in stream.schema:
         if not (_is_map if field.name == "headers" else _is_bytes)(field.type):
             raise RefusedError(f"{_TYPES}: {field.name} is {str(field.type)[:100]}")
-    _check_count(told.rows, most)
-    if told.messages > _LINES_PER_MESSAGE * most:
-        raise RefusedError(f"the stream has {told.messages} parts for {told.rows} messages")
-    _check_size(told.size, most_bytes)
+    _check_count(stream.rows, most)
+    if stream.messages > _LINES_PER_MESSAGE * most:
+        raise RefusedError(f"the stream has {stream.messages} parts for {stream.rows} messages")
+    _check_size(stream.size, most_bytes)
 
 
 def _is_bytes(kind: pa.DataType) -> bool:

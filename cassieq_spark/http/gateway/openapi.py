@@ -131,12 +131,12 @@ def _path_parameters(endpoint: Endpoint) -> Iterable[dict[str, Any]]:
 
 def _query_parameters(endpoint: Endpoint, schemas: Mapping[str, Any]) -> Iterable[dict[str, Any]]:
     schema = schemas[endpoint.query.__name__]
-    for name, told in schema.get("properties", {}).items():
+    for name, parameter_schema in schema.get("properties", {}).items():
         parameter = {
             "name": name,
             "in": "query",
             "required": name in schema.get("required", ()),
-            "schema": {key: value for key, value in told.items() if key != "title"},
+            "schema": {key: value for key, value in parameter_schema.items() if key != "title"},
         }
         yield parameter
 
@@ -154,17 +154,17 @@ def _responses(endpoint: Endpoint) -> Iterable[tuple[str, dict[str, Any]]]:
 
 def _meanings(endpoint: Endpoint) -> dict[int, str]:
     """The status codes that an endpoint answers with."""
-    told = dict(_ALWAYS)
+    meanings = dict(_ALWAYS)
     if endpoint.right is None:
-        del told[403]
+        del meanings[403]
     if endpoint.body is not None:
-        told |= _WITH_BODY
+        meanings |= _WITH_BODY
     if isinstance(endpoint.body, type):
-        told |= _WITH_JSON
+        meanings |= _WITH_JSON
     for name in ("account", "queue", "group"):
         if "{" + name + "}" in endpoint.path and (name != "account" or endpoint.right is None):
-            told[404] = f"There is no such {name}"
-    return told | dict(endpoint.answers)
+            meanings[404] = f"There is no such {name}"
+    return meanings | dict(endpoint.answers)
 
 
 def _error_schema() -> dict[str, Any]:
