@@ -1145,7 +1145,7 @@ MUTANTS = (
         "http/gateway/coalescer.py",
         "takers[:1] if exchanged.strict else takers",
         "takers",
-        ("test_strict_turns_property.py",),
+        ("test_strict_rounds_property.py",),
     ),
     Mutant(
         "a turn leases for all who wait in strict order",
@@ -1153,7 +1153,7 @@ MUTANTS = (
         "consumer/consumer.py",
         "            most = in_order if most is None else min(most, in_order)\n",
         "            pass\n",
-        ("test_strict_turns_property.py",),
+        ("test_strict_rounds_property.py",),
     ),
     Mutant(
         "in strict order what waits may change meanwhile",

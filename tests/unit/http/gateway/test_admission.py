@@ -35,7 +35,7 @@ def fill(some: Pool, sender: Sender) -> tuple[int, RefusedError]:
 
 
 @given(STEPS, st.integers(1, 60), st.integers(1, 40), st.integers(1, 30))
-def test_whatever_is_taken_no_budget_is_exceeded_and_nothing_is_forgotten(
+def test_whatever_is_taken_no_quota_is_exceeded_and_nothing_is_forgotten(
     steps: list[tuple[Sender, int]], in_all: int, of_account: int, of_key: int
 ):
     some = pool(in_all, of_account, of_key)
@@ -93,7 +93,9 @@ def test_all_keys_of_an_account_count():
 @pytest.mark.parametrize(
     ("of_account", "of_key", "of", "limit"), [(10, 50, "account", 10), (50, 10, "key", 10)]
 )
-def test_a_refusal_says_which_budget_of_whom(of_account: int, of_key: int, of: str, limit: int):
+def test_a_refusal_names_the_quota_and_its_owner(
+    of_account: int, of_key: int, of: str, limit: int
+):
     some = pool(1000, of_account, of_key)
 
     count, refusal = fill(some, Sender("a", "primary"))

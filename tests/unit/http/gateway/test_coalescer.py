@@ -33,7 +33,7 @@ def receive(
     return asyncio.create_task(coalescer.receive("q", group, most=most, lease=lease, wait=wait))
 
 
-def test_gets_that_come_while_a_look_is_under_way_share_the_next(
+def test_receives_that_come_while_a_round_is_under_way_share_the_next(
     store: CountingStore, gated: GatedStore, sync: Client
 ):
     async def program() -> list[list[Message]]:
@@ -58,7 +58,7 @@ def test_gets_that_come_while_a_look_is_under_way_share_the_next(
     assert store.cas_count == 2
 
 
-def test_a_get_that_finds_nothing_takes_no_lwt_and_does_not_wait(store: CountingStore):
+def test_a_receive_that_finds_nothing_takes_no_lwt_and_does_not_wait(store: CountingStore):
     async def program() -> None:
         async with AsyncClient.from_store(store) as client:
             coalescer = Coalescer(client, 1000, LINGER)
@@ -122,7 +122,7 @@ def test_messages_that_come_again_and_fresh_ones_serve_all_who_ask_at_once(
     assert sorted(values) == [b"again", b"fresh"]
 
 
-def test_what_was_leased_for_a_request_that_went_away_comes_again_at_once(
+def test_what_was_leased_for_a_request_that_is_cancelled_comes_again_at_once(
     store: CountingStore, gated: GatedStore, sync: Client
 ):
     async def program() -> list[Message]:
@@ -144,7 +144,7 @@ def test_what_was_leased_for_a_request_that_went_away_comes_again_at_once(
     assert (message.value, message.delivery_count) == (b"a", 2)
 
 
-def test_in_strict_order_what_was_leased_for_a_request_that_went_away_goes_to_one_other(
+def test_in_strict_order_what_was_leased_for_a_request_that_is_cancelled_goes_to_one_other(
     store: CountingStore, gated: GatedStore, sync: Client
 ):
     sync.create_queue("q2", strict_fifo=True, max_deliveries=9)
@@ -202,7 +202,7 @@ def test_the_end_lets_nobody_wait(store: CountingStore):
     asyncio.run(program())
 
 
-def test_one_look_takes_no_more_than_may_be_taken(store: CountingStore, sync: Client):
+def test_a_round_leases_no_more_than_its_limit(store: CountingStore, sync: Client):
     sync.put_many("q", map(str, range(10)))
 
     async def program() -> list[Message]:
@@ -227,7 +227,7 @@ def test_the_default_group_is_made_by_itself_and_others_are_not(store: CountingS
     asyncio.run(program())
 
 
-def test_acks_and_gets_share_a_turn_and_the_next_one_waits_for_those_who_were_answered(
+def test_acks_and_receives_share_a_round_and_the_next_one_waits_for_those_who_were_answered(
     store: CountingStore, sync: Client
 ):
     sync.put_many("q", map(str, range(40)))

@@ -1,4 +1,4 @@
-"""Requests that take coalescer in a strictly ordered queue: one at a time holds messages."""
+"""Requests that share rounds in a strictly ordered queue: one at a time holds messages."""
 
 from __future__ import annotations
 
