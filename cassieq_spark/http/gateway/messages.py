@@ -87,20 +87,16 @@ _SETTLED = {200: "The messages are settled, except for the stale receipts listed
 async def put(call: Call) -> Response:
     """Put a message: the body, byte by byte."""
     gateway, queue, query = call.gateway, call.queue, call.query
-    delay = seconds(query.initial_invisibility_seconds) or None
+    delay, visible_at = seconds(query.initial_invisibility_seconds) or None, query.visible_at
     gateway.storage.check_messages(call.account)
     key, headers = call.message_key(), call.message_headers()
     if (name := call.idempotency_key()) is None:
-        monoton = await gateway.producers.put(
-            queue, call.body, key=key, headers=headers, delay=delay, visible_at=query.visible_at
-        )
+        message = NewMessage(call.body, key, headers, delay, visible_at)
+        monoton = await gateway.producers.put(queue, message)
     else:
+        message = NewMessage(call.body, key, headers)
         monotons = await gateway.client.put_many(
-            queue,
-            [NewMessage(call.body, key, headers)],
-            delay=delay,
-            visible_at=query.visible_at,
-            idempotency_key=name,
+            queue, [message], delay=delay, visible_at=visible_at, idempotency_key=name
         )
         if monotons is None:
             return JSONResponse({"monoton": None})

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from itertools import islice
 
-from cassieq_spark.client import AsyncClient, AsyncProducer, Headers, NewMessage
+from cassieq_spark.client import AsyncClient, AsyncProducer, NewMessage
 from cassieq_spark.http.gateway.errors import too_busy
 
 #: Producers that are kept for the next put; each has a thread after its first put.
@@ -37,16 +37,7 @@ class ProducerPool:
         self._shared: OrderedDict[str, _Shared] = OrderedDict()
         self._closing: set[asyncio.Task[None]] = set()
 
-    async def put(  # noqa: PLR0913 (each is a property of the message, by name)
-        self,
-        queue: str,
-        value: bytes,
-        *,
-        key: bytes | None,
-        headers: Headers | None,
-        delay: timedelta | None,
-        visible_at: datetime | None,
-    ) -> int:
+    async def put(self, queue: str, message: NewMessage) -> int:
         """Publish a message, and return its monoton.
 
         Raises:
@@ -59,7 +50,7 @@ class ProducerPool:
             task = shared.producer
             # Shielded, as other puts wait for the same task.
             producer = task.result() if task.done() else await asyncio.shield(task)
-            future = producer.try_put(NewMessage(value, key, headers, delay, visible_at))
+            future = producer.try_put(message)
             if future is None:
                 raise too_busy(f"queue {queue!r} gets more messages than can be published")
             return await future

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from cassieq_spark import AsyncClient, Client
+from cassieq_spark import AsyncClient, Client, NewMessage
 from cassieq_spark.errors import MessageError, NotFoundError
 from cassieq_spark.http.gateway import producers as module
 from cassieq_spark.http.gateway.errors import RefusedError
@@ -14,7 +14,6 @@ from cassieq_spark.testing.stores import CountingStore
 from tests.unit.http.gateway.conftest import PATIENCE, GatedStore
 
 A_MOMENT = timedelta(milliseconds=2)
-PLAIN = {"key": None, "headers": None, "delay": None, "visible_at": None}
 
 
 def test_puts_that_come_within_a_moment_are_one_publish(
@@ -24,10 +23,10 @@ def test_puts_that_come_within_a_moment_are_one_publish(
         async with AsyncClient.from_store(store) as client:
             puts = ProducerPool(client, A_MOMENT)
             gated.gate.clear()
-            first = asyncio.create_task(puts.put("q", b"first", **PLAIN))
+            first = asyncio.create_task(puts.put("q", NewMessage(b"first")))
             assert await asyncio.to_thread(gated.arrived.acquire, timeout=PATIENCE)
-            rest = [asyncio.create_task(puts.put("q", b"%d" % n, **PLAIN)) for n in range(100)]
-            bad = asyncio.create_task(puts.put("q", b"x" * (8 << 20) + b"y", **PLAIN))
+            rest = [asyncio.create_task(puts.put("q", NewMessage(b"%d" % n))) for n in range(100)]
+            bad = asyncio.create_task(puts.put("q", NewMessage(b"x" * (8 << 20) + b"y")))
             with pytest.raises(MessageError):
                 await bad
             gated.gate.set()
@@ -47,12 +46,12 @@ def test_more_than_can_be_published_is_refused(store: CountingStore, gated: Gate
         async with AsyncClient.from_store(store) as client:
             puts = ProducerPool(client, A_MOMENT)
             gated.gate.clear()
-            under_way = asyncio.create_task(puts.put("q", large, **PLAIN))
+            under_way = asyncio.create_task(puts.put("q", NewMessage(large)))
             assert await asyncio.to_thread(gated.arrived.acquire, timeout=PATIENCE)
-            gathered = asyncio.create_task(puts.put("q", large, **PLAIN))
+            gathered = asyncio.create_task(puts.put("q", NewMessage(large)))
             await asyncio.sleep(0)
             with pytest.raises(RefusedError, match="more messages than can be published") as error:
-                await puts.put("q", large, **PLAIN)
+                await puts.put("q", NewMessage(large))
             assert error.value.status == 429
             gated.gate.set()
             assert await asyncio.gather(under_way, gathered) == [0, 1]
@@ -66,9 +65,9 @@ def test_a_queue_that_is_made_later_is_found_then(store: CountingStore, sync: Cl
         async with AsyncClient.from_store(store) as client:
             puts = ProducerPool(client, A_MOMENT)
             with pytest.raises(NotFoundError):
-                await puts.put("late", b"a", **PLAIN)
+                await puts.put("late", NewMessage(b"a"))
             await client.create_queue("late")
-            assert await puts.put("late", b"a", **PLAIN) == 0
+            assert await puts.put("late", NewMessage(b"a")) == 0
             await puts.close()
 
     asyncio.run(program())
@@ -84,7 +83,7 @@ def test_producers_that_nobody_uses_are_let_go_with_all_they_have(
         async with AsyncClient.from_store(store) as client:
             puts = ProducerPool(client, A_MOMENT)
             monotons = await asyncio.gather(
-                *(puts.put(queue, b"a", **PLAIN) for queue in "qrqrqr")
+                *(puts.put(queue, NewMessage(b"a")) for queue in "qrqrqr")
             )
             await puts.close()
             return monotons
