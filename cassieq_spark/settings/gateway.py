@@ -64,7 +64,7 @@ class Limits:
         "Bytes per second at which a body must arrive; slower requests get 408.",
     )
     wait: timedelta = _limit(
-        "max-wait", _PERIOD_OR_NONE, timedelta(minutes=1), "How long a get may wait for messages."
+        "max-wait", _PERIOD_OR_NONE, timedelta(minutes=1), "How long a receive may wait."
     )
     lease: timedelta = _limit(
         "max-lease",
@@ -95,7 +95,7 @@ class Limits:
         "linger",
         _PERIOD_OR_NONE,
         timedelta(milliseconds=2),
-        "How long a put waits for other puts, and a get or ack for clients just answered.",
+        "How long a put waits for other puts, and a receive or ack for the last clients.",
     )
 
     connections: int = _limit(
@@ -113,7 +113,7 @@ class Limits:
     held_bytes: int = _limit(
         "max-held", _BYTES, 256 * _MIB, "Bytes of bodies at a time; the same for large answers."
     )
-    polls: int = _limit("max-polls", _COUNT, 1_500, "Gets that wait (long polls) at a time.")
+    polls: int = _limit("max-polls", _COUNT, 1_500, "Receives that wait (long polls) at a time.")
 
     account_requests: int = _limit(
         "max-account-requests", _COUNT, 1_000, "Requests of one account at a time."
