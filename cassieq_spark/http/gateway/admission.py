@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 NOT_COUNTED = "gateway.not_counted"
 
 #: Set by a connection in the scope of a request whose body arrived before it is served.
-WHOLE = "cassieq.whole"
+WHOLE = "cassieq-whole"
 
 K = TypeVar("K")
 

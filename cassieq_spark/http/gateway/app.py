@@ -170,7 +170,7 @@ def _names(path: Mapping[str, str]) -> dict[str, str]:
 
 
 def _log(request: Request, endpoint: Endpoint, status: int, took: float) -> None:
-    if not logger.isEnabledFor(logging.INFO):
+    if not logging.getLogger(__name__).isEnabledFor(logging.INFO):
         return
     # Without the query, which has receipts and signatures.
     logger.info(
