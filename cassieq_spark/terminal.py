@@ -8,6 +8,7 @@ for people goes through here, and lint refuses other ways.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterable
 from typing import Any
 
@@ -18,6 +19,7 @@ from rich.segment import Segment
 from rich.text import Text
 
 _KEPT = "\n\t"
+_LOG_FORMAT = "%(levelname)s %(name)s: %(message)s"
 
 
 def visible(text: str) -> str:
@@ -79,3 +81,23 @@ class Console(rich.console.Console):
         """See `rich.console.Console.render`; tables and what else has parts come here for each."""
         for text, style, control in super().render(renderable, options):
             yield Segment(text if control else visible(text), style, control)
+
+
+def log_to_stderr() -> None:
+    """Show warnings of this library on standard error, a line each.
+
+    Not the driver's, which come with stack traces: what keeps the driver from its work is in our
+    errors.
+    """
+    handler = logging.StreamHandler()
+    handler.setFormatter(_Visible(_LOG_FORMAT))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
+    logging.getLogger("cassandra").setLevel(logging.CRITICAL)
+
+
+class _Visible(logging.Formatter):
+    """Messages name queues, groups and reasons, which others have stored."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """See `logging.Formatter.format`."""
+        return visible(super().format(record))

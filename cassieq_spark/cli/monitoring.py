@@ -38,12 +38,11 @@ from cassieq_spark.errors import CassieqError, OptionError, SetupError
 from cassieq_spark.monitoring.board import Line, lines
 from cassieq_spark.monitoring.snapshot import Snapshot, read_snapshot
 from cassieq_spark.repair.history import PastRun, read_history
-from cassieq_spark.repair.logs import log_to_stderr
-from cassieq_spark.repair.stop import stopped_by_signals
 from cassieq_spark.settings.connection import ConnectionOptions
+from cassieq_spark.signals import stopped_by_signals
 from cassieq_spark.store import open_store
 from cassieq_spark.store.protocol import Store
-from cassieq_spark.terminal import Console, echo
+from cassieq_spark.terminal import Console, echo, log_to_stderr
 
 app = typer.Typer()
 

@@ -14,7 +14,6 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin
 import typer
 
 from cassieq_spark.errors import OptionError
-from cassieq_spark.repair.arguments import OWN
 from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.settings.declaration import Setting, explain, parse_value, settings_of
 from cassieq_spark.settings.file import CASSANDRA, GATEWAY, REPAIR, read_settings
@@ -27,8 +26,10 @@ _Command = TypeVar("_Command", bound=Callable[..., None])
 CASSANDRA_PANEL = "Cassandra"
 #: So are the limits of a gateway.
 LIMITS_PANEL = "Limits"
+#: So are the options of the repair that a configuration file may set.
+REPAIR_PANEL = "Repair"
 #: Under which heading help shows the options that a table of the configuration file sets.
-_PANELS = {CASSANDRA: CASSANDRA_PANEL, GATEWAY: LIMITS_PANEL, REPAIR: "Repair"}
+_PANELS = {CASSANDRA: CASSANDRA_PANEL, GATEWAY: LIMITS_PANEL, REPAIR: REPAIR_PANEL}
 #: Which tables have the settings of a class.
 _DECLARED = {CASSANDRA: ConnectionOptions, GATEWAY: Limits}
 
@@ -259,7 +260,7 @@ def configured(path: Path, root: Any) -> dict[str, Any]:
     known: dict[str, Collection[str]] = {
         table: [str(item.flag) for item in settings_of(cls)] for table, cls in _DECLARED.items()
     }
-    known[REPAIR] = _names_under(_PANELS[REPAIR], root) or OWN
+    known[REPAIR] = _names_under(_PANELS[REPAIR], root)
     found = read_settings(path, known)
     for table, cls in _DECLARED.items():
         items = {str(item.flag): item for item in settings_of(cls)}

@@ -1,43 +1,402 @@
-"""``cassieq repair``: the repair without Spark, and what it did."""
+"""``cassieq repair``: the repair without Spark, and what it did.
+
+`main` is the same command ``run`` as a program of its own: ``jobs/repair.py``, for spark-submit.
+"""
 
 from __future__ import annotations
 
-from datetime import UTC
+import functools
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, timedelta
+from functools import partial
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.progress import Progress
 from rich.table import Table
+from typer.main import get_command
 
-from cassieq_spark.cli.options import AsJson, command
+from cassieq_spark.cli.options import (
+    REPAIR_PANEL,
+    AsJson,
+    OnlyQueues,
+    Value,
+    command,
+    configured,
+    with_options,
+)
 from cassieq_spark.cli.output import print_json
-from cassieq_spark.repair.history import PastRun, read_history
-from cassieq_spark.repair.job import main
-from cassieq_spark.repair.report import Outcome
+from cassieq_spark.errors import (
+    CassieqError,
+    ConnectError,
+    MissingSchemaError,
+    OptionError,
+    QueueStateError,
+    SetupError,
+)
+from cassieq_spark.lock.bakery import read_holder
+from cassieq_spark.queues import list_queues
+from cassieq_spark.repair.context import DEFAULT_WRITE_TIMEOUT, Checkpoint, Thoroughness
+from cassieq_spark.repair.history import DEFAULT_KEPT, REPAIR, PastRun, read_history
+from cassieq_spark.repair.report import Outcome, Report
+from cassieq_spark.repair.runner import rounds, run_alone
+from cassieq_spark.repair.scan import DriverScan, Scan
+from cassieq_spark.repair.steps import SCANNING, Step, Watch, run_once
 from cassieq_spark.settings.connection import ConnectionOptions
+from cassieq_spark.settings.file import VARIABLE
+from cassieq_spark.settings.kinds import Kind, choice, duration
+from cassieq_spark.signals import Stop, stopped_by_signals
 from cassieq_spark.store import open_store
-from cassieq_spark.terminal import Console
+from cassieq_spark.store.protocol import Store
+from cassieq_spark.terminal import Console, log_to_stderr
+
+WHOLE = 0
+LOSS = 1
+USAGE = 2
+FAILED = 3
+BUSY = 4
+SOME_FAILED = 5
+
+#: Who reads the table of chunks: Spark with its connector, or this process.
+BY_CONNECTOR, BY_DRIVER = "connector", "driver"
 
 app = typer.Typer(
     help="Run the repair without Spark, and see what its runs did.", no_args_is_help=True
 )
 
+_STATUS = {Outcome.DONE: WHOLE, Outcome.SOME_FAILED: SOME_FAILED}
+#: What is told at the end of many runs, the worst first; other errors a later run makes good.
+_KEPT_STATUS = (LOSS, SOME_FAILED)
+_BY_THE_CALLER = (OptionError, SetupError, ConnectError, MissingSchemaError, QueueStateError)
 _GOOD = {Outcome.DONE, Outcome.RUNNING}
 
 
-#: What follows is for the job: it has a parser of its own, also where it runs under Spark.
-_AS_THEY_ARE = {"ignore_unknown_options": True, "allow_extra_args": True}
+def _parse_steps(text: str) -> tuple[Step, ...]:
+    try:
+        return tuple(Step(name.strip()) for name in text.split(","))
+    except ValueError as error:
+        raise OptionError(f"{error}; the steps are {', '.join(Step)}") from error
 
 
-@app.command(add_help_option=False, context_settings=_AS_THEY_ARE)
-def run(context: typer.Context) -> None:
-    """Run the repair here, as jobs/repair.py does in Spark; its options: `run --help`.
+_STEPS: Kind[tuple[Step, ...]] = Kind("steps", _parse_steps, ",".join, "STEP,...")
 
-    This process then reads the table of chunks itself, where a step needs that. Exit codes of its
-    own: 0 done, or ended by a signal with --every; 1 messages lost or stored wrongly; 2 wrong
-    usage, or no such cluster, schema or queue; 3 failed, or stopped half way, as by Ctrl-C; 4
-    another repair run is at work; 5 some queues failed, all others are done.
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What the repair is asked to do; made by `job_of`."""
+
+    queues: Sequence[str]
+    steps: tuple[Step, ...]
+    dry_run: bool
+    write_timeout: timedelta
+    by_spark: bool
+    thoroughness: Thoroughness
+    every: timedelta | None
+    kept: timedelta
+    json_file: str | None
+
+
+def run_command() -> Any:
+    """The command `run` by itself."""
+    group: Any = get_command(app)
+    return group.commands["run"]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the repair as a program of its own: Spark scans, unless the arguments say otherwise.
+
+    Returns:
+        The exit status; see `run`.
     """
-    raise typer.Exit(main(["--scan=driver", *context.args]))
+    by_spark = {"scan": BY_CONNECTOR}
+    try:
+        run_command().main(args=list(arguments), prog_name="repair.py", default_map=by_spark)
+    except SystemExit as ended:
+        return int(ended.code or WHOLE)
+    return WHOLE
+
+
+def _configure(context: typer.Context, path: Path | None) -> Path | None:
+    """Take the settings of a file as defaults."""
+    if path is not None:
+        try:
+            found = configured(path, context.command)
+        except OptionError as error:
+            raise typer.BadParameter(str(error)) from error
+        context.default_map = {**(context.default_map or {}), **found}
+    return path
+
+
+def _with_exit_status(command: Callable[..., None]) -> Callable[..., None]:
+    """End the process with the status that an error of a command means."""
+
+    @functools.wraps(command)
+    def run(**given: Any) -> None:
+        log_to_stderr()
+        try:
+            command(**given)
+        except CassieqError as error:
+            _complain(error)
+            raise typer.Exit(USAGE if isinstance(error, _BY_THE_CALLER) else FAILED) from error
+        except typer.Abort as error:
+            # Nobody is there to be asked for a password.
+            raise typer.Exit(USAGE) from error
+
+    return run
+
+
+def job_of(  # noqa: PLR0913 (one per option)
+    *,
+    queue: OnlyQueues = [],  # noqa: B006 (typer copies it)
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show what it would do.")
+    ] = False,
+    steps: Annotated[
+        tuple[Step, ...], Value(_STEPS, "Which steps to take, with commas.", panel=REPAIR_PANEL)
+    ] = tuple(Step),
+    write_timeout: Annotated[
+        timedelta,
+        Value(
+            duration(timedelta(days=30), zero=True),
+            "Longest time that a write may take, from its first block to its publication.",
+            panel=REPAIR_PANEL,
+        ),
+    ] = DEFAULT_WRITE_TIMEOUT,
+    scan: Annotated[
+        str,
+        Value(
+            choice(BY_CONNECTOR, BY_DRIVER),
+            "Who reads the table of chunks: Spark with its connector, or this process.",
+            panel=REPAIR_PANEL,
+        ),
+    ] = BY_DRIVER,
+    verify: Annotated[
+        str,
+        Value(
+            choice("keys", "data"),
+            "What the audit reads: the keys of the chunks, or all data as well, through this "
+            "process.",
+            panel=REPAIR_PANEL,
+        ),
+    ] = "keys",
+    repair_report: Annotated[
+        bool,
+        typer.Option(
+            "--repair-report",
+            help="Explain each finding: what happened, who is owed the messages, what to do.",
+            rich_help_panel=REPAIR_PANEL,
+        ),
+    ] = False,
+    every: Annotated[
+        timedelta | None,
+        Value(
+            duration(timedelta(days=30)),
+            "Run again and again, one run so long after another; SIGTERM or Ctrl-C ends it.",
+            panel=REPAIR_PANEL,
+        ),
+    ] = None,
+    keep_history: Annotated[
+        timedelta,
+        Value(
+            duration(timedelta(days=3650)),
+            "How long the history remembers a run; in whole seconds.",
+            panel=REPAIR_PANEL,
+        ),
+    ] = DEFAULT_KEPT,
+    json: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write the report there; - for standard output.",
+            show_default=False,
+            rich_help_panel=REPAIR_PANEL,
+        ),
+    ] = None,
+) -> Job:
+    """Understand the options of `run`.
+
+    Raises:
+        OptionError: Some of them contradict each other.
+    """
+    if keep_history % timedelta(seconds=1):
+        raise OptionError(f"--keep-history must be whole seconds, not {keep_history}")
+    audits = {"--verify data": verify == "data", "--repair-report": repair_report}
+    for option, is_given in audits.items():
+        if is_given and Step.AUDIT not in steps:
+            raise OptionError(f"{option} is for the step audit, which --steps leaves out")
+    return Job(
+        queues=queue,
+        steps=steps,
+        dry_run=dry_run,
+        write_timeout=write_timeout,
+        by_spark=scan == BY_CONNECTOR and not SCANNING.isdisjoint(steps),
+        thoroughness=Thoroughness(verify_data=verify == "data", explain=repair_report),
+        every=every,
+        kept=keep_history,
+        json_file=json,
+    )
+
+
+def run(
+    *,
+    connection: ConnectionOptions,
+    job: Job,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            help="File with settings, as conf/cassieq.toml; options go before them.",
+            envvar=VARIABLE,
+            show_default=False,
+            is_eager=True,
+            callback=_configure,
+        ),
+    ] = None,
+) -> None:
+    """Delete what is settled or was never published, and audit what is left.
+
+    `jobs/repair.py` does the same under spark-submit, where Spark reads the table of chunks unless
+    --scan says otherwise. Exit codes of its own: 0 done, or ended by a signal with --every;
+    1 messages lost or stored wrongly; 2 wrong usage, or no such cluster, schema or queue; 3
+    failed, or stopped half way, as by Ctrl-C; 4 another repair run is at work; 5 some queues
+    failed, all others are done.
+    """
+    del config
+    raise typer.Exit(_run(job, connection))
+
+
+app.command()(_with_exit_status(with_options(run, job=job_of)))
+
+
+def _run(job: Job, connection: ConnectionOptions) -> int:
+    with stopped_by_signals() as stop:
+        store = open_store(connection)
+        try:
+            # Before Spark is started: of a missing table, the connector dies.
+            list_queues(store)
+            scanning = _spark_scan(connection, stop) if job.by_spark else _driver_scan(store)
+            with scanning as reading:
+                repair = partial(_repair, job, stop, store, reading)
+                return repair() if job.every is None else _again_and_again(repair, job.every, stop)
+        finally:
+            store.close()
+
+
+def _again_and_again(repair: Callable[[], int], every: timedelta, stop: Stop) -> int:
+    """Until told to stop; what the first run finds wrong with the arguments ends it."""
+    worst = WHOLE
+    for number, _ in enumerate(rounds(every, stop)):
+        try:
+            status = repair()
+        except CassieqError as error:
+            if number == 0 and isinstance(error, _BY_THE_CALLER):
+                raise
+            _complain(error)
+            continue
+        worst = next((each for each in _KEPT_STATUS if each in (status, worst)), WHOLE)
+    return worst
+
+
+def _repair(job: Job, stop: Stop, store: Store, scan: Scan) -> int:
+    """Run the repair once, and tell what it did; returns the exit status."""
+    console = Console(stderr=True)
+    with _progress(console) as watch:
+        repair = partial(
+            run_once,
+            store,
+            scan=scan,
+            queues=job.queues,
+            steps=job.steps,
+            dry_run=job.dry_run,
+            write_timeout=job.write_timeout,
+            thoroughness=job.thoroughness,
+            watch=watch,
+        )
+        if job.dry_run:
+            checkpoint = Checkpoint(is_wanted=lambda: not stop.is_set())
+            report: Report | None = repair(checkpoint=checkpoint)
+        else:
+            report = run_alone(
+                store,
+                lambda checkpoint: repair(checkpoint=checkpoint),
+                steps=job.steps,
+                stop=stop,
+                kept=job.kept,
+            )
+    if report is None:
+        _tell_who_is_at_work(console, store, stop)
+        return FAILED if stop.is_set() else BUSY
+    _tell(report, job.json_file, console)
+    if not report.is_whole:
+        return LOSS
+    return _STATUS.get(report.outcome, FAILED)
+
+
+def _tell(report: Report, json_file: str | None, console: Console) -> None:
+    # Standard output is for the JSON then, and only for it.
+    report.show(console if json_file == "-" else Console())
+    if json_file == "-":
+        sys.stdout.write(report.to_json() + "\n")
+        sys.stdout.flush()
+    elif json_file:
+        Path(json_file).write_text(report.to_json() + "\n", encoding="utf-8")
+
+
+def _tell_who_is_at_work(console: Console, store: Store, stop: Stop) -> None:
+    if stop.is_set():
+        return
+    holder = read_holder(store, REPAIR)
+    who = "another one" if holder is None else f"{holder.owner}, since {holder.entered_at}"
+    text = f"repair: a repair run is at work ({who}); nothing was done"
+    console.print(text, style="yellow", markup=False, soft_wrap=True)
+
+
+def _complain(error: CassieqError) -> None:
+    console = Console(stderr=True)
+    console.print(f"repair: {error}", style="red", markup=False, soft_wrap=True)
+
+
+@contextmanager
+def _driver_scan(store: Store) -> Iterator[Scan]:
+    yield DriverScan(store)
+
+
+@contextmanager
+def _spark_scan(connection: ConnectionOptions, stop: Stop) -> Iterator[Scan]:
+    """Start Spark; here, so that the steps without a scan do without it."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    from pyspark.sql import SparkSession  # noqa: PLC0415
+
+    from cassieq_spark.repair.spark_scan import (  # noqa: PLC0415
+        SPARK_ERRORS,
+        SparkScan,
+        load_chunks,
+    )
+
+    spark = SparkSession.builder.appName("cassieq-repair").getOrCreate()
+    stop.listen()
+    try:
+        yield SparkScan(load_chunks(spark, connection), stop)
+    finally:
+        # It may be gone by itself: spark-submit gets the same signal.
+        with suppress(*SPARK_ERRORS):
+            spark.stop()
+
+
+@contextmanager
+def _progress(console: Console) -> Iterator[Watch]:
+    """A bar on a terminal, nothing elsewhere."""
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+        bar = progress.add_task("", total=None)
+
+        def watch(doing: str, done: int, total: int) -> None:
+            progress.update(bar, description=doing, completed=done, total=total)
+
+        yield watch
 
 
 @command(app)

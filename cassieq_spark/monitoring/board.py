@@ -1,12 +1,11 @@
-"""Two readings of all queues as the lines of a table. Pure."""
+"""Two readings of all queues as the lines of a table, with messages per second. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from cassieq_spark.monitoring.rates import rates
-from cassieq_spark.monitoring.snapshot import Snapshot
+from cassieq_spark.monitoring.snapshot import QueueSnapshot, Snapshot
 from cassieq_spark.queues.stats import GroupStats
 
 
@@ -56,3 +55,40 @@ def _of_queues(before: Snapshot | None, now: Snapshot) -> Iterator[Line]:
             )
         if not queue.stats.groups:
             yield Line(queue=queue.name, paused=queue.paused, published=published)
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """What came and went between two readings of a queue, per second.
+
+    Attributes:
+        published: Messages published.
+        settled: Messages settled, by group; None where that is not known: the group is new, or
+            was moved back.
+    """
+
+    published: float
+    settled: dict[str, float | None]
+
+
+def rates(before: QueueSnapshot | None, now: QueueSnapshot) -> Rates | None:
+    """None where nothing can be said: the queue is new, was purged, or is read again too soon."""
+    if before is None or before.stats.queue_id != now.stats.queue_id:
+        return None
+    seconds = now.read_at - before.read_at
+    if seconds <= 0:
+        return None
+    was = {group.group: settled(before, group) for group in before.stats.groups}
+    gone = {
+        group.group: settled(now, group) - was[group.group] if group.group in was else -1
+        for group in now.stats.groups
+    }
+    return Rates(
+        (now.stats.next - before.stats.next) / seconds,
+        {name: count / seconds if count >= 0 else None for name, count in gone.items()},
+    )
+
+
+def settled(queue: QueueSnapshot, group: GroupStats) -> int:
+    """Messages of the queue that the group is not owed: it has settled them, or began later."""
+    return queue.stats.next - group.depth

@@ -23,11 +23,10 @@ from cassieq_spark.errors import (
     QueueStateError,
     SetupError,
 )
-from cassieq_spark.monitoring.metrics import families
-from cassieq_spark.monitoring.runs import LastRuns
+from cassieq_spark.monitoring.metrics import LastRuns, families
 from cassieq_spark.monitoring.snapshot import Snapshot, read_snapshot
 from cassieq_spark.repair.history import read_history
-from cassieq_spark.repair.stop import Stop
+from cassieq_spark.signals import Stop
 from cassieq_spark.store.protocol import Store
 
 logger = logging.getLogger(__name__)

@@ -1,59 +1,73 @@
-"""Figures as metrics. Pure."""
+"""Every metric that there is: its name, its meaning, its labels and its value. Pure.
+
+The tables of docs/monitoring.md are checked against `EXPORTED` and `OF_QUERIES`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Generic, TypeVar
 
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
 from cassieq_spark.model import to_millis
-from cassieq_spark.monitoring.catalogue import (
-    BACKLOG,
-    BATCH_DURATION,
-    BATCH_MESSAGES,
-    BATCHES,
-    DEAD,
-    DEAD_LETTERS,
-    DEPTH,
-    DUE,
-    ERRORS,
-    FENCE,
-    FINALISED,
-    LEASED,
-    LEASES,
-    LOST,
-    MESSAGES,
-    OF_QUERIES,
-    OLDEST_AGE,
-    PAUSED,
-    POINTER,
-    PUBLISHED,
-    QUERY_AGE,
-    QUERY_DEAD,
-    QUERY_LEASED,
-    QUERY_WAITING,
-    READ_AT,
-    READ_FOR,
-    REPAIR_PROBLEMS,
-    REPAIRED,
-    REPAIRED_AT,
-    REPAIRED_FOR,
-    SETTLED,
-    SKIPPED,
-    STORED,
-    UP,
-    WAITING,
-    Family,
-    Sample,
-)
-from cassieq_spark.monitoring.rates import settled
-from cassieq_spark.monitoring.runs import LastRuns
-from cassieq_spark.monitoring.snapshot import QueueFigures, Snapshot
+from cassieq_spark.monitoring.board import settled
+from cassieq_spark.monitoring.snapshot import QueueSnapshot, Snapshot
+from cassieq_spark.queues.stats import GroupStats
 from cassieq_spark.repair.history import PastRun
+from cassieq_spark.repair.report import Outcome
 from cassieq_spark.repair.steps import Step
 from cassieq_spark.spark.progress import Progress
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Family(Generic[T]):
+    """A metric.
+
+    Attributes:
+        name: In full; one that ends in ``_total`` is a counter, which only grows, as long as
+            nothing starts anew.
+        text: One sentence, for people.
+        labels: Names of its labels.
+        value: Of what the metric is about; None if it is not known.
+    """
+
+    name: str
+    text: str
+    labels: tuple[str, ...]
+    value: Callable[[T], float | None]
+
+    @property
+    def kind(self) -> str:
+        """As Prometheus calls it."""
+        return "counter" if self.name.endswith("_total") else "gauge"
+
+    def of(self, samples: Iterable[tuple[tuple[str, ...], T]]) -> Metric:
+        """This metric with values, for Prometheus.
+
+        Args:
+            samples: The labels, in their order, and what they stand for.
+        """
+        make = CounterMetricFamily if self.kind == "counter" else GaugeMetricFamily
+        metric = make(self.name, self.text, labels=self.labels)
+        for labels, each in samples:
+            value = self.value(each)
+            if value is not None:
+                metric.add_metric(labels, value)
+        return metric
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """A group of a queue."""
+
+    queue: QueueSnapshot
+    stats: GroupStats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +96,238 @@ class QuerySource:
         return (self.query, str(self.source), self.last.queue, self.last.group)
 
 
+@dataclass(frozen=True, slots=True)
+class LastRuns:
+    """The runs that count, by step.
+
+    Attributes:
+        done: The last that came to its end.
+        judged: The last that came to its end or found a problem: one that was stopped early and
+            found nothing has not looked at everything.
+    """
+
+    done: Mapping[str, PastRun] = field(default_factory=dict)
+    judged: Mapping[str, PastRun] = field(default_factory=dict)
+
+    def after(self, runs: Sequence[PastRun]) -> LastRuns:
+        """What counts once these are known, too; in any order, known ones among them."""
+        done, judged = dict(self.done), dict(self.judged)
+        for run in sorted(runs, key=lambda run: run.epoch):
+            for step in run.steps:
+                if run.outcome is Outcome.DONE:
+                    _keep_later(done, step, run)
+                if run.outcome is Outcome.DONE or run.problems:
+                    _keep_later(judged, step, run)
+        return LastRuns(done, judged)
+
+
+def _keep_later(kept: dict[str, PastRun], step: str, run: PastRun) -> None:
+    if step not in kept or kept[step].epoch <= run.epoch:
+        kept[step] = run
+
+
+def _queue(
+    name: str, text: str, value: Callable[[QueueSnapshot], float | None]
+) -> Family[QueueSnapshot]:
+    return Family(f"cassieq_queue_{name}", text, ("queue",), value)
+
+
+def _group(name: str, text: str, value: Callable[[_Group], float]) -> Family[_Group]:
+    return Family(f"cassieq_group_{name}", text, ("queue", "group"), value)
+
+
+def _query(
+    name: str, text: str, value: Callable[[QuerySource], float | None]
+) -> Family[QuerySource]:
+    return Family(f"cassieq_query_{name}", text, ("query", "source", "queue", "group"), value)
+
+
+def _seconds(time: timedelta | None) -> float | None:
+    return None if time is None else time.total_seconds()
+
+
+def _took(run: PastRun) -> float:
+    return (run.duration or timedelta()).total_seconds()
+
+
+UP: Family[Snapshot | None] = Family(
+    "cassieq_up",
+    "Whether the last reading reached Cassandra.",
+    (),
+    lambda snapshot: snapshot is not None,
+)
+READ_AT: Family[Snapshot] = Family(
+    "cassieq_read_timestamp_seconds",
+    "When the figures were read, since 1970.",
+    (),
+    lambda snapshot: snapshot.begun_at.timestamp(),
+)
+READ_FOR: Family[Snapshot] = Family(
+    "cassieq_read_duration_seconds",
+    "How long reading them took.",
+    (),
+    lambda snapshot: snapshot.took.total_seconds(),
+)
+ERRORS: Family[int] = Family(
+    "cassieq_scrape_errors_total",
+    "Readings that failed; of a queue, or, with no queue, of the list of queues or the repair's "
+    "runs.",
+    ("queue",),
+    float,
+)
+OF_QUEUES = (
+    _queue(
+        "messages_published_total",
+        "Messages published to the queue: the monoton that the next one gets.",
+        lambda queue: queue.stats.next,
+    ),
+    _queue(
+        "messages_finalised_total",
+        "Messages settled for every group, and let go of by the repair.",
+        lambda queue: queue.stats.finalised,
+    ),
+    _queue(
+        "stored_messages",
+        "Messages that are not finalised.",
+        lambda queue: queue.stats.next - queue.stats.finalised,
+    ),
+    _queue("paused", "Whether the readers of the queue pause.", lambda queue: queue.paused),
+    _queue(
+        "fence_timestamp_seconds",
+        "What was begun before is not published any more, since 1970; ahead of now, a clock was "
+        "wrong, and puts are refused.",
+        lambda queue: None if queue.fence is None else queue.fence.timestamp(),
+    ),
+    _queue(
+        "dead_letters",
+        "Dead letters in this dead-letter queue that are neither redriven nor purged.",
+        lambda queue: queue.dead_letters,
+    ),
+)
+OF_GROUPS = (
+    _group(
+        "depth_messages",
+        "Messages owed: not offered yet, leased, due, waiting or dead.",
+        lambda group: group.stats.depth,
+    ),
+    _group(
+        "leased_messages",
+        "Messages under a lease that runs.",
+        lambda group: group.stats.leased,
+    ),
+    _group("due_messages", "Messages to be offered again now.", lambda group: group.stats.due),
+    _group(
+        "waiting_messages",
+        "Messages to be offered later; of those not offered yet, in the first 10,000 blocks.",
+        lambda group: group.stats.waiting,
+    ),
+    _group(
+        "dead_messages",
+        "Messages about to be dead-lettered, or dropped.",
+        lambda group: group.stats.dead,
+    ),
+    _group(
+        "settled_messages",
+        "Messages published and not owed; falls if the group is moved back.",
+        lambda group: settled(group.queue, group.stats),
+    ),
+    _group(
+        "oldest_age_seconds",
+        "How long the oldest message owed has been visible; 0 if none is.",
+        lambda group: (group.stats.oldest_age or timedelta()).total_seconds(),
+    ),
+    _group("pointer", "First monoton never offered.", lambda group: group.stats.pointer),
+    _group(
+        "leases",
+        "Leases that run: one for each reader at work.",
+        lambda group: group.queue.leases.get(group.stats.group, 0),
+    ),
+)
+REPAIRED_AT: Family[PastRun | None] = Family(
+    "cassieq_repair_last_success_timestamp_seconds",
+    "When the last repair run ended that took this step and came to its end, since 1970; 0 if "
+    "none.",
+    ("step",),
+    lambda run: 0 if run is None else to_millis(run.started_at) / 1000 + _took(run),
+)
+REPAIRED_FOR: Family[PastRun] = Family(
+    "cassieq_repair_last_duration_seconds", "How long that repair run took.", ("step",), _took
+)
+REPAIRED: Family[int] = Family(
+    "cassieq_repair_last_count",
+    "What that repair run did, with all of its steps.",
+    ("step", "count"),
+    float,
+)
+REPAIR_PROBLEMS: Family[PastRun] = Family(
+    "cassieq_repair_problems",
+    "What the last repair run with this step found, if it came to its end or found anything: "
+    "messages lost or stored wrongly, blocks of no queue, or the error that ended it.",
+    ("step",),
+    lambda run: len(run.problems),
+)
+EXPORTED = (
+    *(UP, READ_AT, READ_FOR, ERRORS),
+    *OF_QUEUES,
+    *OF_GROUPS,
+    *(REPAIRED_AT, REPAIRED_FOR, REPAIRED, REPAIR_PROBLEMS),
+)
+
+OF_QUERIES = (
+    _query(
+        "batches_total",
+        "Triggers that have ended, idle ones among them.",
+        lambda query: query.batches,
+    ),
+    _query("messages_total", "Messages in their batches.", lambda query: query.messages),
+    _query(
+        "batch_messages",
+        "Messages in the last batch; 0 while idle.",
+        lambda query: query.last.messages,
+    ),
+    _query(
+        "batch_duration_seconds",
+        "How long the last trigger took.",
+        lambda query: query.duration.total_seconds(),
+    ),
+    _query(
+        "backlog_messages",
+        "Messages owed to the group beyond the last batch.",
+        lambda query: query.last.backlog,
+    ),
+    _query(
+        "leased_messages",
+        "Messages of the group under leases that run, the batch included.",
+        lambda query: query.last.leased,
+    ),
+    _query(
+        "waiting_messages",
+        "Messages of the group to be offered again later.",
+        lambda query: query.last.waiting,
+    ),
+    _query(
+        "oldest_age_seconds",
+        "Age of the oldest message owed, the batch included.",
+        lambda query: _seconds(query.last.oldest_age),
+    ),
+    _query(
+        "lost_lease_messages_total",
+        "Messages whose lease ran out in this run of the query, and that went to others.",
+        lambda query: query.last.lost_leases,
+    ),
+    _query(
+        "dead_messages_total",
+        "Messages that this run of the query dead-lettered, or dropped.",
+        lambda query: query.last.dead,
+    ),
+    _query(
+        "skipped_messages_total",
+        "Messages that were too old when their turn came in this run of the query.",
+        lambda query: query.last.skipped,
+    ),
+)
+
+
 def families(
     snapshot: Snapshot | None, repairs: LastRuns, errors: Mapping[str, int]
 ) -> Iterator[Metric]:
@@ -92,109 +338,36 @@ def families(
         repairs: The runs of the repair that count.
         errors: Readings that failed, by queue; ``""`` for what is of no queue.
     """
-    yield UP.of([((), snapshot is not None)])
-    known = set(errors) | {""}
+    yield UP.of([((), snapshot)])
+    names = set(errors) | {""}
+    if snapshot is not None:
+        yield READ_AT.of([((), snapshot)])
+        yield READ_FOR.of([((), snapshot)])
+        names |= {queue.name for queue in snapshot.queues}
+    yield ERRORS.of(((name,), errors.get(name, 0)) for name in sorted(names))
     if snapshot is None:
-        yield _count_errors(errors, known)
         return
-    yield READ_AT.of([((), snapshot.begun_at.timestamp())])
-    yield READ_FOR.of([((), snapshot.took.total_seconds())])
-    yield _count_errors(errors, known | {queue.name for queue in snapshot.queues})
-    yield from _queue_families(snapshot.queues)
-    yield from _group_families(snapshot.queues)
-    yield from _repair_families(repairs)
-
-
-def query_families(sources: Iterable[QuerySource]) -> Iterator[Metric]:
-    """What a listener publishes; a figure that the last trigger did not tell is left out."""
-    told = [(each.labels, _query_values(each)) for each in sources]
-    for family in OF_QUERIES:
-        values = [(labels, figures[family]) for labels, figures in told]
-        yield family.of((labels, value) for labels, value in values if value is not None)
-
-
-def _count_errors(errors: Mapping[str, int], names: Iterable[str]) -> Metric:
-    return ERRORS.of(((name,), errors.get(name, 0)) for name in sorted(names))
-
-
-def _queue_families(queues: Iterable[QueueFigures]) -> Iterator[Metric]:
-    figures = {queue.name: _queue_values(queue) for queue in queues}
-    for family in (PUBLISHED, FINALISED, STORED, PAUSED, FENCE, DEAD_LETTERS):
-        values = [((name,), values[family]) for name, values in figures.items()]
-        yield family.of((labels, value) for labels, value in values if value is not None)
-
-
-def _queue_values(queue: QueueFigures) -> Mapping[Family, float | None]:
-    stats = queue.stats
-    return {
-        PUBLISHED: stats.next,
-        FINALISED: stats.finalised,
-        STORED: stats.next - stats.finalised,
-        PAUSED: queue.paused,
-        FENCE: None if queue.fence is None else queue.fence.timestamp(),
-        DEAD_LETTERS: queue.dead_letters,
-    }
-
-
-def _group_families(queues: Iterable[QueueFigures]) -> Iterator[Metric]:
-    samples: dict[Family, list[Sample]] = {
-        family: []
-        for family in (
-            *(DEPTH, LEASED, DUE, WAITING, DEAD),
-            *(SETTLED, OLDEST_AGE, POINTER, LEASES),
+    for of_queues in OF_QUEUES:
+        yield of_queues.of(((queue.name,), queue) for queue in snapshot.queues)
+    for of_groups in OF_GROUPS:
+        yield of_groups.of(
+            ((queue.name, group.group), _Group(queue, group))
+            for queue in snapshot.queues
+            for group in queue.stats.groups
         )
-    }
-    for queue in queues:
-        for group in queue.stats.groups:
-            values = {
-                DEPTH: group.depth,
-                LEASED: group.leased,
-                DUE: group.due,
-                WAITING: group.waiting,
-                DEAD: group.dead,
-                SETTLED: settled(queue, group),
-                OLDEST_AGE: (group.oldest_age or timedelta()).total_seconds(),
-                POINTER: group.pointer,
-                LEASES: queue.leases.get(group.group, 0),
-            }
-            for family, value in values.items():
-                samples[family].append(((queue.name, group.group), value))
-    for family, found in samples.items():
-        yield family.of(found)
-
-
-def _repair_families(repairs: LastRuns) -> Iterator[Metric]:
     done = repairs.done
-    yield REPAIRED_AT.of(((step,), _ended_at(done[step]) if step in done else 0) for step in Step)
-    yield REPAIRED_FOR.of(((step,), _seconds(run)) for step, run in done.items())
+    yield REPAIRED_AT.of(((step,), done.get(step)) for step in Step)
+    yield REPAIRED_FOR.of(((step,), run) for step, run in done.items())
     yield REPAIRED.of(
         ((step, name), count)
         for step, run in done.items()
         for name, count in (run.counts or {}).items()
     )
-    yield REPAIR_PROBLEMS.of(((step,), len(run.problems)) for step, run in repairs.judged.items())
+    yield REPAIR_PROBLEMS.of(((step,), run) for step, run in repairs.judged.items())
 
 
-def _ended_at(run: PastRun) -> float:
-    return to_millis(run.started_at) / 1000 + _seconds(run)
-
-
-def _seconds(run: PastRun) -> float:
-    return (run.duration or timedelta()).total_seconds()
-
-
-def _query_values(source: QuerySource) -> Mapping[Family, float | None]:
-    last = source.last
-    return {
-        BATCHES: source.batches,
-        MESSAGES: source.messages,
-        BATCH_MESSAGES: last.messages,
-        BATCH_DURATION: source.duration.total_seconds(),
-        BACKLOG: last.backlog,
-        QUERY_LEASED: last.leased,
-        QUERY_WAITING: last.waiting,
-        QUERY_AGE: None if last.oldest_age is None else last.oldest_age.total_seconds(),
-        LOST: last.lost_leases,
-        QUERY_DEAD: last.dead,
-        SKIPPED: last.skipped,
-    }
+def query_families(sources: Iterable[QuerySource]) -> Iterator[Metric]:
+    """What a listener publishes; a figure that the last trigger did not tell is left out."""
+    told = [(each.labels, each) for each in sources]
+    for family in OF_QUERIES:
+        yield family.of(told)

@@ -34,7 +34,7 @@ QUEUES_AT_ONCE = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QueueFigures:
+class QueueSnapshot:
     """What a queue held when it was read.
 
     Attributes:
@@ -70,7 +70,7 @@ class Snapshot:
 
     begun_at: datetime
     took: timedelta
-    queues: tuple[QueueFigures, ...] = ()
+    queues: tuple[QueueSnapshot, ...] = ()
     errors: Mapping[str, CassieqError] = field(default_factory=dict)
 
 
@@ -107,7 +107,7 @@ def read_snapshot(
     return Snapshot(
         begun_at=begun_at,
         took=timedelta(seconds=time.monotonic() - begun),
-        queues=tuple(each for each in figures.values() if isinstance(each, QueueFigures)),
+        queues=tuple(each for each in figures.values() if isinstance(each, QueueSnapshot)),
         errors={name: each for name, each in figures.items() if isinstance(each, CassieqError)},
     )
 
@@ -123,7 +123,7 @@ def _read_unless_broken(
     targets: Collection[str | None],
     wanted: Callable[[], bool],
     name: str,
-) -> QueueFigures | CassieqError | None:
+) -> QueueSnapshot | CassieqError | None:
     if not wanted():
         return None
     try:
@@ -139,12 +139,12 @@ def _read_unless_broken(
         return InvariantError(f"queue {name!r}: {type(error).__name__}: {error}")
 
 
-def _read_queue(store: Store, record: QueueRecord, *, is_target: bool) -> QueueFigures:
+def _read_queue(store: Store, record: QueueRecord, *, is_target: bool) -> QueueSnapshot:
     queue = record.definition
     states = read_group_states(store, queue.queue_id)
     head = read_head(store, queue.queue_id)
     read_at = time.monotonic()
-    return QueueFigures(
+    return QueueSnapshot(
         name=queue.name,
         stats=stats_of(store, queue.queue_id, states, head),
         leases={name: count_leases(state) for name, state in states.items()},

@@ -1,4 +1,4 @@
-"""What a finding of the audit means: what happened, who is owed what, what can be done. Pure."""
+"""What the audit finds, and what it means: what happened, who is owed what, what to do. Pure."""
 
 from __future__ import annotations
 
@@ -6,13 +6,46 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from typing import Any
 from uuid import UUID
 
 from cassieq_spark.groups.state import GroupState
 from cassieq_spark.model import LedgerBlock, QueueDefinition, QueueId, Range, Ranges, block_time
-from cassieq_spark.repair.audit import Finding, Problem
-from cassieq_spark.repair.plan import buckets_of
-from cassieq_spark.repair.scan import Run
+from cassieq_spark.repair.scan import Run, buckets_of
+
+
+class Problem(StrEnum):
+    """What is wrong with messages at or above ``finalised`` (I3)."""
+
+    MISSING = "missing"
+    OVERLAPPING = "overlapping"
+    MISPLACED = "misplaced"
+    #: Their chunk is there, and can't be decoded.
+    UNREADABLE = "unreadable"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Messages that are not stored exactly once, where readers look for them.
+
+    Attributes:
+        problem: What is wrong.
+        monotons: Which messages of the queue.
+        block: The block that they are in; None if the ledger has none for them, or two (I1).
+    """
+
+    problem: Problem
+    monotons: Range
+    block: UUID | None
+
+    def to_json(self) -> dict[str, Any]:
+        """For programs; monotons are ``start`` and, exclusive, ``stop``."""
+        return {
+            "problem": self.problem,
+            "start": self.monotons.start,
+            "stop": self.monotons.stop,
+            "block": str(self.block) if self.block else None,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +81,36 @@ class Diagnosis:
     owed: tuple[Owed, ...]
     remedies: tuple[str, ...]
 
+    def lines(self, queue: str) -> Iterator[str]:
+        """For people: what was found, what happened, who is owed it, what can be done."""
+        finding = self.finding
+        where = f", block {finding.block}" if finding.block else ""
+        count = f"{len(finding.monotons):,} message(s)"
+        yield f"{queue}: {count} {finding.monotons} {finding.problem}{where}"
+        yield f"  what happened: {self.happened}"
+        for each in self.owed:
+            parts = ", ".join(map(str, each.monotons))
+            yield f"  owed to group {each.group}: {each.monotons.count:,} of them: {parts}"
+        if not self.owed:
+            yield "  owed to no group"
+        yield from (f"  can be done: {remedy}" for remedy in self.remedies)
+
+    def to_json(self) -> dict[str, Any]:
+        """The same for programs."""
+        return self.finding.to_json() | {
+            "happened": self.happened,
+            "owed": [
+                {
+                    "group": each.group,
+                    "ranges": [[part.start, part.stop] for part in each.monotons],
+                    "seek_gives_up": each.given_up,
+                    "seek_repeats": each.repeated,
+                }
+                for each in self.owed
+            ],
+            "remedies": self.remedies,
+        }
+
 
 class Belonging(StrEnum):
     """Why a stored block is in no ledger."""
@@ -55,15 +118,23 @@ class Belonging(StrEnum):
     #: Its queue does not exist.
     NO_QUEUE = "no such queue"
     #: It was begun before the fence: it can't be published any more.
-    GARBAGE = "never published"
+    NEVER_PUBLISHED = "never published"
     #: It may still be published.
-    UNPUBLISHED = "not published yet"
+    NOT_YET = "not published yet"
     #: The ledger has lost rows, and one of them may have named it.
     LOST = "not in the ledger, which lacks rows"
 
 
+_ADVICE = {
+    Belonging.NO_QUEUE: "it is left alone; if nobody needs it, delete its partitions by hand",
+    Belonging.NEVER_PUBLISHED: "the step clean deletes it",
+    Belonging.LOST: "it is left alone; compare it with the messages that the ledger lacks",
+    Belonging.NOT_YET: "its write may be under way; if not, the step clean deletes it later",
+}
+
+
 @dataclass(frozen=True, slots=True)
-class Stray:
+class OrphanBlock:
     """A stored block that no ledger names.
 
     Attributes:
@@ -82,6 +153,23 @@ class Stray:
     def begun_at(self) -> datetime:
         """When its writer began it."""
         return block_time(self.block)
+
+    def __str__(self) -> str:
+        begun = self.begun_at.isoformat(timespec="seconds")
+        return (
+            f"{self.queue_id}: block {self.block} of {self.messages:,} message(s), begun {begun}: "
+            f"{self.belonging}; {_ADVICE[self.belonging]}"
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """For programs."""
+        return {
+            "queue_id": self.queue_id,
+            "block": str(self.block),
+            "messages": self.messages,
+            "begun_at": self.begun_at.isoformat(timespec="milliseconds"),
+            "belonging": self.belonging,
+        }
 
 
 def diagnose(
@@ -110,13 +198,13 @@ def diagnose(
     return result
 
 
-def strays_of(
+def orphans_of(
     runs: Iterable[Run],
     published: Iterable[UUID],
     fence: datetime | None,
     *,
     lacks_rows: bool = False,
-) -> list[Stray]:
+) -> list[OrphanBlock]:
     """The blocks that are stored and not published, in the order in which they were begun.
 
     Args:
@@ -131,11 +219,13 @@ def strays_of(
         if run.block not in known:
             key = run.queue_id, run.block
             counts[key] = counts.get(key, 0) + len(run.covered)
-    strays = [
-        Stray(queue_id, block, count, Belonging.LOST if lacks_rows else _belonging(block, fence))
+    orphans = [
+        OrphanBlock(
+            queue_id, block, count, Belonging.LOST if lacks_rows else _belonging(block, fence)
+        )
         for (queue_id, block), count in counts.items()
     ]
-    return sorted(strays, key=lambda stray: (stray.begun_at, stray.queue_id, stray.block))
+    return sorted(orphans, key=lambda orphan: (orphan.begun_at, orphan.queue_id, orphan.block))
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,7 +371,7 @@ def _waiting(state: GroupState) -> Ranges:
 def _belonging(block: UUID, fence: datetime | None) -> Belonging:
     if fence is None:
         return Belonging.NO_QUEUE
-    return Belonging.GARBAGE if block_time(block) <= fence else Belonging.UNPUBLISHED
+    return Belonging.NEVER_PUBLISHED if block_time(block) <= fence else Belonging.NOT_YET
 
 
 def _buckets_named(buckets: Sequence[int]) -> str:

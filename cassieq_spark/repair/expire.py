@@ -23,11 +23,11 @@ from cassieq_spark.groups.state import RAN_OUT, GroupState, Slot, Waiting, as_re
 from cassieq_spark.ledger.read import locate, read_block_of, read_groups, read_head
 from cassieq_spark.ledger.state import Group
 from cassieq_spark.model import LedgerBlock, QueueDefinition, QueueId, Range, Ranges
-from cassieq_spark.repair.actions import Expire
-from cassieq_spark.repair.ages import aged, is_of_the_future
-from cassieq_spark.repair.idle import has_nothing_owed
-from cassieq_spark.repair.survey import Seen
-from cassieq_spark.repair.work import Scanned, Work
+from cassieq_spark.repair.actions import EXPIRED
+from cassieq_spark.repair.context import Context, Scanned
+from cassieq_spark.repair.plan import aged, is_of_the_future
+from cassieq_spark.repair.read import Seen
+from cassieq_spark.repair.report import Counts
 from cassieq_spark.store.protocol import (
     Op,
     Store,
@@ -38,9 +38,6 @@ from cassieq_spark.store.protocol import (
 from cassieq_spark.store.race import pauses
 
 logger = logging.getLogger(__name__)
-
-#: Messages that nobody had consumed count as settled.
-EXPIRED = "repair.expired"
 
 #: Rows of a group that one compare-and-set takes away, and that it adds.
 _ROWS_AT_ONCE = 500
@@ -65,20 +62,61 @@ class Expiry:
     ops: tuple[Op, ...]
 
 
-def plan_expire(work: Work, queue: QueueDefinition, _: Scanned | None) -> list[Expire]:
-    """Plan the expiry of each group. Nothing is read of a queue in which nothing expires.
+@dataclass(frozen=True, slots=True)
+class Expire:
+    """Settle what a group has not consumed after so long as its queue says: ``count`` and more.
 
-    What expires without any group is finalised, see `plan_finalising`.
+    That is what the group was never offered, or what waits, once it is too old. What is leased
+    stays, as does what is dead: that is to be dead-lettered. What is delayed beyond now and lies
+    before messages that are too old goes to waiting rows, as if a reader had stepped over it.
+
+    An LWT and some reads for up to 500 waiting rows, whatever the number of messages.
+
+    Attributes:
+        queue: Which queue; its messages expire.
+        group: Which group, by its registration: another one of that name is left alone.
+        count: How many messages had expired when it was planned.
+    """
+
+    queue: QueueDefinition
+    group: Group
+    count: int
+
+    @property
+    def queue_id(self) -> QueueId:
+        """Whose messages these are."""
+        return self.queue.queue_id
+
+    def __str__(self) -> str:
+        return f"let {self.count} message(s) of group {self.group.name!r} expire"
+
+    def apply(self, store: Store) -> Counts:
+        """See `Action.apply`.
+
+        Raises:
+            ContentionError: Lost to readers again and again.
+            InvariantError: The ledger has a hole there (I1).
+        """
+        expired = 0
+        while count := _expire_some(store, self.queue, self.group):
+            expired += count
+        return Counts(expired=expired)
+
+
+def expire_step(context: Context, queue: QueueDefinition, _: Scanned | None) -> list[Expire]:
+    """Let expire what is too old, group by group. No read in a queue in which nothing expires.
+
+    What expires without any group is finalised, see `finalise_step`.
 
     One read if what is stored is young; else one more, and for each group four serial ones, and
     three plain ones if nothing is too old for it.
     """
-    seen = work.seen(queue)
-    if queue.expire_after is None or (seen is not None and _is_young(work.store, queue, seen)):
+    seen = context.seen(queue)
+    if queue.expire_after is None or (seen is not None and _is_young(context.store, queue, seen)):
         return []
     planned = []
-    for group in read_groups(work.store, queue.queue_id):
-        found = _find(work.store, queue, group, uuid4())
+    for group in read_groups(context.store, queue.queue_id):
+        found = _find(context.store, queue, group, uuid4())
         if found is not None and found.count:
             planned.append(Expire(queue, group, found.count))
     return planned
@@ -86,37 +124,12 @@ def plan_expire(work: Work, queue: QueueDefinition, _: Scanned | None) -> list[E
 
 def _is_young(store: Store, queue: QueueDefinition, seen: Seen) -> bool:
     """Whether no group can be owed what is too old: a read, unless all is settled."""
-    if queue.expire_after is None or has_nothing_owed(seen):
+    if queue.expire_after is None or seen.has_nothing_owed:
         return True
     first = read_block_of(store, queue.queue_id, seen.ledger.head.finalised)
     if first is None or is_of_the_future(first, seen.now):
         return False
     return first.published_at >= seen.now - queue.expire_after
-
-
-def expire(store: Store, queue: QueueDefinition, group: Group) -> int:
-    """Settle what the group was never offered, or what waits, once it is too old.
-
-    An LWT and some reads for up to 500 waiting rows, whatever the number of messages. What is
-    leased stays, as does what is dead: that is to be dead-lettered. What is delayed beyond now and
-    lies before messages that are too old goes to waiting rows, as if a reader had stepped over it.
-
-    Args:
-        store: Where the queue is kept.
-        queue: Which queue; its messages expire.
-        group: Which group, by its registration: another one of that name is left alone.
-
-    Returns:
-        How many messages.
-
-    Raises:
-        ContentionError: Lost to readers again and again.
-        InvariantError: The ledger has a hole there (I1).
-    """
-    expired = 0
-    while count := _expire_some(store, queue, group):
-        expired += count
-    return expired
 
 
 def plan_expiry(  # noqa: PLR0913 (what is there, what is too old, and for whom)
@@ -266,17 +279,6 @@ def _few_delayed(blocks: Sequence[LedgerBlock], now: datetime) -> list[LedgerBlo
         if delayed > _ROWS_AT_ONCE:
             return list(blocks[:number])
     return list(blocks)
-
-
-def tell_unconsumed(queue_id: QueueId, monotons: Range) -> None:
-    """Log that messages have expired that no group was there for."""
-    logger.warning(
-        "queue %s: %d messages have expired, as it has no group that could consume them: %s",
-        queue_id,
-        len(monotons),
-        monotons,
-        extra={"action": EXPIRED, "queue": queue_id, "count": len(monotons)},
-    )
 
 
 def _tell(queue: QueueDefinition, group: Group, expired: Expiry) -> None:

@@ -1,29 +1,56 @@
-"""Finalising: what is settled for every group goes, some thousand blocks at a time."""
+"""What is settled for every group goes, and so do versions of queues that are over.
+
+Both are generators: an action is planned when those before it have gone in.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from datetime import datetime
+from itertools import islice
+from uuid import UUID
 
-from cassieq_spark.errors import ContentionError, InvariantError
-from cassieq_spark.ledger.read import read_block_at, read_block_of, read_head, stream_blocks
+from cassieq_spark.errors import ContentionError, InvariantError, QueueStateError
+from cassieq_spark.ledger.gate import FOR_EVER
+from cassieq_spark.ledger.read import (
+    read_block_at,
+    read_block_of,
+    read_blocks,
+    read_head,
+    stream_blocks,
+)
 from cassieq_spark.ledger.state import LedgerHead
-from cassieq_spark.model import LedgerBlock, QueueDefinition
-from cassieq_spark.repair.actions import Action
-from cassieq_spark.repair.ages import aged, is_of_the_future
-from cassieq_spark.repair.idle import has_nothing_to_finalise, is_trimmed
-from cassieq_spark.repair.plan import plan_finalise, stays_from
-from cassieq_spark.repair.read import read_floor, read_head_and_time
-from cassieq_spark.repair.survey import Seen
-from cassieq_spark.repair.work import Scanned, Work
+from cassieq_spark.model import LedgerBlock, QueueDefinition, QueueId, Range
+from cassieq_spark.queues import QueueRecord, Status
+from cassieq_spark.repair.actions import (
+    Action,
+    CloseVersions,
+    DeleteSettled,
+    EmptyLedger,
+    Finalise,
+    MarkRetired,
+)
+from cassieq_spark.repair.context import Context, Scanned
+from cassieq_spark.repair.plan import (
+    aged,
+    is_of_the_future,
+    plan_clean,
+    plan_finalise,
+    stays_from,
+)
+from cassieq_spark.repair.read import Seen, read_floor
+from cassieq_spark.repair.scan import buckets_of
 
+#: Buckets that one action of a retirement deletes.
+_BUCKETS_AT_ONCE = 1000
 #: Blocks that are let go of at once: so many are in memory, and so much is done between two
-#: questions to the guard, when a group has caught up after weeks.
+#: questions of the checkpoint, when a group has caught up after weeks.
 BLOCKS_AT_ONCE = 10_000
 
 
-def plan_finalising(work: Work, queue: QueueDefinition, _: Scanned | None) -> Iterator[Action]:
+def finalise_step(context: Context, queue: QueueDefinition, _: Scanned | None) -> Iterator[Action]:
     """Let go of all that is settled, or too old without a group that it could be kept for.
 
     No read if there is nothing to let go of; one, if it ends within a block, or if the queue keeps
@@ -31,46 +58,69 @@ def plan_finalising(work: Work, queue: QueueDefinition, _: Scanned | None) -> It
     part is conditioned on the head that the part before it leaves. So it is refused if that part
     did not go in, or if another repair run or a new group came between (I7).
     """
-    seen = work.seen(queue)
-    if seen is not None and _is_idle(work, queue, seen):
+    seen = context.seen(queue)
+    if seen is not None and _is_idle(context, queue, seen):
         return
     # I7: the head first; a group registered from here on makes its compare-and-set fail.
-    head, now = read_head_and_time(work, queue.queue_id)
-    floor = read_floor(work.store, queue.queue_id)
+    head, now = context.read_head_and_time(queue.queue_id)
+    floor = read_floor(context.store, queue.queue_id)
     unconsumed = floor is None and queue.expire_after is not None
     if unconsumed:
         floor = head.next
     until = min(head.next, head.finalised if floor is None else max(floor, head.finalised))
     young = stays_from(queue, now, has_groups=not unconsumed)
     while True:
-        blocks = stream_blocks(work.store, queue.queue_id, start=head.trimmed, stop=until)
+        blocks = stream_blocks(context.store, queue.queue_id, start=head.trimmed, stop=until)
         part, end, is_last = _first_part(aged(blocks, now), head.finalised, until, young)
         reached = floor if end >= until else end
-        yield from _plan(work, queue, head, part, reached, unconsumed=unconsumed)
+        yield from _plan_or_postpone(context, queue, head, part, reached, unconsumed=unconsumed)
         if is_last:
             return
         head = replace(head, finalised=end, trimmed=end)
 
 
-def _is_idle(work: Work, queue: QueueDefinition, seen: Seen) -> bool:
+def retire_step(context: Context, queue: QueueDefinition, _: Scanned | None) -> Iterator[Action]:
+    """Finish what a purge or a deletion has left, in the order of `mark_retired`.
+
+    No read of a queue where nothing is left. Each action is planned when those before it
+    are carried out, and each run begins with what is there: a crash leaves work, never a hole.
+    """
+    record = context.records[queue.name]
+    if record.status is Status.PURGING:
+        context.report.queues[queue.name].notes.append(
+            "it is being purged; if that broke off, nobody can use it until it is repeated: "
+            f"cassieq queue purge {queue.name}"
+        )
+    if record.is_gone and record.to_retire:
+        yield CloseVersions(record)
+    versions = range(record.retired + 1, record.obsolete + 1)
+    for version in versions:
+        yield from _retire(context, record, version)
+    for version in context.leftover.get(queue.name, {}):
+        if version not in versions:
+            # Retired before; a writer that knew it wrote on.
+            yield from _clean_version(context, record, version, frozenset())
+
+
+def _is_idle(context: Context, queue: QueueDefinition, seen: Seen) -> bool:
     head = seen.ledger.head
-    has_nothing = has_nothing_to_finalise(queue, seen) or _is_young(work, queue, seen)
-    return has_nothing and (is_trimmed(seen) or not _has_settled_block(work, queue, head))
+    has_nothing = seen.has_nothing_to_finalise(queue) or _is_young(context, queue, seen)
+    return has_nothing and (seen.is_trimmed or not _has_settled_block(context, queue, head))
 
 
-def _is_young(work: Work, queue: QueueDefinition, seen: Seen) -> bool:
+def _is_young(context: Context, queue: QueueDefinition, seen: Seen) -> bool:
     """Whether what comes next stays. One read, if the queue lets anything stay."""
     young = stays_from(queue, seen.now, has_groups=bool(seen.ledger.groups))
     if young is None:
         return False
-    first = read_block_of(work.store, queue.queue_id, seen.ledger.head.finalised)
+    first = read_block_of(context.store, queue.queue_id, seen.ledger.head.finalised)
     if first is None or is_of_the_future(first, seen.now):
         return False
     return first.young_since >= young
 
 
-def _plan(  # noqa: PLR0913 (what is there, and what is to go)
-    work: Work,
+def _plan_or_postpone(  # noqa: PLR0913 (what is there, and what is to go)
+    context: Context,
     queue: QueueDefinition,
     head: LedgerHead,
     blocks: Sequence[LedgerBlock],
@@ -81,7 +131,7 @@ def _plan(  # noqa: PLR0913 (what is there, and what is to go)
     try:
         return plan_finalise(queue, head, blocks, floor, unconsumed=unconsumed)
     except InvariantError as error:
-        if read_head(work.store, queue.queue_id, serial=True).finalised <= head.finalised:
+        if read_head(context.store, queue.queue_id, serial=True).finalised <= head.finalised:
             raise
         # Finalised and trimmed by another repair run since.
         raise ContentionError(
@@ -89,9 +139,9 @@ def _plan(  # noqa: PLR0913 (what is there, and what is to go)
         ) from error
 
 
-def _has_settled_block(work: Work, queue: QueueDefinition, head: LedgerHead) -> bool:
+def _has_settled_block(context: Context, queue: QueueDefinition, head: LedgerHead) -> bool:
     """Whether a crash has left the row of a block that is settled, and perhaps its buckets."""
-    first = read_block_at(work.store, queue.queue_id, head.trimmed)
+    first = read_block_at(context.store, queue.queue_id, head.trimmed)
     # None: an earlier release has trimmed without saying so, or another repair run has since.
     return first is None or first.monotons.stop <= head.finalised
 
@@ -114,3 +164,47 @@ def _first_part(
         if goes_on and len(part) >= BLOCKS_AT_ONCE:
             return part, block.monotons.stop, block.monotons.stop >= until
     return part, until, True
+
+
+def _retire(context: Context, record: QueueRecord, version: int) -> Iterator[Action]:
+    queue_id = replace(record.definition, version=version).queue_id
+    head = _read_head(context, queue_id)
+    if head is None:
+        return
+    blocks = read_blocks(context.store, queue_id, start=head.trimmed, serial=True)
+    if head.finalised < head.next:
+        yield Finalise(queue_id, head, head.next)
+    buckets = (
+        (block.block, bucket)
+        for block in blocks
+        for bucket in buckets_of(Range(0, len(block.monotons)), _bucket_size(record, head))
+    )
+    while some := tuple(islice(buckets, _BUCKETS_AT_ONCE)):
+        yield DeleteSettled(queue_id, some)
+    yield from _clean_version(context, record, version, {block.block for block in blocks})
+    yield EmptyLedger(queue_id, head.next)
+    yield MarkRetired(record.name, version)
+
+
+def _clean_version(
+    context: Context, record: QueueRecord, version: int, known: AbstractSet[UUID]
+) -> Iterator[Action]:
+    """Delete what a scan has found of a version: nothing can be published there (I10)."""
+    runs = context.leftover.get(record.name, {}).get(version, [])
+    queue = replace(record.definition, version=version)
+    head = _read_head(context, queue.queue_id) if runs else None
+    if head is not None:
+        queue = replace(queue, bucket_size=_bucket_size(record, head))
+        yield from plan_clean(queue, runs, fence=FOR_EVER, published=known)
+
+
+def _read_head(context: Context, queue_id: QueueId) -> LedgerHead | None:
+    """None in a dry run only: of a version that was never opened, and is not closed yet."""
+    try:
+        return read_head(context.store, queue_id, serial=True)
+    except QueueStateError:
+        return None
+
+
+def _bucket_size(record: QueueRecord, head: LedgerHead) -> int:
+    return head.bucket_size or record.definition.bucket_size

@@ -1,16 +1,16 @@
-"""What to finalise, fence and clean, given what was read. Pure."""
+"""What to finalise, fence and clean, given what was read; how old blocks are. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from datetime import datetime, timedelta
 from uuid import UUID
 
 from cassieq_spark.errors import InvariantError
 from cassieq_spark.ledger.state import LedgerHead, check_tiling
 from cassieq_spark.model import (
-    MOST_BUCKETS,
     LedgerBlock,
     QueueDefinition,
     Range,
@@ -18,13 +18,14 @@ from cassieq_spark.model import (
 )
 from cassieq_spark.repair.actions import (
     Action,
-    DeleteGarbage,
     DeleteSettled,
+    DeleteUnpublished,
     Finalise,
     RaiseFence,
     Trim,
 )
-from cassieq_spark.repair.scan import Run
+from cassieq_spark.repair.scan import Run, buckets_of
+from cassieq_spark.store.protocol import CLOCKS_APART
 
 
 def plan_finalise(
@@ -111,32 +112,44 @@ def plan_clean(
     for run in runs:
         if run.block not in published and block_time(run.block) <= fence:
             buckets = garbage.setdefault(run.block, set())
-            buckets.update(buckets_of(run.covered, queue.bucket_size), run.stray_buckets)
+            buckets.update(buckets_of(run.covered, queue.bucket_size), run.misplaced_buckets)
     return [
-        DeleteGarbage(queue.queue_id, block, tuple(sorted(buckets)))
+        DeleteUnpublished(queue.queue_id, block, tuple(sorted(buckets)))
         for block, buckets in garbage.items()
     ]
 
 
-def buckets_of(offsets: Range, bucket_size: int) -> range:
-    """The buckets that hold these offsets.
+def is_of_the_future(block: LedgerBlock, now: datetime) -> bool:
+    """Whether the clock of its writer, or of the server that published it, was ahead.
 
-    >>> buckets_of(Range(4, 9), 4), buckets_of(Range(4, 4), 4)
-    (range(1, 3), range(0, 0))
-
-    Raises:
-        InvariantError: There are more than any writer of ours makes of a block.
+    Args:
+        block: As the ledger has it.
+        now: By a clock that others agree with.
     """
-    if not offsets:
-        return range(0)
-    buckets = range(offsets.start // bucket_size, (offsets.stop - 1) // bucket_size + 1)
-    if offsets.stop > MOST_BUCKETS * bucket_size:
-        raise InvariantError(
-            f"a block would have {buckets.stop} buckets, and no writer makes more than "
-            f"{MOST_BUCKETS}: another program has changed its row, or the bucket size of its "
-            "queue; nothing of it was deleted"
-        )
-    return buckets
+    return max(block.published_at, block_time(block.block)) > now + CLOCKS_APART
+
+
+def aged(blocks: Iterable[LedgerBlock], now: datetime) -> Iterator[LedgerBlock]:
+    """The same blocks; those of the future were there by the time of the next one that is not.
+
+    The ledger has them in the order in which they were published. So one whose clock was a month
+    ahead does not keep what is behind it for a month. Without such a next one it stays so.
+
+    Args:
+        blocks: In order.
+        now: By a clock that others agree with.
+    """
+    ahead: list[LedgerBlock] = []
+    for block in blocks:
+        if is_of_the_future(block, now):
+            ahead.append(block)
+            continue
+        # The server that published it may have had a clock that was behind.
+        by = max(block.published_at, block_time(block.block))
+        yield from (replace(each, there_by=_no_older(each, by, now)) for each in ahead)
+        ahead.clear()
+        yield block
+    yield from ahead
 
 
 def _settled_buckets(
@@ -153,3 +166,9 @@ def _settled_buckets(
             )
             buckets = range(before, after)
         yield from ((block.block, bucket) for bucket in buckets)
+
+
+def _no_older(block: LedgerBlock, by: datetime, now: datetime) -> datetime:
+    """The same time, but not before the block was begun, if the clock of its writer was right."""
+    begun_at = block_time(block.block)
+    return by if begun_at > now + CLOCKS_APART else max(by, begun_at)

@@ -1,45 +1,208 @@
-"""What the repair reads of a queue, in an order that makes its decisions safe."""
+"""What the repair reads of queues.
+
+First it sees all of them: heads and groups, not what they hold. These are plain reads of different
+moments, so they only decide whether a step looks at a queue now or at the next run: what they miss
+is late, never lost. A step that has something to do reads serially, in an order that makes its
+decision safe.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from datetime import datetime
-from uuid import UUID
+import logging
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from itertools import groupby
+from typing import Any
 
-from cassieq_spark.errors import QueueStateError
+from cassieq_spark.errors import ConnectError
 from cassieq_spark.groups.registration import read_group_states
+from cassieq_spark.groups.state import GroupState, Head, Slot, slots_of
+from cassieq_spark.groups.state import head_of as group_head_of
 from cassieq_spark.ledger.read import read_blocks, read_head
-from cassieq_spark.ledger.state import HEAD, LedgerHead, head_of
-from cassieq_spark.model import BucketSlice, LedgerBlock, QueueDefinition, QueueId, Range
-from cassieq_spark.repair.audit import Finding, audit, holes, merged
-from cassieq_spark.repair.plan import buckets_of
-from cassieq_spark.repair.scan import Run, runs_of
-from cassieq_spark.repair.work import Work
+from cassieq_spark.ledger.state import Group, LedgerHead, group_of, head_of, hold_of
+from cassieq_spark.model import LedgerBlock, QueueDefinition, QueueId, Range, Ranges
 from cassieq_spark.store.protocol import (
     Row,
     Slice,
     Store,
+    partition_of_delivery,
     partition_of_ledger,
+    partition_of_queue,
 )
+from cassieq_spark.store.tables import Table
 
-_NO_END = 2**63 - 1
+logger = logging.getLogger(__name__)
+
+#: A queue could not be seen before the steps; they look at it themselves.
+NOT_SEEN = "repair.not_seen"
+
+_OF_LEDGER = ("group", "head", "hold")
+_OF_DELIVERY = ("head", "registration", "slot")
 
 
-def read_head_and_time(work: Work, queue_id: QueueId) -> tuple[LedgerHead, datetime]:
-    """Read the ledger's head serially, and the time; see `Rows.sure_now`. One read.
+@dataclass(frozen=True, slots=True)
+class SeenLedger:
+    """A ledger, but for its blocks.
 
-    Serially, so that a publish or a registration whose answer was lost is there for all reads that
-    follow, or never.
+    Attributes:
+        head: Its head.
+        groups: The registered groups.
+        holds: The monotons to which groups are being moved.
+    """
+
+    head: LedgerHead
+    groups: tuple[Group, ...]
+    holds: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SeenDelivery:
+    """The delivery state of a group, but for what waits.
+
+    Attributes:
+        head: Its head.
+        registrations: To which registration it belongs; at most one.
+        slots: Those that hold messages.
+    """
+
+    head: Head
+    registrations: frozenset[int]
+    slots: tuple[Slot, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What was seen of one queue.
+
+    Attributes:
+        ledger: Its ledger.
+        deliveries: The delivery state of each group that has one, read after the ledger.
+        now: The server's clock, read before.
+        ahead: How far it was ahead of this machine's, if they disagree; see `Rows.ahead`.
+    """
+
+    ledger: SeenLedger
+    deliveries: Mapping[str, SeenDelivery]
+    now: datetime
+    ahead: timedelta = timedelta(0)
+
+    def delivery_of(self, group: Group) -> SeenDelivery | None:
+        """The state of this very registration; None if there is none."""
+        found = self.deliveries.get(group.name)
+        return found if found and group.registered_as in found.registrations else None
+
+    def state_of(self, group: Group) -> GroupState | None:
+        """All of a group's state; None if it has none, or if messages may wait."""
+        found = self.delivery_of(group)
+        if found is None:
+            return None
+        # I7: what waits was offered, and is not finalised. And waiting rows are counted.
+        may_wait = found.head.waiting_version and found.head.pointer > self.ledger.head.finalised
+        return None if may_wait else GroupState(found.head, found.slots, (), self.now)
+
+    # The rest says whether a step has anything to do. True is no more than a reason to look again
+    # at the next run.
+
+    @property
+    def has_nothing_owed(self) -> bool:
+        """Whether all that was published is settled for every group, or there is none."""
+        head = self.ledger.head
+        return not self.ledger.groups or head.finalised == head.next
+
+    @property
+    def is_trimmed(self) -> bool:
+        """Whether no row is left of a block that is settled; False may mean: not known."""
+        return self.ledger.head.trimmed == self.ledger.head.finalised
+
+    def has_nothing_to_finalise(self, queue: QueueDefinition) -> bool:
+        """Whether a group is still owed ``finalised``, or nothing goes without one.
+
+        Leaves out what a crash has left.
+        """
+        head, groups = self.ledger.head, self.ledger.groups
+        if not groups:
+            return queue.expire_after is None or head.finalised == head.next
+        is_held = any(position <= head.finalised for position in self.ledger.holds)
+        return is_held or any(self._keeps_finalised(group) for group in groups)
+
+    def _keeps_finalised(self, group: Group) -> bool:
+        found = self.delivery_of(group)
+        if found is None:
+            return False
+        held = [slot.monotons.start for slot in found.slots]
+        return min([found.head.pointer, *held]) <= self.ledger.head.finalised
+
+
+def see_all(store: Store, name: str) -> dict[QueueId, Seen]:
+    """See every queue that is or was. Two scans that leave out blocks and what waits, and a read.
+
+    A queue whose rows can't be made sense of is left out: the steps look at it themselves.
+
+    Args:
+        store: Where the queues are kept.
+        name: Of a queue that is or was; its row comes with the time.
 
     Raises:
-        QueueStateError: There is no such ledger.
+        StoreError: A scan failed, be it for the rows of one queue only; see `see_each`.
     """
-    found = work.store.read_rows(partition_of_ledger(queue_id), Slice(row=HEAD), serial=True)
-    if not found.rows or found.now is None or found.sure_now is None:
-        raise QueueStateError(f"queue {queue_id} has no ledger")
-    work.compare_clocks(found.now, found.ahead)
-    return head_of(found.rows[0]), found.sure_now
+    clocks = store.read_rows(partition_of_queue(name))
+    now = clocks.now
+    if now is None:
+        return {}
+    strange: set[QueueId] = set()
+    ledgers: dict[QueueId, SeenLedger] = {}
+    for queue_id, rows in groupby(store.scan(Table.LEDGER, _OF_LEDGER), _queue_id):
+        found = list(rows)
+        with _told_strange(queue_id, strange):
+            if (ledger := _ledger_of(found)) is not None:
+                ledgers[queue_id] = ledger
+    deliveries: defaultdict[QueueId, dict[str, SeenDelivery]] = defaultdict(dict)
+    for (queue_id, group), rows in groupby(store.scan(Table.DELIVERY, _OF_DELIVERY), _group_key):
+        found = list(rows)
+        with _told_strange(queue_id, strange):
+            if (delivery := _delivery_of(found)) is not None:
+                deliveries[queue_id][group] = delivery
+    return {
+        key: Seen(ledger, deliveries.get(key, {}), now, clocks.ahead)
+        for key, ledger in ledgers.items()
+        if key not in strange
+    }
+
+
+def see_each(store: Store, queue_ids: Iterable[QueueId]) -> dict[QueueId, Seen]:
+    """See queues one by one, as `see` does; those that can't be seen are left out.
+
+    Raises:
+        ConnectError: No node answers.
+    """
+    strange: set[QueueId] = set()
+    found: dict[QueueId, Seen] = {}
+    for queue_id in queue_ids:
+        with _told_strange(queue_id, strange):
+            if (seen := see(store, queue_id)) is not None:
+                found[queue_id] = seen
+    return found
+
+
+def see(store: Store, queue_id: QueueId) -> Seen | None:
+    """See one queue; None if it has no ledger. A read, and one for each group."""
+    found = store.read_rows(partition_of_ledger(queue_id), Slice(kinds=_OF_LEDGER))
+    ledger = _ledger_of(found.rows)
+    if ledger is None or found.now is None:
+        return None
+    which = Slice(kinds=_OF_DELIVERY)
+    read = {
+        group.name: _delivery_of(
+            store.read_rows(partition_of_delivery(queue_id, group.name), which).rows
+        )
+        for group in ledger.groups
+    }
+    return Seen(
+        ledger, {name: each for name, each in read.items() if each}, found.now, found.ahead
+    )
 
 
 def read_ledger(store: Store, queue_id: QueueId) -> tuple[LedgerHead, list[LedgerBlock]]:
@@ -55,10 +218,15 @@ def read_ledger(store: Store, queue_id: QueueId) -> tuple[LedgerHead, list[Ledge
     head = read_head(store, queue_id, serial=True)
     blocks = read_blocks(store, queue_id, start=head.trimmed, serial=True)
     alive = Range(head.finalised, head.next)
-    if any(holes([block.monotons for block in blocks], alive)):
+    if missing_rows(blocks, alive):
         finalised = read_head(store, queue_id, serial=True).finalised
         head = replace(head, finalised=min(finalised, head.next))
     return head, blocks
+
+
+def missing_rows(blocks: Iterable[LedgerBlock], within: Range) -> Ranges:
+    """The monotons of ``within`` for which the ledger has no row (I1); pure."""
+    return Ranges.of(within) - Ranges.of(*(block.monotons for block in blocks))
 
 
 def read_floor(store: Store, queue_id: QueueId) -> int | None:
@@ -71,59 +239,55 @@ def read_floor(store: Store, queue_id: QueueId) -> int | None:
     return min((state.floor for state in states.values()), default=None)
 
 
-def confirm(
-    store: Store, queue: QueueDefinition, suspects: Sequence[Finding], runs: Sequence[Run]
-) -> list[Finding]:
-    """Look again, directly, at what a scan made suspicious; a scan is no snapshot.
-
-    Args:
-        store: Where the queue is kept.
-        queue: Which queue.
-        suspects: What to look at.
-        runs: What the scan found of this queue.
-    """
-    if not suspects:
-        return []
-    head = read_head(store, queue.queue_id, serial=True)
-    blocks = read_blocks(store, queue.queue_id, start=head.trimmed, serial=True)
-    ranges = merged(suspect.monotons for suspect in suspects)
-    stray = [(run.block, bucket) for run in runs for bucket in run.stray_buckets]
-    rows = list(_stored_rows(store, queue, _buckets_to_see(queue, blocks, ranges, stray)))
-    # I7: `finalised` goes up before anything is deleted, so it is read after the buckets.
-    finalised = read_head(store, queue.queue_id, serial=True).finalised
-    alive = Range(finalised, max(finalised, head.next))
-    seen = list(runs_of(rows, {queue.queue_id: queue.bucket_size}))
-    return [finding for each in ranges for finding in audit(blocks, seen, each & alive)]
+def _ledger_of(rows: Iterable[Row]) -> SeenLedger | None:
+    kinds = _by_kind(rows)
+    if not kinds["head"]:
+        return None
+    return SeenLedger(
+        head_of(kinds["head"][0]),
+        tuple(map(group_of, kinds["group"])),
+        tuple(hold_of(row).position for row in kinds["hold"]),
+    )
 
 
-def _buckets_to_see(
-    queue: QueueDefinition,
-    blocks: Sequence[LedgerBlock],
-    ranges: Sequence[Range],
-    stray: Sequence[tuple[UUID, int]],
-) -> set[tuple[UUID, int]]:
-    concerned = {
-        block.block: {
-            bucket
-            for monotons in ranges
-            for bucket in buckets_of(block.offsets(monotons), queue.bucket_size)
-        }
-        for block in blocks
-        if any(block.monotons & monotons for monotons in ranges)
-    }
-    seen = {(block, bucket) for block, buckets in concerned.items() for bucket in buckets}
-    return seen | {(block, bucket) for block, bucket in stray if block in concerned}
+def _delivery_of(rows: Iterable[Row]) -> SeenDelivery | None:
+    kinds = _by_kind(rows)
+    if not kinds["head"]:
+        return None
+    return SeenDelivery(
+        group_head_of(kinds["head"][0]),
+        frozenset(int(str(row["ordinal"])) for row in kinds["registration"]),
+        tuple(slot for slot in slots_of(kinds["slot"]) if slot.monotons),
+    )
 
 
-def _stored_rows(
-    store: Store, queue: QueueDefinition, buckets: set[tuple[UUID, int]]
-) -> Iterator[Row]:
-    slices = [BucketSlice(block, bucket, 0, _NO_END) for block, bucket in sorted(buckets)]
-    for piece, chunk in store.read_chunks(queue.queue_id, slices):
-        yield {
-            "queue_id": queue.queue_id,
-            "block": piece.block,
-            "bucket": piece.bucket,
-            "start": chunk.start,
-            "stop": chunk.stop,
-        }
+@contextmanager
+def _told_strange(queue_id: QueueId, strange: set[QueueId]) -> Iterator[None]:
+    """What can't be seen now is looked at by each step: it fails there, and is reported."""
+    try:
+        yield
+    except ConnectError:
+        raise
+    except Exception as error:  # noqa: BLE001 (rows of one queue must not hide the others)
+        strange.add(queue_id)
+        logger.warning(
+            "queue %s: could not be seen with the others: %s",
+            queue_id,
+            error,
+            extra={"action": NOT_SEEN, "queue": queue_id},
+        )
+
+
+def _by_kind(rows: Iterable[Row]) -> defaultdict[str, list[Row]]:
+    kinds: defaultdict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        kinds[str(row["kind"])].append(row)
+    return kinds
+
+
+def _queue_id(row: Any) -> QueueId:
+    return QueueId(row["queue_id"])
+
+
+def _group_key(row: Any) -> tuple[QueueId, str]:
+    return QueueId(row["queue_id"]), row["consumer_group"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import uuid4
@@ -17,10 +18,10 @@ from cassieq_spark.groups.plan import LONGEST_BACKOFF, is_dead, mark_dead
 from cassieq_spark.groups.registration import read_registrations
 from cassieq_spark.groups.state import RAN_OUT, GroupState, Slot, Waiting
 from cassieq_spark.ledger.state import LedgerHead, group_of, head_of, hold_of
-from cassieq_spark.model import QueueDefinition, from_millis
-from cassieq_spark.repair.actions import DeadLetter
-from cassieq_spark.repair.survey import Seen
-from cassieq_spark.repair.work import Scanned, Work
+from cassieq_spark.model import QueueDefinition, QueueId, from_millis
+from cassieq_spark.repair.context import Context, Scanned
+from cassieq_spark.repair.read import Seen
+from cassieq_spark.repair.report import Counts
 from cassieq_spark.store.protocol import (
     CLOCKS_APART,
     Row,
@@ -40,19 +41,51 @@ BROKEN_OFF = timedelta(minutes=10)
 _LEASES = 10
 
 
-def plan_redeliver(work: Work, queue: QueueDefinition, _: Scanned | None) -> Iterable[DeadLetter]:
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """Dead-letter what no reader has, as a reader would: a waiting row, or a slot.
+
+    Two LWTs and a few reads; three LWTs for a slot, which is condemned first.
+    """
+
+    queue: QueueDefinition
+    group: str
+    dead: Slot | Waiting
+
+    @property
+    def queue_id(self) -> QueueId:
+        """Whose messages these are."""
+        return self.queue.queue_id
+
+    def __str__(self) -> str:
+        target = self.queue.dead_letter_queue
+        fate = "drop" if target is None else f"move to queue {target!r} the"
+        return f"{fate} dead messages {self.dead.monotons} of group {self.group!r}"
+
+    def apply(self, store: Store) -> Counts:
+        """See `Action.apply`. What a reader was faster at, or can't be copied, is counted too."""
+        delivery = ConsumerGroup(store, self.queue_id, self.group)
+        dead = condemn(delivery, self.dead) if isinstance(self.dead, Slot) else self.dead
+        buried = 0 if dead is None else bury(store, self.queue, delivery, [dead])
+        left = self.dead.monotons.count - buried
+        return Counts(dead_lettered=buried, not_dead_lettered=left)
+
+
+def redeliver_step(
+    context: Context, queue: QueueDefinition, _: Scanned | None
+) -> Iterable[DeadLetter]:
     """Find what is dead, and tell what is stuck. No read of a queue in which nothing may be.
 
     Else a plain read, and three for each group.
     """
-    seen = work.seen(queue)
+    seen = context.seen(queue)
     if seen is not None and _is_quiet(queue, seen):
         return []
     kinds = Slice(kinds=("head", "group", "hold"))
-    found = work.store.read_rows(partition_of_ledger(queue.queue_id), kinds)
+    found = context.store.read_rows(partition_of_ledger(queue.queue_id), kinds)
     if found.now is None:
         return []
-    notes = work.report.queues[queue.name].notes
+    notes = context.report.queues[queue.name].notes
     rows = {kind: [row for row in found.rows if row["kind"] == kind] for kind in kinds.kinds}
     notes += _broken_seeks(queue, rows["hold"], found.now)
     for row in rows["head"]:
@@ -61,11 +94,11 @@ def plan_redeliver(work: Work, queue: QueueDefinition, _: Scanned | None) -> Ite
     planned: list[DeadLetter] = []
     for row in rows["group"]:
         group = group_of(row)
-        state = _read_state(work.store, queue, group.name, group.registered_as)
+        state = _read_state(context.store, queue, group.name, group.registered_as)
         if state is None:
             notes += _never_opened(queue, row, found.now)
             continue
-        work.compare_clocks(state.now, state.ahead)
+        context.compare_clocks(state.now, state.ahead)
         notes += _ahead(queue, group.name, state)
         dead = find_dead(state, queue)
         # Its leases are claims, and only a redrive or a purge can tell what became of them.
@@ -99,17 +132,6 @@ def find_dead(state: GroupState, queue: QueueDefinition) -> list[Slot | Waiting]
         and (each.reason is not None or is_dead(each.deliveries, queue.max_deliveries))
     ]
     return [*slots, *waiting]
-
-
-def dead_letter(store: Store, queue: QueueDefinition, group: str, dead: Slot | Waiting) -> int:
-    """Bury dead messages as a reader would. Two LWTs and a few reads; three LWTs for a slot.
-
-    Returns:
-        How many messages; 0 if a reader was faster, or they could not be copied.
-    """
-    delivery = ConsumerGroup(store, queue.queue_id, group)
-    condemned = condemn(delivery, dead) if isinstance(dead, Slot) else dead
-    return 0 if condemned is None else bury(store, queue, delivery, [condemned])
 
 
 def condemn(delivery: ConsumerGroup, slot: Slot) -> Waiting | None:

@@ -13,14 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cassieq_spark.model import QueueId
-from cassieq_spark.repair.audit import Finding
-from cassieq_spark.repair.diagnosis import Diagnosis, Stray
-from cassieq_spark.repair.explanations import (
-    diagnosis_lines,
-    diagnosis_to_json,
-    stray_line,
-    stray_to_json,
-)
+from cassieq_spark.repair.diagnosis import Diagnosis, Finding, OrphanBlock
 from cassieq_spark.terminal import Console
 
 #: Blocks of a ledger that are no trouble: 70 MB, and Cassandra warns of partitions above 100 MiB.
@@ -55,8 +48,8 @@ class Counts:
         settled_buckets: Buckets deleted because their messages are settled.
         trimmed_blocks: Blocks whose ledger rows were deleted.
         fences_raised: Queues whose fence rose.
-        garbage_blocks: Blocks deleted because they were not published and never will be.
-        garbage_buckets: Their buckets.
+        unpublished_blocks: Blocks deleted because they were not published and never will be.
+        unpublished_buckets: Their buckets.
         audited_messages: Messages that were compared with what is stored.
         postponed: Queues where another repair run or a new group came between.
         dead_lettered: Dead messages that no reader had buried, and that are by now.
@@ -70,8 +63,8 @@ class Counts:
     settled_buckets: int = 0
     trimmed_blocks: int = 0
     fences_raised: int = 0
-    garbage_blocks: int = 0
-    garbage_buckets: int = 0
+    unpublished_blocks: int = 0
+    unpublished_buckets: int = 0
     audited_messages: int = 0
     postponed: int = 0
     dead_lettered: int = 0
@@ -94,7 +87,7 @@ class QueueReport:
         planned: What a dry run would have done, in order.
         findings: Messages that are lost, or stored wrongly.
         diagnoses: What each of them means; if that was asked for.
-        strays: Blocks that are stored, but not published; if that was asked for.
+        orphans: Blocks that are stored, but not published; if that was asked for.
         block_count: Blocks in its ledger; 0 unless they were read for the steps of a scan.
         notes: What is stuck, and what to do about it.
         error: What kept the repair from going on with this queue; None: nothing.
@@ -105,7 +98,7 @@ class QueueReport:
     planned: list[str] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     diagnoses: list[Diagnosis] = field(default_factory=list)
-    strays: list[Stray] = field(default_factory=list)
+    orphans: list[OrphanBlock] = field(default_factory=list)
     block_count: int = 0
     notes: list[str] = field(default_factory=list)
     error: str | None = None
@@ -119,7 +112,7 @@ class QueueReport:
     def needed_something(self) -> bool:
         """Whether anything was done, planned or found."""
         done = self.counts != Counts()
-        found = self.findings or self.strays or self.notes or self.has_large_ledger
+        found = self.findings or self.orphans or self.notes or self.has_large_ledger
         return bool(done or self.planned or found or self.error)
 
 
@@ -132,7 +125,7 @@ class Report:
         dry_run: Whether it only planned.
         queues: By name of the queue.
         foreign: Blocks of queues that do not exist, by queue id; left alone.
-        strays: The same, one by one; if that was asked for.
+        orphans: The same, one by one; if that was asked for.
         seconds: How long it took.
         outcome: Whether it came to its end.
         epoch: That of the lock; None if it ran without one.
@@ -143,7 +136,7 @@ class Report:
     dry_run: bool
     queues: dict[str, QueueReport] = field(default_factory=dict)
     foreign: dict[str, int] = field(default_factory=dict)
-    strays: list[Stray] = field(default_factory=list)
+    orphans: list[OrphanBlock] = field(default_factory=list)
     seconds: float = 0.0
     outcome: Outcome = Outcome.DONE
     epoch: int | None = None
@@ -182,7 +175,7 @@ class Report:
                 "queue_count": len(self.queues),
                 "queues": {name: _queue_to_json(queue) for name, queue in self._busy()},
                 "foreign_blocks": self.foreign,
-                "strays": [stray_to_json(stray) for stray in self.strays],
+                "orphans": [each.to_json() for each in self.orphans],
             }
         )
 
@@ -240,11 +233,11 @@ class Report:
                 )
 
     def _explanations(self) -> Iterator[str]:
-        yield from map(stray_line, self.strays)
+        yield from map(str, self.orphans)
         for name, queue in self.queues.items():
             for each in queue.diagnoses:
-                yield from diagnosis_lines(name, each)
-            yield from map(stray_line, queue.strays)
+                yield from each.lines(name)
+            yield from map(str, queue.orphans)
 
     def _busy(self) -> list[tuple[str, QueueReport]]:
         return [(name, queue) for name, queue in self.queues.items() if queue.needed_something]
@@ -275,7 +268,7 @@ def _figures(queue: QueueReport) -> tuple[int, ...]:
     return (
         counts.finalised,
         counts.settled_buckets,
-        counts.garbage_blocks,
+        counts.unpublished_blocks,
         counts.audited_messages,
         len(queue.findings),
     )
@@ -297,15 +290,7 @@ def _queue_to_json(queue: QueueReport) -> dict[str, Any]:
         "planned": queue.planned,
         "notes": queue.notes,
         "error": queue.error,
-        "diagnoses": [diagnosis_to_json(each) for each in queue.diagnoses],
-        "strays": [stray_to_json(stray) for stray in queue.strays],
-        "findings": [
-            {
-                "problem": each.problem,
-                "start": each.monotons.start,
-                "stop": each.monotons.stop,
-                "block": str(each.block) if each.block else None,
-            }
-            for each in queue.findings
-        ],
+        "diagnoses": [each.to_json() for each in queue.diagnoses],
+        "orphans": [each.to_json() for each in queue.orphans],
+        "findings": [each.to_json() for each in queue.findings],
     }

@@ -12,7 +12,8 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from cassieq_spark.arrow.framing import MOST_MESSAGES
-from cassieq_spark.model import QueueId, Range
+from cassieq_spark.errors import InvariantError
+from cassieq_spark.model import MOST_BUCKETS, QueueId, Range
 from cassieq_spark.store.protocol import Row, Store
 from cassieq_spark.store.tables import Table
 
@@ -28,7 +29,7 @@ class Run:
         overlaps: Offsets that are stored more than once.
         misplaced: Offsets of chunks in another bucket than theirs, or beyond the end of theirs;
             empty, for a row that is no chunk.
-        stray_buckets: The buckets that hold those, in order.
+        misplaced_buckets: The buckets that hold those, in order.
     """
 
     queue_id: QueueId
@@ -36,7 +37,7 @@ class Run:
     covered: Range
     overlaps: tuple[Range, ...] = ()
     misplaced: tuple[Range, ...] = ()
-    stray_buckets: tuple[int, ...] = ()
+    misplaced_buckets: tuple[int, ...] = ()
 
 
 class Scan(Protocol):
@@ -60,6 +61,27 @@ class DriverScan:
     def __call__(self, bucket_sizes: Mapping[QueueId, int]) -> Iterable[Run]:
         """See `Scan`."""
         return runs_of(self.store.scan(Table.CHUNK), bucket_sizes)
+
+
+def buckets_of(offsets: Range, bucket_size: int) -> range:
+    """The buckets that hold these offsets.
+
+    >>> buckets_of(Range(4, 9), 4), buckets_of(Range(4, 4), 4)
+    (range(1, 3), range(0, 0))
+
+    Raises:
+        InvariantError: There are more than any writer of ours makes of a block.
+    """
+    if not offsets:
+        return range(0)
+    buckets = range(offsets.start // bucket_size, (offsets.stop - 1) // bucket_size + 1)
+    if offsets.stop > MOST_BUCKETS * bucket_size:
+        raise InvariantError(
+            f"a block would have {buckets.stop} buckets, and no writer makes more than "
+            f"{MOST_BUCKETS}: another program has changed its row, or the bucket size of its "
+            "queue; nothing of it was deleted"
+        )
+    return buckets
 
 
 def runs_of(rows: Iterable[Row], bucket_sizes: Mapping[QueueId, int]) -> Iterator[Run]:
@@ -122,7 +144,7 @@ class _Growing:
     stop: int
     overlaps: list[Range] = field(default_factory=list)
     misplaced: list[Range] = field(default_factory=list)
-    stray_buckets: set[int] = field(default_factory=set)
+    misplaced_buckets: set[int] = field(default_factory=set)
 
     def add(self, chunk: _Stored, bucket_size: int | None) -> None:
         start, stop, bucket = chunk
@@ -131,7 +153,7 @@ class _Growing:
         self.stop = max(self.stop, stop)
         if not _is_in_place(chunk, bucket_size):
             self.misplaced.append(Range(start, stop))
-            self.stray_buckets.add(bucket)
+            self.misplaced_buckets.add(bucket)
 
     def finished(self, queue_id: QueueId, block: UUID) -> Run:
         return Run(
@@ -140,7 +162,7 @@ class _Growing:
             Range(self.start, self.stop),
             tuple(self.overlaps),
             tuple(self.misplaced),
-            tuple(sorted(self.stray_buckets)),
+            tuple(sorted(self.misplaced_buckets)),
         )
 
 

@@ -18,9 +18,9 @@ from cassieq_spark.arrow.framing import MOST_MESSAGES
 from cassieq_spark.errors import ConnectError, SetupError, StoreError
 from cassieq_spark.model import QueueId, Range
 from cassieq_spark.repair.scan import Run
-from cassieq_spark.repair.stop import Stop
 from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.settings.secret import reveal
+from cassieq_spark.signals import Stop
 from cassieq_spark.store.tables import Table
 
 #: What ``spark-submit --packages`` needs for the scan.
@@ -141,7 +141,7 @@ def runs_of(chunks: DataFrame, bucket_sizes: Mapping[QueueId, int]) -> DataFrame
     overlap = sf.struct(start, sf.least("stop", "reached"))
     size = _bucket_size(bucket_sizes)
     first = bucket * size
-    strays = (start == stop) | (start < first) | (stop > first + size)
+    orphans = (start == stop) | (start < first) | (stop > first + size)
     return (
         chunks.select("queue_id", "block", "bucket", "start", "stop")
         .withColumn("length", length)
@@ -150,15 +150,15 @@ def runs_of(chunks: DataFrame, bucket_sizes: Mapping[QueueId, int]) -> DataFrame
         .withColumn("reached", reached)
         .withColumn("begins", begins)
         .withColumn("run", run)
-        .withColumn("strays", strays)
+        .withColumn("orphans", orphans)
         .groupBy("queue_id", "block", "run")
         .agg(
             sf.min(start).alias("start"),
             sf.max(stop).alias("stop"),
             sf.collect_list(sf.when(start < sf.col("reached"), overlap)).alias("overlaps"),
-            sf.collect_list(sf.when(sf.col("strays"), sf.struct(start, stop))).alias("misplaced"),
-            sf.sort_array(sf.collect_set(sf.when(sf.col("strays"), bucket))).alias(
-                "stray_buckets"
+            sf.collect_list(sf.when(sf.col("orphans"), sf.struct(start, stop))).alias("misplaced"),
+            sf.sort_array(sf.collect_set(sf.when(sf.col("orphans"), bucket))).alias(
+                "misplaced_buckets"
             ),
         )
     )
@@ -172,7 +172,7 @@ def run_of(row: Row) -> Run:
         Range(row.start, row.stop),
         tuple(sorted(Range(*each) for each in row.overlaps)),
         tuple(sorted(Range(*each) for each in row.misplaced)),
-        tuple(row.stray_buckets),
+        tuple(row.misplaced_buckets),
     )
 
 

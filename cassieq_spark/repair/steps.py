@@ -23,30 +23,31 @@ from cassieq_spark.errors import (
 from cassieq_spark.ledger.state import LedgerHead
 from cassieq_spark.model import LedgerBlock, QueueDefinition, QueueId
 from cassieq_spark.queues import QueueRecord, Records, Status, read_records
-from cassieq_spark.repair.actions import Action
-from cassieq_spark.repair.apply import apply, postpone
-from cassieq_spark.repair.audit import BRIEF, Thoroughness
-from cassieq_spark.repair.diagnosis import strays_of
-from cassieq_spark.repair.examine import lacks_rows, plan_audit
-from cassieq_spark.repair.expire import plan_expire
-from cassieq_spark.repair.finalise import plan_finalising
-from cassieq_spark.repair.guard import Guard
-from cassieq_spark.repair.outage import Outage
-from cassieq_spark.repair.plan import plan_clean, plan_fence
-from cassieq_spark.repair.read import read_head_and_time, read_ledger
-from cassieq_spark.repair.redeliver import plan_redeliver
-from cassieq_spark.repair.report import Counts, Outcome, QueueReport, Report
-from cassieq_spark.repair.retire import plan_retire
-from cassieq_spark.repair.scan import Run, Scan
-from cassieq_spark.repair.survey import Seen, see_all, see_each
-from cassieq_spark.repair.work import (
+from cassieq_spark.repair.actions import Action, carry_out, postpone
+from cassieq_spark.repair.audit import audit_step, lacks_rows
+from cassieq_spark.repair.context import (
+    BRIEF,
     DEFAULT_WRITE_TIMEOUT,
-    PlanStep,
+    Checkpoint,
+    Context,
+    Outage,
     Scanned,
-    Work,
+    Thoroughness,
 )
+from cassieq_spark.repair.diagnosis import orphans_of
+from cassieq_spark.repair.expire import expire_step
+from cassieq_spark.repair.finalise import finalise_step, retire_step
+from cassieq_spark.repair.plan import plan_clean, plan_fence
+from cassieq_spark.repair.read import Seen, read_ledger, see_all, see_each
+from cassieq_spark.repair.redeliver import redeliver_step
+from cassieq_spark.repair.report import Counts, Outcome, QueueReport, Report
+from cassieq_spark.repair.scan import Run, Scan
 from cassieq_spark.store.protocol import Store
 
+#: Does a step in one queue, after the scan if there was one: yields what is to be done. Runs on
+#: several queues at the same time. An action is asked for when the one before it has gone in, and
+#: may be planned by that.
+TakeStep = Callable[[Context, QueueDefinition, Scanned | None], Iterable[Action]]
 #: What is being done, how many parts are done, and of how many.
 Watch = Callable[[str, int, int], None]
 
@@ -95,7 +96,7 @@ def run_once(  # noqa: PLR0913 (each is a choice of its own, by name)
     write_timeout: timedelta = DEFAULT_WRITE_TIMEOUT,
     thoroughness: Thoroughness = BRIEF,
     watch: Watch = _unwatched,
-    guard: Guard | None = None,
+    checkpoint: Checkpoint | None = None,
 ) -> Report:
     """Run the repair once: look at all heads and groups, and scan the chunks if a step needs it.
 
@@ -115,7 +116,7 @@ def run_once(  # noqa: PLR0913 (each is a choice of its own, by name)
         write_timeout: The longest that a write may take from its first block to its publication.
         thoroughness: How far the audit goes.
         watch: Told before each part of the work.
-        guard: Asked before each part, and each action; ends the repair early. None: never.
+        checkpoint: Asked before each part, and each action; ends the repair early. None: never.
 
     Raises:
         QueueStateError: A queue of ``queues`` does not exist.
@@ -140,30 +141,30 @@ def run_once(  # noqa: PLR0913 (each is a choice of its own, by name)
                 "queue %a: %s", name, error, extra={"action": QUEUE_FAILED, "queue": name}
             )
     outage = Outage(store)
-    work = Work(
+    context = Context(
         store,
         report,
         write_timeout,
-        guard or Guard(),
+        checkpoint or Checkpoint(),
         outage,
         records,
         thoroughness,
         _see(outage, _active(records, chosen), every=not queues),
     )
-    for seen in work.survey.values():
-        work.compare_clocks(seen.now, seen.ahead)
+    for seen in context.survey.values():
+        context.compare_clocks(seen.now, seen.ahead)
     watched = _Watched(watch, ordered, len(chosen))
     scanned: dict[str, Scanned] | None = None
     for step in ordered:
         if scanned is None and step in _AFTER_SCAN and not SCANNING.isdisjoint(ordered):
-            scanned = _scan(work, scan, every, chosen, watched)
-        _take(work, step, chosen, scanned or {}, watched)
+            scanned = _scan(context, scan, every, chosen, watched)
+        _take(context, step, chosen, scanned or {}, watched)
     report.queues = {
         name: queue
         for name, queue in report.queues.items()
         if queue.needed_something or records[name].status is not Status.DELETED
     }
-    report.outcome = work.guard.outcome
+    report.outcome = context.checkpoint.outcome
     if report.outcome is Outcome.DONE and report.failed:
         report.outcome = Outcome.SOME_FAILED
     report.seconds = time.monotonic() - begun
@@ -196,32 +197,32 @@ def _see_one(outage: Outage, queue: QueueDefinition) -> dict[QueueId, Seen]:
     return found
 
 
-def _plan_fence(work: Work, queue: QueueDefinition, scanned: Scanned | None) -> list[Action]:
+def _fence_step(context: Context, queue: QueueDefinition, scanned: Scanned | None) -> list[Action]:
     """After a scan, only where there is something to clean: an LWT for each queue is a lot."""
     if scanned is not None and not _unpublished(scanned):
         return []
-    head, now = read_head_and_time(work, queue.queue_id)
-    return plan_fence(queue, head, now, work.write_timeout)
+    head, now = context.read_head_and_time(queue.queue_id)
+    return plan_fence(queue, head, now, context.write_timeout)
 
 
-def _plan_clean(work: Work, queue: QueueDefinition, scanned: Scanned | None) -> list[Action]:
+def _clean_step(context: Context, queue: QueueDefinition, scanned: Scanned | None) -> list[Action]:
     if scanned is None or not _unpublished(scanned):
         return []
-    head, blocks = read_ledger(work.store, queue.queue_id)
+    head, blocks = read_ledger(context.store, queue.queue_id)
     if lacks_rows(queue, head, blocks):
         return []
     published = {block.block for block in blocks}
     return plan_clean(queue, scanned.runs, fence=head.fence, published=published)
 
 
-STEPS: Mapping[Step, PlanStep] = {
-    Step.REDELIVER: plan_redeliver,
-    Step.EXPIRE: plan_expire,
-    Step.FINALISE: plan_finalising,
-    Step.FENCE: _plan_fence,
-    Step.CLEAN: _plan_clean,
-    Step.AUDIT: plan_audit,
-    Step.RETIRE: plan_retire,
+STEPS: Mapping[Step, TakeStep] = {
+    Step.REDELIVER: redeliver_step,
+    Step.EXPIRE: expire_step,
+    Step.FINALISE: finalise_step,
+    Step.FENCE: _fence_step,
+    Step.CLEAN: _clean_step,
+    Step.AUDIT: audit_step,
+    Step.RETIRE: retire_step,
 }
 
 
@@ -241,7 +242,7 @@ class _Watched:
 
 
 def _take(
-    work: Work,
+    context: Context,
     step: Step,
     queues: Sequence[QueueDefinition],
     scanned: Mapping[str, Scanned],
@@ -251,7 +252,8 @@ def _take(
     pool = ThreadPoolExecutor(QUEUES_AT_ONCE, thread_name_prefix="cassieq-repair")
     try:
         parts = [
-            pool.submit(_take_one, work, step, queue, scanned.get(queue.name)) for queue in queues
+            pool.submit(_take_one, context, step, queue, scanned.get(queue.name))
+            for queue in queues
         ]
         for queue, part in zip(queues, parts, strict=True):
             watched.begin(f"{step} {queue.name}")
@@ -260,22 +262,24 @@ def _take(
         pool.shutdown(cancel_futures=True)
 
 
-def _take_one(work: Work, step: Step, queue: QueueDefinition, scanned: Scanned | None) -> None:
-    work.outage.check()
-    active = work.records[queue.name].status is Status.ACTIVE
-    if not work.guard.is_open() or not (active or step is Step.RETIRE):
+def _take_one(
+    context: Context, step: Step, queue: QueueDefinition, scanned: Scanned | None
+) -> None:
+    context.outage.check()
+    active = context.records[queue.name].status is Status.ACTIVE
+    if not context.checkpoint.is_open() or not (active or step is Step.RETIRE):
         return
-    report = work.report.queues[queue.name]
+    report = context.report.queues[queue.name]
     # The audit changes nothing, and what failed may be the loss that it has to tell of.
     if report.error is not None and step is not Step.AUDIT:
         return
-    with _apart(work, queue, step):
+    with _apart(context, queue, step):
         try:
-            actions = STEPS[step](work, queue, scanned)
-            if work.report.dry_run:
+            actions = STEPS[step](context, queue, scanned)
+            if context.report.dry_run:
                 report.planned += map(str, actions)
                 return
-            for done in apply(work.store, actions, work.guard):
+            for done in carry_out(context.store, actions, context.checkpoint):
                 report.counts += done
         except ContentionError as error:
             postpone(queue.queue_id, f"{step}: {error}")
@@ -283,16 +287,16 @@ def _take_one(work: Work, step: Step, queue: QueueDefinition, scanned: Scanned |
 
 
 @contextmanager
-def _apart(work: Work, queue: QueueDefinition, doing: str) -> Iterator[None]:
+def _apart(context: Context, queue: QueueDefinition, doing: str) -> Iterator[None]:
     """Keep from the other queues what goes wrong with this one."""
     try:
         yield
     except _OF_ALL_QUEUES:
         raise
     except Exception as error:
-        if error is work.guard.error:
+        if error is context.checkpoint.error:
             raise
-        report = work.report.queues[queue.name]
+        report = context.report.queues[queue.name]
         if report.error is not None:
             logger.warning(
                 "queue %s: %s failed as well: %s",
@@ -301,7 +305,7 @@ def _apart(work: Work, queue: QueueDefinition, doing: str) -> Iterator[None]:
                 error,
                 extra={"action": QUEUE_FAILED, "queue": queue.queue_id},
             )
-            work.outage.count(queue.name, error)
+            context.outage.count(queue.name, error)
             return
         report.error = f"{doing}: {type(error).__name__}: {error}"
         logger.exception(
@@ -310,58 +314,58 @@ def _apart(work: Work, queue: QueueDefinition, doing: str) -> Iterator[None]:
             doing,
             extra={"action": QUEUE_FAILED, "queue": queue.queue_id},
         )
-        work.outage.count(queue.name, error)
+        context.outage.count(queue.name, error)
 
 
 def _scan(
-    work: Work,
+    context: Context,
     scan: Scan,
     every: Sequence[QueueDefinition],
     chosen: Sequence[QueueDefinition],
     watched: _Watched,
 ) -> dict[str, Scanned]:
-    """Read ledgers, then chunks; some of them, if the guard says no: then no step looks at it."""
+    """Read ledgers, then chunks: some only, if the checkpoint says no; no step looks at them."""
     with ThreadPoolExecutor(QUEUES_AT_ONCE, thread_name_prefix="cassieq-repair") as pool:
-        active = _active(work.records, chosen)
-        read = zip(active, pool.map(partial(_read_ledger, work), active), strict=True)
+        active = _active(context.records, chosen)
+        read = zip(active, pool.map(partial(_read_ledger, context), active), strict=True)
         ledgers = {queue.queue_id: ledger for queue, ledger in read if ledger is not None}
     chosen = [queue for queue in active if queue.queue_id in ledgers]
     for queue in chosen:
-        work.report.queues[queue.name].block_count = len(ledgers[queue.queue_id][1])
+        context.report.queues[queue.name].block_count = len(ledgers[queue.queue_id][1])
     watched.begin("scan")
     bucket_sizes = {queue.queue_id: queue.bucket_size for queue in every}
     runs: dict[QueueId, list[Run]] = {queue.queue_id: [] for queue in chosen}
     foreign: defaultdict[str, set[UUID]] = defaultdict(set)
     strange: list[Run] = []
-    if work.guard.is_open():
+    if context.checkpoint.is_open():
         for run in scan(bucket_sizes):
-            if not work.guard.is_open():
+            if not context.checkpoint.is_open():
                 break
             if run.queue_id in runs:
                 runs[run.queue_id].append(run)
-            elif run.queue_id not in bucket_sizes and not work.keep(run):
+            elif run.queue_id not in bucket_sizes and not context.keep(run):
                 foreign[run.queue_id].add(run.block)
                 strange.append(run)
-    work.report.foreign = {queue_id: len(blocks) for queue_id, blocks in foreign.items()}
-    if work.thoroughness.explain:
-        work.report.strays = strays_of(strange, (), None)
+    context.report.foreign = {queue_id: len(blocks) for queue_id, blocks in foreign.items()}
+    if context.thoroughness.explain:
+        context.report.orphans = orphans_of(strange, (), None)
     return {
         queue.name: Scanned(runs[queue.queue_id], *ledgers[queue.queue_id]) for queue in chosen
     }
 
 
 def _read_ledger(
-    work: Work, queue: QueueDefinition
+    context: Context, queue: QueueDefinition
 ) -> tuple[LedgerHead, Sequence[LedgerBlock]] | None:
     """A ledger as it stands before the scan; what was seen of it will do if it has no blocks.
 
     None: it can't be read.
     """
-    seen = work.seen(queue)
+    seen = context.seen(queue)
     if seen is not None and seen.ledger.head.trimmed == seen.ledger.head.next:
         return seen.ledger.head, ()
-    with _apart(work, queue, "read the ledger"):
-        return read_ledger(work.store, queue.queue_id)
+    with _apart(context, queue, "read the ledger"):
+        return read_ledger(context.store, queue.queue_id)
     return None
 
 

@@ -14,9 +14,9 @@ import typer
 
 from cassieq_spark.cli import app
 from cassieq_spark.node import Release
-from cassieq_spark.repair import arguments
 from cassieq_spark.settings.connection import PROTOCOL_VERSIONS
 from tests.docs.pages import ROOT, blocks_of, pages
+from tests.support.command_line import repair_job
 from tests.support.connect_server import SPARK_HOME
 
 #: No mermaid: the site would show its text. Pictures are drawn by docs/figures.
@@ -80,7 +80,7 @@ def test_the_commands_of_a_page_are_real(page: str):
             (at,) = (at for at, word in enumerate(words) if word.endswith(".py"))
             assert (ROOT / words[at]).is_file(), words
             if words[at] == "jobs/repair.py":
-                arguments.parse(words[at + 1 :])
+                repair_job(words[at + 1 :])
         elif program.startswith("$SPARK_HOME/"):
             assert (SPARK_HOME / program.removeprefix("$SPARK_HOME/")).is_file(), program
         else:

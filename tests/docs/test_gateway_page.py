@@ -15,10 +15,9 @@ import yaml
 from cassieq_spark.cli import app
 from cassieq_spark.http.gateway.app import ENDPOINTS
 from cassieq_spark.http.gateway.openapi import description
-from cassieq_spark.repair import arguments
 from cassieq_spark.settings.gateway import Limits
 from tests.docs.pages import ROOT, blocks_of
-from tests.support.command_line import cassieq
+from tests.support.command_line import cassieq, repair_job
 from tests.support.gateway import SECRET, RunningGateway, running_on_memory
 
 PAGE = "docs/gateway.md"
@@ -122,11 +121,10 @@ def test_the_files_of_deploy_run_commands_that_there_are():
 
     assert len(commands) == 3
     for words in (json.loads(standing.removeprefix("CMD ")), *commands):
-        if words[0] == "repair":
-            arguments.parse(words[2:])
-            continue
         command = typer.main.get_command(app).commands[words[0]].commands[words[1]]
         command.make_context(words[1], words[2:])
+        if words[0] == "repair":
+            repair_job(words[2:])
     published = [port for each in compose["services"].values() for port in each.get("ports", ())]
     # What is served there takes in /admin and /metrics.
     assert published

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cassieq_spark.dead_letters.claims import ADMIN_GROUP
-from cassieq_spark.monitoring.catalogue import EXPORTED, OF_QUERIES, Family
+from cassieq_spark.monitoring.metrics import EXPORTED, OF_QUERIES, Family
 from cassieq_spark.repair.steps import Step
 
 ROOT = Path(__file__).parents[2]

@@ -147,10 +147,9 @@ MUTANTS = (
     Mutant(
         "rows are trimmed, buckets are not deleted",
         "I3",
-        "repair/apply.py",
-        "        case DeleteSettled(queue_id=queue_id, buckets=buckets):\n"
-        "            store.delete_buckets(queue_id, buckets)\n",
-        "        case DeleteSettled():\n            pass\n",
+        "repair/actions.py",
+        "        store.delete_buckets(self.queue_id, self.buckets)\n",
+        "",
     ),
     Mutant(
         "rows are trimmed before the buckets are deleted",
@@ -207,7 +206,7 @@ MUTANTS = (
     Mutant(
         "the survey reads names that have vanished",
         "one queue's trouble is its own",
-        "repair/survey.py",
+        "repair/read.py",
         '_OF_LEDGER = ("group", "head", "hold")',
         '_OF_LEDGER = ("group", "head", "hold", "once")',
         ("test_repair_property.py",),
@@ -239,7 +238,7 @@ MUTANTS = (
     Mutant(
         "the survey takes what waits for settled",
         "dead letters are buried",
-        "repair/survey.py",
+        "repair/read.py",
         "return None if may_wait else GroupState(",
         "return GroupState(",
     ),
@@ -262,7 +261,7 @@ MUTANTS = (
         "an error of one queue ends the repair of all",
         "one queue's trouble is its own",
         "repair/steps.py",
-        "        if error is work.guard.error:\n            raise\n",
+        "        if error is context.checkpoint.error:\n            raise\n",
         "        raise\n",
         ("test_repair_property.py",),
     ),
@@ -333,7 +332,7 @@ MUTANTS = (
     Mutant(
         "a repair run goes by the survey of what it has changed",
         "a repair run finishes what it begins",
-        "repair/work.py",
+        "repair/context.py",
         "return None if is_changed else self.survey.get(queue.queue_id)",
         "return self.survey.get(queue.queue_id)",
     ),
@@ -1255,7 +1254,7 @@ MUTANTS = (
     Mutant(
         "a block from the future keeps what is behind it",
         "clocks",
-        "repair/ages.py",
+        "repair/plan.py",
         "        if is_of_the_future(block, now):\n",
         "        if is_of_the_future(block, now) and False:\n",
         ("test_clocks_property.py",),
@@ -1263,7 +1262,7 @@ MUTANTS = (
     Mutant(
         "a server that was behind tells how old a block from the future is",
         "clocks",
-        "repair/ages.py",
+        "repair/plan.py",
         "there_by=_no_older(each, by, now))",
         "there_by=block.published_at)",
         ("test_clocks_property.py",),

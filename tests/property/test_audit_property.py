@@ -14,7 +14,8 @@ from cassieq_spark.errors import QueueStateError
 from cassieq_spark.ledger.read import read_blocks
 from cassieq_spark.model import BucketSlice, Chunk, QueueId
 from cassieq_spark.queues import delete_queue, purge_queue
-from cassieq_spark.repair.audit import Problem, Thoroughness
+from cassieq_spark.repair.context import Thoroughness
+from cassieq_spark.repair.diagnosis import Problem
 from cassieq_spark.repair.steps import Step
 from cassieq_spark.store.protocol import EVERYTHING, Op, Partition, Row, Rows, Slice, Store
 from cassieq_spark.store.tables import Table
@@ -147,7 +148,7 @@ def test_what_is_damaged_is_found_and_nothing_else(
         assert owed == {at for at in numbers(each.finding.monotons) if at >= queue.finalised}
     published = {block.block for block in read_blocks(queue.store, queue.queue_id)}
     stored = {block for block, _ in queue.buckets()}
-    assert {stray.block for stray in orders.strays} == stored - published
+    assert {orphan.block for orphan in orders.orphans} == stored - published
 
 
 def found(findings: Iterable) -> set[tuple[Problem, int]]:

@@ -22,8 +22,8 @@ from cassieq_spark.ledger.once import Once
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_blocks
 from cassieq_spark.model import BucketSlice, Chunk, PendingBlock, QueueId, Range
-from cassieq_spark.repair.plan import buckets_of
 from cassieq_spark.repair.report import Outcome
+from cassieq_spark.repair.scan import buckets_of
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import EVERYTHING, Op, Partition, Row, Rows, Slice, Store
 from cassieq_spark.store.tables import Table

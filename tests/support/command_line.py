@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import io
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
@@ -16,6 +17,8 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from cassieq_spark import cli
+from cassieq_spark.cli.options import with_options
+from cassieq_spark.cli.repair import Job, job_of, run_command
 from cassieq_spark.settings.connection import ConnectionOptions
 
 Command = Callable[..., Result]
@@ -82,6 +85,18 @@ def make_command(connection: ConnectionOptions, *words: str) -> Command:
 def commands() -> dict[str, Any]:
     """Every command by the words that run it."""
     return dict(_commands(get_command(cli.app), ()))
+
+
+def repair_context(words: Sequence[str]) -> Any:
+    """What the arguments of the repair job mean, as a context; wrong ones end in SystemExit."""
+    return run_command().make_context("repair.py", list(words))
+
+
+def repair_job(words: Sequence[str]) -> Job:
+    """What the repair job is asked to do by these arguments."""
+    params, read = repair_context(words).params, with_options(job_of)
+    job: Job = read(**{name: params[name] for name in inspect.signature(read).parameters})
+    return job
 
 
 def options_of(command: Any) -> set[str]:

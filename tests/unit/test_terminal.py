@@ -10,8 +10,15 @@ from hypothesis import strategies as st
 from rich.table import Table
 from rich.text import Text
 
-from cassieq_spark.repair.logs import log_to_stderr
-from cassieq_spark.terminal import Console, confirm, echo, json_line, visible, visible_bytes
+from cassieq_spark.terminal import (
+    Console,
+    confirm,
+    echo,
+    json_line,
+    log_to_stderr,
+    visible,
+    visible_bytes,
+)
 
 #: Clears the screen, sets the title, copies to the clipboard, turns text around, hides, rings.
 CODES = "\x1b[2J\x1b]0;t\x07\x1b]52;c;eA==\x07\u202e\x9b31m\x7f\r\x08\u200b"

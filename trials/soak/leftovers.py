@@ -21,6 +21,7 @@ from cassieq_spark.model import LedgerBlock, QueueId, Range, block_time
 from cassieq_spark.queues import QueueRecord, Status, list_queues, list_records
 from cassieq_spark.queues.stats import queue_stats
 from cassieq_spark.repair import expire
+from cassieq_spark.repair.actions import EXPIRED
 from cassieq_spark.store.protocol import Row, Store
 from cassieq_spark.store.tables import Table
 from trials.environment import Report
@@ -244,7 +245,7 @@ class ExpiryCount(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         told = record.__dict__
-        if told.get("action") == expire.EXPIRED:
+        if told.get("action") == EXPIRED:
             self.counts[told["queue"], told["group"]] += told["count"]
 
     def __enter__(self) -> Self:

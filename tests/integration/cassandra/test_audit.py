@@ -79,7 +79,7 @@ def audit(
     assert done.stdout, done.stderr
     report: dict[str, Any] = json.loads(done.stdout)
     of_queue = report["queues"].get(queue.name, {})
-    return done.returncode, report | of_queue | {"foreign": report["strays"]}, done.stderr
+    return done.returncode, report | of_queue | {"foreign": report["orphans"]}, done.stderr
 
 
 def findings(report: dict[str, Any]) -> list[tuple[str, int, int, str]]:
@@ -135,8 +135,8 @@ def test_every_kind_of_damage_is_found_to_the_message(
     ]
     assert "bucket 1 of the block is gone: deleted too early, or by hand" in said
     assert f"cassieq group seek {queue.name} shipping --to 180; it also gives up 20 other" in said
-    strays = [each for each in report["foreign"] if each["queue_id"] == stranger]
-    assert [(each["block"], each["messages"]) for each in strays] == [(str(second), 10)]
+    orphans = [each for each in report["foreign"] if each["queue_id"] == stranger]
+    assert [(each["block"], each["messages"]) for each in orphans] == [(str(second), 10)]
 
 
 def test_a_group_goes_on_as_the_report_says(

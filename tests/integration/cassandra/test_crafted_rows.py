@@ -45,7 +45,7 @@ def test_a_row_that_outlived_its_bucket_holds_nothing_and_is_deleted(
     (run,) = runs_of(rows, {queue_id: 8})
 
     assert read == [Chunk(0, 5, 5, b"\0")]
-    assert (run.covered, run.stray_buckets) == (Range(5, 5), (0,))
+    assert (run.covered, run.misplaced_buckets) == (Range(5, 5), (0,))
     cassandra_store.delete_buckets(queue_id, [(block, 0)])
     assert list(cassandra_store.read_chunks(queue_id, everything)) == []
 

@@ -11,8 +11,7 @@ from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import find_position, locate, read_blocks, read_head
 from cassieq_spark.model import PendingBlock, QueueId, Range
 from cassieq_spark.queues import create_queue, read_queue
-from cassieq_spark.repair.idle import has_nothing_to_finalise, is_trimmed
-from cassieq_spark.repair.survey import see
+from cassieq_spark.repair.read import see
 from cassieq_spark.store.protocol import Store
 
 
@@ -50,14 +49,16 @@ def test_what_is_left_is_found(cassandra_store: Store, queue_id: QueueId):
     queue = read_queue(cassandra_store, queue_id.rpartition("@")[0])
     seen = see(cassandra_store, queue_id)
     assert seen is not None
-    assert has_nothing_to_finalise(queue, seen)
+    assert seen.has_nothing_to_finalise(queue)
 
 
 def test_a_trim_that_comes_late_changes_nothing(cassandra_store: Store, queue_id: QueueId):
     finalise(cassandra_store, queue_id, read_head(cassandra_store, queue_id), 9_000)
 
     assert not trim(cassandra_store, queue_id, finalised=8_002, below=8_000)
-    assert not is_trimmed(see(cassandra_store, queue_id))
+    seen = see(cassandra_store, queue_id)
+    assert seen is not None
+    assert not seen.is_trimmed
     assert read_head(cassandra_store, queue_id).trimmed == 8_000
 
 

@@ -14,7 +14,7 @@ from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import PendingBlock
 from cassieq_spark.producer.blocks import new_block_id
 from cassieq_spark.queues import create_queue
-from cassieq_spark.repair import steps, survey
+from cassieq_spark.repair import read, steps
 from cassieq_spark.repair.steps import Step, run_once
 from cassieq_spark.store.protocol import Slice, Store, partition_of_ledger
 
@@ -60,7 +60,7 @@ def test_120_000_names_that_are_forgotten_at_once_are_in_nobodys_way(
         for record in caplog.records
         if getattr(record, "queue", None) in ours
     }
-    assert not actions & {survey.NOT_SEEN, steps.SURVEY_FAILED, steps.QUEUE_FAILED}
+    assert not actions & {read.NOT_SEEN, steps.SURVEY_FAILED, steps.QUEUE_FAILED}
     assert took < 60
     again = Once(names[0].name, LIFETIME)
     done = publish(cassandra_store, queue.queue_id, [PendingBlock(new_block_id(), 1)], batch=again)

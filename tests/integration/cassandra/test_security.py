@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 
 from cassieq_spark import Client
 from cassieq_spark.cli import app
+from cassieq_spark.cli.repair import WHOLE, main
 from cassieq_spark.errors import ConnectError, SetupError, StoreError
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.lease import LeaseRequest
@@ -28,7 +29,6 @@ from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_blocks, read_head
 from cassieq_spark.model import BucketSlice, Chunk, PendingBlock, QueueDefinition, QueueId
 from cassieq_spark.queues import create_queue, read_queue
-from cassieq_spark.repair.job import WHOLE, main
 from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store import open_store
 from cassieq_spark.store.cassandra.schema import apply_schema

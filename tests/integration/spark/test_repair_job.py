@@ -24,8 +24,8 @@ from cassieq_spark.ledger.read import read_head
 from cassieq_spark.model import Chunk, PendingBlock, QueueDefinition, QueueId, Range
 from cassieq_spark.queues import create_queue
 from cassieq_spark.repair import scan, spark_scan
-from cassieq_spark.repair.stop import Stop
 from cassieq_spark.settings.connection import ConnectionOptions
+from cassieq_spark.signals import Stop
 from cassieq_spark.store.protocol import Store
 from cassieq_spark.store.tables import Table
 
@@ -144,13 +144,16 @@ def test_blocks_that_nobody_published_are_deleted_behind_the_fence(queue: Repair
 
     status, early, said = queue.repair("--scan", "driver", "--write-timeout", "1h", by_spark=False)
     assert status == 0, said
-    assert early["totals"]["garbage_blocks"] == 0
+    assert early["totals"]["unpublished_blocks"] == 0
     status, report, said = queue.repair("--write-timeout", "0s")
 
     assert status == 0, said
     assert garbage not in {block for block, _ in queue.buckets()}
     assert queue.buckets() == {(published, bucket) for bucket in (0, 1, 2)}
-    assert (report["totals"]["garbage_blocks"], report["totals"]["garbage_buckets"]) == (1, 3)
+    assert (report["totals"]["unpublished_blocks"], report["totals"]["unpublished_buckets"]) == (
+        1,
+        3,
+    )
 
 
 def test_a_bucket_removed_by_hand_is_noticed(queue: RepairedQueue):
@@ -228,7 +231,7 @@ def test_a_scan_that_is_told_to_stop_ends_in_the_middle_of_a_job(spark: SparkSes
     with closing(Stop()) as stop, ThreadPoolExecutor(1) as pool:
 
         def stop_it_at_work() -> None:
-            # The hang guard of the tests ends it.
+            # The hang checkpoint of the tests ends it.
             while not jobs.getActiveJobsIds():
                 pass
             stop.set()

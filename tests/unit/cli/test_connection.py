@@ -6,8 +6,8 @@ from typer.testing import CliRunner
 
 from cassieq_spark.cli import app as cassieq
 from cassieq_spark.cli.options import command
+from cassieq_spark.cli.repair import USAGE, main
 from cassieq_spark.errors import OptionError
-from cassieq_spark.repair.job import USAGE, main
 from cassieq_spark.settings.connection import ConnectionOptions, Consistency
 
 

@@ -12,7 +12,7 @@ from cassieq_spark.groups.lease import Lease
 from cassieq_spark.groups.registration import read_group_states
 from cassieq_spark.groups.state import Settlement
 from cassieq_spark.model import Ranges
-from cassieq_spark.repair.survey import see
+from cassieq_spark.repair.read import see
 from cassieq_spark.store.cassandra.store import page_rows
 from cassieq_spark.store.protocol import EVERYTHING, Partition, Row, Rows, Slice, Store
 from cassieq_spark.testing.stores import WrappedStore

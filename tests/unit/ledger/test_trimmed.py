@@ -45,7 +45,7 @@ def test_repairs_do_not(queue: TrimmedQueue):
     queue.clock.advance(2 * WRITE_TIMEOUT)
     report = queue.repair()
 
-    assert report.totals.garbage_blocks == 1
+    assert report.totals.unpublished_blocks == 1
     assert not report.is_whole
 
     queue.settle("billing", 6)

@@ -20,14 +20,14 @@ from cassieq_spark.errors import (
 )
 from cassieq_spark.lock.bakery import Bakery
 from cassieq_spark.model import QueueId, Range
-from cassieq_spark.monitoring.catalogue import EXPORTED
 from cassieq_spark.monitoring.exporter import READ_FAILED, Exporter, export, serve
+from cassieq_spark.monitoring.metrics import EXPORTED
 from cassieq_spark.queues import create_queue, pause_queue
-from cassieq_spark.repair.audit import Finding, Problem
+from cassieq_spark.repair.diagnosis import Finding, Problem
 from cassieq_spark.repair.history import REPAIR, Recorder
 from cassieq_spark.repair.report import Counts, QueueReport, Report
 from cassieq_spark.repair.steps import Step
-from cassieq_spark.repair.stop import Stop
+from cassieq_spark.signals import Stop
 from cassieq_spark.store.memory import MemoryStore
 from tests.support.builders import make_clocked_store
 from tests.support.faults import FakeClock

@@ -16,7 +16,7 @@ from pyspark.sql.streaming.listener import (
 from cassieq_spark.groups.lease import LeasedSlot
 from cassieq_spark.model import QueueId, Ranges
 from cassieq_spark.monitoring import QueryMetrics
-from cassieq_spark.monitoring.catalogue import OF_QUERIES
+from cassieq_spark.monitoring.metrics import OF_QUERIES
 from cassieq_spark.spark.source.offsets import Offset, encode, initial_offset
 
 ID, RUN = uuid4(), uuid4()

@@ -20,10 +20,10 @@ from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.read import read_blocks, read_head
 from cassieq_spark.model import Chunk, PendingBlock
 from cassieq_spark.queues import create_queue, purge_queue
+from cassieq_spark.repair.read import Seen, see, see_all
 from cassieq_spark.repair.report import Report
 from cassieq_spark.repair.scan import DriverScan
 from cassieq_spark.repair.steps import Step, run_once
-from cassieq_spark.repair.survey import Seen, see, see_all
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import Store
 from cassieq_spark.store.tables import Table

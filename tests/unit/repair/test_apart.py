@@ -8,6 +8,7 @@ from datetime import timedelta
 
 import pytest
 
+from cassieq_spark.cli import repair as job
 from cassieq_spark.errors import (
     CassieqError,
     ConnectError,
@@ -19,8 +20,7 @@ from cassieq_spark.errors import (
 )
 from cassieq_spark.model import QueueId
 from cassieq_spark.queues import create_queue
-from cassieq_spark.repair import job
-from cassieq_spark.repair.guard import Guard
+from cassieq_spark.repair.context import Checkpoint
 from cassieq_spark.repair.history import read_history
 from cassieq_spark.repair.report import Counts, Outcome, Report
 from cassieq_spark.repair.scan import DriverScan
@@ -68,7 +68,7 @@ WHOLE_WORK = {
     "settled_buckets",
     "trimmed_blocks",
     "fences_raised",
-    "garbage_blocks",
+    "unpublished_blocks",
     "dead_lettered",
     "expired",
     "retired_versions",
@@ -183,7 +183,7 @@ def test_a_lock_that_can_not_be_asked_is_no_queues_fault(store: MemoryStore):
     tried = copy_of(store)
 
     with pytest.raises(StoreError, match="too few replicas"):
-        run_once(tried, scan=DriverScan(tried), guard=Guard(Lock()))
+        run_once(tried, scan=DriverScan(tried), checkpoint=Checkpoint(Lock()))
 
 
 STRANGE: list[tuple[Partition, RowKey, dict[str, object]]] = [
@@ -287,7 +287,7 @@ def test_again_and_again_the_worst_that_a_run_has_found_is_told_at_the_end(
     for statuses, expected in ends.items():
         monkeypatch.setattr(job, "rounds", lambda *_, each=statuses: each)
         ended = iter(statuses)
-        monkeypatch.setattr(job, "_repair_and_tell", lambda *_, each=ended: next(each))
+        monkeypatch.setattr(job, "_repair", lambda *_, each=ended: next(each))
 
         assert job.main(["--scan", "driver", "--every", "1ms"]) == expected
 

@@ -4,7 +4,8 @@ from datetime import UTC, datetime
 from uuid import UUID
 
 from cassieq_spark.model import LedgerBlock, QueueId, Range
-from cassieq_spark.repair.audit import Finding, Problem, audit
+from cassieq_spark.repair.audit import compare
+from cassieq_spark.repair.diagnosis import Finding, Problem
 from cassieq_spark.repair.scan import Run
 
 QUEUE = QueueId("orders@1")
@@ -16,7 +17,7 @@ WHOLE_A, WHOLE_B = Run(QUEUE, A, Range(0, 10)), Run(QUEUE, B, Range(0, 6))
 
 
 def found(*runs: Run, within: Range = EVERYTHING) -> list[tuple[Problem, Range, UUID | None]]:
-    findings = audit(BLOCKS, runs, within)
+    findings = compare(BLOCKS, runs, within)
     return [(each.problem, each.monotons, each.block) for each in findings]
 
 
@@ -62,13 +63,13 @@ def test_overlaps_below_finalised_do_not_matter():
 
 
 def test_misplaced_chunks_are_named_by_monoton():
-    run = Run(QUEUE, B, Range(0, 6), misplaced=(Range(4, 6),), stray_buckets=(7,))
+    run = Run(QUEUE, B, Range(0, 6), misplaced=(Range(4, 6),), misplaced_buckets=(7,))
 
     assert found(WHOLE_A, run) == [(Problem.MISPLACED, Range(114, 116), B)]
 
 
 def test_monotons_that_no_block_has_are_missing():
-    findings = audit(BLOCKS[1:], [WHOLE_B], Range(105, 118))
+    findings = compare(BLOCKS[1:], [WHOLE_B], Range(105, 118))
 
     assert findings == [
         Finding(Problem.MISSING, Range(105, 110), None),

@@ -17,7 +17,8 @@ from cassieq_spark.ledger.read import read_groups, read_head
 from cassieq_spark.model import PendingBlock, Ranges
 from cassieq_spark.queues import create_queue
 from cassieq_spark.repair import expire as expire_module
-from cassieq_spark.repair.expire import EXPIRED, expire
+from cassieq_spark.repair.actions import EXPIRED
+from cassieq_spark.repair.expire import Expire
 from cassieq_spark.repair.report import Counts, Report
 from cassieq_spark.repair.scan import DriverScan
 from cassieq_spark.repair.steps import Step, run_once
@@ -63,7 +64,7 @@ class Scene:
 
     def expire(self, store: Store | None = None) -> int:
         (group,) = read_groups(self.memory, self.queue_id)
-        return expire(store or self.store, self.queue, group)
+        return Expire(self.queue, group, 0).apply(store or self.store).expired
 
     def repair(self, *steps: Step, store: Store | None = None, **options: Any) -> Report:
         store = store or self.store
@@ -496,7 +497,7 @@ def test_a_group_that_is_removed_meanwhile_is_not_brought_back(after: int, *, an
 
     busy.store.interrupt(remove, after=after)
 
-    expire(busy.store, busy.queue, group)
+    Expire(busy.queue, group, 0).apply(busy.store)
     busy.store.calm()
 
     if removed and anew:
@@ -539,6 +540,6 @@ def test_of_a_group_that_is_gone_nothing_expires(scene: Scene):
     (group,) = read_groups(scene.memory, scene.queue_id)
     delete_group(scene.memory, scene.queue_id, "g")
 
-    assert expire(scene.store, scene.queue, group) == 0
+    assert Expire(scene.queue, group, 0).apply(scene.store) == Counts()
     with pytest.raises(QueueStateError):
         scene.delivery.read()

@@ -8,9 +8,8 @@ from cassieq_spark.groups.registration import ensure_group
 from cassieq_spark.ledger import read as ledger_read
 from cassieq_spark.ledger.read import read_head
 from cassieq_spark.repair import finalise as finalise_module
-from cassieq_spark.repair.audit import Thoroughness
-from cassieq_spark.repair.examine import LACKS_ROWS
-from cassieq_spark.repair.guard import Guard
+from cassieq_spark.repair.audit import LACKS_ROWS
+from cassieq_spark.repair.context import Checkpoint, Thoroughness
 from cassieq_spark.repair.report import Counts, Outcome
 from cassieq_spark.repair.steps import Step
 from cassieq_spark.store.protocol import Partition, Store
@@ -104,7 +103,7 @@ def test_a_repair_that_is_told_to_stop_does_so_between_two_parts(looks: int):
     left = iter(range(looks))
 
     report = queue.repair(
-        Step.FINALISE, guard=Guard(is_wanted=lambda: next(left, None) is not None)
+        Step.FINALISE, checkpoint=Checkpoint(is_wanted=lambda: next(left, None) is not None)
     )
 
     assert report.outcome is Outcome.STOPPED

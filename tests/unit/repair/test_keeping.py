@@ -13,7 +13,7 @@ from cassieq_spark.model import PendingBlock, Range
 from cassieq_spark.queues import alter_queue, purge_queue
 from cassieq_spark.queues.stats import queue_stats
 from cassieq_spark.repair import finalise as finalise_module
-from cassieq_spark.repair.expire import EXPIRED
+from cassieq_spark.repair.actions import EXPIRED
 from cassieq_spark.repair.report import Counts
 from cassieq_spark.repair.steps import Step
 from cassieq_spark.store.protocol import Partition

@@ -9,8 +9,8 @@ from cassieq_spark.ledger.state import LedgerHead
 from cassieq_spark.model import LedgerBlock, QueueDefinition, Range
 from cassieq_spark.repair.actions import (
     Action,
-    DeleteGarbage,
     DeleteSettled,
+    DeleteUnpublished,
     Finalise,
     RaiseFence,
     Trim,
@@ -124,7 +124,7 @@ def test_an_unpublished_block_at_the_fence_is_garbage():
     runs = [Run(QUEUE.queue_id, A, Range(0, 6)), Run(QUEUE.queue_id, A, Range(9, 10))]
 
     assert plan_clean(QUEUE, runs, fence=NOON, published={B}) == [
-        DeleteGarbage(QUEUE.queue_id, A, (0, 1, 2))
+        DeleteUnpublished(QUEUE.queue_id, A, (0, 1, 2))
     ]
 
 
@@ -145,4 +145,4 @@ def test_garbage_in_the_wrong_bucket_is_deleted_there():
 
     (action,) = plan_clean(QUEUE, [run], fence=NOON, published=set())
 
-    assert action == DeleteGarbage(QUEUE.queue_id, A, (0, 7))
+    assert action == DeleteUnpublished(QUEUE.queue_id, A, (0, 7))

@@ -7,14 +7,14 @@ from uuid import UUID
 from rich.console import Console
 
 from cassieq_spark.model import QueueId, Range
-from cassieq_spark.repair.audit import Finding, Problem
+from cassieq_spark.repair.diagnosis import Finding, Problem
 from cassieq_spark.repair.report import Counts, Outcome, QueueReport, Report
 
 BLOCK = UUID("1e30f3c4-e4e9-11f1-acde-02fc00000001")
 
 
 def make_report(*findings: Finding) -> Report:
-    orders = QueueReport(QueueId("orders@1"), Counts(finalised=1200, garbage_blocks=2))
+    orders = QueueReport(QueueId("orders@1"), Counts(finalised=1200, unpublished_blocks=2))
     orders.findings = list(findings)
     queues = {"orders": orders, "bills": QueueReport(QueueId("bills@1"), Counts(finalised=34))}
     return Report(("finalise", "clean"), dry_run=False, queues=queues, foreign={"old@1": 3})
@@ -28,7 +28,7 @@ def shown(report: Report) -> str:
 
 
 def test_totals_are_those_of_all_queues():
-    assert make_report().totals == Counts(finalised=1234, garbage_blocks=2)
+    assert make_report().totals == Counts(finalised=1234, unpublished_blocks=2)
 
 
 def test_a_report_with_a_finding_is_not_whole():

@@ -93,7 +93,7 @@ def test_without_a_scan_what_the_ledger_knows_goes_and_the_next_scan_finds_the_r
     assert len({block for block, _ in scene.buckets()}) == 1
     report = scene.retire()
     scene.check_gone(1)
-    assert (report.totals.garbage_blocks, report.totals.retired_versions) == (1, 0)
+    assert (report.totals.unpublished_blocks, report.totals.retired_versions) == (1, 0)
 
 
 def test_a_version_that_was_purged_goes_and_the_one_that_follows_stays(scene: Scene):
@@ -162,7 +162,7 @@ def test_a_writer_that_goes_on_after_its_version_is_retired_leaves_no_chunks(sce
     report = scene.retire()
 
     scene.check_gone(1)
-    assert report.totals.garbage_blocks == 1
+    assert report.totals.unpublished_blocks == 1
 
 
 def test_a_deletion_that_broke_off_is_finished(scene: Scene):

@@ -44,13 +44,13 @@ def test_what_is_stored_twice_overlaps():
 
 def test_a_chunk_in_another_bucket_is_misplaced():
     assert runs((0, 2, 0), (2, 4, 5)) == [
-        Run(QUEUE, A, Range(0, 4), misplaced=(Range(2, 4),), stray_buckets=(5,))
+        Run(QUEUE, A, Range(0, 4), misplaced=(Range(2, 4),), misplaced_buckets=(5,))
     ]
 
 
 def test_a_chunk_beyond_the_end_of_its_bucket_is_misplaced():
     assert runs((2, 5, 0)) == [
-        Run(QUEUE, A, Range(2, 5), misplaced=(Range(2, 5),), stray_buckets=(0,))
+        Run(QUEUE, A, Range(2, 5), misplaced=(Range(2, 5),), misplaced_buckets=(0,))
     ]
 
 
@@ -104,7 +104,7 @@ def test_a_row_that_is_no_chunk_holds_nothing_and_names_its_bucket(
     row: Stored, at: int, bucket_size: int | None
 ):
     assert runs(row, bucket_size=bucket_size) == [
-        Run(QUEUE, A, Range(at, at), misplaced=(Range(at, at),), stray_buckets=(0,))
+        Run(QUEUE, A, Range(at, at), misplaced=(Range(at, at),), misplaced_buckets=(0,))
     ]
 
 

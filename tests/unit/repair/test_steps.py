@@ -13,7 +13,7 @@ from cassieq_spark.ledger.read import read_head
 from cassieq_spark.model import Chunk, PendingBlock, QueueId, Range
 from cassieq_spark.queues import create_queue
 from cassieq_spark.repair import finalise as finalise_module
-from cassieq_spark.repair.audit import Finding, Problem
+from cassieq_spark.repair.diagnosis import Finding, Problem
 from cassieq_spark.repair.report import Outcome
 from cassieq_spark.repair.scan import DriverScan, Run
 from cassieq_spark.repair.steps import Step
@@ -199,14 +199,14 @@ def test_unpublished_blocks_go_once_the_fence_has_passed_them(queue: RepairedQue
 
     assert queue.buckets() == buckets_of([published], 0, 1) | buckets_of([fresh], 0)
     assert garbage not in {block for block, _ in queue.buckets()}
-    assert (report.totals.garbage_blocks, report.totals.garbage_buckets) == (1, 2)
+    assert (report.totals.unpublished_blocks, report.totals.unpublished_buckets) == (1, 2)
 
 
 def test_without_the_fence_step_clean_goes_by_the_fence_as_it_stands(queue: RepairedQueue):
     queue.write(6)
     queue.clock.advance(timedelta(days=1))
 
-    assert queue.repair(Step.CLEAN).totals.garbage_blocks == 0
+    assert queue.repair(Step.CLEAN).totals.unpublished_blocks == 0
 
 
 def test_a_block_that_is_published_after_the_scan_stays(queue: RepairedQueue):

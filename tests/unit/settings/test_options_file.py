@@ -7,10 +7,11 @@ from typer.testing import CliRunner
 
 from cassieq_spark.cli import app
 from cassieq_spark.cli.options import configured
+from cassieq_spark.cli.repair import USAGE, main
 from cassieq_spark.errors import OptionError
-from cassieq_spark.repair.arguments import OWN, parse
 from cassieq_spark.repair.steps import Step
-from cassieq_spark.settings.file import CASSANDRA, GATEWAY, REPAIR, VARIABLE, read_settings
+from cassieq_spark.settings.file import CASSANDRA, REPAIR, VARIABLE, read_settings
+from tests.support.command_line import repair_context, repair_job
 
 ROOT = Path(__file__).parents[3]
 KNOWN = {CASSANDRA: ("keyspace", "port"), REPAIR: ("every",)}
@@ -66,21 +67,22 @@ def test_a_missing_file_is_named(config: Path):
 def test_arguments_of_the_repair_job_go_before_the_file(config: Path):
     config.write_text(
         '[cassandra]\nkeyspace = "k"\nport = 9043\nssl = true\nssl-check-hostname = false\n'
-        '[repair]\nsteps = "fence,clean"\nscan = "driver"\n'
+        '[repair]\nsteps = "fence,clean"\nscan = "connector"\n'
     )
 
-    arguments = parse(["--config", str(config), "--port", "9044", "--steps", "finalise"])
+    words = ["--config", str(config), "--port", "9044", "--steps", "clean"]
 
-    assert (arguments.keyspace, arguments.port, arguments.scan) == ("k", 9044, "driver")
-    assert (arguments.ssl, arguments.ssl_check_hostname) == (True, False)
-    assert arguments.steps == (Step.FINALISE,)
+    reach, job = repair_context(words).params, repair_job(words)
+    assert (reach["keyspace"], reach["port"], job.by_spark) == ("k", 9044, True)
+    assert (reach["ssl"], reach["ssl_check_hostname"]) == (True, False)
+    assert job.steps == (Step.CLEAN,)
 
 
 def test_the_file_may_be_named_by_the_environment(config: Path, monkeypatch: pytest.MonkeyPatch):
     config.write_text('[cassandra]\nkeyspace = "k"\n')
     monkeypatch.setenv(VARIABLE, str(config))
 
-    assert parse([]).keyspace == "k"
+    assert repair_context([]).params["keyspace"] == "k"
 
 
 @pytest.mark.parametrize("text", ["[cassandra]\nport = 'high'", "[repair]\nscan = 'both'", "[x]"])
@@ -89,10 +91,7 @@ def test_a_file_that_makes_no_sense_is_wrong_usage_of_the_job(
 ):
     config.write_text(text)
 
-    with pytest.raises(SystemExit) as caught:
-        parse(["--config", str(config)])
-
-    assert caught.value.code == 2
+    assert main(["--config", str(config)]) == USAGE
     assert "Traceback" not in capsys.readouterr().err
 
 
@@ -103,6 +102,7 @@ def test_commands_have_the_file_as_their_defaults(config: Path):
     defaults = configured(config, _main_command())
 
     assert defaults["queue"]["list"] == {"local_dc": "dc9"}
+    assert defaults["repair"]["run"] == {"local_dc": "dc9", "every": "5m"}
     assert defaults["node"]["up"] == {}
     config.write_text("[cassandra]\nport = 9043\nssl = true\n[gateway]\nmax-polls = 7\n")
     defaults = configured(config, _main_command())
@@ -142,14 +142,11 @@ def test_a_command_goes_by_the_file(config: Path):
 
 
 def test_the_file_that_comes_with_it_is_understood():
-    settings = read_settings(
-        ROOT / "conf" / "cassieq.toml",
-        {CASSANDRA: ("contact-points", "keyspace"), GATEWAY: (), REPAIR: OWN},
-    )
-    assert configured(ROOT / "conf" / "cassieq.toml", _main_command())
+    file = ROOT / "conf" / "cassieq.toml"
 
-    assert settings[CASSANDRA] == {"contact-points": "127.0.0.1", "keyspace": "cassieq"}
-    parse(["--config", str(ROOT / "conf" / "cassieq.toml")])
+    reach = configured(file, _main_command())["queue"]["list"]
+    assert reach == {"contact_points": "127.0.0.1", "keyspace": "cassieq"}
+    repair_job(["--config", str(file)])
 
 
 def _main_command() -> object:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from cassieq_spark.monitoring.runs import LastRuns
+from cassieq_spark.monitoring.metrics import LastRuns
 from cassieq_spark.repair.history import PastRun
 from cassieq_spark.repair.report import Outcome
 

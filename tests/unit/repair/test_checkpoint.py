@@ -10,7 +10,7 @@ import pytest
 
 from cassieq_spark.lock.bakery import Bakery, Held
 from cassieq_spark.model import QueueId
-from cassieq_spark.repair.guard import Guard
+from cassieq_spark.repair.context import Checkpoint
 from cassieq_spark.repair.report import Outcome, Report
 from cassieq_spark.repair.scan import DriverScan, Run
 from cassieq_spark.repair.steps import Step
@@ -56,7 +56,7 @@ def test_a_repair_under_a_lock_reads_it_once_for_each_action(queue: RepairedQueu
     held._bakery._store = under
 
     free.repair(store=without)
-    report = queue.repair(store=under, guard=Guard(held))
+    report = queue.repair(store=under, checkpoint=Checkpoint(held))
 
     # Finalise, delete, trim; fence; clean.
     assert under.read_count - without.read_count == 5
@@ -72,7 +72,7 @@ def test_a_repair_that_was_overtaken_at_its_beginning_changes_nothing(queue: Rep
     queue.clock.advance(TTL)
     take(queue)
 
-    report = queue.repair(guard=Guard(held))
+    report = queue.repair(checkpoint=Checkpoint(held))
 
     assert state(queue) == before
     assert report.outcome is Outcome.LOCK_LOST
@@ -112,7 +112,7 @@ def _overtake(after: int) -> bool:
 
     troubled.interrupt(overtake, after=after)
 
-    queue.repair(store=writes, guard=Guard(held))
+    queue.repair(store=writes, checkpoint=Checkpoint(held))
 
     assert not troubled.troubles or writes.count <= 1
     return bool(troubled.troubles)
@@ -136,8 +136,8 @@ class Writes(WrappedStore):
 def test_a_repair_that_is_told_to_stop_ends_between_two_actions(queue: RepairedQueue):
     answers = iter([True] * 3)
 
-    wanted = Guard(is_wanted=lambda: next(answers, False))
-    report = queue.repair(Step.FINALISE, guard=wanted)
+    wanted = Checkpoint(is_wanted=lambda: next(answers, False))
+    report = queue.repair(Step.FINALISE, checkpoint=wanted)
 
     # Asked before the queue and before each action: finalised and deleted, not trimmed.
     assert report.outcome is Outcome.STOPPED
@@ -157,7 +157,7 @@ def test_a_scan_that_is_broken_off_is_no_loss(queue: RepairedQueue):
         wanted = False
         return list(DriverScan(queue.store)(bucket_sizes))
 
-    report: Report = queue.repair(scan=scan, guard=Guard(is_wanted=lambda: wanted))
+    report: Report = queue.repair(scan=scan, checkpoint=Checkpoint(is_wanted=lambda: wanted))
 
     assert report.is_whole
     assert report.outcome is Outcome.STOPPED

@@ -5,9 +5,8 @@ from datetime import UTC, datetime, timedelta
 
 from cassieq_spark.errors import NotAppliedError
 from cassieq_spark.model import QueueId
-from cassieq_spark.monitoring.board import Line, lines
-from cassieq_spark.monitoring.rates import Rates, rates
-from cassieq_spark.monitoring.snapshot import QueueFigures, Snapshot
+from cassieq_spark.monitoring.board import Line, Rates, lines, rates
+from cassieq_spark.monitoring.snapshot import QueueSnapshot, Snapshot
 from cassieq_spark.queues.stats import GroupStats, QueueStats
 
 
@@ -17,13 +16,13 @@ def make_group_stats(group: str, depth: int) -> GroupStats:
 
 def make_figures(
     at: float, published: int, depths: Mapping[str, int], *, queue_id: str = "q@1"
-) -> QueueFigures:
+) -> QueueSnapshot:
     groups = tuple(make_group_stats(group, depth) for group, depth in depths.items())
     stats = QueueStats(QueueId(queue_id), 0, published, groups)
-    return QueueFigures(name="q", stats=stats, leases={"g": 2}, read_at=at)
+    return QueueSnapshot(name="q", stats=stats, leases={"g": 2}, read_at=at)
 
 
-def make_snapshot(*queues: QueueFigures, **errors: str) -> Snapshot:
+def make_snapshot(*queues: QueueSnapshot, **errors: str) -> Snapshot:
     return Snapshot(
         begun_at=datetime(2026, 11, 20, tzinfo=UTC),
         took=timedelta(0),
@@ -60,7 +59,7 @@ def test_nothing_is_said_of_a_group_that_is_new_or_was_moved_back():
 def test_a_line_for_each_group_and_for_a_queue_without_one_or_with_an_error():
     before = make_snapshot(make_figures(0, 100, {"g": 50}))
     busy = make_figures(1, 110, {"g": 30, "a": 110})
-    bare = QueueFigures(name="bare", stats=QueueStats(QueueId("bare@1"), 0, 0, ()), paused=True)
+    bare = QueueSnapshot(name="bare", stats=QueueStats(QueueId("bare@1"), 0, 0, ()), paused=True)
 
     found = lines(before, make_snapshot(busy, bare, broken="too few replicas"))
 

@@ -10,18 +10,18 @@ from uuid import UUID
 import pytest
 from rich.console import Console
 
+from cassieq_spark.cli.repair import USAGE, main
 from cassieq_spark.model import Chunk, QueueId, Range, Ranges
 from cassieq_spark.queues import delete_queue
-from cassieq_spark.repair.arguments import parse
-from cassieq_spark.repair.audit import Finding, Problem, Thoroughness
-from cassieq_spark.repair.diagnosis import Belonging, Owed
-from cassieq_spark.repair.guard import Guard
+from cassieq_spark.repair.audit import fault_of
+from cassieq_spark.repair.context import Checkpoint, Thoroughness
+from cassieq_spark.repair.diagnosis import Belonging, Finding, Owed, Problem
 from cassieq_spark.repair.report import QueueReport
 from cassieq_spark.repair.steps import Step
-from cassieq_spark.repair.verify import fault_of
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import partition_of_ledger
 from cassieq_spark.testing.stores import CountingStore, WrappedStore
+from tests.support.command_line import repair_job
 from tests.support.faults import make_block_id
 from tests.unit.repair.repaired_queue import WRITE_TIMEOUT, RepairedQueue, chunks_of, data_of
 
@@ -43,7 +43,7 @@ def test_a_queue_that_is_whole_is_read_to_its_end_and_nothing_is_said(queue: Rep
 
     report = audited(queue)
 
-    assert (report.findings, report.diagnoses, report.strays) == ([], [], [])
+    assert (report.findings, report.diagnoses, report.orphans) == ([], [], [])
     assert report.counts.audited_messages == 16
 
 
@@ -130,7 +130,9 @@ def test_reading_data_ends_when_the_repair_is_to_end(queue: RepairedQueue):
         asked.append(True)
         return len(asked) < 20
 
-    report = queue.repair(Step.AUDIT, thoroughness=THOROUGH, guard=Guard(is_wanted=is_wanted))
+    report = queue.repair(
+        Step.AUDIT, thoroughness=THOROUGH, checkpoint=Checkpoint(is_wanted=is_wanted)
+    )
 
     assert (report.outcome, report.is_whole) == ("stopped", True)
     assert len(asked) < 30
@@ -252,12 +254,12 @@ def test_what_a_lost_row_of_the_ledger_named_is_not_deleted(
     report = audited(queue)
 
     assert queue.buckets() == before
-    assert repaired.totals.garbage_blocks == 0
+    assert repaired.totals.unpublished_blocks == 0
     assert {record.action for record in caplog.records} == {"repair.lacks_rows"}  # type: ignore[attr-defined]
     assert report.findings == [Finding(Problem.MISSING, Range(5, 15), None)]
     assert "the ledger has no row" in report.diagnoses[0].happened
-    (stray,) = report.strays
-    assert (stray.block, stray.messages, stray.belonging) == (lost, 10, Belonging.LOST)
+    (orphan,) = report.orphans
+    assert (orphan.block, orphan.messages, orphan.belonging) == (lost, 10, Belonging.LOST)
 
 
 def test_two_rows_of_the_ledger_that_claim_the_same_messages_are_found(queue: RepairedQueue):
@@ -282,12 +284,12 @@ def test_blocks_that_no_ledger_names_are_told_apart(queue: RepairedQueue):
     report = queue.repair(Step.AUDIT, thoroughness=THOROUGH)
 
     assert report.is_whole
-    orders = report.queues["orders"].strays
+    orders = report.queues["orders"].orphans
     assert [(each.block, each.messages, each.belonging) for each in orders] == [
-        (old, 6, Belonging.GARBAGE),
-        (new, 7, Belonging.UNPUBLISHED),
+        (old, 6, Belonging.NEVER_PUBLISHED),
+        (new, 7, Belonging.NOT_YET),
     ]
-    (foreign,) = report.strays
+    (foreign,) = report.orphans
     assert (foreign.queue_id, foreign.block, foreign.messages) == ("gone@3", stranger, 8)
     assert foreign.belonging is Belonging.NO_QUEUE
 
@@ -300,8 +302,8 @@ def test_what_the_same_run_has_cleaned_is_not_said_to_be_there(queue: RepairedQu
     dry = queue.repair(thoroughness=THOROUGH, dry_run=True)
     report = queue.repair(thoroughness=THOROUGH)
 
-    assert [stray.block for stray in dry.queues["orders"].strays] == [garbage, young]
-    assert [stray.block for stray in report.queues["orders"].strays] == [young]
+    assert [orphan.block for orphan in dry.queues["orders"].orphans] == [garbage, young]
+    assert [orphan.block for orphan in report.queues["orders"].orphans] == [young]
 
 
 def test_explanations_cost_nothing_where_there_is_nothing_to_explain(queue: RepairedQueue):
@@ -319,7 +321,7 @@ def test_people_and_programs_are_told_the_same(queue: RepairedQueue, tmp_path: P
     (block,) = queue.publish(20)
     queue.settle("billing", 4)
     queue.damage(block, lambda chunk: chunk.bucket != 1)
-    stray = queue.write(3)
+    orphan = queue.write(3)
     told = tmp_path / "told"
 
     report = queue.repair(Step.AUDIT, thoroughness=THOROUGH)
@@ -330,7 +332,7 @@ def test_people_and_programs_are_told_the_same(queue: RepairedQueue, tmp_path: P
     assert f"orders: 4 message(s) [4, 8) missing, block {block}" in lines
     assert "  owed to group billing: 4 of them: [4, 8)" in lines
     assert "  what happened: bucket 1 of the block is gone: deleted too early, or by hand" in lines
-    assert [line for line in lines if line.startswith(f"orders@1: block {stray} of 3 message(s)")]
+    assert [line for line in lines if line.startswith(f"orders@1: block {orphan} of 3 message(s)")]
     values = json.loads(report.to_json())["queues"]["orders"]
     (diagnosis,) = values["diagnoses"]
     assert (diagnosis["start"], diagnosis["stop"], diagnosis["problem"]) == (4, 8, "missing")
@@ -338,7 +340,7 @@ def test_people_and_programs_are_told_the_same(queue: RepairedQueue, tmp_path: P
         {"group": "billing", "ranges": [[4, 8]], "seek_gives_up": 0, "seek_repeats": 0}
     ]
     assert len(diagnosis["remedies"]) == 3
-    assert [each["block"] for each in values["strays"]] == [str(stray)]
+    assert [each["block"] for each in values["orphans"]] == [str(orphan)]
 
 
 def test_a_queue_that_is_deleted_meanwhile_has_lost_nothing(queue: RepairedQueue):
@@ -360,9 +362,7 @@ def test_a_queue_that_is_deleted_meanwhile_has_lost_nothing(queue: RepairedQueue
 def test_what_is_asked_of_the_audit_needs_the_audit(
     option: list[str], capsys: pytest.CaptureFixture[str]
 ):
-    with pytest.raises(SystemExit) as ended:
-        parse(["--steps", "finalise,clean", *option])
+    assert main(["--steps", "finalise,clean", *option]) == USAGE
 
-    assert ended.value.code == 2
     assert "is for the step audit, which --steps leaves out" in capsys.readouterr().err
-    assert parse(option).repair_report is (option == ["--repair-report"])
+    assert repair_job(option).thoroughness.explain is (option == ["--repair-report"])

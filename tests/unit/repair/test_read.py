@@ -10,7 +10,6 @@ from cassieq_spark.groups.registration import delete_group
 from cassieq_spark.ledger.finalise import finalise
 from cassieq_spark.ledger.read import read_head
 from cassieq_spark.queues import create_queue
-from cassieq_spark.repair.idle import has_nothing_to_finalise
 from cassieq_spark.repair.steps import Step
 from cassieq_spark.testing.stores import CountingStore
 from tests.unit.repair.repaired_queue import LEASE, WRITE_TIMEOUT, RepairedQueue
@@ -26,7 +25,7 @@ def queue() -> RepairedQueue:
 
 
 def is_idle(queue: RepairedQueue) -> bool:
-    return has_nothing_to_finalise(queue.definition, queue.seen())
+    return queue.seen().has_nothing_to_finalise(queue.definition)
 
 
 def cost_of_repair(queue: RepairedQueue, *steps: Step, **options: object) -> tuple[int, int, int]:

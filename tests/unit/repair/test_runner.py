@@ -9,11 +9,11 @@ import pytest
 
 from cassieq_spark.errors import NotAppliedError
 from cassieq_spark.lock.bakery import Bakery
-from cassieq_spark.repair.alone import HISTORY_FAILED, rounds, run_alone
-from cassieq_spark.repair.guard import Guard
+from cassieq_spark.repair.context import Checkpoint
 from cassieq_spark.repair.history import REPAIR, read_history
 from cassieq_spark.repair.report import Outcome, Report
-from cassieq_spark.repair.stop import Stop, stopped_by_signals
+from cassieq_spark.repair.runner import HISTORY_FAILED, rounds, run_alone
+from cassieq_spark.signals import Stop, stopped_by_signals
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import Partition, RowKey, Value
 from cassieq_spark.store.tables import Table
@@ -35,8 +35,8 @@ def stop() -> Iterator[Stop]:
     stop.close()
 
 
-def repair(guard: Guard) -> Report:
-    assert guard.confirm()
+def repair(checkpoint: Checkpoint) -> Report:
+    assert checkpoint.confirm()
     return Report(STEPS, dry_run=False)
 
 
@@ -50,17 +50,17 @@ def test_a_repair_has_the_lock_and_is_remembered(store: MemoryStore, stop: Stop)
 
 
 def test_two_repairs_are_never_at_work_at_once(store: MemoryStore, stop: Stop):
-    def meanwhile(guard: Guard) -> Report:
+    def meanwhile(checkpoint: Checkpoint) -> Report:
         assert run_alone(store, repair, steps=STEPS, stop=stop, patience=NOW) is None
         assert read_history(store, 9)[0].outcome is Outcome.RUNNING
-        return repair(guard)
+        return repair(checkpoint)
 
     assert run_alone(store, meanwhile, steps=STEPS, stop=stop, patience=NOW) is not None
     assert len(read_history(store, 9)) == 1
 
 
 def test_an_error_ends_the_repair_and_is_remembered(store: MemoryStore, stop: Stop):
-    def fails(_: Guard) -> Report:
+    def fails(_: Checkpoint) -> Report:
         raise NotAppliedError("no node")
 
     with pytest.raises(NotAppliedError):
@@ -108,12 +108,12 @@ def test_who_is_to_stop_does_not_wait_for_the_lock(store: MemoryStore, stop: Sto
 
 
 def test_who_is_to_stop_is_told_by_the_guard(store: MemoryStore, stop: Stop):
-    def is_told(guard: Guard) -> Report:
-        assert guard.is_open()
+    def is_told(checkpoint: Checkpoint) -> Report:
+        assert checkpoint.is_open()
         stop.set()
-        assert not guard.is_open()
-        assert not guard.confirm()
-        return Report(STEPS, dry_run=False, outcome=guard.outcome)
+        assert not checkpoint.is_open()
+        assert not checkpoint.confirm()
+        return Report(STEPS, dry_run=False, outcome=checkpoint.outcome)
 
     report = run_alone(store, is_told, steps=STEPS, stop=stop, patience=NOW)
 

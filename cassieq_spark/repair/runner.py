@@ -14,10 +14,10 @@ from functools import partial
 from cassieq_spark.errors import StoreError
 from cassieq_spark.lock.bakery import DEFAULT_TTL, Bakery
 from cassieq_spark.lock.holding import holding
-from cassieq_spark.repair.guard import Guard
+from cassieq_spark.repair.context import Checkpoint
 from cassieq_spark.repair.history import DEFAULT_KEPT, REPAIR, Recorder
 from cassieq_spark.repair.report import Report
-from cassieq_spark.repair.stop import Stop
+from cassieq_spark.signals import Stop
 from cassieq_spark.store.protocol import Store
 
 logger = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ _JITTER = 0.1
 
 def run_alone(  # noqa: PLR0913 (each is a choice of its own, by name)
     store: Store,
-    repair: Callable[[Guard], Report],
+    repair: Callable[[Checkpoint], Report],
     *,
     steps: Sequence[str],
     stop: Stop,
@@ -43,7 +43,7 @@ def run_alone(  # noqa: PLR0913 (each is a choice of its own, by name)
 
     Args:
         store: Where the queues are kept.
-        repair: Runs the repair until the guard says no.
+        repair: Runs the repair until the checkpoint says no.
         steps: What it is to do, for the history.
         stop: Ends the wait, and the repair between two actions.
         kept: How long the history remembers it; in whole seconds.
@@ -65,7 +65,7 @@ def run_alone(  # noqa: PLR0913 (each is a choice of its own, by name)
         recorder.begin()
         begun = time.monotonic()
         try:
-            report = repair(Guard(held, is_wanted))
+            report = repair(Checkpoint(held, is_wanted))
         except Exception as error:
             took = timedelta(seconds=time.monotonic() - begun)
             _record(partial(recorder.fail, error, took))
