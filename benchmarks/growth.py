@@ -60,7 +60,7 @@ class Environment:
 
     def bytes_moved(self) -> int:
         """Bytes that the store has sent and received, headers of the protocol included."""
-        cluster = self.store._link._cluster  # noqa: SLF001 (nobody else knows its sockets)
+        cluster = self.store._session._cluster  # noqa: SLF001 (nobody else knows its sockets)
         return sum(
             sum(_TCP_INFO_BYTES.unpack_from(each.getsockopt(*_TCP_INFO)))
             for holder in cluster.get_connection_holders()

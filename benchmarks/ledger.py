@@ -20,16 +20,8 @@ from pathlib import Path
 from uuid import uuid1
 
 from benchmarks.lines import compared, show
-from cassieq_spark.ledger.finalise import finalise, trim
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
-from cassieq_spark.ledger.read import (
-    find_position,
-    locate,
-    read_block_of,
-    read_blocks,
-    read_head,
-    stream_blocks,
-)
 from cassieq_spark.ledger.state import HEAD, LedgerHead, block_key
 from cassieq_spark.model import PendingBlock, QueueId, Range, SinkBatch
 from cassieq_spark.queues import create_queue
@@ -136,15 +128,15 @@ def locate_at(part: float) -> Measured:
     def run(store: Store, queue_id: QueueId, head: LedgerHead) -> object:
         last = max(head.finalised, head.next - BATCH)
         start = head.finalised + int((last - head.finalised) * part)
-        return locate(store, queue_id, Range(start, min(head.next, start + BATCH)))
+        return Ledger(store, queue_id).locate(Range(start, min(head.next, start + BATCH)))
 
     return run
 
 
 def find_instant(store: Store, queue_id: QueueId, head: LedgerHead) -> object:
     """Find where what was published since the middle block begins; its time is known."""
-    middle = read_block_of(store, queue_id, (head.finalised + head.next) // 2)
-    return find_position(store, queue_id, head, middle.published_at if middle else "latest")
+    middle = Ledger(store, queue_id).read_block_of((head.finalised + head.next) // 2)
+    return Ledger(store, queue_id).find_position(head, middle.published_at if middle else "latest")
 
 
 def read_first(store: Store, queue_id: QueueId, *, start: int) -> object:
@@ -154,8 +146,10 @@ def read_first(store: Store, queue_id: QueueId, *, start: int) -> object:
 
 HOT: Mapping[str, Measured] = {
     "publish": publish_one,
-    "read_head": lambda store, queue_id, _: read_head(store, queue_id),
-    "read_head_serially": lambda store, queue_id, _: read_head(store, queue_id, serial=True),
+    "read_head": lambda store, queue_id, _: Ledger(store, queue_id).read_head(),
+    "read_head_serially": lambda store, queue_id, _: Ledger(store, queue_id).read_head(
+        serial=True
+    ),
     "locate_first": locate_at(0),
     "locate_middle": locate_at(0.5),
     "locate_last": locate_at(1),
@@ -182,7 +176,7 @@ def measure(
         for name, call in calls.items():
             # The first one in a round finds caches cold.
             for size, queue_id in random.sample(list(ledgers.items()), len(ledgers)):
-                head = read_head(store, queue_id)
+                head = Ledger(store, queue_id).read_head()
                 began = time.perf_counter()
                 call(store, queue_id, head)
                 took[name][size].append((time.perf_counter() - began) * 1000)
@@ -194,10 +188,10 @@ def measure(
 def read_all(store: Store, queue_id: QueueId) -> dict[str, float]:
     """Read a whole ledger: how long it takes, and then once more for the memory that it takes."""
     began = time.perf_counter()
-    count = sum(1 for _ in stream_blocks(store, queue_id))
+    count = sum(1 for _ in Ledger(store, queue_id).stream_blocks())
     seconds = time.perf_counter() - began
     tracemalloc.start()
-    blocks = read_blocks(store, queue_id, stop=BLOCKS_AT_ONCE * MESSAGES_PER_BLOCK)
+    blocks = Ledger(store, queue_id).read_blocks(stop=BLOCKS_AT_ONCE * MESSAGES_PER_BLOCK)
     kept, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     return {
@@ -209,12 +203,12 @@ def read_all(store: Store, queue_id: QueueId) -> dict[str, float]:
 
 def trim_half(store: Store, queue_id: QueueId) -> float:
     """Settle and trim the first half of a ledger; ms of the trim."""
-    head = read_head(store, queue_id)
-    middle = read_block_of(store, queue_id, head.next // 2)
+    head = Ledger(store, queue_id).read_head()
+    middle = Ledger(store, queue_id).read_block_of(head.next // 2)
     below = middle.monotons.start if middle else head.finalised
-    finalise(store, queue_id, head, below)
+    Ledger(store, queue_id).finalise(head, below)
     began = time.perf_counter()
-    trim(store, queue_id, finalised=below, below=below)
+    Ledger(store, queue_id).trim(finalised=below, below=below)
     return round((time.perf_counter() - began) * 1000, 2)
 
 

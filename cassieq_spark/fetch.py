@@ -15,7 +15,7 @@ import pyarrow as pa
 from cassieq_spark.arrow.chunks import decode
 from cassieq_spark.arrow.rows import message_rows
 from cassieq_spark.errors import InvariantError, LeaseLostError, UnreadableError
-from cassieq_spark.ledger.read import locate, stream_blocks
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.state import check_tiling
 from cassieq_spark.model import (
     BucketSlice,
@@ -127,7 +127,7 @@ class Finder:
         """
         blocks = self._going_on_to(monotons)
         if blocks is None:
-            blocks = locate(self._store, self._queue_id, monotons)
+            blocks = Ledger(self._store, self._queue_id).locate(monotons)
         blocks = [block for block in blocks if monotons.start < block.monotons.stop]
         self._blocks = blocks[-_REMEMBERED:]
         return [block for block in blocks if block.monotons.start < monotons.stop]
@@ -153,7 +153,7 @@ class Finder:
     def _following(self, start: int, stop: int) -> list[LedgerBlock]:
         if stop <= start:
             return []
-        return list(stream_blocks(self._store, self._queue_id, start=start, stop=stop))
+        return list(Ledger(self._store, self._queue_id).stream_blocks(start=start, stop=stop))
 
 
 def find_pieces(

@@ -83,7 +83,7 @@ def main(arguments: list[str]) -> int:
         ConnectionOptions(contact_points=(given.contact_points,), keyspace=given.keyspace)
     )
     found = survey(store, QUEUE, limit=1000)
-    for pile in found.piles:
+    for pile in found.groups:
         print(f"{pile.monotons.count} dead in group {pile.origin_group}: {pile.reason}")
     known.append("XTS")
     redriven = redrive(store, found).redriven

@@ -25,8 +25,8 @@ from cassieq_spark.groups.lease import LeaseRequest
 from cassieq_spark.groups.registration import ensure_group
 from cassieq_spark.groups.state import HEAD as GROUP_HEAD
 from cassieq_spark.groups.state import Settlement
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
-from cassieq_spark.ledger.read import read_head
 from cassieq_spark.model import DEFAULT_LEASE, PendingBlock, QueueId, SinkBatch
 from cassieq_spark.producer.blocks import new_block_id
 from cassieq_spark.queues import create_queue
@@ -141,13 +141,13 @@ def _use(store: Store, queue_id: QueueId, chosen: Random, calls: int) -> None:
                     acked = slots[0].monotons.split(1)[0] if slots else Settlement().acked
                     delivery.settle(held, Settlement(acked=acked))
                 case _:
-                    read_head(store, queue_id, serial=chosen.random() < 0.5)
+                    Ledger(store, queue_id).read_head(serial=chosen.random() < 0.5)
                     partition = partition_of_delivery(queue_id, GROUP)
                     store.read_rows(partition, Slice(row=GROUP_HEAD), serial=True)
 
 
 def _lease(delivery: ConsumerGroup, held: object) -> object:
-    head = read_head(delivery.store, delivery.queue_id)
+    head = Ledger(delivery.store, delivery.queue_id).read_head()
     request = LeaseRequest(
         held=held, token=uuid4(), lease=DEFAULT_LEASE, max_messages=3, stop=head.next
     )

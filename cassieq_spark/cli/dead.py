@@ -23,7 +23,7 @@ from cassieq_spark.cli.output import (
     progress_bar,
     stop_on_interrupt,
 )
-from cassieq_spark.dead_letters.letters import Filter, Pile
+from cassieq_spark.dead_letters.letters import DeadLetterGroup, Filter
 from cassieq_spark.dead_letters.purge import PurgeReport
 from cassieq_spark.dead_letters.purge import purge as purge_letters
 from cassieq_spark.dead_letters.redrive import RedriveReport, Route, plan_routes
@@ -161,7 +161,7 @@ def list_(
     if as_json:
         print_json(_survey_json(found))
     else:
-        _print_piles(found)
+        _print_groups(found)
 
 
 @command(app)
@@ -273,21 +273,21 @@ def _exit_if(*, stopped: bool) -> None:
         raise typer.Exit(INTERRUPTED)
 
 
-def _print_piles(found: Survey) -> None:
+def _print_groups(found: Survey) -> None:
     """Print how many dead letters there are, by origin and reason."""
-    if not found.piles:
+    if not found.groups:
         echo(f"Queue {found.queue.name} has no such dead letters.")
         return
     table = Table("from queue", "group", "reason", "count", "first", "last", "monoton")
-    for pile in found.piles:
+    for group in found.groups:
         cells = (
-            pile.origin_queue,
-            pile.origin_group,
-            pile.reason,
-            f"{pile.monotons.count:,}",
-            instant_text(pile.first, _MS),
-            instant_text(pile.last, _MS),
-            str(pile.monotons.start),
+            group.origin_queue,
+            group.origin_group,
+            group.reason,
+            f"{group.monotons.count:,}",
+            instant_text(group.first, _MS),
+            instant_text(group.last, _MS),
+            str(group.monotons.start),
         )
         table.add_row(*(Text(visible(cell or "-"), overflow="fold") for cell in cells))
     Console().print(table)
@@ -302,7 +302,7 @@ def _survey_json(found: Survey) -> dict[str, Any]:
     return {
         "dead_letter_queue": found.queue.name,
         "count": found.monotons.count,
-        "letters": [_pile_json(pile) for pile in found.piles],
+        "letters": [_group_json(group) for group in found.groups],
     }
 
 
@@ -358,7 +358,7 @@ def _print_plan(found: Survey, routes: dict[str, int], *, as_json: bool) -> None
     if as_json:
         print_json(_survey_json(found) | {"dry_run": True, "to": routes})
         return
-    _print_piles(found)
+    _print_groups(found)
     for queue, count in routes.items():
         echo(f"{count:,} would go to queue {queue}.")
     echo("Nothing was changed.")
@@ -427,13 +427,13 @@ def _cut(text: str, size: int) -> str:
     return f"{text}... ({size:,} bytes; --full shows all)"
 
 
-def _pile_json(pile: Pile) -> dict[str, Any]:
+def _group_json(group: DeadLetterGroup) -> dict[str, Any]:
     return {
-        "origin_queue": pile.origin_queue,
-        "origin_group": pile.origin_group,
-        "reason": pile.reason,
-        "count": pile.monotons.count,
-        "first_dead_lettered_at": instant_text(pile.first, _MS),
-        "last_dead_lettered_at": instant_text(pile.last, _MS),
-        "monotons": str(pile.monotons),
+        "origin_queue": group.origin_queue,
+        "origin_group": group.origin_group,
+        "reason": group.reason,
+        "count": group.monotons.count,
+        "first_dead_lettered_at": instant_text(group.first, _MS),
+        "last_dead_lettered_at": instant_text(group.last, _MS),
+        "monotons": str(group.monotons),
     }

@@ -9,9 +9,8 @@ import typer
 from cassieq_spark.cli.options import AsJson, Value, command
 from cassieq_spark.cli.output import print_json, tell
 from cassieq_spark.settings.connection import DEFAULT_KEYSPACE, KEYSPACE, ConnectionOptions
-from cassieq_spark.store.cassandra.upgrade import Difference
+from cassieq_spark.store.cassandra.upgrade import KNOWN_VERSION, Difference
 from cassieq_spark.store.grants import User, grant_statements
-from cassieq_spark.store.version import KNOWN_VERSION
 from cassieq_spark.terminal import echo
 
 app = typer.Typer(

@@ -13,7 +13,7 @@ from cassieq_spark.dead_letters.survey import Survey, survey
 from cassieq_spark.errors import OptionError
 from cassieq_spark.groups.registration import create_group, delete_group
 from cassieq_spark.groups.seek import seek_group
-from cassieq_spark.ledger.read import read_head
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import DEFAULT_LEASE, QueueDefinition, validate_name
 from cassieq_spark.queues import create_queue, delete_queue, list_queues, purge_queue, read_queue
 from cassieq_spark.queues.stats import QueueStats, queue_stats
@@ -109,7 +109,7 @@ class Operations:
             QueueStateError: There is no such queue.
         """
         with self._calls:
-            head = read_head(self._store, read_queue(self._store, queue).queue_id)
+            head = Ledger(self._store, read_queue(self._store, queue).queue_id).read_head()
         return head.next - head.finalised
 
     def queues(self, prefix: str = "") -> list[QueueDefinition]:

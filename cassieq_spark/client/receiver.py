@@ -20,7 +20,7 @@ from cassieq_spark.fetch import OnUnreadable, Unreadable, fetch, find_pieces
 from cassieq_spark.groups.lease import Lease, LeasedSlot, LeaseRequest
 from cassieq_spark.groups.registration import ensure_group
 from cassieq_spark.groups.state import union
-from cassieq_spark.ledger.read import find_position, read_group, read_head
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import QueueDefinition, QueueId, Range, Ranges, validate_name
 from cassieq_spark.queues import read_queue
 from cassieq_spark.settings.position import StartingPosition
@@ -153,7 +153,7 @@ class Receiver:
 
     def _ensure_group(self) -> None:
         queue_id, group = self.queue.queue_id, self.group
-        if not self._make_group and read_group(self._store, queue_id, group) is None:
+        if not self._make_group and Ledger(self._store, queue_id).read_group(group) is None:
             raise NotFoundError(
                 f"queue {queue_id} has no group {group!r}, and it is not to be made here: create "
                 "it before"
@@ -275,8 +275,8 @@ def peek_messages(
     check_count("max", limit)
     if max_bytes is not None:
         check_count("max_bytes", max_bytes)
-    head = read_head(store, queue.queue_id, serial=True)
-    first = max(head.finalised, find_position(store, queue.queue_id, head, start))
+    head = Ledger(store, queue.queue_id).read_head(serial=True)
+    first = max(head.finalised, Ledger(store, queue.queue_id).find_position(head, start))
     which = Ranges.of(Range(first, max(first, min(head.next, first + limit))))
     found = Unreadable()
     messages = list(within(read_stored(store, queue, which, found.add), max_bytes))

@@ -15,15 +15,15 @@ import pyarrow as pa
 from cassieq_spark.arrow.chunks import check_messages
 from cassieq_spark.consumer.prefetch import Prefetch
 from cassieq_spark.consumer.state_cache import StateCache
-from cassieq_spark.dead_letters.burial import bury
+from cassieq_spark.dead_letters.dead_letter import dead_letter_messages
 from cassieq_spark.errors import InvariantError
 from cassieq_spark.fetch import Finder, Piece
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.lease import Lease, LeasedSlot, LeaseRequest
 from cassieq_spark.groups.settle import Settled
 from cassieq_spark.groups.state import Settlement, Waiting, union
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
-from cassieq_spark.ledger.read import read_head
 from cassieq_spark.ledger.state import LedgerHead, check_open
 from cassieq_spark.model import QueueDefinition, Range, Ranges
 from cassieq_spark.producer.blocks import write_block
@@ -93,7 +93,7 @@ class Consumer:
         Raises:
             QueueStateError: The queue was purged or deleted.
         """
-        self._head = read_head(self._store, self.queue.queue_id)
+        self._head = Ledger(self._store, self.queue.queue_id).read_head()
         check_open(self.queue.queue_id, self._head)
         return self._head
 
@@ -165,7 +165,7 @@ class Consumer:
 
     def dead_letter(self, dead: Sequence[Waiting]) -> int:
         """Dead-letter messages of a lease or a settlement; how many. See `bury`."""
-        return bury(self._store, self.queue, self.group, dead)
+        return dead_letter_messages(self._store, self.queue, self.group, dead)
 
     def settle(
         self,

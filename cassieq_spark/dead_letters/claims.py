@@ -1,54 +1,87 @@
-"""Claims: dead letters that a run has taken in order to redrive them, and what became of them.
+"""Claims: dead letters that a run of redrive or purge has taken, so that nobody else does.
 
-A claim is a lease of the group `ADMIN_GROUP`. Its messages are published under a name of its own,
-and acked after that. A run that breaks off in between leaves its claim behind; the next one looks
-into the ledger of the queue that they were bound for. If they are published, they are acked. If
-they are not, and the lease has run out, the name is closed, so that they never will be, and they
-are given back. So each message is published once, however late a request arrives.
+A claim is a lease of the group `ADMIN_GROUP`. A redrive publishes its messages under a name of its
+own, and acks them after that. A run that breaks off in between leaves its claim open. The next run
+reads the ledger of the queue that the messages were bound for:
+
+- They are published: it acks them.
+- They are not, and the lease has run out: it closes the name, so that they never will be published
+  under it, and gives them back.
+
+So each message is published once, however late a request arrives.
 """
 
 from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from hashlib import sha256
+from itertools import groupby
 from uuid import UUID
 
+from cassieq_spark.backoff import attempts
+from cassieq_spark.dead_letters.letters import union
 from cassieq_spark.errors import ContentionError
+from cassieq_spark.groups.changes import Changes
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.lease import LeaseRequest
 from cassieq_spark.groups.registration import attempt, ensure_group
-from cassieq_spark.groups.state import GroupState, Settlement, Slot
+from cassieq_spark.groups.state import (
+    GroupState,
+    Settlement,
+    Slot,
+    Waiting,
+    emptied,
+    handed_out,
+    slot_values,
+)
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.once import REDRIVE_LIFETIME, Mark, Once, mark, read_mark
-from cassieq_spark.ledger.read import read_group
-from cassieq_spark.model import QueueId
+from cassieq_spark.model import QueueId, Range, Ranges
 from cassieq_spark.queues import list_queues
-from cassieq_spark.store.protocol import Store, partition_of_ledger
-from cassieq_spark.store.race import pauses
+from cassieq_spark.store.protocol import Op, ServerNow, Store, partition_of_ledger
 
 logger = logging.getLogger(__name__)
 
-#: What a run left behind that broke off is acked, or given back.
+#: A claim that a run left open was acked, or given back.
 CLAIM_RESOLVED = "dead.claim_resolved"
 
-#: The consumer group that dead letters are redriven and purged in.
+#: The consumer group in which dead letters are redriven and purged.
 ADMIN_GROUP = "cassieq-dead"
+
+#: One claim lies between two multiples of this, so that the row which lists what is left there
+#: stays small, however scattered that is.
+WINDOW = 4096
 
 _HALF = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Dead letters under a lease.
+    """Dead letters that nobody else can take any more.
 
     Attributes:
-        slot: Where they are.
-        target: The queue that they are bound for; None if it does not exist any more, or the
-            lease is not one of ours.
-        is_published: Whether they are visible there.
+        monotons: Where they are in the dead-letter queue.
+        lease: The token of their lease.
+    """
+
+    monotons: Ranges
+    lease: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class OpenClaim:
+    """A claim that was not acked yet, as it stands in the state of the group.
+
+    Attributes:
+        slot: Where it is.
+        target: The queue that its messages are bound for; None if that does not exist any more,
+            or if the lease is none of ours.
+        is_published: Whether its messages are visible there.
     """
 
     slot: Slot
@@ -56,8 +89,103 @@ class Claim:
     is_published: bool
 
 
+def batches_of(monotons: Ranges, most: int) -> Iterator[Ranges]:
+    """Cut into batches of at most so many monotons, each within one window.
+
+    >>> [str(each) for each in batches_of(Ranges.parse("0-3,4094-4098"), 4)]
+    ['0-3,4094-4095', '4095-4096', '4096-4098']
+    """
+    parts = (part for each in monotons for part in each.split_at_multiples(WINDOW))
+    for _, window in groupby(parts, key=lambda part: part.start // WINDOW):
+        left = Ranges(tuple(window))
+        while left:
+            batch, left = left.split(most)
+            yield batch
+
+
+def claim(
+    delivery: ConsumerGroup,
+    wanted: Ranges,
+    *,
+    token: Callable[[], UUID],
+    length: timedelta | None,
+) -> Claim | None:
+    """Claim those of the wanted dead letters that no lease holds. One LWT, three reads.
+
+    Whatever else the group is owed stays owed.
+
+    Args:
+        delivery: The dead-letter queue, and `ADMIN_GROUP`.
+        wanted: Published messages, all within one window.
+        token: Makes a fresh token for each attempt.
+        length: How long the claim lasts; None: its messages are settled at once.
+
+    Returns:
+        None if there is none of them left to claim.
+
+    Raises:
+        ContentionError: Lost to others again and again.
+        QueueStateError: There is no such group.
+    """
+    tried: dict[UUID, Ranges] = {}
+    for _ in attempts():
+        state = delivery.read(every_waiting=True)
+        # An attempt whose answer was lost may have gone in after we looked for it.
+        for slot in state.slots:
+            if slot.lease in tried:
+                return Claim(tried[slot.lease], slot.lease)
+        lease = token()
+        taken, ops = plan_claim(state, wanted, lease, length)
+        if not taken:
+            return None
+        if delivery.carry_out(ops, went_in=partial(_is_there, lease)):
+            return Claim(taken, lease)
+        tried[lease] = taken
+    raise ContentionError(f"{delivery}: lost the race for messages again and again; try again")
+
+
+def plan_claim(
+    state: GroupState, wanted: Ranges, lease: UUID, length: timedelta | None
+) -> tuple[Ranges, tuple[Op, ...]]:
+    """Plan to claim messages from beyond the pointer and from waiting rows. Pure.
+
+    The rest of those rows, and what the pointer passes, goes to new waiting rows: one for what
+    lies in the window, one for what lies below it, one for what lies above. A slot gets the token
+    in any case: it tells whether the plan went in.
+
+    Returns:
+        What is claimed, and the operations.
+    """
+    changes = Changes(state)
+    pointer = state.head.pointer
+    fresh = wanted - Ranges.of(Range(0, pointer))
+    passed = Ranges.of(Range(pointer, fresh.hull.stop)) if fresh else Ranges()
+    # Most rows lie elsewhere, and may be long.
+    near = (each for each in state.waiting if each.monotons.hull & wanted.hull)
+    rows = [each for each in near if each.monotons & wanted]
+    found = union(passed, *(each.monotons for each in rows))
+    taken = wanted & found
+    if not taken:
+        return taken, ()
+    changes.move_pointer(max(pointer, passed.hull.stop) if passed else pointer)
+    for each in rows:
+        changes.take_waiting(each)
+    deliveries = max((each.deliveries for each in rows), default=0)
+    # Later than the rows that go, so that no new row has the key of one of them.
+    due = max([state.due_in(), *(each.due + 1 for each in rows)])
+    for left in _around(found - taken, taken.start // WINDOW):
+        changes.wait(Waiting(due, left, deliveries))
+    if length is None:
+        values = emptied(lease)
+    else:
+        until = ServerNow(length)
+        values = slot_values(monotons=taken, lease=lease, due_at=until, by_receipts=False)
+    changes.fill_slot(values | handed_out(deliveries + 1, None))
+    return taken, changes.ops()
+
+
 def token_for(target: QueueId) -> UUID:
-    """A fresh token for a claim: whoever knows the target can tell that it is the one.
+    """Make a fresh token for a claim, in which `is_token_for` recognises the target.
 
     Half of it is random, the other half a digest of that and the target.
     """
@@ -71,7 +199,7 @@ def is_token_for(token: UUID, target: QueueId) -> bool:
 
 
 def once_of(queue_id: QueueId, lease: UUID) -> Once:
-    """Under what name the messages of a claim are published, once.
+    """The name under which the messages of a claim are published, once.
 
     Args:
         queue_id: The dead-letter queue.
@@ -85,22 +213,22 @@ def is_published(store: Store, target: QueueId, once: Once) -> bool:
     return read_mark(store, target, once) is Mark.PUBLISHED
 
 
-def read_claims(store: Store, queue_id: QueueId, state: GroupState) -> list[Claim]:
-    """Read what became of the leases in ``state``. A scan of the queues, and a read for each."""
+def read_claims(store: Store, queue_id: QueueId, state: GroupState) -> list[OpenClaim]:
+    """Read what became of the claims in ``state``. A scan of the queues, and a read for each."""
     slots = [slot for slot in state.slots if slot.monotons]
     targets = [queue.queue_id for queue in list_queues(store)] if slots else []
     return [_read_claim(store, queue_id, slot, targets) for slot in slots]
 
 
 def open_admin_group(store: Store, queue_id: QueueId, *, is_needed: bool) -> ConsumerGroup | None:
-    """The group to take dead letters out in, what runs have left behind in it being resolved.
+    """Open the group in which dead letters are claimed, and resolve the claims that are open.
 
     Args:
         store: Where the queues are kept.
         queue_id: The dead-letter queue.
-        is_needed: Whether to make it if there is none; else None is returned.
+        is_needed: Whether to make the group if there is none; if not, the result is None then.
     """
-    if not is_needed and read_group(store, queue_id, ADMIN_GROUP) is None:
+    if not is_needed and Ledger(store, queue_id).read_group(ADMIN_GROUP) is None:
         return None
     ensure_group(store, queue_id, ADMIN_GROUP, starting="earliest")
     delivery = ConsumerGroup(store, queue_id, ADMIN_GROUP)
@@ -109,7 +237,7 @@ def open_admin_group(store: Store, queue_id: QueueId, *, is_needed: bool) -> Con
 
 
 def resolve_claims(store: Store, delivery: ConsumerGroup) -> None:
-    """Finish what runs have left behind that broke off. No LWT if there is nothing of the kind.
+    """Ack or give back the claims of runs that broke off. No LWT if there are none.
 
     Raises:
         ContentionError: Lost to others again and again.
@@ -126,7 +254,7 @@ def resolve_claims(store: Store, delivery: ConsumerGroup) -> None:
         else:
             released = {timedelta(0): claim.slot.monotons}
             delivery.settle(claim.slot.lease, Settlement(released=released))
-            _tell(delivery, claim, "taken by a run that broke off: given back")
+            _tell(delivery, claim, "claimed by a run that broke off: given back")
 
 
 def ack_claim(delivery: ConsumerGroup, lease: UUID) -> None:
@@ -135,19 +263,32 @@ def ack_claim(delivery: ConsumerGroup, lease: UUID) -> None:
     delivery.lease(nothing_more)
 
 
-def _read_claim(store: Store, queue_id: QueueId, slot: Slot, targets: Sequence[QueueId]) -> Claim:
+def _around(left: Ranges, window: int) -> list[Ranges]:
+    """What lies below, within and above a window; none of it empty."""
+    start, stop = window * WINDOW, (window + 1) * WINDOW
+    below, within = left & Ranges.of(Range(0, start)), left & Ranges.of(Range(start, stop))
+    return [each for each in (below, within, left - below - within) if each]
+
+
+def _is_there(lease: UUID, slots: Sequence[Slot], _: object) -> bool:
+    return any(slot.lease == lease for slot in slots)
+
+
+def _read_claim(
+    store: Store, queue_id: QueueId, slot: Slot, targets: Sequence[QueueId]
+) -> OpenClaim:
     target = next((each for each in targets if is_token_for(slot.lease, each)), None)
     once = once_of(queue_id, slot.lease)
-    return Claim(slot, target, target is not None and is_published(store, target, once))
+    return OpenClaim(slot, target, target is not None and is_published(store, target, once))
 
 
-def _is_published_after_all(store: Store, queue_id: QueueId, claim: Claim) -> bool:
+def _is_published_after_all(store: Store, queue_id: QueueId, claim: OpenClaim) -> bool:
     """Close the name of a claim, unless it has been used. One LWT and a read."""
     if claim.target is None:
         return False
     once = once_of(queue_id, claim.slot.lease)
     closed = mark(once, Mark.CLOSED)
-    for _ in pauses():
+    for _ in attempts():
         if attempt(store, partition_of_ledger(claim.target), [closed]) is not None:
             return is_published(store, claim.target, once)
     raise ContentionError(
@@ -155,7 +296,7 @@ def _is_published_after_all(store: Store, queue_id: QueueId, claim: Claim) -> bo
     )
 
 
-def _tell(delivery: ConsumerGroup, claim: Claim, what: str) -> None:
+def _tell(delivery: ConsumerGroup, claim: OpenClaim, what: str) -> None:
     logger.info(
         "%s: dead letters %s were %s",
         delivery,

@@ -1,4 +1,4 @@
-"""Dead letters: what their headers say, and which of them are meant. Pure."""
+"""What the headers of dead letters say, and which dead letters are asked for. Pure."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
-    """Which dead letters are meant: those for which all holds that is not None.
+    """Which dead letters are asked for: those that match every attribute that is not None.
 
     Attributes:
         origin: They come from this queue.
@@ -55,7 +55,7 @@ class Filter:
     until: datetime | None = None
 
     def takes(self, letter: DeadLetter) -> bool:
-        """Whether this one is meant. What a letter does not tell is never what is asked for."""
+        """Whether a letter is asked for. What a letter does not tell never matches."""
         at = letter.dead_lettered_at
         return (
             (self.origin is None or letter.origin_queue == self.origin)
@@ -67,8 +67,8 @@ class Filter:
 
 
 @dataclass(frozen=True, slots=True)
-class Pile:
-    """Dead letters of one origin and reason.
+class DeadLetterGroup:
+    """Dead letters that share their origin and reason.
 
     Attributes:
         origin_queue, origin_group, reason: What they share.
@@ -104,10 +104,10 @@ def read_letter(monoton: int, headers: Headers) -> DeadLetter:
     )
 
 
-def revived(headers: Headers) -> list[tuple[str, str | None]]:
-    """The headers of a dead letter that goes back: its own, and how often it went back so far.
+def redriven_headers(headers: Headers) -> list[tuple[str, str | None]]:
+    """The headers of a redriven message: its own, and how often it was redriven so far.
 
-    >>> revived([("own", "x"), ("cassieq.reason", "r"), ("cassieq.redrives", "2")])
+    >>> redriven_headers([("own", "x"), ("cassieq.reason", "r"), ("cassieq.redrives", "2")])
     [('own', 'x'), ('cassieq.redrives', '3')]
     """
     own = [(name, value) for name, value in headers or () if not name.startswith(RESERVED)]
@@ -117,22 +117,22 @@ def revived(headers: Headers) -> list[tuple[str, str | None]]:
     return [*own, (REDRIVES, str(count + 1))]
 
 
-def pile_up(
+def group_letters(
     letters: Iterable[DeadLetter], wanted: Filter, *, limit: int | None = None
-) -> tuple[Pile, ...]:
-    """Gather the letters that are meant by origin and reason.
+) -> tuple[DeadLetterGroup, ...]:
+    """Group the letters that are asked for by origin and reason.
 
     Args:
         letters: In the order of their monotons.
-        wanted: Which are meant.
-        limit: Most to gather, the first ones; None for all.
+        wanted: Which letters.
+        limit: Only so many, the first ones; None for all.
     """
-    piles: dict[tuple[str | None, str | None, str | None], _Pile] = {}
+    groups: dict[tuple[str | None, str | None, str | None], _Gathered] = {}
     for letter in islice(filter(wanted.takes, letters), limit):
         key = (letter.origin_queue, letter.origin_group, letter.reason)
-        piles.setdefault(key, _Pile()).add(letter)
-    in_order = sorted(piles.items(), key=lambda pile: [part or "" for part in pile[0]])
-    return tuple(Pile(*key, *pile.done()) for key, pile in in_order)
+        groups.setdefault(key, _Gathered()).add(letter)
+    in_order = sorted(groups.items(), key=lambda group: [part or "" for part in group[0]])
+    return tuple(DeadLetterGroup(*key, *gathered.done()) for key, gathered in in_order)
 
 
 def union(*every: Ranges) -> Ranges:
@@ -141,8 +141,8 @@ def union(*every: Ranges) -> Ranges:
 
 
 @dataclass(slots=True)
-class _Pile:
-    """A pile in the making; its runs are pairs of start and stop."""
+class _Gathered:
+    """A group in the making; its runs are pairs of start and stop."""
 
     runs: list[list[int]] = field(default_factory=list)
     instants: list[datetime] = field(default_factory=list)

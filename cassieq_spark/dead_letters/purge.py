@@ -1,4 +1,4 @@
-"""Purging dead letters: they count as settled, and the repair deletes them."""
+"""Purging dead letters: they are settled, and the repair job deletes them."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ import threading
 from dataclasses import dataclass
 from uuid import uuid4
 
-from cassieq_spark.dead_letters.claims import open_admin_group
+from cassieq_spark.dead_letters.claims import WINDOW, batches_of, claim, open_admin_group
 from cassieq_spark.dead_letters.survey import Survey, Wait, Watch, unwatched
-from cassieq_spark.dead_letters.take import WINDOW, batches_of, take
 from cassieq_spark.store.protocol import Store
 
 logger = logging.getLogger(__name__)
 
-#: Dead letters were given up.
+#: Dead letters were settled without being redriven.
 PURGED = "dead.purged"
 
 
@@ -24,7 +23,7 @@ class PurgeReport:
 
     Attributes:
         purged: How many messages.
-        missed: How many others had taken meanwhile, or hold.
+        missed: How many it could not settle, as others hold or have settled them.
         is_stopped: Whether it was stopped before its end.
     """
 
@@ -40,7 +39,7 @@ def purge(
     wait: Wait | None = None,
     watch: Watch = unwatched,
 ) -> PurgeReport:
-    """Let go of dead letters for good. One LWT for those of each window of 4096 monotons.
+    """Settle dead letters for good. One LWT for those of each window of 4096 monotons.
 
     Args:
         store: Where the queues are kept.
@@ -52,7 +51,7 @@ def purge(
         ContentionError: Lost to others again and again.
     """
     queue_id = found.queue.queue_id
-    delivery = open_admin_group(store, queue_id, is_needed=bool(found.piles))
+    delivery = open_admin_group(store, queue_id, is_needed=bool(found.groups))
     if delivery is None:
         return PurgeReport(0, 0, is_stopped=False)
     wait = wait or threading.Event().wait
@@ -62,14 +61,14 @@ def purge(
         is_stopped = wait(0)
         if is_stopped:
             break
-        taken = take(delivery, wanted, token=uuid4, length=None)
-        count = taken.monotons.count if taken else 0
+        claimed = claim(delivery, wanted, token=uuid4, length=None)
+        count = claimed.monotons.count if claimed else 0
         purged, missed = purged + count, missed + wanted.count - count
-        if taken:
+        if claimed:
             logger.info(
                 "%s: dead letters %s were purged",
                 delivery,
-                taken.monotons,
+                claimed.monotons,
                 extra={"action": PURGED, "queue": queue_id, "count": count},
             )
     return PurgeReport(purged, missed, is_stopped)

@@ -1,4 +1,4 @@
-"""Redriving dead letters: published where they came from, once, and only then let go of."""
+"""Redriving dead letters: they are published where they came from, once, and then settled."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ import pyarrow as pa
 
 from cassieq_spark.dead_letters.claims import (
     ADMIN_GROUP,
+    Claim,
     ack_claim,
+    batches_of,
+    claim,
     is_published,
     once_of,
     open_admin_group,
     token_for,
 )
-from cassieq_spark.dead_letters.letters import Pile, revived, union
-from cassieq_spark.dead_letters.read import read_messages
-from cassieq_spark.dead_letters.survey import Survey, Wait, Watch, unwatched
-from cassieq_spark.dead_letters.take import Taken, batches_of, take
+from cassieq_spark.dead_letters.letters import DeadLetterGroup, redriven_headers, union
+from cassieq_spark.dead_letters.survey import Survey, Wait, Watch, read_messages, unwatched
 from cassieq_spark.errors import OptionError, QueueStateError
 from cassieq_spark.groups.group import ConsumerGroup
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
-from cassieq_spark.ledger.read import read_groups
 from cassieq_spark.model import QueueDefinition, Ranges, account_of
 from cassieq_spark.producer.blocks import write_block
 from cassieq_spark.queues import read_queue
@@ -38,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 #: Dead letters were published again.
 REDRIVEN = "dead.redriven"
-#: Dead letters that took too long to publish were given back by another run.
+#: A claim lasted too long: another run gave its dead letters back before they were published.
 TAKEN_OVER = "dead.taken_over"
 
 #: Messages in one publish, at the most.
@@ -60,7 +61,7 @@ class RedriveReport:
 
     Attributes:
         redriven: How many messages, by the queue that they went to.
-        missed: How many others had taken meanwhile, or hold.
+        missed: How many it could not claim, as others hold or have settled them.
         is_stopped: Whether it was stopped before its end.
     """
 
@@ -77,16 +78,16 @@ def plan_routes(
     force: bool = False,
     across_accounts: bool = False,
 ) -> tuple[Route, ...]:
-    """See where dead letters would go. Two reads for each queue; changes nothing.
+    """Plan to which queues dead letters go. Two reads for each queue; changes nothing.
 
-    Messages without an origin go nowhere, unless ``to`` says where.
+    Messages that do not tell their origin stay, unless ``to`` says where they go.
 
     Args:
         store: Where the queues are kept.
         found: Which dead letters.
         to: Name of the queue that all of them are to go to; None: each to where it came from.
         force: Also where groups would get messages again that they have processed.
-        across_accounts: Also to queues of another account than the dead-letter queue is of.
+        across_accounts: Also to queues of another account than that of the dead-letter queue.
 
     Raises:
         OptionError: ``to`` is the dead-letter queue itself; or, without ``across_accounts``, a
@@ -98,18 +99,18 @@ def plan_routes(
             f"dead letters can't be redriven to {to!r}, which is where they are: name another "
             "queue, or none for the one that each came from"
         )
-    piles: dict[str, list[Pile]] = {}
-    for pile in found.piles:
-        if (name := to or pile.origin_queue) is not None:
-            piles.setdefault(name, []).append(pile)
+    groups: dict[str, list[DeadLetterGroup]] = {}
+    for group in found.groups:
+        if (name := to or group.origin_queue) is not None:
+            groups.setdefault(name, []).append(group)
     if not across_accounts:
-        _check_accounts(found.queue.name, piles)
+        _check_accounts(found.queue.name, groups)
     routes = []
-    for name, each in piles.items():
+    for name, each in groups.items():
         target = _read_target(store, name)
         if not force:
             _check_groups(store, target, each)
-        routes.append(Route(target, union(*(pile.monotons for pile in each))))
+        routes.append(Route(target, union(*(group.monotons for group in each))))
     return tuple(routes)
 
 
@@ -125,10 +126,10 @@ def redrive(  # noqa: PLR0913 (each is a choice of its own, by name)
     clock: Callable[[], float] = time.monotonic,
     watch: Watch = unwatched,
 ) -> RedriveReport:
-    """Publish dead letters again, and let go of them. Three LWTs for each thousand.
+    """Publish dead letters again, and settle them. Three LWTs for each thousand.
 
-    Each is published once, whatever breaks off and whoever does the same at the same time; see
-    `claims`. Nothing is held between two batches.
+    Each is published once, even if this run breaks off, or another one runs at the same time; see
+    `claims`. Between two batches the run holds no claim.
 
     Args:
         store: Where the queues are kept.
@@ -136,7 +137,7 @@ def redrive(  # noqa: PLR0913 (each is a choice of its own, by name)
         to: Name of the queue that all of them are to go to; None: each to where it came from.
         rate: Messages per second, at the most; None for no limit.
         force: Also where groups would get messages again that they have processed.
-        across_accounts: Also to queues of another account than the dead-letter queue is of.
+        across_accounts: Also to queues of another account than that of the dead-letter queue.
         wait: Waits before each batch, or stops the run.
         clock: Seconds, for the rate.
         watch: Told how far it is.
@@ -182,34 +183,36 @@ class _Run:
     delivery: ConsumerGroup
 
     def redrive(self, target: QueueDefinition, wanted: Ranges) -> int:
-        """Redrive a batch; how many messages, as others may have some of them."""
+        """Redrive a batch, except what others hold; returns how many messages."""
         token = partial(token_for, target.queue_id)
-        claim = take(self.delivery, wanted, token=token, length=self.queue.lease)
-        if claim is None:
+        claimed = claim(self.delivery, wanted, token=token, length=self.queue.lease)
+        if claimed is None:
             return 0
-        published = self._publish(target, claim)
-        action, count = (REDRIVEN if published else TAKEN_OVER), claim.monotons.count
+        published = self._publish(target, claimed)
+        action, count = (REDRIVEN if published else TAKEN_OVER), claimed.monotons.count
         logger.log(
             logging.INFO if published else logging.WARNING,
             "%s: dead letters %s %s queue %r",
             self.delivery,
-            claim.monotons,
+            claimed.monotons,
             "went to" if published else "took so long that another run has them, bound for",
             target.name,
             extra={"action": action, "queue": self.queue.queue_id, "count": count},
         )
         if not published:
             return 0
-        ack_claim(self.delivery, claim.lease)
+        ack_claim(self.delivery, claimed.lease)
         return count
 
-    def _publish(self, target: QueueDefinition, claim: Taken) -> bool:
-        """Whether they are published; if not, another run has given them back."""
-        batches = read_messages(self.store, self.queue, claim.monotons)
+    def _publish(self, target: QueueDefinition, claimed: Claim) -> bool:
+        """Publish a claim; False if another run has given it back before."""
+        batches = read_messages(self.store, self.queue, claimed.monotons)
         # The largest message allowed grows by its new header.
         options = SinkOptions(queue=target.name, max_message_bytes=sys.maxsize)
-        written = write_block(self.store, target, _revived(batches), options, takes_reserved=True)
-        once = once_of(self.queue.queue_id, claim.lease)
+        written = write_block(
+            self.store, target, _with_redriven_headers(batches), options, takes_reserved=True
+        )
+        once = once_of(self.queue.queue_id, claimed.lease)
         done = publish(self.store, target.queue_id, [written], batch=once)
         return done.monotons is not None or is_published(self.store, target.queue_id, once)
 
@@ -233,11 +236,13 @@ def _check_accounts(source: str, targets: Iterable[str]) -> None:
         )
 
 
-def _check_groups(store: Store, target: QueueDefinition, piles: Sequence[Pile]) -> None:
+def _check_groups(
+    store: Store, target: QueueDefinition, groups: Sequence[DeadLetterGroup]
+) -> None:
     """Raise if a group would get messages again that it has processed."""
-    known = {group.name for group in read_groups(store, target.queue_id)} - {ADMIN_GROUP}
-    # What comes from elsewhere is new to all of them.
-    returning = {pile.origin_group for pile in piles if pile.origin_queue == target.name}
+    known = {group.name for group in Ledger(store, target.queue_id).read_groups()} - {ADMIN_GROUP}
+    # Messages that come from another queue are new to all of them.
+    returning = {each.origin_group for each in groups if each.origin_queue == target.name}
     others = sorted({other for group in returning for other in known - {group}})
     if others:
         raise QueueStateError(
@@ -251,9 +256,9 @@ def _batches(routes: Iterable[Route], size: int) -> Iterator[tuple[Route, Ranges
     return ((route, batch) for route in routes for batch in batches_of(route.monotons, size))
 
 
-def _revived(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Key and value as they were, with the headers of a message that goes back."""
+def _with_redriven_headers(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Key and value as they were, with the headers of a redriven message."""
     for batch in batches:
-        headers = [revived(given) for given in batch.column("headers").to_pylist()]
+        headers = [redriven_headers(given) for given in batch.column("headers").to_pylist()]
         at = batch.schema.get_field_index("headers")
         yield batch.set_column(at, "headers", pa.array(headers, _HEADERS))

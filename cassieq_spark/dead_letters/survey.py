@@ -1,4 +1,4 @@
-"""Looking at dead letters: which there are, without leasing or changing anything."""
+"""Looking at dead letters: which there are, and what they say. Leases and changes nothing."""
 
 from __future__ import annotations
 
@@ -6,22 +6,23 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+import pyarrow as pa
+
 from cassieq_spark.arguments import check_count
 from cassieq_spark.dead_letters.claims import ADMIN_GROUP, read_claims
 from cassieq_spark.dead_letters.letters import (
     DeadLetter,
+    DeadLetterGroup,
     Filter,
     Headers,
-    Pile,
-    pile_up,
+    group_letters,
     read_letter,
     union,
 )
-from cassieq_spark.dead_letters.read import read_messages
-from cassieq_spark.errors import NotFoundError, QueueStateError
-from cassieq_spark.fetch import Unreadable
+from cassieq_spark.errors import NotFoundError, QueueStateError, UnreadableError
+from cassieq_spark.fetch import OnUnreadable, Unreadable, fetch, find_pieces
 from cassieq_spark.groups.registration import read_group_states
-from cassieq_spark.ledger.read import read_head
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import QueueDefinition, Range, Ranges
 from cassieq_spark.queues import list_queues, read_queue
 from cassieq_spark.store.protocol import Store
@@ -38,20 +39,20 @@ def unwatched(doing: str, done: int, total: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What there is in a dead-letter queue.
+    """The dead letters of a queue, in groups.
 
     Attributes:
         queue: The dead-letter queue.
-        piles: The dead letters that are meant, by origin and reason.
+        groups: The dead letters that were asked for, by origin and reason.
     """
 
     queue: QueueDefinition
-    piles: tuple[Pile, ...]
+    groups: tuple[DeadLetterGroup, ...]
 
     @property
     def monotons(self) -> Ranges:
         """Where they are."""
-        return union(*(pile.monotons for pile in self.piles))
+        return union(*(group.monotons for group in self.groups))
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,7 @@ def survey(
     if origin is not None:
         wanted = replace(wanted, origin=origin)
     letters = _read_letters(store, queue, read_dead(store, queue), watch)
-    return Survey(queue, pile_up(letters, wanted, limit=limit))
+    return Survey(queue, group_letters(letters, wanted, limit=limit))
 
 
 def read_message(store: Store, name: str, monoton: int) -> Message:
@@ -154,7 +155,7 @@ def find_dead_letter_queue(store: Store, name: str) -> tuple[QueueDefinition, st
 def read_dead(store: Store, queue: QueueDefinition) -> Ranges:
     """Which messages of a dead-letter queue are neither redriven nor purged. Some reads."""
     state = read_group_states(store, queue.queue_id).get(ADMIN_GROUP)
-    head = read_head(store, queue.queue_id)
+    head = Ledger(store, queue.queue_id).read_head()
     if state is None:
         return Ranges.of(Range(head.finalised, head.next))
     never_taken = Range(state.head.pointer, max(state.head.pointer, head.next))
@@ -167,7 +168,7 @@ def read_dead(store: Store, queue: QueueDefinition) -> Ranges:
 
 
 def _begins_with_a_dead_letter(store: Store, queue: QueueDefinition) -> bool:
-    head = read_head(store, queue.queue_id)
+    head = Ledger(store, queue.queue_id).read_head()
     first = Ranges.of(Range(head.finalised, min(head.next, head.finalised + 1)))
     letters = _read_letters(store, queue, first, unwatched)
     return any(letter.origin_queue is not None for letter in letters)
@@ -185,3 +186,60 @@ def _read_letters(
     for reason, ranges in found.by_reason().items():
         for part in ranges:
             yield from (DeadLetter(each, reason=reason) for each in range(part.start, part.stop))
+
+
+def read_messages(
+    store: Store,
+    queue: QueueDefinition,
+    monotons: Ranges,
+    on_unreadable: OnUnreadable | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Read messages in order. About one read for each bucket that has some of them.
+
+    Args:
+        store: Where the queue is kept.
+        queue: Which queue.
+        monotons: Which messages; none is finalised.
+        on_unreadable: As for `fetch`.
+
+    Returns:
+        Rows of the source, with headers.
+
+    Raises:
+        LeaseLostError: Messages are not there any more.
+        UnreadableError: Messages can't be read, and nobody is to be told.
+    """
+    run = bridged(monotons, queue.chunk_size)
+    pieces = find_pieces(store, queue.queue_id, run, deliveries=None)
+    parts = iter(monotons)
+    part = next(parts, None)
+
+    def tell(found: Range, reason: str) -> None:
+        for part in Ranges.of(found) & monotons:
+            if on_unreadable is None:
+                raise UnreadableError(f"queue {queue.queue_id}: messages {part} are {reason}")
+            on_unreadable(part, reason)
+
+    batches = fetch(store, queue, pieces, include_headers=True, on_unreadable=tell)
+    for batch in batches:
+        wanted = []
+        for monoton in batch.column("monoton").to_pylist():
+            while part is not None and part.stop <= monoton:
+                part = next(parts, None)
+            wanted.append(part is not None and part.start <= monoton)
+        yield batch if all(wanted) else batch.filter(pa.array(wanted))
+
+
+def bridged(monotons: Ranges, gap: int) -> Ranges:
+    """Join ranges between which there are fewer than ``gap`` monotons.
+
+    >>> str(bridged(Ranges.parse("0-1,3-4,9-10"), 3))
+    '0-4,9-10'
+    """
+    joined: list[Range] = []
+    for part in monotons:
+        if joined and part.start - joined[-1].stop < gap:
+            joined[-1] = Range(joined[-1].start, part.stop)
+        else:
+            joined.append(part)
+    return Ranges(tuple(joined))

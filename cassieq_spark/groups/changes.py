@@ -21,16 +21,7 @@ from cassieq_spark.groups.state import (
     waiting_values,
 )
 from cassieq_spark.model import Ranges
-from cassieq_spark.store.protocol import (
-    Delete,
-    Insert,
-    Op,
-    ServerNow,
-    Update,
-    Value,
-    Values,
-    When,
-)
+from cassieq_spark.store.protocol import Delete, Insert, Op, ServerNow, Update, Value, Values, When
 
 
 @dataclass(slots=True)

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from uuid import UUID, uuid4
 
+from cassieq_spark.backoff import attempts
 from cassieq_spark.errors import (
     ContentionError,
     InvariantError,
@@ -40,7 +41,7 @@ from cassieq_spark.groups.state import (
     waiting_key,
     waiting_of,
 )
-from cassieq_spark.ledger.read import locate
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import LedgerBlock, QueueId, Range
 from cassieq_spark.store.protocol import (
     Op,
@@ -52,7 +53,6 @@ from cassieq_spark.store.protocol import (
     When,
     partition_of_delivery,
 )
-from cassieq_spark.store.race import pauses
 
 logger = logging.getLogger(__name__)
 
@@ -89,7 +89,7 @@ class ConsumerGroup:
         """
         if not every_waiting:
             return self._read()
-        for _ in pauses():
+        for _ in attempts():
             state = self._with_waiting(self._read_slots(serial=True), limit=None, serial=True)
             # I7: a range that went from waiting to a slot between the reads would be in neither.
             if self._read_head().waiting_version == state.head.waiting_version:
@@ -129,7 +129,7 @@ class ConsumerGroup:
             batch = self._attempt(request, known)
             if batch is not None:
                 return batch
-        for attempt in pauses():
+        for attempt in attempts():
             token = uuid4() if attempt or known is not None else request.token
             # If order is strict, the lowest row counts, not the one that is due first.
             limit = None if request.strict_fifo else _WAITING_READ
@@ -164,7 +164,7 @@ class ConsumerGroup:
             return []
         fresh = Range(pointer, request.stop)
         try:
-            return locate(self.store, self.queue_id, fresh, limit=_BLOCKS_READ)
+            return Ledger(self.store, self.queue_id).locate(fresh, limit=_BLOCKS_READ)
         except InvariantError:
             # Settled by others and trimmed since the pointer was read, or really missing.
             if self._read_head().pointer == pointer:
@@ -231,7 +231,7 @@ class ConsumerGroup:
         Raises:
             ContentionError: Lost to others again and again.
         """
-        for _ in pauses():
+        for _ in attempts():
             token = uuid4()
             plan = plan_replay(self.read(), replace(request, token=token))
             went_in = partial(is_taken_up, token)
@@ -278,7 +278,7 @@ class ConsumerGroup:
             ContentionError: Lost to others again and again.
             QueueStateError: There is no such group.
         """
-        for _ in pauses():
+        for _ in attempts():
             token = uuid4()
             plan = plan_settle(
                 self.read(), lease, settlement, token, deliveries=deliveries, with_batch=with_batch

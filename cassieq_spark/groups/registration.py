@@ -8,12 +8,13 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from uuid import UUID, uuid4
 
+from cassieq_spark.backoff import attempts
 from cassieq_spark.errors import ContentionError, ExistsError, OutcomeUnknownError, QueueStateError
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.state import HEAD, GroupState, Head, move_head, new_head
 from cassieq_spark.ledger.decide import register_group, remove_group
-from cassieq_spark.ledger.read import find_position, read_group, read_groups, read_head, read_holds
-from cassieq_spark.ledger.state import Group, LedgerHead, group_of, hold_of
+from cassieq_spark.ledger.ledger import Ledger
+from cassieq_spark.ledger.state import Group, LedgerHead, group_of, seek_pin_of
 from cassieq_spark.model import QueueId, Range, validate_name
 from cassieq_spark.settings.position import StartingPosition, show_position
 from cassieq_spark.store.decoded import decoded, demand
@@ -30,7 +31,6 @@ from cassieq_spark.store.protocol import (
     partition_of_delivery,
     partition_of_ledger,
 )
-from cassieq_spark.store.race import pauses
 
 _NO_END = 2**63 - 1
 
@@ -147,9 +147,9 @@ def ensure_group(
         QueueStateError: There is no such queue, or not such a position.
         ContentionError: Lost to others again and again.
     """
-    for _ in pauses():
+    for _ in attempts():
         open_as = read_registrations(store, queue_id, group)
-        known = read_group(store, queue_id, group)
+        known = Ledger(store, queue_id).read_group(group)
         if known is None:
             ops = _registration(
                 store, queue_id, group, starting, fail_on_data_loss=fail_on_data_loss
@@ -172,9 +172,9 @@ def create_group(store: Store, queue_id: QueueId, group: str, position: Starting
     """
     validate_name("group", group)
     tried: dict[int, int] = {}
-    for _ in pauses():
-        head = read_head(store, queue_id, serial=True)
-        known = read_group(store, queue_id, group, serial=True)
+    for _ in attempts():
+        head = Ledger(store, queue_id).read_head(serial=True)
+        known = Ledger(store, queue_id).read_group(group, serial=True)
         if known is None:
             starts_at = _find_start(store, queue_id, head, group, position)
             ops = register_group(head, group, starts_at)
@@ -213,9 +213,9 @@ def delete_group(store: Store, queue_id: QueueId, group: str, *, force: bool = F
         ContentionError: Lost to others again and again.
     """
     found: int | None = None
-    for _ in pauses():
-        head = read_head(store, queue_id, serial=True)
-        known = read_group(store, queue_id, group, serial=True)
+    for _ in attempts():
+        head = Ledger(store, queue_id).read_head(serial=True)
+        known = Ledger(store, queue_id).read_group(group, serial=True)
         if known is None:
             # Later ones are not left over: somebody has made the group anew since.
             every = read_registrations(store, queue_id, group, serial=True)
@@ -229,7 +229,7 @@ def delete_group(store: Store, queue_id: QueueId, group: str, *, force: bool = F
         found = known.registered_as
         if not force:
             _check_unleased(store, queue_id, group)
-        ops = remove_group(head, known, read_holds(store, queue_id, group))
+        ops = remove_group(head, known, Ledger(store, queue_id).read_seek_pins(group))
         attempt(store, partition_of_ledger(queue_id), ops)
     raise ContentionError(f"queue {queue_id}: could not delete group {group!r}; try again")
 
@@ -248,7 +248,7 @@ def read_group_states(store: Store, queue_id: QueueId) -> dict[str, GroupState]:
     if registered.now is None:
         return {}
     rows = registered.rows
-    holds = [hold_of(row) for row in rows if row["kind"] == "hold"]
+    holds = [seek_pin_of(row) for row in rows if row["kind"] == "hold"]
     states = {}
     for known in (group_of(row) for row in rows if row["kind"] == "group"):
         state = _read_state(store, queue_id, known, registered.now)
@@ -266,7 +266,7 @@ def _registration(
     *,
     fail_on_data_loss: bool = True,
 ) -> tuple[Op, ...]:
-    head = read_head(store, queue_id, serial=True)
+    head = Ledger(store, queue_id).read_head(serial=True)
     starts_at = _find_start(
         store, queue_id, head, group, starting, fail_on_data_loss=fail_on_data_loss
     )
@@ -282,7 +282,7 @@ def _find_start(  # noqa: PLR0913 (what to find, where, and what if it is gone)
     *,
     fail_on_data_loss: bool = True,
 ) -> int:
-    starts_at = find_position(store, queue_id, head, starting)
+    starts_at = Ledger(store, queue_id).find_position(head, starting)
     if starts_at >= head.finalised:
         return starts_at
     gone = Range(starts_at, head.finalised)
@@ -310,7 +310,7 @@ def _read_state(store: Store, queue_id: QueueId, known: Group, now: datetime) ->
             return ConsumerGroup(store, queue_id, known.name).read(every_waiting=True)
         except QueueStateError:
             return None
-    if read_group(store, queue_id, known.name, serial=True) == known:
+    if Ledger(store, queue_id).read_group(known.name, serial=True) == known:
         return GroupState(Head(known.starts_at, 0, 0), (), (), now)
     return None
 
@@ -341,7 +341,7 @@ def close_groups(store: Store, queue_id: QueueId, *, end: int) -> None:
     Raises:
         ContentionError: Lost to readers again and again.
     """
-    for group in read_groups(store, queue_id, serial=True):
+    for group in Ledger(store, queue_id).read_groups(serial=True):
         _close(store, queue_id, group, end)
 
 
@@ -351,14 +351,14 @@ def check_unleased(store: Store, queue_id: QueueId) -> None:
     Raises:
         QueueStateError: They do.
     """
-    for group in read_groups(store, queue_id, serial=True):
+    for group in Ledger(store, queue_id).read_groups(serial=True):
         state = _read_opened(store, queue_id, group)
         if state is not None:
             refuse_leases(queue_id, group.name, state)
 
 
 def _close(store: Store, queue_id: QueueId, group: Group, end: int) -> None:
-    for _ in pauses():
+    for _ in attempts():
         state = _read_opened(store, queue_id, group)
         if state is None:
             # Whoever else is about to make it finds this one.

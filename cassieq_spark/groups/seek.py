@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from uuid import UUID, uuid4
 
+from cassieq_spark.backoff import attempts
 from cassieq_spark.errors import ContentionError, NotFoundError, QueueStateError
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.registration import (
@@ -23,9 +24,9 @@ from cassieq_spark.groups.state import (
     move_head,
     slot_key,
 )
-from cassieq_spark.ledger.decide import place_hold
-from cassieq_spark.ledger.read import find_position, read_group, read_head, read_holds
-from cassieq_spark.ledger.state import Group, hold_key
+from cassieq_spark.ledger.decide import place_seek_pin
+from cassieq_spark.ledger.ledger import Ledger
+from cassieq_spark.ledger.state import Group, seek_pin_key
 from cassieq_spark.model import QueueId, Range
 from cassieq_spark.settings.position import StartingPosition
 from cassieq_spark.store.protocol import (
@@ -38,7 +39,6 @@ from cassieq_spark.store.protocol import (
     partition_of_delivery,
     partition_of_ledger,
 )
-from cassieq_spark.store.race import pauses
 
 
 def seek_group(
@@ -110,8 +110,8 @@ class _Seek:
         return target
 
     def _try_again_and_again(self, position: StartingPosition, *, force: bool) -> int:
-        for _ in pauses():
-            known = read_group(self._store, self._queue_id, self._group, serial=True)
+        for _ in attempts():
+            known = Ledger(self._store, self._queue_id).read_group(self._group, serial=True)
             if known is None:
                 raise NotFoundError(f"queue {self._queue_id} has no group {self._group!r}")
             registrations = read_registrations(
@@ -137,18 +137,18 @@ class _Seek:
 
     def _place_hold(self, known: Group, position: StartingPosition) -> int | None:
         """The monoton that is held now; None if it may not be."""
-        head = read_head(self._store, self._queue_id, serial=True)
-        target = find_position(self._store, self._queue_id, head, position)
+        head = Ledger(self._store, self._queue_id).read_head(serial=True)
+        target = Ledger(self._store, self._queue_id).find_position(head, position)
         if target < head.finalised:
             raise QueueStateError(
                 f"queue {self._queue_id}: {Range(target, head.finalised)} is settled for every "
                 f"group and deleted; group {self._group!r} can go back to {head.finalised} "
                 "(earliest) at most"
             )
-        holds = read_holds(self._store, self._queue_id, self._group)
+        holds = Ledger(self._store, self._queue_id).read_seek_pins(self._group)
         # If the answer to an earlier attempt was lost, its hold may be among them.
         self._found |= {hold.number for hold in holds}
-        ops = place_hold(head, known, target)
+        ops = place_seek_pin(head, known, target)
         if not attempt(self._store, partition_of_ledger(self._queue_id), ops):
             return None
         self._ours.add(head.groups_version + 1)
@@ -176,10 +176,10 @@ class _Seek:
     def _lift(self, numbers: Iterable[int]) -> None:
         numbers = set(numbers)
         partition = partition_of_ledger(self._queue_id)
-        for _ in pauses():
-            holds = read_holds(self._store, self._queue_id, self._group)
+        for _ in attempts():
+            holds = Ledger(self._store, self._queue_id).read_seek_pins(self._group)
             left: list[Op] = [
-                Delete(hold_key(hold.number, hold.group))
+                Delete(seek_pin_key(hold.number, hold.group))
                 for hold in holds
                 if hold.number in numbers
             ]

@@ -10,11 +10,11 @@ from enum import Enum, auto
 from cassieq_spark.ledger.state import (
     HEAD,
     Group,
-    Hold,
     LedgerHead,
+    SeekPin,
     block_key,
     group_key,
-    hold_key,
+    seek_pin_key,
     sink_key,
     sink_values,
 )
@@ -160,13 +160,13 @@ def register_group(head: LedgerHead, group: str, starts_at: int) -> tuple[Op, ..
     return (Insert(group_key(group), values, if_absent=True), _next_groups_version(head))
 
 
-def remove_group(head: LedgerHead, group: Group, holds: Iterable[Hold]) -> tuple[Op, ...]:
-    """Remove a registration and its holds, all as read after ``head``."""
-    gone = [Delete(hold_key(hold.number, hold.group)) for hold in holds]
+def remove_group(head: LedgerHead, group: Group, pins: Iterable[SeekPin]) -> tuple[Op, ...]:
+    """Remove a registration and its seek pins, all as read after ``head``."""
+    gone = [Delete(seek_pin_key(pin.number, pin.group)) for pin in pins]
     return (Delete(group_key(group.name)), *gone, _next_groups_version(head))
 
 
-def place_hold(head: LedgerHead, group: Group, position: int) -> tuple[Op, ...]:
+def place_seek_pin(head: LedgerHead, group: Group, position: int) -> tuple[Op, ...]:
     """Keep ``finalised`` at or below ``position``, which it has not passed in ``head``."""
     number = head.groups_version + 1
     registered = Update(
@@ -175,7 +175,7 @@ def place_hold(head: LedgerHead, group: Group, position: int) -> tuple[Op, ...]:
         when=(When("groups_version", "=", group.registered_as),),
     )
     values: Values = {"starts_at": position, "created_at": ServerNow()}
-    held = Insert(hold_key(number, group.name), values, if_absent=True)
+    held = Insert(seek_pin_key(number, group.name), values, if_absent=True)
     return (registered, held, _next_groups_version(head))
 
 

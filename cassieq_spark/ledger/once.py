@@ -21,7 +21,7 @@ from cassieq_spark.store.protocol import Insert, RowKey, Slice, Store, partition
 #: Programs repeat a put within minutes, or within hours after an outage.
 KEY_LIFETIME = timedelta(days=1)
 #: A burial that broke off is taken up by any reader or repair, within minutes where one runs.
-BURIAL_LIFETIME = timedelta(days=30)
+DEAD_LETTER_LIFETIME = timedelta(days=30)
 #: A redrive that broke off is only taken up by the next redrive, or by a purge of dead letters.
 REDRIVE_LIFETIME = timedelta(days=365)
 

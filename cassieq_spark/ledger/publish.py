@@ -6,6 +6,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from cassieq_spark.backoff import attempts
 from cassieq_spark.errors import (
     BatchChangedError,
     BatchOrderError,
@@ -24,12 +25,11 @@ from cassieq_spark.ledger.decide import (
     decide_publish,
     standing_of,
 )
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.once import Mark, Once, TooLate, claim, read_head_and_mark
-from cassieq_spark.ledger.read import read_block_at, read_head, read_head_and_now, read_sink
 from cassieq_spark.ledger.state import check_open
 from cassieq_spark.model import PendingBlock, QueueId, Range, SinkBatch
 from cassieq_spark.store.protocol import MOST_OPS, Store, partition_of_ledger
-from cassieq_spark.store.race import pauses
 
 logger = logging.getLogger(__name__)
 
@@ -137,7 +137,7 @@ class _Publishing:
             raise
 
     def _try_again_and_again(self) -> Published:
-        for _ in pauses():
+        for _ in attempts():
             # I1: an earlier attempt that is applied after this read moves `next`.
             decision = self._decide()
             if (found := self._find_doubtful()) is not None:
@@ -166,7 +166,7 @@ class _Publishing:
                     )
                 case Fenced(oldest=oldest, fence=fence):
                     self._doubtful.clear()  # fenced as well
-                    check_open(self._queue_id, read_head(self._store, self._queue_id))
+                    check_open(self._queue_id, Ledger(self._store, self._queue_id).read_head())
                     raise NotAppliedError(
                         f"queue {self._queue_id}: the write began at {oldest} and the queue's "
                         f"fence stands at {fence}, so its blocks may have been deleted; write it "
@@ -193,10 +193,10 @@ class _Publishing:
         if self._once is not None:
             return self._decide_once(self._once)
         # I4: first the head, then the sink; a publish in between moves `next` as well.
-        head, now = read_head_and_now(self._store, self._queue_id)
+        head, now = Ledger(self._store, self._queue_id).read_head_and_now()
         last = None
         if self._batch is not None:
-            last = read_sink(self._store, self._queue_id, self._batch.sink)
+            last = Ledger(self._store, self._queue_id).read_sink(self._batch.sink)
         return decide_publish(head, self._pending, batch=self._batch, last=last, now=now)
 
     def _decide_once(self, once: Once) -> _Decision:
@@ -218,10 +218,10 @@ class _Publishing:
     def _find_doubtful(self) -> Range | None:
         """Look, serially, for an attempt that was applied though its answer was lost."""
         for monotons in self._doubtful:
-            block = read_block_at(self._store, self._queue_id, monotons.start, serial=True)
+            block = Ledger(self._store, self._queue_id).read_block_at(monotons.start, serial=True)
             if block is not None and block.block == self._pending[0].block:
                 return monotons
-            head = read_head(self._store, self._queue_id, serial=True)
+            head = Ledger(self._store, self._queue_id).read_head(serial=True)
             if block is None and head.finalised > monotons.start and not self._is_named:
                 raise OutcomeUnknownError(
                     f"queue {self._queue_id}: the answer to a publish at {monotons} was lost, and "

@@ -16,7 +16,7 @@ from cassieq_spark.store.protocol import Row, RowKey, Value
 HEAD: RowKey = ("head", 0, "")
 
 
-class Gate(StrEnum):
+class LedgerStatus(StrEnum):
     """Whether a ledger takes messages and gives them out."""
 
     #: A purge is carrying groups and sinks over from the version before; nobody uses it yet.
@@ -38,7 +38,7 @@ class LedgerHead:
         fence: No block begun at or before this instant may be published any more.
         groups_version: How often a group was registered, removed, or about to be sought.
         delayed_stop: No message from here on is delayed.
-        gate: Whether messages come in and go out.
+        status: Whether messages come in and go out.
         paused: Whether readers are to lease nothing more.
         bucket_size: Messages per bucket, once it is closed: its queue may have another by then.
         trimmed: No row is left of a block that begins below; whoever reads blocks begins here, as
@@ -52,7 +52,7 @@ class LedgerHead:
     fence: datetime
     groups_version: int
     delayed_stop: int = 0
-    gate: Gate = Gate.OPEN
+    status: LedgerStatus = LedgerStatus.OPEN
     paused: bool = False
     bucket_size: int | None = None
     trimmed: int = 0
@@ -61,7 +61,7 @@ class LedgerHead:
     @property
     def is_closed(self) -> bool:
         """Whether this version of the queue is over."""
-        return self.gate in {Gate.PURGED, Gate.DELETED}
+        return self.status in {LedgerStatus.PURGED, LedgerStatus.DELETED}
 
     @property
     def offered_stop(self) -> int:
@@ -85,7 +85,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class SeekPin:
     """Keeps ``finalised`` at or below a monoton to which a group is being sought.
 
     Attributes:
@@ -109,8 +109,8 @@ def group_key(group: str) -> RowKey:
     return ("group", 0, group)
 
 
-def hold_key(number: int, group: str) -> RowKey:
-    """The row of a hold."""
+def seek_pin_key(number: int, group: str) -> RowKey:
+    """The row of a seek pin."""
     return ("hold", number, group)
 
 
@@ -140,7 +140,7 @@ def head_of(row: Row) -> LedgerHead:
         values["fence"],
         values["groups_version"],
         values["delayed_stop"] or 0,
-        Gate(values["gate"] or Gate.OPEN),
+        LedgerStatus(values["gate"] or LedgerStatus.OPEN),
         bool(values["paused"]),
         values["bucket_size"],
         values["trimmed"] or 0,
@@ -187,11 +187,11 @@ def group_of(row: Row) -> Group:
 
 
 @decoded
-def hold_of(row: Row) -> Hold:
-    """Decode a hold row."""
+def seek_pin_of(row: Row) -> SeekPin:
+    """Decode a seek pin row."""
     values: Any = row
     demand_counts(row, "starts_at")
-    return Hold(values["position"], values["name"], values["starts_at"])
+    return SeekPin(values["position"], values["name"], values["starts_at"])
 
 
 @decoded
@@ -214,12 +214,12 @@ def check_open(queue_id: QueueId, head: LedgerHead) -> None:
     Raises:
         QueueStateError: It was purged or deleted.
     """
-    if head.gate is Gate.PURGED:
+    if head.status is LedgerStatus.PURGED:
         raise QueueStateError(
             f"queue {queue_id} was purged, and goes on with a later version: start writers again, "
             "and readers with a new checkpoint location"
         )
-    if head.gate is Gate.DELETED:
+    if head.status is LedgerStatus.DELETED:
         raise QueueStateError(f"queue {queue_id} was deleted; a new one of that name is another")
 
 

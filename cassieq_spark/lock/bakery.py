@@ -1,33 +1,55 @@
-"""Taking a lock, and knowing whether one still has it."""
+"""Taking a lock, knowing whether it is still ours, and keeping it during long work."""
 
 from __future__ import annotations
 
+import logging
 import random
+import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import timedelta
+from uuid import uuid1
 
-from cassieq_spark.errors import OptionError, OutcomeUnknownError
-from cassieq_spark.lock.own_ticket import OwnTicket, boot_seconds
-from cassieq_spark.lock.tickets import ENTRY, Board, Entry, board_of
-from cassieq_spark.model import validate_name
+from cassieq_spark.errors import OptionError, OutcomeUnknownError, StoreError
+from cassieq_spark.lock.tickets import ENTRY, Board, Entry, Ticket, board_of, ticket_key
+from cassieq_spark.model import block_timestamp, validate_name
 from cassieq_spark.store.protocol import (
+    Partition,
     ServerNow,
     Slice,
     Store,
+    TimedStore,
     Update,
+    Value,
     Values,
     When,
     partition_of_lock,
 )
 
+logger = logging.getLogger(__name__)
+
+#: Parts of its TTL: how long it is trusted after a write, and after how long it is due again.
+_TRUSTED = 3 / 4
+_DUE = 1 / 4
 #: How long a holder that died keeps others waiting, at the most.
 DEFAULT_TTL = timedelta(seconds=30)
 #: Cassandra rounds a second away, so that a quarter of this is the least there may be in hand.
 SHORTEST_TTL = timedelta(seconds=5)
-
 _POLL_SECONDS = (0.05, 0.5)
+#: A renewal failed; it is tried again.
+RENEWAL_FAILED = "lock.renewal_failed"
+#: The lock is lost: others may have it now.
+LOCK_LOST = "lock.lost"
+#: Four renewals per TTL, of which two may fail.
+_RENEWALS = 4
+_STOP_SECONDS = 5
+
+
+def boot_seconds() -> float:
+    """Seconds of a clock that never goes back, and that does not stop when the machine sleeps."""
+    # CLOCK_MONOTONIC of Linux stops then, and a holder would trust a ticket that is long gone.
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 class Bakery:
@@ -47,7 +69,7 @@ class Bakery:
 
     def __init__(  # noqa: PLR0913 (each is a choice of its own, by name)
         self,
-        store: Store,
+        store: TimedStore,
         name: str,
         *,
         owner: str,
@@ -71,14 +93,14 @@ class Bakery:
     ) -> Held | None:
         """Take the lock: two plain writes, two or three reads and one LWT if it is free.
 
-        Who waits reads the lock's partition about four times a second.
+        While it waits, it reads the lock's partition about four times a second.
 
         Args:
             patience: How long to wait for others; of zero, one look.
             wanted: Asked at each look; false ends the wait.
 
         Returns:
-            None: others have it still.
+            None: others still have it.
 
         Raises:
             StoreError: Cassandra failed. The lock is not taken; a ticket that may be left behind
@@ -90,7 +112,7 @@ class Bakery:
             return self._clock() < until and wanted()
 
         while True:
-            ticket = OwnTicket(
+            ticket = _OwnTicket(
                 self._store, self._partition, self._owner, ttl=self.ttl, clock=self._clock
             )
             held: Held | None = None
@@ -103,11 +125,11 @@ class Bakery:
                 return held
 
     def read_entry(self, *, serial: bool = False) -> Entry | None:
-        """Who entered last, whether inside still or not; None if nobody ever did. One read."""
+        """Read who entered last, still inside or not; None if nobody ever did. One read."""
         rows = self._store.read_rows(self._partition, Slice(row=ENTRY), serial=serial)
         return board_of(rows.rows).entry
 
-    def _enter_with(self, own: OwnTicket, waits: Callable[[], bool]) -> Held | None:
+    def _enter_with(self, own: _OwnTicket, waits: Callable[[], bool]) -> Held | None:
         """None: patience is out, or the ticket is."""
         if not own.write():
             return None
@@ -130,7 +152,7 @@ class Bakery:
     def _read_board(self) -> Board:
         return board_of(self._store.read_rows(self._partition).rows)
 
-    def _move_epoch(self, own: OwnTicket, board: Board) -> Entry | None:
+    def _move_epoch(self, own: _OwnTicket, board: Board) -> Entry | None:
         """One LWT, on the epoch that was read together with the tickets; None if it was lost."""
         values: Values = {
             "epoch": (board.epoch or 0) + 1,
@@ -146,28 +168,22 @@ class Bakery:
         return entry if entry and entry.holder == own.ticket.id else None
 
 
-def read_holder(store: Store, name: str) -> Entry | None:
-    """Who has a lock now, or had it and died less than a TTL ago; None if nobody. One read."""
-    board = board_of(store.read_rows(partition_of_lock(name)).rows)
-    return board.entry if board.has_ticket_of_entry else None
-
-
 class Held:
-    """A lock that was taken, and what tells whether it is ours still.
+    """A lock that was taken; tells whether it is still ours.
 
     Attributes:
         epoch: Higher than that of all who had the lock before.
         entered_at: By the coordinator's clock.
     """
 
-    def __init__(self, bakery: Bakery, own: OwnTicket, entry: Entry) -> None:
+    def __init__(self, bakery: Bakery, own: _OwnTicket, entry: Entry) -> None:
         self._bakery = bakery
         self._own = own
         self.epoch = entry.epoch
         self.entered_at = entry.entered_at
 
     def is_held(self) -> bool:
-        """Whether nobody else can have it, as far as clocks can be trusted. Reads nothing."""
+        """Whether nobody else can have it, if clocks can be trusted. Reads nothing."""
         return self._own.is_alive()
 
     def confirm(self) -> bool:
@@ -196,3 +212,161 @@ class Held:
     def leave(self) -> None:
         """Let the next one in. One plain write; if that fails, the ticket vanishes by itself."""
         self._own.give_back()
+
+
+def read_holder(store: Store, name: str) -> Entry | None:
+    """Read who has a lock, or had it and died less than a TTL ago; None if nobody. One read."""
+    board = board_of(store.read_rows(partition_of_lock(name)).rows)
+    return board.entry if board.has_ticket_of_entry else None
+
+
+@contextmanager
+def holding(
+    bakery: Bakery, patience: timedelta, *, wanted: Callable[[], bool] = lambda: True
+) -> Iterator[Held | None]:
+    """Take a lock, renew it from another thread, and leave it in the end.
+
+    The holder asks `Held.confirm` before each action: the thread does not help a process that was
+    paused.
+
+    Args:
+        bakery: Which lock.
+        patience: See `Bakery.enter`, also for the errors.
+        wanted: The same.
+
+    Yields:
+        None: others have it.
+    """
+    held = bakery.enter(patience, wanted=wanted)
+    if held is None:
+        yield None
+        return
+    done = threading.Event()
+    pause = (bakery.ttl / _RENEWALS).total_seconds()
+    renewing = threading.Thread(
+        target=_renew, args=(held, done, pause), name="cassieq-lock", daemon=True
+    )
+    renewing.start()
+    try:
+        yield held
+    finally:
+        done.set()
+        # A renewal under way is no younger than the deletion, so it may arrive after it.
+        held.leave()
+        renewing.join(_STOP_SECONDS)
+
+
+def _renew(held: Held, done: threading.Event, pause: float) -> None:
+    while not done.wait(pause):
+        try:
+            kept = held.renew()
+        except StoreError as error:
+            logger.warning(
+                "could not renew the lock, trying again: %s",
+                error,
+                extra={"action": RENEWAL_FAILED, "epoch": held.epoch},
+            )
+            continue
+        if not kept:
+            if not done.is_set():
+                logger.warning(
+                    "the lock is lost: this process was paused, or reached no Cassandra, for too "
+                    "long",
+                    extra={"action": LOCK_LOST, "epoch": held.epoch},
+                )
+            return
+
+
+class _OwnTicket:
+    """A ticket of this process: written again and again, and trusted for less time than it has.
+
+    Args:
+        store: Where it is written.
+        partition: The lock's.
+        owner: Who this is, for people.
+        ttl: How long it lives after each write.
+        clock: Seconds of a clock of this machine that never goes back.
+
+    Attributes:
+        number: To be set once, after the first write.
+    """
+
+    def __init__(
+        self,
+        store: TimedStore,
+        partition: Partition,
+        owner: str,
+        *,
+        ttl: timedelta,
+        clock: Callable[[], float],
+    ) -> None:
+        self._store = store
+        self._partition = partition
+        self._owner = owner
+        self._ttl = ttl
+        self._clock = clock
+        self._id = uuid1()
+        self._timestamp = block_timestamp(self._id)
+        self._trusted_until = float("inf")
+        self._given_up = False
+        self.number: int | None = None
+
+    @property
+    def ticket(self) -> Ticket:
+        """Id and number, as others see them once they are written."""
+        return Ticket(self._id, self.number)
+
+    def is_alive(self) -> bool:
+        """Whether its row can't have vanished. Once false, it stays so."""
+        return not self._given_up and self._clock() < self._trusted_until
+
+    def renew(self) -> bool:
+        """Write it as it is now. One plain write; False: its row may have vanished before that.
+
+        Raises:
+            StoreError: Cassandra failed; the ticket is as old as it was.
+        """
+        if not self.is_alive():
+            return False
+        begun = self._clock()
+        self._timestamp += 1
+        values: dict[str, Value] = {"owner": self._owner}
+        if self.number is not None:
+            values["number"] = self.number
+        self._store.write_row(
+            self._partition,
+            ticket_key(self._id),
+            values,
+            timestamp=self._timestamp,
+            ttl=self._ttl,
+        )
+        if not self.is_alive():
+            return False
+        self._trusted_until = begun + _TRUSTED * self._ttl.total_seconds()
+        return True
+
+    def write(self) -> bool:
+        """Renew it; False, and given up, also if the outcome is not known."""
+        try:
+            written = self.renew()
+        except OutcomeUnknownError:
+            written = False
+        self._given_up = self._given_up or not written
+        return written
+
+    def keep(self) -> bool:
+        """Renew it if that is due; False: too late. At most one plain write."""
+        left = (_TRUSTED - _DUE) * self._ttl.total_seconds()
+        return self.is_alive() and (self._clock() < self._trusted_until - left or self.write())
+
+    def give_up(self) -> None:
+        """Never trust it again."""
+        self._given_up = True
+
+    def give_back(self) -> None:
+        """Delete it, with whatever of it arrives late. One plain write; the TTL does the rest."""
+        self.give_up()
+        with suppress(StoreError):
+            self._store.delete_row(
+                self._partition, ticket_key(self._id), timestamp=self._timestamp + 1
+            )

@@ -18,7 +18,7 @@ from cassieq_spark.errors import (
 )
 from cassieq_spark.groups.registration import read_group_states
 from cassieq_spark.groups.state import GroupState
-from cassieq_spark.ledger.read import read_head
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.queues.record import (
     QueueRecord,
     Records,
@@ -142,7 +142,7 @@ def _read_unless_broken(
 def _read_queue(store: Store, record: QueueRecord, *, is_target: bool) -> QueueSnapshot:
     queue = record.definition
     states = read_group_states(store, queue.queue_id)
-    head = read_head(store, queue.queue_id)
+    head = Ledger(store, queue.queue_id).read_head()
     read_at = time.monotonic()
     return QueueSnapshot(
         name=queue.name,

@@ -11,9 +11,9 @@ import pyarrow as pa
 from cassieq_spark.arrow.fingerprint import Fingerprint, Fingerprinting
 from cassieq_spark.errors import InvariantError
 from cassieq_spark.ledger.decide import Standing, standing_of
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.once import Mark, Once, read_mark
 from cassieq_spark.ledger.publish import Published, check_order, publish, skip_published
-from cassieq_spark.ledger.read import read_sink
 from cassieq_spark.model import PendingBlock, QueueDefinition, SinkBatch
 from cassieq_spark.producer.blocks import MOST_TIMES, write_block, write_blocks
 from cassieq_spark.producer.new_message import (
@@ -95,7 +95,7 @@ class Publisher:
                 return Written(batch, published=mark)
         if not isinstance(batch, SinkBatch):
             return Written(batch, self._blocks(batches, visible, most_times))
-        last = read_sink(self._store, queue_id, batch.sink)
+        last = Ledger(self._store, queue_id).read_sink(batch.sink)
         check_order(queue_id, batch, last)
         passing = Fingerprinting(batches)
         if standing_of(batch, last) is Standing.NEW:

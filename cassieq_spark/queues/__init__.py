@@ -21,11 +21,19 @@ each command that broke off is finished by repeating it, or by the next one.
 
 from __future__ import annotations
 
-from cassieq_spark.queues.alter import alter_queue
 from cassieq_spark.queues.clocks import ClockRepair, fix_clocks
-from cassieq_spark.queues.create import create_queue
-from cassieq_spark.queues.end import close_versions, delete_queue, mark_retired, purge_queue
-from cassieq_spark.queues.pause import is_paused, pause_queue, resume_queue
+from cassieq_spark.queues.definition import check_delayable
+from cassieq_spark.queues.lifecycle import (
+    alter_queue,
+    close_versions,
+    create_queue,
+    delete_queue,
+    is_paused,
+    mark_retired,
+    pause_queue,
+    purge_queue,
+    resume_queue,
+)
 from cassieq_spark.queues.record import (
     QueueRecord,
     Records,
@@ -38,7 +46,6 @@ from cassieq_spark.queues.record import (
     read_record,
     read_records,
 )
-from cassieq_spark.queues.validate import check_delayable
 
 __all__ = [
     "ClockRepair",

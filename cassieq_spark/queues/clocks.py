@@ -1,4 +1,4 @@
-"""Mending what a server's clock that was ahead has left in a queue."""
+"""Mending a queue after a server's clock was ahead."""
 
 from __future__ import annotations
 
@@ -6,17 +6,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from cassieq_spark.backoff import attempts
 from cassieq_spark.errors import ContentionError, NotFoundError, OptionError
 from cassieq_spark.groups.clocks import check_agreement, longest_wait, make_due
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.registration import attempt, read_registrations
-from cassieq_spark.ledger.finalise import lowered_fence
-from cassieq_spark.ledger.read import read_groups
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.state import HEAD, LedgerHead, check_open, head_of
 from cassieq_spark.model import QueueId
 from cassieq_spark.queues.record import read_queue
-from cassieq_spark.store.protocol import CLOCKS_APART, Slice, Store, partition_of_ledger
-from cassieq_spark.store.race import pauses
+from cassieq_spark.store.protocol import (
+    CLOCKS_APART,
+    Op,
+    Slice,
+    Store,
+    Update,
+    Values,
+    When,
+    partition_of_ledger,
+)
 
 #: How often the servers are asked for one whose clock agrees with ours.
 _ASKED = 5
@@ -39,17 +47,17 @@ class ClockRepair:
 def fix_clocks(
     store: Store, name: str, *, longest: timedelta | None = None, dry_run: bool = False
 ) -> ClockRepair:
-    """Undo what a server's clock that was ahead has done to a queue, once it is right again.
+    """Undo what a server's clock that was ahead has done to a queue, once that clock is right.
 
     A read, and one LWT if the fence is ahead; four reads for each group, and an LWT for each 200
     rows that wait. Safe to repeat, to break off, and while the queue is in use.
 
     A fence that is ahead refuses puts until its time comes. It is lowered, but not to any earlier
-    time than `CLOCKS_APART` from now (I10): under the fence as it stood, a repair run may have
-    deleted unpublished blocks of writers that are still under way. Those were begun before this
-    moment by the clocks of their writers, which may be ahead by so much; they stay refused, and
-    are written again. A repair run that is at work deletes only what it has found before it reads
-    the fence, thus what was begun before it is lowered, or goes by the lowered one.
+    time than `CLOCKS_APART` from now (I10): under the fence as it stood, a repair may have deleted
+    unpublished blocks of writers that are still under way. Those were begun before this moment by
+    the clocks of their writers, which may be ahead by so much; they stay refused, and are written
+    again. A repair that is at work deletes only what it has found before it reads the fence, thus
+    what was begun before it is lowered, or goes by the lowered one.
 
     Writers whose own clock was ahead, by more than that, begin blocks whose times are yet to come.
     The head remembers where the fence stood: what was begun up to then is refused as long as it
@@ -76,7 +84,7 @@ def fix_clocks(
     queue_id, longest = queue.queue_id, longest or longest_wait(queue.lease)
     fence = _lower_fence(store, queue_id, dry_run=dry_run)
     due = {}
-    for group in read_groups(store, queue_id):
+    for group in Ledger(store, queue_id).read_groups():
         if group.registered_as in read_registrations(store, queue_id, group.name):
             delivery = ConsumerGroup(store, queue_id, group.name)
             if count := make_due(delivery, longest, dry_run=dry_run):
@@ -88,7 +96,7 @@ def _lower_fence(
     store: Store, queue_id: QueueId, *, dry_run: bool
 ) -> tuple[datetime, datetime] | None:
     tried: dict[datetime, datetime] = {}
-    for _ in pauses():
+    for _ in attempts():
         head, now = _read_head(store, queue_id)
         check_open(queue_id, head)
         if head.fence in tried:
@@ -99,7 +107,7 @@ def _lower_fence(
         if dry_run:
             return head.fence, fence
         tried[fence] = head.fence
-        if attempt(store, partition_of_ledger(queue_id), lowered_fence(head, fence)):
+        if attempt(store, partition_of_ledger(queue_id), _lowered_fence(head, fence)):
             return head.fence, fence
     raise ContentionError(f"queue {queue_id}: its fence moved again and again; try again")
 
@@ -115,3 +123,16 @@ def _read_head(store: Store, queue_id: QueueId) -> tuple[LedgerHead, datetime]:
             break
     check_agreement(now, ahead)
     return head_of(found.rows[0]), now
+
+
+def _lowered_fence(head: LedgerHead, fence: datetime) -> list[Op]:
+    """Plan to take back a fence that a wrong clock has raised. Pure; one LWT, see `fix_clocks`.
+
+    Args:
+        head: Its fence is beyond ``fence``.
+        fence: No block that was deleted under the old one was begun later (I10), by a clock that
+            is right; the head remembers for the others where the old one stood.
+    """
+    highest = max(head.fence, head.unfenced_until or head.fence)
+    values: Values = {"fence": fence, "unfenced_until": highest}
+    return [Update(HEAD, values, when=(When("fence", "=", head.fence),))]

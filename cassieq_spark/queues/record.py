@@ -1,27 +1,42 @@
-"""The row of a queue as a value, and reading it."""
+"""The row of a queue as a value; reading and changing it."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
-from typing import Any
-from uuid import UUID
+from typing import Any, Protocol
+from uuid import UUID, uuid4
 
-from cassieq_spark.errors import InvariantError, NotFoundError, QueueStateError
+from cassieq_spark.backoff import attempts
+from cassieq_spark.errors import (
+    ContentionError,
+    InvariantError,
+    NotFoundError,
+    OutcomeUnknownError,
+    QueueStateError,
+)
 from cassieq_spark.model import QueueDefinition, QueueId, validate_name
-from cassieq_spark.queues.validate import validate_settings, validate_versions
+from cassieq_spark.queues.definition import validate_settings, validate_versions
 from cassieq_spark.store.decoded import decoded
-from cassieq_spark.store.protocol import Row, Store, Values, partition_of_queue
+from cassieq_spark.store.protocol import (
+    Insert,
+    Op,
+    Row,
+    Store,
+    Update,
+    Values,
+    When,
+    partition_of_queue,
+)
 from cassieq_spark.store.tables import Table
 
 logger = logging.getLogger(__name__)
 
 #: The row of a queue can't be read; the other queues are listed without it.
 UNREADABLE = "queue.unreadable"
-
 _ZERO = timedelta(0)
 
 
@@ -185,6 +200,67 @@ def active(name: str, record: QueueRecord | None) -> QueueRecord:
     return found
 
 
+def read_mended(store: Store, name: str, *, serial: bool = False) -> QueueRecord | None:
+    """Read a queue's row, and guess what can't be read of it, so that it can be deleted.
+
+    One read. For a row that can't be read, another read and a scan of the heads of all ledgers:
+    the version is that of the last ledger. The size of the buckets is what the row says, if that
+    is possible, or else the default; a repair run with a scan finds what that misses.
+    """
+    try:
+        return read_record(store, name, serial=serial)
+    except InvariantError:
+        rows = store.read_rows(partition_of_queue(name), serial=serial).rows
+    return _mended(store, name, rows[0]) if rows else None
+
+
+class Read(Protocol):
+    """Reads the row of a queue; see `read_record`."""
+
+    def __call__(self, store: Store, name: str, *, serial: bool = False) -> QueueRecord | None:
+        """The row; None if there is none."""
+
+
+def change(
+    store: Store,
+    name: str,
+    decide: Callable[[QueueRecord | None], Values | None],
+    *,
+    read: Read = read_record,
+) -> QueueRecord | None:
+    """Change a queue's row. One LWT and two serial reads.
+
+    Each change writes a token of its own, on condition of the token that was read. So a request
+    that arrives late is refused, and a lost answer is resolved by looking for our token.
+
+    Args:
+        store: Where the queue is kept.
+        name: Which queue.
+        decide: Returns what to write, given the row; None: nothing. It may do what must be done
+            before, and may be called again.
+        read: Reads the row.
+
+    Returns:
+        The row as it is then.
+
+    Raises:
+        ContentionError: Lost to others, or no answer, again and again.
+    """
+    token = uuid4()
+    for _ in attempts():
+        found = read(store, name, serial=True)
+        if found is not None and found.change == token:
+            return found
+        try:
+            values = decide(found)
+            if values is None:
+                return found
+            store.cas(partition_of_queue(name), [_on(found, {**values, "change": token})])
+        except OutcomeUnknownError:
+            continue
+    raise ContentionError(f"queue {name!r} could not be changed; try again")
+
+
 @decoded
 def record_of(row: Row) -> QueueRecord:
     """Decode a row; what an earlier release did not know is as if it were not set.
@@ -226,20 +302,6 @@ def settings_of(queue: QueueDefinition) -> Values:
     }
 
 
-def read_mended(store: Store, name: str, *, serial: bool = False) -> QueueRecord | None:
-    """Read a queue's row; what can't be read of it is guessed, so that it can be deleted.
-
-    One read; of a row that can't be read, another one, and a scan of the heads of all ledgers: the
-    version is that of its last ledger. The size of its buckets is what the row says, if that can
-    be, or the default; what that misses of its messages, a repair run with a scan finds.
-    """
-    try:
-        return read_record(store, name, serial=serial)
-    except InvariantError:
-        rows = store.read_rows(partition_of_queue(name), serial=serial).rows
-    return _mended(store, name, rows[0]) if rows else None
-
-
 def _mended(store: Store, name: str, row: Any) -> QueueRecord:
     version = max(_versions(store, name), default=1)
     size = row["bucket_size"]
@@ -255,3 +317,9 @@ def _mended(store: Store, name: str, row: Any) -> QueueRecord:
 def _versions(store: Store, name: str) -> list[int]:
     found = (str(row["queue_id"]).rpartition("@") for row in store.scan(Table.LEDGER, ("head",)))
     return [int(version) for queue, _, version in found if queue == name and version.isdecimal()]
+
+
+def _on(found: QueueRecord | None, values: Values) -> Op:
+    if found is None:
+        return Insert((), values, if_absent=True)
+    return Update((), values, when=(When("change", "=", found.change),))

@@ -9,7 +9,7 @@ from datetime import timedelta
 from cassieq_spark.errors import InvariantError
 from cassieq_spark.groups.registration import read_group_states
 from cassieq_spark.groups.state import GroupState
-from cassieq_spark.ledger.read import locate, read_block_of, read_head
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.state import LedgerHead
 from cassieq_spark.model import LedgerBlock, QueueId, Range
 from cassieq_spark.store.protocol import Store
@@ -79,7 +79,7 @@ def queue_stats(store: Store, queue_id: QueueId) -> QueueStats:
         QueueStateError: There is no such queue.
     """
     states = read_group_states(store, queue_id)
-    return stats_of(store, queue_id, states, read_head(store, queue_id))
+    return stats_of(store, queue_id, states, Ledger(store, queue_id).read_head())
 
 
 def stats_of(
@@ -132,9 +132,9 @@ def _blocks_ahead(
         start = max(state.head.pointer, finalised)
         ahead = Range(start, max(start, head.delayed_stop))
         try:
-            return locate(store, queue_id, ahead, limit=BLOCKS_EXAMINED)
+            return Ledger(store, queue_id).locate(ahead, limit=BLOCKS_EXAMINED)
         except InvariantError:
-            now = read_head(store, queue_id).finalised
+            now = Ledger(store, queue_id).read_head().finalised
             if now <= finalised:
                 raise
             finalised = now
@@ -165,6 +165,6 @@ def _count_from(pointer: int) -> Callable[[LedgerBlock], int]:
 def _age(
     store: Store, queue_id: QueueId, state: GroupState, monoton: int | None
 ) -> timedelta | None:
-    block = None if monoton is None else read_block_of(store, queue_id, monoton)
+    block = None if monoton is None else Ledger(store, queue_id).read_block_of(monoton)
     # None: settled since by its reader, and deleted by the repair.
     return max(timedelta(0), state.now - block.visible_since) if block else None

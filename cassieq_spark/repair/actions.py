@@ -15,7 +15,7 @@ from typing import Protocol
 from uuid import UUID
 
 from cassieq_spark.errors import ContentionError, OutcomeUnknownError
-from cassieq_spark.ledger.finalise import empty, finalise, raise_fence, trim
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.state import LedgerHead
 from cassieq_spark.model import QueueDefinition, QueueId, Range, block_time
 from cassieq_spark.queues import QueueRecord, close_versions, mark_retired
@@ -97,7 +97,7 @@ class Finalise:
 
     def apply(self, store: Store) -> Counts | None:
         """See `Action.apply`."""
-        if not finalise(store, self.queue_id, self.head, self.floor):
+        if not Ledger(store, self.queue_id).finalise(self.head, self.floor):
             return None
         monotons = Range(self.head.finalised, self.floor)
         if not self.unconsumed:
@@ -143,7 +143,7 @@ class Trim:
 
     def apply(self, store: Store) -> Counts | None:
         """See `Action.apply`."""
-        went_in = trim(store, self.queue_id, finalised=self.finalised, below=self.below)
+        went_in = Ledger(store, self.queue_id).trim(finalised=self.finalised, below=self.below)
         return Counts(trimmed_blocks=self.count) if went_in else None
 
 
@@ -160,7 +160,7 @@ class RaiseFence:
 
     def apply(self, store: Store) -> Counts | None:
         """See `Action.apply`."""
-        went_in = raise_fence(store, self.queue_id, self.head, self.fence)
+        went_in = Ledger(store, self.queue_id).raise_fence(self.head, self.fence)
         return Counts(fences_raised=1) if went_in else None
 
 
@@ -215,7 +215,7 @@ class EmptyLedger:
 
     def apply(self, store: Store) -> Counts | None:
         """See `Action.apply`."""
-        return Counts() if empty(store, self.queue_id, end=self.end) else None
+        return Counts() if Ledger(store, self.queue_id).empty(end=self.end) else None
 
 
 @dataclass(frozen=True, slots=True)

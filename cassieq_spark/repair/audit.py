@@ -15,7 +15,7 @@ from cassieq_spark.arrow.chunks import decode
 from cassieq_spark.errors import UnreadableError
 from cassieq_spark.fetch import bucket_slices, pieces_of
 from cassieq_spark.groups.registration import read_group_states
-from cassieq_spark.ledger.read import read_blocks, read_head
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.state import LedgerHead
 from cassieq_spark.model import BucketSlice, Chunk, LedgerBlock, QueueDefinition, Range, Ranges
 from cassieq_spark.repair.context import Checkpoint, Context, Scanned
@@ -140,8 +140,8 @@ def explain(store: Store, queue: QueueDefinition, findings: Sequence[Finding]) -
     if not findings:
         return []
     states = read_group_states(store, queue.queue_id)
-    head = read_head(store, queue.queue_id, serial=True)
-    blocks = read_blocks(store, queue.queue_id, start=head.trimmed)
+    head = Ledger(store, queue.queue_id).read_head(serial=True)
+    blocks = Ledger(store, queue.queue_id).read_blocks(start=head.trimmed)
     return diagnose(queue, findings, blocks, Range(head.finalised, head.next), states)
 
 
@@ -172,13 +172,13 @@ def confirm(
     """
     if not suspects:
         return []
-    head = read_head(store, queue.queue_id, serial=True)
-    blocks = read_blocks(store, queue.queue_id, start=head.trimmed, serial=True)
+    head = Ledger(store, queue.queue_id).read_head(serial=True)
+    blocks = Ledger(store, queue.queue_id).read_blocks(start=head.trimmed, serial=True)
     ranges = Ranges.of(*(suspect.monotons for suspect in suspects))
     orphan = [(run.block, bucket) for run in runs for bucket in run.misplaced_buckets]
     rows = list(_stored_rows(store, queue, _buckets_to_see(queue, blocks, ranges, orphan)))
     # I7: `finalised` goes up before anything is deleted, so it is read after the buckets.
-    finalised = read_head(store, queue.queue_id, serial=True).finalised
+    finalised = Ledger(store, queue.queue_id).read_head(serial=True).finalised
     alive = Range(finalised, max(finalised, head.next))
     seen = list(runs_of(rows, {queue.queue_id: queue.bucket_size}))
     return [finding for each in ranges for finding in compare(blocks, seen, each & alive)]
@@ -253,7 +253,7 @@ def verify(
     if not bad:
         return []
     # I7: read after the chunks, as what is below is not owed to anybody.
-    finalised = read_head(store, queue.queue_id, serial=True).finalised
+    finalised = Ledger(store, queue.queue_id).read_head(serial=True).finalised
     owed = alive & Range(finalised, max(finalised, alive.stop))
     return [
         Finding(Problem.UNREADABLE, monotons & owed, block)

@@ -9,6 +9,7 @@ from datetime import datetime
 from itertools import takewhile
 from uuid import UUID, uuid4
 
+from cassieq_spark.backoff import attempts
 from cassieq_spark.dead_letters.claims import ADMIN_GROUP
 from cassieq_spark.errors import ContentionError, InvariantError, QueueStateError
 from cassieq_spark.groups.changes import Changes
@@ -20,7 +21,7 @@ from cassieq_spark.groups.registration import (
     registration_key,
 )
 from cassieq_spark.groups.state import RAN_OUT, GroupState, Slot, Waiting, as_read
-from cassieq_spark.ledger.read import locate, read_block_of, read_groups, read_head
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.state import Group
 from cassieq_spark.model import LedgerBlock, QueueDefinition, QueueId, Range, Ranges
 from cassieq_spark.repair.actions import EXPIRED
@@ -35,7 +36,6 @@ from cassieq_spark.store.protocol import (
     When,
     partition_of_delivery,
 )
-from cassieq_spark.store.race import pauses
 
 logger = logging.getLogger(__name__)
 
@@ -115,7 +115,7 @@ def expire_step(context: Context, queue: QueueDefinition, _: Scanned | None) -> 
     if queue.expire_after is None or (seen is not None and _is_young(context.store, queue, seen)):
         return []
     planned = []
-    for group in read_groups(context.store, queue.queue_id):
+    for group in Ledger(context.store, queue.queue_id).read_groups():
         found = _find(context.store, queue, group, uuid4())
         if found is not None and found.count:
             planned.append(Expire(queue, group, found.count))
@@ -126,7 +126,7 @@ def _is_young(store: Store, queue: QueueDefinition, seen: Seen) -> bool:
     """Whether no group can be owed what is too old: a read, unless all is settled."""
     if queue.expire_after is None or seen.has_nothing_owed:
         return True
-    first = read_block_of(store, queue.queue_id, seen.ledger.head.finalised)
+    first = Ledger(store, queue.queue_id).read_block_of(seen.ledger.head.finalised)
     if first is None or is_of_the_future(first, seen.now):
         return False
     return first.published_at >= seen.now - queue.expire_after
@@ -183,7 +183,7 @@ def plan_expiry(  # noqa: PLR0913 (what is there, what is too old, and for whom)
 
 
 def _expire_some(store: Store, queue: QueueDefinition, group: Group) -> int:
-    for _ in pauses():
+    for _ in attempts():
         token = uuid4()
         found = _find(store, queue, group, token)
         if found is None or not found.count:
@@ -215,7 +215,7 @@ def _find(store: Store, queue: QueueDefinition, group: Group, token: UUID) -> Ex
         state = delivery.read(every_waiting=True)
     except QueueStateError:
         return None
-    stop = read_head(store, queue_id).next
+    stop = Ledger(store, queue_id).read_head().next
     cutoff = state.sure_now - queue.expire_after
     expiry = plan_expiry(
         state,
@@ -255,7 +255,9 @@ def _read_old_blocks(
 
 def _stream(delivery: ConsumerGroup, at: int, stop: int) -> Iterator[LedgerBlock]:
     while at < stop:
-        some = locate(delivery.store, delivery.queue_id, Range(at, stop), limit=_BLOCKS_READ)
+        some = Ledger(delivery.store, delivery.queue_id).locate(
+            Range(at, stop), limit=_BLOCKS_READ
+        )
         yield from some
         at = some[-1].monotons.stop
 

@@ -13,14 +13,8 @@ from itertools import islice
 from uuid import UUID
 
 from cassieq_spark.errors import ContentionError, InvariantError, QueueStateError
-from cassieq_spark.ledger.gate import FOR_EVER
-from cassieq_spark.ledger.read import (
-    read_block_at,
-    read_block_of,
-    read_blocks,
-    read_head,
-    stream_blocks,
-)
+from cassieq_spark.ledger.ledger import Ledger
+from cassieq_spark.ledger.lifecycle import FOR_EVER
 from cassieq_spark.ledger.state import LedgerHead
 from cassieq_spark.model import LedgerBlock, QueueDefinition, QueueId, Range
 from cassieq_spark.queues import QueueRecord, Status
@@ -70,7 +64,9 @@ def finalise_step(context: Context, queue: QueueDefinition, _: Scanned | None) -
     until = min(head.next, head.finalised if floor is None else max(floor, head.finalised))
     young = stays_from(queue, now, has_groups=not unconsumed)
     while True:
-        blocks = stream_blocks(context.store, queue.queue_id, start=head.trimmed, stop=until)
+        blocks = Ledger(context.store, queue.queue_id).stream_blocks(
+            start=head.trimmed, stop=until
+        )
         part, end, is_last = _first_part(aged(blocks, now), head.finalised, until, young)
         reached = floor if end >= until else end
         yield from _plan_or_postpone(context, queue, head, part, reached, unconsumed=unconsumed)
@@ -113,7 +109,7 @@ def _is_young(context: Context, queue: QueueDefinition, seen: Seen) -> bool:
     young = stays_from(queue, seen.now, has_groups=bool(seen.ledger.groups))
     if young is None:
         return False
-    first = read_block_of(context.store, queue.queue_id, seen.ledger.head.finalised)
+    first = Ledger(context.store, queue.queue_id).read_block_of(seen.ledger.head.finalised)
     if first is None or is_of_the_future(first, seen.now):
         return False
     return first.young_since >= young
@@ -131,7 +127,10 @@ def _plan_or_postpone(  # noqa: PLR0913 (what is there, and what is to go)
     try:
         return plan_finalise(queue, head, blocks, floor, unconsumed=unconsumed)
     except InvariantError as error:
-        if read_head(context.store, queue.queue_id, serial=True).finalised <= head.finalised:
+        if (
+            Ledger(context.store, queue.queue_id).read_head(serial=True).finalised
+            <= head.finalised
+        ):
             raise
         # Finalised and trimmed by another repair run since.
         raise ContentionError(
@@ -141,7 +140,7 @@ def _plan_or_postpone(  # noqa: PLR0913 (what is there, and what is to go)
 
 def _has_settled_block(context: Context, queue: QueueDefinition, head: LedgerHead) -> bool:
     """Whether a crash has left the row of a block that is settled, and perhaps its buckets."""
-    first = read_block_at(context.store, queue.queue_id, head.trimmed)
+    first = Ledger(context.store, queue.queue_id).read_block_at(head.trimmed)
     # None: an earlier release has trimmed without saying so, or another repair run has since.
     return first is None or first.monotons.stop <= head.finalised
 
@@ -171,7 +170,7 @@ def _retire(context: Context, record: QueueRecord, version: int) -> Iterator[Act
     head = _read_head(context, queue_id)
     if head is None:
         return
-    blocks = read_blocks(context.store, queue_id, start=head.trimmed, serial=True)
+    blocks = Ledger(context.store, queue_id).read_blocks(start=head.trimmed, serial=True)
     if head.finalised < head.next:
         yield Finalise(queue_id, head, head.next)
     buckets = (
@@ -201,7 +200,7 @@ def _clean_version(
 def _read_head(context: Context, queue_id: QueueId) -> LedgerHead | None:
     """None in a dry run only: of a version that was never opened, and is not closed yet."""
     try:
-        return read_head(context.store, queue_id, serial=True)
+        return Ledger(context.store, queue_id).read_head(serial=True)
     except QueueStateError:
         return None
 

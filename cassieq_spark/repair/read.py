@@ -21,8 +21,8 @@ from cassieq_spark.errors import ConnectError
 from cassieq_spark.groups.registration import read_group_states
 from cassieq_spark.groups.state import GroupState, Head, Slot, slots_of
 from cassieq_spark.groups.state import head_of as group_head_of
-from cassieq_spark.ledger.read import read_blocks, read_head
-from cassieq_spark.ledger.state import Group, LedgerHead, group_of, head_of, hold_of
+from cassieq_spark.ledger.ledger import Ledger
+from cassieq_spark.ledger.state import Group, LedgerHead, group_of, head_of, seek_pin_of
 from cassieq_spark.model import LedgerBlock, QueueDefinition, QueueId, Range, Ranges
 from cassieq_spark.store.protocol import (
     Row,
@@ -50,12 +50,12 @@ class SeenLedger:
     Attributes:
         head: Its head.
         groups: The registered groups.
-        holds: The monotons to which groups are being moved.
+        seek_pins: The monotons to which groups are being moved.
     """
 
     head: LedgerHead
     groups: tuple[Group, ...]
-    holds: tuple[int, ...]
+    seek_pins: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ class Seen:
         head, groups = self.ledger.head, self.ledger.groups
         if not groups:
             return queue.expire_after is None or head.finalised == head.next
-        is_held = any(position <= head.finalised for position in self.ledger.holds)
+        is_held = any(position <= head.finalised for position in self.ledger.seek_pins)
         return is_held or any(self._keeps_finalised(group) for group in groups)
 
     def _keeps_finalised(self, group: Group) -> bool:
@@ -215,11 +215,11 @@ def read_ledger(store: Store, queue_id: QueueId) -> tuple[LedgerHead, list[Ledge
     Raises:
         QueueStateError: There is no such ledger.
     """
-    head = read_head(store, queue_id, serial=True)
-    blocks = read_blocks(store, queue_id, start=head.trimmed, serial=True)
+    head = Ledger(store, queue_id).read_head(serial=True)
+    blocks = Ledger(store, queue_id).read_blocks(start=head.trimmed, serial=True)
     alive = Range(head.finalised, head.next)
     if missing_rows(blocks, alive):
-        finalised = read_head(store, queue_id, serial=True).finalised
+        finalised = Ledger(store, queue_id).read_head(serial=True).finalised
         head = replace(head, finalised=min(finalised, head.next))
     return head, blocks
 
@@ -246,7 +246,7 @@ def _ledger_of(rows: Iterable[Row]) -> SeenLedger | None:
     return SeenLedger(
         head_of(kinds["head"][0]),
         tuple(map(group_of, kinds["group"])),
-        tuple(hold_of(row).position for row in kinds["hold"]),
+        tuple(seek_pin_of(row).position for row in kinds["hold"]),
     )
 
 

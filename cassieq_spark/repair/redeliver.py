@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
-from cassieq_spark.dead_letters.burial import bury
 from cassieq_spark.dead_letters.claims import ADMIN_GROUP
+from cassieq_spark.dead_letters.dead_letter import dead_letter_messages
 from cassieq_spark.errors import QueueStateError
 from cassieq_spark.groups.changes import Changes
 from cassieq_spark.groups.clocks import seems_ahead
@@ -17,7 +17,7 @@ from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.plan import LONGEST_BACKOFF, is_dead, mark_dead
 from cassieq_spark.groups.registration import read_registrations
 from cassieq_spark.groups.state import RAN_OUT, GroupState, Slot, Waiting
-from cassieq_spark.ledger.state import LedgerHead, group_of, head_of, hold_of
+from cassieq_spark.ledger.state import LedgerHead, group_of, head_of, seek_pin_of
 from cassieq_spark.model import QueueDefinition, QueueId, from_millis
 from cassieq_spark.repair.context import Context, Scanned
 from cassieq_spark.repair.read import Seen
@@ -66,7 +66,7 @@ class DeadLetter:
         """See `Action.apply`. What a reader was faster at, or can't be copied, is counted too."""
         delivery = ConsumerGroup(store, self.queue_id, self.group)
         dead = condemn(delivery, self.dead) if isinstance(self.dead, Slot) else self.dead
-        buried = 0 if dead is None else bury(store, self.queue, delivery, [dead])
+        buried = 0 if dead is None else dead_letter_messages(store, self.queue, delivery, [dead])
         left = self.dead.monotons.count - buried
         return Counts(dead_lettered=buried, not_dead_lettered=left)
 
@@ -171,7 +171,7 @@ def _is_quiet(queue: QueueDefinition, seen: Seen) -> bool:
     """Whether all that was offered is leased, settled, or due for a while only."""
     states = [(group.name, seen.state_of(group)) for group in seen.ledger.groups]
     is_fenced = any(_fence_ahead(queue, seen.ledger.head, seen.now))
-    return not (seen.ledger.holds or is_fenced) and all(
+    return not (seen.ledger.seek_pins or is_fenced) and all(
         state is not None
         and not find_dead(state, queue)
         and not any(_overdue(queue, name, state))
@@ -180,14 +180,14 @@ def _is_quiet(queue: QueueDefinition, seen: Seen) -> bool:
     )
 
 
-def _broken_seeks(queue: QueueDefinition, holds: Iterable[Row], now: datetime) -> Iterator[str]:
-    for row in holds:
-        hold = hold_of(row)
+def _broken_seeks(queue: QueueDefinition, pins: Iterable[Row], now: datetime) -> Iterator[str]:
+    for row in pins:
+        pin = seek_pin_of(row)
         if (since := _since(row, now)) is not None:
             yield (
-                f"moving group {hold.group!r} to monoton {hold.position} broke off {since}, and "
+                f"moving group {pin.group!r} to monoton {pin.position} broke off {since}, and "
                 "keeps all messages from there on in the store; repeat it: cassieq group seek "
-                f"{queue.name} {hold.group} --to {hold.position}"
+                f"{queue.name} {pin.group} --to {pin.position}"
             )
 
 

@@ -12,13 +12,12 @@ from datetime import timedelta
 from functools import partial
 
 from cassieq_spark.errors import StoreError
-from cassieq_spark.lock.bakery import DEFAULT_TTL, Bakery
-from cassieq_spark.lock.holding import holding
+from cassieq_spark.lock.bakery import DEFAULT_TTL, Bakery, holding
 from cassieq_spark.repair.context import Checkpoint
 from cassieq_spark.repair.history import DEFAULT_KEPT, REPAIR, Recorder
 from cassieq_spark.repair.report import Report
 from cassieq_spark.signals import Stop
-from cassieq_spark.store.protocol import Store
+from cassieq_spark.store.protocol import TimedStore
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +30,7 @@ _JITTER = 0.1
 
 
 def run_alone(  # noqa: PLR0913 (each is a choice of its own, by name)
-    store: Store,
+    store: TimedStore,
     repair: Callable[[Checkpoint], Report],
     *,
     steps: Sequence[str],

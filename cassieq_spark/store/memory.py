@@ -17,6 +17,7 @@ from cassieq_spark.model import (
     from_millis,
     to_millis,
 )
+from cassieq_spark.store.checks import check_ops, check_slice, check_timed_row
 from cassieq_spark.store.protocol import (
     EVERYTHING,
     Delete,
@@ -32,9 +33,6 @@ from cassieq_spark.store.protocol import (
     Update,
     Value,
     When,
-    check_ops,
-    check_slice,
-    check_timed_row,
 )
 from cassieq_spark.store.tables import SHAPES, Table
 
@@ -57,7 +55,7 @@ class _Timed:
 
 
 class MemoryStore:
-    """Implements `Store` with dictionaries and one lock.
+    """Implements `TimedStore` with dictionaries and one lock.
 
     Args:
         clock: The server's clock; aware. Truncated to milliseconds, as Cassandra's is.
@@ -119,7 +117,7 @@ class MemoryStore:
         timestamp: int,
         ttl: timedelta,
     ) -> None:
-        """See `Store.write_row`; as in Cassandra, time begins at the whole second before."""
+        """See `TimedStore.write_row`; as in Cassandra, time begins at the whole second before."""
         check_timed_row(partition.table, row, values, ttl)
         with self._lock:
             now = self._now()
@@ -132,7 +130,7 @@ class MemoryStore:
                 rows[row] = rows.get(row, {}) | given
 
     def delete_row(self, partition: Partition, row: RowKey, *, timestamp: int) -> None:
-        """See `Store.delete_row`."""
+        """See `TimedStore.delete_row`."""
         with self._lock:
             timed = self._timed.setdefault(partition, {})
             if row not in timed or timed[row].timestamp <= timestamp:

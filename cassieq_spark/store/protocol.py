@@ -13,9 +13,7 @@ from datetime import datetime, timedelta
 from typing import Literal, Protocol
 from uuid import UUID
 
-from cassieq_spark.errors import TooLargeError
 from cassieq_spark.model import BucketSlice, Chunk, QueueId
-from cassieq_spark.store.limits import check_addition, check_columns, check_key
 from cassieq_spark.store.tables import Table
 
 Value = str | int | UUID | datetime | None
@@ -213,35 +211,6 @@ class Store(Protocol):
             serial: Complete what is in flight first; costs about as much as an LWT.
         """
 
-    def write_row(
-        self,
-        partition: Partition,
-        row: RowKey,
-        values: Mapping[str, Value],
-        *,
-        timestamp: int,
-        ttl: timedelta,
-    ) -> None:
-        """Write a row at quorum that vanishes after ``ttl``. No LWT, no condition.
-
-        For rows that one writer has to itself, and that no compare-and-set ever writes. By the
-        clock of the server the row may vanish up to a second early.
-
-        Args:
-            partition: Where.
-            row: Which row.
-            values: None of them null; at least the columns that were given before.
-            timestamp: In microseconds. The highest wins, in whatever order they arrive, so that
-                no clock and no late arrival decides which of two writes counts.
-            ttl: In whole seconds; counts from this write for all of the row.
-
-        Raises:
-            OutcomeUnknownError: It may be written, now or later.
-        """
-
-    def delete_row(self, partition: Partition, row: RowKey, *, timestamp: int) -> None:
-        """Delete what `write_row` wrote up to this timestamp, also if that arrives later."""
-
     def write_chunks(self, queue_id: QueueId, block: UUID, chunks: Iterable[Chunk]) -> None:
         """Write chunks as they come, several at a time, a bounded number of bytes in flight.
 
@@ -272,108 +241,37 @@ class Store(Protocol):
         """Let go of connections and threads. No other call may follow."""
 
 
-def check_ops(partition: Partition, ops: Sequence[Op]) -> None:
-    """Refuse what would not be one compare-and-set.
+class TimedStore(Store, Protocol):
+    """A store with rows that vanish by themselves: for locks, and for the history of jobs."""
 
-    Raises:
-        TooLargeError: There are more than `MOST_OPS`.
-        OptionError: A value could not be read again; nothing was sent.
-        ValueError: Two operations name one row, or none carries a condition; or a row that is to
-            vanish may be there already.
-    """
-    if len(ops) > MOST_OPS:
-        raise TooLargeError(
-            f"a compare-and-set on {partition.table} {'/'.join(partition.key)} has {len(ops)} "
-            f"operations, and {MOST_OPS} is the most that it can have; nothing was applied: do it "
-            "in smaller parts"
-        )
-    for op in ops:
-        _check_values(partition.table, op)
-        if isinstance(op, Insert):
-            check_expiring(op)
-    rows = [op.row for op in ops if not isinstance(op, DeleteBelow)]
-    if len(set(rows)) < len(rows):
-        raise ValueError(f"two operations on one row of {partition}: {rows}")
-    if not any(
-        isinstance(op, Delete)
-        or (isinstance(op, Update) and op.when)
-        or (isinstance(op, Insert) and op.if_absent)
-        for op in ops
-    ):
-        raise ValueError(f"a compare-and-set on {partition} needs a condition")
+    def write_row(
+        self,
+        partition: Partition,
+        row: RowKey,
+        values: Mapping[str, Value],
+        *,
+        timestamp: int,
+        ttl: timedelta,
+    ) -> None:
+        """Write a row at quorum that vanishes after ``ttl``. No LWT, no condition.
 
+        For rows that one writer has to itself, and that no compare-and-set ever writes. By the
+        clock of the server the row may vanish up to a second early.
 
-def check_timed_row(
-    table: Table, row: RowKey, values: Mapping[str, Value], ttl: timedelta
-) -> None:
-    """Refuse what no store can write for a time.
+        Args:
+            partition: Where.
+            row: Which row.
+            values: None of them null; at least the columns that were given before.
+            timestamp: In microseconds. The highest wins, in whatever order they arrive, so that
+                no clock and no late arrival decides which of two writes counts.
+            ttl: In whole seconds; counts from this write for all of the row.
 
-    Raises:
-        OptionError: A value could not be read again.
-        ValueError: A value is null, or the time is not in whole seconds, one at least.
-    """
-    check_key(table, row)
-    check_columns(table, values)
-    if None in values.values():
-        raise ValueError(f"a row that is written for a time has no nulls: {dict(values)}")
-    check_ttl(ttl)
+        Raises:
+            OutcomeUnknownError: It may be written, now or later.
+        """
 
-
-def check_slice(table: Table, which: Slice) -> None:
-    """Refuse a slice that combines what cannot be, or has numbers that no column holds.
-
-    Raises:
-        OptionError: A number is too large.
-        ValueError: It has a row, or rows, and something else; or bounds, a limit or an order, and
-            not one kind.
-    """
-    bounded = which.start is not None or which.stop is not None
-    ordered = which.limit is not None or which.reverse
-    by_key = (which.row is not None) + bool(which.rows)
-    if by_key and (by_key > 1 or which.kinds or bounded or ordered):
-        raise ValueError(f"a slice of one row, or of some, has nothing else: {which}")
-    if (bounded and len(which.kinds) != 1) or (ordered and len(which.kinds) > 1):
-        raise ValueError(f"a slice with bounds, limit or order needs one kind: {which}")
-    check_key(table, tuple(each for each in (which.start, which.stop) if each is not None))
-    for row in (which.row or (), *which.rows):
-        check_key(table, row)
-
-
-def check_expiring(insert: Insert) -> None:
-    """Refuse a row that is to vanish, but may be there already.
-
-    Raises:
-        ValueError: It is so, or its time is not in whole seconds, one at least.
-    """
-    if insert.ttl is not None:
-        check_ttl(insert.ttl)
-        if not insert.if_absent:
-            raise ValueError(f"a row that is to vanish is inserted if absent: {insert}")
-
-
-def check_ttl(ttl: timedelta) -> None:
-    """Refuse a time that is not in whole seconds, or less than one.
-
-    Raises:
-        ValueError: It is so.
-    """
-    if ttl < timedelta(seconds=1) or ttl % timedelta(seconds=1):
-        raise ValueError(f"a row is written for whole seconds, at least one, not {ttl}")
-
-
-def _check_values(table: Table, op: Op) -> None:
-    if isinstance(op, DeleteBelow):
-        check_key(table, (op.stop,))
-        return
-    check_key(table, op.row)
-    if isinstance(op, Delete):
-        return
-    check_columns(table, op.values)
-    for value in op.values.values():
-        if isinstance(value, ServerNow):
-            check_addition(value.plus)
-    for when in op.when if isinstance(op, Update) else ():
-        check_columns(table, {when.column: when.value})
+    def delete_row(self, partition: Partition, row: RowKey, *, timestamp: int) -> None:
+        """Delete what `write_row` wrote up to this timestamp, also if that arrives later."""
 
 
 def partition_of_queue(name: str) -> Partition:

@@ -1,12 +1,13 @@
-"""The tables, as both stores see them: what identifies a row, and what else it has. Pure.
-
-``schema.cql`` makes the same tables in Cassandra; a test compares the two.
-"""
+"""The tables, as ``schema.cql`` declares them: the keys of a row, and its other columns. Pure."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
+from importlib.resources import files
+from string import Template
 
 
 class Table(StrEnum):
@@ -21,11 +22,11 @@ class Table(StrEnum):
     ACCOUNT = "account"
 
 
-#: As long as Cassandra keeps hints for a node that is away (``max_hint_window``): no longer is
-#: needed where a row that came back would do no harm, and a hint lives no longer than this.
+#: As long as Cassandra keeps hints for a node that is away (``max_hint_window``). This is enough
+#: where a row that came back would do no harm, and a hint lives no longer.
 GRACE = 3 * 3600
-#: Where rows that came back would be told, or held by two. Not longer than idempotency keys live:
-#: what has expired is dropped after the longer of the two.
+#: Where a row that came back would be reported, or held by two. Not longer than idempotency keys
+#: live, as what has expired is dropped after the longer of the two.
 ROW_GRACE = 24 * 3600
 
 
@@ -47,144 +48,59 @@ class Shape:
     gc_grace_seconds: int = GRACE
 
 
-SHAPES = {
-    Table.QUEUE: Shape(
-        partition=("name",),
-        clustering=(),
-        columns={
-            "version": "int",
-            "status": "text",
-            # every version up to this one is gone, but for the head of its ledger
-            "retired": "int",
-            # token of the last change of the row
-            "change": "uuid",
-            "bucket_size": "int",
-            "chunk_size": "int",
-            "lease_seconds": "int",
-            "max_deliveries": "int",
-            "dead_letter_queue": "text",
-            "strict_fifo": "boolean",
-            # 0: nothing expires
-            "expire_after_seconds": "int",
-            # 0: nothing is kept once it is settled
-            "keep_settled_seconds": "int",
-            "created_at": "timestamp",
-        },
-    ),
-    Table.LEDGER: Shape(
-        partition=("queue_id",),
-        clustering=("kind", "position", "name"),
-        columns={
-            # head: the next monoton to assign; the end of what is settled for every group; no
-            # older block may be published; how often a group was registered
-            "next": "bigint",
-            "finalised": "bigint",
-            "fence": "timestamp",
-            # head: where the highest fence stood that was taken back; none, if none was
-            "unfenced_until": "timestamp",
-            "groups_version": "bigint",
-            # head: the end of the last block that has a visible_at
-            "delayed_stop": "bigint",
-            # head: whether it is open or closed for ever (see Gate), whether readers pause; when
-            # it is closed: messages per bucket
-            "gate": "text",
-            "paused": "boolean",
-            "bucket_size": "int",
-            # head: no block row is left that begins below
-            "trimmed": "bigint",
-            # block: first monoton in the key; bytes stored; visible_at only if delayed
-            "stop": "bigint",
-            "block": "timeuuid",
-            "published_at": "timestamp",
-            "visible_at": "timestamp",
-            "size": "bigint",
-            # sink: id in the key; its last batch, and which content that had. once: name in the
-            # key; 0 published, 1 closed; it vanishes by itself
-            "batch_id": "bigint",
-            "fingerprint": "text",
-            # group (name in the key; its groups_version is that of its registration) and hold
-            # (position = groups version that it made, name = group): first monoton owed
-            "starts_at": "bigint",
-            "created_at": "timestamp",
-        },
-        gc_grace_seconds=ROW_GRACE,
-    ),
-    Table.DELIVERY: Shape(
-        partition=("queue_id", "consumer_group"),
-        clustering=("kind", "ordinal", "position"),
-        columns={
-            # head
-            "pointer": "bigint",
-            "waiting_from": "bigint",
-            "waiting_version": "bigint",
-            # slot (ordinal = its number), waiting (ordinal = due time in ms, position = first
-            # monoton): which monotons, as "0-3,5-9"; none in a free slot
-            "ranges": "text",
-            "deliveries": "int",
-            # when they were first and last handed out
-            "first_at": "timestamp",
-            "last_at": "timestamp",
-            # waiting: why they are dead; none, if they are not
-            "reason": "text",
-            # slot; registration (ordinal = groups version that it made): a token of its state
-            "lease": "uuid",
-            "due_at": "timestamp",
-            # slot: what the ack of its batch is to do, see groups/outcomes.py
-            "outcomes": "text",
-            # slot: whether its messages are settled one by one only, so that it is free when empty
-            "by_receipts": "boolean",
-            # slot: which attempt of a replay has taken it up last
-            "taken_up_by": "uuid",
-        },
-        gc_grace_seconds=ROW_GRACE,
-    ),
-    Table.CHUNK: Shape(
-        partition=("queue_id", "block", "bucket"),
-        clustering=("start",),
-        columns={"stop": "bigint", "data": "blob"},
-    ),
-    Table.LOCK: Shape(
-        partition=("name",),
-        clustering=("kind", "ticket"),
-        columns={
-            # ticket (its id in the key): its number, none while it is being chosen
-            "number": "bigint",
-            # entry: how often the lock was taken; by which ticket, and when
-            "epoch": "bigint",
-            "holder": "text",
-            "entered_at": "timestamp",
-            # both: who that is, for people
-            "owner": "text",
-        },
-    ),
-    Table.REPAIR: Shape(
-        partition=("job",),
-        clustering=("epoch",),
-        columns={
-            "runner": "text",
-            "started_at": "timestamp",
-            "duration_ms": "bigint",
-            "outcome": "text",
-            "steps": "text",
-            "queues": "bigint",
-            # JSON
-            "counts": "text",
-            "problems": "text",
-        },
-    ),
-    Table.ACCOUNT: Shape(
-        partition=("name",),
-        clustering=(),
-        columns={
-            # whether it is active, being deleted, or deleted; rows stay
-            "status": "text",
-            # grows with each change
-            "version": "bigint",
-            # its keys, as JSON: what each is derived from, never itself, and what it allows
-            "keys": "text",
-            # over all of it, made with the secret of this fingerprint
-            "seal": "text",
-            "secret": "text",
-        },
-    ),
-}
+_COMMENT = re.compile(r"\s*--")
+_NAME = re.compile(r"^-- (\w+) --$", re.MULTILINE)
+_COLUMN = re.compile(r"^    (\w+) (\w+),$", re.MULTILINE)
+_KEY = re.compile(r"PRIMARY KEY \(\(([^)]*)\),?([^)]*)\)")
+
+
+@cache
+def named_texts(filename: str) -> dict[str, Template]:
+    """The statements of a ``.cql`` file of this package, in its order.
+
+    Raises:
+        ValueError: A name occurs twice, or names nothing.
+    """
+    return parse_named_texts(files(__package__).joinpath(filename).read_text("utf-8"))
+
+
+def parse_named_texts(text: str) -> dict[str, Template]:
+    r"""Split at the lines ``-- name --``, and drop all other comments.
+
+    >>> parse_named_texts("-- all --\n-- Every row.\nSELECT * FROM $table\n")["all"].template
+    'SELECT * FROM $table'
+
+    Raises:
+        ValueError: A name occurs twice, or names nothing.
+    """
+    _, *parts = _NAME.split(text)
+    found: dict[str, Template] = {}
+    for name, body in zip(parts[::2], parts[1::2], strict=True):
+        lines = (line.rstrip() for line in body.splitlines() if not _COMMENT.match(line))
+        statement = "\n".join(filter(None, lines))
+        if not statement:
+            raise ValueError(f"statement {name!r} is empty")
+        if name in found:
+            raise ValueError(f"statement {name!r} occurs twice")
+        found[name] = Template(statement)
+    return found
+
+
+def parse_shape(create_table: str) -> Shape:
+    r"""Read the shape of a table from the template of the statement that creates it.
+
+    >>> parse_shape("CREATE TABLE t (\n    a text,\n    b int,\n    PRIMARY KEY ((a))\n)")
+    Shape(partition=('a',), clustering=(), columns={'b': 'int'}, gc_grace_seconds=10800)
+    """
+    key = _KEY.search(create_table)
+    if key is None:
+        raise ValueError(f"no primary key in {create_table}")
+    partition, clustering = (
+        tuple(name.strip() for name in names.split(",") if name) for names in key.groups()
+    )
+    columns = dict(_COLUMN.findall(create_table))
+    rest = {name: columns[name] for name in columns if name not in partition + clustering}
+    return Shape(partition, clustering, rest, ROW_GRACE if "$row_grace" in create_table else GRACE)
+
+
+SHAPES = {table: parse_shape(named_texts("schema.cql")[table].template) for table in Table}

@@ -34,7 +34,7 @@ def store_on_4_1() -> Iterator[Store]:
         )
         apply_schema(options, "1")
         store = CassandraStore(options)
-        (host,) = store._link.session.cluster.metadata.all_hosts()
+        (host,) = store._session.driver.cluster.metadata.all_hosts()
         assert host.release_version == Release.V4_1.version
         yield store
         store.close()

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 from cassandra.cluster import Cluster
 
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
-from cassieq_spark.ledger.read import read_head
 from cassieq_spark.producer.blocks import write_block
 from cassieq_spark.queues import create_queue, read_queue
 from cassieq_spark.queues.stats import queue_stats
@@ -69,5 +69,7 @@ def test_the_recipe_rejects_releases_and_writes_the_rest_once(
     files = pq.read_table(tmp_path / "out" / "orders").column("id").to_pylist()
     assert sorted(files) == [number for number in range(1, 71) if number % 7]
     assert (table.depth, len(list(shop.execute("SELECT id FROM shop.orders")))) == (0, 70)
-    assert read_head(store, read_queue(store, "orders.dead").queue_id).next == 6, "by two groups"
+    assert Ledger(store, read_queue(store, "orders.dead").queue_id).read_head().next == 6, (
+        "by two groups"
+    )
     shop.cluster.shutdown()

@@ -126,7 +126,7 @@ MUTANTS = (
     Mutant(
         "one row too many is trimmed",
         "I2",
-        "ledger/finalise.py",
+        "ledger/ledger.py",
         'DeleteBelow("block", below)]',
         'DeleteBelow("block", below + 1)]',
     ),
@@ -300,10 +300,10 @@ MUTANTS = (
     Mutant(
         "an instant of no calendar is written",
         "one queue's trouble is its own",
-        "store/limits.py",
+        "store/checks.py",
         "    if not is_aware or not FIRST_INSTANT <= value <= LAST_INSTANT:\n",
         "    if not is_aware:\n",
-        ("../unit/store/test_limits.py",),
+        ("../unit/store/test_checks.py",),
     ),
     Mutant(
         "a row with nulls is taken for a good one",
@@ -346,10 +346,10 @@ MUTANTS = (
     Mutant(
         "finalise whatever groups came",
         "I7",
-        "ledger/finalise.py",
-        '        When("finalised", "=", head.finalised),\n'
-        '        When("groups_version", "=", head.groups_version),\n',
-        '        When("finalised", "=", head.finalised),\n',
+        "ledger/ledger.py",
+        '            When("finalised", "=", head.finalised),\n'
+        '            When("groups_version", "=", head.groups_version),\n',
+        '            When("finalised", "=", head.finalised),\n',
     ),
     Mutant(
         "register on what is finalised by now",
@@ -468,14 +468,14 @@ MUTANTS = (
     Mutant(
         "a head is believed beyond the blocks",
         "I1",
-        "ledger/read.py",
-        "        return _locate(store, queue_id, monotons, limit=limit, serial=True)\n",
-        "        raise\n",
+        "ledger/ledger.py",
+        "            return self._locate(monotons, limit=limit, serial=True)\n",
+        "            raise\n",
     ),
     Mutant(
         "few blocks need not begin with the first message",
         "I1",
-        "ledger/read.py",
+        "ledger/ledger.py",
         "stop = max([monotons.start + 1, *(block.monotons.stop for block in blocks)])",
         "stop = max([monotons.start, *(block.monotons.stop for block in blocks)])",
     ),
@@ -483,8 +483,8 @@ MUTANTS = (
         "a new group begins by a head that one replica has",
         "I5",
         "groups/registration.py",
-        "    head = read_head(store, queue_id, serial=True)\n    starts_at = _find_start(",
-        "    head = read_head(store, queue_id)\n    starts_at = _find_start(",
+        "    head = Ledger(store, queue_id).read_head(serial=True)\n    starts_at = _find_start(",
+        "    head = Ledger(store, queue_id).read_head()\n    starts_at = _find_start(",
     ),
     # -- leases -------------------------------------------------------------------------------
     Mutant(
@@ -954,7 +954,7 @@ MUTANTS = (
     Mutant(
         "buried before the copy",
         "I9",
-        "dead_letters/burial.py",
+        "dead_letters/dead_letter.py",
         "            if queue.dead_letter_queue is not None:\n",
         "            delivery.remove_dead(each)\n"
         "            if queue.dead_letter_queue is not None:\n",
@@ -962,7 +962,7 @@ MUTANTS = (
     Mutant(
         "copied again by every reader",
         "I9",
-        "dead_letters/burial.py",
+        "dead_letters/dead_letter.py",
         "batch=once)\n",
         "batch=Once(once.name + written.block.hex, once.lifetime))\n",
         _IN_SOME_ORDER,
@@ -970,24 +970,24 @@ MUTANTS = (
     Mutant(
         "the sink of the dead is named after the first only",
         "I9",
-        "dead_letters/burial.py",
+        "dead_letters/dead_letter.py",
         ":{dead.monotons.start}:{digest}",
         ":{dead.monotons.start}",
     ),
     Mutant(
         "what dies again has the name of the first time",
         "I9",
-        "dead_letters/burial.py",
+        "dead_letters/dead_letter.py",
         'f"{dead.monotons}@{first}"',
         "str(dead.monotons)",
-        ("../unit/dead_letters/test_burial.py",),
+        ("../unit/dead_letters/test_dead_letter.py",),
     ),
     Mutant(
-        "what can't be buried is not postponed",
+        "what can't be dead-lettered is tried again at once",
         "poison",
-        "dead_letters/burial.py",
-        "        delivery.defer_dead(dead, by=RETRY_AFTER)\n",
-        "        pass\n",
+        "dead_letters/dead_letter.py",
+        "                delivery.defer_dead(each, by=RETRY_AFTER)\n",
+        "                pass\n",
     ),
     Mutant(
         "what a task can't read is acked with its batch",

@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cassieq_spark.errors import QueueStateError
-from cassieq_spark.ledger.read import read_blocks
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import BucketSlice, Chunk, QueueId
 from cassieq_spark.queues import delete_queue, purge_queue
 from cassieq_spark.repair.context import Thoroughness
@@ -70,7 +70,7 @@ def damage(queue: RepairedQueue, what: tuple[object, ...]) -> None:
 def expected(queue: RepairedQueue) -> set[tuple[Problem, int]]:
     """What is wrong, looked up message by message."""
     wrong: set[tuple[Problem, int]] = set()
-    for block in read_blocks(queue.store, queue.queue_id):
+    for block in Ledger(queue.store, queue.queue_id).read_blocks():
         chunks = [
             chunk
             for (_, owner, _), bucket in queue.store._chunks.items()
@@ -146,7 +146,7 @@ def test_what_is_damaged_is_found_and_nothing_else(
     for each in orders.diagnoses:
         owed = {monoton for one in each.owed for part in one.monotons for monoton in numbers(part)}
         assert owed == {at for at in numbers(each.finding.monotons) if at >= queue.finalised}
-    published = {block.block for block in read_blocks(queue.store, queue.queue_id)}
+    published = {block.block for block in Ledger(queue.store, queue.queue_id).read_blocks()}
     stored = {block for block, _ in queue.buckets()}
     assert {orphan.block for orphan in orders.orphans} == stored - published
 

@@ -11,12 +11,11 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from cassieq_spark import CassieqError, Client, Message, NewMessage
+from cassieq_spark import CassieqError, Client, Message, NewMessage, backoff
 from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.client import LeaseRequest
 from cassieq_spark.client import exchange as exchange_module
 from cassieq_spark.consumer import state_cache
-from cassieq_spark.store import race
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import Slice, partition_of_delivery
 from cassieq_spark.testing.faults import Fault, FaultyStore
@@ -296,7 +295,7 @@ class ClientMachine(RuleBasedStateMachine):
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(race, "_LONGEST_PAUSE", 0.0)
+    monkeypatch.setattr(backoff, "_LONGEST_PAUSE", 0.0)
     # What an exchange knows is as old as can be.
     monkeypatch.setattr(exchange_module, "monotonic", lambda: 0.0)
     monkeypatch.setattr(state_cache, "monotonic", lambda: 0.0)

@@ -15,17 +15,17 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cassieq_spark.dead_letters.burial import bury
+from cassieq_spark import backoff
+from cassieq_spark.dead_letters.dead_letter import dead_letter_messages
 from cassieq_spark.groups.state import Settlement
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
-from cassieq_spark.ledger.read import read_head
 from cassieq_spark.model import Range, Ranges
 from cassieq_spark.producer.blocks import write_block
 from cassieq_spark.queues import create_queue, fix_clocks
 from cassieq_spark.repair.scan import DriverScan
 from cassieq_spark.repair.steps import Step, run_once
 from cassieq_spark.settings import SinkOptions
-from cassieq_spark.store import race
 from cassieq_spark.store.protocol import CLOCKS_APART
 from tests.support.builders import make_clocked_store, make_group, make_request
 from tests.support.repeatable import repeatable
@@ -67,11 +67,11 @@ class World:
         self.published += count
 
     def lease(self, limit: int | None = None) -> list[tuple[UUID, list[int]]]:
-        head = read_head(self.store, self.queue.queue_id)
+        head = Ledger(self.store, self.queue.queue_id).read_head()
         batch = self.group.lease(
             make_request(max_messages=limit, lease=LEASE, stop=head.next, max_deliveries=50)
         )
-        bury(self.store, self.queue, self.group, batch.dead)
+        dead_letter_messages(self.store, self.queue, self.group, batch.dead)
         return [(batch.token, at(each.monotons)) for each in batch.leased]
 
     def consume(self, limit: int, fate: str, by: timedelta) -> None:
@@ -101,7 +101,7 @@ class World:
         assert run_once(self.store, scan=DriverScan(self.store), steps=steps).is_whole
 
     def check(self) -> None:
-        head = read_head(self.store, self.queue.queue_id)
+        head = Ledger(self.store, self.queue.queue_id).read_head()
         assert head.finalised == 0, "thrown away early, or not kept"
         assert head.fence <= self.clock.now, "puts are refused"
         state = self.group.read(every_waiting=True)
@@ -117,7 +117,7 @@ def at(ranges: Ranges) -> list[int]:
 @pytest.fixture(autouse=True, scope="module")
 def _no_pauses() -> object:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(race, "_LONGEST_PAUSE", 0.0)
+        patch.setattr(backoff, "_LONGEST_PAUSE", 0.0)
         yield
 
 
@@ -174,7 +174,7 @@ def test_whatever_clocks_say_for_a_while_all_of_it_is_delivered_in_the_end(
         assert not state.waiting
         world.clock.advance(2 * DAY)
         world.repair(Step.FINALISE)
-        head = read_head(world.store, world.queue.queue_id)
+        head = Ledger(world.store, world.queue.queue_id).read_head()
         assert head.finalised == head.next, "kept for longer than it was to be kept"
     finally:
         patch.undo()

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cassieq_spark import backoff
+from cassieq_spark.dead_letters import claims as claims_module
 from cassieq_spark.dead_letters import redrive as redrive_module
-from cassieq_spark.dead_letters import take as take_module
 from cassieq_spark.dead_letters.letters import Filter
 from cassieq_spark.dead_letters.purge import purge
 from cassieq_spark.dead_letters.redrive import redrive
 from cassieq_spark.dead_letters.survey import survey
 from cassieq_spark.errors import ContentionError
-from cassieq_spark.store import race
 from cassieq_spark.testing.faults import Fault
 from tests.unit.dead_letters.dead_queue import NOON, DeadQueue
 
@@ -27,8 +27,8 @@ QUEUES = ("orders", "payments")
 @pytest.fixture(autouse=True, scope="module")
 def _small_and_without_pauses():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(race, "_LONGEST_PAUSE", 0.0)
-        patch.setattr(take_module, "WINDOW", 8)
+        patch.setattr(backoff, "_LONGEST_PAUSE", 0.0)
+        patch.setattr(claims_module, "WINDOW", 8)
         patch.setattr(redrive_module, "BATCH", 3)
         yield
 

@@ -18,14 +18,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cassieq_spark import Client
+from cassieq_spark import Client, backoff
 from cassieq_spark.arguments import FIRST_INSTANT, LAST_INSTANT
 from cassieq_spark.errors import CassieqError
 from cassieq_spark.monitoring.snapshot import read_snapshot
 from cassieq_spark.queues import delete_queue, list_queues
 from cassieq_spark.repair.scan import DriverScan
 from cassieq_spark.repair.steps import run_once
-from cassieq_spark.store import race
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import Partition, RowKey
 from cassieq_spark.store.tables import SHAPES, Table
@@ -130,7 +129,7 @@ def figures(store: MemoryStore) -> dict[str, Any]:
 def _nobody_sleeps() -> Iterator[None]:
     """Where a change is refused for ever, attempts need no pauses between them."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(race, "_LONGEST_PAUSE", 0.0)
+        patch.setattr(backoff, "_LONGEST_PAUSE", 0.0)
         yield
 
 

@@ -15,17 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cassieq_spark.errors import OutcomeUnknownError
-from cassieq_spark.ledger import read
-from cassieq_spark.ledger.finalise import finalise, trim
+from cassieq_spark.ledger import ledger as ledger_module
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
-from cassieq_spark.ledger.read import (
-    find_position,
-    locate,
-    read_block_at,
-    read_block_of,
-    read_blocks,
-    read_head,
-)
 from cassieq_spark.model import LedgerBlock, Range
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import partition_of_ledger
@@ -42,7 +34,7 @@ FAULTS = st.none() | st.sampled_from([Fault.REQUEST_LOST, Fault.ANSWER_LOST])
 @pytest.fixture(autouse=True, scope="module")
 def _small_pages() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(read, "_BLOCKS_AT_ONCE", 3)
+        patch.setattr(ledger_module, "_BLOCKS_AT_ONCE", 3)
         yield
 
 
@@ -72,15 +64,15 @@ class World:
             start = monotons.stop
 
     def repair(self, part: float, fault: Fault | None, *, breaks_off: bool) -> None:
-        head = read_head(self.store, self.queue_id)
+        head = Ledger(self.store, self.queue_id).read_head()
         floor = head.finalised + int((head.next - head.finalised) * part)
-        assert finalise(self.store, self.queue_id, head, floor)
+        assert Ledger(self.store, self.queue_id).finalise(head, floor)
         done = [each for each in self.alive if each.monotons.stop <= floor]
         if breaks_off or not done:
             return
         self.store.fault = fault
         with suppress(OutcomeUnknownError):
-            trim(self.store, self.queue_id, finalised=floor, below=done[-1].monotons.stop)
+            Ledger(self.store, self.queue_id).trim(finalised=floor, below=done[-1].monotons.stop)
 
     @property
     def alive(self) -> list[LedgerBlock]:
@@ -90,24 +82,24 @@ class World:
 
     def check(self, wanted: Range, instant: datetime) -> None:
         store, queue_id, alive = self.store, self.queue_id, self.alive
-        head = read_head(store, queue_id)
+        head = Ledger(store, queue_id).read_head()
         assert head.trimmed == max(
             (each.monotons.stop for each in self.blocks if each not in alive), default=0
         )
-        assert read_blocks(store, queue_id, start=head.trimmed) == alive
+        assert Ledger(store, queue_id).read_blocks(start=head.trimmed) == alive
         for each in self.blocks:
-            found = read_block_at(store, queue_id, each.monotons.start)
+            found = Ledger(store, queue_id).read_block_at(each.monotons.start)
             assert found == (each if each in alive else None)
         wanted = Range(head.finalised, head.next) & wanted
         holders = [each for each in alive if each.monotons & wanted]
-        assert locate(store, queue_id, wanted) == holders
-        assert locate(store, queue_id, wanted, limit=2) == holders[:3]
+        assert Ledger(store, queue_id).locate(wanted) == holders
+        assert Ledger(store, queue_id).locate(wanted, limit=2) == holders[:3]
         for monoton in range(wanted.start, wanted.stop):
-            found = read_block_of(store, queue_id, monoton)
+            found = Ledger(store, queue_id).read_block_of(monoton)
             assert found is not None
             assert monoton in found.monotons
         later = (each.monotons.start for each in alive if each.published_at >= instant)
-        assert find_position(store, queue_id, head, instant) == next(later, head.next)
+        assert Ledger(store, queue_id).find_position(head, instant) == next(later, head.next)
 
 
 @given(st.data())

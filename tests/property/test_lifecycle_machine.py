@@ -15,11 +15,12 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from cassieq_spark import backoff
 from cassieq_spark.errors import BatchOrderError, OutcomeUnknownError, QueueStateError
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.registration import ensure_group
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
-from cassieq_spark.ledger.read import read_blocks, read_groups, read_head, read_last_batch
 from cassieq_spark.ledger.state import check_open
 from cassieq_spark.model import QueueDefinition, QueueId, SinkBatch
 from cassieq_spark.queues import (
@@ -33,11 +34,10 @@ from cassieq_spark.queues import (
     read_queue,
     resume_queue,
 )
-from cassieq_spark.store import race
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.testing.faults import Fault, FaultyStore
 from tests.property.machine.lifecycle import LifecycleModel
-from tests.support.builders import make_pending, make_request
+from tests.support.builders import last_batch, make_pending, make_request
 from tests.support.faults import FakeClock
 from tests.unit.queues.scene import Crash, retire
 
@@ -149,12 +149,16 @@ class LifecycleMachine(RuleBasedStateMachine):
         queue = purge_queue(self.store, "q", force=True)
         self.known.append(queue)
         self.over = max(self.over, queue.version - 1)
-        there = {block.block for block in read_blocks(self.memory, queue.queue_id)}
+        there = {block.block for block in Ledger(self.memory, queue.queue_id).read_blocks()}
         assert not there & before, "what was published before is gone"
         if alone and record is not None and record.status is Status.ACTIVE:
             assert queue.version == record.version + 1
-            assert [group.name for group in read_groups(self.memory, queue.queue_id)] == groups
-            assert {group.starts_at for group in read_groups(self.memory, queue.queue_id)} <= {0}
+            assert [
+                group.name for group in Ledger(self.memory, queue.queue_id).read_groups()
+            ] == groups
+            assert {
+                group.starts_at for group in Ledger(self.memory, queue.queue_id).read_groups()
+            } <= {0}
             assert is_paused(self.memory, "q") is paused
 
     def _delete(self, *, alone: bool) -> None:
@@ -165,7 +169,7 @@ class LifecycleMachine(RuleBasedStateMachine):
             assert self.model.record is not None
             assert self.model.record.is_gone
             for version in range(1, self.model.record.version + 1):
-                assert read_head(self.memory, QueueId(f"q@{version}")).is_closed
+                assert Ledger(self.memory, QueueId(f"q@{version}")).read_head().is_closed
 
     def _retire(self) -> None:
         # Whatever is not known is left to the next run.
@@ -176,7 +180,8 @@ class LifecycleMachine(RuleBasedStateMachine):
         if self.model.record is None:
             return []
         return [
-            each.name for each in read_groups(self.memory, self.model.record.definition.queue_id)
+            each.name
+            for each in Ledger(self.memory, self.model.record.definition.queue_id).read_groups()
         ]
 
     def _is_paused(self) -> bool:
@@ -248,7 +253,7 @@ class LifecycleMachine(RuleBasedStateMachine):
     def _publish(self, queue: QueueDefinition, batch: SinkBatch | None) -> None:
         pending = make_pending([2], self.clock.now)
         self.model.intended[pending[0].block] = queue.queue_id
-        before = read_last_batch(self.memory, queue.queue_id, "app:a")
+        before = last_batch(self.memory, queue.queue_id, "app:a")
         troubles = self.store.unrest
         try:
             monotons = publish(self.store, queue.queue_id, pending, batch=batch).monotons
@@ -256,7 +261,7 @@ class LifecycleMachine(RuleBasedStateMachine):
             assert self.store.unrest > troubles
             return
         except BatchOrderError:
-            last = read_last_batch(self.memory, queue.queue_id, "app:a")
+            last = last_batch(self.memory, queue.queue_id, "app:a")
             assert batch is not None
             assert last is not None
             assert last > batch.batch_id
@@ -275,7 +280,7 @@ class LifecycleMachine(RuleBasedStateMachine):
     def _lease(self, queue: QueueDefinition, group: str) -> None:
         over = queue.version <= self.over
         ensure_group(self.store, queue.queue_id, group, starting="earliest")
-        head = read_head(self.store, queue.queue_id)
+        head = Ledger(self.store, queue.queue_id).read_head()
         troubles = self.store.unrest
         with contextlib.suppress(QueueStateError):
             check_open(queue.queue_id, head)
@@ -295,18 +300,18 @@ class LifecycleMachine(RuleBasedStateMachine):
         if record is None or record.is_gone:
             return
         last = [
-            read_last_batch(self.memory, QueueId(f"q@{version}"), "app:a")
+            last_batch(self.memory, QueueId(f"q@{version}"), "app:a")
             for version in range(max(self.model.made_as, record.retired + 1), record.version)
         ]
         if record.status is Status.ACTIVE and last and last[-1] is not None:
-            now = read_last_batch(self.memory, record.definition.queue_id, "app:a")
+            now = last_batch(self.memory, record.definition.queue_id, "app:a")
             assert now is not None
             assert now >= last[-1], "I4"
 
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(race, "_LONGEST_PAUSE", 0.0)
+    monkeypatch.setattr(backoff, "_LONGEST_PAUSE", 0.0)
 
 
 TestLifecycleMachine = LifecycleMachine.TestCase

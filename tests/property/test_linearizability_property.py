@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from cassieq_spark.errors import ContentionError, OutcomeUnknownError
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.registration import ensure_group
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
-from cassieq_spark.ledger.read import read_head
 from cassieq_spark.model import SinkBatch
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import EVERYTHING, Partition, Rows, Slice
@@ -79,7 +79,7 @@ def play(
                 for number in range(2):
                     try:
                         if name == "c":
-                            stop = read_head(store, queue_id).next
+                            stop = Ledger(store, queue_id).read_head().next
                             wish = make_request(held=held, max_messages=2, stop=stop, lease=LEASE)
                             held = ConsumerGroup(store, queue_id, "g").lease(wish).token
                         else:

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cassieq_spark import backoff
 from cassieq_spark.groups.lease import LeasedSlot, LeaseRequest
 from cassieq_spark.groups.plan import most_messages
-from cassieq_spark.store import race
 from tests.support.builders import LEASE, make_clocked_store, make_group, make_queue, make_request
 
 MOMENT = timedelta(milliseconds=1)
@@ -26,7 +26,7 @@ LIMITS = st.none() | st.integers(1, 12)
 @pytest.fixture(autouse=True, scope="module")
 def _no_pauses():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(race, "_LONGEST_PAUSE", 0.0)
+        patch.setattr(backoff, "_LONGEST_PAUSE", 0.0)
         yield
 
 

@@ -18,9 +18,9 @@ from cassieq_spark.errors import (
     OutcomeUnknownError,
 )
 from cassieq_spark.groups.group import ConsumerGroup
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.once import Once
 from cassieq_spark.ledger.publish import publish
-from cassieq_spark.ledger.read import read_blocks
 from cassieq_spark.model import BucketSlice, Chunk, PendingBlock, QueueId, Range
 from cassieq_spark.repair.report import Outcome
 from cassieq_spark.repair.scan import buckets_of
@@ -139,7 +139,7 @@ class World:
         for block, monotons in self.published.items():
             assert self.alive(monotons, finalised, block) <= stored
         at = None
-        for each in read_blocks(self.queue.store, self.queue.queue_id):
+        for each in Ledger(self.queue.store, self.queue.queue_id).read_blocks():
             assert at in (None, each.monotons.start)
             assert self.published[each.block] == each.monotons
             at = each.monotons.stop

@@ -16,12 +16,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cassieq_spark import backoff
 from cassieq_spark.arrow.chunks import decode
-from cassieq_spark.dead_letters.burial import bury
+from cassieq_spark.dead_letters.dead_letter import dead_letter_messages
 from cassieq_spark.fetch import bucket_slices, find_pieces
 from cassieq_spark.groups.state import Settlement
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
-from cassieq_spark.ledger.read import read_head
 from cassieq_spark.model import PendingBlock, Range, Ranges
 from cassieq_spark.producer.blocks import write_block
 from cassieq_spark.queues import create_queue
@@ -29,7 +30,6 @@ from cassieq_spark.repair.report import Counts
 from cassieq_spark.repair.scan import DriverScan
 from cassieq_spark.repair.steps import Step, run_once
 from cassieq_spark.settings import SinkOptions
-from cassieq_spark.store import race
 from cassieq_spark.testing.faults import Fault, FaultyStore
 from tests.support.builders import make_clocked_store, make_group, make_request
 from tests.support.repeatable import repeatable
@@ -85,7 +85,7 @@ class World:
         self.visible_since += [self.clock.now + (delay or timedelta(0))] * count
 
     def lease(self, limit: int, *, fresh: bool) -> None:
-        head = read_head(self.memory, self.queue.queue_id)
+        head = Ledger(self.memory, self.queue.queue_id).read_head()
         batch = self.delivery.lease(
             make_request(
                 max_messages=limit,
@@ -100,7 +100,7 @@ class World:
             for monoton in at(each.monotons):
                 assert self.visible_since[monoton] <= self.clock.now, "early"
         self.leases.append(batch.token)
-        bury(self.memory, self.queue, self.delivery, batch.dead)
+        dead_letter_messages(self.memory, self.queue, self.delivery, batch.dead)
 
     def settle(self, number: int, fate: str, by: timedelta) -> None:
         """Settle every other message of some lease."""
@@ -128,7 +128,7 @@ class World:
 
     def copies(self) -> Counter[int]:
         """What is in the dead-letter queue."""
-        head = read_head(self.memory, self.dead.queue_id)
+        head = Ledger(self.memory, self.dead.queue_id).read_head()
         every = Ranges.of(Range(0, head.next))
         found: Counter[int] = Counter()
         for piece in find_pieces(self.memory, self.dead.queue_id, every, deliveries=None):
@@ -157,7 +157,7 @@ class World:
         old = {each for each in gone if self.visible_since[each] < self.clock.now - EXPIRE_AFTER}
         assert gone <= self.acked | set(copies) | old, "I5: lost"
         assert not self.acked - gone, "settled, and still owed"
-        head = read_head(self.memory, self.queue.queue_id)
+        head = Ledger(self.memory, self.queue.queue_id).read_head()
         assert head.finalised <= state.floor, "I7"
 
 
@@ -168,7 +168,7 @@ def at(ranges: Ranges) -> list[int]:
 @pytest.fixture(autouse=True, scope="module")
 def _no_pauses() -> object:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(race, "_LONGEST_PAUSE", 0.0)
+        patch.setattr(backoff, "_LONGEST_PAUSE", 0.0)
         yield
 
 
@@ -263,5 +263,5 @@ def _check_upkeep(world: World, steps: list[tuple[object, ...]]) -> None:
         world.clock.advance(8 * HOUR + EXPIRE_AFTER + MINUTE)
         world.repair(*UPKEEP, Step.FINALISE)
         world.check()
-    head = read_head(world.memory, world.queue.queue_id)
+    head = Ledger(world.memory, world.queue.queue_id).read_head()
     assert head.finalised == head.next == len(world.visible_since)

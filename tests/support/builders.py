@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.lease import LeaseRequest
 from cassieq_spark.groups.registration import ensure_group
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import PendingBlock, QueueDefinition, QueueId, Ranges
 from cassieq_spark.queues import create_queue
@@ -51,3 +52,9 @@ def make_clocked_store() -> tuple[MemoryStore, FakeClock]:
 def monotons_of(leased: Sequence[object]) -> list[Ranges]:
     """What was leased, without the rest."""
     return [each.monotons for each in leased]  # type: ignore[attr-defined]
+
+
+def last_batch(store: Store, queue_id: QueueId, sink: str) -> int | None:
+    """The number of the batch that a sink has published last; None if none."""
+    found = Ledger(store, queue_id).read_sink(sink)
+    return found and found.batch_id

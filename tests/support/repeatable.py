@@ -6,8 +6,8 @@ from itertools import count
 
 import pytest
 
+from cassieq_spark import backoff
 from cassieq_spark.producer import blocks
-from cassieq_spark.store import race
 from tests.support import faults
 from tests.support.faults import FakeClock, make_block_id
 
@@ -17,5 +17,5 @@ def repeatable(clock: FakeClock) -> pytest.MonkeyPatch:
     patch = pytest.MonkeyPatch()
     patch.setattr(faults, "_numbers", count(1))
     patch.setattr(blocks, "new_block_id", lambda: make_block_id(clock.now))
-    patch.setattr(race, "_LONGEST_PAUSE", 0.0)
+    patch.setattr(backoff, "_LONGEST_PAUSE", 0.0)
     return patch

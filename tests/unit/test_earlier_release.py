@@ -9,9 +9,9 @@ import pytest
 from cassieq_spark.errors import QueueStateError
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.lease import Lease
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
-from cassieq_spark.ledger.read import read_blocks, read_head
-from cassieq_spark.ledger.state import Gate
+from cassieq_spark.ledger.state import LedgerStatus
 from cassieq_spark.model import PendingBlock, Ranges
 from cassieq_spark.queues import (
     alter_queue,
@@ -71,11 +71,11 @@ def test_a_queue_is_what_it_was_and_nothing_more(earlier: Earlier):
 
 def test_a_ledger_is_open_and_nothing_in_it_is_delayed(earlier: Earlier):
     head, (block,) = (
-        read_head(earlier.store, earlier.queue_id),
-        read_blocks(earlier.store, earlier.queue_id),
+        Ledger(earlier.store, earlier.queue_id).read_head(),
+        Ledger(earlier.store, earlier.queue_id).read_blocks(),
     )
 
-    assert (head.gate, head.paused, head.delayed_stop) == (Gate.OPEN, False, 0)
+    assert (head.status, head.paused, head.delayed_stop) == (LedgerStatus.OPEN, False, 0)
     assert (block.visible_at, block.size) == (None, 0)
 
 
@@ -100,7 +100,7 @@ def test_messages_are_published_behind_its_own_delayed_ones_too(earlier: Earlier
     ]
     publish(earlier.store, earlier.queue_id, delayed)
 
-    assert read_head(earlier.store, earlier.queue_id).delayed_stop == 14
+    assert Ledger(earlier.store, earlier.queue_id).read_head().delayed_stop == 14
 
 
 def test_its_figures_are_exact(earlier: Earlier):
@@ -126,7 +126,7 @@ def test_it_is_altered(earlier: Earlier):
 def test_it_is_purged(earlier: Earlier):
     purged = purge_queue(earlier.store, "q", force=True)
 
-    assert read_head(earlier.store, earlier.queue_id).gate is Gate.PURGED
+    assert Ledger(earlier.store, earlier.queue_id).read_head().status is LedgerStatus.PURGED
     assert purged.version == 2
     with pytest.raises(QueueStateError, match="was purged"):
         earlier.publish(1)
@@ -135,7 +135,7 @@ def test_it_is_purged(earlier: Earlier):
 def test_it_is_deleted_and_created_anew(earlier: Earlier):
     delete_queue(earlier.store, "q", force=True)
 
-    assert read_head(earlier.store, earlier.queue_id).gate is Gate.DELETED
+    assert Ledger(earlier.store, earlier.queue_id).read_head().status is LedgerStatus.DELETED
     assert create_queue(earlier.store, "q").version == 2
     assert [each.version for each in list_records(earlier.store)] == [2]
 

@@ -15,7 +15,7 @@ from uuid import UUID
 
 from cassieq_spark import Client
 from cassieq_spark.errors import QueueStateError
-from cassieq_spark.ledger.read import block_of, read_groups, stream_blocks
+from cassieq_spark.ledger.ledger import Ledger, block_of
 from cassieq_spark.ledger.state import LedgerHead, head_of
 from cassieq_spark.model import LedgerBlock, QueueId, Range, block_time
 from cassieq_spark.queues import QueueRecord, Status, list_queues, list_records
@@ -267,7 +267,7 @@ def sample(store: Store, folder: Path, seconds: float) -> Sample:
     live = 0
     for queue in list_queues(store):
         with suppress(QueueStateError):
-            live += sum(block.size for block in stream_blocks(store, queue.queue_id))
+            live += sum(block.size for block in Ledger(store, queue.queue_id).stream_blocks())
     return Sample(round(seconds, 1), disk, live)
 
 
@@ -325,7 +325,7 @@ def debts(store: Store, expired: Counter[tuple[str, str]]) -> list[Owed]:
     found = []
     for queue in list_queues(store):
         queue_id = queue.queue_id
-        starts = {group.name: group.starts_at for group in read_groups(store, queue_id)}
+        starts = {group.name: group.starts_at for group in Ledger(store, queue_id).read_groups()}
         stats = queue_stats(store, queue_id)
         found += [
             Owed(

@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from functools import partial
 
 from cassieq_spark.arguments import check_instant
+from cassieq_spark.backoff import attempts
 from cassieq_spark.errors import (
     ContentionError,
     ExistsError,
@@ -45,7 +46,6 @@ from cassieq_spark.store.protocol import (
     When,
     partition_of_account,
 )
-from cassieq_spark.store.race import pauses
 from cassieq_spark.store.tables import Table
 
 logger = logging.getLogger(__name__)
@@ -274,7 +274,7 @@ class Accounts:
 
         A plan returns None when its change is made, so an attempt whose answer was lost is found.
         """
-        for _ in pauses():
+        for _ in attempts():
             before = self._read(name, serial=True)
             after = plan(before)
             if after is None:

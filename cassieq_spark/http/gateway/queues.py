@@ -12,7 +12,7 @@ from cassieq_spark.http.accounts import Right, own_name
 from cassieq_spark.http.gateway.errors import RefusedError
 from cassieq_spark.http.gateway.messages import position
 from cassieq_spark.http.gateway.requests import QUEUE, QUEUES, Call, Endpoint
-from cassieq_spark.http.gateway.responses import piles_json, queue_json, stats_json
+from cassieq_spark.http.gateway.responses import dead_letter_groups_json, queue_json, stats_json
 from cassieq_spark.http.gateway.schemas import (
     CreateParameters,
     DeadLetterParameters,
@@ -227,7 +227,7 @@ async def delete_group(call: Call) -> Response:
 )
 async def dead_letters(call: Call) -> Response:
     """Count the dead letters of a queue, by origin and reason."""
-    return JSONResponse(piles_json((await _survey(call)).piles))
+    return JSONResponse(dead_letter_groups_json((await _survey(call)).groups))
 
 
 @Endpoint(
@@ -242,7 +242,7 @@ async def redrive(call: Call) -> Response:
     """Publish dead letters again, each once."""
     to = None if call.query.to is None else call.queue_named(call.query.to)
     found = await _survey(call)
-    origins = {pile.origin_queue for pile in found.piles if pile.origin_queue is not None}
+    origins = {group.origin_queue for group in found.groups if group.origin_queue is not None}
     for name in {to} if to is not None else origins:
         _check_target(call, name)
     call.gateway.storage.check_messages(call.account)

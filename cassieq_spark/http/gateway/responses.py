@@ -133,19 +133,19 @@ def parse_pop_receipt(text: str, queue: str) -> Receipt:
     return receipt
 
 
-def piles_json(piles: Any) -> list[Mapping[str, Any]]:
+def dead_letter_groups_json(groups: Any) -> list[Mapping[str, Any]]:
     """Dead letters, grouped by origin and reason."""
     return [
         {
-            "originQueue": pile.origin_queue,
-            "originGroup": pile.origin_group,
-            "reason": pile.reason,
-            "count": pile.monotons.count,
-            "monotons": str(pile.monotons),
-            "first": _instant(pile.first),
-            "last": _instant(pile.last),
+            "originQueue": group.origin_queue,
+            "originGroup": group.origin_group,
+            "reason": group.reason,
+            "count": group.monotons.count,
+            "monotons": str(group.monotons),
+            "first": _instant(group.first),
+            "last": _instant(group.last),
         }
-        for pile in piles
+        for group in groups
     ]
 
 

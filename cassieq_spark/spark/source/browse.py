@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from cassieq_spark.fetch import fetch, pieces_of
-from cassieq_spark.ledger.read import locate, read_head
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import Range, Ranges
 from cassieq_spark.queues import read_queue
 from cassieq_spark.settings import SourceOptions
@@ -29,9 +29,9 @@ class MessageReader(DataSourceReader):
         """Find the messages. Four reads."""
         store = open_store(self._options.connection)
         queue = read_queue(store, self._options.queue)
-        head = read_head(store, queue.queue_id)
+        head = Ledger(store, queue.queue_id).read_head()
         visible = Range(head.finalised, head.next)
-        blocks = locate(store, queue.queue_id, visible)
+        blocks = Ledger(store, queue.queue_id).locate(visible)
         pieces = pieces_of(blocks, Ranges.of(visible), deliveries=None)
         tasks = cut_tasks(pieces, queue, self._options.messages_per_task)
         # Of no partitions at all, Spark makes one of its own, which `read` could not understand.

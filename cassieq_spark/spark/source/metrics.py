@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from cassieq_spark.groups.lease import Lease
 from cassieq_spark.groups.state import Slot, Waiting
-from cassieq_spark.ledger.read import read_block_of
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import LedgerBlock, QueueId
 from cassieq_spark.store.protocol import Store
 
@@ -121,7 +121,7 @@ class SourceMetrics:
             asked_lately = time.monotonic() < self._asked_at + AGE_PAUSE.total_seconds()
             if not asked_lately and lease.leased:
                 self._asked_at = time.monotonic()
-                self._oldest = read_block_of(self._store, self._queue_id, monoton)
+                self._oldest = Ledger(self._store, self._queue_id).read_block_of(monoton)
             elif not asked_lately:
                 self._oldest = None
         return self._oldest.published_at if self._oldest else None

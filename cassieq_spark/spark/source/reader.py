@@ -18,7 +18,7 @@ from cassieq_spark.errors import QueueStateError, StoreError
 from cassieq_spark.groups.lease import LeasedSlot, LeaseRequest
 from cassieq_spark.groups.plan import is_dead
 from cassieq_spark.groups.registration import ensure_group
-from cassieq_spark.ledger.read import read_head
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.settings.position import StartingPosition
 from cassieq_spark.spark.source import idle_backoff
@@ -103,7 +103,7 @@ class Reader:
 
     def aim(self) -> None:
         """Deliver what is there now, and then nothing more (AvailableNow). One read."""
-        self._target = read_head(self._store, self.queue.queue_id).next
+        self._target = Ledger(self._store, self.queue.queue_id).read_head().next
 
     def next_batch(self, done: Mapping[str, Any], *, limit: int | None) -> Mapping[str, Any]:
         """Ack the batch that ended at ``done`` and lease the next. One LWT and a read.

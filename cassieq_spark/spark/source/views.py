@@ -10,7 +10,7 @@ from types import MappingProxyType
 from cassieq_spark.errors import QueueStateError
 from cassieq_spark.groups.registration import read_group_states
 from cassieq_spark.groups.state import GroupState, Slot, Waiting
-from cassieq_spark.ledger.read import read_groups, read_head, stream_blocks
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import QueueId, from_millis
 from cassieq_spark.queues import list_records, read_queue
 from cassieq_spark.queues.stats import queue_stats
@@ -224,8 +224,8 @@ def read_view(store: Store, options: SourceOptions) -> Iterator[ViewRow]:
 
 def _blocks(store: Store, options: SourceOptions) -> Iterator[ViewRow]:
     queue_id = _queue_id(store, options)
-    head = read_head(store, queue_id)
-    for it in stream_blocks(store, queue_id, start=head.trimmed):
+    head = Ledger(store, queue_id).read_head()
+    for it in Ledger(store, queue_id).stream_blocks(start=head.trimmed):
         if it.monotons.stop > head.finalised:
             yield (
                 options.queue,
@@ -271,7 +271,7 @@ def _no_lease(waiting: Waiting, state: GroupState) -> ViewRow:
 def _groups(store: Store, options: SourceOptions) -> Iterator[ViewRow]:
     queue_id = _queue_id(store, options)
     groups = queue_stats(store, queue_id).groups
-    starts = {group.name: group.starts_at for group in read_groups(store, queue_id)}
+    starts = {group.name: group.starts_at for group in Ledger(store, queue_id).read_groups()}
     for it in groups:
         yield options.queue, it.group, starts.get(it.group), it.pointer, it.floor, it.depth
 

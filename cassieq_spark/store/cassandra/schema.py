@@ -11,11 +11,8 @@ from cassandra.cluster import Cluster, Session
 
 from cassieq_spark.errors import StoreError
 from cassieq_spark.settings.connection import ConnectionOptions
-from cassieq_spark.store.cassandra.layout import read_layout
+from cassieq_spark.store.cassandra.inspection import purging_warnings, read_layout, read_purging
 from cassieq_spark.store.cassandra.mapping import DRIVER_ERRORS, Request, translate
-from cassieq_spark.store.cassandra.named_texts import named_texts
-from cassieq_spark.store.cassandra.node_settings import purging_warnings, read_purging
-from cassieq_spark.store.cassandra.replication import resolve_replication
 from cassieq_spark.store.cassandra.session import connect
 from cassieq_spark.store.cassandra.upgrade import (
     Difference,
@@ -24,7 +21,8 @@ from cassieq_spark.store.cassandra.upgrade import (
     upgrade_statements,
     version_statement,
 )
-from cassieq_spark.store.tables import SHAPES
+from cassieq_spark.store.consistency import resolve_replication
+from cassieq_spark.store.tables import GRACE, ROW_GRACE, named_texts
 
 #: The first major release with UnifiedCompactionStrategy.
 _UNIFIED_COMPACTION = 5
@@ -50,10 +48,9 @@ def schema_statements(
         "replication": _literal(replication),
         "compaction": _literal({"class": _compaction(server_version)}),
     }
-    graces = {str(table): shape.gc_grace_seconds for table, shape in SHAPES.items()}
     return [
-        text.substitute(parts, grace=graces.get(name))
-        for name, text in named_texts("schema.cql").items()
+        text.substitute(parts, grace=GRACE, row_grace=ROW_GRACE)
+        for text in named_texts("schema.cql").values()
     ]
 
 

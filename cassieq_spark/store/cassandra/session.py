@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 import socket
 import threading
+from datetime import datetime
+from struct import Struct
+from typing import Any
 from weakref import WeakSet
 
 from cassandra import ConsistencyLevel
@@ -15,6 +18,7 @@ from cassandra.cluster import (
     ExecutionProfile,
     Session,
 )
+from cassandra.cqltypes import DateType
 from cassandra.metadata import NetworkTopologyStrategy, SimpleStrategy
 from cassandra.policies import (
     ConstantSpeculativeExecutionPolicy,
@@ -24,23 +28,23 @@ from cassandra.policies import (
     RetryPolicy,
     TokenAwarePolicy,
 )
+from cassandra.protocol import ProtocolHandler, ResultMessage
 from cassandra.query import PreparedStatement, tuple_factory
 
 from cassieq_spark.errors import MissingSchemaError, OptionError
+from cassieq_spark.model import from_millis
 from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.settings.secret import reveal
-from cassieq_spark.store.cassandra.decoding import Decoding
-from cassieq_spark.store.cassandra.layout import read_layout
+from cassieq_spark.store.cassandra.inspection import read_layout
 from cassieq_spark.store.cassandra.mapping import (
     DRIVER_ERRORS,
     Request,
     missing_schema,
     translate,
 )
-from cassieq_spark.store.cassandra.replication import SIMPLE_STRATEGY
 from cassieq_spark.store.cassandra.tls import encryption
 from cassieq_spark.store.cassandra.upgrade import check_usable, compare
-from cassieq_spark.store.consistency import check_consistency
+from cassieq_spark.store.consistency import SIMPLE_STRATEGY, check_consistency
 
 #: Execution profiles: one per class of call.
 CAS = "cas"
@@ -53,15 +57,47 @@ BULK_READ = "bulk_read"
 #: The driver's 4 KiB costs a system call per message of a chunk.
 _SOCKET_BUFFER_BYTES = 1 << 18
 _CONNECT_SECONDS = 4.0
+_MILLISECONDS = Struct(">q")
+#: The code of the type ``timestamp`` in Cassandra's protocol.
+_TIMESTAMP = 0x000B
+_ROWS = ProtocolHandler.message_types_by_opcode[ResultMessage.opcode]
 
 
-class Link:
+# The underscores keep these classes out of the driver's own registries: other sessions of the
+# process decode as ever.
+class _InstantType(DateType):  # type: ignore[misc]
+    """A timestamp; what our calendar does not have becomes its first or its last instant."""
+
+    @staticmethod
+    def deserialize(raw: bytes, protocol_version: int) -> datetime:
+        del protocol_version
+        return from_millis(_MILLISECONDS.unpack(raw)[0])
+
+
+class _Result(_ROWS):  # type: ignore[misc,valid-type]
+    type_codes: dict[int, Any] = _ROWS.type_codes | {_TIMESTAMP: _InstantType}
+
+
+class Decoding(ProtocolHandler):  # type: ignore[misc]
+    """Decodes answers for one session (``session.client_protocol_handler``).
+
+    Cassandra keeps a timestamp as milliseconds in 64 bits, and takes all of them. The driver makes
+    a `datetime` of it, which ends with the year 9999. Where that fails, it closes the connection
+    and marks the node down, for every queue of the process: one row stops them all.
+    """
+
+    message_types_by_opcode: dict[int, Any] = ProtocolHandler.message_types_by_opcode | {
+        ResultMessage.opcode: _Result
+    }
+
+
+class SharedSession:
     """A session of this process, what it has prepared, and the stores that use it."""
 
     def __init__(self, options: ConnectionOptions, cluster: Cluster, session: Session) -> None:
         self.pid = os.getpid()
         self.options = options
-        self.session = session
+        self.driver = session
         self.users: WeakSet[object] = WeakSet()
         self._cluster = cluster
         self._prepared: dict[str, PreparedStatement] = {}
@@ -70,7 +106,7 @@ class Link:
         """Prepare a text, the first time it is met."""
         statement = self._prepared.get(text)
         if statement is None:
-            statement = self._prepared[text] = self.session.prepare(text)
+            statement = self._prepared[text] = self.driver.prepare(text)
         return statement
 
     def close(self) -> None:
@@ -78,12 +114,12 @@ class Link:
         self._cluster.shutdown()
 
 
-_links: dict[tuple[int, ConnectionOptions], Link] = {}
+_sessions: dict[tuple[int, ConnectionOptions], SharedSession] = {}
 _lock = threading.Lock()
 
 
 def _renew_lock() -> None:
-    # Another thread of the parent may have held it. The parent's links stay where they are,
+    # Another thread of the parent may have held it. The parent's sessions stay where they are,
     # untouched: closing them here would be closing what the parent uses.
     global _lock  # noqa: PLW0603 - a fork has no other way to replace it
     _lock = threading.Lock()
@@ -92,8 +128,8 @@ def _renew_lock() -> None:
 os.register_at_fork(after_in_child=_renew_lock)
 
 
-def join(options: ConnectionOptions, user: object) -> Link:
-    """This process's link for these options, connected if it is the first call.
+def join(options: ConnectionOptions, user: object) -> SharedSession:
+    """This process's session for these options, connected if it is the first call.
 
     Raises:
         ConnectError: Nobody answers, or the credentials are refused.
@@ -104,21 +140,21 @@ def join(options: ConnectionOptions, user: object) -> Link:
     """
     with _lock:
         key = (os.getpid(), options)
-        link = _links.get(key)
-        if link is None:
-            link = _links[key] = _link_to_keyspace(options)
-        link.users.add(user)
-        return link
+        shared = _sessions.get(key)
+        if shared is None:
+            shared = _sessions[key] = _connect_to_keyspace(options)
+        shared.users.add(user)
+        return shared
 
 
-def leave(link: Link, user: object) -> None:
-    """Close the link if nobody else of this process uses it."""
+def leave(shared: SharedSession, user: object) -> None:
+    """Close the session if nobody else of this process uses it."""
     with _lock:
-        link.users.discard(user)
-        if link.users or link.pid != os.getpid():
+        shared.users.discard(user)
+        if shared.users or shared.pid != os.getpid():
             return
-        _links.pop((link.pid, link.options), None)
-    link.close()
+        _sessions.pop((shared.pid, shared.options), None)
+    shared.close()
 
 
 def connect(options: ConnectionOptions) -> tuple[Cluster, Session]:
@@ -142,7 +178,7 @@ def connect(options: ConnectionOptions) -> tuple[Cluster, Session]:
     return cluster, session
 
 
-def _link_to_keyspace(options: ConnectionOptions) -> Link:
+def _connect_to_keyspace(options: ConnectionOptions) -> SharedSession:
     cluster, session = connect(options)
     try:
         _check_keyspace(options, cluster, session)
@@ -152,7 +188,7 @@ def _link_to_keyspace(options: ConnectionOptions) -> Link:
     except DRIVER_ERRORS as error:
         cluster.shutdown()
         raise translate(error, Request.READ, "reading of the keyspace", options) from error
-    return Link(options, cluster, session)
+    return SharedSession(options, cluster, session)
 
 
 def _check_keyspace(options: ConnectionOptions, cluster: Cluster, session: Session) -> None:

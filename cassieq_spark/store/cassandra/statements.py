@@ -10,7 +10,7 @@ from typing import Any
 from cassandra.util import Duration
 
 from cassieq_spark.model import to_millis
-from cassieq_spark.store.cassandra.named_texts import named_texts
+from cassieq_spark.store.checks import check_slice, check_timed_row
 from cassieq_spark.store.protocol import (
     Delete,
     DeleteBelow,
@@ -22,10 +22,8 @@ from cassieq_spark.store.protocol import (
     Slice,
     Update,
     Value,
-    check_slice,
-    check_timed_row,
 )
-from cassieq_spark.store.tables import SHAPES, Table
+from cassieq_spark.store.tables import SHAPES, Table, named_texts
 
 _NANOSECONDS = 1_000_000
 
@@ -40,7 +38,7 @@ class Statement:
 
 def fill_in(name: str, keyspace: str, table: Table, **parts: str) -> str:
     """The text of a named statement for one table."""
-    template = named_texts("statements.cql")[name]
+    template = named_texts("cassandra/statements.cql")[name]
     return template.substitute(parts, table=f"{keyspace}.{table}").strip()
 
 

@@ -14,14 +14,13 @@ from cassandra.query import BatchStatement, BatchType, BoundStatement
 from cassieq_spark.model import BucketSlice, Chunk, QueueId, block_timestamp
 from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store.cassandra.mapping import Request
-from cassieq_spark.store.cassandra.reading import ChunkReader
-from cassieq_spark.store.cassandra.requests import bind, execute
+from cassieq_spark.store.cassandra.requests import ChunkReader, Pipeline, bind, execute
 from cassieq_spark.store.cassandra.session import (
     BULK,
     CAS,
     READ,
     SERIAL_READ,
-    Link,
+    SharedSession,
     join,
     leave,
 )
@@ -35,18 +34,8 @@ from cassieq_spark.store.cassandra.statements import (
     timed_delete_of,
     timed_insert_of,
 )
-from cassieq_spark.store.cassandra.writing import Pipeline
-from cassieq_spark.store.protocol import (
-    EVERYTHING,
-    Op,
-    Partition,
-    Row,
-    RowKey,
-    Rows,
-    Slice,
-    Value,
-    check_ops,
-)
+from cassieq_spark.store.checks import check_ops
+from cassieq_spark.store.protocol import EVERYTHING, Op, Partition, Row, RowKey, Rows, Slice, Value
 from cassieq_spark.store.tables import Table
 
 #: A page of small rows of one kind.
@@ -58,7 +47,7 @@ _CHUNK_PAGE_ROWS = 200
 
 
 class CassandraStore:
-    """Implements `Store` on one keyspace.
+    """Implements `TimedStore` on one keyspace.
 
     Args:
         options: Cluster and keyspace. Stores of one process with equal options share a session;
@@ -67,17 +56,19 @@ class CassandraStore:
 
     def __init__(self, options: ConnectionOptions) -> None:
         self._options = options
-        self._joined: Link | None = None
-        _ = self._link
+        self._joined: SharedSession | None = None
+        _ = self._session
 
     def cas(self, partition: Partition, ops: Sequence[Op]) -> bool:
         """See `Store.cas`."""
         check_ops(partition, ops)
-        link, doing = self._link, f"compare-and-set on {_place(partition)}"
+        session, doing = self._session, f"compare-and-set on {_place(partition)}"
         batch = BatchStatement(BatchType.UNLOGGED)
         for op in ops:
-            batch.add(_bound(link, statement_of(link.options.keyspace, partition, op), doing))
-        result = execute(link, batch, profile=CAS, request=Request.CAS, doing=doing)
+            batch.add(
+                _bound(session, statement_of(session.options.keyspace, partition, op), doing)
+            )
+        result = execute(session, batch, profile=CAS, request=Request.CAS, doing=doing)
         # Refused batches answer with a row per conditioned row; the first column of each is
         # "[applied]".
         return bool(result.current_rows[0][0])
@@ -86,11 +77,13 @@ class CassandraStore:
         self, partition: Partition, which: Slice = EVERYTHING, *, serial: bool = False
     ) -> Rows:
         """See `Store.read_rows`."""
-        link, doing = self._link, f"read of {_place(partition)}"
-        statement = _bound(link, selection_of(link.options.keyspace, partition, which), doing)
+        session, doing = self._session, f"read of {_place(partition)}"
+        statement = _bound(
+            session, selection_of(session.options.keyspace, partition, which), doing
+        )
         statement.fetch_size = page_rows(which)
         profile = SERIAL_READ if serial else READ
-        found = list(_pages(link, statement, profile, doing))
+        found = list(_pages(session, statement, profile, doing))
         columns = columns_of(partition.table)
         rows = [dict(zip(columns, row[:-1], strict=True)) for row in found]
         if not found:
@@ -106,24 +99,24 @@ class CassandraStore:
         timestamp: int,
         ttl: timedelta,
     ) -> None:
-        """See `Store.write_row`."""
+        """See `TimedStore.write_row`."""
         statement = timed_insert_of(
-            self._link.options.keyspace, partition, row, values, timestamp=timestamp, ttl=ttl
+            self._session.options.keyspace, partition, row, values, timestamp=timestamp, ttl=ttl
         )
         self._write(statement, f"write of {_place(partition)}")
 
     def delete_row(self, partition: Partition, row: RowKey, *, timestamp: int) -> None:
-        """See `Store.delete_row`."""
-        keyspace = self._link.options.keyspace
+        """See `TimedStore.delete_row`."""
+        keyspace = self._session.options.keyspace
         statement = timed_delete_of(keyspace, partition, row, timestamp=timestamp)
         self._write(statement, f"deletion in {_place(partition)}")
 
     def write_chunks(self, queue_id: QueueId, block: UUID, chunks: Iterable[Chunk]) -> None:
         """See `Store.write_chunks`."""
-        link, doing = self._link, f"write of chunks of {queue_id}, block {block}"
-        text = fill_in("write_chunk", link.options.keyspace, Table.CHUNK)
+        session, doing = self._session, f"write of chunks of {queue_id}, block {block}"
+        text = fill_in("write_chunk", session.options.keyspace, Table.CHUNK)
         timestamp = block_timestamp(block)
-        with Pipeline(link, doing) as pipeline:
+        with Pipeline(session, doing) as pipeline:
             for chunk in chunks:
                 values = (
                     queue_id,
@@ -134,33 +127,33 @@ class CassandraStore:
                     chunk.data,
                     timestamp,
                 )
-                pipeline.send(bind(link, text, values, doing), len(chunk.data))
+                pipeline.send(bind(session, text, values, doing), len(chunk.data))
 
     def read_chunks(
         self, queue_id: QueueId, slices: Iterable[BucketSlice]
     ) -> Iterator[tuple[BucketSlice, Chunk]]:
         """See `Store.read_chunks`; about 2 MB of each of three slices are under way."""
-        return ChunkReader(self._link, queue_id).read(slices)
+        return ChunkReader(self._session, queue_id).read(slices)
 
     def delete_buckets(self, queue_id: QueueId, buckets: Iterable[tuple[UUID, int]]) -> None:
         """See `Store.delete_buckets`."""
-        link, doing = self._link, f"deletion of buckets of {queue_id}"
-        text = fill_in("delete_bucket", link.options.keyspace, Table.CHUNK)
-        with Pipeline(link, doing) as pipeline:
+        session, doing = self._session, f"deletion of buckets of {queue_id}"
+        text = fill_in("delete_bucket", session.options.keyspace, Table.CHUNK)
+        with Pipeline(session, doing) as pipeline:
             for block, bucket in buckets:
                 # Newer than all that the block writes, whatever the clocks of writer and repair: a
                 # late write stays dead. And newer than what something else has written there.
                 timestamp = max(block_timestamp(block) + 1, time.time_ns() // 1000)
                 values = (timestamp, queue_id, block, bucket)
-                pipeline.send(bind(link, text, values, doing))
+                pipeline.send(bind(session, text, values, doing))
 
     def scan(self, table: Table, kinds: Sequence[str] = ()) -> Iterator[Row]:
         """See `Store.scan`."""
-        link, doing = self._link, f"scan of {table}"
+        session, doing = self._session, f"scan of {table}"
         columns = columns_of(table)
-        statement = _bound(link, scan_of(link.options.keyspace, table, kinds), doing)
+        statement = _bound(session, scan_of(session.options.keyspace, table, kinds), doing)
         statement.fetch_size = _CHUNK_PAGE_ROWS if table is Table.CHUNK else _SCAN_PAGE_ROWS
-        for row in _pages(link, statement, READ, doing):
+        for row in _pages(session, statement, READ, doing):
             yield dict(zip(columns, row, strict=True))
 
     def close(self) -> None:
@@ -170,16 +163,16 @@ class CassandraStore:
             self._joined = None
 
     def _write(self, statement: Statement, doing: str) -> None:
-        link = self._link
-        bound = _bound(link, statement, doing)
-        execute(link, bound, profile=BULK, request=Request.WRITE, doing=doing)
+        session = self._session
+        bound = _bound(session, statement, doing)
+        execute(session, bound, profile=BULK, request=Request.WRITE, doing=doing)
 
     @property
-    def _link(self) -> Link:
-        link = self._joined
-        if link is None or link.pid != os.getpid():
-            link = self._joined = join(self._options, self)
-        return link
+    def _session(self) -> SharedSession:
+        session = self._joined
+        if session is None or session.pid != os.getpid():
+            session = self._joined = join(self._options, self)
+        return session
 
 
 def page_rows(which: Slice) -> int | None:
@@ -191,17 +184,17 @@ def page_rows(which: Slice) -> int | None:
     return None if len(which.kinds) > 1 else _PAGE_ROWS
 
 
-def _bound(link: Link, statement: Statement, doing: str) -> BoundStatement:
-    return bind(link, statement.text, statement.values, doing)
+def _bound(session: SharedSession, statement: Statement, doing: str) -> BoundStatement:
+    return bind(session, statement.text, statement.values, doing)
 
 
 def _pages(
-    link: Link, statement: BoundStatement, profile: str, doing: str
+    session: SharedSession, statement: BoundStatement, profile: str, doing: str
 ) -> Iterator[tuple[Any, ...]]:
     page: bytes | None = None
     while True:
         result = execute(
-            link,
+            session,
             statement,
             profile=profile,
             request=Request.READ,

@@ -4,14 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta, timezone
 
-from cassieq_spark.store.protocol import (
-    Partition,
-    RowKey,
-    ServerNow,
-    Store,
-    Update,
-    When,
-)
+from cassieq_spark.store.protocol import Partition, RowKey, ServerNow, Store, Update, When
 from cassieq_spark.testing.conformance.rows import HEAD, fresh_delivery, fresh_ledger, head_of, put
 
 SLOT: RowKey = ("slot", 0, 0)

@@ -48,12 +48,12 @@ def store(own: ConnectionOptions) -> Iterator[CassandraStore]:
 
 def execute(store: CassandraStore, text: str) -> None:
     """As any program does that may write to the tables."""
-    link = store._link
-    link.session.execute(text.replace(" TABLE ", f" {link.options.keyspace}."))
+    session = store._session
+    session.driver.execute(text.replace(" TABLE ", f" {session.options.keyspace}."))
 
 
 def is_up(store: CassandraStore) -> bool:
-    return all(host.is_up for host in store._link._cluster.metadata.all_hosts())
+    return all(host.is_up for host in store._session._cluster.metadata.all_hosts())
 
 
 @pytest.mark.parametrize("milliseconds", FAR)

@@ -71,8 +71,8 @@ def test_accounts_are_made_by_command_and_queues_are_those_of_everybody(
             (got,) = orders.receive(wait=PATIENCE)
             assert got.value == b"by the client"
             assert orders.reject(got, reason="bad") == []
-            (pile,) = client.dead_letters("shop:orders").piles
-            assert pile.reason == "bad"
+            (group,) = client.dead_letters("shop:orders").groups
+            assert group.reason == "bad"
         assert gateway.stop() == 0
 
 

@@ -10,9 +10,8 @@ from cassieq_spark.cli import output
 from cassieq_spark.errors import OptionError, QueueStateError
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.lease import LeaseRequest
-from cassieq_spark.ledger.finalise import finalise
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
-from cassieq_spark.ledger.read import read_head
 from cassieq_spark.model import PendingBlock, QueueDefinition
 from cassieq_spark.producer.blocks import new_block_id
 from cassieq_spark.queues import create_queue
@@ -81,7 +80,9 @@ def test_a_group_is_moved_to_where_it_can_go(
     group_command: Command, queue: QueueDefinition, cassandra_store: Store
 ):
     group_command("create", queue.name, "g", "--from", "300")
-    finalise(cassandra_store, queue.queue_id, read_head(cassandra_store, queue.queue_id), 200)
+    Ledger(cassandra_store, queue.queue_id).finalise(
+        Ledger(cassandra_store, queue.queue_id).read_head(), 200
+    )
     lease(cassandra_store, queue, "g", 100)
 
     with pytest.raises(QueueStateError, match="hold 300-400"):

@@ -14,9 +14,8 @@ from cassieq_spark.errors import OptionError, QueueStateError
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.lease import LeaseRequest
 from cassieq_spark.groups.registration import ensure_group
-from cassieq_spark.ledger.finalise import raise_fence
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
-from cassieq_spark.ledger.read import open_ledger, read_groups, read_head
 from cassieq_spark.model import PendingBlock, QueueDefinition, Ranges, SinkBatch
 from cassieq_spark.producer.blocks import new_block_id
 from cassieq_spark.queues import create_queue, read_queue, read_record
@@ -57,7 +56,7 @@ def status(queue_command: Command, name: str, *arguments: str) -> str | None:
 
 
 def lease(store: Store, queue: QueueDefinition, limit: int) -> list[Ranges]:
-    stop = read_head(store, queue.queue_id).offered_stop
+    stop = Ledger(store, queue.queue_id).read_head().offered_stop
     wish = LeaseRequest(
         held=None, token=uuid4(), lease=timedelta(minutes=5), max_messages=limit, stop=stop
     )
@@ -133,7 +132,9 @@ def test_a_queue_is_purged_under_its_readers_and_writers(
         ensure_group(cassandra_store, queue.queue_id, "new", starting="earliest")
     assert lease(cassandra_store, queue, 10) == []
     purged = read_queue(cassandra_store, queue.name)
-    assert [group.name for group in read_groups(cassandra_store, purged.queue_id)] == ["g"]
+    assert [group.name for group in Ledger(cassandra_store, purged.queue_id).read_groups()] == [
+        "g"
+    ]
     again = [PendingBlock(new_block_id(), 1_000)]
     batch = SinkBatch("app:loader", 7)
     assert publish(cassandra_store, purged.queue_id, again, batch=batch).monotons is None
@@ -153,7 +154,7 @@ def test_a_deleted_queue_is_listed_until_nothing_is_left_and_can_be_made_anew(
     with pytest.raises(QueueStateError, match="there is no queue"):
         queue_command("show", queue.name)
     assert f"{queue.name}@2" in queue_command("create", queue.name, "--drop-dead").stdout
-    assert not open_ledger(cassandra_store, queue.queue_id)
+    assert not Ledger(cassandra_store, queue.queue_id).create()
     assert lease(cassandra_store, queue, 10) == []
     record = read_record(cassandra_store, queue.name)
     assert record is not None
@@ -202,11 +203,11 @@ def test_a_queue_that_does_not_exist_is_named(queue_command: Command, command: s
 def test_what_a_clock_that_was_ahead_has_done_is_undone(
     queue_command: Command, queue: QueueDefinition, cassandra_store: Store
 ):
-    head = read_head(cassandra_store, queue.queue_id)
+    head = Ledger(cassandra_store, queue.queue_id).read_head()
     ahead = datetime.now(UTC).replace(microsecond=0) + timedelta(days=30)
-    assert raise_fence(cassandra_store, queue.queue_id, head, ahead)
+    assert Ledger(cassandra_store, queue.queue_id).raise_fence(head, ahead)
     delivery = ConsumerGroup(cassandra_store, queue.queue_id, "g")
-    stop = read_head(cassandra_store, queue.queue_id).next
+    stop = Ledger(cassandra_store, queue.queue_id).read_head().next
     wish = LeaseRequest(
         held=None, token=uuid4(), lease=timedelta(days=30), max_messages=None, stop=stop
     )
@@ -221,7 +222,7 @@ def test_what_a_clock_that_was_ahead_has_done_is_undone(
     assert f"Group g: {stop:,} message(s) are due now." in told
     assert "must be stopped before the fence goes down" in fixed.stderr
     assert "Nothing" in again
-    fence = read_head(cassandra_store, queue.queue_id).fence
+    fence = Ledger(cassandra_store, queue.queue_id).read_head().fence
     assert abs(fence - datetime.now(UTC) - CLOCKS_APART) < timedelta(minutes=1)
     taken = delivery.lease(replace(wish, token=uuid4()))
     assert [each.monotons for each in taken.leased] == [each.monotons for each in held.leased]

@@ -13,8 +13,8 @@ from cassieq_spark.errors import ContentionError, QueueStateError
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.lease import LeaseRequest
 from cassieq_spark.groups.registration import ensure_group
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
-from cassieq_spark.ledger.read import read_blocks, read_groups, read_head
 from cassieq_spark.ledger.state import check_open
 from cassieq_spark.model import PendingBlock, QueueId
 from cassieq_spark.producer.blocks import new_block_id
@@ -58,7 +58,7 @@ class Users:
         self.published[block] = queue_id
         self.progress.release()
         ensure_group(self.store, queue_id, "g", starting="earliest")
-        head = read_head(self.store, queue_id)
+        head = Ledger(self.store, queue_id).read_head()
         check_open(queue_id, head)
         wish = LeaseRequest(
             held=None, token=uuid4(), lease=LEASE, max_messages=2, stop=head.offered_stop
@@ -83,7 +83,9 @@ def test_whatever_was_published_is_in_the_version_that_its_writer_knew(cassandra
                     queue = create_queue(cassandra_store, name)
                 else:
                     queue = purge_queue(cassandra_store, name, force=True)
-                there = {each.block for each in read_blocks(cassandra_store, queue.queue_id)}
+                there = {
+                    each.block for each in Ledger(cassandra_store, queue.queue_id).read_blocks()
+                }
                 assert not there & before.keys(), "published before, and there after"
         finally:
             users.enough.set()
@@ -93,13 +95,15 @@ def test_whatever_was_published_is_in_the_version_that_its_writer_knew(cassandra
     found = {
         block.block: QueueId(f"{name}@{version}")
         for version in range(1, ROUNDS + 2)
-        for block in read_blocks(cassandra_store, QueueId(f"{name}@{version}"))
+        for block in Ledger(cassandra_store, QueueId(f"{name}@{version}")).read_blocks()
     }
     assert found == users.published
     assert users.refused >= ROUNDS
     for version in range(1, ROUNDS + 1):
-        assert read_head(cassandra_store, QueueId(f"{name}@{version}")).is_closed
-    assert {each.name for each in read_groups(cassandra_store, QueueId(f"{name}@1"))} == {"g"}
+        assert Ledger(cassandra_store, QueueId(f"{name}@{version}")).read_head().is_closed
+    assert {each.name for each in Ledger(cassandra_store, QueueId(f"{name}@1")).read_groups()} == {
+        "g"
+    }
 
 
 def test_of_many_commands_at_once_each_does_what_it_says(cassandra_store: Store):
@@ -120,7 +124,7 @@ def test_of_many_commands_at_once_each_does_what_it_says(cassandra_store: Store)
         list(threads.map(replace, range(USERS)))
 
     queue = read_queue(cassandra_store, name)
-    assert not read_head(cassandra_store, queue.queue_id).is_closed
+    assert not Ledger(cassandra_store, queue.queue_id).read_head().is_closed
     for version in range(1, queue.version):
-        assert read_head(cassandra_store, QueueId(f"{name}@{version}")).is_closed
+        assert Ledger(cassandra_store, QueueId(f"{name}@{version}")).read_head().is_closed
     publish(cassandra_store, queue.queue_id, [PendingBlock(new_block_id(), 1)])

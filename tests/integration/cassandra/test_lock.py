@@ -16,8 +16,7 @@ from uuid import uuid4
 
 import pytest
 
-from cassieq_spark.lock.bakery import Bakery
-from cassieq_spark.lock.holding import holding
+from cassieq_spark.lock.bakery import Bakery, holding
 from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store.protocol import Slice, Store, partition_of_lock
 

@@ -18,8 +18,8 @@ from typer.testing import CliRunner
 
 from cassieq_spark.cli.repair import app
 from cassieq_spark.groups.registration import create_group
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
-from cassieq_spark.ledger.read import read_head
 from cassieq_spark.model import Chunk, PendingBlock, QueueDefinition
 from cassieq_spark.queues import create_queue
 from cassieq_spark.settings.connection import ConnectionOptions
@@ -52,7 +52,7 @@ def test_it_repairs_again_and_again_until_sigterm_and_is_remembered(
 
     assert process.returncode == 0, complaints
     assert first["queues"][queue.name]["finalised"] == 20
-    assert read_head(cassandra_store, queue.queue_id).finalised == 20
+    assert Ledger(cassandra_store, queue.queue_id).read_head().finalised == 20
     assert second["totals"]["finalised"] == 0
     assert second["epoch"] == first["epoch"] + 1
     runs = {run["epoch"]: run for run in _history(connection, "--json")}
@@ -82,7 +82,7 @@ def test_the_command_repairs_without_spark(
 
     assert ended.returncode == 0, ended.stderr
     assert json.loads(ended.stdout)["queues"][queue.name]["finalised"] == 20
-    assert read_head(cassandra_store, queue.queue_id).finalised == 20
+    assert Ledger(cassandra_store, queue.queue_id).read_head().finalised == 20
     assert "pyspark" not in ended.stderr, "among what was imported"
 
 

@@ -15,8 +15,8 @@ from cassieq_spark.cli.schema import app
 from cassieq_spark.client import Client
 from cassieq_spark.errors import MissingSchemaError, OptionError
 from cassieq_spark.groups.group import ConsumerGroup
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
-from cassieq_spark.ledger.read import read_head
 from cassieq_spark.model import QueueId, Ranges
 from cassieq_spark.queues import create_queue, pause_queue, purge_queue, read_queue
 from cassieq_spark.queues.stats import queue_stats
@@ -246,7 +246,7 @@ def test_tables_of_an_earlier_release_are_upgraded_and_their_rows_go_on(
     (figures,) = queue_stats(store, queue.queue_id).groups
     assert (figures.depth, figures.leased) == (11, 8)
     assert pause_queue(store, "q")
-    assert read_head(store, queue.queue_id).paused
+    assert Ledger(store, queue.queue_id).read_head().paused
     assert purge_queue(store, "q", force=True).version == 2
     store.close()
 

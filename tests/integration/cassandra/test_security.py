@@ -25,8 +25,8 @@ from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.lease import LeaseRequest
 from cassieq_spark.groups.registration import ensure_group
 from cassieq_spark.http.accounts import Accounts, Secrets
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
-from cassieq_spark.ledger.read import read_blocks, read_head
 from cassieq_spark.model import BucketSlice, Chunk, PendingBlock, QueueDefinition, QueueId
 from cassieq_spark.queues import create_queue, read_queue
 from cassieq_spark.settings.connection import ConnectionOptions
@@ -105,10 +105,10 @@ def consume(store: Store, queue: QueueDefinition) -> int:
         token=uuid4(),
         lease=timedelta(minutes=5),
         max_messages=None,
-        stop=read_head(store, queue.queue_id).next,
+        stop=Ledger(store, queue.queue_id).read_head().next,
     )
     batch = delivery.lease(wish)
-    for block in read_blocks(store, queue.queue_id):
+    for block in Ledger(store, queue.queue_id).read_blocks():
         piece = BucketSlice(block.block, 0, 0, len(block.monotons))
         assert [chunk.data for _, chunk in store.read_chunks(queue.queue_id, [piece])] == [b"data"]
     # A dead letter is published by the reader that meets it.
@@ -349,7 +349,7 @@ def test_each_user_does_its_part_with_exactly_its_grants(
 
     assert repaired == WHOLE
     with store_of(logins[User.ADMIN]) as store:
-        assert read_head(store, queue.queue_id).finalised == 10
+        assert Ledger(store, queue.queue_id).read_head().finalised == 10
     with store_of(logins[User.GATEWAY]) as store, Client.from_store(store) as client:
         account = Accounts(store, Secrets(("the-secret-of-these-gateways-here",))).create(name)
         client.create_queue(f"{name}:orders", max_deliveries=1)

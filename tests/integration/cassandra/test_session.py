@@ -31,9 +31,9 @@ def test_stores_with_equal_options_share_a_session_until_the_last_is_closed(
     own: ConnectionOptions,
 ):
     first, second = CassandraStore(own), CassandraStore(replace(own))
-    session = first._link.session
+    session = first._session.driver
 
-    assert second._link.session is session
+    assert second._session.driver is session
     first.close()
     assert not session.is_shutdown
     second.close()
@@ -55,13 +55,13 @@ def test_a_forked_child_gets_a_session_of_its_own_and_the_parent_keeps_its(
 ):
     store = CassandraStore(own)
     assert store.cas(ledger, [Insert(HEAD, {"next": 0}, if_absent=True)])
-    session = store._link.session
+    session = store._session.driver
     update = Update(HEAD, {"next": 1}, (When("next", "=", 0),))
 
     child = os.fork()
     if child == 0:
         try:
-            fresh = store.cas(ledger, [update]) and store._link.session is not session
+            fresh = store.cas(ledger, [update]) and store._session.driver is not session
             store.close()
             os._exit(0 if fresh and not session.is_shutdown else 1)
         finally:
@@ -69,7 +69,7 @@ def test_a_forked_child_gets_a_session_of_its_own_and_the_parent_keeps_its(
     _, status = os.waitpid(child, 0)
 
     assert os.waitstatus_to_exitcode(status) == 0
-    assert store._link.session is session
+    assert store._session.driver is session
     assert store.read_rows(ledger).rows[0]["next"] == 1
     store.close()
 
@@ -77,12 +77,12 @@ def test_a_forked_child_gets_a_session_of_its_own_and_the_parent_keeps_its(
 def test_requests_are_routed_by_token(own: ConnectionOptions, ledger: Partition):
     store = CassandraStore(own)
     store.read_rows(ledger)
-    link = store._link
+    session = store._session
 
-    (host,) = link.session.cluster.metadata.get_replicas(own.keyspace, b"any key")
+    (host,) = session.driver.cluster.metadata.get_replicas(own.keyspace, b"any key")
 
-    assert host in link.session.cluster.metadata.all_hosts()
-    (statement,) = (one for one in link._prepared.values() if one.routing_key_indexes)
+    assert host in session.driver.cluster.metadata.all_hosts()
+    (statement,) = (one for one in session._prepared.values() if one.routing_key_indexes)
     assert statement.bind([*ledger.key]).routing_key == ledger.key[0].encode()
     store.close()
 

@@ -14,8 +14,8 @@ from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.lease import Lease, LeaseRequest
 from cassieq_spark.groups.registration import ensure_group
 from cassieq_spark.groups.state import Settlement
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
-from cassieq_spark.ledger.read import read_blocks, read_head
 from cassieq_spark.model import BucketSlice, PendingBlock, QueueDefinition, Ranges
 from cassieq_spark.producer.blocks import write_block
 from cassieq_spark.queues import Status, create_queue, delete_queue, read_queue, read_record
@@ -50,7 +50,7 @@ class Queue:
 
     def lease(self, *, length: timedelta, limit: int | None = None) -> Lease:
         """Of a length below zero, it has run out."""
-        head = read_head(self.store, self.queue.queue_id)
+        head = Ledger(self.store, self.queue.queue_id).read_head()
         wish = LeaseRequest(
             held=None,
             token=uuid4(),
@@ -89,7 +89,7 @@ def test_what_no_reader_buries_is_dead_lettered_once(cassandra_store: Store):
     report = queue.repair(Step.REDELIVER)
 
     assert report.totals.dead_lettered == 4
-    assert read_head(cassandra_store, queue.dead.queue_id).next == 4
+    assert Ledger(cassandra_store, queue.dead.queue_id).read_head().next == 4
     assert queue.outstanding() == []
     assert queue.repair(Step.FINALISE).totals.finalised == 4
     ledger = partition_of_ledger(queue.dead.queue_id)
@@ -121,7 +121,7 @@ def test_a_deleted_queue_goes_as_a_whole(cassandra_store: Store, *, anew: bool):
     queue = Queue(cassandra_store)
     queue.publish(20)
     queue.lease(length=HOUR, limit=5)
-    (block,) = read_blocks(cassandra_store, queue.queue.queue_id)
+    (block,) = Ledger(cassandra_store, queue.queue.queue_id).read_blocks()
     delete_queue(cassandra_store, queue.name, force=True)
     if anew:
         create_queue(cassandra_store, queue.name)

@@ -157,8 +157,8 @@ def test_messages_are_given_back_held_and_rejected(orders: Account):
 
     (group,) = orders.ask("GET", "/orders/groups").json()
     assert (group["group"], group["waiting"], group["leased"]) == ("default", 1, 1)
-    (pile,) = orders.ask("GET", "/orders/dead").json()
-    assert (pile["reason"], pile["count"], pile["originGroup"]) == ("bad", 1, "default")
+    (group,) = orders.ask("GET", "/orders/dead").json()
+    assert (group["reason"], group["count"], group["originGroup"]) == ("bad", 1, "default")
 
 
 @pytest.mark.parametrize(

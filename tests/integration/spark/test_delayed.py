@@ -6,7 +6,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import Row
 
-from cassieq_spark.ledger.read import read_blocks
+from cassieq_spark.ledger.ledger import Ledger
 from tests.support.spark_session import QueueOnSpark, numbers_of
 
 
@@ -15,7 +15,9 @@ def test_delayed_messages_come_when_it_is_time_and_hold_up_nobody(queue: QueueOn
         "value", "CASE WHEN int(value) % 2 = 0 THEN INTERVAL 10 SECONDS END AS delay"
     )
     queue.publish(later)
-    published = [each.published_at for each in read_blocks(queue.store, queue.definition.queue_id)]
+    published = [
+        each.published_at for each in Ledger(queue.store, queue.definition.queue_id).read_blocks()
+    ]
     batches: list[tuple[datetime, list[Row]]] = []
     query = queue.start(
         queue.stream("g"),

@@ -7,7 +7,7 @@ from pyspark.errors import PySparkException
 
 from cassieq_spark.groups.registration import delete_group
 from cassieq_spark.groups.seek import seek_group
-from cassieq_spark.ledger.read import read_blocks
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.repair.steps import Step, run_once
 from cassieq_spark.settings.position import show_position
 from cassieq_spark.store.protocol import Store
@@ -21,7 +21,7 @@ def monotons(batches: list[list[object]]) -> list[int]:
 def test_a_group_begins_at_a_monoton_or_at_an_instant(queue: QueueOnSpark):
     for _ in range(2):
         queue.publish(queue.numbers(50, partitions=1))
-    second = read_blocks(queue.store, queue.definition.queue_id)[1]
+    second = Ledger(queue.store, queue.definition.queue_id).read_blocks()[1]
     instant = show_position(second.published_at)
 
     at_a_monoton = queue.drain("m", checkpoint="m", startingPosition="42")

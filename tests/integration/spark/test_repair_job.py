@@ -19,8 +19,8 @@ from cassieq_spark.errors import SetupError, StoreError
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.lease import LeaseRequest
 from cassieq_spark.groups.registration import ensure_group
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
-from cassieq_spark.ledger.read import read_head
 from cassieq_spark.model import Chunk, PendingBlock, QueueDefinition, QueueId, Range
 from cassieq_spark.queues import create_queue
 from cassieq_spark.repair import scan, spark_scan
@@ -71,7 +71,7 @@ class RepairedQueue:
         queue_id = self.definition.queue_id
         ensure_group(self.store, queue_id, group, starting="earliest")
         delivery = ConsumerGroup(self.store, queue_id, group)
-        stop = read_head(self.store, queue_id).next
+        stop = Ledger(self.store, queue_id).read_head().next
         lease = self.definition.lease
         held = delivery.lease(LeaseRequest(lease=lease, max_messages=count, stop=stop)).token
         delivery.lease(LeaseRequest(held=held, lease=lease))
@@ -127,7 +127,7 @@ def test_the_repair_deletes_exactly_what_is_settled(queue: RepairedQueue):
     assert status == 0, said
     # 85 messages of the second block are settled: buckets 0 and 1, and a part of 2.
     assert queue.buckets() == {(second, bucket) for bucket in (2, 3, 4, 5)}
-    assert read_head(queue.store, queue.definition.queue_id).finalised == 180
+    assert Ledger(queue.store, queue.definition.queue_id).read_head().finalised == 180
     totals = report["totals"]
     assert (totals["finalised"], totals["settled_buckets"], totals["trimmed_blocks"]) == (
         180,

@@ -16,11 +16,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from cassieq_spark.client import Client
-from cassieq_spark.ledger.read import read_head, read_last_batch
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.queues import create_queue
 from cassieq_spark.queues.stats import queue_stats
 from cassieq_spark.store.tables import Table
+from tests.support.builders import last_batch
 from tests.support.spark_session import QueueOnSpark, numbers_of
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -73,7 +74,7 @@ def test_a_stream_publishes_every_micro_batch_once_in_order(queue: QueueOnSpark)
 def test_a_replayed_micro_batch_publishes_nothing(queue: QueueOnSpark):
     _publish_stream(queue, batches=3)
     checkpoint = queue.folder / "checkpoint"
-    before = read_head(queue.store, queue.definition.queue_id)
+    before = Ledger(queue.store, queue.definition.queue_id).read_head()
     query_id = json.loads((checkpoint / "metadata").read_text())["id"]
     written = _chunk_rows(queue)
 
@@ -81,8 +82,8 @@ def test_a_replayed_micro_batch_publishes_nothing(queue: QueueOnSpark):
     _forget_last_commit(checkpoint)
     _publish_stream(queue, batches=3)
 
-    assert read_head(queue.store, queue.definition.queue_id) == before
-    assert read_last_batch(queue.store, queue.definition.queue_id, f"query:{query_id}") == 2
+    assert Ledger(queue.store, queue.definition.queue_id).read_head() == before
+    assert last_batch(queue.store, queue.definition.queue_id, f"query:{query_id}") == 2
     assert _chunk_rows(queue) == written, "the tasks of the replay wrote nothing either"
 
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.registration import ensure_group
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
-from cassieq_spark.ledger.read import read_blocks, read_head
 from cassieq_spark.ledger.state import check_open
 from cassieq_spark.model import QueueId, SinkBatch
 from cassieq_spark.queues import create_queue, delete_queue, purge_queue, read_queue, read_record
@@ -96,7 +96,7 @@ class PurgeAgainstPublish(Scene):
             self.told.append(monotons is not None)
 
         def lease() -> None:
-            head = read_head(reader, queue.queue_id)
+            head = Ledger(reader, queue.queue_id).read_head()
             check_open(queue.queue_id, head)
             wish = make_request(stop=head.offered_stop, lease=LEASE)
             ConsumerGroup(reader, queue.queue_id, "one").lease(wish)
@@ -106,7 +106,7 @@ class PurgeAgainstPublish(Scene):
         self.stage.let("c", surviving(lease))
 
     def check(self) -> None:
-        for block in read_blocks(self.memory, QueueId("q@2")):
+        for block in Ledger(self.memory, QueueId("q@2")).read_blocks():
             assert block.block not in self.model.intended, "landed in another version"
 
     def bring_to_an_end(self, store: Store) -> None:
@@ -118,7 +118,7 @@ class PurgeAgainstPublish(Scene):
         record = read_record(self.memory, "q")
         assert record is not None
         assert read_queue(self.memory, "q") == record.definition
-        assert not read_blocks(self.memory, record.definition.queue_id)
+        assert not Ledger(self.memory, record.definition.queue_id).read_blocks()
         for told in self.told:
             assert told == (self.pending[0].block in self.model.published)
 

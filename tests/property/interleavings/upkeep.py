@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from cassieq_spark.ledger.finalise import raise_fence
-from cassieq_spark.ledger.read import read_head
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.queues import fix_clocks
 from cassieq_spark.repair.steps import Step
 from tests.property.interleavings.scene import (
@@ -99,7 +98,9 @@ class FenceTakenBack(QueueScene):
         world.queue.ledger.fence_is_wrong = True
         queue_id = world.definition.queue_id
         ahead = self.clock.now + timedelta(days=30)
-        assert raise_fence(world.store, queue_id, read_head(world.store, queue_id), ahead)
+        assert Ledger(world.store, queue_id).raise_fence(
+            Ledger(world.store, queue_id).read_head(), ahead
+        )
         slow, repairer, fixer = self.producers_as("b"), self.view("a"), self.view("c")
         self.clock.advance(self.ahead)
         slow.write_only(WriteOnly([3], [None]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from cassieq_spark.ledger.read import read_blocks
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.queues.stats import queue_stats
 from cassieq_spark.repair.steps import Step
 from cassieq_spark.store.memory import MemoryStore
@@ -46,7 +46,7 @@ def end(world: World, operators: Operators, readers: Readers) -> None:
     letters = {each.block for each in world.dead.ledger.published.values()}
     if model.groups or model.terms.expire_after:
         assert model.ledger.finalised == model.ledger.next
-        assert not read_blocks(world.memory, model.queue.queue_id)
+        assert not Ledger(world.memory, model.queue.queue_id).read_blocks()
         assert stored == letters, "not deleted, or a letter too many"
 
 

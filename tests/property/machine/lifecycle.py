@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from cassieq_spark.ledger.read import read_blocks, read_groups, read_head
-from cassieq_spark.ledger.state import HEAD, Gate, LedgerHead, head_of
+from cassieq_spark.ledger.ledger import Ledger
+from cassieq_spark.ledger.state import HEAD, LedgerHead, LedgerStatus, head_of
 from cassieq_spark.model import QueueId
 from cassieq_spark.queues import QueueRecord, Status, read_record
 from cassieq_spark.store.memory import MemoryStore
@@ -13,12 +13,12 @@ from cassieq_spark.store.protocol import Partition, Slice, partition_of_ledger
 from cassieq_spark.store.tables import Table
 
 #: What a gate may become.
-NEXT_GATES = {
-    None: {Gate.OPEN, Gate.PREPARED},
-    Gate.PREPARED: {Gate.OPEN, Gate.PURGED, Gate.DELETED},
-    Gate.OPEN: {Gate.PURGED, Gate.DELETED},
-    Gate.PURGED: set(),
-    Gate.DELETED: set(),
+NEXT_STATUSES = {
+    None: {LedgerStatus.OPEN, LedgerStatus.PREPARED},
+    LedgerStatus.PREPARED: {LedgerStatus.OPEN, LedgerStatus.PURGED, LedgerStatus.DELETED},
+    LedgerStatus.OPEN: {LedgerStatus.PURGED, LedgerStatus.DELETED},
+    LedgerStatus.PURGED: set(),
+    LedgerStatus.DELETED: set(),
 }
 
 
@@ -53,10 +53,10 @@ class LifecycleModel:
         old, self.record = self.record, read_record(self._memory, "q")
         assert self.record is not None
         if self.record.status is Status.ACTIVE:
-            head = read_head(self._memory, self.record.definition.queue_id)
-            assert head.gate is Gate.OPEN, "nobody sees a half-made queue"
+            head = Ledger(self._memory, self.record.definition.queue_id).read_head()
+            assert head.status is LedgerStatus.OPEN, "nobody sees a half-made queue"
             for version in range(1, self.record.version):
-                assert read_head(self._memory, QueueId(f"q@{version}")).is_closed, "I10"
+                assert Ledger(self._memory, QueueId(f"q@{version}")).read_head().is_closed, "I10"
         if old is None:
             self.made_as = self.record.version
             return
@@ -71,15 +71,15 @@ class LifecycleModel:
         rows = self._memory.read_rows(partition_of_ledger(QueueId(queue_id)), Slice(row=HEAD)).rows
         assert rows, "I10: a head is never removed"
         old, head = self.heads.get(queue_id), head_of(rows[0])
-        groups = {group.name for group in read_groups(self._memory, QueueId(queue_id))}
+        groups = {group.name for group in Ledger(self._memory, QueueId(queue_id)).read_groups()}
         self.heads[queue_id] = head
-        was = old.gate if old else None
-        assert head.gate == was or head.gate in NEXT_GATES[was], (was, head.gate)
+        was = old.status if old else None
+        assert head.status == was or head.status in NEXT_STATUSES[was], (was, head.status)
         if old is not None and old.is_closed:
             assert (head.next, head.fence) == (old.next, old.fence), "closed for ever"
             assert head.paused == old.paused
             assert groups <= self._groups[queue_id], "closed for ever"
         self._groups[queue_id] = groups
-        for block in read_blocks(self._memory, QueueId(queue_id)):
+        for block in Ledger(self._memory, QueueId(queue_id)).read_blocks():
             assert self.intended[block.block] == queue_id, "landed in another version"
             assert self.published.setdefault(block.block, queue_id) == queue_id

@@ -12,14 +12,14 @@ from uuid import UUID, uuid4
 
 from cassieq_spark.consumer.consumer import Consumer
 from cassieq_spark.consumer.state_cache import StateCache
-from cassieq_spark.dead_letters.burial import bury
+from cassieq_spark.dead_letters.dead_letter import dead_letter_messages
 from cassieq_spark.errors import OutcomeUnknownError, QueueStateError
 from cassieq_spark.groups import lease as group_lease
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.lease import LeasedSlot, LeaseRequest
 from cassieq_spark.groups.registration import ensure_group
 from cassieq_spark.groups.state import Settlement
-from cassieq_spark.ledger.read import read_head
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import Ranges
 from tests.property.machine.declared import Declared, Delivered
 from tests.property.machine.group import RETRY_MS, GroupModel
@@ -303,7 +303,7 @@ class Readers:
         else:
             action = replace(action, dead_queue_is_gone=False)
         troubles, now = store.unrest, self._model.now
-        bury(store, queue, self._delivery(reader), batch.dead)
+        dead_letter_messages(store, queue, self._delivery(reader), batch.dead)
         if troubles != store.unrest:
             return
         places = self._group(reader).places
@@ -324,7 +324,7 @@ class Readers:
 
     def _wish(self, held: UUID | None, action: Lease | None = None) -> LeaseRequest:
         action, terms = action or Lease(0), self._model.terms
-        head = read_head(self._world.store, self._world.definition.queue_id)
+        head = Ledger(self._world.store, self._world.definition.queue_id).read_head()
         return LeaseRequest(
             held=held,
             token=uuid4(),

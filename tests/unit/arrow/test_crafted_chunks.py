@@ -16,7 +16,7 @@ from cassieq_spark import Client
 from cassieq_spark.client import LeaseRequest
 from cassieq_spark.client.receiver import UNSEEN
 from cassieq_spark.consumer.consumer import UNREADABLE
-from cassieq_spark.dead_letters import burial
+from cassieq_spark.dead_letters import dead_letter
 from cassieq_spark.dead_letters.letters import Filter
 from cassieq_spark.dead_letters.purge import purge
 from cassieq_spark.dead_letters.redrive import plan_routes
@@ -126,7 +126,7 @@ def test_an_exchange_reads_ahead_and_rejects_only_what_it_has_leased(scene: Scen
 def test_a_letter_has_no_more_of_a_chunk_than_a_limit(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(burial, "REMAINS_BYTES", 10)
+    monkeypatch.setattr(dead_letter, "UNREADABLE_BYTES", 10)
 
     scene.client.receive("q", "g", max=20)
 
@@ -262,7 +262,7 @@ def test_dead_letters_that_can_t_be_read_are_listed_and_purged_and_go_nowhere(sc
 
     found = survey(scene.store, "dead", Filter(reason="unreadable: it does not begin"))
 
-    unreadable = [pile for pile in found.piles if pile.origin_queue is None]
-    assert sum(pile.monotons.count for pile in unreadable) == 4
+    unreadable = [group for group in found.groups if group.origin_queue is None]
+    assert sum(group.monotons.count for group in unreadable) == 4
     assert {route.target.name for route in plan_routes(scene.store, found)} <= {"q"}
     assert purge(scene.store, found).purged == found.monotons.count

@@ -74,7 +74,7 @@ def test_dead_letters_are_seen_and_sent_back_or_given_up(client: Client):
 
     assert (back.redriven, gone.purged) == ({"q": 1}, 1)
     assert [each.value for each in client.receive("q", "g", max=9)] == [b"a"]
-    assert client.dead_letters("q").piles == ()
+    assert client.dead_letters("q").groups == ()
 
 
 def test_the_same_as_coroutines(client: Client, store: CountingStore):

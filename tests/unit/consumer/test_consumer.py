@@ -14,8 +14,8 @@ from cassieq_spark.consumer.consumer import REPLACED_TWICE, Consumer
 from cassieq_spark.errors import MessageError, OptionError
 from cassieq_spark.fetch import fetch, find_pieces
 from cassieq_spark.groups.state import Settlement
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
-from cassieq_spark.ledger.read import read_head
 from cassieq_spark.model import QueueDefinition, Ranges
 from cassieq_spark.producer.blocks import write_block
 from cassieq_spark.queues import create_queue, read_queue
@@ -45,7 +45,7 @@ class Scene:
         self.lease = self.take()
 
     def take(self, held: UUID | None = None) -> UUID:
-        head = read_head(self.store, self.queue.queue_id)
+        head = Ledger(self.store, self.queue.queue_id).read_head()
         wish = make_request(held=held, stop=head.next, delayed_stop=head.delayed_stop)
         return self.delivery.lease(wish).token
 
@@ -132,7 +132,7 @@ def test_what_others_have_got_is_not_replaced(scene: Scene):
     scene.take()
 
     assert scene.replace([3, 5]) == (0, "3-4,5-6")
-    assert read_head(scene.store, scene.queue.queue_id).next == 10
+    assert Ledger(scene.store, scene.queue.queue_id).read_head().next == 10
 
 
 def test_what_is_settled_already_is_not_replaced_but_the_others_are(scene: Scene):
@@ -160,7 +160,7 @@ def test_a_lost_answer_replaces_once(scene: Scene, fault: Fault, after: int):
     assert scene.replace([3]) == (1, "")
     scene.trouble.arrive()
 
-    assert read_head(scene.store, scene.queue.queue_id).next == 11
+    assert Ledger(scene.store, scene.queue.queue_id).read_head().next == 11
     assert scene.outstanding == "0-3,4-10"
 
 
@@ -173,7 +173,7 @@ def test_a_crash_anywhere_loses_neither_the_old_message_nor_both(scene: Scene, a
     with suppress(KeyboardInterrupt):
         scene.replace([3])
     scene.trouble.calm()
-    published = read_head(scene.store, scene.queue.queue_id).next == 11
+    published = Ledger(scene.store, scene.queue.queue_id).read_head().next == 11
     settled = 3 not in Ranges.parse(scene.outstanding)
     assert published or not settled
 

@@ -13,8 +13,8 @@ from cassieq_spark.dead_letters.claims import ADMIN_GROUP
 from cassieq_spark.dead_letters.survey import read_dead
 from cassieq_spark.fetch import fetch, find_pieces
 from cassieq_spark.groups.registration import ensure_group, read_group_states
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
-from cassieq_spark.ledger.read import read_head
 from cassieq_spark.model import QueueDefinition, Range, Ranges
 from cassieq_spark.producer.blocks import write_block
 from cassieq_spark.queues import create_queue
@@ -29,7 +29,7 @@ NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
 
 def headers_of(number: int, queue: str | None, **told: str) -> list[tuple[str, str]]:
-    """As `bury` writes them: each an hour later than the one before."""
+    """As `dead_letter_messages` writes them: each an hour later than the one before."""
     own = [("own", f"h{number}")]
     if queue is None:
         return own
@@ -131,7 +131,7 @@ class DeadQueue:
 
 def read_all(store: Store, queue: QueueDefinition) -> list[dict[str, Any]]:
     """Every message of a queue."""
-    every = Ranges.of(Range(0, read_head(store, queue.queue_id).next))
+    every = Ranges.of(Range(0, Ledger(store, queue.queue_id).read_head().next))
     pieces = find_pieces(store, queue.queue_id, every, deliveries=None)
     batches = fetch(store, queue, pieces, include_headers=True)
     return [row for batch in batches for row in batch.to_pylist()]

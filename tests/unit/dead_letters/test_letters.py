@@ -7,9 +7,9 @@ import pytest
 from cassieq_spark.dead_letters.letters import (
     DeadLetter,
     Filter,
-    pile_up,
+    group_letters,
     read_letter,
-    revived,
+    redriven_headers,
 )
 from cassieq_spark.model import Ranges
 from tests.unit.dead_letters.dead_queue import headers_of
@@ -40,15 +40,18 @@ def test_an_instant_that_is_none_is_not_told(text: str | None):
 def test_what_goes_back_has_its_own_headers_and_a_count():
     own = [("own", "x"), ("null", None), ("twice", "1"), ("twice", "2")]
 
-    back = revived([*own, *headers_of(3, "orders")[1:]])
+    back = redriven_headers([*own, *headers_of(3, "orders")[1:]])
 
     assert back == [*own, ("cassieq.redrives", "1")]
-    assert revived([*back, ("cassieq.reason", "again")]) == [*own, ("cassieq.redrives", "2")]
+    assert redriven_headers([*back, ("cassieq.reason", "again")]) == [
+        *own,
+        ("cassieq.redrives", "2"),
+    ]
 
 
 @pytest.mark.parametrize("count", [None, "", "-1", "many", "\u00b2"])
 def test_a_count_that_is_none_begins_anew(count: str | None):
-    assert revived([("cassieq.redrives", count)]) == [("cassieq.redrives", "1")]
+    assert redriven_headers([("cassieq.redrives", count)]) == [("cassieq.redrives", "1")]
 
 
 @pytest.mark.parametrize(
@@ -88,23 +91,23 @@ def test_letters_are_piled_up_by_origin_and_reason():
         DeadLetter(5, "orders", "g", "b", NOON + 2 * HOUR),
     ]
 
-    piles = pile_up(letters, Filter())
+    groups = group_letters(letters, Filter())
 
-    told = [(pile.origin_queue, pile.reason, str(pile.monotons)) for pile in piles]
+    told = [(group.origin_queue, group.reason, str(group.monotons)) for group in groups]
     assert told == [
         (None, None, "3-4"),
         ("orders", "a", "4-5"),
         ("orders", "b", "1-3,5-6"),
         ("payments", "b", "0-1"),
     ]
-    assert (piles[2].first, piles[2].last) == (NOON, NOON + 2 * HOUR)
-    assert (piles[1].first, piles[1].last) == (None, None)
+    assert (groups[2].first, groups[2].last) == (NOON, NOON + 2 * HOUR)
+    assert (groups[1].first, groups[1].last) == (None, None)
 
 
 def test_a_limit_takes_the_first_ones_and_reads_no_further():
     letters = iter([DeadLetter(at, "orders", "g", "ab"[at % 2]) for at in range(10)])
 
-    piles = pile_up(letters, Filter(reason="b"), limit=3)
+    groups = group_letters(letters, Filter(reason="b"), limit=3)
 
-    assert [pile.monotons for pile in piles] == [Ranges.parse("1-2,3-4,5-6")]
+    assert [group.monotons for group in groups] == [Ranges.parse("1-2,3-4,5-6")]
     assert next(letters).monoton == 6

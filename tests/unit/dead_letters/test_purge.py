@@ -4,8 +4,8 @@ import logging
 
 import pytest
 
+from cassieq_spark.dead_letters import claims as claims_module
 from cassieq_spark.dead_letters import purge as purge_module
-from cassieq_spark.dead_letters import take as take_module
 from cassieq_spark.dead_letters.claims import ADMIN_GROUP
 from cassieq_spark.dead_letters.letters import Filter
 from cassieq_spark.dead_letters.purge import PURGED, PurgeReport, purge
@@ -21,7 +21,7 @@ ORIGINS = ["orders", "payments"] * 6
 @pytest.fixture(autouse=True, scope="module")
 def _small_portions():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(take_module, "WINDOW", 8)
+        patch.setattr(claims_module, "WINDOW", 8)
         yield
 
 

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
+from cassieq_spark.dead_letters import claims as claims_module
 from cassieq_spark.dead_letters import redrive as redrive_module
-from cassieq_spark.dead_letters import take as take_module
-from cassieq_spark.dead_letters.burial import bury
 from cassieq_spark.dead_letters.claims import (
     ADMIN_GROUP,
     CLAIM_RESOLVED,
     is_token_for,
     token_for,
 )
+from cassieq_spark.dead_letters.dead_letter import dead_letter_messages
 from cassieq_spark.dead_letters.letters import Filter
 from cassieq_spark.dead_letters.purge import purge
 from cassieq_spark.dead_letters.redrive import (
@@ -28,7 +28,7 @@ from cassieq_spark.dead_letters.survey import survey
 from cassieq_spark.errors import ContentionError, OptionError, QueueStateError
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.registration import create_group, ensure_group
-from cassieq_spark.ledger.read import read_groups
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import QueueId, Ranges
 from cassieq_spark.queues import create_queue
 from cassieq_spark.testing.faults import Fault
@@ -43,7 +43,7 @@ HOME = {"orders": [0, 1, 3, 4], "payments": [2, 5]}
 @pytest.fixture(autouse=True, scope="module")
 def _small_portions():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(take_module, "WINDOW", 8)
+        patch.setattr(claims_module, "WINDOW", 8)
         patch.setattr(redrive_module, "BATCH", 3)
         yield
 
@@ -505,7 +505,7 @@ def test_a_token_tells_its_target_only_to_those_who_know_it():
 
 @pytest.mark.parametrize("deaths", [1, 3])
 def test_a_message_that_dies_again_keeps_count(deaths: int):
-    # From burial to burial, as it really happens.
+    # From death to death, as it really happens.
     queue = DeadQueue()
     delivery = ConsumerGroup(queue.memory, queue.orders.queue_id, "g")
     queue.add(["orders"])
@@ -520,8 +520,8 @@ def test_a_message_that_dies_again_keeps_count(deaths: int):
     assert (letter["key"], letter["value"]) == (b"k0", b"0")
     assert headers["cassieq.redrives"] == str(deaths)
     assert headers["cassieq.origin-queue"] == "orders"
-    (pile,) = survey(queue.memory, "orders", Filter(reason="5 deliveries")).piles
-    assert (pile.origin_group, pile.monotons) == ("g", Ranges.parse(f"{deaths}-{deaths + 1}"))
+    (group,) = survey(queue.memory, "orders", Filter(reason="5 deliveries")).groups
+    assert (group.origin_group, group.monotons) == ("g", Ranges.parse(f"{deaths}-{deaths + 1}"))
 
 
 def die(queue: DeadQueue, delivery: ConsumerGroup, *, stop: int) -> None:
@@ -530,16 +530,16 @@ def die(queue: DeadQueue, delivery: ConsumerGroup, *, stop: int) -> None:
         assert batch.leased
         queue.clock.advance(LEASE + MOMENT)
     dead = delivery.lease(make_request(stop=stop, max_deliveries=5)).dead
-    assert bury(queue.memory, queue.orders, delivery, dead) == 1
+    assert dead_letter_messages(queue.memory, queue.orders, delivery, dead) == 1
 
 
 def test_the_group_is_made_on_the_first_change_from_the_earliest_on():
     queue = DeadQueue(ORIGINS)
-    assert read_groups(queue.memory, queue.dead.queue_id) == []
+    assert Ledger(queue.memory, queue.dead.queue_id).read_groups() == []
 
     run(queue)
 
-    (group,) = read_groups(queue.memory, queue.dead.queue_id)
+    (group,) = Ledger(queue.memory, queue.dead.queue_id).read_groups()
     assert (group.name, group.starts_at) == (ADMIN_GROUP, 0)
 
 

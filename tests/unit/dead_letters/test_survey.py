@@ -5,15 +5,14 @@ from datetime import timedelta
 import pytest
 
 from cassieq_spark.dead_letters.claims import ADMIN_GROUP
-from cassieq_spark.dead_letters.letters import Filter, Pile
+from cassieq_spark.dead_letters.letters import DeadLetterGroup, Filter
 from cassieq_spark.dead_letters.purge import purge
 from cassieq_spark.dead_letters.survey import read_message, survey
 from cassieq_spark.errors import OptionError, QueueStateError
 from cassieq_spark.fetch import SMALL_COUNT
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.registration import create_group
-from cassieq_spark.ledger.finalise import finalise
-from cassieq_spark.ledger.read import read_head
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import Ranges
 from cassieq_spark.queues import create_queue
 from cassieq_spark.store.memory import MemoryStore
@@ -24,8 +23,8 @@ HOUR = timedelta(hours=1)
 
 
 def found(queue: DeadQueue, name: str, wanted: Filter | None = None) -> dict[str | None, str]:
-    piles = survey(queue.memory, name, wanted).piles
-    return {pile.origin_queue: str(pile.monotons) for pile in piles}
+    groups = survey(queue.memory, name, wanted).groups
+    return {group.origin_queue: str(group.monotons) for group in groups}
 
 
 def test_a_queue_stands_for_its_own_letters_and_a_dead_letter_queue_for_all():
@@ -39,9 +38,9 @@ def test_a_queue_stands_for_its_own_letters_and_a_dead_letter_queue_for_all():
 def test_a_pile_tells_how_many_why_and_since_when():
     queue = DeadQueue(["orders"] * 3)
 
-    (pile,) = survey(queue.memory, "orders").piles
+    (group,) = survey(queue.memory, "orders").groups
 
-    assert pile == Pile(
+    assert group == DeadLetterGroup(
         "orders", "g", "too often", Ranges.parse("0-3"), first=NOON, last=NOON + 2 * HOUR
     )
 
@@ -67,7 +66,9 @@ def test_what_is_settled_is_left_out_and_what_is_held_is_not():
 
 def test_what_is_finalised_is_left_out():
     queue = DeadQueue(["orders"] * 9)
-    finalise(queue.memory, queue.dead.queue_id, read_head(queue.memory, queue.dead.queue_id), 4)
+    Ledger(queue.memory, queue.dead.queue_id).finalise(
+        Ledger(queue.memory, queue.dead.queue_id).read_head(), 4
+    )
 
     assert survey(queue.memory, "orders").monotons == Ranges.parse("4-9")
 

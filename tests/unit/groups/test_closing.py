@@ -14,8 +14,9 @@ from cassieq_spark.groups.registration import (
     read_group_states,
 )
 from cassieq_spark.groups.state import Settlement
-from cassieq_spark.ledger.gate import close_ledger
-from cassieq_spark.ledger.state import Gate
+from cassieq_spark.ledger.ledger import Ledger
+from cassieq_spark.ledger.lifecycle import close_ledger
+from cassieq_spark.ledger.state import LedgerStatus
 from cassieq_spark.model import QueueId, Range, Ranges
 from cassieq_spark.testing.faults import Fault, FaultyStore
 from cassieq_spark.testing.stores import CountingStore
@@ -43,7 +44,7 @@ class Scene:
         self.g.settle(self.batch.token, released)
 
     def close(self) -> None:
-        close_ledger(self.store, self.queue_id, Gate.DELETED, bucket_size=8)
+        close_ledger(Ledger(self.store, self.queue_id), LedgerStatus.DELETED, bucket_size=8)
         close_groups(self.store, self.queue_id, end=END)
 
     def check(self) -> None:
@@ -78,7 +79,7 @@ def test_groups_that_are_closed_cost_reads_only(scene: Scene):
 
 @pytest.mark.parametrize("fault", Fault)
 def test_a_lost_answer_does_not_matter(scene: Scene, fault: Fault):
-    close_ledger(scene.store, scene.queue_id, Gate.DELETED, bucket_size=8)
+    close_ledger(Ledger(scene.store, scene.queue_id), LedgerStatus.DELETED, bucket_size=8)
     scene.store.fault = fault
 
     close_groups(scene.store, scene.queue_id, end=END)

@@ -12,9 +12,8 @@ from cassieq_spark.errors import InvariantError
 from cassieq_spark.groups import group as group_module
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.lease import Lease
-from cassieq_spark.ledger.finalise import finalise, trim
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
-from cassieq_spark.ledger.read import read_head
 from cassieq_spark.model import PendingBlock, Ranges, from_millis
 from cassieq_spark.queues.stats import queue_stats
 from cassieq_spark.testing.faults import Fault, FaultyStore
@@ -55,7 +54,7 @@ class Scene:
         )
 
     def take(self, delivery: ConsumerGroup | None = None, **changes: Any) -> Lease:
-        head = read_head(self.store, self.queue_id)
+        head = Ledger(self.store, self.queue_id).read_head()
         wish = {"stop": head.next, "delayed_stop": head.delayed_stop} | changes
         return (delivery or self.delivery).lease(builders_wish(**wish))
 
@@ -235,9 +234,9 @@ def test_a_reader_that_read_the_pointer_before_others_finished_and_trimmed_looks
     def others_finish() -> None:
         scene.clock.advance(SECOND)
         assert scene.taken() == "0-4"
-        head = read_head(scene.store, scene.queue_id)
-        finalise(scene.store, scene.queue_id, head, 4)
-        trim(scene.store, scene.queue_id, finalised=4, below=4)
+        head = Ledger(scene.store, scene.queue_id).read_head()
+        Ledger(scene.store, scene.queue_id).finalise(head, 4)
+        Ledger(scene.store, scene.queue_id).trim(finalised=4, below=4)
 
     scene.trouble.interrupt(others_finish, after=3)
 
@@ -246,7 +245,7 @@ def test_a_reader_that_read_the_pointer_before_others_finished_and_trimmed_looks
 
 def test_a_hole_in_the_ledger_is_told(scene: Scene):
     scene.publish((2, None), (2, SECOND))
-    trim(scene.store, scene.queue_id, finalised=0, below=2)
+    Ledger(scene.store, scene.queue_id).trim(finalised=0, below=2)
 
     with pytest.raises(InvariantError, match="I1"):
         scene.take()

@@ -9,9 +9,8 @@ from cassieq_spark.errors import ContentionError, QueueStateError
 from cassieq_spark.groups import registration
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.registration import ensure_group, read_group_states
-from cassieq_spark.ledger.finalise import finalise
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
-from cassieq_spark.ledger.read import read_groups, read_head
 from cassieq_spark.model import QueueId
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.testing.faults import Fault, FaultyStore
@@ -29,7 +28,7 @@ from tests.support.builders import (
 def test_earliest_is_owed_what_still_exists_and_latest_what_comes():
     store = MemoryStore()
     queue_id = make_queue(store, [5]).queue_id
-    finalise(store, queue_id, read_head(store, queue_id), 2)
+    Ledger(store, queue_id).finalise(Ledger(store, queue_id).read_head(), 2)
 
     ensure_group(store, queue_id, "e", starting="earliest")
     ensure_group(store, queue_id, "l", starting="latest")
@@ -75,15 +74,15 @@ def test_lost_answers_do_not_matter(fault: Fault, at: str):
     ensure_group(store, queue_id, "g", starting="earliest")
     store.arrive()
 
-    assert read_head(store, queue_id).groups_version == 1
+    assert Ledger(store, queue_id).read_head().groups_version == 1
     assert [state.head.pointer for state in read_group_states(store, queue_id).values()] == [0]
 
 
 def test_a_group_is_not_given_what_was_finalised_while_it_registered():
     store = FaultyStore(MemoryStore())
     queue_id = make_queue(store, [5]).queue_id
-    head = read_head(store, queue_id)
-    store.interrupt(lambda: finalise(store, queue_id, head, 4) and None, after=3)
+    head = Ledger(store, queue_id).read_head()
+    store.interrupt(lambda: Ledger(store, queue_id).finalise(head, 4) and None, after=3)
 
     ensure_group(store, queue_id, "g", starting="earliest")
 
@@ -99,7 +98,7 @@ def test_a_queue_that_is_not_there_has_no_groups():
 def test_losing_every_race_is_contention(monkeypatch: pytest.MonkeyPatch):
     store = MemoryStore()
     queue_id = make_queue(store).queue_id
-    monkeypatch.setattr(registration, "pauses", lambda: range(2))
+    monkeypatch.setattr(registration, "attempts", lambda: range(2))
     monkeypatch.setattr(store, "cas", lambda *_: False)
 
     with pytest.raises(ContentionError, match="try again"):
@@ -114,7 +113,7 @@ def test_a_group_registered_only_half_is_owed_everything_from_its_start():
 
     (state,) = read_group_states(store, queue_id).values()
 
-    assert [group.name for group in read_groups(store, queue_id)] == ["half"]
+    assert [group.name for group in Ledger(store, queue_id).read_groups()] == ["half"]
     assert (state.floor, state.slots, state.waiting) == (0, (), ())
 
 

@@ -279,7 +279,7 @@ def test_losing_every_race_ends_in_advice(
     store: FaultyStore, delivery: ConsumerGroup, monkeypatch: pytest.MonkeyPatch
 ):
     held = delivery.lease(make_request(stop=10)).token
-    monkeypatch.setattr(group_module, "pauses", lambda: range(2))
+    monkeypatch.setattr(group_module, "attempts", lambda: range(2))
     monkeypatch.setattr(store, "cas", lambda *_: False)
 
     with pytest.raises(ContentionError, match="maxMessagesPerTrigger"):

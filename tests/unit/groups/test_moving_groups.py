@@ -21,9 +21,8 @@ from cassieq_spark.groups.registration import (
 )
 from cassieq_spark.groups.seek import seek_group
 from cassieq_spark.groups.state import Settlement
-from cassieq_spark.ledger.finalise import finalise
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
-from cassieq_spark.ledger.read import read_groups, read_head
 from cassieq_spark.model import QueueId, Ranges
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import (
@@ -68,18 +67,18 @@ class Scene:
 
     def repair(self, *, meanwhile: Callable[[], None] = lambda: None) -> None:
         """As the repair job does: head, floors, and the move conditioned on the head."""
-        head = read_head(self.store, self.queue_id, serial=True)
+        head = Ledger(self.store, self.queue_id).read_head(serial=True)
         floors = [each.floor for each in read_group_states(self.store, self.queue_id).values()]
         meanwhile()
         if floors:
-            finalise(self.store, self.queue_id, head, min(floors))
+            Ledger(self.store, self.queue_id).finalise(head, min(floors))
 
     def pointer(self, name: str = "g") -> int:
         return read_group_states(self.store, self.queue_id)[name].head.pointer
 
     @property
     def finalised(self) -> int:
-        return read_head(self.store, self.queue_id).finalised
+        return Ledger(self.store, self.queue_id).read_head().finalised
 
     @property
     def holds(self) -> int:
@@ -369,7 +368,7 @@ def test_lost_answers_of_a_seek_do_not_matter(
 
 
 def test_losing_every_race_to_move_is_contention(scene: Scene, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(seek, "pauses", lambda: range(2))
+    monkeypatch.setattr(seek, "attempts", lambda: range(2))
     monkeypatch.setattr(seek, "_moved", lambda *_, **__: [Delete(("slot", 99, 0))])
 
     with pytest.raises(ContentionError, match="changes too fast"):
@@ -382,7 +381,7 @@ def test_losing_every_race_to_move_is_contention(scene: Scene, monkeypatch: pyte
 
 
 def names_of(store: Store, queue_id: QueueId) -> list[str]:
-    return [group.name for group in read_groups(store, queue_id)]
+    return [group.name for group in Ledger(store, queue_id).read_groups()]
 
 
 def test_a_deleted_group_is_gone_and_its_readers_stop(scene: Scene):
@@ -496,7 +495,7 @@ def test_a_late_beginning_of_a_deleted_group_is_not_taken_for_a_new_one(after: i
         batch = slow.lease(make_request(stop=6))
         slow.lease(make_request(held=batch.token, stop=0))
         floors = [each.floor for each in read_group_states(memory, queue_id).values()]
-        finalise(memory, queue_id, read_head(memory, queue_id), min(floors))
+        Ledger(memory, queue_id).finalise(Ledger(memory, queue_id).read_head(), min(floors))
 
     store.interrupt(delete_and_repair, after=after)
 
@@ -506,7 +505,7 @@ def test_a_late_beginning_of_a_deleted_group_is_not_taken_for_a_new_one(after: i
 
     states = read_group_states(memory, queue_id)
     if "g" in states:
-        assert states["g"].floor >= read_head(memory, queue_id).finalised
+        assert states["g"].floor >= Ledger(memory, queue_id).read_head().finalised
         assert states["g"] == ConsumerGroup(memory, queue_id, "g").read(every_waiting=True)
 
 

@@ -387,7 +387,7 @@ def test_released_once_too_often_is_dead(scene: Scene):
 
 
 def test_losing_every_race_is_said_so(scene: Scene, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(group_module, "pauses", lambda: range(2))
+    monkeypatch.setattr(group_module, "attempts", lambda: range(2))
     monkeypatch.setattr(scene.trouble, "cas", lambda *_: False)
 
     with pytest.raises(ContentionError, match="lost the race to settle"):

@@ -8,10 +8,10 @@ from datetime import datetime, timedelta
 import pytest
 
 from cassieq_spark.errors import NotAppliedError
-from cassieq_spark.ledger.gate import Gate, close_ledger, open_next
+from cassieq_spark.ledger.ledger import Ledger, LedgerStatus
+from cassieq_spark.ledger.lifecycle import close_ledger, open_next
 from cassieq_spark.ledger.once import Mark, Once, once_key, once_of_key, read_mark
 from cassieq_spark.ledger.publish import publish
-from cassieq_spark.ledger.read import open_ledger, read_head
 from cassieq_spark.model import PendingBlock, QueueId, SinkBatch
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import Insert, partition_of_ledger
@@ -33,7 +33,7 @@ class Scene:
         self.clock = FakeClock()
         self.memory = MemoryStore(self.clock)
         self.store = FaultyStore(self.memory)
-        open_ledger(self.memory, QUEUE)
+        Ledger(self.memory, QUEUE).create()
 
     def attempt(self, begun_at: datetime | None = None, block_at: datetime | None = None) -> bool:
         """Publish a message under the name; whether it went in."""
@@ -45,7 +45,7 @@ class Scene:
     @property
     def count(self) -> int:
         """How many messages are published."""
-        return read_head(self.memory, QUEUE).next
+        return Ledger(self.memory, QUEUE).read_head().next
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def test_a_name_is_forgotten_by_itself_and_may_be_used_again(scene: Scene):
 def test_it_costs_one_lwt_and_one_read():
     clock = FakeClock()
     store = CountingStore(MemoryStore(clock))
-    open_ledger(store, QUEUE)
+    Ledger(store, QUEUE).create()
     store.reset()
 
     publish(
@@ -167,9 +167,11 @@ def test_a_purge_carries_over_what_streams_have_published_and_no_names(scene: Sc
     scene.attempt()
     written = PendingBlock(make_block_id(scene.clock.now), 1)
     publish(scene.memory, QUEUE, [written], batch=SinkBatch("app:a", 7))
-    close_ledger(scene.memory, QUEUE, Gate.PURGED, bucket_size=8)
+    close_ledger(Ledger(scene.memory, QUEUE), LedgerStatus.PURGED, bucket_size=8)
 
-    open_next(scene.memory, QueueId("q@2"), after=QUEUE, paused=False)
+    open_next(
+        Ledger(scene.memory, QueueId("q@2")), after=Ledger(scene.memory, QUEUE), paused=False
+    )
 
     kinds = {str(row["kind"]) for row in rows_of(scene, "q@2")}
     assert kinds == {"head", "sink"}
@@ -189,9 +191,11 @@ def test_rows_of_earlier_versions_are_in_nobodys_way(scene: Scene):
         scene.memory.cas(ledger, [Insert(("sink", 0, name), {"batch_id": 0}, if_absent=True)])
 
     assert scene.attempt()
-    close_ledger(scene.memory, QUEUE, Gate.PURGED, bucket_size=8)
-    open_next(scene.memory, QueueId("q@2"), after=QUEUE, paused=False)
-    assert read_head(scene.memory, QueueId("q@2")).gate is Gate.OPEN
+    close_ledger(Ledger(scene.memory, QUEUE), LedgerStatus.PURGED, bucket_size=8)
+    open_next(
+        Ledger(scene.memory, QueueId("q@2")), after=Ledger(scene.memory, QUEUE), paused=False
+    )
+    assert Ledger(scene.memory, QueueId("q@2")).read_head().status is LedgerStatus.OPEN
 
 
 def test_names_of_different_kinds_do_not_meet():

@@ -19,7 +19,7 @@ from cassieq_spark.errors import (
 )
 from cassieq_spark.ledger import publish as publish_module
 from cassieq_spark.ledger.decide import Publication, decide_publish
-from cassieq_spark.ledger.finalise import finalise, raise_fence, trim
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import (
     ALREADY_PUBLISHED,
     CHANGED,
@@ -27,7 +27,6 @@ from cassieq_spark.ledger.publish import (
     Published,
     publish,
 )
-from cassieq_spark.ledger.read import locate, read_blocks, read_head, read_sink
 from cassieq_spark.ledger.state import LedgerHead
 from cassieq_spark.model import QueueId, Range, SinkBatch
 from cassieq_spark.store.memory import MemoryStore
@@ -74,7 +73,7 @@ def test_empty_blocks_get_no_monotons(queue_id: QueueId, store: FaultyStore):
     pending = make_pending([0, 2, 0, 3])
 
     assert publish(store, queue_id, pending).monotons == Range(0, 5)
-    assert [block.block for block in read_blocks(store, queue_id)] == [
+    assert [block.block for block in Ledger(store, queue_id).read_blocks()] == [
         pending[1].block,
         pending[3].block,
     ]
@@ -89,7 +88,7 @@ def test_a_replayed_batch_is_published_once_also_with_other_tasks(
     again = publish(store, queue_id, make_pending([7]), batch=SinkBatch("s", 5))
 
     assert again == Published(None)
-    assert read_head(store, queue_id).next == 4
+    assert Ledger(store, queue_id).read_head().next == 4
     assert [record.action for record in caplog.records] == [ALREADY_PUBLISHED]  # type: ignore[attr-defined]
 
 
@@ -103,7 +102,7 @@ def test_a_batch_below_the_last_one_is_refused_with_what_may_have_happened(
     ) as error:
         publish(store, queue_id, make_pending([7]), batch=SinkBatch("s", 4))
     assert not error.value.retryable
-    assert read_head(store, queue_id).next == 2
+    assert Ledger(store, queue_id).read_head().next == 2
 
 
 def test_a_batch_with_another_content_is_refused_or_skipped_with_an_error_in_the_log(
@@ -117,7 +116,7 @@ def test_a_batch_with_another_content_is_refused_or_skipped_with_an_error_in_the
     skipped = publish(store, queue_id, make_pending([7]), batch=other, fail_on_changed=False)
 
     assert skipped == Published(None)
-    assert read_head(store, queue_id).next == 2
+    assert Ledger(store, queue_id).read_head().next == 2
     (record,) = caplog.records
     assert (record.action, record.levelno) == (CHANGED, logging.ERROR)  # type: ignore[attr-defined]
 
@@ -130,7 +129,7 @@ def test_a_fingerprint_that_is_not_known_is_not_compared(queue_id: QueueId, stor
     again = publish(store, queue_id, make_pending([7]), batch=SinkBatch("s", 6, "other"))
 
     assert again == Published(None)
-    assert read_sink(store, queue_id, "s") == SinkBatch("s", 6)
+    assert Ledger(store, queue_id).read_sink("s") == SinkBatch("s", 6)
 
 
 @pytest.mark.parametrize("batch", [None, SinkBatch("s", 0)])
@@ -145,7 +144,7 @@ def test_a_lost_answer_is_resolved_and_the_write_published_once(
     store.arrive()
 
     assert published.monotons == Range(0, 5)
-    assert [block.block for block in read_blocks(store, queue_id)] == [
+    assert [block.block for block in Ledger(store, queue_id).read_blocks()] == [
         each.block for each in pending
     ]
 
@@ -163,7 +162,7 @@ def test_a_request_that_arrives_late_at_any_moment_is_published_once(
     store.arrive()
 
     assert published.monotons == Range(0, 2)
-    assert len(read_blocks(store, queue_id)) == 1
+    assert len(Ledger(store, queue_id).read_blocks()) == 1
 
 
 def test_another_write_in_place_of_the_lost_one_does_not_count_as_it(
@@ -182,8 +181,8 @@ def test_trimmed_before_the_answer_could_be_resolved_is_an_unknown_outcome(
     store.fault = Fault.ANSWER_LOST
 
     def repair() -> None:
-        finalise(store, queue_id, read_head(store, queue_id), 2)
-        trim(store, queue_id, finalised=2, below=2)
+        Ledger(store, queue_id).finalise(Ledger(store, queue_id).read_head(), 2)
+        Ledger(store, queue_id).trim(finalised=2, below=2)
 
     store.interrupt(repair, after=2)
 
@@ -217,18 +216,20 @@ def test_a_batch_may_be_retried_after_any_error(queue_id: QueueId, store: Faulty
         publish(store, queue_id, pending, batch=batch)
     publish(store, queue_id, pending, batch=batch)
 
-    assert read_head(store, queue_id).next == 2
+    assert Ledger(store, queue_id).read_head().next == 2
 
 
 def test_a_write_slower_than_the_fence_is_refused_with_advice(
     queue_id: QueueId, store: FaultyStore
 ):
     pending = make_pending([2])
-    raise_fence(store, queue_id, read_head(store, queue_id), BEGUN_AT + timedelta(hours=1))
+    Ledger(store, queue_id).raise_fence(
+        Ledger(store, queue_id).read_head(), BEGUN_AT + timedelta(hours=1)
+    )
 
     with pytest.raises(NotAppliedError, match="longer --write-timeout"):
         publish(store, queue_id, pending)
-    assert read_head(store, queue_id).next == 0
+    assert Ledger(store, queue_id).read_head().next == 0
 
 
 def test_as_many_blocks_as_one_publish_takes_fill_one_compare_and_set():
@@ -248,23 +249,24 @@ def test_more_blocks_than_one_publish_takes_are_refused_with_advice(
 
     with pytest.raises(TooLargeError, match=f"has {MOST_BLOCKS + 1} blocks.*coalesce"):
         publish(store, queue_id, pending)
-    assert read_head(store, queue_id).next == 0
+    assert Ledger(store, queue_id).read_head().next == 0
 
 
 def test_a_lost_request_behind_the_fence_is_certainly_not_applied(
     queue_id: QueueId, store: FaultyStore
 ):
     store.fault = Fault.REQUEST_LATE
-    head = read_head(store, queue_id)
+    head = Ledger(store, queue_id).read_head()
     store.interrupt(
-        lambda: raise_fence(store, queue_id, head, BEGUN_AT + timedelta(hours=1)) and None, after=2
+        lambda: Ledger(store, queue_id).raise_fence(head, BEGUN_AT + timedelta(hours=1)) and None,
+        after=2,
     )
 
     with pytest.raises(NotAppliedError):
         publish(store, queue_id, make_pending([2]))
     store.arrive()
 
-    assert read_head(store, queue_id).next == 0
+    assert Ledger(store, queue_id).read_head().next == 0
 
 
 def test_a_queue_that_is_not_there_is_said_so(store: FaultyStore):
@@ -275,7 +277,7 @@ def test_a_queue_that_is_not_there_is_said_so(store: FaultyStore):
 def test_losing_every_race_ends_in_advice(
     queue_id: QueueId, store: FaultyStore, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(publish_module, "pauses", lambda: range(2))
+    monkeypatch.setattr(publish_module, "attempts", lambda: range(2))
     monkeypatch.setattr(store, "cas", lambda *_: False)
 
     with pytest.raises(ContentionError, match="gather them"):
@@ -290,7 +292,7 @@ def test_racing_publishers_leave_no_gap_and_publish_everything_once():
     with ThreadPoolExecutor(4) as pool:
         published = list(pool.map(lambda pending: publish(store, queue_id, pending), writes))
 
-    blocks = locate(store, queue_id, Range(0, read_head(store, queue_id).next))
+    blocks = Ledger(store, queue_id).locate(Range(0, Ledger(store, queue_id).read_head().next))
     assert [block.block for block in blocks] == [
         each.block
         for _, pending in sorted(zip([each.monotons for each in published], writes, strict=True))

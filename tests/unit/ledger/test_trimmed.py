@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cassieq_spark.ledger.read import find_position, read_block_of, read_blocks, read_head
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.queues.stats import queue_stats
 from cassieq_spark.settings import SourceOptions
 from cassieq_spark.spark.source.views import read_view
@@ -33,9 +33,9 @@ def queue() -> TrimmedQueue:
 
 def test_a_read_that_would_is_refused(queue: TrimmedQueue):
     with pytest.raises(AssertionError, match=r"wades through \[0, 4, 8\]"):
-        read_blocks(queue.store, queue.queue_id)
+        Ledger(queue.store, queue.queue_id).read_blocks()
     with pytest.raises(AssertionError, match=r"wades through \[0, 4\]"):
-        read_block_of(queue.store, queue.queue_id, 5)
+        Ledger(queue.store, queue.queue_id).read_block_of(5)
 
 
 def test_repairs_do_not(queue: TrimmedQueue):
@@ -62,7 +62,9 @@ def test_figures_and_views_do_not(queue: TrimmedQueue):
 
 
 def test_leases_and_positions_do_not(queue: TrimmedQueue):
-    head = read_head(queue.store, queue.queue_id)
+    head = Ledger(queue.store, queue.queue_id).read_head()
 
-    assert find_position(queue.store, queue.queue_id, head, queue.definition.created_at) == 12
+    assert (
+        Ledger(queue.store, queue.queue_id).find_position(head, queue.definition.created_at) == 12
+    )
     assert sum(each.monotons.count for each in queue.consume("billing").leased) == 6

@@ -8,9 +8,8 @@ from datetime import timedelta
 import pytest
 
 from cassieq_spark.errors import NotAppliedError
-from cassieq_spark.lock import holding as holding_module
-from cassieq_spark.lock.bakery import Bakery
-from cassieq_spark.lock.holding import LOCK_LOST, RENEWAL_FAILED, holding
+from cassieq_spark.lock import bakery as holding_module
+from cassieq_spark.lock.bakery import LOCK_LOST, RENEWAL_FAILED, Bakery, holding
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import Partition, RowKey, Slice, Value, partition_of_lock
 from cassieq_spark.testing.stores import WrappedStore

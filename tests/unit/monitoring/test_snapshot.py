@@ -104,7 +104,7 @@ def test_rows_of_a_queue_that_nobody_can_make_sense_of_hide_no_other():
 
     assert [queue.name for queue in snapshot.queues] == ["b"]
     assert "queue_id 'a@1', kind 'head'" in str(snapshot.errors["a"])
-    assert "'ajar' is not a valid Gate" in str(snapshot.errors["a"])
+    assert "'ajar' is not a valid LedgerStatus" in str(snapshot.errors["a"])
 
 
 def test_a_queue_that_does_not_exist_is_said_so_and_the_others_are_read():

@@ -9,8 +9,8 @@ from cassieq_spark.errors import QueueStateError
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.lease import Lease
 from cassieq_spark.groups.registration import ensure_group
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
-from cassieq_spark.ledger.read import read_blocks, read_groups, read_head, read_last_batch
 from cassieq_spark.ledger.state import HEAD, check_open
 from cassieq_spark.model import QueueDefinition, QueueId, SinkBatch
 from cassieq_spark.queues import (
@@ -22,16 +22,11 @@ from cassieq_spark.queues import (
     read_queue,
     read_record,
 )
-from cassieq_spark.store.protocol import (
-    DeleteBelow,
-    Store,
-    Update,
-    When,
-    partition_of_ledger,
-)
+from cassieq_spark.store.protocol import DeleteBelow, Store, Update, When, partition_of_ledger
 from cassieq_spark.testing.faults import FaultyStore
 from tests.support.builders import (
     LEASE,
+    last_batch,
     make_clocked_store,
     make_pending,
     make_request,
@@ -73,7 +68,7 @@ class Scene:
     def lease(self, queue: QueueDefinition, group: str) -> Lease:
         """As a reader does: look at the head, then lease."""
         ensure_group(self.store, queue.queue_id, group, starting="earliest")
-        head = read_head(self.store, queue.queue_id)
+        head = Ledger(self.store, queue.queue_id).read_head()
         check_open(queue.queue_id, head)
         wish = make_request(stop=head.offered_stop)
         return ConsumerGroup(self.store, queue.queue_id, group).lease(wish)
@@ -89,7 +84,7 @@ class Scene:
         return found
 
     def groups(self, queue_id: QueueId) -> list[str]:
-        return [group.name for group in read_groups(self.store, queue_id)]
+        return [group.name for group in Ledger(self.store, queue_id).read_groups()]
 
     @contextlib.contextmanager
     def broken_off(self, *, before_call: int) -> Iterator[None]:
@@ -106,7 +101,7 @@ class Scene:
     def check_over(self, queue: QueueDefinition) -> None:
         """Nothing goes into a version that is over, or comes out of it."""
         queue_id = queue.queue_id
-        before = len(read_blocks(self.store, queue_id))
+        before = len(Ledger(self.store, queue_id).read_blocks())
         for attempt in (
             lambda: self.publish(queue),
             lambda: publish(self.store, queue_id, make_pending([1]), batch=SinkBatch("new", 0)),
@@ -117,18 +112,18 @@ class Scene:
             with contextlib.suppress(QueueStateError):
                 attempt()
                 raise AssertionError("an old version was used")
-        assert len(read_blocks(self.store, queue_id)) == before
+        assert len(Ledger(self.store, queue_id).read_blocks()) == before
         for group in self.groups(queue_id):
-            wish = make_request(stop=read_head(self.store, queue_id).next)
+            wish = make_request(stop=Ledger(self.store, queue_id).read_head().next)
             late = ConsumerGroup(self.store, queue_id, group).lease(wish)
             assert not late.leased, "a reader that had read the head before"
 
     def check_purged(self, queue: QueueDefinition) -> None:
         """It has no message, its groups are owed what comes, and its sinks go on."""
         assert read_queue(self.store, "q") == queue
-        assert read_blocks(self.store, queue.queue_id) == []
+        assert Ledger(self.store, queue.queue_id).read_blocks() == []
         assert self.groups(queue.queue_id) == ["g", "idle"]
-        assert read_last_batch(self.store, queue.queue_id, BATCH.sink) == BATCH.batch_id
+        assert last_batch(self.store, queue.queue_id, BATCH.sink) == BATCH.batch_id
         self.publish(queue)
         for group in ("g", "idle"):
             (leased,) = self.lease(queue, group).leased
@@ -141,7 +136,7 @@ def retire(store: Store) -> None:
         close_versions(store, record)
         for queue_id in record.to_retire:
             partition = partition_of_ledger(queue_id)
-            end = read_head(store, queue_id, serial=True).next
+            end = Ledger(store, queue_id).read_head(serial=True).next
             finalised = Update(HEAD, {"finalised": end}, when=(When("next", "=", end),))
             rows = [DeleteBelow(kind, 2**63 - 1) for kind in ("block", "sink", "group", "hold")]
             store.cas(partition, [finalised, *rows])

@@ -9,20 +9,19 @@ from uuid import UUID
 import pytest
 from typer.testing import CliRunner
 
+from cassieq_spark import backoff
 from cassieq_spark.cli import app
 from cassieq_spark.cli import queue as queue_command
 from cassieq_spark.errors import ClockError, NotAppliedError, OptionError, QueueStateError
 from cassieq_spark.groups.clocks import plan_due_now
 from cassieq_spark.groups.lease import Lease
 from cassieq_spark.groups.state import Settlement
-from cassieq_spark.ledger.finalise import raise_fence
-from cassieq_spark.ledger.gate import FOR_EVER
+from cassieq_spark.ledger.ledger import Ledger
+from cassieq_spark.ledger.lifecycle import FOR_EVER
 from cassieq_spark.ledger.publish import publish
-from cassieq_spark.ledger.read import read_head
 from cassieq_spark.model import PendingBlock, Ranges, to_millis
 from cassieq_spark.queues import alter_queue, fix_clocks, purge_queue
 from cassieq_spark.repair.steps import Step
-from cassieq_spark.store import race
 from cassieq_spark.store.protocol import CLOCKS_APART, EVERYTHING, Partition, Rows, Slice
 from cassieq_spark.testing.faults import Fault, FaultyStore
 from cassieq_spark.testing.stores import CountingStore, WrappedStore
@@ -38,7 +37,7 @@ MONTH = 30 * DAY
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(race, "_LONGEST_PAUSE", 0.0)
+    monkeypatch.setattr(backoff, "_LONGEST_PAUSE", 0.0)
 
 
 class Scene:
@@ -51,7 +50,7 @@ class Scene:
         self.clock.advance(SECOND)
 
     def take(self, limit: int | None = None, held: UUID | None = None) -> Lease:
-        stop = read_head(self.store, self.queue.queue_id).next
+        stop = Ledger(self.store, self.queue.queue_id).read_head().next
         wish = make_request(max_messages=limit, held=held, stop=stop, prefer_fresh=True)
         return self.group.lease(wish)
 
@@ -64,11 +63,11 @@ class Scene:
 
     @property
     def fence(self) -> datetime:
-        return read_head(self.store, self.queue.queue_id).fence
+        return Ledger(self.store, self.queue.queue_id).read_head().fence
 
     def raise_fence(self, fence: datetime) -> None:
-        head = read_head(self.store, self.queue.queue_id)
-        assert raise_fence(self.store, self.queue.queue_id, head, fence)
+        head = Ledger(self.store, self.queue.queue_id).read_head()
+        assert Ledger(self.store, self.queue.queue_id).raise_fence(head, fence)
 
 
 @pytest.fixture
@@ -150,7 +149,7 @@ def test_a_repair_by_a_wrong_clock_refuses_no_put_and_throws_nothing_away(ahead:
     assert f"it was {server} by a server's" in problem
     assert "cassieq queue fix-clocks" in problem
     queue.clock.ahead = timedelta(0)
-    assert read_head(queue.store, queue.queue_id).fence < queue.clock.now
+    assert Ledger(queue.store, queue.queue_id).read_head().fence < queue.clock.now
     queue.publish(1)
 
 
@@ -187,7 +186,7 @@ def test_what_a_writer_whose_clock_was_ahead_had_begun_stays_refused(
         publish(scene.store, scene.queue.queue_id, [begun])
 
     scene.put()
-    assert read_head(scene.store, scene.queue.queue_id).next == 7
+    assert Ledger(scene.store, scene.queue.queue_id).read_head().next == 7
 
 
 def test_what_a_writer_whose_clock_was_ahead_has_sent_before_goes_in_no_more(
@@ -202,7 +201,7 @@ def test_what_a_writer_whose_clock_was_ahead_has_sent_before_goes_in_no_more(
 
     store.arrive()
 
-    assert read_head(scene.store, scene.queue.queue_id).next == 6
+    assert Ledger(scene.store, scene.queue.queue_id).read_head().next == 6
 
 
 def test_a_fence_that_goes_down_twice_is_remembered_where_it_stood_highest(
@@ -213,7 +212,7 @@ def test_a_fence_that_goes_down_twice_is_remembered_where_it_stood_highest(
         scene.raise_fence(clock.now + ahead)
         fix_clocks(scene.store, "q")
 
-    assert read_head(scene.store, scene.queue.queue_id).unfenced_until == highest
+    assert Ledger(scene.store, scene.queue.queue_id).read_head().unfenced_until == highest
 
 
 def test_puts_are_taken_again_and_blocks_begun_before_stay_refused(scene: Scene, clock: FakeClock):
@@ -230,7 +229,7 @@ def test_puts_are_taken_again_and_blocks_begun_before_stay_refused(scene: Scene,
     with pytest.raises(NotAppliedError):
         publish(scene.store, scene.queue.queue_id, [begun_before])
     scene.put()
-    assert read_head(scene.store, scene.queue.queue_id).next == 7
+    assert Ledger(scene.store, scene.queue.queue_id).read_head().next == 7
 
 
 @pytest.mark.parametrize("more", [[], ["--dry-run"], ["--json"]])
@@ -287,7 +286,7 @@ def test_a_lease_of_a_month_is_due_at_once(scene: Scene, clock: FakeClock):
 
 def test_a_lease_of_days_is_kept_where_the_queue_has_such_leases(scene: Scene, clock: FakeClock):
     alter_queue(scene.store, "q", lease=3 * DAY)
-    stop = read_head(scene.store, scene.queue.queue_id).next
+    stop = Ledger(scene.store, scene.queue.queue_id).read_head().next
     scene.group.lease(make_request(max_messages=2, lease=3 * DAY, stop=stop, prefer_fresh=True))
     scene.group.lease(make_request(lease=31 * DAY, stop=stop, prefer_fresh=True))
 
@@ -411,8 +410,8 @@ def test_a_repair_tells_of_a_fence_and_of_leases_that_are_ahead():
     queue.clock.ahead = MONTH
     queue.consume("billing", 3)
     queue.clock.ahead = timedelta(0)
-    head = read_head(queue.store, queue.queue_id)
-    assert raise_fence(queue.store, queue.queue_id, head, queue.clock.now + MONTH)
+    head = Ledger(queue.store, queue.queue_id).read_head()
+    assert Ledger(queue.store, queue.queue_id).raise_fence(head, queue.clock.now + MONTH)
 
     fence, leases = queue.repair(Step.REDELIVER).queues["orders"].notes
 

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from cassieq_spark.errors import OptionError, QueueStateError
-from cassieq_spark.ledger.read import open_ledger, read_head
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import QueueId
 from cassieq_spark.queues import create_queue, list_queues, read_queue
 from cassieq_spark.store.memory import MemoryStore
@@ -22,7 +22,7 @@ def test_a_queue_is_read_as_it_was_created():
     assert read_queue(store, "q") == created
     assert (created.version, created.bucket_size, created.chunk_size) == (1, 40, 8)
     assert (created.lease, created.created_at) == (timedelta(seconds=7), clock.now)
-    assert read_head(store, created.queue_id).next == 0
+    assert Ledger(store, created.queue_id).read_head().next == 0
 
 
 def test_creating_costs_two_lwts_and_reading_one_read():
@@ -113,7 +113,7 @@ def test_a_queue_is_created_once():
 
 def test_a_creation_broken_off_half_way_can_be_repeated():
     store = MemoryStore()
-    open_ledger(store, QueueId("q@1"))
+    Ledger(store, QueueId("q@1")).create()
 
     assert create_queue(store, "q").queue_id == "q@1"
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from cassieq_spark.errors import InvariantError, QueueStateError
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
-from cassieq_spark.ledger.read import open_ledger, read_blocks, read_head
 from cassieq_spark.model import QueueId
 from cassieq_spark.queues import (
     Status,
@@ -96,7 +96,7 @@ def test_a_queue_made_anew_is_another_one(scene: Scene):
     assert scene.groups(anew.queue_id) == []
     scene.publish(anew)
     scene.check_over(scene.old)
-    assert read_head(scene.store, scene.old.queue_id).bucket_size == 8
+    assert Ledger(scene.store, scene.old.queue_id).read_head().bucket_size == 8
 
 
 def test_a_queue_is_made_and_deleted_again_and_again(scene: Scene):
@@ -107,7 +107,7 @@ def test_a_queue_is_made_and_deleted_again_and_again(scene: Scene):
         scene.old = create_queue(scene.store, "q")
         assert scene.old.version == version
         scene.publish(scene.old)
-    assert len(read_blocks(scene.store, scene.old.queue_id)) == 1
+    assert len(Ledger(scene.store, scene.old.queue_id).read_blocks()) == 1
 
 
 def test_a_dead_letter_queue_that_was_deleted_is_made_anew_for_its_next_queue(scene: Scene):
@@ -234,7 +234,7 @@ def test_who_creates_a_queue_that_others_delete_gets_a_new_one_or_is_told(
 
     record = scene.record
     for version in range(1, record.version):
-        assert read_head(scene.store, QueueId(f"q@{version}")).is_closed
+        assert Ledger(scene.store, QueueId(f"q@{version}")).read_head().is_closed
     if not record.is_gone:
         assert record.definition.bucket_size == 32
         scene.publish(record.definition)
@@ -253,8 +253,8 @@ def test_old_versions_are_retired_in_order_and_only_their_heads_are_left(scene: 
 
     assert scene.record.to_retire == ()
     assert scene.record.status is Status.DELETED
-    assert read_blocks(scene.store, scene.old.queue_id) == []
-    assert not open_ledger(scene.store, scene.old.queue_id), "no id is ever opened again"
+    assert Ledger(scene.store, scene.old.queue_id).read_blocks() == []
+    assert not Ledger(scene.store, scene.old.queue_id).create(), "no id is ever opened again"
     scene.check_over(scene.old)
     assert create_queue(scene.store, "q").version == 3
     assert scene.record.to_retire == ()

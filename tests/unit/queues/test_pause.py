@@ -5,7 +5,7 @@ import pytest
 from cassieq_spark.errors import QueueStateError
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.lease import Lease
-from cassieq_spark.ledger.read import read_blocks, read_head
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.queues import (
     delete_queue,
     is_paused,
@@ -20,7 +20,7 @@ from tests.unit.queues.scene import Scene
 
 
 def next_batch(scene: Scene, group: str, done: Lease) -> Lease:
-    stop = read_head(scene.store, scene.old.queue_id).offered_stop
+    stop = Ledger(scene.store, scene.old.queue_id).read_head().offered_stop
     delivery = ConsumerGroup(scene.store, scene.old.queue_id, group)
     return delivery.lease(make_request(held=done.token, stop=stop))
 
@@ -43,7 +43,7 @@ def test_writers_of_a_paused_queue_go_on(scene: Scene):
 
     scene.publish(scene.old)
 
-    assert len(read_blocks(scene.store, scene.old.queue_id)) == 3
+    assert len(Ledger(scene.store, scene.old.queue_id).read_blocks()) == 3
 
 
 def test_readers_of_a_resumed_queue_go_on_where_they_were(scene: Scene):

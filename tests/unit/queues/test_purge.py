@@ -6,9 +6,9 @@ from collections.abc import Callable
 import pytest
 
 from cassieq_spark.errors import QueueStateError
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
-from cassieq_spark.ledger.read import read_blocks, read_head, read_last_batch
-from cassieq_spark.ledger.state import Gate
+from cassieq_spark.ledger.state import LedgerStatus
 from cassieq_spark.model import QueueId, SinkBatch
 from cassieq_spark.queues import (
     Status,
@@ -23,7 +23,7 @@ from cassieq_spark.queues import (
 )
 from cassieq_spark.testing.faults import Fault
 from cassieq_spark.testing.stores import CountingStore
-from tests.support.builders import make_pending
+from tests.support.builders import last_batch, make_pending
 from tests.unit.queues.scene import BATCH, Scene
 
 #: Calls of the store that a purge of the scene makes, and a few more.
@@ -66,7 +66,7 @@ def test_a_writer_that_knew_the_version_before_is_told_of_the_purge(scene: Scene
 
     with pytest.raises(QueueStateError, match=r"queue q@1 was purged.*start writers again"):
         publish(scene.store, scene.old.queue_id, pending)
-    assert read_blocks(scene.store, QueueId("q@2")) == []
+    assert Ledger(scene.store, QueueId("q@2")).read_blocks() == []
 
 
 @pytest.mark.parametrize("fault", Fault)
@@ -87,7 +87,9 @@ def test_a_publish_whose_answer_the_purge_overtakes_is_resolved(scene: Scene, fa
             publish(scene.store, scene.old.queue_id, pending)
     scene.store.arrive()
 
-    went_in = pending[0].block in {each.block for each in read_blocks(scene.store, QueueId("q@1"))}
+    went_in = pending[0].block in {
+        each.block for each in Ledger(scene.store, QueueId("q@1")).read_blocks()
+    }
     assert went_in is is_decided
 
 
@@ -114,7 +116,7 @@ def test_all_sinks_are_carried_over_however_many(scene: Scene):
 
     purged = purge_queue(scene.store, "q", force=True)
 
-    last = [read_last_batch(scene.store, purged.queue_id, f"s{n}") for n in range(450)]
+    last = [last_batch(scene.store, purged.queue_id, f"s{n}") for n in range(450)]
     assert last == list(range(450))
 
 
@@ -172,7 +174,7 @@ def test_a_purge_that_broke_off_does_not_keep_the_queue_from_being_deleted(
     assert anew.version in (2, 3)
     assert scene.groups(anew.queue_id) == []
     for version in range(1, anew.version):
-        assert read_head(scene.store, QueueId(f"q@{version}")).is_closed
+        assert Ledger(scene.store, QueueId(f"q@{version}")).read_head().is_closed
     scene.check_over(scene.old)
     scene.publish(anew)
 
@@ -229,7 +231,7 @@ def pause(scene: Scene) -> None:
 def test_whatever_others_do_meanwhile_the_messages_from_before_are_gone(
     scene: Scene, other: Callable[[Scene], None], before_call: int
 ):
-    before = {block.block for block in read_blocks(scene.store, scene.old.queue_id)}
+    before = {block.block for block in Ledger(scene.store, scene.old.queue_id).read_blocks()}
     scene.store.interrupt(lambda: other(scene), after=before_call)
 
     with contextlib.suppress(QueueStateError):
@@ -242,14 +244,16 @@ def test_whatever_others_do_meanwhile_the_messages_from_before_are_gone(
         Status.DELETING if other is delete and scene.store.troubles else Status.ACTIVE
     )
     if record.status is Status.ACTIVE:
-        head = read_head(scene.store, record.definition.queue_id)
-        assert head.gate is Gate.OPEN
-        now = {block.block for block in read_blocks(scene.store, record.definition.queue_id)}
+        head = Ledger(scene.store, record.definition.queue_id).read_head()
+        assert head.status is LedgerStatus.OPEN
+        now = {
+            block.block for block in Ledger(scene.store, record.definition.queue_id).read_blocks()
+        }
         assert not now & before
         if other is register:
             kept = scene.groups(record.definition.queue_id)
             assert kept == scene.groups(scene.old.queue_id)
         scene.publish(record.definition)
     for version in range(1, record.version):
-        assert read_head(scene.store, QueueId(f"q@{version}")).is_closed
+        assert Ledger(scene.store, QueueId(f"q@{version}")).read_head().is_closed
     scene.check_over(scene.old)

@@ -7,9 +7,8 @@ import pytest
 
 from cassieq_spark.errors import QueueStateError
 from cassieq_spark.groups import registration
-from cassieq_spark.ledger.finalise import finalise, trim
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
-from cassieq_spark.ledger.read import read_head
 from cassieq_spark.model import QueueId
 from cassieq_spark.queues import stats
 from cassieq_spark.queues.stats import GroupStats, queue_stats
@@ -32,7 +31,7 @@ SECOND = timedelta(seconds=1)
 def test_a_queue_without_groups_has_only_its_ends():
     store = MemoryStore()
     queue_id = make_queue(store, [5, 4]).queue_id
-    finalise(store, queue_id, read_head(store, queue_id), 2)
+    Ledger(store, queue_id).finalise(Ledger(store, queue_id).read_head(), 2)
 
     stats = queue_stats(store, queue_id)
 
@@ -128,8 +127,8 @@ def test_a_repair_that_deletes_meanwhile_what_was_owed_does_no_harm():
     make_group(store, queue_id)
 
     def settle_and_repair() -> None:
-        finalise(memory, queue_id, read_head(memory, queue_id), 10)
-        trim(memory, queue_id, finalised=10, below=10)
+        Ledger(memory, queue_id).finalise(Ledger(memory, queue_id).read_head(), 10)
+        Ledger(memory, queue_id).trim(finalised=10, below=10)
 
     store.interrupt(settle_and_repair, after=5)
 
@@ -150,8 +149,8 @@ def test_what_is_settled_and_trimmed_while_it_is_counted_is_no_hole(after: int):
     def settle_and_repair() -> None:
         done = delivery.lease(make_request(stop=10, delayed_stop=10)).token
         delivery.lease(make_request(held=done, stop=10, delayed_stop=10))
-        finalise(memory, queue_id, read_head(memory, queue_id), 8)
-        trim(memory, queue_id, finalised=8, below=8)
+        Ledger(memory, queue_id).finalise(Ledger(memory, queue_id).read_head(), 8)
+        Ledger(memory, queue_id).trim(finalised=8, below=8)
 
     store.interrupt(settle_and_repair, after=after)
 

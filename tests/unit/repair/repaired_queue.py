@@ -16,8 +16,8 @@ from cassieq_spark.arrow.chunks import Cutter, cut
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.lease import Lease, LeaseRequest
 from cassieq_spark.groups.registration import ensure_group
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
-from cassieq_spark.ledger.read import read_blocks, read_head
 from cassieq_spark.model import Chunk, PendingBlock
 from cassieq_spark.queues import create_queue, purge_queue
 from cassieq_spark.repair.read import Seen, see, see_all
@@ -80,7 +80,7 @@ class RepairedQueue:
             token=uuid4(),
             lease=LEASE,
             max_messages=limit,
-            stop=0 if limit == 0 else read_head(self.store, self.queue_id).next,
+            stop=0 if limit == 0 else Ledger(self.store, self.queue_id).read_head().next,
         )
         delivery = ConsumerGroup(self.store, self.queue_id, group)
         self.batches[group] = delivery.lease(wish)
@@ -120,11 +120,11 @@ class RepairedQueue:
         return {(row["block"], row["bucket"]) for row in rows}
 
     def ledger_blocks(self) -> list[UUID]:
-        return [block.block for block in read_blocks(self.store, self.queue_id)]
+        return [block.block for block in Ledger(self.store, self.queue_id).read_blocks()]
 
     @property
     def finalised(self) -> int:
-        return read_head(self.store, self.queue_id).finalised
+        return Ledger(self.store, self.queue_id).read_head().finalised
 
     def damage(self, block: UUID, keep: Callable[[Chunk], bool]) -> None:
         """Remove chunks of a block behind everybody's back."""

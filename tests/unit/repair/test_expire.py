@@ -12,8 +12,8 @@ from cassieq_spark.groups.lease import Lease, LeasedSlot
 from cassieq_spark.groups.registration import delete_group, ensure_group
 from cassieq_spark.groups.seek import seek_group
 from cassieq_spark.groups.state import Settlement
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
-from cassieq_spark.ledger.read import read_groups, read_head
 from cassieq_spark.model import PendingBlock, Ranges
 from cassieq_spark.queues import create_queue
 from cassieq_spark.repair import expire as expire_module
@@ -55,7 +55,7 @@ class Scene:
         publish(self.memory, self.queue_id, delayed)
 
     def take(self, **changes: Any) -> Lease:
-        head = read_head(self.memory, self.queue_id)
+        head = Ledger(self.memory, self.queue_id).read_head()
         wish = {"stop": head.next, "delayed_stop": head.delayed_stop} | changes
         return self.delivery.lease(make_request(**wish))
 
@@ -63,7 +63,7 @@ class Scene:
         return ",".join(str(each.monotons) for each in self.take(**changes).leased)
 
     def expire(self, store: Store | None = None) -> int:
-        (group,) = read_groups(self.memory, self.queue_id)
+        (group,) = Ledger(self.memory, self.queue_id).read_groups()
         return Expire(self.queue, group, 0).apply(store or self.store).expired
 
     def repair(self, *steps: Step, store: Store | None = None, **options: Any) -> Report:
@@ -487,7 +487,7 @@ def test_a_group_that_is_moved_meanwhile_is_where_it_was_moved_to(after: int):
 @pytest.mark.parametrize("anew", [True, False])
 def test_a_group_that_is_removed_meanwhile_is_not_brought_back(after: int, *, anew: bool):
     busy = Busy()
-    (group,) = read_groups(busy.memory, busy.queue_id)
+    (group,) = Ledger(busy.memory, busy.queue_id).read_groups()
     removed = []
 
     def remove() -> None:
@@ -537,7 +537,7 @@ def test_blocks_that_another_repair_trims_meanwhile_are_no_hole(after: int):
 
 
 def test_of_a_group_that_is_gone_nothing_expires(scene: Scene):
-    (group,) = read_groups(scene.memory, scene.queue_id)
+    (group,) = Ledger(scene.memory, scene.queue_id).read_groups()
     delete_group(scene.memory, scene.queue_id, "g")
 
     assert Expire(scene.queue, group, 0).apply(scene.store) == Counts()

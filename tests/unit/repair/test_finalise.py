@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cassieq_spark.groups.registration import ensure_group
-from cassieq_spark.ledger import read as ledger_read
-from cassieq_spark.ledger.read import read_head
+from cassieq_spark.ledger import ledger as ledger_read
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.repair import finalise as finalise_module
 from cassieq_spark.repair.audit import LACKS_ROWS
 from cassieq_spark.repair.context import Checkpoint, Thoroughness
@@ -58,7 +58,10 @@ def test_parts_come_to_the_same_as_all_at_once(
     assert parts.finalised == settled
     assert len(parts.buckets()) == len(whole.buckets())
     assert len(parts.ledger_blocks()) == len(whole.ledger_blocks())
-    assert read_head(parts.store, parts.queue_id) == read_head(whole.store, whole.queue_id)
+    assert (
+        Ledger(parts.store, parts.queue_id).read_head()
+        == Ledger(whole.store, whole.queue_id).read_head()
+    )
 
 
 @pytest.mark.usefixtures("_two_at_once")

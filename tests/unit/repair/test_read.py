@@ -7,8 +7,7 @@ from datetime import timedelta
 import pytest
 
 from cassieq_spark.groups.registration import delete_group
-from cassieq_spark.ledger.finalise import finalise
-from cassieq_spark.ledger.read import read_head
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.queues import create_queue
 from cassieq_spark.repair.steps import Step
 from cassieq_spark.testing.stores import CountingStore
@@ -176,7 +175,9 @@ def test_a_lease_that_ran_out_long_ago_is_told_of(queue: RepairedQueue):
 def test_what_a_crash_has_left_is_deleted(queue: RepairedQueue, names: tuple[str, ...]):
     _, second = queue.publish(6, 10)
     queue.settle("billing", 7)
-    assert finalise(queue.store, queue.queue_id, read_head(queue.store, queue.queue_id), 7)
+    assert Ledger(queue.store, queue.queue_id).finalise(
+        Ledger(queue.store, queue.queue_id).read_head(), 7
+    )
     assert is_idle(queue)
 
     queue.repair(Step.FINALISE, queues=names)

@@ -8,16 +8,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from cassieq_spark.dead_letters.burial import RETRY_AFTER, bury
 from cassieq_spark.dead_letters.claims import ADMIN_GROUP
+from cassieq_spark.dead_letters.dead_letter import RETRY_AFTER, dead_letter_messages
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.lease import Lease, LeasedSlot
 from cassieq_spark.groups.plan import LONGEST_BACKOFF
 from cassieq_spark.groups.registration import delete_group, ensure_group
 from cassieq_spark.groups.seek import seek_group
 from cassieq_spark.groups.state import Settlement
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
-from cassieq_spark.ledger.read import read_head, read_holds
 from cassieq_spark.model import Ranges
 from cassieq_spark.producer.blocks import write_block
 from cassieq_spark.queues import alter_queue, create_queue, delete_queue, pause_queue
@@ -30,13 +30,13 @@ from cassieq_spark.store.protocol import Store, partition_of_delivery
 from cassieq_spark.testing.faults import Fault
 from cassieq_spark.testing.stores import CountingStore
 from tests.support.builders import LEASE, make_clocked_store, make_request
-from tests.unit.dead_letters.test_burial import Scene as Burial
+from tests.unit.dead_letters.test_dead_letter import Scene as DeadLettering
 
 MOMENT = timedelta(milliseconds=1)
 LATE = PATIENCE + MOMENT
 
 
-class Scene(Burial):
+class Scene(DeadLettering):
     """Twelve messages; a reader died of the first six, and nobody reads since."""
 
     def repair(self, *, store: Store | None = None, **options: Any) -> Report:
@@ -225,7 +225,7 @@ def test_a_reader_that_comes_meanwhile_and_the_repair_make_one_copy(scene: Scene
 
     def read() -> None:
         found = reader.lease(scene.wish(stop=6)).dead
-        bury(scene.memory, scene.queue, reader, found)
+        dead_letter_messages(scene.memory, scene.queue, reader, found)
 
     scene.store.interrupt(read, after=after)
 
@@ -327,7 +327,7 @@ def test_a_seek_that_broke_off_is_told():
     scene = Scene(count=0)
     queue_id = scene.queue.queue_id
     calls = count()
-    while not read_holds(scene.memory, queue_id, "g"):
+    while not Ledger(scene.memory, queue_id).read_seek_pins("g"):
         scene.store.interrupt(crash, after=next(calls))
         with suppress(Crash):
             seek_group(scene.store, queue_id, "g", 8)
@@ -363,7 +363,7 @@ def test_the_claims_of_a_redrive_are_left_alone_and_told():
     written = write_block(memory, dead, [batch], SinkOptions(queue="q.dead"))
     publish(memory, dead.queue_id, [written])
     claims = ConsumerGroup(memory, dead.queue_id, ADMIN_GROUP)
-    stop = read_head(memory, dead.queue_id).next
+    stop = Ledger(memory, dead.queue_id).read_head().next
     claimed: Lease = claims.lease(make_request(stop=stop, lease=dead.lease))
     clock.advance(timedelta(days=1))
 

@@ -8,9 +8,9 @@ import pytest
 
 from cassieq_spark.errors import QueueStateError
 from cassieq_spark.groups.registration import ensure_group
-from cassieq_spark.ledger.decide import place_hold
+from cassieq_spark.ledger.decide import place_seek_pin
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
-from cassieq_spark.ledger.read import read_blocks, read_groups, read_head, read_last_batch
 from cassieq_spark.model import QueueDefinition, QueueId, SinkBatch
 from cassieq_spark.queues import (
     Status,
@@ -26,7 +26,7 @@ from cassieq_spark.store.protocol import partition_of_ledger
 from cassieq_spark.store.tables import Table
 from cassieq_spark.testing.faults import Fault, FaultyStore
 from cassieq_spark.testing.stores import CountingStore
-from tests.support.builders import make_pending
+from tests.support.builders import last_batch, make_pending
 from tests.unit.repair.repaired_queue import RepairedQueue, chunks_of
 
 DAY = timedelta(days=1)
@@ -56,7 +56,7 @@ class Scene(RepairedQueue):
         for queue_id in gone:
             (row,) = self.store.read_rows(partition_of_ledger(queue_id)).rows
             assert row["kind"] == "head"
-            head = read_head(self.store, queue_id)
+            head = Ledger(self.store, queue_id).read_head()
             assert head.is_closed
             assert head.finalised == head.next
 
@@ -110,11 +110,11 @@ def test_a_version_that_was_purged_goes_and_the_one_that_follows_stays(scene: Sc
     assert report.is_whole
     assert report.foreign == {}
     assert {block for block, _ in scene.buckets()} == {written.block}
-    assert [group.name for group in read_groups(scene.store, queue.queue_id)] == [
+    assert [group.name for group in Ledger(scene.store, queue.queue_id).read_groups()] == [
         "billing",
         "idle",
     ]
-    assert read_last_batch(scene.store, queue.queue_id, "app:loader") == 7
+    assert last_batch(scene.store, queue.queue_id, "app:loader") == 7
 
 
 def test_a_block_that_claims_more_buckets_than_any_writer_makes_is_an_error_of_its_queue(
@@ -133,8 +133,8 @@ def test_a_block_that_claims_more_buckets_than_any_writer_makes_is_an_error_of_i
 
 
 def test_the_hold_of_a_seek_that_broke_off_goes_as_well(scene: Scene):
-    (group, _) = read_groups(scene.store, scene.queue_id)
-    hold = place_hold(read_head(scene.store, scene.queue_id), group, 5)
+    (group, _) = Ledger(scene.store, scene.queue_id).read_groups()
+    hold = place_seek_pin(Ledger(scene.store, scene.queue_id).read_head(), group, 5)
     assert scene.store.cas(partition_of_ledger(scene.queue_id), hold)
     delete_queue(scene.store, "orders", force=True)
 
@@ -170,7 +170,7 @@ def test_a_deletion_that_broke_off_is_finished(scene: Scene):
     with suppress(Crash):
         delete_queue(scene.trouble, "orders", force=True)
     assert scene.status[0] is Status.DELETING
-    assert not read_head(scene.store, scene.queue_id).is_closed
+    assert not Ledger(scene.store, scene.queue_id).read_head().is_closed
 
     scene.retire()
 
@@ -192,7 +192,7 @@ def test_a_purge_that_broke_off_is_told_and_what_it_needs_stays(scene: Scene):
     (problem,) = report.problems()
     assert problem.endswith("until it is repeated: cassieq queue purge orders")
     purge_queue(scene.store, "orders")
-    groups = read_groups(scene.store, read_queue(scene.store, "orders").queue_id)
+    groups = Ledger(scene.store, read_queue(scene.store, "orders").queue_id).read_groups()
     assert [group.name for group in groups] == ["billing", "idle"]
 
 
@@ -318,9 +318,11 @@ def test_a_queue_that_is_made_anew_meanwhile_is_left_alone(scene: Scene, after: 
     scene.check_gone(1)
     for queue in made:
         assert scene.status == (Status.ACTIVE, 1)
-        assert [each.block for each in read_blocks(scene.store, queue.queue_id)] == [written.block]
+        assert [each.block for each in Ledger(scene.store, queue.queue_id).read_blocks()] == [
+            written.block
+        ]
         assert scene.buckets() == {(written.block, 0)}
-        assert len(read_groups(scene.store, queue.queue_id)) == 1
+        assert len(Ledger(scene.store, queue.queue_id).read_groups()) == 1
 
 
 @pytest.mark.parametrize("after", range(CALLS))
@@ -351,5 +353,8 @@ def test_a_purge_whose_version_is_retired_meanwhile_still_comes_to_its_end(
     scene.trouble.calm()
 
     queue = read_queue(scene.store, "orders")
-    assert [each.name for each in read_groups(scene.store, queue.queue_id)] == ["billing", "idle"]
-    assert read_last_batch(scene.store, queue.queue_id, "app:loader") == 7
+    assert [each.name for each in Ledger(scene.store, queue.queue_id).read_groups()] == [
+        "billing",
+        "idle",
+    ]
+    assert last_batch(scene.store, queue.queue_id, "app:loader") == 7

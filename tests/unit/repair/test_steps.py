@@ -7,9 +7,8 @@ from datetime import timedelta
 import pytest
 
 from cassieq_spark.errors import ContentionError, QueueStateError
-from cassieq_spark.ledger.finalise import finalise
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
-from cassieq_spark.ledger.read import read_head
 from cassieq_spark.model import Chunk, PendingBlock, QueueId, Range
 from cassieq_spark.queues import create_queue
 from cassieq_spark.repair import finalise as finalise_module
@@ -171,7 +170,9 @@ def test_a_lost_answer_postpones_the_rest_to_the_next_run(queue: RepairedQueue, 
 def test_what_a_crash_after_the_move_of_finalised_left_is_finished_later(queue: RepairedQueue):
     queue.publish(6, 10)
     queue.settle("billing", 6)
-    assert finalise(queue.store, queue.queue_id, read_head(queue.store, queue.queue_id), 6)
+    assert Ledger(queue.store, queue.queue_id).finalise(
+        Ledger(queue.store, queue.queue_id).read_head(), 6
+    )
     assert len(queue.buckets()) == 5
 
     report = queue.repair(Step.FINALISE)
@@ -186,7 +187,7 @@ def test_the_fence_forbids_older_blocks(queue: RepairedQueue):
     report = queue.repair(Step.FENCE)
 
     assert report.totals.fences_raised == 1
-    assert read_head(queue.store, queue.queue_id).fence == queue.clock() - WRITE_TIMEOUT
+    assert Ledger(queue.store, queue.queue_id).read_head().fence == queue.clock() - WRITE_TIMEOUT
 
 
 def test_unpublished_blocks_go_once_the_fence_has_passed_them(queue: RepairedQueue):

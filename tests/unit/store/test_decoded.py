@@ -12,8 +12,8 @@ from cassieq_spark.ledger.state import (
     block_of,
     group_of,
     head_of,
-    hold_of,
     last_batch_of,
+    seek_pin_of,
     sink_batch_of,
 )
 from cassieq_spark.store.tables import SHAPES, Table
@@ -21,7 +21,7 @@ from cassieq_spark.store.tables import SHAPES, Table
 DECODERS: dict[str, tuple[Table, str, Callable[[Any], object]]] = {
     "head": (Table.LEDGER, "head", head_of),
     "group": (Table.LEDGER, "group", group_of),
-    "hold": (Table.LEDGER, "hold", hold_of),
+    "hold": (Table.LEDGER, "hold", seek_pin_of),
     "block": (Table.LEDGER, "block", block_of),
     "sink": (Table.LEDGER, "sink", sink_batch_of),
     "last batch": (Table.LEDGER, "sink", last_batch_of),

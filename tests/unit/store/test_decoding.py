@@ -10,7 +10,7 @@ from cassandra.protocol import ProtocolHandler, ResultMessage
 
 from cassieq_spark.arguments import FIRST_INSTANT, LAST_INSTANT
 from cassieq_spark.model import to_millis
-from cassieq_spark.store.cassandra.decoding import Decoding
+from cassieq_spark.store.cassandra.session import Decoding
 
 ROWS, TIMESTAMP, ONE_TABLE = 2, 0x000B, 1
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from cassieq_spark.errors import OptionError
-from cassieq_spark.store.cassandra.replication import parse_replication, resolve_replication
+from cassieq_spark.store.consistency import parse_replication, resolve_replication
 
 NODES = {"dc1": 4, "dc2": 2}
 

@@ -11,6 +11,7 @@ from cassieq_spark.store.cassandra.statements import (
     selection_of,
     statement_of,
 )
+from cassieq_spark.store.checks import check_ops
 from cassieq_spark.store.protocol import (
     Delete,
     DeleteBelow,
@@ -20,7 +21,6 @@ from cassieq_spark.store.protocol import (
     Slice,
     Update,
     When,
-    check_ops,
     partition_of_ledger,
     partition_of_queue,
 )

@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 from datetime import timedelta
 
-from cassieq_spark.lock.bakery import Bakery
-from cassieq_spark.lock.holding import holding
+from cassieq_spark.lock.bakery import Bakery, holding
 from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store import open_store
 

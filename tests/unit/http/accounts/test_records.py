@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from cassieq_spark import backoff
 from cassieq_spark.errors import ExistsError, NotFoundError, OptionError, QueueStateError
 from cassieq_spark.http.accounts import ALL_RIGHTS, Accounts, Right, Secrets
-from cassieq_spark.store import race
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import Delete, Insert, Update, When, partition_of_account
 from cassieq_spark.store.tables import Table
@@ -19,7 +19,7 @@ OLD, NEW = "old-secret-" * 3, "new-secret-" * 3
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(race, "_LONGEST_PAUSE", 0.0)
+    monkeypatch.setattr(backoff, "_LONGEST_PAUSE", 0.0)
 
 
 @pytest.fixture

@@ -81,7 +81,7 @@ def test_each_kind_of_settling_does_what_it_says(store: CountingStore, sync: Cli
 
     (figures,) = (each for each in sync.stats("q").groups if each.group == "g")
     assert (figures.depth, figures.waiting, figures.leased) == (2, 1, 1)
-    assert [each.reason for each in sync.dead_letters("q").piles] == ["bad"]
+    assert [each.reason for each in sync.dead_letters("q").groups] == ["bad"]
 
 
 def test_an_error_reaches_all_who_asked_and_the_next_go_on(

@@ -5,9 +5,8 @@ from datetime import timedelta
 import pytest
 
 from cassieq_spark.groups.lease import Lease, LeaseRequest
-from cassieq_spark.ledger.finalise import finalise, trim
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
-from cassieq_spark.ledger.read import read_head
 from cassieq_spark.queues import read_queue
 from cassieq_spark.queues.stats import queue_stats
 from cassieq_spark.spark.source import metrics
@@ -43,7 +42,7 @@ class Scene:
         monkeypatch.setattr(metrics.time, "monotonic", lambda: self.seconds)
 
     def lease(self, **wish: object) -> Lease:
-        end = read_head(self.store, self.queue_id).next
+        end = Ledger(self.store, self.queue_id).read_head().next
         wanted = make_request(stop=end, **wish)
         lease = self.delivery.lease(wanted)
         self.metrics.observe(lease, end)
@@ -67,7 +66,7 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
 def agrees_with_stats(scene: Scene, lease: Lease) -> bool:
     """What was counted on the way is what exact metrics say, the batch apart."""
     (exact,) = queue_stats(scene.store, scene.queue_id).groups
-    counted = count_metrics(lease, read_head(scene.store, scene.queue_id).next)
+    counted = count_metrics(lease, Ledger(scene.store, scene.queue_id).read_head().next)
     batch = lease.count
     expected = (exact.depth, exact.leased, exact.waiting, exact.pointer)
     got = (counted["backlog"] + batch, *(counted[k] for k in ("leased", "waiting", "pointer")))
@@ -172,8 +171,10 @@ def test_an_idle_reader_asks_nothing_and_soon_does_not_know_the_age(scene: Scene
 
 def test_a_block_that_a_repair_has_deleted_meanwhile_has_no_age(scene: Scene):
     scene.lease(max_messages=5)
-    finalise(scene.store, scene.queue_id, read_head(scene.store, scene.queue_id), 13)
-    trim(scene.store, scene.queue_id, finalised=13, below=13)
+    Ledger(scene.store, scene.queue_id).finalise(
+        Ledger(scene.store, scene.queue_id).read_head(), 13
+    )
+    Ledger(scene.store, scene.queue_id).trim(finalised=13, below=13)
 
     assert scene.age() is None
 

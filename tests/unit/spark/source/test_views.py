@@ -8,9 +8,8 @@ import pytest
 
 from cassieq_spark.arrow.rows import row_ddl
 from cassieq_spark.errors import OptionError, QueueStateError
-from cassieq_spark.ledger.finalise import finalise
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
-from cassieq_spark.ledger.read import read_blocks, read_head
 from cassieq_spark.model import Range, Ranges
 from cassieq_spark.queues import create_queue, delete_queue
 from cassieq_spark.queues.stats import queue_stats
@@ -59,8 +58,8 @@ def busy() -> tuple[Store, FakeClock]:
 def test_blocks_are_those_that_are_not_finalised_at_least_in_part():
     store = MemoryStore()
     queue_id = make_queue(store, [5, 4, 3]).queue_id
-    finalise(store, queue_id, read_head(store, queue_id), 7)
-    _, second, third = read_blocks(store, queue_id)
+    Ledger(store, queue_id).finalise(Ledger(store, queue_id).read_head(), 7)
+    _, second, third = Ledger(store, queue_id).read_blocks()
 
     rows = rows_of(store, "blocks")
 

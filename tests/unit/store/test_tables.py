@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from cassieq_spark.store.cassandra.named_texts import named_texts, parse_named_texts
-from cassieq_spark.store.tables import Table
+from cassieq_spark.store.tables import Table, named_texts, parse_named_texts
 
 
 def test_a_name_leads_to_its_text_without_comments():
@@ -24,7 +23,7 @@ def test_a_name_has_a_text():
 
 def test_both_files_load():
     assert list(named_texts("schema.cql")) == ["keyspace", *Table]
-    assert set(named_texts("statements.cql")) == {
+    assert set(named_texts("cassandra/statements.cql")) == {
         "insert",
         "update",
         "delete",

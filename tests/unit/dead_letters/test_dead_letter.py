@@ -9,13 +9,13 @@ import pyarrow as pa
 import pytest
 
 from cassieq_spark.arrow.chunks import decode
-from cassieq_spark.dead_letters import burial
-from cassieq_spark.dead_letters.burial import (
-    BURIAL_FAILED,
+from cassieq_spark.dead_letters import dead_letter
+from cassieq_spark.dead_letters.dead_letter import (
     DEAD_LETTERED,
+    DEAD_LETTERING_FAILED,
     DROPPED,
     RETRY_AFTER,
-    bury,
+    dead_letter_messages,
 )
 from cassieq_spark.errors import NotAppliedError
 from cassieq_spark.fetch import Piece, bucket_slices
@@ -23,8 +23,8 @@ from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.lease import LeaseRequest
 from cassieq_spark.groups.seek import seek_group
 from cassieq_spark.groups.state import Settlement, Waiting
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
-from cassieq_spark.ledger.read import read_blocks, read_head
 from cassieq_spark.model import Range, Ranges
 from cassieq_spark.producer.blocks import write_block
 from cassieq_spark.queues import create_queue, purge_queue
@@ -89,13 +89,15 @@ class Scene:
         """What another reader finds."""
         return self.delivery.lease(self.wish(stop=1)).dead
 
-    def bury(self, dead: tuple[Waiting, ...] | None = None) -> None:
-        bury(self.store, self.queue, self.delivery, self.dead() if dead is None else dead)
+    def dead_letter(self, dead: tuple[Waiting, ...] | None = None) -> None:
+        dead_letter_messages(
+            self.store, self.queue, self.delivery, self.dead() if dead is None else dead
+        )
 
     def copies(self) -> list[dict[str, Any]]:
         """All of the dead-letter queue."""
         found: list[dict[str, Any]] = []
-        for block in read_blocks(self.memory, self.target.queue_id):
+        for block in Ledger(self.memory, self.target.queue_id).read_blocks():
             offsets = block.offsets(block.monotons)
             piece = Piece(block.block, offsets, block.monotons.start, block.published_at, None)
             slices = bucket_slices(piece, self.target)
@@ -121,7 +123,7 @@ def told(caplog: pytest.LogCaptureFixture) -> list[tuple[int, str, int]]:
     return [
         (record.levelno, record.action, record.count)  # type: ignore[attr-defined]
         for record in caplog.records
-        if record.name == burial.__name__
+        if record.name == dead_letter.__name__
     ]
 
 
@@ -130,7 +132,7 @@ def numbers(count: int) -> list[str]:
 
 
 def test_dead_messages_are_copied_and_let_go_of(scene: Scene, caplog: pytest.LogCaptureFixture):
-    scene.bury()
+    scene.dead_letter()
 
     assert scene.values() == numbers(6)
     assert scene.outstanding() == []
@@ -140,7 +142,7 @@ def test_dead_messages_are_copied_and_let_go_of(scene: Scene, caplog: pytest.Log
 
 
 def test_a_dead_letter_is_the_message_with_headers_that_say_where_it_comes_from(scene: Scene):
-    scene.bury()
+    scene.dead_letter()
 
     copy = scene.copies()[5]
     headers = dict(copy["headers"])
@@ -169,11 +171,11 @@ def test_a_dead_letter_without_key_and_headers_has_those_of_its_origin_only():
         SinkOptions(queue="q"),
     )
     publish(scene.memory, scene.queue.queue_id, [written])
-    scene.bury()
+    scene.dead_letter()
     scene.delivery.lease(scene.wish(stop=13))
     scene.clock.advance(LEASE + MOMENT)
 
-    scene.bury(scene.delivery.lease(scene.wish(stop=13)).dead)
+    scene.dead_letter(scene.delivery.lease(scene.wish(stop=13)).dead)
 
     copy = scene.copies()[-1]
     assert (copy["key"], copy["value"]) == (None, b"bare")
@@ -185,7 +187,7 @@ def test_only_what_is_dead_is_copied_of_ranges_with_gaps():
     lease = scene.hand_out(12)
     scene.delivery.settle(lease, Settlement(acked=Ranges.parse("1-3,5-9")))
 
-    scene.bury()
+    scene.dead_letter()
 
     assert scene.values() == ["0", "3", "4", "9", "10", "11"]
     monotons = [dict(copy["headers"])["cassieq.origin-monoton"] for copy in scene.copies()]
@@ -194,7 +196,7 @@ def test_only_what_is_dead_is_copied_of_ranges_with_gaps():
 
 def test_chunks_before_the_first_dead_message_have_none_of_it():
     scene = Scene(count=12)
-    scene.bury()
+    scene.dead_letter()
     small = SinkOptions(queue="q", chunk_bytes=1)
     batch = pa.record_batch({"value": pa.array(["12", "13", "14"])})
     written = write_block(scene.memory, scene.queue, [batch], small)
@@ -203,7 +205,7 @@ def test_chunks_before_the_first_dead_message_have_none_of_it():
     scene.delivery.settle(lease, Settlement(acked=Ranges.parse("12-14")))
     scene.clock.advance(LEASE + MOMENT)
 
-    scene.bury(scene.delivery.lease(scene.wish(stop=15)).dead)
+    scene.dead_letter(scene.delivery.lease(scene.wish(stop=15)).dead)
 
     assert scene.values() == [*numbers(12), "14"]
     assert dict(scene.copies()[-1]["headers"])["cassieq.origin-monoton"] == "14"
@@ -218,7 +220,7 @@ def test_dead_messages_that_wait_are_copied_and_let_go_of():
     (dead,) = scene.delivery.lease(scene.wish()).dead
     assert isinstance(dead, Waiting)
 
-    scene.bury((dead,))
+    scene.dead_letter((dead,))
 
     assert scene.values() == ["2", "3"]
     assert scene.outstanding() == []
@@ -229,7 +231,7 @@ def test_several_that_are_dead_are_each_copied():
     scene.hand_out(3)
 
     dead = scene.delivery.lease(scene.wish(stop=5)).dead
-    scene.bury(dead)
+    scene.dead_letter(dead)
 
     assert len(dead) == 2
     assert sorted(scene.values()) == numbers(5)
@@ -237,7 +239,7 @@ def test_several_that_are_dead_are_each_copied():
 
 
 def calls_of_a_burial() -> int:
-    """How often a burial that goes well calls the store; the last one lets go."""
+    """How often dead-lettering calls the store if all goes well; the last call settles."""
     scene = Scene()
     dead = scene.dead()
     calls = 0
@@ -248,7 +250,7 @@ def calls_of_a_burial() -> int:
         scene.store.interrupt(count, after=0)
 
     scene.store.interrupt(count, after=0)
-    scene.bury(dead)
+    scene.dead_letter(dead)
     return calls
 
 
@@ -262,9 +264,11 @@ def test_two_readers_that_race_make_one_copy(
     # I9
     dead = scene.dead()
     other = ConsumerGroup(scene.memory, scene.queue.queue_id, "g")
-    scene.store.interrupt(lambda: bury(scene.memory, scene.queue, other, dead), after=after)
+    scene.store.interrupt(
+        lambda: dead_letter_messages(scene.memory, scene.queue, other, dead), after=after
+    )
 
-    scene.bury(dead)
+    scene.dead_letter(dead)
 
     assert scene.store.troubles == 1
     assert scene.values() == numbers(6)
@@ -276,7 +280,7 @@ def test_two_readers_that_race_make_one_copy(
 def test_a_crash_anywhere_is_made_good_by_the_next_reader_without_a_second_copy(
     scene: Scene, after: int
 ):
-    # I9: between the publish and the burial, too.
+    # I9: between the publish and the settling, too.
     dead = scene.dead()
 
     def crash() -> None:
@@ -284,11 +288,11 @@ def test_a_crash_anywhere_is_made_good_by_the_next_reader_without_a_second_copy(
 
     scene.store.interrupt(crash, after=after)
     with pytest.raises(KeyboardInterrupt):
-        scene.bury(dead)
+        scene.dead_letter(dead)
     assert scene.outstanding() == ["0-6"]
     assert scene.values() in ([], numbers(6))
 
-    scene.bury()
+    scene.dead_letter()
 
     assert scene.values() == numbers(6)
     assert scene.outstanding() == []
@@ -301,10 +305,10 @@ def test_a_copy_that_is_visible_is_not_written_again(scene: Scene):
     dead = scene.dead()
     scene.store.interrupt(crash, after=CALLS - 1)
     with pytest.raises(KeyboardInterrupt):
-        scene.bury(dead)
+        scene.dead_letter(dead)
     written = list(scene.memory.scan(Table.CHUNK))
 
-    scene.bury()
+    scene.dead_letter()
 
     assert list(scene.memory.scan(Table.CHUNK)) == written
 
@@ -317,9 +321,9 @@ def test_a_lost_answer_makes_no_second_copy(scene: Scene, fault: Fault, letting_
         lambda: setattr(scene.store, "fault", fault), after=CALLS - 1 if letting_go else 0
     )
 
-    scene.bury(dead)
+    scene.dead_letter(dead)
     scene.store.arrive()
-    scene.bury()
+    scene.dead_letter()
 
     assert scene.store.troubles == 2, "interrupted, and troubled"
     assert scene.values() == numbers(6)
@@ -335,7 +339,7 @@ def test_what_is_dead_can_not_be_settled_any_more():
     settled = scene.delivery.settle(lease, Settlement(acked=Ranges.parse("0-1")))
 
     assert (settled.count, str(settled.stale)) == (0, "0-1")
-    scene.bury(dead)
+    scene.dead_letter(dead)
     assert scene.values() == numbers(6)
 
 
@@ -345,7 +349,7 @@ def test_what_is_rejected_is_dead_at_once_with_its_reason():
     rejected = {"no such customer": Ranges.parse("1-3"), "too late": Ranges.parse("4-5")}
 
     settled = scene.delivery.settle(lease, Settlement(rejected=rejected))
-    scene.bury(settled.dead)
+    scene.dead_letter(settled.dead)
 
     assert scene.values() == ["1", "2", "4"]
     reasons = [dict(copy["headers"])["cassieq.reason"] for copy in scene.copies()]
@@ -371,9 +375,9 @@ def test_a_late_burial_lets_go_of_nothing_that_died_since(scene: Scene):
 def test_what_can_not_be_buried_waits_a_minute_and_hides_nothing(scene: Scene):
     scene.memory.delete_buckets(
         scene.queue.queue_id,
-        [(each.block, 0) for each in read_blocks(scene.memory, scene.queue.queue_id)],
+        [(each.block, 0) for each in Ledger(scene.memory, scene.queue.queue_id).read_blocks()],
     )
-    scene.bury()
+    scene.dead_letter()
 
     assert scene.dead() == ()
     scene.clock.advance(RETRY_AFTER)
@@ -385,7 +389,7 @@ def test_without_a_dead_letter_queue_messages_are_dropped_with_an_error(
 ):
     scene = Scene(dropping=True)
 
-    scene.bury()
+    scene.dead_letter()
 
     assert scene.values() == []
     assert scene.outstanding() == []
@@ -406,8 +410,8 @@ def test_what_is_dropped_is_told_also_if_the_answer_is_lost(
         scene.delivery.settle(lease, Settlement(released=released))
     scene.store.fault = fault
 
-    scene.bury()
-    scene.bury()
+    scene.dead_letter()
+    scene.dead_letter()
 
     assert scene.outstanding() == []
     assert told(caplog) == [(logging.ERROR, DROPPED, 6)]
@@ -416,13 +420,13 @@ def test_what_is_dropped_is_told_also_if_the_answer_is_lost(
 def test_missing_messages_are_told_and_nothing_is_let_go_of(
     scene: Scene, caplog: pytest.LogCaptureFixture
 ):
-    first = read_blocks(scene.memory, scene.queue.queue_id)[0]
+    first = Ledger(scene.memory, scene.queue.queue_id).read_blocks()[0]
     scene.memory.delete_buckets(scene.queue.queue_id, [(first.block, 0)])
 
-    scene.bury()
+    scene.dead_letter()
 
     (record,) = caplog.records
-    assert (record.action, record.levelname) == (BURIAL_FAILED, "ERROR")  # type: ignore[attr-defined]
+    assert (record.action, record.levelname) == (DEAD_LETTERING_FAILED, "ERROR")  # type: ignore[attr-defined]
     assert "of the dead messages 0-6 only 2 are in the store" in record.getMessage()
 
     assert scene.values() == []
@@ -438,13 +442,13 @@ def test_messages_that_go_missing_as_another_reader_buries_them_are_nothing_to_w
 
     def repaired(store: MemoryStore, queue_id: Any, slices: Any) -> Any:
         monkeypatch.setattr(MemoryStore, "read_chunks", read_chunks)
-        bury(scene.memory, scene.queue, delivery, dead)
-        for block in read_blocks(store, queue_id):
+        dead_letter_messages(scene.memory, scene.queue, delivery, dead)
+        for block in Ledger(store, queue_id).read_blocks():
             store.delete_buckets(queue_id, [(block.block, 0)])
         return read_chunks(store, queue_id, slices)
 
     monkeypatch.setattr(MemoryStore, "read_chunks", repaired)
-    scene.bury(dead)
+    scene.dead_letter(dead)
 
     assert scene.values() == numbers(6)
     assert scene.outstanding() == []
@@ -465,7 +469,7 @@ def test_a_message_as_large_as_any_may_be_has_room_for_its_headers(
     scene.delivery.lease(scene.wish(stop=13))
     scene.clock.advance(LEASE + MOMENT)
 
-    scene.bury(scene.delivery.lease(scene.wish(stop=13)).dead)
+    scene.dead_letter(scene.delivery.lease(scene.wish(stop=13)).dead)
 
     assert scene.outstanding() == []
     assert max(len(copy["value"]) for copy in scene.copies()) == largest
@@ -473,12 +477,12 @@ def test_a_message_as_large_as_any_may_be_has_room_for_its_headers(
 
 def test_what_dies_again_after_a_seek_is_not_lost_for_the_copy_of_a_smaller_range():
     scene = Scene(count=1)
-    scene.bury()
+    scene.dead_letter()
     assert scene.values() == ["0"]
     seek_group(scene.store, scene.queue.queue_id, "g", 0)
     scene.hand_out(3)
 
-    scene.bury()
+    scene.dead_letter()
 
     assert set(scene.values()) == {"0", "1", "2"}
     assert scene.outstanding() == []
@@ -486,17 +490,17 @@ def test_what_dies_again_after_a_seek_is_not_lost_for_the_copy_of_a_smaller_rang
 
 def test_what_dies_again_after_a_seek_is_copied_again_as_the_first_copy_may_be_gone():
     scene = Scene(count=2)
-    scene.bury()
+    scene.dead_letter()
     scene.target = purge_queue(scene.memory, "q.dead", force=True)
     assert scene.values() == []
     seek_group(scene.store, scene.queue.queue_id, "g", 0)
     scene.hand_out(2)
-    scene.bury()
+    scene.dead_letter()
     assert scene.values() == ["0", "1"]
     seek_group(scene.store, scene.queue.queue_id, "g", 0)
     scene.hand_out(2)
 
-    scene.bury()
+    scene.dead_letter()
 
     assert scene.values() == ["0", "1", "0", "1"]
     assert scene.outstanding() == []
@@ -507,11 +511,11 @@ def test_a_burial_that_was_put_off_still_makes_one_copy(
 ):
     with monkeypatch.context() as patch:
         patch.setattr(ConsumerGroup, "remove_dead", failing)
-        scene.bury()
+        scene.dead_letter()
     assert (scene.values(), scene.outstanding()) == (numbers(6), ["0-6"])
     scene.clock.advance(RETRY_AFTER)
 
-    scene.bury()
+    scene.dead_letter()
 
     assert scene.values() == numbers(6)
     assert scene.outstanding() == []
@@ -535,5 +539,5 @@ def test_a_reader_buries_what_it_finds_and_goes_on_with_what_is_alive(
 
     assert [piece.first_monoton for piece in task] == [6]
     assert scene.values() == numbers(6)
-    assert read_head(scene.memory, scene.target.queue_id).next == 6
+    assert Ledger(scene.memory, scene.target.queue_id).read_head().next == 6
     assert told(caplog) == [(logging.WARNING, DEAD_LETTERED, 6)]

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from cassieq_spark.store.cassandra.node_settings import purging_warnings
+from cassieq_spark.store.cassandra.inspection import purging_warnings
 
 
 def test_nodes_that_forget_what_lwts_have_written_are_named_with_what_to_do():

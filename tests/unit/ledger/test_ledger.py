@@ -5,24 +5,20 @@ from datetime import timedelta
 import pytest
 
 from cassieq_spark.errors import InvariantError, QueueStateError
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
-from cassieq_spark.ledger.read import (
-    find_position,
-    locate,
-    open_ledger,
-    read_block_of,
-    read_blocks,
-    read_groups,
-    read_head,
-    read_last_batch,
-    stream_blocks,
-)
 from cassieq_spark.model import QueueId, Range
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import Delete, partition_of_ledger
 from cassieq_spark.testing.faults import FaultyStore
 from cassieq_spark.testing.stores import CountingStore
-from tests.support.builders import make_clocked_store, make_group, make_pending, make_queue
+from tests.support.builders import (
+    last_batch,
+    make_clocked_store,
+    make_group,
+    make_pending,
+    make_queue,
+)
 
 SECOND = timedelta(seconds=1)
 
@@ -51,7 +47,7 @@ def test_messages_are_located_in_their_blocks(monotons: Range, blocks: list[Rang
     queue = make_queue(store, [3, 1, 5])
     store.reset()
 
-    assert [block.monotons for block in locate(store, queue.queue_id, monotons)] == blocks
+    assert [block.monotons for block in Ledger(store, queue.queue_id).locate(monotons)] == blocks
     assert store.read_count <= 2
 
 
@@ -68,10 +64,10 @@ def test_blocks_that_the_head_has_shown_are_found_though_one_replica_has_them(
     with pytest.raises(Crash):
         publish(store, queue.queue_id, one_after_another)
     store.replicas.draw("f")
-    assert read_head(store, queue.queue_id).next == 9
+    assert Ledger(store, queue.queue_id).read_head().next == 9
     store.replicas.draw(draws)
 
-    blocks = locate(store, queue.queue_id, monotons, limit=limit)
+    blocks = Ledger(store, queue.queue_id).locate(monotons, limit=limit)
 
     assert monotons.start in blocks[0].monotons
     assert limit is not None or blocks[-1].monotons.stop >= monotons.stop
@@ -84,7 +80,7 @@ def test_a_hole_in_the_ledger_is_never_passed_over(monotons: Range):
     store.cas(partition_of_ledger(queue.queue_id), [Delete(("block", 3, ""))])
 
     with pytest.raises(InvariantError, match="I1"):
-        locate(store, queue.queue_id, monotons)
+        Ledger(store, queue.queue_id).locate(monotons)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +92,7 @@ def test_the_block_of_a_message_is_found_unless_trimmed(monoton: int, block: Ran
     queue = make_queue(store, [3, 1, 5])
     store.cas(partition_of_ledger(queue.queue_id), [Delete(("block", 3, ""))])
 
-    found = read_block_of(store, queue.queue_id, monoton)
+    found = Ledger(store, queue.queue_id).read_block_of(monoton)
 
     assert (found and found.monotons) == block
 
@@ -105,15 +101,18 @@ def test_a_new_ledger_is_empty_and_opened_once():
     store = MemoryStore()
     queue_id = QueueId("q@1")
 
-    assert open_ledger(store, queue_id)
-    assert not open_ledger(store, queue_id)
-    assert (read_head(store, queue_id).next, read_head(store, queue_id).finalised) == (0, 0)
-    assert read_last_batch(store, queue_id, "s") is None
+    assert Ledger(store, queue_id).create()
+    assert not Ledger(store, queue_id).create()
+    assert (
+        Ledger(store, queue_id).read_head().next,
+        Ledger(store, queue_id).read_head().finalised,
+    ) == (0, 0)
+    assert last_batch(store, queue_id, "s") is None
 
 
 def test_reading_a_ledger_that_is_not_there_says_how_to_make_it():
     with pytest.raises(QueueStateError, match="cassieq queue create"):
-        read_head(MemoryStore(), QueueId("q@1"))
+        Ledger(MemoryStore(), QueueId("q@1")).read_head()
 
 
 def test_groups_are_read_by_name():
@@ -122,7 +121,7 @@ def test_groups_are_read_by_name():
     for name in ("b", "a"):
         make_group(store, queue.queue_id, name)
 
-    assert [group.name for group in read_groups(store, queue.queue_id)] == ["a", "b"]
+    assert [group.name for group in Ledger(store, queue.queue_id).read_groups()] == ["a", "b"]
 
 
 @pytest.mark.parametrize(("count", "reads"), [(0, 1), (999, 1), (1000, 2), (2500, 3)])
@@ -131,7 +130,7 @@ def test_blocks_are_read_a_thousand_at_a_time(count: int, reads: int):
     queue_id = make_queue(store, [2] * count).queue_id
     store.reset()
 
-    blocks = list(stream_blocks(store, queue_id))
+    blocks = list(Ledger(store, queue_id).stream_blocks())
 
     assert [block.monotons.start for block in blocks] == list(range(0, 2 * count, 2))
     assert store.read_count == reads
@@ -141,7 +140,7 @@ def test_blocks_are_read_from_the_first_that_begins_there():
     store = MemoryStore()
     queue_id = make_queue(store, [3, 1, 5, 2]).queue_id
 
-    found = read_blocks(store, queue_id, start=1, stop=9, serial=True)
+    found = Ledger(store, queue_id).read_blocks(start=1, stop=9, serial=True)
 
     assert [block.monotons for block in found] == [Range(3, 4), Range(4, 9)]
 
@@ -151,7 +150,7 @@ def test_whoever_reads_few_of_many_blocks_pays_for_few():
     queue_id = make_queue(store, [1] * 3000).queue_id
     store.reset()
 
-    assert next(stream_blocks(store, queue_id, start=500)).monotons == Range(500, 501)
+    assert next(Ledger(store, queue_id).stream_blocks(start=500)).monotons == Range(500, 501)
     assert store.read_count == 1
 
 
@@ -159,7 +158,7 @@ def test_messages_of_thousands_of_blocks_are_located():
     store = MemoryStore()
     queue_id = make_queue(store, [2] * 3000).queue_id
 
-    blocks = locate(store, queue_id, Range(1, 5999))
+    blocks = Ledger(store, queue_id).locate(Range(1, 5999))
 
     assert (len(blocks), blocks[0].monotons.start, blocks[-1].monotons.stop) == (3000, 0, 6000)
 
@@ -172,10 +171,10 @@ def test_an_instant_is_found_among_hundreds_of_blocks_by_a_few_reads():
     for _ in range(700):
         publish(store, queue_id, make_pending([2]))
         clock.advance(SECOND)
-    head = read_head(store, queue_id)
+    head = Ledger(store, queue_id).read_head()
     store.reset()
 
-    assert find_position(store, queue_id, head, begun + 234 * SECOND) == 468
+    assert Ledger(store, queue_id).find_position(head, begun + 234 * SECOND) == 468
     assert store.read_count <= 11
 
 
@@ -189,7 +188,7 @@ def test_an_instant_is_found_where_one_coordinators_clock_was_ahead(ahead: int):
     for _ in range(8):
         clock.now = begun
         publish(store, queue_id, make_pending([4]))
-    head = read_head(store, queue_id)
+    head = Ledger(store, queue_id).read_head()
 
-    assert find_position(store, queue_id, head, begun + ahead * SECOND) == 0
-    assert find_position(store, queue_id, head, begun + (ahead + 1) * SECOND) == head.next
+    assert Ledger(store, queue_id).find_position(head, begun + ahead * SECOND) == 0
+    assert Ledger(store, queue_id).find_position(head, begun + (ahead + 1) * SECOND) == head.next

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cassieq_spark.dead_letters import take as take_module
+from cassieq_spark.dead_letters import claims as claims_module
+from cassieq_spark.dead_letters.claims import Claim, batches_of, claim, plan_claim
 from cassieq_spark.dead_letters.letters import union
-from cassieq_spark.dead_letters.take import Taken, batches_of, plan_take, take
 from cassieq_spark.errors import ContentionError
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.state import GroupState, Head, Slot, Waiting
@@ -32,7 +32,7 @@ COUNT = 40
 @pytest.fixture(autouse=True, scope="module")
 def _small_portions():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(take_module, "WINDOW", WINDOW)
+        patch.setattr(claims_module, "WINDOW", WINDOW)
         yield
 
 
@@ -48,14 +48,14 @@ def outstanding(delivery: ConsumerGroup) -> list[str]:
 
 
 def taken_now(delivery: ConsumerGroup, text: str, length: timedelta | None = LEASE) -> str | None:
-    taken = take(delivery, Ranges.parse(text), token=uuid4, length=length)
+    taken = claim(delivery, Ranges.parse(text), token=uuid4, length=length)
     return None if taken is None else str(taken.monotons)
 
 
 def test_what_is_wanted_is_leased_and_the_rest_waits():
     delivery, _ = make_delivery()
 
-    taken = take(delivery, Ranges.parse("17-19,21-22"), token=uuid4, length=LEASE)
+    taken = claim(delivery, Ranges.parse("17-19,21-22"), token=uuid4, length=LEASE)
 
     assert taken is not None
     state = delivery.read(every_waiting=True)
@@ -120,10 +120,10 @@ def test_a_request_that_arrives_after_it_was_looked_for_is_found():
     # Four reads of the state, one that looks for the token; then the state is read again.
     store.interrupt(store.arrive, after=5)
 
-    taken = take(delivery, Ranges.parse("2-4"), token=lambda: next(tokens), length=None)
+    taken = claim(delivery, Ranges.parse("2-4"), token=lambda: next(tokens), length=None)
 
     assert store.troubles == 2
-    assert taken == Taken(Ranges.parse("2-4"), UUID(int=0))
+    assert taken == Claim(Ranges.parse("2-4"), UUID(int=0))
 
 
 def test_a_race_that_is_lost_again_and_again_is_given_up():
@@ -169,7 +169,7 @@ def test_whatever_is_taken_everything_else_stays_owed_and_rows_stay_small(
         wanted = {window * WINDOW + offset for offset in offsets}
         ranges = Ranges.of(*(Range(each, each + 1) for each in wanted))
 
-        taken = take(delivery, ranges, token=uuid4, length=None)
+        taken = claim(delivery, ranges, token=uuid4, length=None)
 
         assert set(numbers_of(taken.monotons) if taken else ()) == wanted - gone
         gone |= wanted
@@ -188,7 +188,7 @@ def test_a_plan_reuses_a_slot_that_is_free():
     waiting = (Waiting(0, Ranges.parse("0-4"), 3),)
     state = GroupState(Head(10, 0, 5), (free,), waiting, BEGUN_AT)
 
-    taken, ops = plan_take(state, Ranges.parse("2-3"), uuid4(), LEASE)
+    taken, ops = plan_claim(state, Ranges.parse("2-3"), uuid4(), LEASE)
 
     assert taken == Ranges.parse("2-3")
     slots = [op for op in ops if op.row[0] == "slot"]  # type: ignore[union-attr]

@@ -13,7 +13,7 @@ from cassieq_spark.errors import NotAppliedError, OutcomeUnknownError
 from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store.cassandra import requests
 from cassieq_spark.store.cassandra.mapping import Request
-from cassieq_spark.store.cassandra.requests import Patience, insist
+from cassieq_spark.store.cassandra.requests import insist, patience, pause
 
 BUSY = NoHostAvailable("none", {"a": ConnectionBusy("full")})
 
@@ -48,9 +48,9 @@ def failing(*errors: Exception) -> Any:
 
 
 def test_pauses_grow_until_the_budget_is_spent(clock: Any):
-    patience = Patience(timedelta(seconds=30))
+    pauses = patience(link(timedelta(seconds=30)))
 
-    while patience.pause():
+    while pause(pauses):
         pass
 
     assert sum(clock.pauses) == pytest.approx(30)
@@ -59,15 +59,15 @@ def test_pauses_grow_until_the_budget_is_spent(clock: Any):
 
 
 def test_a_budget_of_nothing_allows_no_pause(clock: Any):
-    assert not Patience(timedelta(0)).pause()
+    assert not pause(patience(link(timedelta(0))))
     assert clock.pauses == []
 
 
 def test_the_budget_begins_with_the_first_failure(clock: Any):
-    patience = Patience(timedelta(seconds=5))
+    pauses = patience(link(timedelta(seconds=5)))
     clock.now = 100.0
 
-    assert patience.pause()
+    assert pause(pauses)
 
 
 def test_what_is_safe_is_repeated_until_it_succeeds(clock: Any):

@@ -11,6 +11,7 @@ from cassieq_spark.arguments import FIRST_INSTANT, LAST_INSTANT, MOST
 from cassieq_spark.errors import OptionError
 from cassieq_spark.model import QueueId
 from cassieq_spark.store.cassandra.statements import selection_of, statement_of, timed_insert_of
+from cassieq_spark.store.checks import check_ops
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import (
     Delete,
@@ -21,7 +22,6 @@ from cassieq_spark.store.protocol import (
     Slice,
     Update,
     When,
-    check_ops,
     partition_of_delivery,
     partition_of_ledger,
     partition_of_lock,

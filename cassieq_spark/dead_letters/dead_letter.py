@@ -1,8 +1,8 @@
-"""Burial: dead messages are copied to the dead-letter queue, then let go of.
+"""Dead-lettering: dead messages are copied to the dead-letter queue, and then settled (I9).
 
-First the copy is published, once, then the original is buried (I9). The name that it is published
-under has queue, group, messages and the time of their first delivery in it: two readers, or one
-that died in between, make one copy. What dies again after a seek is copied again.
+The copy is published once, under a name made of queue, group, messages and the time of their first
+delivery. So two readers that dead-letter the same messages make one copy, and so does a reader
+that goes on where another one died. Messages that die again after a seek are copied again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from cassieq_spark.fetch import Damage, Piece, find_pieces, read_piece
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.plan import too_often
 from cassieq_spark.groups.state import Waiting
-from cassieq_spark.ledger.once import BURIAL_LIFETIME, Once, read_mark
+from cassieq_spark.ledger.once import DEAD_LETTER_LIFETIME, Once, read_mark
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import QueueDefinition, to_millis
 from cassieq_spark.producer.blocks import write_block
@@ -38,64 +38,48 @@ DEAD_LETTERED = "dead.lettered"
 #: Messages were dropped, as their queue has no dead-letter queue.
 DROPPED = "dead.dropped"
 
-#: Dead messages could not be copied, or let go of; they stay.
-BURIAL_FAILED = "dead.failed"
+#: Dead messages could not be copied, or not be settled; they stay.
+DEAD_LETTERING_FAILED = "dead.failed"
 
-#: When to try again what could not be buried.
+#: When to try again after that.
 RETRY_AFTER = timedelta(minutes=1)
 
-#: Bytes of a chunk that can't be read which its letter has, at the most.
-REMAINS_BYTES = 1 << 20
+#: The most bytes of an unreadable chunk that its dead letter has.
+UNREADABLE_BYTES = 1 << 20
 
 
-def bury(
+def dead_letter_messages(
     store: Store, queue: QueueDefinition, delivery: ConsumerGroup, dead: Sequence[Waiting]
 ) -> int:
-    """Dead-letter what was handed out too often, or rejected. Two LWTs and a few reads for each.
+    """Dead-letter messages that were delivered too often, or rejected.
 
-    What can't be copied is told, stays in the queue, and is tried again a minute later: it must
-    not keep the group from its other messages.
+    Two LWTs and a few reads for each waiting row. An error is logged, not raised, since it must
+    not keep the group from its other messages: the messages stay in the queue, and are tried again
+    a minute later.
 
     Args:
         store: Where the queues are kept.
         queue: The queue of these messages.
         delivery: The group that could not process them.
-        dead: As `ConsumerGroup.lease` found them.
+        dead: The waiting rows that are dead.
 
     Returns:
-        How many messages were buried.
+        How many messages were dead-lettered.
     """
-    buried = 0
+    count = 0
     for each in dead:
         try:
             if queue.dead_letter_queue is not None:
                 target = read_queue(store, queue.dead_letter_queue)
                 _publish_copies(store, queue, target, delivery, each)
             if delivery.remove_dead(each):
-                buried += each.monotons.count
-                _tell(queue, delivery, each)
+                count += each.monotons.count
+                _log_done(queue, delivery, each)
         except CassieqError as error:
-            _put_off(queue, delivery, each, error)
-    return buried
-
-
-def _put_off(
-    queue: QueueDefinition, delivery: ConsumerGroup, dead: Waiting, error: CassieqError
-) -> None:
-    logger.error(
-        "%s: could not dead-letter messages %s, trying again later: %s",
-        delivery,
-        dead.monotons,
-        error,
-        extra={
-            "action": BURIAL_FAILED,
-            "queue": queue.queue_id,
-            "group": delivery.name,
-            "count": dead.monotons.count,
-        },
-    )
-    with suppress(CassieqError):
-        delivery.defer_dead(dead, by=RETRY_AFTER)
+            _log_failure(queue, delivery, each, error)
+            with suppress(CassieqError):
+                delivery.defer_dead(each, by=RETRY_AFTER)
+    return count
 
 
 def _publish_copies(
@@ -106,7 +90,8 @@ def _publish_copies(
     dead: Waiting,
 ) -> None:
     once = _once_of(queue, delivery, dead)
-    # The row after that: of what somebody has let go of long ago, the target may know no more.
+    # The waiting row, and then the name: if others settled the row long ago, the target may have
+    # forgotten the name.
     if not delivery.has_waiting(dead) or read_mark(store, target.queue_id, once) is not None:
         return
     copies = _Copies(store, queue, delivery, dead)
@@ -118,31 +103,30 @@ def _publish_copies(
     elif read_mark(store, target.queue_id, once) is None:
         raise InvariantError(
             f"queue {queue.queue_id}: of the dead messages {dead.monotons} only {copies.copied} "
-            "are in the store; nothing was let go of, the audit of the repair job tells what is "
-            "gone"
+            "are in the store; none was settled, the audit of the repair job tells what is gone"
         )
 
 
 def _once_of(queue: QueueDefinition, delivery: ConsumerGroup, dead: Waiting) -> Once:
-    """Of exactly these messages and this death of theirs.
+    """The name for exactly these messages, and for this one death of theirs.
 
-    After a seek, others may die that begin with the same one. The same messages may die again as
-    well, when the first copy may be gone: then the time of their first delivery differs. A
-    condemnation or a postponement does not change that time.
+    After a seek, other messages may die whose first one is the same. The same messages may die
+    again, too, and the first copy may be gone by then: so the name has the time of their first
+    delivery, which changes neither when they are marked as dead nor when dead-lettering fails.
     """
     first = "" if dead.first_at is None else to_millis(dead.first_at)
     digest = sha256(f"{dead.monotons}@{first}".encode()).hexdigest()[:16]
     name = f"dead:{queue.queue_id}:{delivery.name}:{dead.monotons.start}:{digest}"
-    return Once(name, BURIAL_LIFETIME)
+    return Once(name, DEAD_LETTER_LIFETIME)
 
 
 class _Copies:
     """The messages as they were, with headers that say where they come from, and why.
 
-    Of messages that can't be read there is one letter for what is left of their chunk.
+    Messages of a chunk that can't be read become one dead letter with the bytes of that chunk.
 
     Attributes:
-        copied: How many messages the letters stand for, so far.
+        copied: How many messages the copies stand for, so far.
     """
 
     def __init__(
@@ -172,7 +156,7 @@ class _Copies:
             for offsets, found in read_piece(self._store, queue, piece):
                 first = piece.part(offsets).first_monoton
                 if isinstance(found, Damage):
-                    yield self._remains(piece, first, len(offsets), found)
+                    yield self._unreadable(piece, first, len(offsets), found)
                 else:
                     yield self._copy(piece, first, found)
                 self.copied += len(offsets)
@@ -185,7 +169,7 @@ class _Copies:
         at = batch.schema.get_field_index("headers")
         return batch.set_column(at, "headers", _map_of(headers))
 
-    def _remains(self, piece: Piece, first: int, count: int, damage: Damage) -> pa.RecordBatch:
+    def _unreadable(self, piece: Piece, first: int, count: int, damage: Damage) -> pa.RecordBatch:
         data = damage.chunk.data
         headers = self._about(piece, first) | {
             RESERVED + "reason": damage.reason,
@@ -195,7 +179,7 @@ class _Copies:
         }
         columns = [
             pa.array([None], pa.binary()),
-            pa.array([data[:REMAINS_BYTES]], pa.binary()),
+            pa.array([data[:UNREADABLE_BYTES]], pa.binary()),
             _map_of([headers]),
         ]
         return pa.RecordBatch.from_arrays(columns, schema=STORED)
@@ -209,7 +193,7 @@ def _map_of(headers: Sequence[Mapping[str, str | None]]) -> pa.Array:
     return pa.array([list(each.items()) for each in headers], HEADERS)
 
 
-def _tell(queue: QueueDefinition, delivery: ConsumerGroup, dead: Waiting) -> None:
+def _log_done(queue: QueueDefinition, delivery: ConsumerGroup, dead: Waiting) -> None:
     lost = queue.dead_letter_queue is None
     logger.log(
         logging.ERROR if lost else logging.WARNING,
@@ -222,6 +206,23 @@ def _tell(queue: QueueDefinition, delivery: ConsumerGroup, dead: Waiting) -> Non
         else f"moved to queue {queue.dead_letter_queue!r}",
         extra={
             "action": DROPPED if lost else DEAD_LETTERED,
+            "queue": queue.queue_id,
+            "group": delivery.name,
+            "count": dead.monotons.count,
+        },
+    )
+
+
+def _log_failure(
+    queue: QueueDefinition, delivery: ConsumerGroup, dead: Waiting, error: CassieqError
+) -> None:
+    logger.error(
+        "%s: could not dead-letter messages %s, trying again later: %s",
+        delivery,
+        dead.monotons,
+        error,
+        extra={
+            "action": DEAD_LETTERING_FAILED,
             "queue": queue.queue_id,
             "group": delivery.name,
             "count": dead.monotons.count,

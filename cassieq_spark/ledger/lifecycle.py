@@ -1,35 +1,23 @@
-"""The gate of a ledger: closed for ever, opened with what an earlier one knew, paused."""
+"""A ledger is closed for ever, opened with the groups and sinks of an earlier one, or paused."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
 from cassieq_spark.arguments import LAST_INSTANT
+from cassieq_spark.backoff import attempts
 from cassieq_spark.errors import ContentionError, OutcomeUnknownError, QueueStateError
-from cassieq_spark.ledger.read import open_ledger, read_groups, read_head
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.state import (
     HEAD,
-    Gate,
     LedgerHead,
+    LedgerStatus,
     check_open,
     group_key,
-    sink_batch_of,
     sink_key,
     sink_values,
 )
-from cassieq_spark.model import QueueId
-from cassieq_spark.store.protocol import (
-    Insert,
-    Op,
-    ServerNow,
-    Slice,
-    Store,
-    Update,
-    Values,
-    When,
-    partition_of_ledger,
-)
-from cassieq_spark.store.race import pauses
+from cassieq_spark.store.protocol import Insert, Op, ServerNow, Update, Values, When
 
 #: Every block is older: nothing can be published behind this fence.
 FOR_EVER = LAST_INSTANT
@@ -38,7 +26,7 @@ FOR_EVER = LAST_INSTANT
 _SINKS_AT_ONCE = 200
 
 
-def close_ledger(store: Store, queue_id: QueueId, gate: Gate, *, bucket_size: int) -> LedgerHead:
+def close_ledger(ledger: Ledger, status: LedgerStatus, *, bucket_size: int) -> LedgerHead:
     """Let nothing in or out any more, for ever. One LWT and two serial reads; once closed, a read.
 
     The fence goes up for ever, so that a publish which has read the head before is refused; the
@@ -46,9 +34,8 @@ def close_ledger(store: Store, queue_id: QueueId, gate: Gate, *, bucket_size: in
     A ledger that is not there is made closed: no id is ever opened again (I10).
 
     Args:
-        store: Where the queue is kept.
-        queue_id: Which version of which queue.
-        gate: ``PURGED`` or ``DELETED``; a ledger that is closed stays as it is.
+        ledger: That of this version.
+        status: ``PURGED`` or ``DELETED``; a ledger that is closed stays as it is.
         bucket_size: Messages per bucket of this version.
 
     Returns:
@@ -57,22 +44,22 @@ def close_ledger(store: Store, queue_id: QueueId, gate: Gate, *, bucket_size: in
     Raises:
         ContentionError: No answer, again and again.
     """
-    for _ in pauses():
+    for _ in attempts():
         try:
-            head = _head_or_none(store, queue_id)
+            head = _head_or_none(ledger)
             if head is None:
-                open_ledger(store, queue_id, gate=Gate.PREPARED)
+                ledger.create(status=LedgerStatus.PREPARED)
             elif head.is_closed:
                 return head
             else:
-                values: Values = {"gate": gate, "fence": FOR_EVER, "bucket_size": bucket_size}
-                store.cas(partition_of_ledger(queue_id), [_change(head, values)])
+                values: Values = {"gate": status, "fence": FOR_EVER, "bucket_size": bucket_size}
+                ledger.cas([_change(head, values)])
         except OutcomeUnknownError:
             continue
-    raise ContentionError(f"could not close queue {queue_id}; try again")
+    raise ContentionError(f"could not close queue {ledger.queue_id}; try again")
 
 
-def open_next(store: Store, queue_id: QueueId, *, after: QueueId, paused: bool) -> None:
+def open_next(ledger: Ledger, *, after: Ledger, paused: bool) -> None:
     """Open a ledger with the groups and sinks of another one. Two LWTs, and one per 200 sinks.
 
     Every group is owed whatever is published from its beginning on. A sink does not publish again
@@ -80,30 +67,29 @@ def open_next(store: Store, queue_id: QueueId, *, after: QueueId, paused: bool) 
     the ledger is open or closed already, changes nothing.
 
     Args:
-        store: Where the queue is kept.
-        queue_id: The version to open.
-        after: The version before, which is closed.
+        ledger: That of the version to open.
+        after: That of the version before, which is closed.
         paused: Whether its readers pause.
 
     Raises:
         ContentionError: No answer, again and again.
     """
-    steps = _steps_to_open(store, after)
+    steps = _steps_to_open(after)
     done = 0
-    for _ in pauses():
+    for _ in attempts():
         try:
-            open_ledger(store, queue_id, gate=Gate.PREPARED, paused=paused)
+            ledger.create(status=LedgerStatus.PREPARED, paused=paused)
             while done < len(steps):
-                if not store.cas(partition_of_ledger(queue_id), steps[done]):
+                if not ledger.cas(steps[done]):
                     return  # somebody else has finished it, or closed it
                 done += 1
         except OutcomeUnknownError:
             continue
         return
-    raise ContentionError(f"could not open queue {queue_id}; try again")
+    raise ContentionError(f"could not open queue {ledger.queue_id}; try again")
 
 
-def set_paused(store: Store, queue_id: QueueId, *, paused: bool) -> bool:
+def set_paused(ledger: Ledger, *, paused: bool) -> bool:
     """Let readers lease nothing more, or go on. One LWT and a serial read.
 
     Returns:
@@ -114,42 +100,42 @@ def set_paused(store: Store, queue_id: QueueId, *, paused: bool) -> bool:
         ContentionError: Lost to others again and again.
     """
     in_doubt = False
-    for _ in pauses():
-        head = read_head(store, queue_id, serial=True)
-        check_open(queue_id, head)
+    for _ in attempts():
+        head = ledger.read_head(serial=True)
+        check_open(ledger.queue_id, head)
         if head.paused is paused:
             return in_doubt
         try:
-            if store.cas(partition_of_ledger(queue_id), [_change(head, {"paused": paused})]):
+            if ledger.cas([_change(head, {"paused": paused})]):
                 return True
         except OutcomeUnknownError:
             in_doubt = True
-    raise ContentionError(f"could not pause or resume queue {queue_id}; try again")
+    raise ContentionError(f"could not pause or resume queue {ledger.queue_id}; try again")
 
 
 def _change(head: LedgerHead, values: Values) -> Op:
     """Change the head, unless someone has changed it so since it was read."""
     when = [When("groups_version", "=", head.groups_version)]
-    if head.gate is not Gate.OPEN:
+    if head.status is not LedgerStatus.OPEN:
         # An open one closes only here, with the version; of an earlier release, it is not stored.
-        when.append(When("gate", "=", head.gate))
+        when.append(When("gate", "=", head.status))
     changed = {**values, "groups_version": head.groups_version + 1}
     return Update(HEAD, changed, when=tuple(when))
 
 
-def _head_or_none(store: Store, queue_id: QueueId) -> LedgerHead | None:
+def _head_or_none(ledger: Ledger) -> LedgerHead | None:
     try:
-        return read_head(store, queue_id, serial=True)
+        return ledger.read_head(serial=True)
     except QueueStateError:
         return None
 
 
-def _steps_to_open(store: Store, after: QueueId) -> list[Sequence[Op]]:
+def _steps_to_open(after: Ledger) -> list[Sequence[Op]]:
     """What is carried over, bit by bit; with the last step the ledger is open."""
     steps: list[Sequence[Op]] = [
-        [_prepared({"gate": Gate.PREPARED}), *sinks] for sinks in _sinks(store, after)
+        [_prepared({"gate": LedgerStatus.PREPARED}), *sinks] for sinks in _sinks(after)
     ]
-    groups = read_groups(store, after, serial=True)
+    groups = after.read_groups(serial=True)
     registered: list[Op] = [
         Insert(
             group_key(group.name),
@@ -157,17 +143,16 @@ def _steps_to_open(store: Store, after: QueueId) -> list[Sequence[Op]]:
         )
         for number, group in enumerate(groups, 1)
     ]
-    opened = _prepared({"gate": Gate.OPEN, "groups_version": len(groups)})
+    opened = _prepared({"gate": LedgerStatus.OPEN, "groups_version": len(groups)})
     return [*steps, [opened, *registered]]
 
 
 def _prepared(values: Values) -> Op:
-    return Update(HEAD, values, when=(When("gate", "=", Gate.PREPARED),))
+    return Update(HEAD, values, when=(When("gate", "=", LedgerStatus.PREPARED),))
 
 
-def _sinks(store: Store, queue_id: QueueId) -> Iterator[Sequence[Op]]:
-    """Those of streams and applications. What is remembered for a time only stays behind."""
-    which = Slice(kinds=("sink",))
-    rows = store.read_rows(partition_of_ledger(queue_id), which, serial=True).rows
-    found = [Insert(sink_key(each.sink), sink_values(each)) for each in map(sink_batch_of, rows)]
+def _sinks(after: Ledger) -> Iterator[Sequence[Op]]:
+    """Those of streams and applications, not what is remembered for a time only."""
+    rows = after.read_sinks()
+    found = [Insert(sink_key(each.sink), sink_values(each)) for each in rows]
     yield from (found[at : at + _SINKS_AT_ONCE] for at in range(0, len(found), _SINKS_AT_ONCE))

@@ -1,0 +1,336 @@
+"""The ledger of one queue: reading it, and what the repair job changes in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from cassieq_spark.errors import InvariantError, NotFoundError, QueueStateError
+from cassieq_spark.ledger.state import (
+    HEAD,
+    Group,
+    LedgerHead,
+    LedgerStatus,
+    SeekPin,
+    block_key,
+    block_of,
+    check_open,
+    check_tiling,
+    group_key,
+    group_of,
+    head_of,
+    seek_pin_of,
+    sink_batch_of,
+    sink_key,
+)
+from cassieq_spark.model import LedgerBlock, QueueId, Range, SinkBatch
+from cassieq_spark.settings.position import StartingPosition, check_position
+from cassieq_spark.store.protocol import (
+    DeleteBelow,
+    Insert,
+    Op,
+    Row,
+    RowKey,
+    Rows,
+    Slice,
+    Store,
+    Update,
+    Values,
+    When,
+    partition_of_ledger,
+)
+
+_NEVER = datetime(1970, 1, 1, tzinfo=UTC)
+_NO_END = 2**63 - 1
+#: How far apart the clocks of coordinators may be.
+_CLOCKS_APART = timedelta(minutes=1)
+#: Blocks of one read: as rows, with every column of the table, they take 2 MB.
+_BLOCKS_AT_ONCE = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """The ledger of one version of a queue.
+
+    Attributes:
+        store: Where the queue is kept.
+        queue_id: Which version of which queue.
+    """
+
+    store: Store
+    queue_id: QueueId
+
+    def cas(self, ops: Sequence[Op]) -> bool:
+        """Change the ledger. One LWT; see `Store.cas`."""
+        return self.store.cas(partition_of_ledger(self.queue_id), ops)
+
+    def create(self, *, status: LedgerStatus = LedgerStatus.OPEN, paused: bool = False) -> bool:
+        """Make the ledger of a new queue. One LWT; False if there was one."""
+        head: Values = {
+            "next": 0,
+            "finalised": 0,
+            "fence": _NEVER,
+            "groups_version": 0,
+            "delayed_stop": 0,
+            "trimmed": 0,
+            "gate": status,
+            "paused": paused,
+        }
+        return self.cas([Insert(HEAD, head, if_absent=True)])
+
+    def read_head(self, *, serial: bool = False) -> LedgerHead:
+        """Read the head. One read.
+
+        Raises:
+            QueueStateError: There is no such ledger.
+        """
+        row = self._read_row(HEAD, serial=serial)
+        if row is None:
+            raise self._no_queue()
+        return head_of(row)
+
+    def read_head_and_now(self) -> tuple[LedgerHead, datetime]:
+        """Read the head, and when that was by the server's clock; see `Rows.sure_now`. One read.
+
+        Raises:
+            QueueStateError: There is no such ledger.
+        """
+        found = self._read(Slice(row=HEAD))
+        if not found.rows or found.sure_now is None:
+            raise self._no_queue()
+        return head_of(found.rows[0]), found.sure_now
+
+    def read_sink(self, sink: str) -> SinkBatch | None:
+        """Read which batch a sink published last, with its fingerprint; None if none. A read."""
+        row = self._read_row(sink_key(sink))
+        return sink_batch_of(row) if row else None
+
+    def read_sinks(self) -> list[SinkBatch]:
+        """Read the batch that each sink published last. One serial read."""
+        return [sink_batch_of(row) for row in self._read(Slice(kinds=("sink",)), serial=True).rows]
+
+    def read_group(self, group: str, *, serial: bool = False) -> Group | None:
+        """Read a group's registration; None if it is not registered. One read."""
+        row = self._read_row(group_key(group), serial=serial)
+        return group_of(row) if row else None
+
+    def read_groups(self, *, serial: bool = False) -> list[Group]:
+        """Read the registered groups, by name. One read."""
+        which = Slice(kinds=("group",))
+        return [group_of(row) for row in self._read(which, serial=serial).rows]
+
+    def read_seek_pins(self, group: str) -> list[SeekPin]:
+        """Read the pins that keep ``finalised`` low for a group that is being sought. A read."""
+        rows = self._read(Slice(kinds=("hold",)), serial=True).rows
+        return [pin for pin in map(seek_pin_of, rows) if pin.group == group]
+
+    def find_position(self, head: LedgerHead, position: StartingPosition) -> int:
+        """Find the monoton that a position stands for; it may be finalised already.
+
+        An instant stands for the first block, in the order of monotons, that was published then or
+        later by the coordinators' clocks, if they agree to within a minute. Blocks that are
+        trimmed can't be found: the search begins with the first block that still exists.
+
+        No read, except for an instant: some twenty reads of one block, and one read of the blocks
+        of the minute before.
+
+        Args:
+            head: The head, read serially.
+            position: A monoton, an instant, ``earliest`` or ``latest``.
+
+        Raises:
+            OptionError: It is no position.
+            QueueStateError: No message has that monoton yet, or the queue was purged or deleted.
+        """
+        position = check_position(position)
+        check_open(self.queue_id, head)
+        match position:
+            case "earliest":
+                return head.finalised
+            case "latest":
+                return head.next
+            case datetime():
+                return self._find_instant(head, position)
+        if position > head.next:
+            raise QueueStateError(
+                f"queue {self.queue_id} has no monoton {position} yet: it holds "
+                f"{Range(head.finalised, head.next)}; begin at {head.next}, or at latest, for "
+                "what comes next"
+            )
+        return position
+
+    def read_block_at(self, first_monoton: int, *, serial: bool = False) -> LedgerBlock | None:
+        """Read the block that begins at this very monoton. One read."""
+        row = self._read_row(block_key(first_monoton), serial=serial)
+        return block_of(row) if row else None
+
+    def read_block_of(self, monoton: int) -> LedgerBlock | None:
+        """Read the block that holds this message; None if the ledger has none. One read."""
+        which = Slice(kinds=("block",), stop=monoton + 1, limit=1, reverse=True)
+        blocks = self._read_slice(which)
+        return next((block for block in blocks if monoton in block.monotons), None)
+
+    def read_blocks(
+        self,
+        *,
+        start: int = 0,
+        stop: int | None = None,
+        serial: bool = False,
+    ) -> list[LedgerBlock]:
+        """Read the blocks that `stream_blocks` reads; a million of them take some 500 MB."""
+        return list(self.stream_blocks(start=start, stop=stop, serial=serial))
+
+    def stream_blocks(
+        self,
+        *,
+        start: int = 0,
+        stop: int | None = None,
+        serial: bool = False,
+    ) -> Iterator[LedgerBlock]:
+        """Read blocks in order, with those below ``finalised`` that are not trimmed yet.
+
+        One read for each thousand blocks.
+
+        Args:
+            start: Lowest first monoton; at or above the head's ``trimmed``, as a read below it
+                crosses the tombstones of the rows that were trimmed.
+            stop: End of the first monotons; None for all.
+            serial: Complete what is in flight first.
+        """
+        while True:
+            which = Slice(kinds=("block",), start=start, stop=stop, limit=_BLOCKS_AT_ONCE)
+            blocks = self._read_slice(which, serial=serial)
+            yield from blocks
+            if len(blocks) < _BLOCKS_AT_ONCE:
+                return
+            start = blocks[-1].monotons.start + 1
+
+    def locate(self, monotons: Range, *, limit: int | None = None) -> list[LedgerBlock]:
+        """Find the blocks that hold these messages, in order.
+
+        Two reads, and one more for each thousand blocks. A plain read may miss a block that the
+        head has shown, as long as nothing has completed its publish. So what looks like a hole is
+        read once more, serially.
+
+        Args:
+            monotons: Which messages.
+            limit: Return the block of the first message and at most so many more; None for all.
+
+        Raises:
+            InvariantError: The ledger has a hole there (I1).
+        """
+        if not monotons:
+            return []
+        try:
+            return self._locate(monotons, limit=limit)
+        except InvariantError:
+            return self._locate(monotons, limit=limit, serial=True)
+
+    def finalise(self, head: LedgerHead, floor: int) -> bool:
+        """Move ``finalised`` up to ``floor``, unless a group was registered meanwhile. One LWT.
+
+        Args:
+            head: Read before the floors of the groups (I7).
+            floor: Lowest monoton that any group is still owed.
+
+        Returns:
+            False: another repair run, or a new group, came between; the next run tries again.
+        """
+        if floor < head.finalised:
+            raise InvariantError(
+                f"queue {self.queue_id}: {floor} is below finalised {head.finalised} (I7)"
+            )
+        unchanged = (
+            When("finalised", "=", head.finalised),
+            When("groups_version", "=", head.groups_version),
+        )
+        return self.cas([Update(HEAD, {"finalised": floor}, when=unchanged)])
+
+    def trim(self, *, finalised: int, below: int) -> bool:
+        """Delete the rows of the blocks that begin below ``below``. One LWT.
+
+        Their buckets are deleted before. The same LWT writes ``trimmed`` to the head, so that no
+        read of blocks begins among deleted rows.
+
+        Args:
+            finalised: Its present value; it only rises, so only another repair run can make this
+                LWT fail.
+            below: At or below ``finalised``, and the first monoton of a block that stays.
+        """
+        unchanged = When("finalised", "=", finalised)
+        trimmed = Update(HEAD, {"trimmed": below}, when=(unchanged,))
+        return self.cas([trimmed, DeleteBelow("block", below)])
+
+    def raise_fence(self, head: LedgerHead, fence: datetime) -> bool:
+        """Forbid that blocks begun at or before ``fence`` are published (I10). One LWT."""
+        if fence < head.fence:
+            raise InvariantError(
+                f"queue {self.queue_id}: {fence} is before the fence {head.fence} (I10)"
+            )
+        older = (When("fence", "=", head.fence),)
+        return self.cas([Update(HEAD, {"fence": fence}, when=older)])
+
+    def empty(self, *, end: int) -> bool:
+        """Delete all rows of a closed ledger except its head. One LWT.
+
+        The buckets of its blocks are deleted before.
+
+        Args:
+            end: Its ``next``, which ``finalised`` has reached.
+        """
+        trimmed = Update(HEAD, {"trimmed": end}, when=(When("finalised", "=", end),))
+        gone = [DeleteBelow(kind, _NO_END) for kind in ("block", "sink", "once", "group", "hold")]
+        return self.cas([trimmed, *gone])
+
+    def _locate(
+        self, monotons: Range, *, limit: int | None, serial: bool = False
+    ) -> list[LedgerBlock]:
+        before = Slice(kinds=("block",), stop=monotons.start + 1, limit=1, reverse=True)
+        blocks = self._read_slice(before, serial=serial)
+        start = monotons.start + 1
+        if limit is None:
+            blocks += self.stream_blocks(start=start, stop=monotons.stop, serial=serial)
+        else:
+            after = Slice(kinds=("block",), start=start, stop=monotons.stop, limit=limit)
+            blocks += self._read_slice(after, serial=serial)
+            # Of the first message there must be a block, whatever the limit.
+            stop = max([monotons.start + 1, *(block.monotons.stop for block in blocks)])
+            monotons &= Range(0, stop)
+        check_tiling(blocks, monotons)
+        return blocks
+
+    def _find_instant(self, head: LedgerHead, instant: datetime) -> int:
+        """Find the first monoton that was published at ``instant`` or later.
+
+        Blocks are in the order of their publication, but their times come from different
+        coordinators. So bisection passes over what is more than `_CLOCKS_APART` too old, and the
+        rest is looked at block by block. A block that is not found is trimmed: ``head`` was read
+        serially, so every publish before is complete.
+        """
+        start, stop = head.trimmed, head.next
+        while start < stop:
+            middle = (start + stop) // 2
+            block = self.read_block_of(middle)
+            if block is None:  # trimmed since
+                start = middle + 1
+            elif block.published_at + _CLOCKS_APART < instant:
+                start = block.monotons.stop
+            else:
+                stop = block.monotons.start
+        blocks = self.stream_blocks(start=start, stop=head.next)
+        later = (each.monotons.start for each in blocks if each.published_at >= instant)
+        return next(later, head.next)
+
+    def _no_queue(self) -> NotFoundError:
+        return NotFoundError(f"there is no queue {self.queue_id}; create it: cassieq queue create")
+
+    def _read(self, which: Slice, *, serial: bool = False) -> Rows:
+        return self.store.read_rows(partition_of_ledger(self.queue_id), which, serial=serial)
+
+    def _read_slice(self, which: Slice, *, serial: bool = False) -> list[LedgerBlock]:
+        return [block_of(row) for row in self._read(which, serial=serial).rows]
+
+    def _read_row(self, row: RowKey, *, serial: bool = False) -> Row | None:
+        rows = self._read(Slice(row=row), serial=serial).rows
+        return rows[0] if rows else None

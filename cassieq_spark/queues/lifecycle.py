@@ -1,0 +1,380 @@
+"""Queues are created, altered, paused, purged and deleted here."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+from cassieq_spark.errors import ExistsError, InvariantError, QueueStateError
+from cassieq_spark.groups.registration import check_unleased, close_groups
+from cassieq_spark.ledger.ledger import Ledger
+from cassieq_spark.ledger.lifecycle import close_ledger, open_next, set_paused
+from cassieq_spark.ledger.state import LedgerHead, LedgerStatus
+from cassieq_spark.model import (
+    DEFAULT_BUCKET_SIZE,
+    DEFAULT_CHUNK_SIZE,
+    DEFAULT_LEASE,
+    QueueDefinition,
+)
+from cassieq_spark.queues.definition import validate
+from cassieq_spark.queues.record import (
+    QueueRecord,
+    Status,
+    active,
+    change,
+    id_of,
+    known,
+    list_records,
+    read_mended,
+    read_queue,
+    read_record,
+    settings_of,
+)
+from cassieq_spark.store.protocol import ServerNow, Store, Values
+
+_FIRST_VERSION = 1
+
+
+def create_queue(  # noqa: PLR0913 (each is a setting of its own, by name)
+    store: Store,
+    name: str,
+    *,
+    bucket_size: int = DEFAULT_BUCKET_SIZE,
+    chunk_size: int = DEFAULT_CHUNK_SIZE,
+    lease: timedelta = DEFAULT_LEASE,
+    max_deliveries: int = 0,
+    dead_letter_queue: str | None = None,
+    strict_fifo: bool = False,
+    expire_after: timedelta | None = None,
+    keep_settled: timedelta | None = None,
+) -> QueueDefinition:
+    """Create a queue. Two LWTs, and some reads if the repair job has not retired an earlier one.
+
+    Args:
+        store: Where it is to be kept.
+        name: See `validate_name`.
+        bucket_size: Messages per Cassandra partition; a multiple of ``chunk_size``.
+        chunk_size: Messages per row, at the most.
+        lease: How long a reader holds messages unless it says otherwise; whole seconds.
+        max_deliveries: After so many, a message is dead; 0 for never.
+        dead_letter_queue: Where dead messages go; made, without a limit, if it does not exist.
+            None: they are dropped.
+        strict_fifo: Whether a group is given no message before the ones below it are settled.
+        expire_after: What was not consumed so long after it became visible is thrown away; whole
+            seconds. None: nothing is.
+        keep_settled: What every group has settled is kept until so long after it became visible,
+            and groups can go back to it; whole seconds. None: it is not kept.
+
+    Raises:
+        OptionError: A value is out of range.
+        ExistsError: There is a queue of that name.
+        ContentionError: No answer, again and again.
+    """
+    wanted = validate(
+        QueueDefinition(
+            name,
+            _FIRST_VERSION,
+            bucket_size,
+            chunk_size,
+            lease,
+            max_deliveries,
+            dead_letter_queue,
+            strict_fifo=strict_fifo,
+            expire_after=expire_after,
+            keep_settled=keep_settled,
+        )
+    )
+    if dead_letter_queue is not None:
+        _refuse_if_there(name, read_record(store, name))
+        make_dead_letter_queue(store, dead_letter_queue)
+
+    def create(found: QueueRecord | None) -> Values:
+        _refuse_if_there(name, found)
+        version = _FIRST_VERSION
+        if found is not None:
+            # I10: before anything of a new version is there, nothing can get into an old one.
+            close_versions(store, found)
+            version = found.version + 1
+        # The ledger first: whoever sees the queue's row finds its ledger.
+        Ledger(store, replace(wanted, version=version).queue_id).create()
+        begun: Values = {"version": version, "status": Status.ACTIVE, "created_at": ServerNow()}
+        first: Values = {"retired": 0} if found is None else {}
+        return {**settings_of(wanted), **begun, **first}
+
+    return active(name, change(store, name, create)).definition
+
+
+def make_dead_letter_queue(store: Store, name: str) -> None:
+    """Make the queue for another one's dead messages if there is none. One read if there is."""
+    found = read_record(store, name)
+    if found is None or found.is_gone:
+        create_queue(store, name)
+
+
+def alter_queue(  # noqa: PLR0913 (each is a setting of its own, by name)
+    store: Store,
+    name: str,
+    *,
+    lease: timedelta | None = None,
+    max_deliveries: int | None = None,
+    dead_letter_queue: str | None = None,
+    expire_after: timedelta | None = None,
+    keep_settled: timedelta | None = None,
+) -> QueueDefinition:
+    """Alter a queue; what is None stays as it is. One LWT and three reads; no LWT if all is so.
+
+    Readers and writers that run keep the settings that they began with. The repair job uses the
+    new times with its next run. Sizes can't be altered, as the keys of all stored messages come
+    from them. Nor can the order, as readers that run would keep the old one.
+
+    Args:
+        store: Where the queue is kept.
+        name: Which queue.
+        lease: How long a reader holds messages unless it says otherwise; whole seconds.
+        max_deliveries: After so many, a message is dead; 0 for never.
+        dead_letter_queue: Where dead messages go; made if it does not exist. Empty: they are
+            dropped.
+        expire_after: What was not consumed so long after it became visible is thrown away; whole
+            seconds. Zero: nothing is.
+        keep_settled: What every group has settled is kept until so long after it became visible;
+            whole seconds. Zero: it is not kept.
+
+    Raises:
+        OptionError: A value is out of range, or contradicts another one.
+        QueueStateError: There is no active queue of that name.
+        ContentionError: Lost to others, or no answer, again and again.
+    """
+
+    def altered(queue: QueueDefinition) -> QueueDefinition:
+        return validate(
+            replace(
+                queue,
+                lease=queue.lease if lease is None else lease,
+                max_deliveries=queue.max_deliveries if max_deliveries is None else max_deliveries,
+                dead_letter_queue=(
+                    queue.dead_letter_queue
+                    if dead_letter_queue is None
+                    else dead_letter_queue or None
+                ),
+                expire_after=queue.expire_after if expire_after is None else expire_after or None,
+                keep_settled=queue.keep_settled if keep_settled is None else keep_settled or None,
+            )
+        )
+
+    altered(read_queue(store, name))
+    if dead_letter_queue:
+        make_dead_letter_queue(store, dead_letter_queue)
+
+    def alter(found: QueueRecord | None) -> Values | None:
+        queue = active(name, found).definition
+        wanted = altered(queue)
+        return None if wanted == queue else settings_of(wanted)
+
+    return active(name, change(store, name, alter)).definition
+
+
+def pause_queue(store: Store, name: str) -> bool:
+    """Let readers lease nothing more from their next batch on. One LWT and two reads.
+
+    They still ack what they have. Writers go on, since keeping messages is a queue's job. A purge
+    keeps the pause; a deletion does not.
+
+    Returns:
+        False: it was paused already.
+
+    Raises:
+        QueueStateError: There is no active queue of that name.
+        ContentionError: Lost to others again and again.
+    """
+    return set_paused(Ledger(store, read_queue(store, name).queue_id), paused=True)
+
+
+def resume_queue(store: Store, name: str) -> bool:
+    """Let readers go on with their next batch. One LWT and two reads.
+
+    Returns:
+        False: it was not paused.
+
+    Raises:
+        QueueStateError: There is no active queue of that name.
+        ContentionError: Lost to others again and again.
+    """
+    return set_paused(Ledger(store, read_queue(store, name).queue_id), paused=False)
+
+
+def is_paused(store: Store, name: str) -> bool:
+    """Whether readers pause. Two reads.
+
+    Raises:
+        QueueStateError: There is no active queue of that name.
+    """
+    return Ledger(store, read_queue(store, name).queue_id).read_head().paused
+
+
+def purge_queue(store: Store, name: str, *, force: bool = False) -> QueueDefinition:
+    """Let a queue go on as a new version, without messages. Five LWTs, one more for each group.
+
+    All messages that were published before this call are gone, and none that is published after
+    it. Groups stay, and are owed what comes; sinks stay, and do not publish a batch again. During
+    the purge, publishes fail. If it breaks off, the queue can't be used until it is repeated.
+
+    1. Row: the next version, purging. From now on readers and writers are told to wait.
+    2. The version before: close the ledger, then the groups. Nothing comes in or goes out.
+    3. The next version: a ledger with the sinks and groups of the version before. Those can't
+       change any more, so two purges at once write the same.
+    4. Row: active.
+
+    Args:
+        store: Where the queue is kept.
+        name: Which queue.
+        force: Also if readers hold messages.
+
+    Returns:
+        The queue as it is now.
+
+    Raises:
+        QueueStateError: There is no such queue, or readers hold messages.
+        ContentionError: Lost to others, or no answer, again and again.
+    """
+    begun = known(name, read_record(store, name, serial=True))
+    if begun.status is Status.ACTIVE and not force:
+        check_unleased(store, begun.definition.queue_id)
+
+    def begin(found: QueueRecord | None) -> Values | None:
+        # Of a later version, no message is from before this call.
+        if known(name, found).version != begun.version or begun.status is Status.PURGING:
+            return None
+        return {"version": begun.version + 1, "status": Status.PURGING}
+
+    return _finish(store, known(name, change(store, name, begin)))
+
+
+def delete_queue(store: Store, name: str, *, force: bool = False) -> None:
+    """Delete a queue. Two LWTs, one more for each group; the repair job deletes its messages.
+
+    A queue of that name can be created at once: it gets the next version. If the deletion breaks
+    off, the queue is gone, but its users get errors only once the deletion is repeated, or the
+    repair job runs, or the queue is created anew. Deletes a queue whose row can't be read, too.
+
+    Args:
+        store: Where the queue is kept.
+        name: Which queue.
+        force: Also if readers hold messages, or other queues send their dead letters there.
+
+    Raises:
+        QueueStateError: There is no such queue; readers or other queues use it; or others purged
+            it, or created it anew, at the same time.
+        ContentionError: Lost to others, or no answer, again and again.
+    """
+    begun = read_mended(store, name, serial=True)
+    if begun is None or begun.status is Status.DELETED:
+        begun = known(name, None)
+    if not begun.is_gone and not force:
+        _refuse_users(store, begun)
+
+    def delete(found: QueueRecord | None) -> Values | None:
+        if found is None or found.is_gone:
+            return None
+        if found.version != begun.version:
+            raise QueueStateError(
+                f"queue {name!r} has become version {found.version} at the same time: others have "
+                "purged it, or deleted it and created it anew; look at it, and repeat"
+            )
+        # All columns of the row, so that it can be read from now on.
+        versions: Values = {"version": found.version, "retired": found.retired}
+        return {**settings_of(found.definition), **versions, "status": Status.DELETING}
+
+    deleted = change(store, name, delete, read=read_mended)
+    if deleted is not None:
+        close_versions(store, deleted)
+
+
+def close_versions(store: Store, record: QueueRecord) -> None:
+    """Let nothing into or out of a queue that is gone. One LWT, and one for each group.
+
+    Reads only, if it is done. Two versions may be open: a purge may have broken off.
+    """
+    if not record.is_gone:
+        return
+    for version in (record.version - 1, record.version):
+        if version > record.retired:
+            gate = LedgerStatus.DELETED if version == record.version else LedgerStatus.PURGED
+            _close(store, record.definition, version, gate)
+
+
+def mark_retired(store: Store, name: str, version: int) -> None:
+    """Remember that nothing of a version is left but the head of its ledger. One LWT.
+
+    What must be done before, in this order, each of it safe to repeat and at any time:
+
+    1. `close_versions`, if the queue is gone. Others are closed.
+    2. Move ``finalised`` of its ledger up to ``next``; delete the buckets of all its blocks
+       (`LedgerHead.bucket_size` of the closed head), also of those that no ledger row knows, as
+       far as a scan has found them: nothing can ever be published there.
+    3. Delete the rows of its ledger, the head excepted: if that went, a creation that comes late
+       could open the version again (I10). The states of its groups stay as they are: one row
+       each, and a token.
+
+    Args:
+        store: Where the queue is kept.
+        name: Which queue.
+        version: The first of `QueueRecord.to_retire`.
+
+    Raises:
+        InvariantError: It is needed still, or an earlier one is not retired.
+        ContentionError: Lost to others, or no answer, again and again.
+    """
+
+    def retire(found: QueueRecord | None) -> Values | None:
+        if found is not None and version <= found.retired:
+            return None
+        if found is None or id_of(name, version) not in found.to_retire[:1]:
+            raise InvariantError(f"version {version} of queue {name!r} is not the next to retire")
+        done = found.is_gone and version == found.version
+        return {"retired": version} | ({"status": Status.DELETED} if done else {})
+
+    change(store, name, retire)
+
+
+def _refuse_if_there(name: str, found: QueueRecord | None) -> None:
+    if found is not None and not found.is_gone:
+        raise ExistsError(f"queue {name!r} exists already: cassieq queue show {name}")
+
+
+def _finish(store: Store, record: QueueRecord) -> QueueDefinition:
+    """Finish a purge, whoever began it."""
+    queue = record.definition
+    if record.status is Status.ACTIVE:
+        return queue
+    before = id_of(queue.name, queue.version - 1)
+    paused = _close(store, queue, queue.version - 1, LedgerStatus.PURGED).paused
+    open_next(Ledger(store, queue.queue_id), after=Ledger(store, before), paused=paused)
+
+    def end(found: QueueRecord | None) -> Values | None:
+        same = known(queue.name, found).version == queue.version
+        if not same or known(queue.name, found).status is Status.ACTIVE:
+            return None
+        return {"status": Status.ACTIVE}
+
+    return _finish(store, known(queue.name, change(store, queue.name, end)))
+
+
+def _close(store: Store, queue: QueueDefinition, version: int, gate: LedgerStatus) -> LedgerHead:
+    queue_id = id_of(queue.name, version)
+    head = close_ledger(Ledger(store, queue_id), gate, bucket_size=queue.bucket_size)
+    close_groups(store, queue_id, end=head.next)
+    return head
+
+
+def _refuse_users(store: Store, record: QueueRecord) -> None:
+    users = [
+        each.name
+        for each in list_records(store)
+        if not each.is_gone and each.definition.dead_letter_queue == record.name
+    ]
+    if users:
+        raise QueueStateError(
+            f"queue {record.name!r} takes the dead letters of {', '.join(users)}; alter or delete "
+            "those first, or force it: their dead messages then stay where they are"
+        )
+    check_unleased(store, record.definition.queue_id)
