@@ -45,7 +45,7 @@ def test_a_ledger_that_is_not_there_is_closed_before_anybody_opens_it():
         check_open(NEW, Ledger(store, NEW).read_head())
 
 
-def test_a_sweep_that_has_read_the_head_before_neither_finalises_nor_moves_the_fence():
+def test_a_repair_that_has_read_the_head_before_neither_finalises_nor_moves_the_fence():
     store = MemoryStore()
     make_queue(store, [5])
     before = Ledger(store, OLD).read_head()
