@@ -11,7 +11,7 @@ changes nothing in the process.
 
 from __future__ import annotations
 
-from importlib import import_module
+from importlib import import_module as _import_module
 from typing import TYPE_CHECKING
 
 from cassieq_spark.arguments import shown as _shown
@@ -66,5 +66,5 @@ def register(spark: SparkSession) -> None:
 
 def __getattr__(name: str) -> object:
     if name in _LAZY:
-        return getattr(import_module(_LAZY[name]), name)
+        return getattr(_import_module(_LAZY[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -151,7 +151,7 @@ class HttpQueue:
         delay: timedelta = AT_ONCE,
         idempotency_key: str | None = None,
     ) -> int | None:
-        """Put a message. ProducerPool of many programs share an LWT.
+        """Put a message. Puts of many programs share an LWT.
 
         Args:
             value: The body.

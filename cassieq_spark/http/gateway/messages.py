@@ -69,6 +69,7 @@ _RECEIVED = {
     **_STORED,
 }
 _STALE = {409: "The receipt is stale"}
+_NO_GROUP = {409: "The group was deleted, or the queue is being purged or deleted"}
 _SETTLED = {200: "The messages are settled, except for the stale receipts listed"}
 
 
@@ -111,7 +112,7 @@ async def put(call: Call) -> Response:
     QUEUE + "/messages/next",
     Right.READ_MESSAGE,
     query=ReceiveParameters,
-    answers={200: "The message", 204: "No message is available"},
+    answers={200: "The message", 204: "No message is available", **_NO_GROUP},
     examples={200: _RECEIVED},
 )
 async def receive(call: Call) -> Response:
@@ -226,7 +227,7 @@ async def put_many(call: Call) -> Response:
     QUEUE + "/messages/receive",
     Right.READ_MESSAGE,
     query=ReceiveManyParameters,
-    answers={200: "Messages", 204: "No message is available"},
+    answers={200: "Messages", 204: "No message is available", **_NO_GROUP},
 )
 async def receive_many(call: Call) -> Response:
     """Lease messages; the answer is JSON lines, or Arrow if the request accepts that."""

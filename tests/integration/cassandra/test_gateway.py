@@ -176,7 +176,7 @@ def test_behind_a_balancer_a_group_has_few_slots_however_many_turns_there_are(
         received = []
         for number in range(TURNS):
             gets, acks = (one, two) if number % 2 else (two, one)
-            (message,) = gets.get(lease=HOUR)
+            (message,) = gets.receive(lease=HOUR)
             received.append(message.value)
             assert acks.ack(message) == []
     queue_id = read_queue(cassandra_store, f"{account.name}:orders").queue_id
