@@ -16,6 +16,11 @@ Recorded = tuple[UUID, int, int | None]
 Delivered = tuple[UUID, int]
 
 
+def beyond(lease: UUID) -> UUID:
+    """Names what of a lease is held beyond its batch, by itself; in `Declared` only."""
+    return UUID(int=lease.int ^ 1 << 64)
+
+
 @dataclass(slots=True)
 class Declared:
     """Grows only: a request that is under way may be carried out at any time.

@@ -14,7 +14,7 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from tests.property.machine.declared import Declared
+from tests.property.machine.declared import Declared, Named, beyond
 from tests.property.machine.ledger import LedgerModel
 from tests.property.machine.rows import (
     AnyRows,
@@ -126,6 +126,15 @@ class GroupModel:
     def owner(self, token: UUID) -> UUID:
         """The lease whose receipts reach what a token holds."""
         return self.kept.get(token, token)
+
+    def _names(self, token: UUID, at: int) -> list[Named]:
+        """Under which names its readers say what is to become of a message."""
+        owner = self.owner(token)
+        return [(owner, at), *([(beyond(owner), at)] if token in self.kept else [])]
+
+    def _extended_by(self, token: UUID, at: int) -> set[int]:
+        extended = self._declared.extended
+        return {by for name in self._names(token, at) for by in extended.get(name, ())}
 
     def is_dead(self, place: Place) -> bool:
         return place.reason is not None or self.terms.is_dead(place.deliveries)
@@ -256,10 +265,11 @@ class GroupModel:
             assert expires or skipped, (move, "I5: stepped over")
             return "skipped"
         if was.token is not None:
-            named = (self.owner(was.token), move.at)
             outcome = self._outcomes.get((was.token, move.at))
             done = was.token in declared.finished and outcome is None
-            done = done or named in declared.acked
+            done = done or any(
+                named in declared.acked for named in self._names(was.token, move.at)
+            )
             late = expires and was.due < now
             assert done or late, (move, outcome, "I6: settled without its token")
             return "acked" if done else "expired"
@@ -291,7 +301,8 @@ class GroupModel:
 
     def _check_condemned(self, move: Move, was: Place, place: Place, now: int) -> None:
         assert was.token is not None
-        reasons = self._declared.rejected.get((self.owner(was.token), move.at), set())
+        rejected = self._declared.rejected
+        reasons = {why for it in self._names(was.token, move.at) for why in rejected.get(it, ())}
         if place.reason not in reasons and not self._is_recorded(
             move, ("reject", str(place.reason))
         ):
@@ -304,7 +315,8 @@ class GroupModel:
 
     def _check_given_back(self, move: Move, was: Place, place: Place, now: int) -> None:
         assert was.token is not None
-        wanted = self._declared.released.get((self.owner(was.token), move.at), [])
+        released = self._declared.released
+        wanted = [by for it in self._names(was.token, move.at) for by in released.get(it, ())]
         if any(since + delay <= place.due <= now + delay for since, delay in wanted):
             if self.is_dead(place):
                 self.ever_dead.add(move.at)
@@ -345,7 +357,7 @@ class GroupModel:
         if (token, place.deliveries) in declared.beaten or again:
             allowed.add(now + self._lease_ms)
         if token in self.kept:
-            allowed |= {now + by for by in declared.extended[self.owner(token), move.at]}
+            allowed |= {now + by for by in self._extended_by(token, move.at)}
         assert place.due in allowed, (move, allowed, "held on by whom?")
         if was.due < now:
             self.revived.add(token)
@@ -356,7 +368,7 @@ class GroupModel:
         assert place.token is not None
         assert was.token is not None, (move, "I8: handed out, and not counted")
         owner = self.owner(was.token)
-        wanted = self._declared.extended.get((owner, move.at), set())
+        wanted = self._extended_by(was.token, move.at)
         recorded = self._outcomes.get((was.token, move.at))
         if recorded and recorded[0] == "extend" and self._is_recorded(move, recorded):
             wanted = wanted | {int(recorded[1])}

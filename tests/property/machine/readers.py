@@ -21,7 +21,7 @@ from cassieq_spark.groups.registration import ensure_group
 from cassieq_spark.groups.state import Settlement
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import Ranges
-from tests.property.machine.declared import Declared, Delivered
+from tests.property.machine.declared import Delivered, beyond
 from tests.property.machine.group import RETRY_MS, GroupModel
 from tests.property.machine.offers import Offers
 from tests.property.machine.rows import MILLISECOND, Outcome, Place, members, ranges_of
@@ -401,29 +401,30 @@ class Readers:
     ) -> Settlement:
         """Say what is to become of which message; see `Declared`.
 
-        Of those ``of_batch``, nothing before their batch is acked.
+        Of those ``of_batch``, nothing before their batch is acked, unless they are held beyond it.
         """
         now = self._model.now
         acked, rejected, released, extended = [], {}, {}, {}
         for at, fate in fates.items():
-            declared = Declared() if at in of_batch else self._declared
+            # An extension may come before it, and then it takes effect at once.
+            declared, whose = self._declared, beyond(lease) if at in of_batch else lease
             if at in of_batch and fate is not None:
                 self._declared.recorded[lease, at, deliveries].add(_outcome(fate))
             match fate:
                 case ("ack" | "ack and release" as what, by):
                     acked.append(at)
-                    declared.acked.add((lease, at))
+                    declared.acked.add((whose, at))
                     if what != "ack":
                         released.setdefault(by, []).append(at)
                 case ("reject", reason):
                     rejected.setdefault(reason, []).append(at)
-                    declared.rejected[lease, at].add(reason)
+                    declared.rejected[whose, at].add(reason)
                 case ("release", by):
                     released.setdefault(by, []).append(at)
-                    declared.released[lease, at].append((now, by // MILLISECOND))
+                    declared.released[whose, at].append((now, by // MILLISECOND))
                 case ("extend", by):
                     extended.setdefault(by, []).append(at)
-                    declared.extended[lease, at].add(by // MILLISECOND)
+                    declared.extended[whose, at].add(by // MILLISECOND)
         return Settlement(
             acked=_ranges(acked),
             rejected={reason: _ranges(every) for reason, every in rejected.items()},
