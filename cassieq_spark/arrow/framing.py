@@ -10,8 +10,8 @@ before it allocates or decompresses anything, and before Arrow sees any of it. I
 4. the body, which is decompressed into exactly the bytes that the header asks for;
 5. the arrays: offsets in order and inside the data, texts in UTF-8, headers with names.
 
-The sum only detects accidents, as somebody who crafts a chunk computes it as well. A frame that
-passes the other checks is safe to read, whoever has written it.
+The sum only detects accidents, as an attacker who crafts a chunk computes it as well. A frame that
+passes the other checks is safe to read, also if an attacker has written it.
 """
 
 from __future__ import annotations

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
 import pyarrow as pa
 
+from cassieq_spark import backoff
 from cassieq_spark.arguments import A_MOMENT, check_count, check_duration, check_flag
 from cassieq_spark.arrow.receipts import receipt_prefix
 from cassieq_spark.client.received import Message, StoredMessage, rows_of, size_of, stored_of
@@ -232,11 +232,7 @@ def check_receive(
 
 def pauses_within(wait: timedelta) -> Iterator[float]:
     """Seconds to pause before each further look, longer each time, until ``wait`` is over."""
-    end = time.monotonic() + wait.total_seconds()
-    pause = _FIRST_PAUSE
-    while (left := end - time.monotonic()) > 0:
-        yield min(pause, left)
-        pause = min(_LONGEST_PAUSE, pause * 2)
+    return backoff.pauses_within(wait, first=_FIRST_PAUSE, longest=_LONGEST_PAUSE, shortest_part=1)
 
 
 def within(messages: Iterable[StoredMessage], most_bytes: int | None) -> Iterator[StoredMessage]:

@@ -54,8 +54,8 @@ class Consumer:
         store: Where the queue is kept.
         queue: Which queue.
         group: Name of the group, which is registered by `ensure_group`.
-        cache_for: For how long it goes by what its last poll has left of the group; 0: each poll
-            reads the group. In a strictly ordered queue each poll does.
+        cache_for: How long `poll` uses the state of the group that the last poll left; 0: each
+            poll reads the group. In a strictly ordered queue each poll does.
         prefetch: Tells without a read how many messages have `LeaseRequest.max_bytes`.
     """
 
@@ -164,7 +164,10 @@ class Consumer:
         ]
 
     def dead_letter(self, dead: Sequence[Waiting]) -> int:
-        """Dead-letter messages of a lease or a settlement; how many. See `bury`."""
+        """Dead-letter messages of a lease or a settlement; how many.
+
+        See `dead_letter_messages`.
+        """
         return dead_letter_messages(self._store, self.queue, self.group, dead)
 
     def settle(

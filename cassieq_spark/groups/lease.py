@@ -18,7 +18,7 @@ from cassieq_spark.store.protocol import Op
 class LeaseRequest:
     """What a reader has finished, and what it wants.
 
-    A `Consumer` fills in the last six: they follow from the queue and its ledger.
+    A `Consumer` fills in ``token`` and the last four, which follow from the queue and its ledger.
 
     Attributes:
         token: Fresh token for what it gets.
@@ -36,7 +36,7 @@ class LeaseRequest:
         min_messages: With fewer messages than that to be had, get none.
         max_bytes: How many bytes of fresh messages to get, about, as stored; None for no limit.
         max_decoded_bytes: How many bytes the caller takes, decompressed, but a message at least;
-            None for no limit. `Consumer.unread` gives back what was leased beyond that.
+            None for no limit. `Consumer.return_unread` gives back what was leased beyond that.
         max_in_flight: Most messages that the group's readers hold together; None for no limit.
         skip_older_than: Fresh messages that have been visible for longer count as settled; None:
             none do.

@@ -361,7 +361,7 @@ def _close(store: Store, queue_id: QueueId, group: Group, end: int) -> None:
     for _ in attempts():
         state = _read_opened(store, queue_id, group)
         if state is None:
-            # Whoever else is about to make it finds this one.
+            # Another process that is about to make it finds this one.
             open_state(store, queue_id, group)
         elif state.head.pointer == end and not state.slots and not state.waiting:
             return

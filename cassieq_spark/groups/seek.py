@@ -62,7 +62,7 @@ def seek_group(
        run that has read either before fails; one that begins later sees the hold, and counts it
        as a floor of the group.
     3. Group: move the pointer, free the slots, remove what waits, change the token; on all of
-       that being as it was in 1, or try again from there. Whoever read it before fails.
+       that being as it was in 1, or try again from there. A process that read it before fails.
     4. Ledger: remove our hold, and those that were there in 2. Their seeks had read their token
        before placing them, thus before 3, so they fail at their own 3 and place another one.
 

@@ -41,7 +41,7 @@ class LedgerHead:
         status: Whether messages come in and go out.
         paused: Whether readers are to lease nothing more.
         bucket_size: Messages per bucket, once it is closed: its queue may have another by then.
-        trimmed: No row is left of a block that begins below; whoever reads blocks begins here, as
+        trimmed: No row is left of a block that begins below; readers of blocks begin here, as
             deleted rows are waded through until Cassandra compacts them.
         unfenced_until: Where the highest fence stood that was taken back: blocks begun up to then
             may have been deleted, if they were begun before that. None: none was.

@@ -170,7 +170,7 @@ def lock_data(folder: Path) -> IO[str]:
     Waits for one that is just ending, as a killed program's does.
 
     Returns:
-        The locked file: whoever has it open has the folder.
+        The locked file. The folder belongs to the process that holds it open.
 
     Raises:
         SetupError: Another cluster has it, or it cannot be written.

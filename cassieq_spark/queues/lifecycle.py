@@ -95,7 +95,7 @@ def create_queue(  # noqa: PLR0913 (each is a setting of its own, by name)
             # I10: before anything of a new version is there, nothing can get into an old one.
             close_versions(store, found)
             version = found.version + 1
-        # The ledger first: whoever sees the queue's row finds its ledger.
+        # The ledger first: a program that sees the queue's row finds its ledger.
         Ledger(store, replace(wanted, version=version).queue_id).create()
         begun: Values = {"version": version, "status": Status.ACTIVE, "created_at": ServerNow()}
         first: Values = {"retired": 0} if found is None else {}
@@ -342,7 +342,7 @@ def _refuse_if_there(name: str, found: QueueRecord | None) -> None:
 
 
 def _finish(store: Store, record: QueueRecord) -> QueueDefinition:
-    """Finish a purge, whoever began it."""
+    """Finish a purge that this process or another one began."""
     queue = record.definition
     if record.status is Status.ACTIVE:
         return queue

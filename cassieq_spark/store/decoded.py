@@ -1,7 +1,7 @@
 """Rows that can't be made sense of: one error of ours that names the row. Pure.
 
-We write no such row; other programs, people and later releases may. Whoever reads many rows goes
-on with the others.
+We write no such row; other programs, people and later releases may. A reader of many rows
+skips it and goes on.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class Layout:
     """What a keyspace has.
 
     Attributes:
-        tables: Its tables by name, whoever has made them.
+        tables: Its tables by name, those of other programs included.
         comment: That of the table which records the version; empty if it has none, or is missing.
     """
 
