@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
@@ -196,7 +195,7 @@ def documentation() -> str:
     lines = [
         "# Views",
         "",
-        "Printed by `python -m cassieq_spark.spark.source.views`; change it there.",
+        "Printed by `python -m cassieq_spark.spark.source`; change it there.",
         "",
         'What `spark.read.format("cassieq").option("view", ...)` shows; it leases nothing.',
         "Each action reads anew, and a group's state by serial reads: look, but don't poll.",
@@ -316,6 +315,3 @@ _READERS: Mapping[str, Callable[[Store, SourceOptions], Iterator[ViewRow]]] = Ma
         "stats": _stats,
     }
 )
-
-if __name__ == "__main__":
-    sys.stdout.write(documentation())

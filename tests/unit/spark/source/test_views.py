@@ -278,7 +278,7 @@ def test_a_stream_of_another_view_is_refused():
 
 def test_the_docs_are_what_the_definitions_say():
     assert DOCS.read_text(encoding="utf-8") == documentation(), (
-        "run: python -m cassieq_spark.spark.source.views > docs/views.md"
+        "run: python -m cassieq_spark.spark.source > docs/views.md"
     )
 
 
