@@ -45,6 +45,7 @@ WORKERS = st.lists(
     max_size=6,
 )
 PATIENT = Worker(1, HOUR, 1, goes_away=False)
+FICKLE = Worker(2, HOUR, 1, goes_away=True)
 
 
 class Judge:
@@ -71,17 +72,19 @@ class Judge:
             del self._holders[worker]
 
 
-async def work(coalescer: Coalescer, judge: Judge, number: int, worker: Worker) -> None:
+async def work(
+    client: AsyncClient, coalescer: Coalescer, judge: Judge, number: int, worker: Worker
+) -> None:
     if worker.goes_away:
         asked = asyncio.create_task(
             coalescer.receive("q", "g", most=worker.most, lease=worker.lease, wait=HOUR)
         )
         await asyncio.sleep(0.001 * number)
         asked.cancel()
-        # If it has its answer by now, that is given back.
+        # If it has its answer by now, that is released.
         await asyncio.wait([asked])
         if not asked.cancelled():
-            coalescer.give_back(asked.result())
+            await client.release(*asked.result())
     while judge.left:
         messages = await coalescer.receive(
             "q", "g", most=worker.most, lease=worker.lease, wait=timedelta(milliseconds=20)
@@ -97,6 +100,7 @@ async def work(coalescer: Coalescer, judge: Judge, number: int, worker: Worker) 
 
 @given(workers=WORKERS, count=st.integers(1, 12))
 @example(workers=[PATIENT] * 6, count=10)
+@example(workers=[FICKLE] * 9, count=10)
 @settings(max_examples=settings().max_examples // 2)
 def test_in_strict_order_one_request_at_a_time_holds_messages_and_all_are_served(
     workers: Sequence[Worker], count: int
@@ -108,7 +112,7 @@ def test_in_strict_order_one_request_at_a_time_holds_messages_and_all_are_served
         async with AsyncClient.from_store(store) as client:
             coalescer = Coalescer(client, 1000, LINGER)
             every = [
-                asyncio.create_task(work(coalescer, judge, number, worker))
+                asyncio.create_task(work(client, coalescer, judge, number, worker))
                 for number, worker in enumerate(workers)
             ]
             await asyncio.sleep(0)

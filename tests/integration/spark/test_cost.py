@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -15,7 +17,7 @@ from cassieq_spark.queues import create_queue
 from cassieq_spark.settings import SinkOptions, SourceOptions
 from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.spark.sink import message_writer
-from cassieq_spark.spark.source import idle_backoff, reader, stream
+from cassieq_spark.spark.source import idle_backoff, stream
 from cassieq_spark.store.protocol import Store
 from cassieq_spark.testing.stores import CountingStore
 
@@ -56,7 +58,8 @@ def test_consuming_a_micro_batch_costs_one_lwt_and_an_idle_trigger_none(
     connection: ConnectionOptions,
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(reader.time, "sleep", lambda _: None)
+    clock = SimpleNamespace(sleep=lambda _: None, monotonic=time.monotonic)
+    monkeypatch.setattr(idle_backoff, "time", clock)
     monkeypatch.setattr(idle_backoff, "RECHECK", timedelta(minutes=1))
     for version in range(3):
         _publish(definition, connection, version=version)

@@ -9,6 +9,7 @@ import pytest
 from cassandra.cluster import NoHostAvailable
 from cassandra.connection import ConnectionBusy
 
+from cassieq_spark import backoff
 from cassieq_spark.errors import NotAppliedError, OutcomeUnknownError
 from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store.cassandra import requests
@@ -27,8 +28,10 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Any:
         clock.pauses.append(seconds)
         clock.now += seconds
 
-    monkeypatch.setattr(requests.time, "sleep", sleep)
-    monkeypatch.setattr(requests.time, "monotonic", lambda: clock.now)
+    # The names in the modules, not the module `time`: other threads sleep, too.
+    fake = SimpleNamespace(sleep=sleep, monotonic=lambda: clock.now)
+    monkeypatch.setattr(requests, "time", fake)
+    monkeypatch.setattr(backoff, "time", fake)
     return clock
 
 

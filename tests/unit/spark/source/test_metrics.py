@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
 
@@ -39,7 +40,7 @@ class Scene:
         self.delivery = make_group(self.store, self.queue_id)
         self.metrics = SourceMetrics(self.store, self.queue_id)
         self.seconds = 0.0
-        monkeypatch.setattr(metrics.time, "monotonic", lambda: self.seconds)
+        monkeypatch.setattr(metrics, "time", SimpleNamespace(monotonic=lambda: self.seconds))
 
     def lease(self, **wish: object) -> Lease:
         end = Ledger(self.store, self.queue_id).read_head().next
