@@ -30,8 +30,10 @@ from benchmarks.bench.measures import Counts
 from benchmarks.bench.payloads import PAYLOADS, READINGS
 from benchmarks.lines import compared, show
 from cassieq_spark.fetch import fetch
+from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.lease import LeaseRequest
 from cassieq_spark.groups.registration import ensure_group
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import PendingBlock, QueueDefinition, SinkBatch
 from cassieq_spark.producer.blocks import write_block
@@ -87,7 +89,7 @@ class Used:
         for start in range(0, messages, _FILLED_AT_ONCE):
             wanted = min(messages - start, _FILLED_AT_ONCE)
             parts = islice(cycle([self.environment.messages]), wanted // BATCH)
-            publish(self.environment.store, self.queue.queue_id, [self._write(parts)])
+            publish(Ledger(self.environment.store, self.queue.queue_id), [self._write(parts)])
 
     def publish(self, *, tasks: int = 1) -> None:
         """Publish one batch, written by so many tasks."""
@@ -96,7 +98,7 @@ class Used:
         pending = [self._write([part]) for part in parts]
         self._version += 1
         batch = SinkBatch("app:growth", self._version)
-        publish(self.environment.store, self.queue.queue_id, pending, batch=batch)
+        publish(Ledger(self.environment.store, self.queue.queue_id), pending, batch=batch)
 
     def consume(self, limit: int = BATCH) -> int:
         """Ack the batch before, lease one, and read it; how many messages it had."""
@@ -213,7 +215,8 @@ def by_groups(environment: Environment) -> Steps:
         used = new(environment, f"groups{groups}")
         for number in range(groups - 1):
             ensure_group(
-                environment.store, used.queue.queue_id, f"other{number}", starting="earliest"
+                ConsumerGroup(Ledger(environment.store, used.queue.queue_id), f"other{number}"),
+                starting="earliest",
             )
         steps[groups] = {"publish": used.publish, "consume": used.consume}
     return steps

@@ -80,7 +80,11 @@ def measure_size(count: int) -> float:
             driver.shutdown()
             queue_id = create_queue(store, "single").queue_id
             for number in range(count):
-                publish(store, queue_id, make_pending(1), batch=SinkBatch("query:single", number))
+                publish(
+                    Ledger(store, queue_id),
+                    make_pending(1),
+                    batch=SinkBatch("query:single", number),
+                )
         # A node that is stopped writes everything to its files before.
         files = Path(folder).glob("**/cassieq/ledger-*/*-Data.db")
         return sum(file.stat().st_size for file in files) / count
@@ -119,7 +123,7 @@ def make_pending(count: int) -> list[PendingBlock]:
 
 
 def publish_one(store: Store, queue_id: QueueId, _: LedgerHead) -> object:
-    return publish(store, queue_id, make_pending(1))
+    return publish(Ledger(store, queue_id), make_pending(1))
 
 
 def locate_at(part: float) -> Measured:

@@ -22,7 +22,6 @@ from cassieq_spark.model import (
     Chunk,
     LedgerBlock,
     QueueDefinition,
-    QueueId,
     Range,
     Ranges,
 )
@@ -91,13 +90,11 @@ class Finder:
     For one thread at a time.
 
     Args:
-        store: Where the queue is kept.
-        queue_id: Which queue.
+        ledger: Of which queue.
     """
 
-    def __init__(self, store: Store, queue_id: QueueId) -> None:
-        self._store = store
-        self._queue_id = queue_id
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
         self._blocks: list[LedgerBlock] = []
 
     def pieces(self, monotons: Ranges, *, deliveries: int | None) -> list[Piece]:
@@ -127,7 +124,7 @@ class Finder:
         """
         blocks = self._going_on_to(monotons)
         if blocks is None:
-            blocks = Ledger(self._store, self._queue_id).locate(monotons)
+            blocks = self._ledger.locate(monotons)
         blocks = [block for block in blocks if monotons.start < block.monotons.stop]
         self._blocks = blocks[-_REMEMBERED:]
         return [block for block in blocks if block.monotons.start < monotons.stop]
@@ -153,14 +150,12 @@ class Finder:
     def _following(self, start: int, stop: int) -> list[LedgerBlock]:
         if stop <= start:
             return []
-        return list(Ledger(self._store, self._queue_id).stream_blocks(start=start, stop=stop))
+        return list(self._ledger.stream_blocks(start=start, stop=stop))
 
 
-def find_pieces(
-    store: Store, queue_id: QueueId, monotons: Ranges, *, deliveries: int | None
-) -> list[Piece]:
+def find_pieces(ledger: Ledger, monotons: Ranges, *, deliveries: int | None) -> list[Piece]:
     """Find messages once; see `Finder.pieces`."""
-    return Finder(store, queue_id).pieces(monotons, deliveries=deliveries)
+    return Finder(ledger).pieces(monotons, deliveries=deliveries)
 
 
 def _neighbourhoods(monotons: Ranges) -> Iterator[Ranges]:

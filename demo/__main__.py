@@ -26,6 +26,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from cassieq_spark.errors import CassieqError
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.node import Cluster
 from cassieq_spark.queues.stats import queue_stats
 from cassieq_spark.settings.connection import DEFAULT_KEYSPACE, ConnectionOptions
@@ -97,7 +98,7 @@ def _run(given: argparse.Namespace, folder: Path, screen: Screen) -> tuple[dict[
         with _spark(folder, screen) as spark:
             with screen.step("publish") as step:
                 publish_seconds = publish(place, spark, files, step)
-                published = queue_stats(place.store, place.queue.queue_id).next
+                published = queue_stats(Ledger(place.store, place.queue.queue_id)).next
                 publish_rate = published / publish_seconds
                 step.tell(f"{published:,} messages, {publish_rate:,.0f} per second")
             results = folder / "results"

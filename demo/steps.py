@@ -15,6 +15,7 @@ from typing import Any
 import pyspark
 from pyspark.sql import DataFrame, SparkSession
 
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.queues import create_queue, list_queues
 from cassieq_spark.queues.stats import queue_stats
@@ -185,7 +186,7 @@ def repair(place: Place) -> dict[str, Any]:
 def count_left(place: Place) -> tuple[int, int]:
     """Count the messages that any group is still owed, and the buckets that are still stored."""
     queue_id = place.queue.queue_id
-    owed = sum(group.depth for group in queue_stats(place.store, queue_id).groups)
+    owed = sum(group.depth for group in queue_stats(Ledger(place.store, queue_id)).groups)
     buckets = {
         (row["block"], row["bucket"])
         for row in place.store.scan(Table.CHUNK)

@@ -18,6 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import QueueDefinition, QueueId
 from cassieq_spark.node import Cluster
@@ -112,10 +113,10 @@ def fill(store: Store, queue: QueueDefinition, messages: int) -> None:
         numbers = range(start, min(messages, start + _BLOCK))
         batch = pa.record_batch({"value": pa.array([str(number) for number in numbers])})
         written = write_block(store, queue, [batch], SinkOptions(queue=queue.name))
-        publish(store, queue.queue_id, [written])
+        publish(Ledger(store, queue.queue_id), [written])
 
 
 def depth(store: Store, queue_id: QueueId) -> int | None:
     """Messages that the groups of a queue are still owed; None while there is no group."""
-    groups = queue_stats(store, queue_id).groups
+    groups = queue_stats(Ledger(store, queue_id)).groups
     return sum(group.depth for group in groups) if groups else None

@@ -101,7 +101,7 @@ def gather(
     """
     recorded = RecordingStore(store)
     queue_id = create_queue(recorded, f"history-{uuid4().hex[:12]}").queue_id
-    ensure_group(recorded, queue_id, GROUP, starting="earliest")
+    ensure_group(ConsumerGroup(Ledger(recorded, queue_id), GROUP), starting="earliest")
     done = Event()
     with ThreadPoolExecutor(threads + 1) as pool:
         users = [
@@ -124,16 +124,18 @@ def _again_and_again(act: Callable[[], None], done: Event) -> None:
 
 
 def _use(store: Store, queue_id: QueueId, chosen: Random, calls: int) -> None:
-    delivery, held = ConsumerGroup(store, queue_id, GROUP), None
+    delivery, held = ConsumerGroup(Ledger(store, queue_id), GROUP), None
     for number in range(calls):
         # What is lost, late or refused is in the history.
         with suppress(StoreError, BatchOrderError):
             match chosen.randrange(6):
                 case 0 | 1:
-                    publish(store, queue_id, [PendingBlock(new_block_id(), 2)])
+                    publish(Ledger(store, queue_id), [PendingBlock(new_block_id(), 2)])
                 case 2:
                     batch = SinkBatch(f"app:{chosen.randrange(2)}", number)
-                    publish(store, queue_id, [PendingBlock(new_block_id(), 1)], batch=batch)
+                    publish(
+                        Ledger(store, queue_id), [PendingBlock(new_block_id(), 1)], batch=batch
+                    )
                 case 3:
                     held = _lease(delivery, held)
                 case 4 if held is not None:

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from uuid import uuid4
 
 from benchmarks.bench.lab import KEYSPACE, Lab
+from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.registration import ensure_group
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.queues import read_queue
 
 CASSIEQ = "CassieQ"
@@ -98,7 +100,7 @@ def _new_group(lab: Lab, queue: str) -> str:
     """A group of its own is owed everything; it is made beforehand, as a group is made once."""
     group = f"g-{uuid4().hex[:12]}"
     queue_id = read_queue(lab.store, queue).queue_id
-    ensure_group(lab.store, queue_id, group, starting="earliest")
+    ensure_group(ConsumerGroup(Ledger(lab.store, queue_id), group), starting="earliest")
     return group
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Annotated
 
 import typer
@@ -12,15 +12,15 @@ from rich.table import Table
 from cassieq_spark.cli.options import AsJson, QueueName, Value, Yes, command
 from cassieq_spark.cli.output import ask, group_json, print_json, tell, tell_unexamined
 from cassieq_spark.errors import QueueStateError
+from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.registration import create_group, delete_group
 from cassieq_spark.groups.seek import seek_group
-from cassieq_spark.model import QueueId
-from cassieq_spark.queues import read_queue
+from cassieq_spark.ledger.ledger import Ledger
+from cassieq_spark.queues import open_ledger
 from cassieq_spark.queues.stats import GroupStats, queue_stats
 from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.settings.position import POSITION, StartingPosition, show_position
 from cassieq_spark.store import open_store
-from cassieq_spark.store.protocol import Store
 from cassieq_spark.terminal import Console
 
 app = typer.Typer(
@@ -45,9 +45,9 @@ def create(
     as_json: AsJson = False,
 ) -> None:
     """Create a group before its first reader would."""
-    with _queue(connection, queue) as (store, queue_id):
-        create_group(store, queue_id, group, start)
-        (figures,) = _figures(store, queue_id, group)
+    with _queue(connection, queue) as ledger:
+        create_group(ConsumerGroup(ledger, group), start)
+        (figures,) = _figures(ledger, group)
     tell(
         f"Group {group} of queue {queue} begins at monoton {figures.floor} "
         f"({show_position(start)}): {figures.depth:,} message(s) to deliver.",
@@ -64,8 +64,8 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """List the groups of a queue, their positions and what they are owed."""
-    with _queue(connection, queue) as (store, queue_id):
-        groups = _figures(store, queue_id)
+    with _queue(connection, queue) as ledger:
+        groups = _figures(ledger)
     if as_json:
         print_json([group_json(each) for each in groups])
         return
@@ -94,8 +94,8 @@ def seek(  # noqa: PLR0913 (one per option)
 
     What is settled for every group and deleted by the repair can't be had again.
     """
-    with _queue(connection, queue) as (store, queue_id):
-        monoton = seek_group(store, queue_id, group, to, force=force)
+    with _queue(connection, queue) as ledger:
+        monoton = seek_group(ConsumerGroup(ledger, group), to, force=force)
     tell(
         f"Group {group} of queue {queue} goes on from monoton {monoton}.",
         {"queue": queue, "group": group, "position": monoton},
@@ -114,16 +114,16 @@ def delete(  # noqa: PLR0913 (one per option)
     as_json: AsJson = False,
 ) -> None:
     """Delete a group and its state; its readers stop, and create it again when they restart."""
-    with _queue(connection, queue) as (store, queue_id):
+    with _queue(connection, queue) as ledger:
         ask(
             lambda: (
-                f"Delete group {group} of {queue_id}, which is owed "
-                f"{sum(each.depth for each in _figures(store, queue_id, group)):,} message(s)?"
+                f"Delete group {group} of {ledger.queue_id}, which is owed "
+                f"{sum(each.depth for each in _figures(ledger, group)):,} message(s)?"
             ),
             yes=yes,
             otherwise="give --yes to delete the group",
         )
-        if not delete_group(store, queue_id, group, force=force):
+        if not delete_group(ConsumerGroup(ledger, group), force=force):
             raise _unknown(queue, group)
     tell(
         f"Group {group} of queue {queue} is deleted.",
@@ -133,16 +133,13 @@ def delete(  # noqa: PLR0913 (one per option)
 
 
 @contextmanager
-def _queue(connection: ConnectionOptions, queue: str) -> Iterator[tuple[Store, QueueId]]:
-    store = open_store(connection)
-    try:
-        yield store, read_queue(store, queue).queue_id
-    finally:
-        store.close()
+def _queue(connection: ConnectionOptions, queue: str) -> Iterator[Ledger]:
+    with closing(open_store(connection)) as store:
+        yield open_ledger(store, queue)
 
 
-def _figures(store: Store, queue_id: QueueId, group: str | None = None) -> list[GroupStats]:
-    groups = queue_stats(store, queue_id).groups
+def _figures(ledger: Ledger, group: str | None = None) -> list[GroupStats]:
+    groups = queue_stats(ledger).groups
     return [each for each in groups if group is None or each.group == group]
 
 

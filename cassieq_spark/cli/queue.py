@@ -20,6 +20,7 @@ from cassieq_spark.cli.output import (
     tell_unexamined,
 )
 from cassieq_spark.errors import InvariantError, NotFoundError, OptionError
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import DEFAULT_BUCKET_SIZE, DEFAULT_CHUNK_SIZE, DEFAULT_LEASE
 from cassieq_spark.queues import (
     QueueRecord,
@@ -30,10 +31,10 @@ from cassieq_spark.queues import (
     fix_clocks,
     is_paused,
     known,
+    open_ledger,
     pause_queue,
     purge_queue,
     read_mended,
-    read_queue,
     read_record,
     read_records,
     resume_queue,
@@ -190,7 +191,7 @@ def show(name: QueueName, *, connection: ConnectionOptions, as_json: AsJson = Fa
 def stats(name: QueueName, *, connection: ConnectionOptions, as_json: AsJson = False) -> None:
     """Show exact figures: what a queue holds, and what each consumer group is owed."""
     with closing(open_store(connection)) as store:
-        figures = queue_stats(store, read_queue(store, name).queue_id)
+        figures = queue_stats(open_ledger(store, name))
     if as_json:
         print_json(_figures(figures))
         return
@@ -455,7 +456,7 @@ def _holdings(store: Store, record: QueueRecord) -> str:
     # A queue whose state can't be read can be deleted all the same.
     with suppress(NotFoundError, InvariantError):
         if record.status is Status.ACTIVE:
-            figures = queue_stats(store, record.definition.queue_id)
+            figures = queue_stats(Ledger(store, record.definition.queue_id))
             return (
                 f", which stores {figures.next - figures.finalised:,} message(s) for "
                 f"{len(figures.groups)} group(s)"

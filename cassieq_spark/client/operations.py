@@ -11,11 +11,18 @@ from cassieq_spark.dead_letters.purge import PurgeReport, purge
 from cassieq_spark.dead_letters.redrive import RedriveReport, redrive
 from cassieq_spark.dead_letters.survey import Survey, survey
 from cassieq_spark.errors import OptionError
+from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.registration import create_group, delete_group
 from cassieq_spark.groups.seek import seek_group
-from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import DEFAULT_LEASE, QueueDefinition, validate_name
-from cassieq_spark.queues import create_queue, delete_queue, list_queues, purge_queue, read_queue
+from cassieq_spark.queues import (
+    create_queue,
+    delete_queue,
+    list_queues,
+    open_ledger,
+    purge_queue,
+    read_queue,
+)
 from cassieq_spark.queues.stats import QueueStats, queue_stats
 from cassieq_spark.settings.position import StartingPosition
 from cassieq_spark.store.protocol import Store
@@ -100,7 +107,7 @@ class Operations:
             QueueStateError: There is no such queue.
         """
         with self._calls:
-            return queue_stats(self._store, read_queue(self._store, queue).queue_id)
+            return queue_stats(open_ledger(self._store, queue))
 
     def stored(self, queue: str) -> int:
         """Count the messages that a queue stores, with settled ones that still exist. Two reads.
@@ -109,7 +116,7 @@ class Operations:
             QueueStateError: There is no such queue.
         """
         with self._calls:
-            head = Ledger(self._store, read_queue(self._store, queue).queue_id).read_head()
+            head = open_ledger(self._store, queue).read_head()
         return head.next - head.finalised
 
     def queues(self, prefix: str = "") -> list[QueueDefinition]:
@@ -172,7 +179,7 @@ class Operations:
         """
         validate_name("group", group)
         with self._calls:
-            create_group(self._store, read_queue(self._store, queue).queue_id, group, start)
+            create_group(ConsumerGroup(open_ledger(self._store, queue), group), start)
 
     def seek_group(
         self, queue: str, group: str, to: StartingPosition, *, force: bool = False
@@ -195,8 +202,8 @@ class Operations:
         validate_name("group", group)
         check_flag("force", force)
         with self._calls:
-            queue_id = read_queue(self._store, queue).queue_id
-            return seek_group(self._store, queue_id, group, to, force=force)
+            known = ConsumerGroup(open_ledger(self._store, queue), group)
+            return seek_group(known, to, force=force)
 
     def delete_group(self, queue: str, group: str, *, force: bool = False) -> bool:
         """Delete a group. Its messages are no longer owed to it. Two LWTs and some reads.
@@ -216,8 +223,8 @@ class Operations:
         validate_name("group", group)
         check_flag("force", force)
         with self._calls:
-            queue_id = read_queue(self._store, queue).queue_id
-            return delete_group(self._store, queue_id, group, force=force)
+            known = ConsumerGroup(open_ledger(self._store, queue), group)
+            return delete_group(known, force=force)
 
     def dead_letters(  # noqa: PLR0913 (each narrows it down, by name)
         self,

@@ -152,13 +152,13 @@ class Receiver:
             self._give_back(self._given)
 
     def _ensure_group(self) -> None:
-        queue_id, group = self.queue.queue_id, self.group
-        if not self._make_group and Ledger(self._store, queue_id).read_group(group) is None:
+        group = self._consumer.group
+        if not self._make_group and group.ledger.read_group(group.name) is None:
             raise NotFoundError(
-                f"queue {queue_id} has no group {group!r}, and it is not to be made here: create "
-                "it before"
+                f"queue {group.queue_id} has no group {group.name!r}, and it is not to be made "
+                "here: create it before"
             )
-        ensure_group(self._store, queue_id, group, starting="earliest")
+        ensure_group(group, starting="earliest")
 
     def _messages(self, lease: Lease, unreadable: Unreadable) -> list[Message]:
         prefix = receipt_prefix(self.queue.queue_id, self.group, lease.token)
@@ -271,8 +271,9 @@ def peek_messages(
     check_count("max", limit)
     if max_bytes is not None:
         check_count("max_bytes", max_bytes)
-    head = Ledger(store, queue.queue_id).read_head(serial=True)
-    first = max(head.finalised, Ledger(store, queue.queue_id).find_position(head, start))
+    ledger = Ledger(store, queue.queue_id)
+    head = ledger.read_head(serial=True)
+    first = max(head.finalised, ledger.find_position(head, start))
     which = Ranges.of(Range(first, max(first, min(head.next, first + limit))))
     found = Unreadable()
     messages = list(within(read_stored(store, queue, which, found.add), max_bytes))
@@ -302,7 +303,7 @@ def read_stored(
         LeaseLostError: Messages are not there any more.
         InvariantError: The ledger has a hole there (I1).
     """
-    pieces = find_pieces(store, queue.queue_id, monotons, deliveries=None)
+    pieces = find_pieces(Ledger(store, queue.queue_id), monotons, deliveries=None)
     return stored_messages(
         fetch(store, queue, pieces, include_headers=True, on_unreadable=on_unreadable)
     )

@@ -69,9 +69,9 @@ class Consumer:
         prefetch: Prefetch[Any] | None = None,
     ) -> None:
         self.queue = queue
-        self.group = ConsumerGroup(store, queue.queue_id, group)
+        self.group = ConsumerGroup(Ledger(store, queue.queue_id), group)
         self._store = store
-        self._finder = Finder(store, queue.queue_id)
+        self._finder = Finder(self.group.ledger)
         # Where order is strict, what others do counts at once.
         self._cache = StateCache(_ALWAYS_READ if queue.strict_fifo else cache_for)
         self._prefetch = prefetch
@@ -93,7 +93,7 @@ class Consumer:
         Raises:
             QueueStateError: The queue was purged or deleted.
         """
-        self._head = Ledger(self._store, self.queue.queue_id).read_head()
+        self._head = self.group.ledger.read_head()
         check_open(self.queue.queue_id, self._head)
         return self._head
 
@@ -296,7 +296,7 @@ class Consumer:
         if not taken:
             return held
         written = write_block(self._store, queue, [new.filter(pa.array(live))], options)
-        publish(self._store, queue.queue_id, [replace(written, visible=delay or None)])
+        publish(self.group.ledger, [replace(written, visible=delay or None)])
         acked = settle(Settlement(acked=taken))
         if acked.stale:
             logger.warning(

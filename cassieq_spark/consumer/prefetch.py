@@ -12,6 +12,7 @@ import pyarrow as pa
 from cassieq_spark.errors import InvariantError, LeaseLostError
 from cassieq_spark.fetch import Finder, OnUnreadable, Piece, fetch, find_pieces
 from cassieq_spark.groups.lease import LeasedSlot, LeaseRequest
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import QueueDefinition, Range, Ranges
 from cassieq_spark.store.protocol import Store
 
@@ -56,7 +57,8 @@ class Prefetch(Generic[_Message]):
         self.queue = queue
         self._decode = decode
         self._size_of = size_of
-        self._finder = Finder(store, queue.queue_id)
+        self._ledger = Ledger(store, queue.queue_id)
+        self._finder = Finder(self._ledger)
         self._messages: dict[int, _Message] = {}
         # Why a message can't be read; what is read ahead is not held yet.
         self._unreadable: dict[int, str] = {}
@@ -148,7 +150,7 @@ class Prefetch(Generic[_Message]):
                 self._finder.forget()
             else:
                 return
-        pieces = find_pieces(self._store, self.queue.queue_id, leased.monotons, deliveries=None)
+        pieces = find_pieces(self._ledger, leased.monotons, deliveries=None)
         self._put(self._read(pieces), most_bytes, leased.monotons.hull.stop)
 
     def _read(self, pieces: Iterable[Piece]) -> Iterator[_Message]:

@@ -29,7 +29,7 @@ from cassieq_spark.errors import ContentionError
 from cassieq_spark.groups.changes import Changes
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.lease import LeaseRequest
-from cassieq_spark.groups.registration import attempt, ensure_group
+from cassieq_spark.groups.registration import ensure_group
 from cassieq_spark.groups.state import (
     GroupState,
     Settlement,
@@ -43,7 +43,7 @@ from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.once import REDRIVE_LIFETIME, Mark, Once, mark, read_mark
 from cassieq_spark.model import QueueId, Range, Ranges
 from cassieq_spark.queues import list_queues
-from cassieq_spark.store.protocol import Op, ServerNow, Store, partition_of_ledger
+from cassieq_spark.store.protocol import Op, ServerNow
 
 logger = logging.getLogger(__name__)
 
@@ -79,13 +79,13 @@ class OpenClaim:
 
     Attributes:
         slot: Where it is.
-        target: The queue that its messages are bound for; None if that does not exist any more,
-            or if the lease is none of ours.
+        target: The ledger of the queue that its messages are bound for; None if that queue does
+            not exist any more, or if the lease is none of ours.
         is_published: Whether its messages are visible there.
     """
 
     slot: Slot
-    target: QueueId | None
+    target: Ledger | None
     is_published: bool
 
 
@@ -208,35 +208,34 @@ def once_of(queue_id: QueueId, lease: UUID) -> Once:
     return Once(f"redrive:{queue_id}:{lease}", REDRIVE_LIFETIME)
 
 
-def is_published(store: Store, target: QueueId, once: Once) -> bool:
+def is_published(target: Ledger, once: Once) -> bool:
     """Whether a claim's messages are visible in the queue that they were bound for. One read."""
-    return read_mark(store, target, once) is Mark.PUBLISHED
+    return read_mark(target, once) is Mark.PUBLISHED
 
 
-def read_claims(store: Store, queue_id: QueueId, state: GroupState) -> list[OpenClaim]:
+def read_claims(ledger: Ledger, state: GroupState) -> list[OpenClaim]:
     """Read what became of the claims in ``state``. A scan of the queues, and a read for each."""
     slots = [slot for slot in state.slots if slot.monotons]
-    targets = [queue.queue_id for queue in list_queues(store)] if slots else []
-    return [_read_claim(store, queue_id, slot, targets) for slot in slots]
+    targets = [queue.queue_id for queue in list_queues(ledger.store)] if slots else []
+    return [_read_claim(ledger, slot, targets) for slot in slots]
 
 
-def open_admin_group(store: Store, queue_id: QueueId, *, is_needed: bool) -> ConsumerGroup | None:
+def open_admin_group(ledger: Ledger, *, is_needed: bool) -> ConsumerGroup | None:
     """Open the group in which dead letters are claimed, and resolve the claims that are open.
 
     Args:
-        store: Where the queues are kept.
-        queue_id: The dead-letter queue.
+        ledger: Of the dead-letter queue.
         is_needed: Whether to make the group if there is none; if not, the result is None then.
     """
-    if not is_needed and Ledger(store, queue_id).read_group(ADMIN_GROUP) is None:
+    if not is_needed and ledger.read_group(ADMIN_GROUP) is None:
         return None
-    ensure_group(store, queue_id, ADMIN_GROUP, starting="earliest")
-    delivery = ConsumerGroup(store, queue_id, ADMIN_GROUP)
-    resolve_claims(store, delivery)
+    delivery = ConsumerGroup(ledger, ADMIN_GROUP)
+    ensure_group(delivery, starting="earliest")
+    resolve_claims(delivery)
     return delivery
 
 
-def resolve_claims(store: Store, delivery: ConsumerGroup) -> None:
+def resolve_claims(delivery: ConsumerGroup) -> None:
     """Ack or give back the claims of runs that broke off. No LWT if there are none.
 
     Raises:
@@ -244,11 +243,11 @@ def resolve_claims(store: Store, delivery: ConsumerGroup) -> None:
         QueueStateError: There is no group `ADMIN_GROUP`.
     """
     state = delivery.read(every_waiting=True)
-    for claim in read_claims(store, delivery.queue_id, state):
+    for claim in read_claims(delivery.ledger, state):
         runs = claim.slot.due_at >= state.now
         if not claim.is_published and runs:
             continue
-        if claim.is_published or _is_published_after_all(store, delivery.queue_id, claim):
+        if claim.is_published or _is_published_after_all(delivery.ledger, claim):
             ack_claim(delivery, claim.slot.lease)
             _tell(delivery, claim, "published by a run that broke off: acked")
         else:
@@ -274,25 +273,25 @@ def _is_there(lease: UUID, slots: Sequence[Slot], _: object) -> bool:
     return any(slot.lease == lease for slot in slots)
 
 
-def _read_claim(
-    store: Store, queue_id: QueueId, slot: Slot, targets: Sequence[QueueId]
-) -> OpenClaim:
-    target = next((each for each in targets if is_token_for(slot.lease, each)), None)
-    once = once_of(queue_id, slot.lease)
-    return OpenClaim(slot, target, target is not None and is_published(store, target, once))
+def _read_claim(ledger: Ledger, slot: Slot, targets: Sequence[QueueId]) -> OpenClaim:
+    found = next((each for each in targets if is_token_for(slot.lease, each)), None)
+    if found is None:
+        return OpenClaim(slot, None, is_published=False)
+    target = Ledger(ledger.store, found)
+    return OpenClaim(slot, target, is_published(target, once_of(ledger.queue_id, slot.lease)))
 
 
-def _is_published_after_all(store: Store, queue_id: QueueId, claim: OpenClaim) -> bool:
+def _is_published_after_all(ledger: Ledger, claim: OpenClaim) -> bool:
     """Close the name of a claim, unless it has been used. One LWT and a read."""
     if claim.target is None:
         return False
-    once = once_of(queue_id, claim.slot.lease)
+    once = once_of(ledger.queue_id, claim.slot.lease)
     closed = mark(once, Mark.CLOSED)
     for _ in attempts():
-        if attempt(store, partition_of_ledger(claim.target), [closed]) is not None:
-            return is_published(store, claim.target, once)
+        if claim.target.try_cas([closed]) is not None:
+            return is_published(claim.target, once)
     raise ContentionError(
-        f"queue {claim.target}: Cassandra gave no answer about {once.name}; try again"
+        f"queue {claim.target.queue_id}: Cassandra gave no answer about {once.name}; try again"
     )
 
 

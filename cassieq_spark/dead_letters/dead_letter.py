@@ -23,6 +23,7 @@ from cassieq_spark.fetch import Damage, Piece, find_pieces, read_piece
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.plan import too_often
 from cassieq_spark.groups.state import Waiting
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.once import DEAD_LETTER_LIFETIME, Once, read_mark
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import QueueDefinition, to_millis
@@ -92,15 +93,16 @@ def _publish_copies(
     once = _once_of(queue, delivery, dead)
     # The waiting row, and then the name: if others settled the row long ago, the target may have
     # forgotten the name.
-    if not delivery.has_waiting(dead) or read_mark(store, target.queue_id, once) is not None:
+    ledger = Ledger(store, target.queue_id)
+    if not delivery.has_waiting(dead) or read_mark(ledger, once) is not None:
         return
     copies = _Copies(store, queue, delivery, dead)
     # The largest message allowed grows by its new headers.
     options = SinkOptions(queue=target.name, max_message_bytes=sys.maxsize)
     written = write_block(store, target, copies, options, takes_reserved=True)
     if copies.copied == dead.monotons.count:
-        publish(store, target.queue_id, [written], batch=once)
-    elif read_mark(store, target.queue_id, once) is None:
+        publish(ledger, [written], batch=once)
+    elif read_mark(ledger, once) is None:
         raise InvariantError(
             f"queue {queue.queue_id}: of the dead messages {dead.monotons} only {copies.copied} "
             "are in the store; none was settled, the audit of the repair job tells what is gone"
@@ -150,7 +152,7 @@ class _Copies:
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         queue, dead = self._queue, self._dead
         pieces = find_pieces(
-            self._store, queue.queue_id, dead.monotons, deliveries=dead.deliveries
+            Ledger(self._store, queue.queue_id), dead.monotons, deliveries=dead.deliveries
         )
         for piece in pieces:
             for offsets, found in read_piece(self._store, queue, piece):

@@ -9,6 +9,7 @@ from uuid import uuid4
 
 from cassieq_spark.dead_letters.claims import WINDOW, batches_of, claim, open_admin_group
 from cassieq_spark.dead_letters.survey import Survey, Wait, Watch, unwatched
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.store.protocol import Store
 
 logger = logging.getLogger(__name__)
@@ -51,7 +52,7 @@ def purge(
         ContentionError: Lost to others again and again.
     """
     queue_id = found.queue.queue_id
-    delivery = open_admin_group(store, queue_id, is_needed=bool(found.groups))
+    delivery = open_admin_group(Ledger(store, queue_id), is_needed=bool(found.groups))
     if delivery is None:
         return PurgeReport(0, 0, is_stopped=False)
     wait = wait or threading.Event().wait

@@ -150,7 +150,7 @@ def redrive(  # noqa: PLR0913 (each is a choice of its own, by name)
     if rate is not None and rate <= 0:
         raise OptionError(f"a rate must be above 0 messages per second, not {rate}")
     routes = plan_routes(store, found, to=to, force=force, across_accounts=across_accounts)
-    delivery = open_admin_group(store, found.queue.queue_id, is_needed=bool(routes))
+    delivery = open_admin_group(Ledger(store, found.queue.queue_id), is_needed=bool(routes))
     if delivery is None:
         return RedriveReport({}, 0, is_stopped=False)
     run = _Run(store, found.queue, delivery)
@@ -213,8 +213,9 @@ class _Run:
             self.store, target, _with_redriven_headers(batches), options, takes_reserved=True
         )
         once = once_of(self.queue.queue_id, claimed.lease)
-        done = publish(self.store, target.queue_id, [written], batch=once)
-        return done.monotons is not None or is_published(self.store, target.queue_id, once)
+        ledger = Ledger(self.store, target.queue_id)
+        done = publish(ledger, [written], batch=once)
+        return done.monotons is not None or is_published(ledger, once)
 
 
 def _read_target(store: Store, name: str) -> QueueDefinition:

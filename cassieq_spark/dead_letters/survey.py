@@ -154,16 +154,13 @@ def find_dead_letter_queue(store: Store, name: str) -> tuple[QueueDefinition, st
 
 def read_dead(store: Store, queue: QueueDefinition) -> Ranges:
     """Which messages of a dead-letter queue are neither redriven nor purged. Some reads."""
-    state = read_group_states(store, queue.queue_id).get(ADMIN_GROUP)
-    head = Ledger(store, queue.queue_id).read_head()
+    ledger = Ledger(store, queue.queue_id)
+    state = read_group_states(ledger).get(ADMIN_GROUP)
+    head = ledger.read_head()
     if state is None:
         return Ranges.of(Range(head.finalised, head.next))
     never_taken = Range(state.head.pointer, max(state.head.pointer, head.next))
-    held = [
-        claim.slot.monotons
-        for claim in read_claims(store, queue.queue_id, state)
-        if not claim.is_published
-    ]
+    held = [claim.slot.monotons for claim in read_claims(ledger, state) if not claim.is_published]
     return union(Ranges.of(never_taken), *(each.monotons for each in state.waiting), *held)
 
 
@@ -210,7 +207,7 @@ def read_messages(
         UnreadableError: Messages can't be read, and nobody is to be told.
     """
     run = bridged(monotons, queue.chunk_size)
-    pieces = find_pieces(store, queue.queue_id, run, deliveries=None)
+    pieces = find_pieces(Ledger(store, queue.queue_id), run, deliveries=None)
     parts = iter(monotons)
     part = next(parts, None)
 

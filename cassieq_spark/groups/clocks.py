@@ -9,10 +9,9 @@ from cassieq_spark.backoff import attempts
 from cassieq_spark.errors import ClockError, ContentionError
 from cassieq_spark.groups.changes import Changes
 from cassieq_spark.groups.group import ConsumerGroup
-from cassieq_spark.groups.registration import attempt
 from cassieq_spark.groups.state import GroupState, Slot, Waiting, as_read, slot_values
 from cassieq_spark.model import from_millis
-from cassieq_spark.store.protocol import CLOCKS_APART, Op, partition_of_delivery
+from cassieq_spark.store.protocol import CLOCKS_APART, Op
 
 _LONGEST = timedelta(days=1)
 
@@ -122,10 +121,9 @@ def check_agreement(now: datetime, ahead: timedelta) -> None:
 
 
 def _try_again_and_again(group: ConsumerGroup, longest: timedelta, *, dry_run: bool) -> DueNow:
-    partition = partition_of_delivery(group.queue_id, group.name)
     for _ in attempts():
         plan = plan_due_now(_read(group), longest, at_once=None if dry_run else _ROWS_AT_ONCE)
-        if dry_run or not plan.ops or attempt(group.store, partition, plan.ops):
+        if dry_run or not plan.ops or group.try_cas(plan.ops):
             return plan
     raise ContentionError(f"{group}: its readers were faster again and again; try again")
 

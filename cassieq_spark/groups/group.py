@@ -35,6 +35,7 @@ from cassieq_spark.groups.state import (
     Slot,
     Waiting,
     head_of,
+    new_head,
     slot_key,
     slot_values,
     slots_of,
@@ -42,13 +43,19 @@ from cassieq_spark.groups.state import (
     waiting_of,
 )
 from cassieq_spark.ledger.ledger import Ledger
+from cassieq_spark.ledger.state import Group
 from cassieq_spark.model import LedgerBlock, QueueId, Range
+from cassieq_spark.store.decoded import decoded, demand
 from cassieq_spark.store.protocol import (
+    Delete,
+    DeleteBelow,
+    Insert,
     Op,
-    Partition,
+    Row,
+    RowKey,
+    Rows,
     ServerNow,
     Slice,
-    Store,
     Update,
     When,
     partition_of_delivery,
@@ -59,6 +66,8 @@ logger = logging.getLogger(__name__)
 #: An answer was lost, and a serial read resolved it.
 LEASE_RESOLVED = "lease.resolved"
 
+#: Above the keys of all rows of a kind.
+NO_END = 2**63 - 1
 #: Waiting rows that a reader looks at; it takes one range a batch.
 _WAITING_READ = 100
 #: Blocks that a reader looks ahead, in a queue that has delayed messages.
@@ -67,11 +76,20 @@ _BLOCKS_READ = 500
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroup:
-    """A consumer group of a queue; registered by `ensure_group`."""
+    """A consumer group of a queue; registered by `ensure_group`.
 
-    store: Store
-    queue_id: QueueId
+    Attributes:
+        ledger: Of the queue.
+        name: Its name.
+    """
+
+    ledger: Ledger
     name: str
+
+    @property
+    def queue_id(self) -> QueueId:
+        """Which version of which queue."""
+        return self.ledger.queue_id
 
     def read(self, *, every_waiting: bool = False) -> GroupState:
         """Read the state. Two reads of one partition.
@@ -95,6 +113,37 @@ class ConsumerGroup:
             if self._read_head().waiting_version == state.head.waiting_version:
                 return state
         raise ContentionError(f"{self}: its waiting messages change too fast to be counted")
+
+    def read_opened(self, known: Group) -> GroupState | None:
+        """Read all of the state of this registration; None if it has none. Four reads."""
+        # I7: first the registration that the state belongs to; a later read finds no earlier one.
+        if known.registered_as not in self.read_registrations(serial=True):
+            return None
+        try:
+            return self.read(every_waiting=True)
+        except QueueStateError:
+            return None
+
+    def read_registrations(self, *, serial: bool = False) -> dict[int, UUID]:
+        """To which registration the state belongs, and its token. At most one. One read."""
+        rows = self.read_rows(Slice(kinds=("registration",)), serial=serial).rows
+        return dict(map(_registration_of, rows))
+
+    def open_state(self, known: Group) -> None:
+        """Make the state of a registration, or remove that of an earlier one. One LWT."""
+        registrations = self.read_registrations(serial=True)
+        for number in registrations:
+            if number < known.registered_as:
+                self.remove_state(number)
+        if not registrations:
+            begun = Insert(HEAD, new_head(known.starts_at), if_absent=True)
+            key = registration_key(known.registered_as)
+            self.try_cas([begun, Insert(key, {"lease": uuid4()}, if_absent=True)])
+
+    def remove_state(self, registered_as: int) -> bool | None:
+        """Remove the state of one registration, and of no other. One LWT; see `try_cas`."""
+        rest = [DeleteBelow(kind, NO_END) for kind in ("head", "slot", "waiting")]
+        return self.try_cas([Delete(registration_key(registered_as)), *rest])
 
     def lease(self, request: LeaseRequest, known: GroupState | None = None) -> Lease:
         """Ack what the reader has finished, and lease the next. One LWT, two reads.
@@ -164,7 +213,7 @@ class ConsumerGroup:
             return []
         fresh = Range(pointer, request.stop)
         try:
-            return Ledger(self.store, self.queue_id).locate(fresh, limit=_BLOCKS_READ)
+            return self.ledger.locate(fresh, limit=_BLOCKS_READ)
         except InvariantError:
             # Settled by others and trimmed since the pointer was read, or really missing.
             if self._read_head().pointer == pointer:
@@ -188,7 +237,7 @@ class ConsumerGroup:
             Update(slot_key(each.slot), until, when=_handed_out(lease, each)) for each in leased
         ]
         try:
-            return not ops or self.store.cas(self._partition, ops)
+            return not ops or self.cas(ops)
         except OutcomeUnknownError:
             return True
 
@@ -215,7 +264,7 @@ class ConsumerGroup:
             lease: The token.
             leased: What was handed out to this process under that token.
         """
-        rows = self.store.read_rows(self._partition, Slice(kinds=("slot",))).rows
+        rows = self.read_rows(Slice(kinds=("slot",))).rows
         counts = {slot.number: slot.deliveries for slot in slots_of(rows) if slot.lease == lease}
         return any(counts.get(each.slot, 0) > each.deliveries for each in leased)
 
@@ -307,9 +356,10 @@ class ConsumerGroup:
     def __str__(self) -> str:
         return f"group {self.name!r} of queue {self.queue_id}"
 
-    @property
-    def _partition(self) -> Partition:
-        return partition_of_delivery(self.queue_id, self.name)
+    def read_rows(self, which: Slice, *, serial: bool = False) -> Rows:
+        """Read rows of the state. One read; see `Store.read_rows`."""
+        partition = partition_of_delivery(self.queue_id, self.name)
+        return self.ledger.store.read_rows(partition, which, serial=serial)
 
     def _read(self) -> GroupState:
         return self._with_waiting(self._read_slots(), limit=_WAITING_READ, serial=False)
@@ -317,7 +367,7 @@ class ConsumerGroup:
     def _read_slots(self, *, serial: bool = False) -> GroupState:
         """The state without what waits. One read; serially if a plain one finds no group."""
         which = Slice(kinds=("head", "slot"))
-        rows = self.store.read_rows(self._partition, which, serial=serial)
+        rows = self.read_rows(which, serial=serial)
         if not rows.rows or rows.now is None or rows.rows[0]["kind"] != HEAD[0]:
             if not serial:
                 # It may be one that only the next serial read completes.
@@ -333,13 +383,13 @@ class ConsumerGroup:
         has shown, and what comes later changes the head.
         """
         due = Slice(kinds=("waiting",), start=state.head.waiting_from, limit=limit)
-        waiting = waiting_of(self.store.read_rows(self._partition, due, serial=serial).rows)
+        waiting = waiting_of(self.read_rows(due, serial=serial).rows)
         complete = limit is None or len(waiting) < limit
         one_moment = serial or state.of_one_moment
         return replace(state, waiting=waiting, all_waiting=complete, of_one_moment=one_moment)
 
     def _read_head(self) -> Head:
-        heads = self.store.read_rows(self._partition, Slice(row=HEAD), serial=True).rows
+        heads = self.read_rows(Slice(row=HEAD), serial=True).rows
         if not heads:
             raise QueueStateError(f"{self} was deleted")
         return head_of(heads[0])
@@ -347,13 +397,24 @@ class ConsumerGroup:
     def has_waiting(self, waiting: Waiting) -> bool:
         """Whether this very row is still there. One serial read."""
         row = Slice(row=waiting_key(waiting.due, waiting.monotons.start))
-        found = waiting_of(self.store.read_rows(self._partition, row, serial=True).rows)
+        found = waiting_of(self.read_rows(row, serial=True).rows)
         return found == (waiting,)
 
     def _is_gone(self, waiting: Waiting, *_: object) -> bool:
         # No row has our token. Two that tell of the same burial are better than none.
         row = Slice(row=waiting_key(waiting.due, waiting.monotons.start))
-        return not self.store.read_rows(self._partition, row, serial=True).rows
+        return not self.read_rows(row, serial=True).rows
+
+    def cas(self, ops: Sequence[Op]) -> bool:
+        """Change the state. One LWT; see `Store.cas`."""
+        return self.ledger.store.cas(partition_of_delivery(self.queue_id, self.name), ops)
+
+    def try_cas(self, ops: Sequence[Op]) -> bool | None:
+        """The same; None if its outcome is not known, and the caller has to read it back."""
+        try:
+            return self.cas(ops)
+        except OutcomeUnknownError:
+            return None
 
     def carry_out(
         self, ops: Sequence[Op], *, went_in: Callable[[Sequence[Slot], datetime | None], bool]
@@ -366,10 +427,10 @@ class ConsumerGroup:
                 read, if the answer is lost.
         """
         try:
-            return self.store.cas(self._partition, ops)
+            return self.cas(ops)
         except OutcomeUnknownError:
             slots = Slice(kinds=("slot",))
-            found = self.store.read_rows(self._partition, slots, serial=True)
+            found = self.read_rows(slots, serial=True)
             applied = went_in(slots_of(found.rows), found.now)
             logger.warning(
                 "the answer to a lease was lost; it %s",
@@ -377,6 +438,17 @@ class ConsumerGroup:
                 extra={"action": LEASE_RESOLVED, "queue": self.queue_id, "group": self.name},
             )
             return applied
+
+
+def registration_key(registered_as: int) -> RowKey:
+    """The row of a group state that says to which registration it belongs."""
+    return ("registration", registered_as, 0)
+
+
+@decoded
+def _registration_of(row: Row) -> tuple[int, UUID]:
+    demand(row, "lease")
+    return int(str(row["ordinal"])), UUID(str(row["lease"]))
 
 
 def _handed_out(lease: UUID, leased: LeasedSlot) -> tuple[When, ...]:

@@ -7,14 +7,8 @@ from uuid import UUID, uuid4
 
 from cassieq_spark.backoff import attempts
 from cassieq_spark.errors import ContentionError, NotFoundError, QueueStateError
-from cassieq_spark.groups.group import ConsumerGroup
-from cassieq_spark.groups.registration import (
-    attempt,
-    open_state,
-    read_registrations,
-    refuse_leases,
-    registration_key,
-)
+from cassieq_spark.groups.group import ConsumerGroup, registration_key
+from cassieq_spark.groups.registration import refuse_leases
 from cassieq_spark.groups.state import (
     RAN_OUT,
     GroupState,
@@ -25,30 +19,19 @@ from cassieq_spark.groups.state import (
     slot_key,
 )
 from cassieq_spark.ledger.decide import place_seek_pin
-from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.state import Group, seek_pin_key
-from cassieq_spark.model import QueueId, Range
+from cassieq_spark.model import Range
 from cassieq_spark.settings.position import StartingPosition
 from cassieq_spark.store.protocol import (
     Delete,
     DeleteBelow,
     Op,
-    Store,
     Update,
     When,
-    partition_of_delivery,
-    partition_of_ledger,
 )
 
 
-def seek_group(
-    store: Store,
-    queue_id: QueueId,
-    group: str,
-    position: StartingPosition,
-    *,
-    force: bool = False,
-) -> int:
+def seek_group(group: ConsumerGroup, position: StartingPosition, *, force: bool = False) -> int:
     """Let a group go on from another position. Three LWTs and some reads.
 
     What is below the position counts as settled, what is not as never offered, whatever it was
@@ -70,8 +53,6 @@ def seek_group(
     beyond it at all until the group is sought again, or deleted. To repeat it is safe always.
 
     Args:
-        store: Where the queue is kept.
-        queue_id: Which queue.
         group: Which group.
         position: Where to go on.
         force: Drop leases that run; their readers find their messages gone.
@@ -84,16 +65,15 @@ def seek_group(
             messages.
         ContentionError: Lost to others again and again.
     """
-    return _Seek(store, queue_id, group).run(position, force=force)
+    return _Seek(group).run(position, force=force)
 
 
 class _Seek:
     """One call of `seek_group`; remembers the holds that it has placed and found."""
 
-    def __init__(self, store: Store, queue_id: QueueId, group: str) -> None:
-        self._store = store
-        self._queue_id = queue_id
+    def __init__(self, group: ConsumerGroup) -> None:
         self._group = group
+        self._ledger = group.ledger
         self._ours: set[int] = set()
         self._found: set[int] = set()
         self._in_doubt = False
@@ -111,45 +91,39 @@ class _Seek:
 
     def _try_again_and_again(self, position: StartingPosition, *, force: bool) -> int:
         for _ in attempts():
-            known = Ledger(self._store, self._queue_id).read_group(self._group, serial=True)
+            known = self._ledger.read_group(self._group.name, serial=True)
             if known is None:
-                raise NotFoundError(f"queue {self._queue_id} has no group {self._group!r}")
-            registrations = read_registrations(
-                self._store, self._queue_id, self._group, serial=True
-            )
+                queue_id, name = self._group.queue_id, self._group.name
+                raise NotFoundError(f"queue {queue_id} has no group {name!r}")
+            registrations = self._group.read_registrations(serial=True)
             if known.registered_as not in registrations:
-                open_state(self._store, self._queue_id, known)
+                self._group.open_state(known)
                 continue
             # I7: the token first, the hold later; see `seek_group`.
             token = registrations[known.registered_as]
-            state = ConsumerGroup(self._store, self._queue_id, self._group).read(
-                every_waiting=True
-            )
+            state = self._group.read(every_waiting=True)
             if not force:
-                refuse_leases(self._queue_id, self._group, state)
+                refuse_leases(self._group, state)
             target = self._place_hold(known, position)
             if target is not None and self._move(known, token, state, target, force=force):
                 return target
         raise ContentionError(
-            f"queue {self._queue_id}: group {self._group!r} changes too fast to be moved: stop "
-            "its readers, or try again"
+            f"{self._group} changes too fast to be moved: stop its readers, or try again"
         )
 
     def _place_hold(self, known: Group, position: StartingPosition) -> int | None:
         """The monoton that is held now; None if it may not be."""
-        head = Ledger(self._store, self._queue_id).read_head(serial=True)
-        target = Ledger(self._store, self._queue_id).find_position(head, position)
+        head = self._ledger.read_head(serial=True)
+        target = self._ledger.find_position(head, position)
         if target < head.finalised:
             raise QueueStateError(
-                f"queue {self._queue_id}: {Range(target, head.finalised)} is settled for every "
-                f"group and deleted; group {self._group!r} can go back to {head.finalised} "
-                "(earliest) at most"
+                f"{Range(target, head.finalised)} is settled for every group and deleted; "
+                f"{self._group} can go back to {head.finalised} (earliest) at most"
             )
-        holds = Ledger(self._store, self._queue_id).read_seek_pins(self._group)
+        holds = self._ledger.read_seek_pins(self._group.name)
         # If the answer to an earlier attempt was lost, its hold may be among them.
         self._found |= {hold.number for hold in holds}
-        ops = place_seek_pin(head, known, target)
-        if not attempt(self._store, partition_of_ledger(self._queue_id), ops):
+        if not self._ledger.try_cas(place_seek_pin(head, known, target)):
             return None
         self._ours.add(head.groups_version + 1)
         return target
@@ -157,37 +131,29 @@ class _Seek:
     def _move(
         self, known: Group, token: UUID, state: GroupState, target: int, *, force: bool
     ) -> bool:
-        partition = partition_of_delivery(self._queue_id, self._group)
         registration, ours = registration_key(known.registered_as), uuid4()
-        went_in = attempt(
-            self._store,
-            partition,
-            [
-                Update(registration, {"lease": ours}, when=(When("lease", "=", token),)),
-                *_moved(state, target, force=force),
-            ],
-        )
+        sought = Update(registration, {"lease": ours}, when=(When("lease", "=", token),))
+        went_in = self._group.try_cas([sought, *_moved(state, target, force=force)])
         if went_in is not None:
             return went_in
-        found = read_registrations(self._store, self._queue_id, self._group, serial=True)
+        found = self._group.read_registrations(serial=True)
         self._in_doubt = True
         return found.get(known.registered_as) == ours
 
     def _lift(self, numbers: Iterable[int]) -> None:
         numbers = set(numbers)
-        partition = partition_of_ledger(self._queue_id)
         for _ in attempts():
-            holds = Ledger(self._store, self._queue_id).read_seek_pins(self._group)
+            holds = self._ledger.read_seek_pins(self._group.name)
             left: list[Op] = [
                 Delete(seek_pin_key(hold.number, hold.group))
                 for hold in holds
                 if hold.number in numbers
             ]
-            if not left or attempt(self._store, partition, left):
+            if not left or self._ledger.try_cas(left):
                 return
         raise ContentionError(
-            f"queue {self._queue_id}: could not remove the hold of group {self._group!r}, which "
-            "keeps the repair from deleting; seek again"
+            f"could not remove the hold of {self._group}, which keeps the repair from deleting; "
+            "seek again"
         )
 
 

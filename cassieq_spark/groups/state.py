@@ -154,6 +154,7 @@ class GroupState:
     ``waiting_version`` is the same, it is what waits. Without, it may be older than ``head``, or
     newer.
     By ``ahead`` the server's clock was ahead of this process's, if the two disagree; see `Rows`.
+    With a ``seek_pin`` the group is about to be moved there, and is owed what comes from there on.
     """
 
     head: Head
@@ -163,6 +164,7 @@ class GroupState:
     all_waiting: bool = True
     of_one_moment: bool = True
     ahead: timedelta = timedelta(0)
+    seek_pin: int | None = None
 
     @property
     def sure_now(self) -> datetime:
@@ -190,7 +192,8 @@ class GroupState:
         """Lowest monoton still owed to the group; right only if all waiting rows were read."""
         outstanding = [slot.monotons.start for slot in self.slots if slot.monotons]
         outstanding += [waiting.monotons.start for waiting in self.waiting]
-        return min([self.head.pointer, *outstanding])
+        pinned = [] if self.seek_pin is None else [self.seek_pin]
+        return min([self.head.pointer, *outstanding, *pinned])
 
 
 def slot_key(number: int) -> RowKey:

@@ -6,7 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from cassieq_spark.errors import InvariantError, NotFoundError, QueueStateError
+from cassieq_spark.errors import (
+    InvariantError,
+    NotFoundError,
+    OutcomeUnknownError,
+    QueueStateError,
+)
 from cassieq_spark.ledger.state import (
     HEAD,
     Group,
@@ -65,6 +70,17 @@ class Ledger:
         """Change the ledger. One LWT; see `Store.cas`."""
         return self.store.cas(partition_of_ledger(self.queue_id), ops)
 
+    def try_cas(self, ops: Sequence[Op]) -> bool | None:
+        """The same; None if its outcome is not known, and the caller has to read it back."""
+        try:
+            return self.cas(ops)
+        except OutcomeUnknownError:
+            return None
+
+    def read(self, which: Slice, *, serial: bool = False) -> Rows:
+        """Read rows of the ledger. One read; see `Store.read_rows`."""
+        return self.store.read_rows(partition_of_ledger(self.queue_id), which, serial=serial)
+
     def create(self, *, status: LedgerStatus = LedgerStatus.OPEN, paused: bool = False) -> bool:
         """Make the ledger of a new queue. One LWT; False if there was one."""
         head: Values = {
@@ -87,7 +103,7 @@ class Ledger:
         """
         row = self._read_row(HEAD, serial=serial)
         if row is None:
-            raise self._no_queue()
+            raise self.no_queue()
         return head_of(row)
 
     def read_head_and_now(self) -> tuple[LedgerHead, datetime]:
@@ -96,9 +112,9 @@ class Ledger:
         Raises:
             QueueStateError: There is no such ledger.
         """
-        found = self._read(Slice(row=HEAD))
+        found = self.read(Slice(row=HEAD))
         if not found.rows or found.sure_now is None:
-            raise self._no_queue()
+            raise self.no_queue()
         return head_of(found.rows[0]), found.sure_now
 
     def read_sink(self, sink: str) -> SinkBatch | None:
@@ -108,7 +124,7 @@ class Ledger:
 
     def read_sinks(self) -> list[SinkBatch]:
         """Read the batch that each sink published last. One serial read."""
-        return [sink_batch_of(row) for row in self._read(Slice(kinds=("sink",)), serial=True).rows]
+        return [sink_batch_of(row) for row in self.read(Slice(kinds=("sink",)), serial=True).rows]
 
     def read_group(self, group: str, *, serial: bool = False) -> Group | None:
         """Read a group's registration; None if it is not registered. One read."""
@@ -118,11 +134,11 @@ class Ledger:
     def read_groups(self, *, serial: bool = False) -> list[Group]:
         """Read the registered groups, by name. One read."""
         which = Slice(kinds=("group",))
-        return [group_of(row) for row in self._read(which, serial=serial).rows]
+        return [group_of(row) for row in self.read(which, serial=serial).rows]
 
     def read_seek_pins(self, group: str) -> list[SeekPin]:
         """Read the pins that keep ``finalised`` low for a group that is being sought. A read."""
-        rows = self._read(Slice(kinds=("hold",)), serial=True).rows
+        rows = self.read(Slice(kinds=("hold",)), serial=True).rows
         return [pin for pin in map(seek_pin_of, rows) if pin.group == group]
 
     def find_position(self, head: LedgerHead, position: StartingPosition) -> int:
@@ -322,15 +338,13 @@ class Ledger:
         later = (each.monotons.start for each in blocks if each.published_at >= instant)
         return next(later, head.next)
 
-    def _no_queue(self) -> NotFoundError:
+    def no_queue(self) -> NotFoundError:
+        """The error of a queue that is not there."""
         return NotFoundError(f"there is no queue {self.queue_id}; create it: cassieq queue create")
 
-    def _read(self, which: Slice, *, serial: bool = False) -> Rows:
-        return self.store.read_rows(partition_of_ledger(self.queue_id), which, serial=serial)
-
     def _read_slice(self, which: Slice, *, serial: bool = False) -> list[LedgerBlock]:
-        return [block_of(row) for row in self._read(which, serial=serial).rows]
+        return [block_of(row) for row in self.read(which, serial=serial).rows]
 
     def _read_row(self, row: RowKey, *, serial: bool = False) -> Row | None:
-        rows = self._read(Slice(row=row), serial=serial).rows
+        rows = self.read(Slice(row=row), serial=serial).rows
         return rows[0] if rows else None

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import IntEnum
 
-from cassieq_spark.errors import NotFoundError
 from cassieq_spark.ledger.decide import Publication
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.state import HEAD, LedgerHead, head_of, last_batch_of
-from cassieq_spark.model import PendingBlock, QueueId, block_time
-from cassieq_spark.store.protocol import Insert, RowKey, Slice, Store, partition_of_ledger
+from cassieq_spark.model import PendingBlock, block_time
+from cassieq_spark.store.protocol import Insert, RowKey, Slice
 
 #: Programs repeat a put within minutes, or within hours after an outage.
 KEY_LIFETIME = timedelta(days=1)
@@ -67,15 +67,14 @@ def once_of_key(idempotency_key: str) -> Once:
     return Once(f"key:{idempotency_key}", KEY_LIFETIME)
 
 
-def read_mark(store: Store, queue_id: QueueId, once: Once) -> Mark | None:
+def read_mark(ledger: Ledger, once: Once) -> Mark | None:
     """Read what the ledger remembers of a name; None if it does not know the name. One read."""
-    which = Slice(row=once_key(once.name))
-    rows = store.read_rows(partition_of_ledger(queue_id), which).rows
+    rows = ledger.read(Slice(row=once_key(once.name))).rows
     return Mark(last_batch_of(rows[0])) if rows else None
 
 
 def read_head_and_mark(
-    store: Store, queue_id: QueueId, once: Once
+    ledger: Ledger, once: Once
 ) -> tuple[LedgerHead, Mark | None, datetime, datetime]:
     """Read the head, the mark of a name and the time, all at one moment. One read.
 
@@ -84,11 +83,10 @@ def read_head_and_mark(
     Raises:
         QueueStateError: There is no such queue.
     """
-    which = Slice(rows=(HEAD, once_key(once.name)))
-    found = store.read_rows(partition_of_ledger(queue_id), which)
+    found = ledger.read(Slice(rows=(HEAD, once_key(once.name))))
     rows = {str(row["kind"]): row for row in found.rows}
     if found.now is None or found.sure_now is None or "head" not in rows:
-        raise NotFoundError(f"there is no queue {queue_id}; create it: cassieq queue create")
+        raise ledger.no_queue()
     marked = Mark(last_batch_of(rows["once"])) if "once" in rows else None
     return head_of(rows["head"]), marked, found.now, found.sure_now
 

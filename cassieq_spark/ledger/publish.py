@@ -29,7 +29,7 @@ from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.once import Mark, Once, TooLate, claim, read_head_and_mark
 from cassieq_spark.ledger.state import check_open
 from cassieq_spark.model import PendingBlock, QueueId, Range, SinkBatch
-from cassieq_spark.store.protocol import MOST_OPS, Store, partition_of_ledger
+from cassieq_spark.store.protocol import MOST_OPS
 
 logger = logging.getLogger(__name__)
 
@@ -54,8 +54,7 @@ class Published:
 
 
 def publish(
-    store: Store,
-    queue_id: QueueId,
+    ledger: Ledger,
     pending: Sequence[PendingBlock],
     *,
     batch: SinkBatch | Once | None = None,
@@ -67,8 +66,7 @@ def publish(
     resolved by a serial read (I1, I4).
 
     Args:
-        store: Where the queue is kept.
-        queue_id: Which queue.
+        ledger: Of which queue.
         pending: Blocks that are completely written, in the order that their messages are to have.
         batch: A sink and the number of its batch, or a name that is remembered for a time. What
             was published before under it is not published again.
@@ -89,14 +87,14 @@ def publish(
     pending = [each for each in pending if each.count]
     if len(pending) > MOST_BLOCKS:
         raise TooLargeError(
-            f"queue {queue_id}: the write has {len(pending)} blocks, and {MOST_BLOCKS} is the "
-            "most that one publish takes; nothing of it is visible. Each task makes one, or one "
-            "for each time of delivery: write with fewer tasks (df.coalesce(1000)), with delays "
-            "that are rounded more, or in several writes"
+            f"queue {ledger.queue_id}: the write has {len(pending)} blocks, and {MOST_BLOCKS} is "
+            "the most that one publish takes; nothing of it is visible. Each task makes one, or "
+            "one for each time of delivery: write with fewer tasks (df.coalesce(1000)), with "
+            "delays that are rounded more, or in several writes"
         )
     if not pending:
         return Published(Range(0, 0))
-    return _Publishing(store, queue_id, pending, batch, fail_on_changed=fail_on_changed).run()
+    return _Publishing(ledger, pending, batch, fail_on_changed=fail_on_changed).run()
 
 
 _Decision = Publication | AlreadyPublished | Fenced | FromTheFuture | Mark | TooLate
@@ -107,15 +105,14 @@ class _Publishing:
 
     def __init__(
         self,
-        store: Store,
-        queue_id: QueueId,
+        ledger: Ledger,
         pending: Sequence[PendingBlock],
         batch: SinkBatch | Once | None,
         *,
         fail_on_changed: bool,
     ) -> None:
-        self._store = store
-        self._queue_id = queue_id
+        self._ledger = ledger
+        self._queue_id = ledger.queue_id
         self._pending = pending
         self._batch = batch if isinstance(batch, SinkBatch) else None
         self._fail_on_changed = fail_on_changed
@@ -166,7 +163,7 @@ class _Publishing:
                     )
                 case Fenced(oldest=oldest, fence=fence):
                     self._doubtful.clear()  # fenced as well
-                    check_open(self._queue_id, Ledger(self._store, self._queue_id).read_head())
+                    check_open(self._queue_id, self._ledger.read_head())
                     raise NotAppliedError(
                         f"queue {self._queue_id}: the write began at {oldest} and the queue's "
                         f"fence stands at {fence}, so its blocks may have been deleted; write it "
@@ -193,14 +190,14 @@ class _Publishing:
         if self._once is not None:
             return self._decide_once(self._once)
         # I4: first the head, then the sink; a publish in between moves `next` as well.
-        head, now = Ledger(self._store, self._queue_id).read_head_and_now()
+        head, now = self._ledger.read_head_and_now()
         last = None
         if self._batch is not None:
-            last = Ledger(self._store, self._queue_id).read_sink(self._batch.sink)
+            last = self._ledger.read_sink(self._batch.sink)
         return decide_publish(head, self._pending, batch=self._batch, last=last, now=now)
 
     def _decide_once(self, once: Once) -> _Decision:
-        head, mark, now, sure_now = read_head_and_mark(self._store, self._queue_id, once)
+        head, mark, now, sure_now = read_head_and_mark(self._ledger, once)
         if mark is not None:
             return mark
         decision = decide_publish(head, self._pending, batch=None, last=None, now=sure_now)
@@ -210,7 +207,7 @@ class _Publishing:
 
     def _apply(self, decision: Publication) -> bool:
         try:
-            return self._store.cas(partition_of_ledger(self._queue_id), decision.ops)
+            return self._ledger.cas(decision.ops)
         except OutcomeUnknownError:
             self._doubtful.append(decision.monotons)
             return False
@@ -218,10 +215,10 @@ class _Publishing:
     def _find_doubtful(self) -> Range | None:
         """Look, serially, for an attempt that was applied though its answer was lost."""
         for monotons in self._doubtful:
-            block = Ledger(self._store, self._queue_id).read_block_at(monotons.start, serial=True)
+            block = self._ledger.read_block_at(monotons.start, serial=True)
             if block is not None and block.block == self._pending[0].block:
                 return monotons
-            head = Ledger(self._store, self._queue_id).read_head(serial=True)
+            head = self._ledger.read_head(serial=True)
             if block is None and head.finalised > monotons.start and not self._is_named:
                 raise OutcomeUnknownError(
                     f"queue {self._queue_id}: the answer to a publish at {monotons} was lost, and "

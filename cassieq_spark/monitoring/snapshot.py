@@ -141,12 +141,13 @@ def _read_unless_broken(
 
 def _read_queue(store: Store, record: QueueRecord, *, is_target: bool) -> QueueSnapshot:
     queue = record.definition
-    states = read_group_states(store, queue.queue_id)
-    head = Ledger(store, queue.queue_id).read_head()
+    ledger = Ledger(store, queue.queue_id)
+    states = read_group_states(ledger)
+    head = ledger.read_head()
     read_at = time.monotonic()
     return QueueSnapshot(
         name=queue.name,
-        stats=stats_of(store, queue.queue_id, states, head),
+        stats=stats_of(ledger, states, head),
         leases={name: count_leases(state) for name, state in states.items()},
         paused=head.paused,
         fence=head.fence,

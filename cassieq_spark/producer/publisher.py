@@ -60,6 +60,7 @@ class Publisher:
     ) -> None:
         self._store = store
         self._queue = queue
+        self._ledger = Ledger(store, queue.queue_id)
         self._options = SinkOptions(queue=queue.name) if options is None else options
 
     def write(
@@ -87,16 +88,15 @@ class Publisher:
             OptionError: The messages are to be delayed, in a strictly ordered queue.
             StoreError: Cassandra did not take the messages within the time allowed.
         """
-        queue_id = self._queue.queue_id
         if isinstance(batch, Once):
             # Under a key, whatever comes is the same.
-            mark = read_mark(self._store, queue_id, batch)
+            mark = read_mark(self._ledger, batch)
             if mark is not None:
                 return Written(batch, published=mark)
         if not isinstance(batch, SinkBatch):
             return Written(batch, self._blocks(batches, visible, most_times))
-        last = Ledger(self._store, queue_id).read_sink(batch.sink)
-        check_order(queue_id, batch, last)
+        last = self._ledger.read_sink(batch.sink)
+        check_order(self._queue.queue_id, batch, last)
         passing = Fingerprinting(batches)
         if standing_of(batch, last) is Standing.NEW:
             blocks = self._blocks(passing, visible, most_times)
@@ -118,7 +118,7 @@ class Publisher:
             BatchChangedError: The sink has published other messages under this number.
             BatchOrderError: The sink has published a later batch.
         """
-        queue_id, batch = self._queue.queue_id, _only_batch(written)
+        batch = _only_batch(written)
         if isinstance(batch, SinkBatch):
             fingerprint = sum((each.fingerprint for each in written), Fingerprint())
             # Without rows there is nothing to lose, whatever was published.
@@ -126,11 +126,9 @@ class Publisher:
         last = next((each.published for each in written if each.published is not None), None)
         if last is None:
             blocks = [block for each in written for block in each.blocks]
-            return publish(
-                self._store, queue_id, blocks, batch=batch, fail_on_changed=fail_on_changed
-            )
+            return publish(self._ledger, blocks, batch=batch, fail_on_changed=fail_on_changed)
         if isinstance(batch, SinkBatch) and isinstance(last, SinkBatch):
-            skip_published(queue_id, batch, last, fail_on_changed=fail_on_changed)
+            skip_published(self._queue.queue_id, batch, last, fail_on_changed=fail_on_changed)
         return Published(None)
 
     def put(self, messages: Sequence[CheckedMessage]) -> list[int]:

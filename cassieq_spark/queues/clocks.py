@@ -10,10 +10,8 @@ from cassieq_spark.backoff import attempts
 from cassieq_spark.errors import ContentionError, NotFoundError, OptionError
 from cassieq_spark.groups.clocks import check_agreement, longest_wait, make_due
 from cassieq_spark.groups.group import ConsumerGroup
-from cassieq_spark.groups.registration import attempt, read_registrations
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.state import HEAD, LedgerHead, check_open, head_of
-from cassieq_spark.model import QueueId
 from cassieq_spark.queues.record import read_queue
 from cassieq_spark.store.protocol import (
     CLOCKS_APART,
@@ -23,7 +21,6 @@ from cassieq_spark.store.protocol import (
     Update,
     Values,
     When,
-    partition_of_ledger,
 )
 
 #: How often the servers are asked for one whose clock agrees with ours.
@@ -81,24 +78,23 @@ def fix_clocks(
     if longest is not None and longest <= timedelta(0):
         raise OptionError(f"the longest lease or delay must be more than nothing, not {longest}")
     queue = read_queue(store, name)
-    queue_id, longest = queue.queue_id, longest or longest_wait(queue.lease)
-    fence = _lower_fence(store, queue_id, dry_run=dry_run)
+    ledger, longest = Ledger(store, queue.queue_id), longest or longest_wait(queue.lease)
+    fence = _lower_fence(ledger, dry_run=dry_run)
     due = {}
-    for group in Ledger(store, queue_id).read_groups():
-        if group.registered_as in read_registrations(store, queue_id, group.name):
-            delivery = ConsumerGroup(store, queue_id, group.name)
-            if count := make_due(delivery, longest, dry_run=dry_run):
-                due[group.name] = count
+    for known in ledger.read_groups():
+        group = ConsumerGroup(ledger, known.name)
+        if known.registered_as in group.read_registrations() and (
+            count := make_due(group, longest, dry_run=dry_run)
+        ):
+            due[group.name] = count
     return ClockRepair(fence, due)
 
 
-def _lower_fence(
-    store: Store, queue_id: QueueId, *, dry_run: bool
-) -> tuple[datetime, datetime] | None:
+def _lower_fence(ledger: Ledger, *, dry_run: bool) -> tuple[datetime, datetime] | None:
     tried: dict[datetime, datetime] = {}
     for _ in attempts():
-        head, now = _read_head(store, queue_id)
-        check_open(queue_id, head)
+        head, now = _read_head(ledger)
+        check_open(ledger.queue_id, head)
         if head.fence in tried:
             return tried[head.fence], head.fence
         fence = now + CLOCKS_APART
@@ -107,17 +103,17 @@ def _lower_fence(
         if dry_run:
             return head.fence, fence
         tried[fence] = head.fence
-        if attempt(store, partition_of_ledger(queue_id), _lowered_fence(head, fence)):
+        if ledger.try_cas(_lowered_fence(head, fence)):
             return head.fence, fence
-    raise ContentionError(f"queue {queue_id}: its fence moved again and again; try again")
+    raise ContentionError(f"queue {ledger.queue_id}: its fence moved again and again; try again")
 
 
-def _read_head(store: Store, queue_id: QueueId) -> tuple[LedgerHead, datetime]:
+def _read_head(ledger: Ledger) -> tuple[LedgerHead, datetime]:
     """Read the head from a server whose clock agrees with ours."""
     for _ in range(_ASKED):
-        found = store.read_rows(partition_of_ledger(queue_id), Slice(row=HEAD), serial=True)
+        found = ledger.read(Slice(row=HEAD), serial=True)
         if not found.rows or found.now is None:
-            raise NotFoundError(f"queue {queue_id} has no ledger")
+            raise NotFoundError(f"queue {ledger.queue_id} has no ledger")
         now, ahead = found.now, found.ahead
         if not ahead:
             break

@@ -25,6 +25,7 @@ from cassieq_spark.queues.record import (
     id_of,
     known,
     list_records,
+    open_ledger,
     read_mended,
     read_queue,
     read_record,
@@ -186,7 +187,7 @@ def pause_queue(store: Store, name: str) -> bool:
         QueueStateError: There is no active queue of that name.
         ContentionError: Lost to others again and again.
     """
-    return set_paused(Ledger(store, read_queue(store, name).queue_id), paused=True)
+    return set_paused(open_ledger(store, name), paused=True)
 
 
 def resume_queue(store: Store, name: str) -> bool:
@@ -199,7 +200,7 @@ def resume_queue(store: Store, name: str) -> bool:
         QueueStateError: There is no active queue of that name.
         ContentionError: Lost to others again and again.
     """
-    return set_paused(Ledger(store, read_queue(store, name).queue_id), paused=False)
+    return set_paused(open_ledger(store, name), paused=False)
 
 
 def is_paused(store: Store, name: str) -> bool:
@@ -208,7 +209,7 @@ def is_paused(store: Store, name: str) -> bool:
     Raises:
         QueueStateError: There is no active queue of that name.
     """
-    return Ledger(store, read_queue(store, name).queue_id).read_head().paused
+    return open_ledger(store, name).read_head().paused
 
 
 def purge_queue(store: Store, name: str, *, force: bool = False) -> QueueDefinition:
@@ -238,7 +239,7 @@ def purge_queue(store: Store, name: str, *, force: bool = False) -> QueueDefinit
     """
     begun = known(name, read_record(store, name, serial=True))
     if begun.status is Status.ACTIVE and not force:
-        check_unleased(store, begun.definition.queue_id)
+        check_unleased(Ledger(store, begun.definition.queue_id))
 
     def begin(found: QueueRecord | None) -> Values | None:
         # Of a later version, no message is from before this call.
@@ -360,9 +361,9 @@ def _finish(store: Store, record: QueueRecord) -> QueueDefinition:
 
 
 def _close(store: Store, queue: QueueDefinition, version: int, gate: LedgerStatus) -> LedgerHead:
-    queue_id = id_of(queue.name, version)
-    head = close_ledger(Ledger(store, queue_id), gate, bucket_size=queue.bucket_size)
-    close_groups(store, queue_id, end=head.next)
+    ledger = Ledger(store, id_of(queue.name, version))
+    head = close_ledger(ledger, gate, bucket_size=queue.bucket_size)
+    close_groups(ledger, end=head.next)
     return head
 
 
@@ -377,4 +378,4 @@ def _refuse_users(store: Store, record: QueueRecord) -> None:
             f"queue {record.name!r} takes the dead letters of {', '.join(users)}; alter or delete "
             "those first, or force it: their dead messages then stay where they are"
         )
-    check_unleased(store, record.definition.queue_id)
+    check_unleased(Ledger(store, record.definition.queue_id))

@@ -18,6 +18,7 @@ from cassieq_spark.errors import (
     OutcomeUnknownError,
     QueueStateError,
 )
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import QueueDefinition, QueueId, validate_name
 from cassieq_spark.queues.definition import validate_settings, validate_versions
 from cassieq_spark.store.decoded import decoded
@@ -136,6 +137,11 @@ def read_queue(store: Store, name: str) -> QueueDefinition:
     """
     validate_name("queue", name)
     return active(name, read_record(store, name)).definition
+
+
+def open_ledger(store: Store, name: str) -> Ledger:
+    """The ledger of a queue's present version. One read; see `read_queue`."""
+    return Ledger(store, read_queue(store, name).queue_id)
 
 
 def list_queues(store: Store) -> list[QueueDefinition]:

@@ -12,7 +12,6 @@ from cassieq_spark.groups.state import GroupState
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.state import LedgerHead
 from cassieq_spark.model import LedgerBlock, QueueId, Range
-from cassieq_spark.store.protocol import Store
 
 #: Blocks that a group was not offered and that are looked at, as there are delayed ones.
 BLOCKS_EXAMINED = 10_000
@@ -67,7 +66,7 @@ class QueueStats:
         return max(0, lowest - self.finalised)
 
 
-def queue_stats(store: Store, queue_id: QueueId) -> QueueStats:
+def queue_stats(ledger: Ledger) -> QueueStats:
     """Compute the figures of a queue. Two reads, and five more for each group.
 
     Where messages are delayed that a group has not come to yet, two more, for up to 10,000 blocks;
@@ -78,26 +77,20 @@ def queue_stats(store: Store, queue_id: QueueId) -> QueueStats:
     Raises:
         QueueStateError: There is no such queue.
     """
-    states = read_group_states(store, queue_id)
-    return stats_of(store, queue_id, states, Ledger(store, queue_id).read_head())
+    states = read_group_states(ledger)
+    return stats_of(ledger, states, ledger.read_head())
 
 
-def stats_of(
-    store: Store, queue_id: QueueId, states: Mapping[str, GroupState], head: LedgerHead
-) -> QueueStats:
+def stats_of(ledger: Ledger, states: Mapping[str, GroupState], head: LedgerHead) -> QueueStats:
     """Compute the figures of a queue whose groups, and then its ledger's head, were just read.
 
     One read for each group, and those for delayed messages; see `queue_stats`.
     """
-    figures = tuple(
-        _group_stats(store, queue_id, name, state, head) for name, state in states.items()
-    )
-    return QueueStats(queue_id, head.finalised, head.next, figures)
+    figures = tuple(_group_stats(ledger, name, state, head) for name, state in states.items())
+    return QueueStats(ledger.queue_id, head.finalised, head.next, figures)
 
 
-def _group_stats(
-    store: Store, queue_id: QueueId, name: str, state: GroupState, head: LedgerHead
-) -> GroupStats:
+def _group_stats(ledger: Ledger, name: str, state: GroupState, head: LedgerHead) -> GroupStats:
     held = [slot for slot in state.slots if slot.monotons]
     leased = sum(slot.monotons.count for slot in held if slot.due_at >= state.now)
     outstanding = sum(slot.monotons.count for slot in held)
@@ -106,7 +99,7 @@ def _group_stats(
     waiting = sum(each.monotons.count for each in alive) - due
     dead = sum(each.monotons.count for each in state.waiting) - due - waiting
     not_offered = max(0, head.next - state.head.pointer)
-    ahead = _blocks_ahead(store, queue_id, state, head)
+    ahead = _blocks_ahead(ledger, state, head)
     delayed = [block for block in ahead if block.visible_since > state.now]
     return GroupStats(
         group=name,
@@ -115,16 +108,14 @@ def _group_stats(
         due=outstanding - leased + due,
         waiting=waiting + sum(map(_count_from(state.head.pointer), delayed)),
         dead=dead,
-        oldest_age=_age(store, queue_id, state, _first_visible(state, head, ahead)),
+        oldest_age=_age(ledger, state, _first_visible(state, head, ahead)),
         pointer=state.head.pointer,
         floor=state.floor,
         unexamined=max(0, head.delayed_stop - ahead[-1].monotons.stop) if ahead else 0,
     )
 
 
-def _blocks_ahead(
-    store: Store, queue_id: QueueId, state: GroupState, head: LedgerHead
-) -> list[LedgerBlock]:
+def _blocks_ahead(ledger: Ledger, state: GroupState, head: LedgerHead) -> list[LedgerBlock]:
     """The first blocks that were not offered yet, if there are delayed ones among those."""
     # What was settled and trimmed since the group was read is no hole.
     finalised = head.finalised
@@ -132,9 +123,9 @@ def _blocks_ahead(
         start = max(state.head.pointer, finalised)
         ahead = Range(start, max(start, head.delayed_stop))
         try:
-            return Ledger(store, queue_id).locate(ahead, limit=BLOCKS_EXAMINED)
+            return ledger.locate(ahead, limit=BLOCKS_EXAMINED)
         except InvariantError:
-            now = Ledger(store, queue_id).read_head().finalised
+            now = ledger.read_head().finalised
             if now <= finalised:
                 raise
             finalised = now
@@ -162,9 +153,7 @@ def _count_from(pointer: int) -> Callable[[LedgerBlock], int]:
     return lambda block: block.monotons.stop - max(pointer, block.monotons.start)
 
 
-def _age(
-    store: Store, queue_id: QueueId, state: GroupState, monoton: int | None
-) -> timedelta | None:
-    block = None if monoton is None else Ledger(store, queue_id).read_block_of(monoton)
+def _age(ledger: Ledger, state: GroupState, monoton: int | None) -> timedelta | None:
+    block = None if monoton is None else ledger.read_block_of(monoton)
     # None: settled since by its reader, and deleted by the repair.
     return max(timedelta(0), state.now - block.visible_since) if block else None

@@ -139,9 +139,10 @@ def explain(store: Store, queue: QueueDefinition, findings: Sequence[Finding]) -
     """
     if not findings:
         return []
-    states = read_group_states(store, queue.queue_id)
-    head = Ledger(store, queue.queue_id).read_head(serial=True)
-    blocks = Ledger(store, queue.queue_id).read_blocks(start=head.trimmed)
+    ledger = Ledger(store, queue.queue_id)
+    states = read_group_states(ledger)
+    head = ledger.read_head(serial=True)
+    blocks = ledger.read_blocks(start=head.trimmed)
     return diagnose(queue, findings, blocks, Range(head.finalised, head.next), states)
 
 
@@ -153,7 +154,7 @@ def find_orphans(store: Store, queue: QueueDefinition, scanned: Scanned) -> list
     known = {block.block for block in scanned.blocks}
     if all(run.block in known for run in scanned.runs):
         return []
-    head, blocks = read_ledger(store, queue.queue_id)
+    head, blocks = read_ledger(Ledger(store, queue.queue_id))
     lacking = lacks_rows(queue, head, blocks)
     published = {block.block for block in blocks}
     return orphans_of(scanned.runs, published, head.fence, lacks_rows=lacking)
@@ -172,13 +173,14 @@ def confirm(
     """
     if not suspects:
         return []
-    head = Ledger(store, queue.queue_id).read_head(serial=True)
-    blocks = Ledger(store, queue.queue_id).read_blocks(start=head.trimmed, serial=True)
+    ledger = Ledger(store, queue.queue_id)
+    head = ledger.read_head(serial=True)
+    blocks = ledger.read_blocks(start=head.trimmed, serial=True)
     ranges = Ranges.of(*(suspect.monotons for suspect in suspects))
     orphan = [(run.block, bucket) for run in runs for bucket in run.misplaced_buckets]
     rows = list(_stored_rows(store, queue, _buckets_to_see(queue, blocks, ranges, orphan)))
     # I7: `finalised` goes up before anything is deleted, so it is read after the buckets.
-    finalised = Ledger(store, queue.queue_id).read_head(serial=True).finalised
+    finalised = ledger.read_head(serial=True).finalised
     alive = Range(finalised, max(finalised, head.next))
     seen = list(runs_of(rows, {queue.queue_id: queue.bucket_size}))
     return [finding for each in ranges for finding in compare(blocks, seen, each & alive)]

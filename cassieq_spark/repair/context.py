@@ -9,13 +9,14 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from cassieq_spark.errors import QueueStateError, StoreError
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.state import HEAD, LedgerHead, head_of
 from cassieq_spark.model import LedgerBlock, QueueDefinition, QueueId
 from cassieq_spark.queues import QueueRecord
 from cassieq_spark.repair.read import Seen
 from cassieq_spark.repair.report import Counts, Outcome, Report
 from cassieq_spark.repair.scan import Run
-from cassieq_spark.store.protocol import Slice, Store, partition_of_ledger, partition_of_queue
+from cassieq_spark.store.protocol import Slice, Store, partition_of_queue
 
 DEFAULT_WRITE_TIMEOUT = timedelta(hours=1)
 #: After so many failures one question is asked that concerns no queue.
@@ -182,7 +183,11 @@ class Context:
         if ahead:
             self.report.clocks = (now, now - ahead)
 
-    def read_head_and_time(self, queue_id: QueueId) -> tuple[LedgerHead, datetime]:
+    def ledger(self, queue: QueueDefinition) -> Ledger:
+        """The ledger of this version of a queue."""
+        return Ledger(self.store, queue.queue_id)
+
+    def read_head_and_time(self, ledger: Ledger) -> tuple[LedgerHead, datetime]:
         """Read the ledger's head serially, and the time; see `Rows.sure_now`. One read.
 
         Serially, so that a publish or a registration whose answer was lost is there for all reads
@@ -191,9 +196,9 @@ class Context:
         Raises:
             QueueStateError: There is no such ledger.
         """
-        found = self.store.read_rows(partition_of_ledger(queue_id), Slice(row=HEAD), serial=True)
+        found = ledger.read(Slice(row=HEAD), serial=True)
         if not found.rows or found.now is None or found.sure_now is None:
-            raise QueueStateError(f"queue {queue_id} has no ledger")
+            raise QueueStateError(f"queue {ledger.queue_id} has no ledger")
         self.compare_clocks(found.now, found.ahead)
         return head_of(found.rows[0]), found.sure_now
 

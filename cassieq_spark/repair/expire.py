@@ -13,13 +13,8 @@ from cassieq_spark.backoff import attempts
 from cassieq_spark.dead_letters.claims import ADMIN_GROUP
 from cassieq_spark.errors import ContentionError, InvariantError, QueueStateError
 from cassieq_spark.groups.changes import Changes
-from cassieq_spark.groups.group import ConsumerGroup
+from cassieq_spark.groups.group import ConsumerGroup, registration_key
 from cassieq_spark.groups.plan import is_dead, look_ahead
-from cassieq_spark.groups.registration import (
-    attempt,
-    read_registrations,
-    registration_key,
-)
 from cassieq_spark.groups.state import RAN_OUT, GroupState, Slot, Waiting, as_read
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.state import Group
@@ -34,7 +29,6 @@ from cassieq_spark.store.protocol import (
     Store,
     Update,
     When,
-    partition_of_delivery,
 )
 
 logger = logging.getLogger(__name__)
@@ -98,7 +92,8 @@ class Expire:
             InvariantError: The ledger has a hole there (I1).
         """
         expired = 0
-        while count := _expire_some(store, self.queue, self.group):
+        ledger = Ledger(store, self.queue.queue_id)
+        while count := _expire_some(ledger, self.queue, self.group):
             expired += count
         return Counts(expired=expired)
 
@@ -115,10 +110,11 @@ def expire_step(context: Context, queue: QueueDefinition, _: Scanned | None) -> 
     if queue.expire_after is None or (seen is not None and _is_young(context.store, queue, seen)):
         return []
     planned = []
-    for group in Ledger(context.store, queue.queue_id).read_groups():
-        found = _find(context.store, queue, group, uuid4())
+    ledger = context.ledger(queue)
+    for known in ledger.read_groups():
+        found = _find(ConsumerGroup(ledger, known.name), queue, known, uuid4())
         if found is not None and found.count:
-            planned.append(Expire(queue, group, found.count))
+            planned.append(Expire(queue, known, found.count))
     return planned
 
 
@@ -182,57 +178,55 @@ def plan_expiry(  # noqa: PLR0913 (what is there, what is too old, and for whom)
     return Expiry(count, pointer, tuple(rows), changes.ops())
 
 
-def _expire_some(store: Store, queue: QueueDefinition, group: Group) -> int:
+def _expire_some(ledger: Ledger, queue: QueueDefinition, known: Group) -> int:
+    group = ConsumerGroup(ledger, known.name)
     for _ in attempts():
         token = uuid4()
-        found = _find(store, queue, group, token)
+        found = _find(group, queue, known, token)
         if found is None or not found.count:
             return 0
-        went_in = attempt(store, partition_of_delivery(queue.queue_id, group.name), found.ops)
+        went_in = group.try_cas(found.ops)
         if went_in is None:
-            registrations = read_registrations(store, queue.queue_id, group.name, serial=True)
-            went_in = token in registrations.values()
+            went_in = token in group.read_registrations(serial=True).values()
         if went_in:
-            _tell(queue, group, found)
+            _tell(group, queue, found)
             return found.count
-    raise ContentionError(
-        f"group {group.name!r} of queue {queue.queue_id}: its readers were faster again and again"
-    )
+    raise ContentionError(f"{group}: its readers were faster again and again")
 
 
-def _find(store: Store, queue: QueueDefinition, group: Group, token: UUID) -> Expiry | None:
+def _find(
+    group: ConsumerGroup, queue: QueueDefinition, known: Group, token: UUID
+) -> Expiry | None:
     """Plan an expiry that puts ``token`` into the state; None if there is no such group."""
     if queue.expire_after is None:
         return None
-    queue_id = queue.queue_id
     # The token first: whatever is read after it belongs to this registration, and no seek has
     # come between if it is the same when the plan goes in.
-    known = read_registrations(store, queue_id, group.name, serial=True).get(group.registered_as)
-    if known is None:
+    before = group.read_registrations(serial=True).get(known.registered_as)
+    if before is None:
         return None
-    delivery = ConsumerGroup(store, queue_id, group.name)
     try:
-        state = delivery.read(every_waiting=True)
+        state = group.read(every_waiting=True)
     except QueueStateError:
         return None
-    stop = Ledger(store, queue_id).read_head().next
+    stop = group.ledger.read_head().next
     cutoff = state.sure_now - queue.expire_after
     expiry = plan_expiry(
         state,
-        _read_old_blocks(delivery, state, stop, cutoff),
+        _read_old_blocks(group, state, stop, cutoff),
         stop=stop,
         cutoff=cutoff,
         # Dead letters that nobody redrives do expire.
         max_deliveries=0 if group.name == ADMIN_GROUP else queue.max_deliveries,
         token=token,
     )
-    key = registration_key(group.registered_as)
-    ours = Update(key, {"lease": token}, when=(When("lease", "=", known),))
+    key = registration_key(known.registered_as)
+    ours = Update(key, {"lease": token}, when=(When("lease", "=", before),))
     return Expiry(expiry.count, expiry.pointer, expiry.rows, (ours, *expiry.ops))
 
 
 def _read_old_blocks(
-    delivery: ConsumerGroup, state: GroupState, stop: int, cutoff: datetime
+    group: ConsumerGroup, state: GroupState, stop: int, cutoff: datetime
 ) -> list[LedgerBlock]:
     """The blocks from the floor on, up to the first that was published at ``cutoff`` or later.
 
@@ -245,19 +239,17 @@ def _read_old_blocks(
         return min(block.published_at, block.there_by or block.published_at) < cutoff
 
     try:
-        return list(takewhile(is_old, aged(_stream(delivery, floor, stop), state.sure_now)))
+        return list(takewhile(is_old, aged(_stream(group.ledger, floor, stop), state.sure_now)))
     except InvariantError as error:
-        if delivery.read(every_waiting=True).floor == floor:
+        if group.read(every_waiting=True).floor == floor:
             raise
         # Settled by readers and trimmed by another repair run since.
-        raise ContentionError(f"{delivery} goes on while its messages are looked at") from error
+        raise ContentionError(f"{group} goes on while its messages are looked at") from error
 
 
-def _stream(delivery: ConsumerGroup, at: int, stop: int) -> Iterator[LedgerBlock]:
+def _stream(ledger: Ledger, at: int, stop: int) -> Iterator[LedgerBlock]:
     while at < stop:
-        some = Ledger(delivery.store, delivery.queue_id).locate(
-            Range(at, stop), limit=_BLOCKS_READ
-        )
+        some = ledger.locate(Range(at, stop), limit=_BLOCKS_READ)
         yield from some
         at = some[-1].monotons.stop
 
@@ -283,19 +275,17 @@ def _few_delayed(blocks: Sequence[LedgerBlock], now: datetime) -> list[LedgerBlo
     return list(blocks)
 
 
-def _tell(queue: QueueDefinition, group: Group, expired: Expiry) -> None:
-    queue_id: QueueId = queue.queue_id
+def _tell(group: ConsumerGroup, queue: QueueDefinition, expired: Expiry) -> None:
     logger.warning(
-        "group %r of queue %s: %d messages have expired, as nobody consumed them within %s; the "
-        "group goes on at monoton %d",
-        group.name,
-        queue_id,
+        "%s: %d messages have expired, as nobody consumed them within %s; the group goes on at "
+        "monoton %d",
+        group,
         expired.count,
         queue.expire_after,
         expired.pointer,
         extra={
             "action": EXPIRED,
-            "queue": queue_id,
+            "queue": group.queue_id,
             "group": group.name,
             "count": expired.count,
         },

@@ -16,7 +16,7 @@ from cassieq_spark.errors import ContentionError, InvariantError, QueueStateErro
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.lifecycle import FOR_EVER
 from cassieq_spark.ledger.state import LedgerHead
-from cassieq_spark.model import LedgerBlock, QueueDefinition, QueueId, Range
+from cassieq_spark.model import LedgerBlock, QueueDefinition, Range
 from cassieq_spark.queues import QueueRecord, Status
 from cassieq_spark.repair.actions import (
     Action,
@@ -56,17 +56,16 @@ def finalise_step(context: Context, queue: QueueDefinition, _: Scanned | None) -
     if seen is not None and _is_idle(context, queue, seen):
         return
     # I7: the head first; a group registered from here on makes its compare-and-set fail.
-    head, now = context.read_head_and_time(queue.queue_id)
-    floor = read_floor(context.store, queue.queue_id)
+    ledger = context.ledger(queue)
+    head, now = context.read_head_and_time(ledger)
+    floor = read_floor(ledger)
     unconsumed = floor is None and queue.expire_after is not None
     if unconsumed:
         floor = head.next
     until = min(head.next, head.finalised if floor is None else max(floor, head.finalised))
     young = stays_from(queue, now, has_groups=not unconsumed)
     while True:
-        blocks = Ledger(context.store, queue.queue_id).stream_blocks(
-            start=head.trimmed, stop=until
-        )
+        blocks = ledger.stream_blocks(start=head.trimmed, stop=until)
         part, end, is_last = _first_part(aged(blocks, now), head.finalised, until, young)
         reached = floor if end >= until else end
         yield from _plan_or_postpone(context, queue, head, part, reached, unconsumed=unconsumed)
@@ -109,7 +108,7 @@ def _is_young(context: Context, queue: QueueDefinition, seen: Seen) -> bool:
     young = stays_from(queue, seen.now, has_groups=bool(seen.ledger.groups))
     if young is None:
         return False
-    first = Ledger(context.store, queue.queue_id).read_block_of(seen.ledger.head.finalised)
+    first = context.ledger(queue).read_block_of(seen.ledger.head.finalised)
     if first is None or is_of_the_future(first, seen.now):
         return False
     return first.young_since >= young
@@ -127,10 +126,7 @@ def _plan_or_postpone(  # noqa: PLR0913 (what is there, and what is to go)
     try:
         return plan_finalise(queue, head, blocks, floor, unconsumed=unconsumed)
     except InvariantError as error:
-        if (
-            Ledger(context.store, queue.queue_id).read_head(serial=True).finalised
-            <= head.finalised
-        ):
+        if context.ledger(queue).read_head(serial=True).finalised <= head.finalised:
             raise
         # Finalised and trimmed by another repair run since.
         raise ContentionError(
@@ -140,7 +136,7 @@ def _plan_or_postpone(  # noqa: PLR0913 (what is there, and what is to go)
 
 def _has_settled_block(context: Context, queue: QueueDefinition, head: LedgerHead) -> bool:
     """Whether a crash has left the row of a block that is settled, and perhaps its buckets."""
-    first = Ledger(context.store, queue.queue_id).read_block_at(head.trimmed)
+    first = context.ledger(queue).read_block_at(head.trimmed)
     # None: an earlier release has trimmed without saying so, or another repair run has since.
     return first is None or first.monotons.stop <= head.finalised
 
@@ -166,11 +162,11 @@ def _first_part(
 
 
 def _retire(context: Context, record: QueueRecord, version: int) -> Iterator[Action]:
-    queue_id = replace(record.definition, version=version).queue_id
-    head = _read_head(context, queue_id)
+    ledger = context.ledger(replace(record.definition, version=version))
+    queue_id, head = ledger.queue_id, _read_head(ledger)
     if head is None:
         return
-    blocks = Ledger(context.store, queue_id).read_blocks(start=head.trimmed, serial=True)
+    blocks = ledger.read_blocks(start=head.trimmed, serial=True)
     if head.finalised < head.next:
         yield Finalise(queue_id, head, head.next)
     buckets = (
@@ -191,16 +187,16 @@ def _clean_version(
     """Delete what a scan has found of a version: nothing can be published there (I10)."""
     runs = context.leftover.get(record.name, {}).get(version, [])
     queue = replace(record.definition, version=version)
-    head = _read_head(context, queue.queue_id) if runs else None
+    head = _read_head(context.ledger(queue)) if runs else None
     if head is not None:
         queue = replace(queue, bucket_size=_bucket_size(record, head))
         yield from plan_clean(queue, runs, fence=FOR_EVER, published=known)
 
 
-def _read_head(context: Context, queue_id: QueueId) -> LedgerHead | None:
+def _read_head(ledger: Ledger) -> LedgerHead | None:
     """None in a dry run only: of a version that was never opened, and is not closed yet."""
     try:
-        return Ledger(context.store, queue_id).read_head(serial=True)
+        return ledger.read_head(serial=True)
     except QueueStateError:
         return None
 

@@ -18,6 +18,7 @@ from itertools import groupby
 from typing import Any
 
 from cassieq_spark.errors import ConnectError
+from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.registration import read_group_states
 from cassieq_spark.groups.state import GroupState, Head, Slot, slots_of
 from cassieq_spark.groups.state import head_of as group_head_of
@@ -28,8 +29,6 @@ from cassieq_spark.store.protocol import (
     Row,
     Slice,
     Store,
-    partition_of_delivery,
-    partition_of_ledger,
     partition_of_queue,
 )
 from cassieq_spark.store.tables import Table
@@ -182,30 +181,24 @@ def see_each(store: Store, queue_ids: Iterable[QueueId]) -> dict[QueueId, Seen]:
     found: dict[QueueId, Seen] = {}
     for queue_id in queue_ids:
         with _told_strange(queue_id, strange):
-            if (seen := see(store, queue_id)) is not None:
+            if (seen := see(Ledger(store, queue_id))) is not None:
                 found[queue_id] = seen
     return found
 
 
-def see(store: Store, queue_id: QueueId) -> Seen | None:
+def see(ledger: Ledger) -> Seen | None:
     """See one queue; None if it has no ledger. A read, and one for each group."""
-    found = store.read_rows(partition_of_ledger(queue_id), Slice(kinds=_OF_LEDGER))
-    ledger = _ledger_of(found.rows)
-    if ledger is None or found.now is None:
+    found = ledger.read(Slice(kinds=_OF_LEDGER))
+    seen = _ledger_of(found.rows)
+    if seen is None or found.now is None:
         return None
+    groups = [ConsumerGroup(ledger, known.name) for known in seen.groups]
     which = Slice(kinds=_OF_DELIVERY)
-    read = {
-        group.name: _delivery_of(
-            store.read_rows(partition_of_delivery(queue_id, group.name), which).rows
-        )
-        for group in ledger.groups
-    }
-    return Seen(
-        ledger, {name: each for name, each in read.items() if each}, found.now, found.ahead
-    )
+    read = {group.name: _delivery_of(group.read_rows(which).rows) for group in groups}
+    return Seen(seen, {name: each for name, each in read.items() if each}, found.now, found.ahead)
 
 
-def read_ledger(store: Store, queue_id: QueueId) -> tuple[LedgerHead, list[LedgerBlock]]:
+def read_ledger(ledger: Ledger) -> tuple[LedgerHead, list[LedgerBlock]]:
     """Read a ledger serially, the head first. A read, and one more for a thousand blocks.
 
     Every block from below the head's ``next`` and fence is there, from ``finalised`` on: should
@@ -215,11 +208,11 @@ def read_ledger(store: Store, queue_id: QueueId) -> tuple[LedgerHead, list[Ledge
     Raises:
         QueueStateError: There is no such ledger.
     """
-    head = Ledger(store, queue_id).read_head(serial=True)
-    blocks = Ledger(store, queue_id).read_blocks(start=head.trimmed, serial=True)
+    head = ledger.read_head(serial=True)
+    blocks = ledger.read_blocks(start=head.trimmed, serial=True)
     alive = Range(head.finalised, head.next)
     if missing_rows(blocks, alive):
-        finalised = Ledger(store, queue_id).read_head(serial=True).finalised
+        finalised = ledger.read_head(serial=True).finalised
         head = replace(head, finalised=min(finalised, head.next))
     return head, blocks
 
@@ -229,13 +222,13 @@ def missing_rows(blocks: Iterable[LedgerBlock], within: Range) -> Ranges:
     return Ranges.of(within) - Ranges.of(*(block.monotons for block in blocks))
 
 
-def read_floor(store: Store, queue_id: QueueId) -> int | None:
+def read_floor(ledger: Ledger) -> int | None:
     """Lowest monoton that any group is owed; None without groups. Three reads for each group.
 
     Raises:
         ContentionError: A group's readers were faster than the repair again and again.
     """
-    states = read_group_states(store, queue_id)
+    states = read_group_states(ledger)
     return min((state.floor for state in states.values()), default=None)
 
 

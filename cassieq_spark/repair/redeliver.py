@@ -15,8 +15,8 @@ from cassieq_spark.groups.changes import Changes
 from cassieq_spark.groups.clocks import seems_ahead
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.plan import LONGEST_BACKOFF, is_dead, mark_dead
-from cassieq_spark.groups.registration import read_registrations
 from cassieq_spark.groups.state import RAN_OUT, GroupState, Slot, Waiting
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.state import LedgerHead, group_of, head_of, seek_pin_of
 from cassieq_spark.model import QueueDefinition, QueueId, from_millis
 from cassieq_spark.repair.context import Context, Scanned
@@ -27,7 +27,6 @@ from cassieq_spark.store.protocol import (
     Row,
     Slice,
     Store,
-    partition_of_ledger,
 )
 
 #: Dead messages that no token can settle any more are left to readers for so long.
@@ -64,7 +63,7 @@ class DeadLetter:
 
     def apply(self, store: Store) -> Counts:
         """See `Action.apply`. What a reader was faster at, or can't be copied, is counted too."""
-        delivery = ConsumerGroup(store, self.queue_id, self.group)
+        delivery = ConsumerGroup(Ledger(store, self.queue_id), self.group)
         dead = condemn(delivery, self.dead) if isinstance(self.dead, Slot) else self.dead
         buried = 0 if dead is None else dead_letter_messages(store, self.queue, delivery, [dead])
         left = self.dead.monotons.count - buried
@@ -82,7 +81,8 @@ def redeliver_step(
     if seen is not None and _is_quiet(queue, seen):
         return []
     kinds = Slice(kinds=("head", "group", "hold"))
-    found = context.store.read_rows(partition_of_ledger(queue.queue_id), kinds)
+    ledger = context.ledger(queue)
+    found = ledger.read(kinds)
     if found.now is None:
         return []
     notes = context.report.queues[queue.name].notes
@@ -94,7 +94,7 @@ def redeliver_step(
     planned: list[DeadLetter] = []
     for row in rows["group"]:
         group = group_of(row)
-        state = _read_state(context.store, queue, group.name, group.registered_as)
+        state = _read_state(ConsumerGroup(ledger, group.name), group.registered_as)
         if state is None:
             notes += _never_opened(queue, row, found.now)
             continue
@@ -153,16 +153,13 @@ def condemn(delivery: ConsumerGroup, slot: Slot) -> Waiting | None:
     return dead if delivery.carry_out(changes.ops(), went_in=went_in) else None
 
 
-def _read_state(
-    store: Store, queue: QueueDefinition, group: str, registered_as: int
-) -> GroupState | None:
+def _read_state(group: ConsumerGroup, registered_as: int) -> GroupState | None:
     """None if the group has no state of its own. What comes between only makes an action fail."""
-    if registered_as not in read_registrations(store, queue.queue_id, group):
+    if registered_as not in group.read_registrations():
         return None
-    delivery = ConsumerGroup(store, queue.queue_id, group)
     try:
-        state = delivery.read()
-        return state if state.all_waiting else delivery.read(every_waiting=True)
+        state = group.read()
+        return state if state.all_waiting else group.read(every_waiting=True)
     except QueueStateError:
         return None
 

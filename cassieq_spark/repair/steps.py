@@ -201,14 +201,14 @@ def _fence_step(context: Context, queue: QueueDefinition, scanned: Scanned | Non
     """After a scan, only where there is something to clean: an LWT for each queue is a lot."""
     if scanned is not None and not _unpublished(scanned):
         return []
-    head, now = context.read_head_and_time(queue.queue_id)
+    head, now = context.read_head_and_time(context.ledger(queue))
     return plan_fence(queue, head, now, context.write_timeout)
 
 
 def _clean_step(context: Context, queue: QueueDefinition, scanned: Scanned | None) -> list[Action]:
     if scanned is None or not _unpublished(scanned):
         return []
-    head, blocks = read_ledger(context.store, queue.queue_id)
+    head, blocks = read_ledger(context.ledger(queue))
     if lacks_rows(queue, head, blocks):
         return []
     published = {block.block for block in blocks}
@@ -365,7 +365,7 @@ def _read_ledger(
     if seen is not None and seen.ledger.head.trimmed == seen.ledger.head.next:
         return seen.ledger.head, ()
     with _apart(context, queue, "read the ledger"):
-        return read_ledger(context.store, queue.queue_id)
+        return read_ledger(context.ledger(queue))
     return None
 
 

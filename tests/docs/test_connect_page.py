@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.queues import create_queue, read_queue
 from cassieq_spark.queues.stats import queue_stats
 from cassieq_spark.settings.connection import ConnectionOptions
@@ -65,6 +66,6 @@ def test_a_client_without_java_and_without_this_package_does_it_all(
     assert "daily 100 0" in done.stdout
     assert "there is no queue 'nowhere'; create it with: cassieq queue create" in done.stdout
     visits = read_queue(store, "visits").queue_id
-    waiting = {each.group: each.waiting for each in queue_stats(store, visits).groups}
+    waiting = {each.group: each.waiting for each in queue_stats(Ledger(store, visits)).groups}
     assert waiting == {"daily": 10, "copy": 0}
-    assert queue_stats(store, read_queue(store, "copies").queue_id).next == 100
+    assert queue_stats(Ledger(store, read_queue(store, "copies").queue_id)).next == 100

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import cassieq_spark
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.queues import create_queue
 from cassieq_spark.queues.stats import queue_stats
 from cassieq_spark.repair.spark_scan import CONNECTOR
@@ -51,7 +52,7 @@ def test_the_example_of_the_readme_runs_as_it_stands(
 
     assert done.returncode == 0, done.stderr
     assert "0 100000" in done.stdout
-    (delays,) = queue_stats(store, queue.queue_id).groups
+    (delays,) = queue_stats(Ledger(store, queue.queue_id)).groups
     assert (delays.group, delays.depth) == ("delays", 0)
 
 

@@ -52,7 +52,7 @@ def test_the_recipe_rejects_releases_and_writes_the_rest_once(
     values = [f'{{"id": {number}, "total": 1.5}}' for number in range(1, 71)] + ["not JSON"] * 3
     batch = pa.record_batch({"value": pa.array(values)})
     written = write_block(store, queue, [batch], SinkOptions(queue="orders"))
-    publish(store, queue.queue_id, [written])
+    publish(Ledger(store, queue.queue_id), [written])
 
     done = subprocess.run(
         [sys.executable, str(program)],
@@ -64,7 +64,7 @@ def test_the_recipe_rejects_releases_and_writes_the_rest_once(
     )
 
     assert done.returncode == 0, done.stderr
-    billing, table = queue_stats(store, queue.queue_id).groups
+    billing, table = queue_stats(Ledger(store, queue.queue_id)).groups
     assert (billing.depth, billing.waiting) == (10, 10), "every seventh of seventy"
     files = pq.read_table(tmp_path / "out" / "orders").column("id").to_pylist()
     assert sorted(files) == [number for number in range(1, 71) if number % 7]

@@ -198,10 +198,10 @@ MUTANTS = (
         "a name is read after the head",
         "I4",
         "ledger/once.py",
-        "    found = store.read_rows(partition_of_ledger(queue_id), which)\n    rows = {",
-        "    found = store.read_rows(partition_of_ledger(queue_id), Slice(row=HEAD))\n"
-        "    late = store.read_rows(partition_of_ledger(queue_id), which)\n"
-        "    found = replace(found, rows=late.rows)\n    rows = {",
+        "    found = ledger.read(Slice(rows=(HEAD, once_key(once.name))))\n",
+        "    found = ledger.read(Slice(row=HEAD))\n"
+        "    late = ledger.read(Slice(rows=(HEAD, once_key(once.name))))\n"
+        "    found = replace(found, rows=late.rows)\n",
     ),
     Mutant(
         "the survey reads names that have vanished",
@@ -363,8 +363,8 @@ MUTANTS = (
         "a hold does not count",
         "I7",
         "groups/registration.py",
-        "        return min(self.hold, super().floor)",
-        "        return super().floor",
+        "replace(state, seek_pin=min(held, default=None))",
+        "state",
         _IN_SOME_ORDER,
     ),
     Mutant(
@@ -429,8 +429,8 @@ MUTANTS = (
         "floors rest on a plain read of the groups",
         "I7",
         "groups/registration.py",
-        "registered = store.read_rows(partition_of_ledger(queue_id), which, serial=True)",
-        "registered = store.read_rows(partition_of_ledger(queue_id), which)",
+        'registered = ledger.read(Slice(kinds=("group", "hold")), serial=True)',
+        'registered = ledger.read(Slice(kinds=("group", "hold")))',
     ),
     Mutant(
         "a seek ignores what its slots hold",
@@ -483,8 +483,8 @@ MUTANTS = (
         "a new group begins by a head that one replica has",
         "I5",
         "groups/registration.py",
-        "    head = Ledger(store, queue_id).read_head(serial=True)\n    starts_at = _find_start(",
-        "    head = Ledger(store, queue_id).read_head()\n    starts_at = _find_start(",
+        "            head = group.ledger.read_head(serial=True)\n            starts_at =",
+        "            head = group.ledger.read_head()\n            starts_at =",
     ),
     # -- leases -------------------------------------------------------------------------------
     Mutant(

@@ -63,7 +63,7 @@ class World:
         values = [str(number) for number in range(count)]
         batch = pa.record_batch({"value": pa.array(values)})
         written = write_block(self.store, self.queue, [batch], SinkOptions(queue="q"))
-        publish(self.store, self.queue.queue_id, [written])
+        publish(Ledger(self.store, self.queue.queue_id), [written])
         self.published += count
 
     def lease(self, limit: int | None = None) -> list[tuple[UUID, list[int]]]:

@@ -55,7 +55,7 @@ class World:
         self.clock.now = self.now + skew
         pending = make_pending(counts, self.clock.now)
         self.store.fault = fault
-        published = publish(self.store, self.queue_id, pending).monotons
+        published = publish(Ledger(self.store, self.queue_id), pending).monotons
         assert published is not None
         start = published.start
         for each in pending:

@@ -241,7 +241,10 @@ class LifecycleMachine(RuleBasedStateMachine):
             elif use == "lease":
                 self._lease(queue, GROUPS[number % 2])
             else:
-                ensure_group(self.store, queue.queue_id, GROUPS[number % 2], starting="earliest")
+                ensure_group(
+                    ConsumerGroup(Ledger(self.store, queue.queue_id), GROUPS[number % 2]),
+                    starting="earliest",
+                )
                 return
         except QueueStateError:
             assert self.model.heads[queue.queue_id].is_closed
@@ -256,7 +259,7 @@ class LifecycleMachine(RuleBasedStateMachine):
         before = last_batch(self.memory, queue.queue_id, "app:a")
         troubles = self.store.unrest
         try:
-            monotons = publish(self.store, queue.queue_id, pending, batch=batch).monotons
+            monotons = publish(Ledger(self.store, queue.queue_id), pending, batch=batch).monotons
         except OutcomeUnknownError:
             assert self.store.unrest > troubles
             return
@@ -279,13 +282,13 @@ class LifecycleMachine(RuleBasedStateMachine):
 
     def _lease(self, queue: QueueDefinition, group: str) -> None:
         over = queue.version <= self.over
-        ensure_group(self.store, queue.queue_id, group, starting="earliest")
+        ensure_group(ConsumerGroup(Ledger(self.store, queue.queue_id), group), starting="earliest")
         head = Ledger(self.store, queue.queue_id).read_head()
         troubles = self.store.unrest
         with contextlib.suppress(QueueStateError):
             check_open(queue.queue_id, head)
         wish = make_request(stop=head.offered_stop, lease=LEASE)
-        batch = ConsumerGroup(self.store, queue.queue_id, group).lease(wish)
+        batch = ConsumerGroup(Ledger(self.store, queue.queue_id), group).lease(wish)
         assert not (over and batch.leased), "nothing comes out of what is over"
         if head.paused and self.store.unrest == troubles:
             assert not batch.leased

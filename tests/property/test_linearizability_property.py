@@ -69,7 +69,7 @@ def play(
         # All of them write into one book; each has a store of its own that stops it.
         book = RecordingStore(memory, lambda: next(numbers))
         queue_id = make_queue(book, [2]).queue_id
-        ensure_group(book, queue_id, "g", starting="earliest")
+        ensure_group(ConsumerGroup(Ledger(book, queue_id), "g"), starting="earliest")
         shared = around(memory)
         for name in "abc":
             store = book.also_for(stage.process(name).store_around(shared))
@@ -81,11 +81,11 @@ def play(
                         if name == "c":
                             stop = Ledger(store, queue_id).read_head().next
                             wish = make_request(held=held, max_messages=2, stop=stop, lease=LEASE)
-                            held = ConsumerGroup(store, queue_id, "g").lease(wish).token
+                            held = ConsumerGroup(Ledger(store, queue_id), "g").lease(wish).token
                         else:
                             batch = SinkBatch("app:a", number) if name == "b" else None
                             pending = make_pending([1], clock.now)
-                            publish(store, queue_id, pending, batch=batch)
+                            publish(Ledger(store, queue_id), pending, batch=batch)
                     except (ContentionError, OutcomeUnknownError):
                         continue
 

@@ -127,7 +127,7 @@ class World:
             block = self.queue.write(1)
             once = Once(f"key:{block}", KEY_LIFETIME, self.queue.clock())
             done = publish(
-                self.queue.store, self.queue.queue_id, [PendingBlock(block, 1)], batch=once
+                Ledger(self.queue.store, self.queue.queue_id), [PendingBlock(block, 1)], batch=once
             )
             assert done.monotons == Range(start, start + 1)
             self.published[block] = Range(start, start + 1)
@@ -163,7 +163,7 @@ class World:
     def floor(self) -> int:
         """Lowest monoton that any group is owed; nobody reads meanwhile."""
         groups = [
-            ConsumerGroup(self.queue.store, self.queue.queue_id, name)
+            ConsumerGroup(Ledger(self.queue.store, self.queue.queue_id), name)
             for name in self.queue.batches
         ]
         return min((group.read(every_waiting=True).floor for group in groups), default=0)

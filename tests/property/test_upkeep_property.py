@@ -81,7 +81,7 @@ class World:
         batch = pa.record_batch({"value": pa.array(values)})
         written = write_block(self.memory, self.queue, [batch], SinkOptions(queue="q"))
         timed = PendingBlock(written.block, written.count, written.size, delay)
-        publish(self.memory, self.queue.queue_id, [timed])
+        publish(Ledger(self.memory, self.queue.queue_id), [timed])
         self.visible_since += [self.clock.now + (delay or timedelta(0))] * count
 
     def lease(self, limit: int, *, fresh: bool) -> None:
@@ -131,7 +131,7 @@ class World:
         head = Ledger(self.memory, self.dead.queue_id).read_head()
         every = Ranges.of(Range(0, head.next))
         found: Counter[int] = Counter()
-        for piece in find_pieces(self.memory, self.dead.queue_id, every, deliveries=None):
+        for piece in find_pieces(Ledger(self.memory, self.dead.queue_id), every, deliveries=None):
             slices = bucket_slices(piece, self.dead)
             for _, chunk in self.memory.read_chunks(self.dead.queue_id, slices):
                 values = decode(chunk, piece.offsets).column("value").to_pylist()

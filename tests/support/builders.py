@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.lease import LeaseRequest
 from cassieq_spark.groups.registration import ensure_group
+from cassieq_spark.ledger.decide import register_group
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import PendingBlock, QueueDefinition, QueueId, Ranges
@@ -28,14 +29,14 @@ def make_pending(counts: Sequence[int], begun_at: datetime = BEGUN_AT) -> list[P
 def make_queue(store: Store, counts: Sequence[int] = ()) -> QueueDefinition:
     """A queue ``q`` of small buckets, with blocks of so many messages."""
     queue = create_queue(store, "q", bucket_size=8, chunk_size=4, lease=LEASE)
-    publish(store, queue.queue_id, make_pending(counts))
+    publish(Ledger(store, queue.queue_id), make_pending(counts))
     return queue
 
 
 def make_group(store: Store, queue_id: QueueId, group: str = "g") -> ConsumerGroup:
     """A group that is owed everything."""
-    ensure_group(store, queue_id, group, starting="earliest")
-    return ConsumerGroup(store, queue_id, group)
+    ensure_group(ConsumerGroup(Ledger(store, queue_id), group), starting="earliest")
+    return ConsumerGroup(Ledger(store, queue_id), group)
 
 
 def make_request(**changes: object) -> LeaseRequest:
@@ -58,3 +59,9 @@ def last_batch(store: Store, queue_id: QueueId, sink: str) -> int | None:
     """The number of the batch that a sink has published last; None if none."""
     found = Ledger(store, queue_id).read_sink(sink)
     return found and found.batch_id
+
+
+def register_half(ledger: Ledger, group: str) -> None:
+    """Register a group from what is stored on, as a process does that dies before it goes on."""
+    head = ledger.read_head(serial=True)
+    ledger.cas(register_group(head, group, head.finalised))

@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.queues import create_queue
 from cassieq_spark.queues.stats import GroupStats, QueueStats, queue_stats
@@ -104,7 +105,7 @@ class QueueOnSpark:
         return batches
 
     def stats(self) -> QueueStats:
-        return queue_stats(self.store, self.definition.queue_id)
+        return queue_stats(Ledger(self.store, self.definition.queue_id))
 
     def group_stats(self, group: str) -> GroupStats:
         return next(each for each in self.stats().groups if each.group == group)

@@ -53,7 +53,7 @@ class Earlier:
 
     def publish(self, count: int) -> None:
         self.clock.advance(timedelta(milliseconds=1))
-        publish(self.store, self.queue_id, make_pending([count], self.clock()))
+        publish(Ledger(self.store, self.queue_id), make_pending([count], self.clock()))
 
 
 @pytest.fixture
@@ -98,13 +98,13 @@ def test_messages_are_published_behind_its_own_delayed_ones_too(earlier: Earlier
     delayed = [
         PendingBlock(each.block, 2, visible=LEASE) for each in make_pending([2], earlier.clock())
     ]
-    publish(earlier.store, earlier.queue_id, delayed)
+    publish(Ledger(earlier.store, earlier.queue_id), delayed)
 
     assert Ledger(earlier.store, earlier.queue_id).read_head().delayed_stop == 14
 
 
 def test_its_figures_are_exact(earlier: Earlier):
-    (group,) = queue_stats(earlier.store, earlier.queue_id).groups
+    (group,) = queue_stats(Ledger(earlier.store, earlier.queue_id)).groups
 
     assert (group.depth, group.leased, group.dead) == (12, 4, 0)
 

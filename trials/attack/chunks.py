@@ -11,6 +11,7 @@ from contextlib import closing
 import pyarrow as pa
 
 from cassieq_spark.arrow import framing
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import Chunk, PendingBlock
 from cassieq_spark.producer.blocks import new_block_id
@@ -67,7 +68,7 @@ def _poison(target: Target, count: int, make: Callable[[], bytes]) -> Seen:
         definition = read_queue(store, queue)
         block, data = new_block_id(), make()
         store.write_chunks(definition.queue_id, block, [Chunk(0, 0, count, data)])
-        publish(store, definition.queue_id, [PendingBlock(block, count, len(data))])
+        publish(Ledger(store, definition.queue_id), [PendingBlock(block, count, len(data))])
     target.victim.ask("POST", f"/{queue.partition(':')[2]}/messages", content="good")
     command = [sys.executable, "-c", _CONSUMER, target.hosts, queue]
     done = subprocess.run(

@@ -11,7 +11,9 @@ from datetime import timedelta
 from pathlib import Path
 from random import Random
 
+from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.registration import ensure_group
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.queues import create_queue, fix_clocks
 from cassieq_spark.store.protocol import Store
 from trials.chaos.clocks import NodeClocks, skewed_python
@@ -147,7 +149,9 @@ def running(folder: Path, seed: int) -> Iterator[Environment]:
         )
         create_queue(nodes.store, RELAYED)
         for group in (GROUP, ONWARD):
-            ensure_group(nodes.store, queue.queue_id, group, starting="earliest")
+            ensure_group(
+                ConsumerGroup(Ledger(nodes.store, queue.queue_id), group), starting="earliest"
+            )
         pythons = skewed_pythons(folder, seed)
         archive = ship(folder)
 

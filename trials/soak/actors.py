@@ -21,7 +21,9 @@ from cassieq_spark.errors import (
     CassieqError,
     InvariantError,
 )
+from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.registration import ensure_group
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import QueueDefinition, to_millis
 from cassieq_spark.queues import (
     create_queue,
@@ -119,7 +121,7 @@ class World:
             expire_after=EXPIRE_AFTER if kind.expires else None,
         )
         for group in (CLIENTS, READERS):
-            ensure_group(store, queue.queue_id, group, starting="earliest")
+            ensure_group(ConsumerGroup(Ledger(store, queue.queue_id), group), starting="earliest")
         return queue
 
 

@@ -326,7 +326,7 @@ def debts(store: Store, expired: Counter[tuple[str, str]]) -> list[Owed]:
     for queue in list_queues(store):
         queue_id = queue.queue_id
         starts = {group.name: group.starts_at for group in Ledger(store, queue_id).read_groups()}
-        stats = queue_stats(store, queue_id)
+        stats = queue_stats(Ledger(store, queue_id))
         found += [
             Owed(
                 queue_id,

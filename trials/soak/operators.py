@@ -9,7 +9,9 @@ from datetime import timedelta
 from cassieq_spark.errors import (
     QueueStateError,
 )
+from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.registration import ensure_group
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.queues import (
     alter_queue,
     delete_queue,
@@ -64,7 +66,10 @@ class Operator(UntilTheEnd):
             with suppress(QueueStateError):
                 queue = read_queue(self.store, kind.name)
                 for group in (CLIENTS, READERS):
-                    ensure_group(self.store, queue.queue_id, group, starting="earliest")
+                    ensure_group(
+                        ConsumerGroup(Ledger(self.store, queue.queue_id), group),
+                        starting="earliest",
+                    )
                 resume_queue(self.store, kind.name)
 
     def _alter(self, kind: QueueKind) -> None:

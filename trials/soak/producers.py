@@ -17,6 +17,7 @@ from cassieq_spark.errors import (
     OptionError,
     QueueStateError,
 )
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import PendingBlock, QueueDefinition, QueueId, SinkBatch
 from cassieq_spark.producer.blocks import write_block
@@ -158,7 +159,7 @@ class SparkLikeWriter(UntilTheEnd):
             batches = [pa.record_batch({"value": part})]
             write_block(self.store, queue, batches, SinkOptions(queue=self._queue))
         sink = SinkBatch(f"query:{self.name}", self._batch, str(min(self._values)))
-        done = publish(self.store, queue.queue_id, pending, batch=sink)
+        done = publish(Ledger(self.store, queue.queue_id), pending, batch=sink)
         home = queue.queue_id if len(self._homes) == 1 else None
         self._note(Outcome.VISIBLE, home, done.monotons.start if done.monotons else None)
         self._values = {}
@@ -175,7 +176,7 @@ class SparkLikeWriter(UntilTheEnd):
         back = self.chance.randrange(min(3, published.batch_id + 1))
         rewound = SinkBatch(published.sink, published.batch_id - back, "another content")
         try:
-            publish(self.store, queue.queue_id, pending, batch=rewound)
+            publish(Ledger(self.store, queue.queue_id), pending, batch=rewound)
         except (BatchChangedError, BatchOrderError):
             self.world.note("rewound checkpoints refused")
         else:

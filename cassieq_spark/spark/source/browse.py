@@ -29,10 +29,10 @@ class MessageReader(DataSourceReader):
         """Find the messages. Four reads."""
         store = open_store(self._options.connection)
         queue = read_queue(store, self._options.queue)
-        head = Ledger(store, queue.queue_id).read_head()
+        ledger = Ledger(store, queue.queue_id)
+        head = ledger.read_head()
         visible = Range(head.finalised, head.next)
-        blocks = Ledger(store, queue.queue_id).locate(visible)
-        pieces = pieces_of(blocks, Ranges.of(visible), deliveries=None)
+        pieces = pieces_of(ledger.locate(visible), Ranges.of(visible), deliveries=None)
         tasks = cut_tasks(pieces, queue, self._options.messages_per_task)
         # Of no partitions at all, Spark makes one of its own, which `read` could not understand.
         return [TaskPartition(queue, task) for task in tasks or [()]]

@@ -9,8 +9,7 @@ from datetime import datetime, timedelta
 from cassieq_spark.groups.lease import Lease
 from cassieq_spark.groups.state import Slot, Waiting
 from cassieq_spark.ledger.ledger import Ledger
-from cassieq_spark.model import LedgerBlock, QueueId
-from cassieq_spark.store.protocol import Store
+from cassieq_spark.model import LedgerBlock
 
 #: How often the ledger is asked since when the oldest message waits.
 AGE_PAUSE = timedelta(seconds=5)
@@ -59,13 +58,11 @@ class SourceMetrics:
     """What one run has to tell of itself, as of its last batch.
 
     Args:
-        store: Where the queue is kept.
-        queue_id: Which queue.
+        ledger: Of which queue.
     """
 
-    def __init__(self, store: Store, queue_id: QueueId) -> None:
-        self._store = store
-        self._queue_id = queue_id
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
         self._lease: Lease | None = None
         self._end = 0
         self._lost = 0
@@ -121,7 +118,7 @@ class SourceMetrics:
             asked_lately = time.monotonic() < self._asked_at + AGE_PAUSE.total_seconds()
             if not asked_lately and lease.leased:
                 self._asked_at = time.monotonic()
-                self._oldest = Ledger(self._store, self._queue_id).read_block_of(monoton)
+                self._oldest = self._ledger.read_block_of(monoton)
             elif not asked_lately:
                 self._oldest = None
         return self._oldest.published_at if self._oldest else None

@@ -18,7 +18,6 @@ from cassieq_spark.errors import QueueStateError, StoreError
 from cassieq_spark.groups.lease import LeasedSlot, LeaseRequest
 from cassieq_spark.groups.plan import is_dead
 from cassieq_spark.groups.registration import ensure_group
-from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.settings.position import StartingPosition
 from cassieq_spark.spark.source import idle_backoff
@@ -75,14 +74,6 @@ class Reader:
         with_receipts: bool = False,
         checkpoint: str | None = None,
     ) -> None:
-        ensure_group(
-            store,
-            queue.queue_id,
-            group,
-            starting=starting,
-            fail_on_data_loss=fail_on_data_loss,
-        )
-        self._store = store
         self.queue = queue
         # Where there is a limit for all, what others do counts at once; so do outcomes that tasks
         # have recorded.
@@ -90,6 +81,7 @@ class Reader:
         self._consumer = Consumer(
             store, queue, group, cache_for=idle_backoff.RECHECK if is_alone else timedelta(0)
         )
+        ensure_group(self._consumer.group, starting=starting, fail_on_data_loss=fail_on_data_loss)
         self._request = request
         self._max_trigger_delay = max_trigger_delay
         self._checkpoint = checkpoint
@@ -99,11 +91,11 @@ class Reader:
         self._target: int | None = None
         self._idle = idle_backoff.IdleBackoff()
         self._leased_at = -math.inf
-        self.metrics = SourceMetrics(store, queue.queue_id)
+        self.metrics = SourceMetrics(self._consumer.group.ledger)
 
     def aim(self) -> None:
         """Deliver what is there now, and then nothing more (AvailableNow). One read."""
-        self._target = Ledger(self._store, self.queue.queue_id).read_head().next
+        self._target = self._consumer.group.ledger.read_head().next
 
     def next_batch(self, done: Mapping[str, Any], *, limit: int | None) -> Mapping[str, Any]:
         """Ack the batch that ended at ``done`` and lease the next. One LWT and a read.

@@ -10,9 +10,8 @@ from types import MappingProxyType
 from cassieq_spark.errors import QueueStateError
 from cassieq_spark.groups.registration import read_group_states
 from cassieq_spark.groups.state import GroupState, Slot, Waiting
-from cassieq_spark.ledger.ledger import Ledger
-from cassieq_spark.model import QueueId, from_millis
-from cassieq_spark.queues import list_records, read_queue
+from cassieq_spark.model import from_millis
+from cassieq_spark.queues import list_records, open_ledger
 from cassieq_spark.queues.stats import queue_stats
 from cassieq_spark.settings import SourceOptions
 from cassieq_spark.store.protocol import Store
@@ -223,9 +222,9 @@ def read_view(store: Store, options: SourceOptions) -> Iterator[ViewRow]:
 
 
 def _blocks(store: Store, options: SourceOptions) -> Iterator[ViewRow]:
-    queue_id = _queue_id(store, options)
-    head = Ledger(store, queue_id).read_head()
-    for it in Ledger(store, queue_id).stream_blocks(start=head.trimmed):
+    ledger = open_ledger(store, options.queue)
+    head = ledger.read_head()
+    for it in ledger.stream_blocks(start=head.trimmed):
         if it.monotons.stop > head.finalised:
             yield (
                 options.queue,
@@ -238,7 +237,7 @@ def _blocks(store: Store, options: SourceOptions) -> Iterator[ViewRow]:
 
 
 def _leases(store: Store, options: SourceOptions) -> Iterator[ViewRow]:
-    states = read_group_states(store, _queue_id(store, options))
+    states = read_group_states(open_ledger(store, options.queue))
     if options.group is not None:
         if options.group not in states:
             known = ", ".join(states) or "none"
@@ -269,9 +268,9 @@ def _no_lease(waiting: Waiting, state: GroupState) -> ViewRow:
 
 
 def _groups(store: Store, options: SourceOptions) -> Iterator[ViewRow]:
-    queue_id = _queue_id(store, options)
-    groups = queue_stats(store, queue_id).groups
-    starts = {group.name: group.starts_at for group in Ledger(store, queue_id).read_groups()}
+    ledger = open_ledger(store, options.queue)
+    groups = queue_stats(ledger).groups
+    starts = {group.name: group.starts_at for group in ledger.read_groups()}
     for it in groups:
         yield options.queue, it.group, starts.get(it.group), it.pointer, it.floor, it.depth
 
@@ -291,7 +290,7 @@ def _queues(store: Store, options: SourceOptions) -> Iterator[ViewRow]:
 
 
 def _stats(store: Store, options: SourceOptions) -> Iterator[ViewRow]:
-    stats = queue_stats(store, _queue_id(store, options))
+    stats = queue_stats(open_ledger(store, options.queue))
     ends = (stats.finalised, stats.next)
     for it in stats.groups:
         age = it.oldest_age.total_seconds() if it.oldest_age is not None else None
@@ -300,10 +299,6 @@ def _stats(store: Store, options: SourceOptions) -> Iterator[ViewRow]:
         yield options.queue, it.group, *ends, *figures
     if not stats.groups:
         yield options.queue, None, *ends, *[None] * 8
-
-
-def _queue_id(store: Store, options: SourceOptions) -> QueueId:
-    return read_queue(store, options.queue).queue_id
 
 
 _READERS: Mapping[str, Callable[[Store, SourceOptions], Iterator[ViewRow]]] = MappingProxyType(

@@ -15,8 +15,10 @@ import pyarrow as pa
 import pytest
 from cassandra.cluster import Session
 
+from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.registration import create_group
 from cassieq_spark.groups.seek import seek_group
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import Chunk, QueueDefinition, QueueId
 from cassieq_spark.producer.blocks import write_block
@@ -48,7 +50,7 @@ def queue(cassandra_store: Store) -> QueueDefinition:
         bucket_size=BUCKET_SIZE,
         chunk_size=CHUNK_SIZE,
     )
-    create_group(cassandra_store, queue.queue_id, "billing", "earliest")
+    create_group(ConsumerGroup(Ledger(cassandra_store, queue.queue_id), "billing"), "earliest")
     return queue
 
 
@@ -56,7 +58,7 @@ def put(store: Store, queue: QueueDefinition, count: int) -> UUID:
     values = [f"message {number} of {count}" for number in range(count)]
     batch = pa.record_batch({"value": pa.array(values)})
     written = write_block(store, queue, [batch], SinkOptions(queue=queue.name))
-    publish(store, queue.queue_id, [written])
+    publish(Ledger(store, queue.queue_id), [written])
     return written.block
 
 
@@ -93,7 +95,7 @@ def test_every_kind_of_damage_is_found_to_the_message(
     cassandra_store: Store, connection: ConnectionOptions, session: Session, queue: QueueDefinition
 ):
     first, second, third = (put(cassandra_store, queue, count) for count in (100, 90, 50))
-    create_group(cassandra_store, queue.queue_id, "shipping", 120)
+    create_group(ConsumerGroup(Ledger(cassandra_store, queue.queue_id), "shipping"), 120)
     where = "queue_id = %s AND block = %s AND bucket = %s"
     chunk = (queue.queue_id, first, 0)
     # A chunk is deleted, a bucket too early, a chunk truncated, one stored twice, one astray.
@@ -147,12 +149,14 @@ def test_a_group_goes_on_as_the_report_says(
 
     status, report, _ = audit(connection, queue, "--repair-report")
     (diagnosis,) = report["diagnoses"]
-    seek_group(cassandra_store, queue.queue_id, "billing", diagnosis["stop"])
+    seek_group(
+        ConsumerGroup(Ledger(cassandra_store, queue.queue_id), "billing"), diagnosis["stop"]
+    )
     _, after, _ = audit(connection, queue, "--repair-report")
 
     assert status == 1
     assert diagnosis["owed"][0]["seek_gives_up"] == 0
-    (group,) = queue_stats(cassandra_store, queue.queue_id).groups
+    (group,) = queue_stats(Ledger(cassandra_store, queue.queue_id)).groups
     assert (group.floor, group.depth) == (40, 50)
     assert after["diagnoses"][0]["owed"] == []
 

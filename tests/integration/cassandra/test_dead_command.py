@@ -13,7 +13,9 @@ from cassieq_spark.dead_letters.claims import ADMIN_GROUP, CLAIM_RESOLVED
 from cassieq_spark.dead_letters.redrive import redrive
 from cassieq_spark.dead_letters.survey import survey
 from cassieq_spark.errors import OptionError, QueueStateError
+from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.registration import ensure_group, read_group_states
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.producer.blocks import write_block
@@ -58,14 +60,16 @@ def queues(cassandra_store: Store) -> Queues:
         for each in ("orders", "payments")
     )
     for queue in (orders, payments):
-        ensure_group(cassandra_store, queue.queue_id, "g", starting="earliest")
+        ensure_group(
+            ConsumerGroup(Ledger(cassandra_store, queue.queue_id), "g"), starting="earliest"
+        )
     homes = (orders.name, payments.name)
     headers = [headers_of(at, homes[at % 2], dead_lettered_at=hour(at)) for at in range(2 * COUNT)]
     values = [str(at) for at in range(2 * COUNT)]
     batch = pa.record_batch({"value": pa.array(values), "headers": pa.array(headers, HEADERS)})
     options = SinkOptions(queue=dead.name)
     written = write_block(cassandra_store, dead, [batch], options, takes_reserved=True)
-    publish(cassandra_store, dead.queue_id, [written])
+    publish(Ledger(cassandra_store, dead.queue_id), [written])
     return Queues(cassandra_store, orders, payments, dead)
 
 
@@ -103,7 +107,7 @@ def test_letters_are_listed_shown_redriven_and_purged(dead_command: Command, que
     assert queues.arrived(queues.payments) == list(range(1, 2 * COUNT, 2))
     assert queues.arrived(queues.orders) == list(range(0, COUNT, 2))
     assert counts(dead_command, queues) == {}
-    state = read_group_states(queues.store, queues.dead.queue_id)[ADMIN_GROUP]
+    state = read_group_states(Ledger(queues.store, queues.dead.queue_id))[ADMIN_GROUP]
     assert (state.floor, state.waiting) == (2 * COUNT, ())
     with pytest.raises(QueueStateError, match="no dead letter 7"):
         dead_command("show", orders, "7")
@@ -129,11 +133,13 @@ def test_bad_choices_are_told(dead_command: Command, queues: Queues):
         dead_command("redrive", name)
     with pytest.raises(QueueStateError, match="there is no queue 'nowhere'"):
         dead_command("redrive", name, "--to", "nowhere", "--yes")
-    ensure_group(queues.store, queues.orders.queue_id, "other", starting="earliest")
+    ensure_group(
+        ConsumerGroup(Ledger(queues.store, queues.orders.queue_id), "other"), starting="earliest"
+    )
     with pytest.raises(QueueStateError, match=r"again: other;.*--force"):
         dead_command("redrive", name, "--yes")
 
-    assert read_group_states(queues.store, queues.dead.queue_id) == {}
+    assert read_group_states(Ledger(queues.store, queues.dead.queue_id)) == {}
 
 
 def test_a_run_that_broke_off_after_its_publish_is_finished_by_the_next(

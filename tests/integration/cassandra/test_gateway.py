@@ -15,6 +15,7 @@ import pytest
 from cassieq_spark import Client
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.http.client import HttpError, HttpQueue
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.queues import read_queue
 from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store.protocol import Store
@@ -181,7 +182,7 @@ def test_behind_a_balancer_a_group_has_few_slots_however_many_turns_there_are(
             assert acks.ack(message) == []
     queue_id = read_queue(cassandra_store, f"{account.name}:orders").queue_id
 
-    state = ConsumerGroup(cassandra_store, queue_id, "default").read()
+    state = ConsumerGroup(Ledger(cassandra_store, queue_id), "default").read()
 
     assert sorted(map(int, received)) == [*range(TURNS)]
     assert len(state.slots) <= 5

@@ -29,12 +29,12 @@ def group_command(connection: ConnectionOptions) -> Command:
 def queue(cassandra_store: Store) -> QueueDefinition:
     """A thousand messages."""
     queue = create_queue(cassandra_store, f"cli-{uuid4().hex[:10]}")
-    publish(cassandra_store, queue.queue_id, [PendingBlock(new_block_id(), 1_000)])
+    publish(Ledger(cassandra_store, queue.queue_id), [PendingBlock(new_block_id(), 1_000)])
     return queue
 
 
 def lease(store: Store, queue: QueueDefinition, group: str, limit: int) -> ConsumerGroup:
-    delivery = ConsumerGroup(store, queue.queue_id, group)
+    delivery = ConsumerGroup(Ledger(store, queue.queue_id), group)
     delivery.lease(
         LeaseRequest(
             held=None, token=uuid4(), lease=timedelta(minutes=5), max_messages=limit, stop=1_000

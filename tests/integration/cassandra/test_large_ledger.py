@@ -20,7 +20,7 @@ def queue_id(cassandra_store: Store) -> QueueId:
     store = cassandra_store
     queue = create_queue(store, f"large-{uuid4().hex[:8]}")
     for count in (1_500, 1_000):
-        publish(store, queue.queue_id, [PendingBlock(uuid1(), 4) for _ in range(count)])
+        publish(Ledger(store, queue.queue_id), [PendingBlock(uuid1(), 4) for _ in range(count)])
     Ledger(store, queue.queue_id).finalise(Ledger(store, queue.queue_id).read_head(), 8_002)
     assert Ledger(store, queue.queue_id).trim(finalised=8_002, below=8_000)
     return queue.queue_id
@@ -46,7 +46,7 @@ def test_what_is_left_is_found(cassandra_store: Store, queue_id: QueueId):
     first = next(each.monotons.start for each in blocks if each.published_at >= instant)
     assert Ledger(cassandra_store, queue_id).find_position(head, instant) == first
     queue = read_queue(cassandra_store, queue_id.rpartition("@")[0])
-    seen = see(cassandra_store, queue_id)
+    seen = see(Ledger(cassandra_store, queue_id))
     assert seen is not None
     assert seen.has_nothing_to_finalise(queue)
 
@@ -57,7 +57,7 @@ def test_a_trim_that_comes_late_changes_nothing(cassandra_store: Store, queue_id
     )
 
     assert not Ledger(cassandra_store, queue_id).trim(finalised=8_002, below=8_000)
-    seen = see(cassandra_store, queue_id)
+    seen = see(Ledger(cassandra_store, queue_id))
     assert seen is not None
     assert not seen.is_trimmed
     assert Ledger(cassandra_store, queue_id).read_head().trimmed == 8_000
@@ -66,7 +66,7 @@ def test_a_trim_that_comes_late_changes_nothing(cassandra_store: Store, queue_id
 def test_a_whole_ledger_is_read_a_thousand_blocks_at_a_time(cassandra_store: Store):
     queue = create_queue(cassandra_store, f"whole-{uuid4().hex[:8]}")
     pending = [PendingBlock(uuid1(), 4) for _ in range(2_500)]
-    publish(cassandra_store, queue.queue_id, pending)
+    publish(Ledger(cassandra_store, queue.queue_id), pending)
 
     blocks = Ledger(cassandra_store, queue.queue_id).read_blocks()
 

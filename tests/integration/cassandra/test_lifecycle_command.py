@@ -34,12 +34,11 @@ def queue(cassandra_store: Store) -> QueueDefinition:
     """A thousand messages, all of them owed to group ``g``."""
     queue = create_queue(cassandra_store, f"life-{uuid4().hex[:10]}")
     publish(
-        cassandra_store,
-        queue.queue_id,
+        Ledger(cassandra_store, queue.queue_id),
         [PendingBlock(new_block_id(), 1_000)],
         batch=SinkBatch("app:loader", 7),
     )
-    ensure_group(cassandra_store, queue.queue_id, "g", starting="earliest")
+    ensure_group(ConsumerGroup(Ledger(cassandra_store, queue.queue_id), "g"), starting="earliest")
     return queue
 
 
@@ -60,7 +59,7 @@ def lease(store: Store, queue: QueueDefinition, limit: int) -> list[Ranges]:
     wish = LeaseRequest(
         held=None, token=uuid4(), lease=timedelta(minutes=5), max_messages=limit, stop=stop
     )
-    batch = ConsumerGroup(store, queue.queue_id, "g").lease(wish)
+    batch = ConsumerGroup(Ledger(store, queue.queue_id), "g").lease(wish)
     return [each.monotons for each in batch.leased]
 
 
@@ -109,7 +108,7 @@ def test_a_paused_queue_gives_nothing_out_until_it_is_resumed(
     assert "is paused already" in queue_command("pause", queue.name).stdout
     assert shown(queue_command, queue.name)["paused"] is True
     assert lease(cassandra_store, queue, 10) == []
-    publish(cassandra_store, queue.queue_id, [PendingBlock(new_block_id(), 5)])
+    publish(Ledger(cassandra_store, queue.queue_id), [PendingBlock(new_block_id(), 5)])
 
     assert "goes on" in queue_command("resume", queue.name).stdout
     assert "was not paused" in queue_command("resume", queue.name).stdout
@@ -127,9 +126,11 @@ def test_a_queue_is_purged_under_its_readers_and_writers(
     assert f"{queue.name}@2" in queue_command("purge", queue.name, "--yes", "--force").stdout
 
     with pytest.raises(QueueStateError, match="was purged"):
-        publish(cassandra_store, queue.queue_id, [PendingBlock(new_block_id(), 5)])
+        publish(Ledger(cassandra_store, queue.queue_id), [PendingBlock(new_block_id(), 5)])
     with pytest.raises(QueueStateError, match="was purged"):
-        ensure_group(cassandra_store, queue.queue_id, "new", starting="earliest")
+        ensure_group(
+            ConsumerGroup(Ledger(cassandra_store, queue.queue_id), "new"), starting="earliest"
+        )
     assert lease(cassandra_store, queue, 10) == []
     purged = read_queue(cassandra_store, queue.name)
     assert [group.name for group in Ledger(cassandra_store, purged.queue_id).read_groups()] == [
@@ -137,9 +138,9 @@ def test_a_queue_is_purged_under_its_readers_and_writers(
     ]
     again = [PendingBlock(new_block_id(), 1_000)]
     batch = SinkBatch("app:loader", 7)
-    assert publish(cassandra_store, purged.queue_id, again, batch=batch).monotons is None
-    publish(cassandra_store, purged.queue_id, [PendingBlock(new_block_id(), 5)])
-    ensure_group(cassandra_store, purged.queue_id, "g", starting="latest")
+    assert publish(Ledger(cassandra_store, purged.queue_id), again, batch=batch).monotons is None
+    publish(Ledger(cassandra_store, purged.queue_id), [PendingBlock(new_block_id(), 5)])
+    ensure_group(ConsumerGroup(Ledger(cassandra_store, purged.queue_id), "g"), starting="latest")
     assert list(map(str, lease(cassandra_store, purged, 10))) == ["0-5"]
 
 
@@ -150,7 +151,7 @@ def test_a_deleted_queue_is_listed_until_nothing_is_left_and_can_be_made_anew(
 
     assert status(queue_command, queue.name) == "deleting"
     with pytest.raises(QueueStateError, match="was deleted"):
-        publish(cassandra_store, queue.queue_id, [PendingBlock(new_block_id(), 5)])
+        publish(Ledger(cassandra_store, queue.queue_id), [PendingBlock(new_block_id(), 5)])
     with pytest.raises(QueueStateError, match="there is no queue"):
         queue_command("show", queue.name)
     assert f"{queue.name}@2" in queue_command("create", queue.name, "--drop-dead").stdout
@@ -206,7 +207,7 @@ def test_what_a_clock_that_was_ahead_has_done_is_undone(
     head = Ledger(cassandra_store, queue.queue_id).read_head()
     ahead = datetime.now(UTC).replace(microsecond=0) + timedelta(days=30)
     assert Ledger(cassandra_store, queue.queue_id).raise_fence(head, ahead)
-    delivery = ConsumerGroup(cassandra_store, queue.queue_id, "g")
+    delivery = ConsumerGroup(Ledger(cassandra_store, queue.queue_id), "g")
     stop = Ledger(cassandra_store, queue.queue_id).read_head().next
     wish = LeaseRequest(
         held=None, token=uuid4(), lease=timedelta(days=30), max_messages=None, stop=stop

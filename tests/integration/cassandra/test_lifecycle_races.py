@@ -54,17 +54,17 @@ class Users:
 
     def _use(self, queue_id: QueueId) -> None:
         block = new_block_id()
-        publish(self.store, queue_id, [PendingBlock(block, 2)])
+        publish(Ledger(self.store, queue_id), [PendingBlock(block, 2)])
         self.published[block] = queue_id
         self.progress.release()
-        ensure_group(self.store, queue_id, "g", starting="earliest")
+        ensure_group(ConsumerGroup(Ledger(self.store, queue_id), "g"), starting="earliest")
         head = Ledger(self.store, queue_id).read_head()
         check_open(queue_id, head)
         wish = LeaseRequest(
             held=None, token=uuid4(), lease=LEASE, max_messages=2, stop=head.offered_stop
         )
         with contextlib.suppress(ContentionError):
-            ConsumerGroup(self.store, queue_id, "g").lease(wish)
+            ConsumerGroup(Ledger(self.store, queue_id), "g").lease(wish)
 
 
 def test_whatever_was_published_is_in_the_version_that_its_writer_knew(cassandra_store: Store):
@@ -127,4 +127,4 @@ def test_of_many_commands_at_once_each_does_what_it_says(cassandra_store: Store)
     assert not Ledger(cassandra_store, queue.queue_id).read_head().is_closed
     for version in range(1, queue.version):
         assert Ledger(cassandra_store, QueueId(f"{name}@{version}")).read_head().is_closed
-    publish(cassandra_store, queue.queue_id, [PendingBlock(new_block_id(), 1)])
+    publish(Ledger(cassandra_store, queue.queue_id), [PendingBlock(new_block_id(), 1)])

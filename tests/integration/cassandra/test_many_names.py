@@ -9,6 +9,7 @@ from uuid import uuid4
 import pytest
 
 from cassieq_spark.errors import StoreError
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.once import Mark, Once, mark, read_mark
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import PendingBlock
@@ -38,7 +39,7 @@ def test_120_000_names_that_are_forgotten_at_once_are_in_nobodys_way(
         marks = [mark(each, Mark.PUBLISHED) for each in names[at : at + AT_ONCE]]
         assert cassandra_store.cas(ledger, marks)
     deadline = time.monotonic() + 120
-    while read_mark(cassandra_store, queue.queue_id, names[-1]) is not None:
+    while read_mark(Ledger(cassandra_store, queue.queue_id), names[-1]) is not None:
         assert time.monotonic() < deadline
         time.sleep(1)
 
@@ -63,6 +64,8 @@ def test_120_000_names_that_are_forgotten_at_once_are_in_nobodys_way(
     assert not actions & {read.NOT_SEEN, steps.SURVEY_FAILED, steps.QUEUE_FAILED}
     assert took < 60
     again = Once(names[0].name, LIFETIME)
-    done = publish(cassandra_store, queue.queue_id, [PendingBlock(new_block_id(), 1)], batch=again)
+    done = publish(
+        Ledger(cassandra_store, queue.queue_id), [PendingBlock(new_block_id(), 1)], batch=again
+    )
     assert done.monotons is not None
-    assert read_mark(cassandra_store, queue.queue_id, again) is Mark.PUBLISHED
+    assert read_mark(Ledger(cassandra_store, queue.queue_id), again) is Mark.PUBLISHED

@@ -10,6 +10,7 @@ from cassieq_spark.errors import OptionError, QueueStateError
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.lease import LeaseRequest
 from cassieq_spark.groups.registration import ensure_group
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import PendingBlock, QueueId
 from cassieq_spark.producer.blocks import new_block_id
@@ -110,12 +111,12 @@ def test_figures_are_exact(queue_command: Command, name: str, cassandra_store: S
     queue_command("create", name)
     assert "No group" in queue_command("stats", name).stdout
     queue_id = QueueId(f"{name}@1")
-    ensure_group(cassandra_store, queue_id, "g", starting="earliest")
-    publish(cassandra_store, queue_id, [PendingBlock(new_block_id(), 1_000)])
+    ensure_group(ConsumerGroup(Ledger(cassandra_store, queue_id), "g"), starting="earliest")
+    publish(Ledger(cassandra_store, queue_id), [PendingBlock(new_block_id(), 1_000)])
     wish = LeaseRequest(
         held=None, token=uuid4(), lease=timedelta(minutes=5), max_messages=300, stop=1_000
     )
-    ConsumerGroup(cassandra_store, queue_id, "g").lease(wish)
+    ConsumerGroup(Ledger(cassandra_store, queue_id), "g").lease(wish)
 
     figures = json.loads(queue_command("stats", name, "--json").stdout)
 

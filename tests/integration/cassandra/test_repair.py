@@ -17,6 +17,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cassieq_spark.cli.repair import app
+from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.registration import create_group
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
@@ -37,8 +38,8 @@ def queue(cassandra_store: Store) -> QueueDefinition:
     block = uuid1()
     chunks = [Chunk(0, start, start + 10, b"data") for start in (0, 10)]
     cassandra_store.write_chunks(queue.queue_id, block, chunks)
-    publish(cassandra_store, queue.queue_id, [PendingBlock(block, 20)])
-    create_group(cassandra_store, queue.queue_id, "late", "latest")
+    publish(Ledger(cassandra_store, queue.queue_id), [PendingBlock(block, 20)])
+    create_group(ConsumerGroup(Ledger(cassandra_store, queue.queue_id), "late"), "latest")
     return queue
 
 

@@ -239,11 +239,11 @@ def test_tables_of_an_earlier_release_are_upgraded_and_their_rows_go_on(
     store = open_store(fresh)
     queue = read_queue(store, "q")
     assert (queue.strict_fifo, queue.expire_after) == (False, None)
-    group = ConsumerGroup(store, queue.queue_id, "g")
+    group = ConsumerGroup(Ledger(store, queue.queue_id), "g")
     batch = group.lease(make_request(held=held, stop=12))
     assert (batch.acked, monotons_of(batch.leased)) == (4, [Ranges.parse("4-12")])
-    publish(store, queue.queue_id, make_pending([3]))
-    (figures,) = queue_stats(store, queue.queue_id).groups
+    publish(Ledger(store, queue.queue_id), make_pending([3]))
+    (figures,) = queue_stats(Ledger(store, queue.queue_id)).groups
     assert (figures.depth, figures.leased) == (11, 8)
     assert pause_queue(store, "q")
     assert Ledger(store, queue.queue_id).read_head().paused
@@ -360,7 +360,7 @@ def test_tables_of_an_older_version_are_refused_until_they_are_upgraded(
 def _use(store: MemoryStore) -> UUID:
     """A queue with twelve messages; the lease of the first four."""
     queue = create_queue(store, "q", bucket_size=8, chunk_size=4, lease=LEASE)
-    publish(store, queue.queue_id, make_pending([12]))
+    publish(Ledger(store, queue.queue_id), make_pending([12]))
     lease = make_group(store, queue.queue_id).lease(make_request(max_messages=4, stop=12)).token
     assert lease is not None
     return lease

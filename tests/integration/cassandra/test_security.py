@@ -93,13 +93,13 @@ def store_of(options: ConnectionOptions) -> Iterator[Store]:
 def produce(store: Store, queue: QueueDefinition, count: int = 10) -> None:
     block = uuid1()
     store.write_chunks(queue.queue_id, block, [Chunk(0, 0, count, b"data")])
-    publish(store, queue.queue_id, [PendingBlock(block, count)])
+    publish(Ledger(store, queue.queue_id), [PendingBlock(block, count)])
 
 
 def consume(store: Store, queue: QueueDefinition) -> int:
     """Lease, read and ack all there is, and tell how much that was; one message dies."""
-    ensure_group(store, queue.queue_id, "g", starting="earliest")
-    delivery = ConsumerGroup(store, queue.queue_id, "g")
+    ensure_group(ConsumerGroup(Ledger(store, queue.queue_id), "g"), starting="earliest")
+    delivery = ConsumerGroup(Ledger(store, queue.queue_id), "g")
     wish = LeaseRequest(
         held=None,
         token=uuid4(),

@@ -39,14 +39,14 @@ class Queue:
         settings = {"max_deliveries": 1, "dead_letter_queue": f"{self.name}.dead"} | settings
         self.queue = create_queue(store, self.name, bucket_size=8, chunk_size=4, **settings)
         self.dead = read_queue(store, f"{self.name}.dead")
-        ensure_group(store, self.queue.queue_id, "g", starting="earliest")
-        self.delivery = ConsumerGroup(store, self.queue.queue_id, "g")
+        ensure_group(ConsumerGroup(Ledger(store, self.queue.queue_id), "g"), starting="earliest")
+        self.delivery = ConsumerGroup(Ledger(store, self.queue.queue_id), "g")
 
     def publish(self, count: int, *, delay: timedelta | None = None) -> None:
         batch = pa.record_batch({"value": pa.array([str(number) for number in range(count)])})
         written = write_block(self.store, self.queue, [batch], SinkOptions(queue=self.name))
         timed = PendingBlock(written.block, written.count, written.size, delay)
-        publish(self.store, self.queue.queue_id, [timed])
+        publish(Ledger(self.store, self.queue.queue_id), [timed])
 
     def lease(self, *, length: timedelta, limit: int | None = None) -> Lease:
         """Of a length below zero, it has run out."""

@@ -25,6 +25,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.registration import ensure_group
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.queues import create_queue
@@ -49,9 +50,9 @@ def reach(connection: ConnectionOptions) -> list[str]:
 def queue(cassandra_store: Store) -> QueueDefinition:
     """Ten messages for a group that has settled three, with two under a lease."""
     queue = create_queue(cassandra_store, f"w-{uuid4().hex[:10]}")
-    publish(cassandra_store, queue.queue_id, make_pending([10], datetime.now(UTC)))
-    ensure_group(cassandra_store, queue.queue_id, "g", starting="earliest")
-    delivery = ConsumerGroup(cassandra_store, queue.queue_id, "g")
+    publish(Ledger(cassandra_store, queue.queue_id), make_pending([10], datetime.now(UTC)))
+    ensure_group(ConsumerGroup(Ledger(cassandra_store, queue.queue_id), "g"), starting="earliest")
+    delivery = ConsumerGroup(Ledger(cassandra_store, queue.queue_id), "g")
     done = delivery.lease(make_request(stop=10, max_messages=3)).token
     delivery.lease(make_request(held=done, stop=10, max_messages=2))
     return queue
@@ -224,7 +225,7 @@ def test_top_shows_rates_as_they_change_until_q_is_pressed(
     with on_terminal(*arguments) as terminal:
         terminal.read_until(OTHER_SCREEN)
         terminal.read_until(rf"{queue.name} +g +- +- +7 +2 ")
-        publish(cassandra_store, queue.queue_id, make_pending([5000], datetime.now(UTC)))
+        publish(Ledger(cassandra_store, queue.queue_id), make_pending([5000], datetime.now(UTC)))
         rate = terminal.read_until(rf"{queue.name} +g +[1-9][0-9,]* +0 +5,007 ").split()[2]
         terminal.read_until(rf"{queue.name} +g +0 +0 +5,007 ")
         terminal.press(b"xq")

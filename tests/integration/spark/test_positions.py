@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.errors import PySparkException
 
+from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.registration import delete_group
 from cassieq_spark.groups.seek import seek_group
 from cassieq_spark.ledger.ledger import Ledger
@@ -60,7 +61,7 @@ def test_a_query_goes_on_where_its_group_was_sought_and_fails_when_it_is_deleted
     queue.publish(queue.numbers(50))
     assert monotons(queue.drain("g")) == list(range(50))
 
-    seek_group(queue.store, queue.definition.queue_id, "g", 40, force=True)
+    seek_group(ConsumerGroup(Ledger(queue.store, queue.definition.queue_id), "g"), 40, force=True)
     again = queue.drain("g")
     assert monotons(again) == list(range(40, 50))
     assert {row.delivery_count for batch in again for row in batch} == {1}
@@ -70,7 +71,9 @@ def test_a_query_goes_on_where_its_group_was_sought_and_fails_when_it_is_deleted
     def delete(batch: object, batch_id: int) -> None:
         del batch
         deletions.append(batch_id)
-        delete_group(queue.store, queue.definition.queue_id, "g", force=True)
+        delete_group(
+            ConsumerGroup(Ledger(queue.store, queue.definition.queue_id), "g"), force=True
+        )
 
     queue.publish(queue.numbers(5))
     with pytest.raises(PySparkException, match="does not exist"):

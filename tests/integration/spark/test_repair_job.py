@@ -63,14 +63,14 @@ class RepairedQueue:
     def publish(self, *counts: int) -> list[UUID]:
         blocks = [self.write(count) for count in counts]
         pending = [PendingBlock(*each) for each in zip(blocks, counts, strict=True)]
-        publish(self.store, self.definition.queue_id, pending)
+        publish(Ledger(self.store, self.definition.queue_id), pending)
         return blocks
 
     def settle(self, group: str, count: int) -> None:
         """Lease so many messages and ack them."""
         queue_id = self.definition.queue_id
-        ensure_group(self.store, queue_id, group, starting="earliest")
-        delivery = ConsumerGroup(self.store, queue_id, group)
+        ensure_group(ConsumerGroup(Ledger(self.store, queue_id), group), starting="earliest")
+        delivery = ConsumerGroup(Ledger(self.store, queue_id), group)
         stop = Ledger(self.store, queue_id).read_head().next
         lease = self.definition.lease
         held = delivery.lease(LeaseRequest(lease=lease, max_messages=count, stop=stop)).token

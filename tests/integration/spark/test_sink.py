@@ -308,7 +308,7 @@ def test_a_query_whose_checkpoint_was_restored_from_a_copy_stops_and_loses_nothi
         relay.run()
 
     assert queue.stats().next == 30
-    (group,) = queue_stats(queue.store, source.queue_id).groups
+    (group,) = queue_stats(Ledger(queue.store, source.queue_id)).groups
     assert group.depth == 10, "nothing of it is acked"
     # What the error advises.
     shutil.rmtree(relay.checkpoint)

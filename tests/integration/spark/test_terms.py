@@ -11,6 +11,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import PendingBlock
 from cassieq_spark.queues import create_queue
@@ -61,7 +62,7 @@ def test_a_limit_of_bytes_makes_smaller_batches(queue: QueueOnSpark):
 def test_messages_that_are_too_old_are_skipped(queue: QueueOnSpark):
     old = datetime.now(UTC) - timedelta(minutes=30)
     written = PendingBlock(make_block_id(old), 10, visible=old)
-    publish(queue.store, queue.definition.queue_id, [written])
+    publish(Ledger(queue.store, queue.definition.queue_id), [written])
     queue.publish(queue.numbers(5))
 
     (rows,) = queue.drain("g", skipOlderThan="15m")

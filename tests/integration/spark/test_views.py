@@ -14,6 +14,7 @@ from cassieq_spark import Progress, progress
 from cassieq_spark.errors import NotAppliedError
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.registration import ensure_group
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import Range
 from cassieq_spark.settings import SourceOptions
 from cassieq_spark.spark.source import stream
@@ -34,9 +35,9 @@ def expected(queue: QueueOnSpark, view: str, *rows: tuple[Any, ...]) -> DataFram
 def lease(queue: QueueOnSpark, group: str, **wish: object) -> str:
     """Lease messages as a reader of the group would; its token."""
     queue_id = queue.definition.queue_id
-    ensure_group(queue.store, queue_id, group, starting="earliest")
+    ensure_group(ConsumerGroup(Ledger(queue.store, queue_id), group), starting="earliest")
     wanted = make_request(lease=LEASE, stop=queue.stats().next, **wish)
-    return str(ConsumerGroup(queue.store, queue_id, group).lease(wanted).token)
+    return str(ConsumerGroup(Ledger(queue.store, queue_id), group).lease(wanted).token)
 
 
 @pytest.mark.parametrize("view", sorted(set(VIEWS) - {"messages"}))
@@ -93,8 +94,10 @@ def test_leases_show_who_has_what_until_when(queue: QueueOnSpark):
 
 def test_groups_and_stats_show_the_exact_figures(queue: QueueOnSpark):
     queue.publish(queue.numbers(100))
-    done = ConsumerGroup(queue.store, queue.definition.queue_id, "g")
-    ensure_group(queue.store, queue.definition.queue_id, "g", starting="earliest")
+    done = ConsumerGroup(Ledger(queue.store, queue.definition.queue_id), "g")
+    ensure_group(
+        ConsumerGroup(Ledger(queue.store, queue.definition.queue_id), "g"), starting="earliest"
+    )
     first = done.lease(make_request(lease=LEASE, stop=100, max_messages=20)).token
     lease(queue, "g", held=first, max_messages=30)
 

@@ -82,7 +82,7 @@ class PurgeAgainstPublish(Scene):
     def begin(self) -> None:
         setting_up = self.stage.process("-").store_around(self.replicas, self.model.watch)
         queue = create_queue(setting_up, "q", bucket_size=8, chunk_size=4, lease=LEASE)
-        ensure_group(setting_up, queue.queue_id, "one", starting="earliest")
+        ensure_group(ConsumerGroup(Ledger(setting_up, queue.queue_id), "one"), starting="earliest")
         ops, writer, reader = (
             self.stage.process(name).store_around(self.replicas, self.model.watch)
             for name in "abc"
@@ -92,14 +92,14 @@ class PurgeAgainstPublish(Scene):
         self.told: list[bool] = []
 
         def write() -> None:
-            monotons = publish(writer, queue.queue_id, self.pending, batch=BATCH).monotons
+            monotons = publish(Ledger(writer, queue.queue_id), self.pending, batch=BATCH).monotons
             self.told.append(monotons is not None)
 
         def lease() -> None:
             head = Ledger(reader, queue.queue_id).read_head()
             check_open(queue.queue_id, head)
             wish = make_request(stop=head.offered_stop, lease=LEASE)
-            ConsumerGroup(reader, queue.queue_id, "one").lease(wish)
+            ConsumerGroup(Ledger(reader, queue.queue_id), "one").lease(wish)
 
         self.stage.let("a", surviving(lambda: self.bring_to_an_end(ops)))
         self.stage.let("b", surviving(write))

@@ -20,7 +20,7 @@ LONG = timedelta(hours=2)
 
 def check_figures(model: QueueModel, memory: MemoryStore) -> None:
     """What is told of a queue is exactly so."""
-    stats = queue_stats(memory, model.queue.queue_id)
+    stats = queue_stats(Ledger(memory, model.queue.queue_id))
     assert (stats.finalised, stats.next) == (model.ledger.finalised, model.ledger.next)
     assert list(stats.groups) == [model.stats_of(name) for name in sorted(model.groups)]
     lowest = min((group.floor for group in stats.groups), default=stats.finalised)

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from cassieq_spark.errors import OutcomeUnknownError, QueueStateError
+from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.registration import delete_group, ensure_group
 from cassieq_spark.groups.seek import seek_group
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.repair.scan import DriverScan
 from cassieq_spark.repair.steps import Step, run_once
 from cassieq_spark.settings.position import StartingPosition
@@ -66,9 +68,7 @@ class Operators:
         if isinstance(starting, int):
             starting = min(starting, self._model.ledger.next)
         ensure_group(
-            world.store,
-            world.definition.queue_id,
-            action.group,
+            ConsumerGroup(Ledger(world.store, world.definition.queue_id), action.group),
             starting=starting,
             fail_on_data_loss=False,
         )
@@ -86,7 +86,9 @@ class Operators:
             refused |= any(each.token and each.due >= model.now for each in places)
         try:
             target = seek_group(
-                world.store, world.definition.queue_id, name, position, force=action.force
+                ConsumerGroup(Ledger(world.store, world.definition.queue_id), name),
+                position,
+                force=action.force,
             )
         except QueueStateError:
             assert refused or world.store.unrest > troubles
@@ -101,7 +103,9 @@ class Operators:
         queue_id = world.definition.queue_id
         troubles, known = world.store.unrest, name in self._model.groups
         try:
-            found = delete_group(world.store, queue_id, name, force=action.force)
+            found = delete_group(
+                ConsumerGroup(Ledger(world.store, queue_id), name), force=action.force
+            )
         except QueueStateError:
             assert not action.force or world.store.unrest > troubles
             return

@@ -13,6 +13,7 @@ from cassieq_spark.errors import (
     NotAppliedError,
     OutcomeUnknownError,
 )
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.once import Once
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import PendingBlock, SinkBatch, block_time
@@ -108,7 +109,7 @@ class Producers:
         ledger.publishing.append(trying)
         try:
             queue_id = self._world.definition.queue_id
-            monotons = publish(store, queue_id, pending, batch=once).monotons
+            monotons = publish(Ledger(store, queue_id), pending, batch=once).monotons
         except NotAppliedError:
             is_late = self._world.clock.now - once.begun_at > KEY_LIFETIME / 2
             assert is_late or any(map(ledger.refuses, map(block_time, blocks)))
@@ -130,7 +131,7 @@ class Producers:
         came_to: Fate | None = None
         try:
             queue_id = self._world.definition.queue_id
-            monotons = publish(store, queue_id, pending, batch=batch).monotons
+            monotons = publish(Ledger(store, queue_id), pending, batch=batch).monotons
         except NotAppliedError:
             assert any(map(ledger.refuses, map(block_time, blocks)))
             assert not {each.block for each in ledger.published.values()} & set(blocks)

@@ -466,7 +466,10 @@ class Readers:
         troubles, unrest = store.troubles, store.unrest
         try:
             queue_id = self._world.definition.queue_id
-            ensure_group(self._world.store, queue_id, reader.group, starting="earliest")
+            ensure_group(
+                ConsumerGroup(Ledger(self._world.store, queue_id), reader.group),
+                starting="earliest",
+            )
             yield reader
         except (QueueStateError, OutcomeUnknownError, GroupRemovedError):
             assert unrest < store.unrest
@@ -477,7 +480,9 @@ class Readers:
             reader.busy = False
 
     def _delivery(self, reader: Reader) -> ConsumerGroup:
-        return ConsumerGroup(self._world.store, self._world.definition.queue_id, reader.group)
+        return ConsumerGroup(
+            Ledger(self._world.store, self._world.definition.queue_id), reader.group
+        )
 
     def _held(self, reader: Reader, leased: Sequence[LeasedSlot]) -> dict[int, Place]:
         """What a process holds that knows of this; not what was handed out again since."""

@@ -20,6 +20,7 @@ from cassieq_spark.dead_letters.claims import ADMIN_GROUP
 from cassieq_spark.errors import OptionError
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.registration import ensure_group
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.settings.declaration import parse_value
 from cassieq_spark.terminal import visible
 from tests.support.builders import make_request
@@ -203,8 +204,10 @@ def test_programs_get_a_summary(dead_command: Command, queue: DeadQueue):
 
 
 def test_what_another_run_holds_is_told(dead_command: Command, queue: DeadQueue):
-    ensure_group(queue.memory, queue.dead.queue_id, ADMIN_GROUP, starting="earliest")
-    other = ConsumerGroup(queue.memory, queue.dead.queue_id, ADMIN_GROUP)
+    ensure_group(
+        ConsumerGroup(Ledger(queue.memory, queue.dead.queue_id), ADMIN_GROUP), starting="earliest"
+    )
+    other = ConsumerGroup(Ledger(queue.memory, queue.dead.queue_id), ADMIN_GROUP)
     other.lease(make_request(max_messages=1, stop=3))
 
     done = dead_command("redrive", "orders", "--yes").stdout

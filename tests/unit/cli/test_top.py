@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from cassieq_spark.cli import app, monitoring
 from cassieq_spark.cli.monitoring import Frame, render
 from cassieq_spark.errors import ConnectError, NotAppliedError, OptionError, QueueStateError
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.monitoring.snapshot import read_snapshot
 from cassieq_spark.queues import create_queue, pause_queue
@@ -57,7 +58,7 @@ def test_a_frame_shows_each_group_and_what_it_is_owed(store: MemoryStore):
 
 def test_the_second_frame_has_rates(store: MemoryStore):
     before = read_snapshot(store)
-    publish(store, before.queues[0].stats.queue_id, make_pending([1_000_000]))
+    publish(Ledger(store, before.queues[0].stats.queue_id), make_pending([1_000_000]))
 
     _, titles, line = drawn(Frame(read_snapshot(store), before), 120)
 

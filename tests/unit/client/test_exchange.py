@@ -18,6 +18,7 @@ from cassieq_spark.client.receiver import CACHED_FOR
 from cassieq_spark.consumer import state_cache
 from cassieq_spark.errors import NotAppliedError, NotFoundError, QueueStateError
 from cassieq_spark.groups.group import ConsumerGroup
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.queues import delete_queue, pause_queue, purge_queue
 from cassieq_spark.testing.faults import FaultyStore
 from cassieq_spark.testing.stores import CountingStore
@@ -321,7 +322,7 @@ def test_of_a_query_s_batch_it_acks_what_is_of_the_delivery_in_hand(
 ):
     queue_id = client.queue("q").queue_id
     (mine,) = turn(exchange, [], limit=1).messages
-    delivery = ConsumerGroup(store, queue_id, "g")
+    delivery = ConsumerGroup(Ledger(store, queue_id), "g")
     batch = delivery.lease(make_request(stop=5))
     delivery.take_again(make_request(held=batch.token))
     first, second = (
@@ -352,5 +353,5 @@ def test_a_hundred_turns_need_no_more_slots_than_leases(exchange: Exchange, clie
     for number in range(18):
         messages = turn(exchange, messages, limit=number % 2).messages
 
-    state = ConsumerGroup(client._store, client.queue("q").queue_id, "g").read()
+    state = ConsumerGroup(Ledger(client._store, client.queue("q").queue_id), "g").read()
     assert len(state.slots) <= 5

@@ -12,7 +12,9 @@ import pytest
 
 from cassieq_spark import Client, Message
 from cassieq_spark.errors import NotAppliedError, NotFoundError, OptionError, QueueStateError
+from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.registration import delete_group
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.queues import delete_queue, pause_queue, purge_queue, resume_queue
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.testing.faults import Fault, FaultyStore
@@ -137,7 +139,7 @@ def test_a_group_that_is_deleted_does_not_come_back_by_itself(
     client.receive("q", "g")
     queue_id = client.queue("q").queue_id
 
-    delete_group(store, queue_id, "g", force=True)
+    delete_group(ConsumerGroup(Ledger(store, queue_id), "g"), force=True)
 
     for _ in range(2):
         with pytest.raises(QueueStateError, match="group 'g'"):

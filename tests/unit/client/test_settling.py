@@ -6,7 +6,9 @@ import pytest
 
 from cassieq_spark import Client
 from cassieq_spark.errors import MessageError, OptionError, QueueStateError
+from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.registration import delete_group
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.queues import delete_queue
 from cassieq_spark.testing.faults import Fault, FaultyStore
 from cassieq_spark.testing.stores import CountingStore
@@ -179,7 +181,7 @@ def test_a_group_that_is_gone_does_not_keep_others_from_being_settled(
     (gone_too,) = client.receive("q", "gone-too")
     (kept,) = client.receive("q", "kept")
     for group in ("gone", "gone-too"):
-        delete_group(store, client.queue("q").queue_id, group, force=True)
+        delete_group(ConsumerGroup(Ledger(store, client.queue("q").queue_id), group), force=True)
 
     with pytest.raises(QueueStateError, match="group 'gone'") as raised:
         client.ack(gone, gone_too, kept)

@@ -40,7 +40,7 @@ class Scene:
         )
         batch = pa.record_batch({"value": pa.array([str(number) for number in range(10)])})
         written = write_block(self.store, self.queue, [batch], SinkOptions(queue="q"))
-        publish(self.store, self.queue.queue_id, [written])
+        publish(Ledger(self.store, self.queue.queue_id), [written])
         self.delivery = make_group(self.store, self.queue.queue_id)
         self.lease = self.take()
 
@@ -57,7 +57,9 @@ class Scene:
         return done.count, str(done.stale)
 
     def messages(self, queue: QueueDefinition, monotons: str) -> list[dict[str, Any]]:
-        pieces = find_pieces(self.store, queue.queue_id, Ranges.parse(monotons), deliveries=None)
+        pieces = find_pieces(
+            Ledger(self.store, queue.queue_id), Ranges.parse(monotons), deliveries=None
+        )
         batches = fetch(self.store, queue, pieces, include_headers=True)
         return [row for batch in batches for row in batch.to_pylist()]
 

@@ -14,6 +14,7 @@ from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.lease import Lease, LeaseRequest
 from cassieq_spark.groups.registration import ensure_group
 from cassieq_spark.groups.state import slot_key
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.store.protocol import Delete
 from cassieq_spark.testing.stores import CountingStore
 from tests.support.builders import LEASE, make_clocked_store, make_queue
@@ -29,7 +30,7 @@ class Scene:
         memory, self.clock = make_clocked_store()
         self.store = CountingStore(memory)
         self.queue_id = make_queue(self.store, [100]).queue_id
-        ensure_group(self.store, self.queue_id, "g", starting="earliest")
+        ensure_group(ConsumerGroup(Ledger(self.store, self.queue_id), "g"), starting="earliest")
         self.elapsed = 0.0
         monkeypatch.setattr(state_cache, "monotonic", lambda: self.elapsed)
 
@@ -42,7 +43,7 @@ class Scene:
         self.store.reset()
         wish = LeaseRequest(held=None, token=uuid4(), lease=LEASE, max_messages=5, stop=stop)
         told = last.get(stop=stop)
-        batch = ConsumerGroup(self.store, self.queue_id, "g").lease(wish, told)
+        batch = ConsumerGroup(Ledger(self.store, self.queue_id), "g").lease(wish, told)
         last.put(batch, told)
         return batch, self.store.cas_count, self.store.read_count
 

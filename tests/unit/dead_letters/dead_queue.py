@@ -12,6 +12,7 @@ import pyarrow as pa
 from cassieq_spark.dead_letters.claims import ADMIN_GROUP
 from cassieq_spark.dead_letters.survey import read_dead
 from cassieq_spark.fetch import fetch, find_pieces
+from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.registration import ensure_group, read_group_states
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
@@ -65,7 +66,9 @@ class DeadQueue:
                 max_deliveries=5,
                 dead_letter_queue="dead",
             )
-            ensure_group(self.memory, queue.queue_id, "g", starting="earliest")
+            ensure_group(
+                ConsumerGroup(Ledger(self.memory, queue.queue_id), "g"), starting="earliest"
+            )
             setattr(self, name, queue)
         self.count = 0
         self.add(origins)
@@ -88,7 +91,7 @@ class DeadQueue:
         )
         options = SinkOptions(queue="dead")
         written = write_block(self.memory, self.dead, [batch], options, takes_reserved=True)
-        publish(self.memory, self.dead.queue_id, [written])
+        publish(Ledger(self.memory, self.dead.queue_id), [written])
 
     def left(self) -> list[int]:
         """Which letters are dead."""
@@ -96,7 +99,7 @@ class DeadQueue:
 
     def held(self) -> list[str]:
         """What the leases of the group hold that letters are redriven in."""
-        states = read_group_states(self.memory, self.dead.queue_id)
+        states = read_group_states(Ledger(self.memory, self.dead.queue_id))
         slots = states[ADMIN_GROUP].slots if ADMIN_GROUP in states else ()
         return [str(slot.monotons) for slot in slots if slot.monotons]
 
@@ -132,7 +135,7 @@ class DeadQueue:
 def read_all(store: Store, queue: QueueDefinition) -> list[dict[str, Any]]:
     """Every message of a queue."""
     every = Ranges.of(Range(0, Ledger(store, queue.queue_id).read_head().next))
-    pieces = find_pieces(store, queue.queue_id, every, deliveries=None)
+    pieces = find_pieces(Ledger(store, queue.queue_id), every, deliveries=None)
     batches = fetch(store, queue, pieces, include_headers=True)
     return [row for batch in batches for row in batch.to_pylist()]
 

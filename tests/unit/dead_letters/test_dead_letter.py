@@ -71,7 +71,7 @@ class Scene:
             }
         )
         written = write_block(self.memory, self.queue, [batch], SinkOptions(queue="q"))
-        publish(self.memory, self.queue.queue_id, [written])
+        publish(Ledger(self.memory, self.queue.queue_id), [written])
         self.published_at.append(self.clock.now.isoformat(timespec="milliseconds"))
         self.clock.advance(timedelta(seconds=1))
         return written.block
@@ -170,7 +170,7 @@ def test_a_dead_letter_without_key_and_headers_has_those_of_its_origin_only():
         [pa.record_batch({"value": pa.array(["bare"])})],
         SinkOptions(queue="q"),
     )
-    publish(scene.memory, scene.queue.queue_id, [written])
+    publish(Ledger(scene.memory, scene.queue.queue_id), [written])
     scene.dead_letter()
     scene.delivery.lease(scene.wish(stop=13))
     scene.clock.advance(LEASE + MOMENT)
@@ -200,7 +200,7 @@ def test_chunks_before_the_first_dead_message_have_none_of_it():
     small = SinkOptions(queue="q", chunk_bytes=1)
     batch = pa.record_batch({"value": pa.array(["12", "13", "14"])})
     written = write_block(scene.memory, scene.queue, [batch], small)
-    publish(scene.memory, scene.queue.queue_id, [written])
+    publish(Ledger(scene.memory, scene.queue.queue_id), [written])
     lease = scene.delivery.lease(scene.wish(stop=15)).token
     scene.delivery.settle(lease, Settlement(acked=Ranges.parse("12-14")))
     scene.clock.advance(LEASE + MOMENT)
@@ -263,7 +263,7 @@ def test_two_readers_that_race_make_one_copy(
 ):
     # I9
     dead = scene.dead()
-    other = ConsumerGroup(scene.memory, scene.queue.queue_id, "g")
+    other = ConsumerGroup(Ledger(scene.memory, scene.queue.queue_id), "g")
     scene.store.interrupt(
         lambda: dead_letter_messages(scene.memory, scene.queue, other, dead), after=after
     )
@@ -360,7 +360,9 @@ def test_what_is_rejected_is_dead_at_once_with_its_reason():
 def test_a_late_burial_lets_go_of_nothing_that_died_since(scene: Scene):
     # After a seek, other messages may be dead in the same millisecond, from the same one on.
     (dead,) = scene.dead()
-    seek_group(scene.memory, scene.queue.queue_id, "g", "earliest", force=True)
+    seek_group(
+        ConsumerGroup(Ledger(scene.memory, scene.queue.queue_id), "g"), "earliest", force=True
+    )
     lease = scene.delivery.lease(scene.wish(max_messages=3)).token
     since = {"bad": Ranges.parse("0-3")}
     (other,) = scene.delivery.settle(lease, Settlement(rejected=since)).dead
@@ -437,7 +439,7 @@ def test_messages_that_go_missing_as_another_reader_buries_them_are_nothing_to_w
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ):
     dead = scene.dead()
-    delivery = ConsumerGroup(scene.memory, scene.queue.queue_id, "g")
+    delivery = ConsumerGroup(Ledger(scene.memory, scene.queue.queue_id), "g")
     read_chunks = MemoryStore.read_chunks
 
     def repaired(store: MemoryStore, queue_id: Any, slices: Any) -> Any:
@@ -464,7 +466,7 @@ def test_a_message_as_large_as_any_may_be_has_room_for_its_headers(
         [pa.record_batch({"value": pa.array(["x" * largest])})],
         SinkOptions(queue="q"),
     )
-    publish(scene.memory, scene.queue.queue_id, [written])
+    publish(Ledger(scene.memory, scene.queue.queue_id), [written])
     scene.delivery.lease(scene.wish(max_messages=6))
     scene.delivery.lease(scene.wish(stop=13))
     scene.clock.advance(LEASE + MOMENT)
@@ -479,7 +481,7 @@ def test_what_dies_again_after_a_seek_is_not_lost_for_the_copy_of_a_smaller_rang
     scene = Scene(count=1)
     scene.dead_letter()
     assert scene.values() == ["0"]
-    seek_group(scene.store, scene.queue.queue_id, "g", 0)
+    seek_group(ConsumerGroup(Ledger(scene.store, scene.queue.queue_id), "g"), 0)
     scene.hand_out(3)
 
     scene.dead_letter()
@@ -493,11 +495,11 @@ def test_what_dies_again_after_a_seek_is_copied_again_as_the_first_copy_may_be_g
     scene.dead_letter()
     scene.target = purge_queue(scene.memory, "q.dead", force=True)
     assert scene.values() == []
-    seek_group(scene.store, scene.queue.queue_id, "g", 0)
+    seek_group(ConsumerGroup(Ledger(scene.store, scene.queue.queue_id), "g"), 0)
     scene.hand_out(2)
     scene.dead_letter()
     assert scene.values() == ["0", "1"]
-    seek_group(scene.store, scene.queue.queue_id, "g", 0)
+    seek_group(ConsumerGroup(Ledger(scene.store, scene.queue.queue_id), "g"), 0)
     scene.hand_out(2)
 
     scene.dead_letter()

@@ -11,6 +11,7 @@ from cassieq_spark.dead_letters.letters import Filter
 from cassieq_spark.dead_letters.purge import PURGED, PurgeReport, purge
 from cassieq_spark.dead_letters.survey import survey
 from cassieq_spark.groups.registration import read_group_states
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.testing.faults import Fault
 from tests.unit.dead_letters.dead_queue import DeadQueue
 
@@ -36,7 +37,7 @@ def test_what_is_purged_is_not_dead_any_more_and_went_nowhere(caplog: pytest.Log
     assert run(queue) == PurgeReport(12, missed=0, is_stopped=False)
 
     assert queue.left() == queue.arrived("orders") == queue.arrived("payments") == []
-    state = read_group_states(queue.memory, queue.dead.queue_id)[ADMIN_GROUP]
+    state = read_group_states(Ledger(queue.memory, queue.dead.queue_id))[ADMIN_GROUP]
     assert state.floor == 12
     purged = [
         record.count  # type: ignore[attr-defined]

@@ -100,7 +100,7 @@ def test_a_name_of_a_queue_stands_for_its_own_letters_only():
 def test_all_can_go_to_one_other_queue_with_those_that_have_no_origin():
     queue = DeadQueue([*ORIGINS, None])
     other = create_queue(queue.memory, "other")
-    ensure_group(queue.memory, other.queue_id, "x", starting="earliest")
+    ensure_group(ConsumerGroup(Ledger(queue.memory, other.queue_id), "x"), starting="earliest")
 
     report = run(queue, to="other")
 
@@ -137,7 +137,7 @@ def test_only_what_is_meant_goes_and_the_rest_can_go_later():
 def test_other_groups_are_named_and_get_nothing_again_unless_it_is_forced():
     queue = DeadQueue(ORIGINS)
     for name in ("audit", "z", ADMIN_GROUP):
-        create_group(queue.memory, queue.orders.queue_id, name, "earliest")
+        create_group(ConsumerGroup(Ledger(queue.memory, queue.orders.queue_id), name), "earliest")
     before = queue.everything()
 
     with pytest.raises(QueueStateError, match=r"'orders' has other .*again: audit, z;.*--force"):
@@ -149,7 +149,7 @@ def test_other_groups_are_named_and_get_nothing_again_unless_it_is_forced():
 
 def test_a_second_group_with_dead_letters_is_another_group_too():
     queue = DeadQueue(["orders"])
-    create_group(queue.memory, queue.orders.queue_id, "h", "earliest")
+    create_group(ConsumerGroup(Ledger(queue.memory, queue.orders.queue_id), "h"), "earliest")
     queue.add(["orders"], origin_group="h")
 
     with pytest.raises(QueueStateError, match="again: g, h;"):
@@ -483,8 +483,10 @@ def test_a_claim_whose_name_can_not_be_closed_stays(monkeypatch: pytest.MonkeyPa
 
 def test_a_lease_that_is_not_ours_is_respected_until_it_runs_out():
     queue = DeadQueue(ORIGINS)
-    ensure_group(queue.memory, queue.dead.queue_id, ADMIN_GROUP, starting="earliest")
-    stranger = ConsumerGroup(queue.memory, queue.dead.queue_id, ADMIN_GROUP)
+    ensure_group(
+        ConsumerGroup(Ledger(queue.memory, queue.dead.queue_id), ADMIN_GROUP), starting="earliest"
+    )
+    stranger = ConsumerGroup(Ledger(queue.memory, queue.dead.queue_id), ADMIN_GROUP)
     stranger.lease(make_request(max_messages=2, stop=6))
 
     assert run(queue).missed == 2
@@ -507,7 +509,7 @@ def test_a_token_tells_its_target_only_to_those_who_know_it():
 def test_a_message_that_dies_again_keeps_count(deaths: int):
     # From death to death, as it really happens.
     queue = DeadQueue()
-    delivery = ConsumerGroup(queue.memory, queue.orders.queue_id, "g")
+    delivery = ConsumerGroup(Ledger(queue.memory, queue.orders.queue_id), "g")
     queue.add(["orders"])
     for death in range(1, deaths + 1):
         run(queue)

@@ -58,7 +58,7 @@ def test_only_what_is_meant_is_found():
 def test_what_is_settled_is_left_out_and_what_is_held_is_not():
     queue = DeadQueue(["orders"] * 9)
     purge(queue.memory, survey(queue.memory, "dead", limit=2))
-    group = ConsumerGroup(queue.memory, queue.dead.queue_id, ADMIN_GROUP)
+    group = ConsumerGroup(Ledger(queue.memory, queue.dead.queue_id), ADMIN_GROUP)
     group.lease(make_request(max_messages=3, stop=9))
 
     assert survey(queue.memory, "orders").monotons == Ranges.parse("2-9")
@@ -75,7 +75,7 @@ def test_what_is_finalised_is_left_out():
 
 def test_groups_of_others_change_nothing():
     queue = DeadQueue(["orders"] * 3)
-    create_group(queue.memory, queue.dead.queue_id, "etl", "latest")
+    create_group(ConsumerGroup(Ledger(queue.memory, queue.dead.queue_id), "etl"), "latest")
 
     assert survey(queue.memory, "orders").monotons == Ranges.parse("0-3")
 

@@ -6,6 +6,7 @@ import pytest
 
 from cassieq_spark.errors import InvariantError
 from cassieq_spark.fetch import Finder
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import QueueDefinition, Range
 from cassieq_spark.store.memory import MemoryStore
@@ -28,7 +29,7 @@ def queue(store: CountingStore) -> QueueDefinition:
 
 @pytest.fixture
 def finder(store: CountingStore, queue: QueueDefinition) -> Finder:
-    return Finder(store, queue.queue_id)
+    return Finder(Ledger(store, queue.queue_id))
 
 
 @pytest.mark.parametrize(
@@ -59,7 +60,7 @@ def test_what_is_published_later_is_found(
     finder: Finder, store: CountingStore, queue: QueueDefinition
 ):
     finder.covering(Range(30, 40))
-    publish(store, queue.queue_id, make_pending([5]))
+    publish(Ledger(store, queue.queue_id), make_pending([5]))
 
     assert [block.monotons for block in finder.covering(Range(38, 45))] == [
         Range(30, 40),
@@ -70,10 +71,10 @@ def test_what_is_published_later_is_found(
 def test_what_follows_and_is_on_one_replica_only_is_found():
     torn = FaultyStore(MemoryStore())
     queue = make_queue(torn, BLOCKS)
-    finder = Finder(torn, queue.queue_id)
+    finder = Finder(Ledger(torn, queue.queue_id))
     finder.covering(Range(30, 40))
     with torn.replicas.tearing():
-        publish(torn, queue.queue_id, make_pending([5]))
+        publish(Ledger(torn, queue.queue_id), make_pending([5]))
     torn.replicas.draw("s")
 
     assert [block.monotons for block in finder.covering(Range(40, 45))] == [Range(40, 45)]

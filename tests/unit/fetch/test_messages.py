@@ -3,6 +3,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from cassieq_spark.fetch import SMALL_BYTES, SMALL_COUNT, fetch, find_pieces
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import Range, Ranges
 from cassieq_spark.producer.blocks import write_block
@@ -17,9 +18,9 @@ def batches_of(*values: bytes) -> list[pa.RecordBatch]:
     queue = make_queue(store)
     messages = pa.record_batch({"value": pa.array(values, pa.binary())})
     written = write_block(store, queue, [messages], SinkOptions(queue="q"))
-    publish(store, queue.queue_id, [written])
+    publish(Ledger(store, queue.queue_id), [written])
     every = Ranges.of(Range(0, len(values)))
-    pieces = find_pieces(store, queue.queue_id, every, deliveries=None)
+    pieces = find_pieces(Ledger(store, queue.queue_id), every, deliveries=None)
     batches = list(fetch(store, queue, pieces, include_headers=False))
     fetched = [value for batch in batches for value in batch.column("value").to_pylist()]
     assert fetched == list(values)

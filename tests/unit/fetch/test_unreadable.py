@@ -10,6 +10,7 @@ import pytest
 
 from cassieq_spark.errors import LeaseLostError, UnreadableError
 from cassieq_spark.fetch import Unreadable, fetch, find_pieces
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import BucketSlice, Chunk, QueueId, Range, Ranges
 from cassieq_spark.producer.blocks import write_block
@@ -31,7 +32,7 @@ class Scene:
         values = pa.array([b"%d" % number for number in range(COUNT)])
         batch = pa.record_batch({"value": values})
         written = write_block(self.store, self.queue, [batch], SinkOptions(queue="q"))
-        publish(self.store, self.queue.queue_id, [written])
+        publish(Ledger(self.store, self.queue.queue_id), [written])
         self.block = written.block
 
     def put(self, start: int, stop: int, data: bytes = b"nonsense") -> None:
@@ -46,7 +47,9 @@ class Scene:
     def read(self, wanted: Range = EVERY) -> tuple[list[int], Ranges]:
         """Which messages come, all of them as they were put; and which can't be read."""
         found = Unreadable()
-        pieces = find_pieces(self.store, self.queue.queue_id, Ranges.of(wanted), deliveries=None)
+        pieces = find_pieces(
+            Ledger(self.store, self.queue.queue_id), Ranges.of(wanted), deliveries=None
+        )
         batches = fetch(
             self.store, self.queue, pieces, include_headers=True, on_unreadable=found.add
         )
@@ -130,7 +133,9 @@ def test_what_is_missing_is_lost_and_not_unreadable():
 def test_nobody_to_be_told_makes_it_an_error_that_names_them():
     scene = Scene()
     scene.put(4, 8)
-    pieces = find_pieces(scene.store, scene.queue.queue_id, Ranges.of(EVERY), deliveries=None)
+    pieces = find_pieces(
+        Ledger(scene.store, scene.queue.queue_id), Ranges.of(EVERY), deliveries=None
+    )
 
     with pytest.raises(UnreadableError, match=r"messages \[4, 8\) are unreadable: .* offset 4"):
         list(fetch(scene.store, scene.queue, pieces, include_headers=True))
@@ -157,7 +162,9 @@ class _OtherReplica(WrappedStore):
 def test_what_another_replica_has_whole_is_read():
     scene = Scene()
     other = _OtherReplica(scene.store)
-    pieces = find_pieces(scene.store, scene.queue.queue_id, Ranges.of(EVERY), deliveries=None)
+    pieces = find_pieces(
+        Ledger(scene.store, scene.queue.queue_id), Ranges.of(EVERY), deliveries=None
+    )
 
     batches = list(fetch(other, scene.queue, pieces, include_headers=True))
 

@@ -45,12 +45,12 @@ class Scene:
 
     def close(self) -> None:
         close_ledger(Ledger(self.store, self.queue_id), LedgerStatus.DELETED, bucket_size=8)
-        close_groups(self.store, self.queue_id, end=END)
+        close_groups(Ledger(self.store, self.queue_id), end=END)
 
     def check(self) -> None:
-        for name, state in read_group_states(self.store, self.queue_id).items():
+        for name, state in read_group_states(Ledger(self.store, self.queue_id)).items():
             assert (state.floor, state.slots, state.waiting) == (END, (), ())
-            delivery = ConsumerGroup(self.store, self.queue_id, name)
+            delivery = ConsumerGroup(Ledger(self.store, self.queue_id), name)
             self.clock.advance(3 * LEASE)
             assert not delivery.lease(make_request(stop=END)).leased
 
@@ -72,7 +72,7 @@ def test_groups_that_are_closed_cost_reads_only(scene: Scene):
     scene.close()
     store = CountingStore(scene.store)
 
-    close_groups(store, scene.queue_id, end=END)
+    close_groups(Ledger(store, scene.queue_id), end=END)
 
     assert store.cas_count == 0
 
@@ -82,7 +82,7 @@ def test_a_lost_answer_does_not_matter(scene: Scene, fault: Fault):
     close_ledger(Ledger(scene.store, scene.queue_id), LedgerStatus.DELETED, bucket_size=8)
     scene.store.fault = fault
 
-    close_groups(scene.store, scene.queue_id, end=END)
+    close_groups(Ledger(scene.store, scene.queue_id), end=END)
 
     scene.store.arrive()
     assert scene.store.troubles == 1
@@ -109,7 +109,9 @@ def test_a_group_that_is_being_made_is_closed_as_well(scene: Scene, after: int):
     scene.store.interrupt(scene.close, after=after)
 
     with contextlib.suppress(QueueStateError, ContentionError):
-        ensure_group(scene.store, scene.queue_id, "new", starting="earliest")
+        ensure_group(
+            ConsumerGroup(Ledger(scene.store, scene.queue_id), "new"), starting="earliest"
+        )
 
     scene.store.calm()
     scene.close()
@@ -118,11 +120,11 @@ def test_a_group_that_is_being_made_is_closed_as_well(scene: Scene, after: int):
 
 @pytest.mark.parametrize("after", range(16))
 def test_a_group_that_comes_after_one_that_was_removed_is_closed_as_well(scene: Scene, after: int):
-    delete_group(scene.store, scene.queue_id, "g", force=True)
+    delete_group(ConsumerGroup(Ledger(scene.store, scene.queue_id), "g"), force=True)
     scene.store.interrupt(scene.close, after=after)
 
     with contextlib.suppress(QueueStateError, ContentionError):
-        ensure_group(scene.store, scene.queue_id, "g", starting="earliest")
+        ensure_group(ConsumerGroup(Ledger(scene.store, scene.queue_id), "g"), starting="earliest")
 
     scene.store.calm()
     scene.close()
@@ -131,8 +133,8 @@ def test_a_group_that_comes_after_one_that_was_removed_is_closed_as_well(scene: 
 
 def test_only_leases_that_run_keep_a_queue_from_being_closed(scene: Scene):
     with pytest.raises(QueueStateError, match=r"readers of group 'g' of queue q@1 hold 0-1,3-4"):
-        check_unleased(scene.store, scene.queue_id)
+        check_unleased(Ledger(scene.store, scene.queue_id))
 
     scene.clock.advance(2 * LEASE)
 
-    check_unleased(scene.store, scene.queue_id)
+    check_unleased(Ledger(scene.store, scene.queue_id))

@@ -45,8 +45,7 @@ class Scene:
         """Blocks of so many messages, to be delivered so much later."""
         pending = make_pending([count for count, _ in blocks], self.clock.now)
         publish(
-            self.store,
-            self.queue_id,
+            Ledger(self.store, self.queue_id),
             [
                 PendingBlock(written.block, written.count, size, delay)
                 for written, (_, delay) in zip(pending, blocks, strict=True)
@@ -256,7 +255,7 @@ def test_delayed_messages_count_as_waiting_before_anyone_comes_to_them_and_after
     scene.clock.advance(3 * SECOND)
 
     def figures() -> tuple[int, int, timedelta | None]:
-        (group,) = queue_stats(scene.store, scene.queue_id).groups
+        (group,) = queue_stats(Ledger(scene.store, scene.queue_id)).groups
         return group.depth, group.waiting, group.oldest_age
 
     assert figures() == (5, 2, 3 * SECOND)

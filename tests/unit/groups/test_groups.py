@@ -22,6 +22,7 @@ from tests.support.builders import (
     make_pending,
     make_queue,
     make_request,
+    register_half,
 )
 
 
@@ -30,11 +31,12 @@ def test_earliest_is_owed_what_still_exists_and_latest_what_comes():
     queue_id = make_queue(store, [5]).queue_id
     Ledger(store, queue_id).finalise(Ledger(store, queue_id).read_head(), 2)
 
-    ensure_group(store, queue_id, "e", starting="earliest")
-    ensure_group(store, queue_id, "l", starting="latest")
+    ensure_group(ConsumerGroup(Ledger(store, queue_id), "e"), starting="earliest")
+    ensure_group(ConsumerGroup(Ledger(store, queue_id), "l"), starting="latest")
 
     pointers = {
-        name: state.head.pointer for name, state in read_group_states(store, queue_id).items()
+        name: state.head.pointer
+        for name, state in read_group_states(Ledger(store, queue_id)).items()
     }
     assert pointers == {"e": 2, "l": 5}
 
@@ -42,13 +44,13 @@ def test_earliest_is_owed_what_still_exists_and_latest_what_comes():
 def test_a_group_that_is_there_costs_two_reads_and_keeps_its_place():
     store = CountingStore(MemoryStore())
     queue_id = make_queue(store, [5]).queue_id
-    ensure_group(store, queue_id, "g", starting="earliest")
+    ensure_group(ConsumerGroup(Ledger(store, queue_id), "g"), starting="earliest")
     store.reset()
 
-    ensure_group(store, queue_id, "g", starting="latest")
+    ensure_group(ConsumerGroup(Ledger(store, queue_id), "g"), starting="latest")
 
     assert (store.cas_count, store.read_count) == (0, 2)
-    assert ConsumerGroup(store, queue_id, "g").read().head.pointer == 0
+    assert ConsumerGroup(Ledger(store, queue_id), "g").read().head.pointer == 0
 
 
 def test_a_new_group_costs_two_lwts():
@@ -56,7 +58,7 @@ def test_a_new_group_costs_two_lwts():
     queue_id = make_queue(store, [5]).queue_id
     store.reset()
 
-    ensure_group(store, queue_id, "g", starting="earliest")
+    ensure_group(ConsumerGroup(Ledger(store, queue_id), "g"), starting="earliest")
 
     assert store.cas_count == 2
 
@@ -71,11 +73,13 @@ def test_lost_answers_do_not_matter(fault: Fault, at: str):
     else:
         store.interrupt(lambda: setattr(store, "fault", fault), after=4)
 
-    ensure_group(store, queue_id, "g", starting="earliest")
+    ensure_group(ConsumerGroup(Ledger(store, queue_id), "g"), starting="earliest")
     store.arrive()
 
     assert Ledger(store, queue_id).read_head().groups_version == 1
-    assert [state.head.pointer for state in read_group_states(store, queue_id).values()] == [0]
+    assert [
+        state.head.pointer for state in read_group_states(Ledger(store, queue_id)).values()
+    ] == [0]
 
 
 def test_a_group_is_not_given_what_was_finalised_while_it_registered():
@@ -84,15 +88,17 @@ def test_a_group_is_not_given_what_was_finalised_while_it_registered():
     head = Ledger(store, queue_id).read_head()
     store.interrupt(lambda: Ledger(store, queue_id).finalise(head, 4) and None, after=3)
 
-    ensure_group(store, queue_id, "g", starting="earliest")
+    ensure_group(ConsumerGroup(Ledger(store, queue_id), "g"), starting="earliest")
 
-    assert ConsumerGroup(store, queue_id, "g").read().head.pointer == 4
+    assert ConsumerGroup(Ledger(store, queue_id), "g").read().head.pointer == 4
 
 
 def test_a_queue_that_is_not_there_has_no_groups():
     with pytest.raises(QueueStateError, match="cassieq queue create"):
-        ensure_group(MemoryStore(), QueueId("q@1"), "g", starting="earliest")
-    assert read_group_states(MemoryStore(), QueueId("q@1")) == {}
+        ensure_group(
+            ConsumerGroup(Ledger(MemoryStore(), QueueId("q@1")), "g"), starting="earliest"
+        )
+    assert read_group_states(Ledger(MemoryStore(), QueueId("q@1"))) == {}
 
 
 def test_losing_every_race_is_contention(monkeypatch: pytest.MonkeyPatch):
@@ -102,16 +108,15 @@ def test_losing_every_race_is_contention(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(store, "cas", lambda *_: False)
 
     with pytest.raises(ContentionError, match="try again"):
-        ensure_group(store, queue_id, "g", starting="earliest")
+        ensure_group(ConsumerGroup(Ledger(store, queue_id), "g"), starting="earliest")
 
 
 def test_a_group_registered_only_half_is_owed_everything_from_its_start():
     store = MemoryStore()
     queue_id = make_queue(store, [5]).queue_id
-    ops = registration._registration(store, queue_id, "half", "earliest")
-    store.cas(registration.partition_of_ledger(queue_id), ops)
+    register_half(Ledger(store, queue_id), "half")
 
-    (state,) = read_group_states(store, queue_id).values()
+    (state,) = read_group_states(Ledger(store, queue_id)).values()
 
     assert [group.name for group in Ledger(store, queue_id).read_groups()] == ["half"]
     assert (state.floor, state.slots, state.waiting) == (0, (), ())
@@ -124,7 +129,7 @@ def test_what_moves_between_the_reads_of_a_state_is_seen_once(after: int):
     store = FaultyStore(memory)
     queue_id = make_queue(store, [10]).queue_id
     delivery = make_group(store, queue_id)
-    publish(store, queue_id, make_pending([1]))
+    publish(Ledger(store, queue_id), make_pending([1]))
     delivery.lease(make_request(stop=10))
     clock.advance(2 * LEASE)
     first = delivery.lease(make_request(stop=10, max_messages=4))
@@ -134,7 +139,7 @@ def test_what_moves_between_the_reads_of_a_state_is_seen_once(after: int):
         lambda: delivery.lease(make_request(stop=10, max_messages=4)) and None, after=after
     )
 
-    (state,) = read_group_states(store, queue_id).values()
+    (state,) = read_group_states(Ledger(store, queue_id)).values()
 
     owed = sum(slot.monotons.count for slot in state.slots)
     owed += sum(waiting.monotons.count for waiting in state.waiting)

@@ -10,6 +10,7 @@ from cassieq_spark.errors import ContentionError, QueueStateError
 from cassieq_spark.groups import group as group_module
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.lease import LeasedSlot
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import QueueId, Range, Ranges
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.testing.faults import Fault, FaultyStore
@@ -270,9 +271,9 @@ def test_a_group_that_was_never_made_is_said_so():
     queue_id = make_queue(store).queue_id
 
     with pytest.raises(QueueStateError, match="group 'none' of queue q@1"):
-        ConsumerGroup(store, queue_id, "none").read()
+        ConsumerGroup(Ledger(store, queue_id), "none").read()
     with pytest.raises(QueueStateError):
-        ConsumerGroup(store, QueueId("r@1"), "none").lease(make_request())
+        ConsumerGroup(Ledger(store, QueueId("r@1")), "none").lease(make_request())
 
 
 def test_losing_every_race_ends_in_advice(

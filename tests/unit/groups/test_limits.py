@@ -6,6 +6,7 @@ from datetime import timedelta
 
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.state import Settlement
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import Range, Ranges
 from cassieq_spark.testing.faults import FaultyStore
 from tests.support.builders import (
@@ -43,7 +44,9 @@ def test_two_readers_at_once_hold_no_more_than_the_limit_in_flight():
     fresh = make_request(stop=4, max_messages=2, max_in_flight=2, prefer_fresh=True)
     store.interrupt(lambda: delivery.lease(fresh), after=2)
 
-    ConsumerGroup(store, delivery.queue_id, "g").lease(make_request(stop=4, max_in_flight=2))
+    ConsumerGroup(Ledger(store, delivery.queue_id), "g").lease(
+        make_request(stop=4, max_in_flight=2)
+    )
 
     held = [slot.monotons.count for slot in delivery.read().slots if slot.due_at >= clock.now]
     assert sum(held) <= 2

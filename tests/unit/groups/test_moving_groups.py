@@ -10,7 +10,7 @@ from datetime import timedelta
 import pytest
 
 from cassieq_spark.errors import ContentionError, OptionError, QueueStateError
-from cassieq_spark.groups import registration, seek
+from cassieq_spark.groups import seek
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.registration import (
     BEGINS_LATER,
@@ -42,6 +42,7 @@ from tests.support.builders import (
     make_queue,
     make_request,
     monotons_of,
+    register_half,
 )
 
 CALLS_OF_A_SEEK = 12
@@ -68,13 +69,15 @@ class Scene:
     def repair(self, *, meanwhile: Callable[[], None] = lambda: None) -> None:
         """As the repair job does: head, floors, and the move conditioned on the head."""
         head = Ledger(self.store, self.queue_id).read_head(serial=True)
-        floors = [each.floor for each in read_group_states(self.store, self.queue_id).values()]
+        floors = [
+            each.floor for each in read_group_states(Ledger(self.store, self.queue_id)).values()
+        ]
         meanwhile()
         if floors:
             Ledger(self.store, self.queue_id).finalise(head, min(floors))
 
     def pointer(self, name: str = "g") -> int:
-        return read_group_states(self.store, self.queue_id)[name].head.pointer
+        return read_group_states(Ledger(self.store, self.queue_id))[name].head.pointer
 
     @property
     def finalised(self) -> int:
@@ -86,7 +89,7 @@ class Scene:
         return len(self.store.read_rows(partition_of_ledger(self.queue_id), which).rows)
 
     def check(self) -> None:
-        for state in read_group_states(self.store, self.queue_id).values():
+        for state in read_group_states(Ledger(self.store, self.queue_id)).values():
             assert self.finalised <= state.floor, "I7"
 
 
@@ -99,16 +102,16 @@ def scene() -> Scene:
 
 
 def test_a_group_begins_at_a_monoton(scene: Scene):
-    ensure_group(scene.store, scene.queue_id, "new", starting=12)
-    ensure_group(scene.store, scene.queue_id, "next", starting=30)
+    ensure_group(ConsumerGroup(Ledger(scene.store, scene.queue_id), "new"), starting=12)
+    ensure_group(ConsumerGroup(Ledger(scene.store, scene.queue_id), "next"), starting=30)
 
     assert (scene.pointer("new"), scene.pointer("next")) == (12, 30)
 
 
 def test_a_monoton_that_is_not_there_yet_is_refused_with_those_that_are(scene: Scene):
     with pytest.raises(QueueStateError, match=r"no monoton 31 yet: it holds \[5, 30\)"):
-        ensure_group(scene.store, scene.queue_id, "new", starting=31)
-    assert "new" not in read_group_states(scene.store, scene.queue_id)
+        ensure_group(ConsumerGroup(Ledger(scene.store, scene.queue_id), "new"), starting=31)
+    assert "new" not in read_group_states(Ledger(scene.store, scene.queue_id))
 
 
 @pytest.mark.parametrize("late", [timedelta(0), LEASE, 2 * LEASE])
@@ -117,14 +120,15 @@ def test_a_group_begins_with_the_first_block_published_at_an_instant_or_later(la
     begun = clock.now
     queue_id = make_queue(store).queue_id
     for _ in range(3):
-        publish(store, queue_id, make_pending([4]))
+        publish(Ledger(store, queue_id), make_pending([4]))
         clock.advance(LEASE)
 
-    ensure_group(store, queue_id, "at", starting=begun + late)
-    ensure_group(store, queue_id, "after", starting=begun + late + MOMENT)
+    ensure_group(ConsumerGroup(Ledger(store, queue_id), "at"), starting=begun + late)
+    ensure_group(ConsumerGroup(Ledger(store, queue_id), "after"), starting=begun + late + MOMENT)
 
     pointers = {
-        name: each.head.pointer for name, each in read_group_states(store, queue_id).items()
+        name: each.head.pointer
+        for name, each in read_group_states(Ledger(store, queue_id)).items()
     }
     first = 4 * (late // LEASE)
     assert pointers == {"at": first, "after": first + 4}
@@ -136,27 +140,33 @@ def test_blocks_published_by_a_clock_that_is_behind_do_not_hide_earlier_ones():
     queue_id = make_queue(store).queue_id
     for step in (LEASE, -LEASE, 2 * LEASE):
         clock.advance(step)
-        publish(store, queue_id, make_pending([4]))
+        publish(Ledger(store, queue_id), make_pending([4]))
 
-    ensure_group(store, queue_id, "g", starting=begun + LEASE)
+    ensure_group(ConsumerGroup(Ledger(store, queue_id), "g"), starting=begun + LEASE)
 
-    assert read_group_states(store, queue_id)["g"].head.pointer == 0
+    assert read_group_states(Ledger(store, queue_id))["g"].head.pointer == 0
 
 
 def test_a_position_that_is_deleted_already_is_refused_with_what_is_gone(scene: Scene):
     with pytest.raises(QueueStateError, match=r"begin at 3, but monotons \[3, 5\) .* failOnData"):
-        ensure_group(scene.store, scene.queue_id, "new", starting=3)
+        ensure_group(ConsumerGroup(Ledger(scene.store, scene.queue_id), "new"), starting=3)
     with pytest.raises(QueueStateError, match=r"\[0, 5\)"):
-        ensure_group(scene.store, scene.queue_id, "new", starting=scene.clock.now)
+        ensure_group(
+            ConsumerGroup(Ledger(scene.store, scene.queue_id), "new"), starting=scene.clock.now
+        )
 
-    assert "new" not in read_group_states(scene.store, scene.queue_id)
+    assert "new" not in read_group_states(Ledger(scene.store, scene.queue_id))
 
 
 def test_or_it_begins_with_what_still_exists_and_says_so(
     scene: Scene, caplog: pytest.LogCaptureFixture
 ):
     with caplog.at_level(logging.WARNING):
-        ensure_group(scene.store, scene.queue_id, "new", starting=3, fail_on_data_loss=False)
+        ensure_group(
+            ConsumerGroup(Ledger(scene.store, scene.queue_id), "new"),
+            starting=3,
+            fail_on_data_loss=False,
+        )
 
     assert scene.pointer("new") == 5
     (record,) = [each for each in caplog.records if vars(each).get("action") == BEGINS_LATER]
@@ -171,18 +181,18 @@ def test_or_it_begins_with_what_still_exists_and_says_so(
 def test_a_group_is_created_once(scene: Scene, fault: Fault | None, after: int):
     scene.store.interrupt(lambda: setattr(scene.store, "fault", fault), after=after)
 
-    create_group(scene.store, scene.queue_id, "new", "latest")
+    create_group(ConsumerGroup(Ledger(scene.store, scene.queue_id), "new"), "latest")
     scene.store.calm()
     scene.store.arrive()
 
     assert scene.pointer("new") == 30
     with pytest.raises(QueueStateError, match=r"exists already; .* group seek"):
-        create_group(scene.store, scene.queue_id, "new", "latest")
+        create_group(ConsumerGroup(Ledger(scene.store, scene.queue_id), "new"), "latest")
 
 
 def test_a_group_needs_a_name(scene: Scene):
     with pytest.raises(OptionError, match="not valid"):
-        create_group(scene.store, scene.queue_id, "no spaces", "latest")
+        create_group(ConsumerGroup(Ledger(scene.store, scene.queue_id), "no spaces"), "latest")
 
 
 # -- seek -----------------------------------------------------------------------------------------
@@ -192,7 +202,7 @@ def test_a_group_needs_a_name(scene: Scene):
     ("to", "expected"), [("earliest", 5), ("latest", 30), (5, 5), (20, 20), (22, 22), (30, 30)]
 )
 def test_a_group_goes_on_from_where_it_is_sought(scene: Scene, to, expected: int):
-    assert seek_group(scene.store, scene.queue_id, "g", to) == expected
+    assert seek_group(ConsumerGroup(Ledger(scene.store, scene.queue_id), "g"), to) == expected
 
     assert scene.pointer() == expected
     batch = scene.g.lease(make_request(stop=30))
@@ -204,7 +214,7 @@ def test_a_group_goes_on_from_where_it_is_sought(scene: Scene, to, expected: int
 def test_a_seek_costs_three_lwts(scene: Scene):
     store = CountingStore(scene.store)
 
-    seek_group(store, scene.queue_id, "g", 10)
+    seek_group(ConsumerGroup(Ledger(store, scene.queue_id), "g"), 10)
 
     assert store.cas_count == 3
 
@@ -215,7 +225,7 @@ def test_what_is_held_on_to_while_the_group_moves_has_one_holder(scene: Scene, a
     extended = Settlement(extended={LEASE: Ranges.parse("22-23")})
     scene.store.interrupt(lambda: scene.g.settle(batch.token, extended), after=after)
 
-    seek_group(scene.store, scene.queue_id, "g", 20, force=True)
+    seek_group(ConsumerGroup(Ledger(scene.store, scene.queue_id), "g"), 20, force=True)
 
     assert not any(slot.monotons for slot in scene.g.read().slots)
 
@@ -224,22 +234,22 @@ def test_a_group_that_begins_at_an_instant_misses_no_publish_of_one_replica(scen
     scene.clock.advance(timedelta(hours=1))
     instant = scene.clock.now
     with scene.store.replicas.tearing():
-        publish(scene.store, scene.queue_id, make_pending([4]))
+        publish(Ledger(scene.store, scene.queue_id), make_pending([4]))
     # The ledger's head is read from the replica that has it, the blocks from the others.
     scene.store.replicas.draw("sfs")
 
-    ensure_group(scene.store, scene.queue_id, "new", starting=instant)
+    ensure_group(ConsumerGroup(Ledger(scene.store, scene.queue_id), "new"), starting=instant)
 
     assert scene.pointer("new") == 30
 
 
 def test_what_is_finalised_cannot_be_sought(scene: Scene):
     with pytest.raises(QueueStateError, match=r"\[4, 5\) is settled .* back to 5"):
-        seek_group(scene.store, scene.queue_id, "g", 4)
+        seek_group(ConsumerGroup(Ledger(scene.store, scene.queue_id), "g"), 4)
     with pytest.raises(QueueStateError, match="no monoton 31"):
-        seek_group(scene.store, scene.queue_id, "g", 31)
+        seek_group(ConsumerGroup(Ledger(scene.store, scene.queue_id), "g"), 31)
     with pytest.raises(QueueStateError, match="no group 'nobody'"):
-        seek_group(scene.store, scene.queue_id, "nobody", 20)
+        seek_group(ConsumerGroup(Ledger(scene.store, scene.queue_id), "nobody"), 20)
     assert (scene.pointer(), scene.holds) == (20, 0)
 
 
@@ -247,9 +257,9 @@ def test_messages_that_are_held_are_moved_by_force_only(scene: Scene):
     held = scene.g.lease(make_request(stop=25))
 
     with pytest.raises(QueueStateError, match="hold 20-25 until 2026"):
-        seek_group(scene.store, scene.queue_id, "g", 10)
+        seek_group(ConsumerGroup(Ledger(scene.store, scene.queue_id), "g"), 10)
     assert (scene.pointer(), scene.holds) == (25, 0)
-    seek_group(scene.store, scene.queue_id, "g", 10, force=True)
+    seek_group(ConsumerGroup(Ledger(scene.store, scene.queue_id), "g"), 10, force=True)
 
     after = scene.g.lease(make_request(held=held.token, stop=30))
     assert after.acked == 0
@@ -263,7 +273,7 @@ def test_what_is_due_or_waits_is_forgotten(scene: Scene):
     scene.g.lease(make_request(stop=28, max_messages=2))
     scene.clock.advance(2 * LEASE)
 
-    seek_group(scene.store, scene.queue_id, "g", 29)
+    seek_group(ConsumerGroup(Ledger(scene.store, scene.queue_id), "g"), 29)
 
     state = scene.g.read(every_waiting=True)
     assert (state.floor, state.waiting) == (29, ())
@@ -271,10 +281,9 @@ def test_what_is_due_or_waits_is_forgotten(scene: Scene):
 
 
 def test_a_group_registered_only_half_can_be_sought(scene: Scene):
-    ops = registration._registration(scene.store, scene.queue_id, "half", "earliest")
-    scene.store.cas(partition_of_ledger(scene.queue_id), ops)
+    register_half(Ledger(scene.store, scene.queue_id), "half")
 
-    seek_group(scene.store, scene.queue_id, "half", 17)
+    seek_group(ConsumerGroup(Ledger(scene.store, scene.queue_id), "half"), 17)
 
     assert scene.pointer("half") == 17
 
@@ -289,14 +298,14 @@ def test_whoever_comes_between_nothing_owed_is_finalised(scene: Scene, what: str
     meanwhile: dict[str, Callable[[], object]] = {
         "repair": scene.repair,
         "lease": lambda: scene.g.lease(make_request(stop=22)),
-        "seek": lambda: seek_group(scene.store, scene.queue_id, "g", 15),
-        "lower": lambda: seek_group(scene.store, scene.queue_id, "g", 6),
+        "seek": lambda: seek_group(ConsumerGroup(Ledger(scene.store, scene.queue_id), "g"), 15),
+        "lower": lambda: seek_group(ConsumerGroup(Ledger(scene.store, scene.queue_id), "g"), 6),
         "settle slow": catch_up,
     }
     scene.store.interrupt(lambda: meanwhile[what]() and None, after=after)
 
     with contextlib.suppress(QueueStateError):
-        seek_group(scene.store, scene.queue_id, "g", 8, force=True)
+        seek_group(ConsumerGroup(Ledger(scene.store, scene.queue_id), "g"), 8, force=True)
     scene.store.calm()
 
     assert scene.holds == 0
@@ -312,7 +321,11 @@ def test_whoever_comes_between_nothing_owed_is_finalised(scene: Scene, what: str
 def test_a_repair_that_is_overtaken_by_a_seek_finalises_nothing(scene: Scene, after: int):
     scene.settle("slow", 20)
     scene.store.interrupt(
-        lambda: seek_group(scene.store, scene.queue_id, "g", "earliest") and None, after=after
+        lambda: (
+            seek_group(ConsumerGroup(Ledger(scene.store, scene.queue_id), "g"), "earliest")
+            and None
+        ),
+        after=after,
     )
 
     scene.repair()
@@ -335,14 +348,14 @@ def test_a_seek_that_breaks_off_loses_nothing_and_is_completed_by_another(
 ):
     scene.store.interrupt(crash, after=after)
     with contextlib.suppress(Crash):
-        seek_group(scene.store, scene.queue_id, "g", 8)
+        seek_group(ConsumerGroup(Ledger(scene.store, scene.queue_id), "g"), 8)
     scene.store.calm()
     scene.settle("slow", 30)
 
     scene.repair()
     scene.check()
     at = max(8, scene.finalised)
-    assert seek_group(scene.store, scene.queue_id, "g", at) == at
+    assert seek_group(ConsumerGroup(Ledger(scene.store, scene.queue_id), "g"), at) == at
 
     scene.check()
     assert (scene.pointer(), scene.holds) == (at, 0)
@@ -356,11 +369,11 @@ def test_lost_answers_of_a_seek_do_not_matter(
 ):
     scene.store.interrupt(lambda: setattr(scene.store, "fault", fault), after=after)
 
-    seek_group(scene.store, scene.queue_id, "g", 8)
+    seek_group(ConsumerGroup(Ledger(scene.store, scene.queue_id), "g"), 8)
     scene.store.calm()
     expected = 8
     if arrives == "after another seek":
-        expected = seek_group(scene.store, scene.queue_id, "g", 18)
+        expected = seek_group(ConsumerGroup(Ledger(scene.store, scene.queue_id), "g"), 18)
     scene.store.arrive()
 
     assert (scene.pointer(), scene.holds) == (expected, 0)
@@ -372,7 +385,7 @@ def test_losing_every_race_to_move_is_contention(scene: Scene, monkeypatch: pyte
     monkeypatch.setattr(seek, "_moved", lambda *_, **__: [Delete(("slot", 99, 0))])
 
     with pytest.raises(ContentionError, match="changes too fast"):
-        seek_group(scene.store, scene.queue_id, "g", 8)
+        seek_group(ConsumerGroup(Ledger(scene.store, scene.queue_id), "g"), 8)
 
     assert scene.holds == 0
 
@@ -385,37 +398,37 @@ def names_of(store: Store, queue_id: QueueId) -> list[str]:
 
 
 def test_a_deleted_group_is_gone_and_its_readers_stop(scene: Scene):
-    assert delete_group(scene.store, scene.queue_id, "slow")
+    assert delete_group(ConsumerGroup(Ledger(scene.store, scene.queue_id), "slow"))
 
     assert names_of(scene.store, scene.queue_id) == ["g"]
     rows = scene.store.read_rows(partition_of_delivery(scene.queue_id, "slow")).rows
     assert not rows
     with pytest.raises(QueueStateError, match="does not exist"):
-        ConsumerGroup(scene.store, scene.queue_id, "slow").lease(make_request())
+        ConsumerGroup(Ledger(scene.store, scene.queue_id), "slow").lease(make_request())
     scene.repair()
     assert scene.finalised == 20
 
 
 def test_deleting_what_is_not_there_says_so(scene: Scene):
-    assert not delete_group(scene.store, scene.queue_id, "nobody")
-    assert delete_group(scene.store, scene.queue_id, "g")
-    assert not delete_group(scene.store, scene.queue_id, "g")
+    assert not delete_group(ConsumerGroup(Ledger(scene.store, scene.queue_id), "nobody"))
+    assert delete_group(ConsumerGroup(Ledger(scene.store, scene.queue_id), "g"))
+    assert not delete_group(ConsumerGroup(Ledger(scene.store, scene.queue_id), "g"))
 
 
 def test_a_group_whose_messages_are_held_is_deleted_by_force_only(scene: Scene):
     held = scene.g.lease(make_request(stop=25))
 
     with pytest.raises(QueueStateError, match="stop them"):
-        delete_group(scene.store, scene.queue_id, "g")
-    assert delete_group(scene.store, scene.queue_id, "g", force=True)
+        delete_group(ConsumerGroup(Ledger(scene.store, scene.queue_id), "g"))
+    assert delete_group(ConsumerGroup(Ledger(scene.store, scene.queue_id), "g"), force=True)
 
     assert not scene.g.extend(held.token, held.leased, by=LEASE)
 
 
 def test_a_group_made_again_begins_anew(scene: Scene):
     held = scene.g.lease(make_request(stop=25))
-    delete_group(scene.store, scene.queue_id, "g", force=True)
-    ensure_group(scene.store, scene.queue_id, "g", starting="earliest")
+    delete_group(ConsumerGroup(Ledger(scene.store, scene.queue_id), "g"), force=True)
+    ensure_group(ConsumerGroup(Ledger(scene.store, scene.queue_id), "g"), starting="earliest")
 
     after = scene.g.lease(make_request(held=held.token, stop=30))
 
@@ -429,17 +442,17 @@ def test_a_deletion_that_breaks_off_is_completed_by_another_or_by_a_new_group(af
         scene = Scene()
         scene.store.interrupt(crash, after=after)
         with contextlib.suppress(Crash):
-            delete_group(scene.store, scene.queue_id, "g")
+            delete_group(ConsumerGroup(Ledger(scene.store, scene.queue_id), "g"))
         scene.store.calm()
         scene.settle("slow", 28)
         scene.repair()
         scene.check()
 
         if again == "delete":
-            delete_group(scene.store, scene.queue_id, "g")
+            delete_group(ConsumerGroup(Ledger(scene.store, scene.queue_id), "g"))
             assert names_of(scene.store, scene.queue_id) == ["slow"]
             assert not scene.store.read_rows(partition_of_delivery(scene.queue_id, "g")).rows
-        ensure_group(scene.store, scene.queue_id, "g", starting="latest")
+        ensure_group(ConsumerGroup(Ledger(scene.store, scene.queue_id), "g"), starting="latest")
         scene.check()
         deleted = scene.finalised == 28 or again == "delete"
         assert scene.pointer() == (30 if deleted else 20)
@@ -450,9 +463,9 @@ def test_a_deletion_that_breaks_off_is_completed_by_another_or_by_a_new_group(af
 def test_lost_answers_of_a_deletion_do_not_matter(scene: Scene, fault: Fault, after: int):
     scene.store.interrupt(lambda: setattr(scene.store, "fault", fault), after=after)
 
-    assert delete_group(scene.store, scene.queue_id, "g")
+    assert delete_group(ConsumerGroup(Ledger(scene.store, scene.queue_id), "g"))
     scene.store.calm()
-    ensure_group(scene.store, scene.queue_id, "g", starting="latest")
+    ensure_group(ConsumerGroup(Ledger(scene.store, scene.queue_id), "g"), starting="latest")
     scene.store.arrive()
 
     assert scene.pointer() == 30
@@ -465,12 +478,16 @@ def test_a_group_deleted_while_it_is_sought_or_repaired_stays_deleted(
     scene: Scene, what: str, after: int
 ):
     scene.store.interrupt(
-        lambda: delete_group(scene.store, scene.queue_id, "g", force=True) and None, after=after
+        lambda: (
+            delete_group(ConsumerGroup(Ledger(scene.store, scene.queue_id), "g"), force=True)
+            and None
+        ),
+        after=after,
     )
 
     with contextlib.suppress(QueueStateError):
         if what == "seek":
-            seek_group(scene.store, scene.queue_id, "g", 8)
+            seek_group(ConsumerGroup(Ledger(scene.store, scene.queue_id), "g"), 8)
         else:
             scene.repair()
     scene.store.calm()
@@ -490,23 +507,23 @@ def test_a_late_beginning_of_a_deleted_group_is_not_taken_for_a_new_one(after: i
     make_group(memory, queue_id, "slow")
 
     def delete_and_repair() -> None:
-        delete_group(memory, queue_id, "g")
-        slow = ConsumerGroup(memory, queue_id, "slow")
+        delete_group(ConsumerGroup(Ledger(memory, queue_id), "g"))
+        slow = ConsumerGroup(Ledger(memory, queue_id), "slow")
         batch = slow.lease(make_request(stop=6))
         slow.lease(make_request(held=batch.token, stop=0))
-        floors = [each.floor for each in read_group_states(memory, queue_id).values()]
+        floors = [each.floor for each in read_group_states(Ledger(memory, queue_id)).values()]
         Ledger(memory, queue_id).finalise(Ledger(memory, queue_id).read_head(), min(floors))
 
     store.interrupt(delete_and_repair, after=after)
 
-    ensure_group(store, queue_id, "g", starting="earliest")
+    ensure_group(ConsumerGroup(Ledger(store, queue_id), "g"), starting="earliest")
     store.calm()
-    ensure_group(store, queue_id, "g", starting="earliest")
+    ensure_group(ConsumerGroup(Ledger(store, queue_id), "g"), starting="earliest")
 
-    states = read_group_states(memory, queue_id)
+    states = read_group_states(Ledger(memory, queue_id))
     if "g" in states:
         assert states["g"].floor >= Ledger(memory, queue_id).read_head().finalised
-        assert states["g"] == ConsumerGroup(memory, queue_id, "g").read(every_waiting=True)
+        assert states["g"] == ConsumerGroup(Ledger(memory, queue_id), "g").read(every_waiting=True)
 
 
 def test_a_move_that_arrives_in_another_group_of_that_name_is_refused(scene: Scene):
@@ -517,13 +534,13 @@ def test_a_move_that_arrives_in_another_group_of_that_name_is_refused(scene: Sce
 
     scene.store.interrupt(lose_the_move_and_die, after=8)
     with contextlib.suppress(Crash):
-        seek_group(scene.store, scene.queue_id, "g", 8)
+        seek_group(ConsumerGroup(Ledger(scene.store, scene.queue_id), "g"), 8)
     scene.store.calm()
     assert (scene.pointer(), scene.holds, len(scene.store.late)) == (20, 1, 1)
-    delete_group(scene.store, scene.queue_id, "g")
+    delete_group(ConsumerGroup(Ledger(scene.store, scene.queue_id), "g"))
     scene.settle("slow", 20)
     scene.repair()
-    ensure_group(scene.store, scene.queue_id, "g", starting=20)
+    ensure_group(ConsumerGroup(Ledger(scene.store, scene.queue_id), "g"), starting=20)
 
     scene.store.arrive()
 
@@ -538,19 +555,18 @@ def test_what_an_earlier_group_of_that_name_was_owed_does_not_count(scene: Scene
 
     scene.store.interrupt(lose_the_beginning_and_die, after=7)
     with contextlib.suppress(Crash):
-        ensure_group(scene.store, scene.queue_id, "new", starting="latest")
+        ensure_group(ConsumerGroup(Ledger(scene.store, scene.queue_id), "new"), starting="latest")
     scene.store.calm()
     assert len(scene.store.late) == 1
-    delete_group(scene.store, scene.queue_id, "new")
-    ops = registration._registration(scene.store, scene.queue_id, "new", "earliest")
-    scene.store.cas(partition_of_ledger(scene.queue_id), ops)
+    delete_group(ConsumerGroup(Ledger(scene.store, scene.queue_id), "new"))
+    register_half(Ledger(scene.store, scene.queue_id), "new")
     scene.store.arrive()
     scene.settle("slow", 20)
 
     scene.repair()
 
     assert scene.finalised == 5
-    ensure_group(scene.store, scene.queue_id, "new", starting="latest")
+    ensure_group(ConsumerGroup(Ledger(scene.store, scene.queue_id), "new"), starting="latest")
     assert scene.pointer("new") == 5
 
 
@@ -561,7 +577,7 @@ def test_a_group_made_while_nothing_is_found_to_delete_stays_whole(scene: Scene,
     )
 
     with contextlib.suppress(QueueStateError):
-        delete_group(scene.store, scene.queue_id, "new")
+        delete_group(ConsumerGroup(Ledger(scene.store, scene.queue_id), "new"))
     scene.store.calm()
 
     rows = scene.store.read_rows(partition_of_delivery(scene.queue_id, "new")).rows
@@ -570,4 +586,4 @@ def test_a_group_made_while_nothing_is_found_to_delete_stays_whole(scene: Scene,
 
 def test_memory_has_no_groups_without_a_queue():
     with pytest.raises(QueueStateError, match="cassieq queue create"):
-        delete_group(MemoryStore(), QueueId("q@1"), "g")
+        delete_group(ConsumerGroup(Ledger(MemoryStore(), QueueId("q@1")), "g"))

@@ -10,10 +10,12 @@ from uuid import UUID
 
 import pytest
 
+from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.lease import Lease, LeasedSlot
 from cassieq_spark.groups.seek import seek_group
 from cassieq_spark.groups.settle import Settled, kept_token
 from cassieq_spark.groups.state import GroupState, Settlement, decode_outcomes, encode_outcomes
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import Ranges, to_millis
 from cassieq_spark.testing.faults import Fault, FaultyStore
 from cassieq_spark.testing.stores import CountingStore
@@ -253,7 +255,7 @@ def taken_over(scene: Scene) -> None:
 
 
 def sought(scene: Scene) -> None:
-    seek_group(scene.store, scene.queue.queue_id, "g", 0, force=True)
+    seek_group(ConsumerGroup(Ledger(scene.store, scene.queue.queue_id), "g"), 0, force=True)
     scene.lease = scene.delivery.lease(make_request(stop=10)).token
 
 

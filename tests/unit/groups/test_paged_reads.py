@@ -11,6 +11,7 @@ from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.lease import Lease
 from cassieq_spark.groups.registration import read_group_states
 from cassieq_spark.groups.state import Settlement
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import Ranges
 from cassieq_spark.repair.read import see
 from cassieq_spark.store.cassandra.store import page_rows
@@ -92,18 +93,18 @@ def test_head_and_slots_read_page_by_page_would_miss_what_moves_between_slots(sc
     # What this file rests on: such a read is torn here.
     store = PagedStore(scene.memory, scene.extend, is_paged=lambda which: "slot" in which.kinds)
 
-    assert read_group_states(store, scene.queue_id)["g"].floor == 9
+    assert read_group_states(Ledger(store, scene.queue_id))["g"].floor == 9
 
 
 def test_a_floor_counts_what_moves_between_slots_beyond_a_page(scene: Scene):
     store = PagedStore(scene.memory, scene.extend)
 
-    assert read_group_states(store, scene.queue_id)["g"].floor == 6
+    assert read_group_states(Ledger(store, scene.queue_id))["g"].floor == 6
 
 
 def test_a_survey_sees_what_moves_between_slots_beyond_a_page(scene: Scene):
     # It reads the registration as well, before the slots.
-    seen = see(PagedStore(scene.memory, scene.extend, rows=3), scene.queue_id)
+    seen = see(Ledger(PagedStore(scene.memory, scene.extend, rows=3), scene.queue_id))
 
     assert seen is not None
     assert [str(slot.monotons) for slot in seen.deliveries["g"].slots if slot.monotons] == ["6-9"]
@@ -124,5 +125,5 @@ def test_a_floor_counts_what_is_leased_between_two_pages_of_what_waits(scene: Sc
 
     store = PagedStore(scene.memory, lease)
 
-    assert ConsumerGroup(store, scene.queue_id, "g").read(every_waiting=True).floor == 6
+    assert ConsumerGroup(Ledger(store, scene.queue_id), "g").read(every_waiting=True).floor == 6
     assert Ranges.parse("6-7") in leased

@@ -15,6 +15,7 @@ from cassieq_spark.groups.lease import Lease
 from cassieq_spark.groups.plan import plan_lease
 from cassieq_spark.groups.settle import are_gone, kept_token, settled_of
 from cassieq_spark.groups.state import GroupState, Settlement, Slot, Waiting
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import Ranges
 from cassieq_spark.store.protocol import Op
 from cassieq_spark.testing.faults import Fault, FaultyStore
@@ -257,7 +258,7 @@ def client_scene(fault: Fault, meanwhile: Callable[[ConsumerGroup, UUID], object
     memory, _ = make_clocked_store()
     trouble = FaultyStore(memory)
     delivery = make_group(trouble, make_queue(trouble, [12]).queue_id)
-    others = ConsumerGroup(memory, delivery.queue_id, delivery.name)
+    others = ConsumerGroup(Ledger(memory, delivery.queue_id), delivery.name)
     lease = delivery.lease(make_request(stop=12, max_messages=1, by_receipts=True)).token
     trouble.fault = fault
     trouble.interrupt(lambda: meanwhile(others, lease) and None, after=3)

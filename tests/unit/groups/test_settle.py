@@ -21,6 +21,7 @@ from cassieq_spark.groups.state import (
     slot_key,
     waiting_key,
 )
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import Ranges, to_millis
 from cassieq_spark.store.protocol import Insert, Op, Update, When, partition_of_delivery
@@ -395,7 +396,7 @@ def test_losing_every_race_is_said_so(scene: Scene, monkeypatch: pytest.MonkeyPa
 
 
 def test_settling_for_a_group_that_does_not_exist_is_refused(scene: Scene):
-    delivery = ConsumerGroup(scene.store, scene.delivery.queue_id, "none")
+    delivery = ConsumerGroup(Ledger(scene.store, scene.delivery.queue_id), "none")
 
     with pytest.raises(QueueStateError, match="group 'none'"):
         delivery.settle(scene.lease, Settlement(acked=Ranges.parse("0-3")))
@@ -522,7 +523,7 @@ def test_a_free_slot_is_used_for_what_is_extended(scene: Scene, clock: FakeClock
 def test_a_slot_is_freed_only_if_nothing_has_left_it_meanwhile(scene: Scene):
     # I6: what was released in between is somebody else's to have, and not done.
     scene.delivery.lease(make_request(held=scene.lease, stop=0))
-    publish(scene.store, scene.delivery.queue_id, make_pending([4]))
+    publish(Ledger(scene.store, scene.delivery.queue_id), make_pending([4]))
     lease = scene.delivery.lease(make_request(stop=14, by_receipts=True)).token
     scene.trouble.interrupt(
         lambda: scene.settle(lease, released={AT_ONCE: Ranges.parse("10-11")}) and None, after=2
@@ -553,7 +554,7 @@ def test_a_slot_of_what_was_extended_is_free_once_that_is_settled(scene: Scene):
 def test_what_a_client_holds_is_settled_at_once_also_by_who_settles_with_a_batch(scene: Scene):
     # Nobody acks it as a batch, so what is recorded there would never be carried out.
     scene.delivery.lease(make_request(held=scene.lease, stop=0))
-    publish(scene.store, scene.delivery.queue_id, make_pending([4]))
+    publish(Ledger(scene.store, scene.delivery.queue_id), make_pending([4]))
     lease = scene.delivery.lease(make_request(stop=14, by_receipts=True)).token
 
     done = Settlement(acked=Ranges.parse("10-14"))
@@ -573,7 +574,7 @@ class ClientScene:
         memory, self.clock = make_clocked_store()
         self.trouble = FaultyStore(memory)
         self.delivery = make_group(self.trouble, make_queue(self.trouble, [10]).queue_id)
-        self.others = ConsumerGroup(memory, self.delivery.queue_id, "g")
+        self.others = ConsumerGroup(Ledger(memory, self.delivery.queue_id), "g")
         self.lease = self.delivery.lease(
             make_request(stop=10, max_messages=limit, by_receipts=by_receipts)
         ).token

@@ -11,6 +11,7 @@ from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.lease import Lease
 from cassieq_spark.groups.registration import ensure_group, read_group_states
 from cassieq_spark.groups.state import Settlement, Waiting
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import Ranges
 from cassieq_spark.store.tables import Table
 from cassieq_spark.testing.faults import Fault, FaultyStore
@@ -69,7 +70,7 @@ class Scene:
     @property
     def owed(self) -> set[int]:
         """By what is decided."""
-        state = ConsumerGroup(self.memory, self.queue_id, "g").read(every_waiting=True)
+        state = ConsumerGroup(Ledger(self.memory, self.queue_id), "g").read(every_waiting=True)
         held = [
             *(slot.monotons for slot in state.slots),
             *(each.monotons for each in state.waiting),
@@ -164,18 +165,18 @@ def test_a_burial_costs_two_reads(scene: Scene):
 
 def test_a_group_of_which_one_replica_knows_exists(scene: Scene):
     scene.trouble.interrupt(lambda: setattr(scene.trouble, "fault", Fault.REACHED_ONE), after=5)
-    ensure_group(scene.store, scene.queue_id, "new", starting="earliest")
+    ensure_group(ConsumerGroup(Ledger(scene.store, scene.queue_id), "new"), starting="earliest")
     assert scene.trouble.troubles == 2
     scene.trouble.replicas.draw("s")
 
-    assert ConsumerGroup(scene.store, scene.queue_id, "new").read().head.pointer == 0
+    assert ConsumerGroup(Ledger(scene.store, scene.queue_id), "new").read().head.pointer == 0
 
 
 def test_floors_rest_on_serial_reads_only(scene: Scene):
     scene.release(scene.second, "3-4")
     scene.store.reset()
 
-    states = read_group_states(scene.store, scene.queue_id)
+    states = read_group_states(Ledger(scene.store, scene.queue_id))
 
     assert states["g"].floor == 0
     assert (scene.store.read_count, scene.store.serial_read_count) == (0, 5)

@@ -62,7 +62,7 @@ def test_blocks_that_the_head_has_shown_are_found_though_one_replica_has_them(
     one_after_another = [*make_pending([2]), *make_pending([3])]
     store.interrupt(crash, after=2, bit_by_bit=True)
     with pytest.raises(Crash):
-        publish(store, queue.queue_id, one_after_another)
+        publish(Ledger(store, queue.queue_id), one_after_another)
     store.replicas.draw("f")
     assert Ledger(store, queue.queue_id).read_head().next == 9
     store.replicas.draw(draws)
@@ -169,7 +169,7 @@ def test_an_instant_is_found_among_hundreds_of_blocks_by_a_few_reads():
     queue_id = make_queue(store).queue_id
     begun = clock.now
     for _ in range(700):
-        publish(store, queue_id, make_pending([2]))
+        publish(Ledger(store, queue_id), make_pending([2]))
         clock.advance(SECOND)
     head = Ledger(store, queue_id).read_head()
     store.reset()
@@ -184,10 +184,10 @@ def test_an_instant_is_found_where_one_coordinators_clock_was_ahead(ahead: int):
     queue_id = make_queue(store).queue_id
     begun = clock.now
     clock.advance(ahead * SECOND)
-    publish(store, queue_id, make_pending([4]))
+    publish(Ledger(store, queue_id), make_pending([4]))
     for _ in range(8):
         clock.now = begun
-        publish(store, queue_id, make_pending([4]))
+        publish(Ledger(store, queue_id), make_pending([4]))
     head = Ledger(store, queue_id).read_head()
 
     assert Ledger(store, queue_id).find_position(head, begun + ahead * SECOND) == 0

@@ -32,7 +32,7 @@ def test_a_closed_ledger_has_a_final_end_and_stays_closed_as_it_is():
     assert close_ledger(Ledger(store, OLD), LedgerStatus.DELETED, bucket_size=16) == head
     assert (store.cas_count, store.serial_read_count) == (0, 1)
     with pytest.raises(QueueStateError, match="was purged"):
-        publish(store, OLD, make_pending([1]))
+        publish(Ledger(store, OLD), make_pending([1]))
 
 
 def test_a_ledger_that_is_not_there_is_closed_before_anybody_opens_it():
@@ -61,7 +61,7 @@ def test_a_ledger_that_is_not_open_yet_takes_nothing_and_then_knows_groups_and_s
     make_queue(store, [5])
     make_group(store, OLD, "a")
     make_group(store, OLD, "b")
-    publish(store, OLD, make_pending([1]), batch=SinkBatch("s", 3))
+    publish(Ledger(store, OLD), make_pending([1]), batch=SinkBatch("s", 3))
     close_ledger(Ledger(store, OLD), LedgerStatus.PURGED, bucket_size=8)
 
     for _ in range(2):
@@ -126,4 +126,4 @@ def test_a_write_that_is_only_too_slow_is_told_so():
     Ledger(store, OLD).raise_fence(Ledger(store, OLD).read_head(), FOR_EVER.replace(year=2027))
 
     with pytest.raises(NotAppliedError, match="fence"):
-        publish(store, OLD, pending)
+        publish(Ledger(store, OLD), pending)

@@ -40,7 +40,7 @@ class Scene:
         begun_at = begun_at or self.clock.now
         written = PendingBlock(make_block_id(block_at or begun_at), 1)
         once = Once("key:k", LIFE, begun_at)
-        return publish(self.store, QUEUE, [written], batch=once).monotons is not None
+        return publish(Ledger(self.store, QUEUE), [written], batch=once).monotons is not None
 
     @property
     def count(self) -> int:
@@ -59,15 +59,15 @@ def test_a_name_is_used_once_while_it_is_remembered(scene: Scene):
 
     assert not scene.attempt()
     assert scene.count == 1
-    assert read_mark(scene.memory, QUEUE, Once("key:k", LIFE)) is Mark.PUBLISHED
-    assert read_mark(scene.memory, QUEUE, Once("key:l", LIFE)) is None
+    assert read_mark(Ledger(scene.memory, QUEUE), Once("key:k", LIFE)) is Mark.PUBLISHED
+    assert read_mark(Ledger(scene.memory, QUEUE), Once("key:l", LIFE)) is None
 
 
 def test_a_name_is_forgotten_by_itself_and_may_be_used_again(scene: Scene):
     scene.attempt()
     scene.clock.advance(LIFE)
 
-    assert read_mark(scene.memory, QUEUE, Once("key:k", LIFE)) is None
+    assert read_mark(Ledger(scene.memory, QUEUE), Once("key:k", LIFE)) is None
     assert scene.attempt()
     assert scene.count == 2
 
@@ -79,7 +79,9 @@ def test_it_costs_one_lwt_and_one_read():
     store.reset()
 
     publish(
-        store, QUEUE, [PendingBlock(make_block_id(clock.now), 1)], batch=Once("k", LIFE, clock.now)
+        Ledger(store, QUEUE),
+        [PendingBlock(make_block_id(clock.now), 1)],
+        batch=Once("k", LIFE, clock.now),
     )
 
     assert (store.cas_count, store.read_count, store.serial_read_count) == (1, 1, 0)
@@ -110,7 +112,9 @@ def test_who_stalls_anywhere_while_another_one_publishes_and_is_forgotten_publis
     def stall() -> None:
         other = Once("key:k", LIFE, scene.clock.now)
         publish(
-            scene.memory, QUEUE, [PendingBlock(make_block_id(scene.clock.now), 1)], batch=other
+            Ledger(scene.memory, QUEUE),
+            [PendingBlock(make_block_id(scene.clock.now), 1)],
+            batch=other,
         )
         scene.clock.advance(by)
 
@@ -166,7 +170,7 @@ def test_a_lost_answer_is_resolved_and_the_name_used_once(scene: Scene, fault: F
 def test_a_purge_carries_over_what_streams_have_published_and_no_names(scene: Scene):
     scene.attempt()
     written = PendingBlock(make_block_id(scene.clock.now), 1)
-    publish(scene.memory, QUEUE, [written], batch=SinkBatch("app:a", 7))
+    publish(Ledger(scene.memory, QUEUE), [written], batch=SinkBatch("app:a", 7))
     close_ledger(Ledger(scene.memory, QUEUE), LedgerStatus.PURGED, bucket_size=8)
 
     open_next(
@@ -175,7 +179,7 @@ def test_a_purge_carries_over_what_streams_have_published_and_no_names(scene: Sc
 
     kinds = {str(row["kind"]) for row in rows_of(scene, "q@2")}
     assert kinds == {"head", "sink"}
-    assert read_mark(scene.memory, QueueId("q@2"), once_of_key("k")) is None
+    assert read_mark(Ledger(scene.memory, QueueId("q@2")), once_of_key("k")) is None
 
 
 def rows_of(scene: Scene, queue_id: str) -> list[dict[str, object]]:

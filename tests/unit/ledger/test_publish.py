@@ -49,7 +49,7 @@ def queue_id(store: FaultyStore) -> QueueId:
 def test_a_publish_costs_one_lwt_and_one_read(queue_id: QueueId, store: FaultyStore):
     counting = CountingStore(store)
 
-    publish(counting, queue_id, make_pending([3] * 100))
+    publish(Ledger(counting, queue_id), make_pending([3] * 100))
 
     assert (counting.cas_count, counting.read_count, counting.serial_read_count) == (1, 1, 0)
 
@@ -57,7 +57,7 @@ def test_a_publish_costs_one_lwt_and_one_read(queue_id: QueueId, store: FaultySt
 def test_a_batch_costs_one_read_more(queue_id: QueueId, store: FaultyStore):
     counting = CountingStore(store)
 
-    publish(counting, queue_id, make_pending([3]), batch=SinkBatch("s", 0))
+    publish(Ledger(counting, queue_id), make_pending([3]), batch=SinkBatch("s", 0))
 
     assert (counting.cas_count, counting.read_count, counting.serial_read_count) == (1, 2, 0)
 
@@ -65,14 +65,14 @@ def test_a_batch_costs_one_read_more(queue_id: QueueId, store: FaultyStore):
 def test_nothing_to_publish_asks_nothing(queue_id: QueueId, store: FaultyStore):
     counting = CountingStore(store)
 
-    assert publish(counting, queue_id, make_pending([0, 0])) == Published(Range(0, 0))
+    assert publish(Ledger(counting, queue_id), make_pending([0, 0])) == Published(Range(0, 0))
     assert (counting.cas_count, counting.read_count) == (0, 0)
 
 
 def test_empty_blocks_get_no_monotons(queue_id: QueueId, store: FaultyStore):
     pending = make_pending([0, 2, 0, 3])
 
-    assert publish(store, queue_id, pending).monotons == Range(0, 5)
+    assert publish(Ledger(store, queue_id), pending).monotons == Range(0, 5)
     assert [block.block for block in Ledger(store, queue_id).read_blocks()] == [
         pending[1].block,
         pending[3].block,
@@ -83,9 +83,9 @@ def test_a_replayed_batch_is_published_once_also_with_other_tasks(
     queue_id: QueueId, store: FaultyStore, caplog: pytest.LogCaptureFixture
 ):
     caplog.set_level(logging.INFO)
-    publish(store, queue_id, make_pending([2, 2]), batch=SinkBatch("s", 5))
+    publish(Ledger(store, queue_id), make_pending([2, 2]), batch=SinkBatch("s", 5))
 
-    again = publish(store, queue_id, make_pending([7]), batch=SinkBatch("s", 5))
+    again = publish(Ledger(store, queue_id), make_pending([7]), batch=SinkBatch("s", 5))
 
     assert again == Published(None)
     assert Ledger(store, queue_id).read_head().next == 4
@@ -95,12 +95,12 @@ def test_a_replayed_batch_is_published_once_also_with_other_tasks(
 def test_a_batch_below_the_last_one_is_refused_with_what_may_have_happened(
     queue_id: QueueId, store: FaultyStore
 ):
-    publish(store, queue_id, make_pending([2]), batch=SinkBatch("s", 5))
+    publish(Ledger(store, queue_id), make_pending([2]), batch=SinkBatch("s", 5))
 
     with pytest.raises(
         BatchOrderError, match=r"up to batch 5, .* batch 4; .* older copy"
     ) as error:
-        publish(store, queue_id, make_pending([7]), batch=SinkBatch("s", 4))
+        publish(Ledger(store, queue_id), make_pending([7]), batch=SinkBatch("s", 4))
     assert not error.value.retryable
     assert Ledger(store, queue_id).read_head().next == 2
 
@@ -108,12 +108,14 @@ def test_a_batch_below_the_last_one_is_refused_with_what_may_have_happened(
 def test_a_batch_with_another_content_is_refused_or_skipped_with_an_error_in_the_log(
     queue_id: QueueId, store: FaultyStore, caplog: pytest.LogCaptureFixture
 ):
-    publish(store, queue_id, make_pending([2]), batch=SinkBatch("s", 5, "one"))
+    publish(Ledger(store, queue_id), make_pending([2]), batch=SinkBatch("s", 5, "one"))
     other = SinkBatch("s", 5, "other")
 
     with pytest.raises(BatchChangedError, match=r"\(one, here other\).*'failOnChangedBatch'"):
-        publish(store, queue_id, make_pending([7]), batch=other)
-    skipped = publish(store, queue_id, make_pending([7]), batch=other, fail_on_changed=False)
+        publish(Ledger(store, queue_id), make_pending([7]), batch=other)
+    skipped = publish(
+        Ledger(store, queue_id), make_pending([7]), batch=other, fail_on_changed=False
+    )
 
     assert skipped == Published(None)
     assert Ledger(store, queue_id).read_head().next == 2
@@ -122,11 +124,11 @@ def test_a_batch_with_another_content_is_refused_or_skipped_with_an_error_in_the
 
 
 def test_a_fingerprint_that_is_not_known_is_not_compared(queue_id: QueueId, store: FaultyStore):
-    publish(store, queue_id, make_pending([2]), batch=SinkBatch("s", 5, "one"))
+    publish(Ledger(store, queue_id), make_pending([2]), batch=SinkBatch("s", 5, "one"))
     # As an earlier release does: it knows of no fingerprint, and leaves that of batch 5.
-    publish(store, queue_id, make_pending([2]), batch=SinkBatch("s", 6))
+    publish(Ledger(store, queue_id), make_pending([2]), batch=SinkBatch("s", 6))
 
-    again = publish(store, queue_id, make_pending([7]), batch=SinkBatch("s", 6, "other"))
+    again = publish(Ledger(store, queue_id), make_pending([7]), batch=SinkBatch("s", 6, "other"))
 
     assert again == Published(None)
     assert Ledger(store, queue_id).read_sink("s") == SinkBatch("s", 6)
@@ -140,7 +142,7 @@ def test_a_lost_answer_is_resolved_and_the_write_published_once(
     pending = make_pending([2, 3])
     store.fault = fault
 
-    published = publish(store, queue_id, pending, batch=batch)
+    published = publish(Ledger(store, queue_id), pending, batch=batch)
     store.arrive()
 
     assert published.monotons == Range(0, 5)
@@ -157,7 +159,7 @@ def test_a_request_that_arrives_late_at_any_moment_is_published_once(
     store.fault = Fault.REQUEST_LATE
     store.interrupt(store.arrive, after=2 + after)
 
-    published = publish(store, queue_id, make_pending([2]))
+    published = publish(Ledger(store, queue_id), make_pending([2]))
     store.calm()
     store.arrive()
 
@@ -170,9 +172,9 @@ def test_another_write_in_place_of_the_lost_one_does_not_count_as_it(
 ):
     store.fault = Fault.REQUEST_LOST
     other = make_pending([4])
-    store.interrupt(lambda: publish(store, queue_id, other) and None, after=2)
+    store.interrupt(lambda: publish(Ledger(store, queue_id), other) and None, after=2)
 
-    assert publish(store, queue_id, make_pending([2])).monotons == Range(4, 6)
+    assert publish(Ledger(store, queue_id), make_pending([2])).monotons == Range(4, 6)
 
 
 def test_trimmed_before_the_answer_could_be_resolved_is_an_unknown_outcome(
@@ -187,7 +189,7 @@ def test_trimmed_before_the_answer_could_be_resolved_is_an_unknown_outcome(
     store.interrupt(repair, after=2)
 
     with pytest.raises(OutcomeUnknownError, match="trimmed"):
-        publish(store, queue_id, make_pending([2]))
+        publish(Ledger(store, queue_id), make_pending([2]))
 
 
 @pytest.mark.parametrize("error", [NotAppliedError, ConnectError])
@@ -201,7 +203,7 @@ def test_an_error_after_a_lost_answer_does_not_claim_that_nothing_was_applied(
     store.interrupt(fail, after=2)
 
     with pytest.raises(OutcomeUnknownError, match="the read timed out"):
-        publish(store, queue_id, make_pending([2]))
+        publish(Ledger(store, queue_id), make_pending([2]))
 
 
 def test_a_batch_may_be_retried_after_any_error(queue_id: QueueId, store: FaultyStore):
@@ -213,8 +215,8 @@ def test_a_batch_may_be_retried_after_any_error(queue_id: QueueId, store: Faulty
     pending, batch = make_pending([2]), SinkBatch("s", 0)
 
     with pytest.raises(NotAppliedError):
-        publish(store, queue_id, pending, batch=batch)
-    publish(store, queue_id, pending, batch=batch)
+        publish(Ledger(store, queue_id), pending, batch=batch)
+    publish(Ledger(store, queue_id), pending, batch=batch)
 
     assert Ledger(store, queue_id).read_head().next == 2
 
@@ -228,7 +230,7 @@ def test_a_write_slower_than_the_fence_is_refused_with_advice(
     )
 
     with pytest.raises(NotAppliedError, match="longer --write-timeout"):
-        publish(store, queue_id, pending)
+        publish(Ledger(store, queue_id), pending)
     assert Ledger(store, queue_id).read_head().next == 0
 
 
@@ -248,7 +250,7 @@ def test_more_blocks_than_one_publish_takes_are_refused_with_advice(
     pending = make_pending([1]) * (MOST_BLOCKS + 1)
 
     with pytest.raises(TooLargeError, match=f"has {MOST_BLOCKS + 1} blocks.*coalesce"):
-        publish(store, queue_id, pending)
+        publish(Ledger(store, queue_id), pending)
     assert Ledger(store, queue_id).read_head().next == 0
 
 
@@ -263,7 +265,7 @@ def test_a_lost_request_behind_the_fence_is_certainly_not_applied(
     )
 
     with pytest.raises(NotAppliedError):
-        publish(store, queue_id, make_pending([2]))
+        publish(Ledger(store, queue_id), make_pending([2]))
     store.arrive()
 
     assert Ledger(store, queue_id).read_head().next == 0
@@ -271,7 +273,7 @@ def test_a_lost_request_behind_the_fence_is_certainly_not_applied(
 
 def test_a_queue_that_is_not_there_is_said_so(store: FaultyStore):
     with pytest.raises(QueueStateError, match="cassieq queue create"):
-        publish(store, QueueId("none@1"), make_pending([1]))
+        publish(Ledger(store, QueueId("none@1")), make_pending([1]))
 
 
 def test_losing_every_race_ends_in_advice(
@@ -281,7 +283,7 @@ def test_losing_every_race_ends_in_advice(
     monkeypatch.setattr(store, "cas", lambda *_: False)
 
     with pytest.raises(ContentionError, match="gather them"):
-        publish(store, queue_id, make_pending([1]))
+        publish(Ledger(store, queue_id), make_pending([1]))
 
 
 def test_racing_publishers_leave_no_gap_and_publish_everything_once():
@@ -290,7 +292,9 @@ def test_racing_publishers_leave_no_gap_and_publish_everything_once():
     writes = [make_pending([1 + number % 3, 2]) for number in range(40)]
 
     with ThreadPoolExecutor(4) as pool:
-        published = list(pool.map(lambda pending: publish(store, queue_id, pending), writes))
+        published = list(
+            pool.map(lambda pending: publish(Ledger(store, queue_id), pending), writes)
+        )
 
     blocks = Ledger(store, queue_id).locate(Range(0, Ledger(store, queue_id).read_head().next))
     assert [block.block for block in blocks] == [

@@ -54,7 +54,7 @@ def test_repairs_do_not(queue: TrimmedQueue):
 
 
 def test_figures_and_views_do_not(queue: TrimmedQueue):
-    (billing,) = queue_stats(queue.store, queue.queue_id).groups
+    (billing,) = queue_stats(Ledger(queue.store, queue.queue_id)).groups
     blocks = read_view(queue.store, SourceOptions(queue="orders", view="blocks"))
 
     assert billing.depth == 6

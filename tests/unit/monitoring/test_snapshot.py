@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 
 from cassieq_spark.errors import ConnectError, NotAppliedError, QueueStateError
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import QueueId
 from cassieq_spark.monitoring.snapshot import read_snapshot
@@ -30,7 +31,7 @@ def test_the_figures_are_those_that_the_command_shows():
     (found,) = read_snapshot(store).queues
 
     assert (found.name, found.paused, found.dead_letters) == ("orders", False, None)
-    assert found.stats == queue_stats(store, queue.queue_id)
+    assert found.stats == queue_stats(Ledger(store, queue.queue_id))
 
 
 def test_a_lease_counts_as_a_reader_while_it_runs():
@@ -73,7 +74,7 @@ def test_a_queue_whose_readers_pause_is_marked():
 def test_dead_letters_are_counted_where_they_are():
     store = MemoryStore()
     create_queue(store, "q", max_deliveries=3, dead_letter_queue="q.dead")
-    publish(store, read_queue(store, "q.dead").queue_id, make_pending([4]))
+    publish(Ledger(store, read_queue(store, "q.dead").queue_id), make_pending([4]))
 
     found = {queue.name: queue.dead_letters for queue in read_snapshot(store).queues}
 

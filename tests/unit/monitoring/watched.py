@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cassieq_spark.errors import CassieqError
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.queues import create_queue
@@ -44,7 +45,7 @@ class AilingStore(WrappedStore):
 def make_busy_queue(store: Store, name: str = "orders") -> QueueDefinition:
     """Ten messages; a reader of group ``g`` has settled three and holds two."""
     queue = create_queue(store, name, lease=LEASE)
-    publish(store, queue.queue_id, make_pending([10]))
+    publish(Ledger(store, queue.queue_id), make_pending([10]))
     delivery = make_group(store, queue.queue_id)
     done = delivery.lease(make_request(stop=10, max_messages=3)).token
     delivery.lease(make_request(held=done, stop=10, max_messages=2))

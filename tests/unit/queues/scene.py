@@ -56,22 +56,24 @@ class Scene:
             chunk_size=4,
             lease=LEASE,
         )
-        publish(self.store, self.old.queue_id, make_pending([5]), batch=BATCH)
-        self.reader = ConsumerGroup(self.store, self.old.queue_id, "g")
+        publish(Ledger(self.store, self.old.queue_id), make_pending([5]), batch=BATCH)
+        self.reader = ConsumerGroup(Ledger(self.store, self.old.queue_id), "g")
         self.lease(self.old, "g")
-        publish(self.store, self.old.queue_id, make_pending([3]))
-        ensure_group(self.store, self.old.queue_id, "idle", starting="earliest")
+        publish(Ledger(self.store, self.old.queue_id), make_pending([3]))
+        ensure_group(
+            ConsumerGroup(Ledger(self.store, self.old.queue_id), "idle"), starting="earliest"
+        )
 
     def publish(self, queue: QueueDefinition) -> None:
-        publish(self.store, queue.queue_id, make_pending([2], self.clock.now))
+        publish(Ledger(self.store, queue.queue_id), make_pending([2], self.clock.now))
 
     def lease(self, queue: QueueDefinition, group: str) -> Lease:
         """As a reader does: look at the head, then lease."""
-        ensure_group(self.store, queue.queue_id, group, starting="earliest")
+        ensure_group(ConsumerGroup(Ledger(self.store, queue.queue_id), group), starting="earliest")
         head = Ledger(self.store, queue.queue_id).read_head()
         check_open(queue.queue_id, head)
         wish = make_request(stop=head.offered_stop)
-        return ConsumerGroup(self.store, queue.queue_id, group).lease(wish)
+        return ConsumerGroup(Ledger(self.store, queue.queue_id), group).lease(wish)
 
     def run_out(self) -> None:
         """Let every lease run out."""
@@ -104,7 +106,9 @@ class Scene:
         before = len(Ledger(self.store, queue_id).read_blocks())
         for attempt in (
             lambda: self.publish(queue),
-            lambda: publish(self.store, queue_id, make_pending([1]), batch=SinkBatch("new", 0)),
+            lambda: publish(
+                Ledger(self.store, queue_id), make_pending([1]), batch=SinkBatch("new", 0)
+            ),
             lambda: self.lease(queue, "g"),
             lambda: self.lease(queue, "idle"),
             lambda: self.lease(queue, "another"),
@@ -115,7 +119,7 @@ class Scene:
         assert len(Ledger(self.store, queue_id).read_blocks()) == before
         for group in self.groups(queue_id):
             wish = make_request(stop=Ledger(self.store, queue_id).read_head().next)
-            late = ConsumerGroup(self.store, queue_id, group).lease(wish)
+            late = ConsumerGroup(Ledger(self.store, queue_id), group).lease(wish)
             assert not late.leased, "a reader that had read the head before"
 
     def check_purged(self, queue: QueueDefinition) -> None:

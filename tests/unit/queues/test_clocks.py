@@ -59,7 +59,7 @@ class Scene:
 
     def put(self) -> None:
         written = PendingBlock(make_block_id(self.clock.now), 1)
-        publish(self.store, self.queue.queue_id, [written])
+        publish(Ledger(self.store, self.queue.queue_id), [written])
 
     @property
     def fence(self) -> datetime:
@@ -183,7 +183,7 @@ def test_what_a_writer_whose_clock_was_ahead_had_begun_stays_refused(
     clock.advance(HOUR)
 
     with pytest.raises(NotAppliedError, match="set the clock of the writer right"):
-        publish(scene.store, scene.queue.queue_id, [begun])
+        publish(Ledger(scene.store, scene.queue.queue_id), [begun])
 
     scene.put()
     assert Ledger(scene.store, scene.queue.queue_id).read_head().next == 7
@@ -196,7 +196,9 @@ def test_what_a_writer_whose_clock_was_ahead_has_sent_before_goes_in_no_more(
     store.fault = Fault.REQUEST_LATE
     store.interrupt(lambda: scene.raise_fence(clock.now + MONTH), after=2)
     with pytest.raises(NotAppliedError):
-        publish(store, scene.queue.queue_id, [PendingBlock(make_block_id(clock.now + DAY), 1)])
+        publish(
+            Ledger(store, scene.queue.queue_id), [PendingBlock(make_block_id(clock.now + DAY), 1)]
+        )
     fix_clocks(scene.store, "q")
 
     store.arrive()
@@ -227,7 +229,7 @@ def test_puts_are_taken_again_and_blocks_begun_before_stay_refused(scene: Scene,
     assert fix_clocks(scene.store, "q").fence is None
     clock.advance(CLOCKS_APART + SECOND)
     with pytest.raises(NotAppliedError):
-        publish(scene.store, scene.queue.queue_id, [begun_before])
+        publish(Ledger(scene.store, scene.queue.queue_id), [begun_before])
     scene.put()
     assert Ledger(scene.store, scene.queue.queue_id).read_head().next == 7
 
@@ -298,7 +300,7 @@ def test_what_waits_for_a_month_is_due_at_once_unless_it_was_never_handed_out(
     scene: Scene, clock: FakeClock
 ):
     delayed = PendingBlock(make_block_id(clock.now), 2, visible=MONTH)
-    publish(scene.store, scene.queue.queue_id, [delayed])
+    publish(Ledger(scene.store, scene.queue.queue_id), [delayed])
     lease = scene.take(limit=6).token
     scene.group.lease(make_request(stop=8, delayed_stop=8))
     released = {MONTH: Ranges.parse("0-3"), HOUR: Ranges.parse("3-4")}

@@ -39,7 +39,7 @@ def test_a_deleted_queue_is_gone_for_those_who_know_it_too(scene: Scene):
     with pytest.raises(QueueStateError, match="there is no queue 'q'"):
         read_queue(scene.store, "q")
     with pytest.raises(QueueStateError, match="queue q@1 was deleted"):
-        publish(scene.store, scene.old.queue_id, make_pending([1], scene.clock.now))
+        publish(Ledger(scene.store, scene.old.queue_id), make_pending([1], scene.clock.now))
     scene.check_over(scene.old)
 
 

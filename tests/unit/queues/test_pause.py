@@ -21,7 +21,7 @@ from tests.unit.queues.scene import Scene
 
 def next_batch(scene: Scene, group: str, done: Lease) -> Lease:
     stop = Ledger(scene.store, scene.old.queue_id).read_head().offered_stop
-    delivery = ConsumerGroup(scene.store, scene.old.queue_id, group)
+    delivery = ConsumerGroup(Ledger(scene.store, scene.old.queue_id), group)
     return delivery.lease(make_request(held=done.token, stop=stop))
 
 

@@ -65,7 +65,7 @@ def test_a_writer_that_knew_the_version_before_is_told_of_the_purge(scene: Scene
     purge_queue(scene.store, "q", force=True)
 
     with pytest.raises(QueueStateError, match=r"queue q@1 was purged.*start writers again"):
-        publish(scene.store, scene.old.queue_id, pending)
+        publish(Ledger(scene.store, scene.old.queue_id), pending)
     assert Ledger(scene.store, QueueId("q@2")).read_blocks() == []
 
 
@@ -81,10 +81,10 @@ def test_a_publish_whose_answer_the_purge_overtakes_is_resolved(scene: Scene, fa
     scene.store.interrupt(purge, after=2)
     is_decided = fault in {Fault.ANSWER_LOST, Fault.REACHED_ONE}
     if is_decided:
-        assert publish(scene.store, scene.old.queue_id, pending).monotons is not None
+        assert publish(Ledger(scene.store, scene.old.queue_id), pending).monotons is not None
     else:
         with pytest.raises(QueueStateError, match="purged"):
-            publish(scene.store, scene.old.queue_id, pending)
+            publish(Ledger(scene.store, scene.old.queue_id), pending)
     scene.store.arrive()
 
     went_in = pending[0].block in {
@@ -96,9 +96,9 @@ def test_a_publish_whose_answer_the_purge_overtakes_is_resolved(scene: Scene, fa
 def test_a_batch_that_was_published_before_the_purge_is_not_published_after_it(scene: Scene):
     purged = purge_queue(scene.store, "q", force=True)
 
-    again = publish(scene.store, purged.queue_id, make_pending([5]), batch=BATCH)
+    again = publish(Ledger(scene.store, purged.queue_id), make_pending([5]), batch=BATCH)
     later = publish(
-        scene.store, purged.queue_id, make_pending([5]), batch=SinkBatch(BATCH.sink, 8)
+        Ledger(scene.store, purged.queue_id), make_pending([5]), batch=SinkBatch(BATCH.sink, 8)
     )
 
     assert again.monotons is None
@@ -108,8 +108,7 @@ def test_a_batch_that_was_published_before_the_purge_is_not_published_after_it(s
 def test_all_sinks_are_carried_over_however_many(scene: Scene):
     for number in range(450):
         publish(
-            scene.store,
-            scene.old.queue_id,
+            Ledger(scene.store, scene.old.queue_id),
             make_pending([1]),
             batch=SinkBatch(f"s{number}", number),
         )

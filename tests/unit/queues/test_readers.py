@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
 from cassieq_spark.errors import QueueStateError
 from cassieq_spark.groups.lease import LeaseRequest
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.queues import delete_queue, pause_queue, purge_queue, read_queue, resume_queue
 from cassieq_spark.spark.source import idle_backoff
@@ -54,11 +56,13 @@ def test_looking_whether_a_queue_is_paused_costs_nothing(scene: Scene):
     scene.run_out()
     reader = make_reader(scene, scene.old)
     store = CountingStore(scene.store)
-    reader._consumer._store = store
+    reader._consumer.group = replace(
+        reader._consumer.group, ledger=Ledger(store, scene.old.queue_id)
+    )
 
     reader.next_batch(FIRST, limit=3)
 
-    assert store.read_count == 1, "the head, which it reads anyway"
+    assert store.read_count == 3, "the head and, twice, the group, which it reads anyway"
     reader.stop()
 
 

@@ -6,14 +6,12 @@ from datetime import timedelta
 import pytest
 
 from cassieq_spark.errors import QueueStateError
-from cassieq_spark.groups import registration
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import QueueId
 from cassieq_spark.queues import stats
 from cassieq_spark.queues.stats import GroupStats, queue_stats
 from cassieq_spark.store.memory import MemoryStore
-from cassieq_spark.store.protocol import partition_of_ledger
 from cassieq_spark.testing.faults import FaultyStore
 from cassieq_spark.testing.stores import CountingStore
 from tests.support.builders import (
@@ -23,6 +21,7 @@ from tests.support.builders import (
     make_pending,
     make_queue,
     make_request,
+    register_half,
 )
 
 SECOND = timedelta(seconds=1)
@@ -33,7 +32,7 @@ def test_a_queue_without_groups_has_only_its_ends():
     queue_id = make_queue(store, [5, 4]).queue_id
     Ledger(store, queue_id).finalise(Ledger(store, queue_id).read_head(), 2)
 
-    stats = queue_stats(store, queue_id)
+    stats = queue_stats(Ledger(store, queue_id))
 
     assert (stats.queue_id, stats.finalised, stats.next, stats.groups) == (queue_id, 2, 9, ())
 
@@ -42,7 +41,7 @@ def test_every_message_owed_is_counted_once_where_it_is():
     store, clock = make_clocked_store()
     queue_id = make_queue(store, [10]).queue_id
     clock.advance(SECOND)
-    publish(store, queue_id, make_pending([90]))
+    publish(Ledger(store, queue_id), make_pending([90]))
     delivery = make_group(store, queue_id)
     done = delivery.lease(make_request(stop=100, max_messages=3)).token
     delivery.lease(make_request(held=done, stop=100, max_messages=12))  # [3, 15)
@@ -50,7 +49,7 @@ def test_every_message_owed_is_counted_once_where_it_is():
     delivery.lease(make_request(stop=100, max_messages=5))  # [3, 8), rest waits
     delivery.lease(make_request(stop=100, max_messages=4, prefer_fresh=True))  # [15, 19)
 
-    (group,) = queue_stats(store, queue_id).groups
+    (group,) = queue_stats(Ledger(store, queue_id)).groups
 
     assert group == GroupStats(
         group="g",
@@ -71,9 +70,9 @@ def test_a_lease_that_ran_out_is_due():
     make_group(store, queue_id).lease(make_request(stop=10))
 
     clock.advance(LEASE)
-    assert queue_stats(store, queue_id).groups[0].leased == 10
+    assert queue_stats(Ledger(store, queue_id)).groups[0].leased == 10
     clock.advance(timedelta(milliseconds=1))
-    assert queue_stats(store, queue_id).groups[0].due == 10
+    assert queue_stats(Ledger(store, queue_id)).groups[0].due == 10
 
 
 def test_a_group_that_has_everything_done_owes_nothing():
@@ -83,7 +82,7 @@ def test_a_group_that_has_everything_done_owes_nothing():
     done = delivery.lease(make_request(stop=10)).token
     delivery.lease(make_request(held=done, stop=10))
 
-    (group,) = queue_stats(store, queue_id).groups
+    (group,) = queue_stats(Ledger(store, queue_id)).groups
 
     assert (group.depth, group.oldest_age, group.floor) == (0, None, 10)
 
@@ -91,11 +90,10 @@ def test_a_group_that_has_everything_done_owes_nothing():
 def test_a_group_registered_only_half_is_owed_everything_from_its_start():
     store, clock = make_clocked_store()
     queue_id = make_queue(store, [10]).queue_id
-    ops = registration._registration(store, queue_id, "half", "earliest")
-    store.cas(partition_of_ledger(queue_id), ops)
+    register_half(Ledger(store, queue_id), "half")
     clock.advance(SECOND)
 
-    (group,) = queue_stats(store, queue_id).groups
+    (group,) = queue_stats(Ledger(store, queue_id)).groups
 
     assert (group.group, group.depth, group.pointer, group.oldest_age) == ("half", 10, 0, SECOND)
 
@@ -108,11 +106,11 @@ def test_of_very_many_delayed_blocks_the_first_ones_are_looked_at_and_the_rest_i
     queue_id = make_queue(memory, [2]).queue_id
     make_group(memory, queue_id)
     later = [replace(each, visible=LEASE) for each in make_pending([1] * 9, clock.now)]
-    publish(memory, queue_id, later)
-    publish(memory, queue_id, make_pending([5]))
+    publish(Ledger(memory, queue_id), later)
+    publish(Ledger(memory, queue_id), make_pending([5]))
     store = CountingStore(memory)
 
-    (group,) = queue_stats(store, queue_id).groups
+    (group,) = queue_stats(Ledger(store, queue_id)).groups
 
     # The block that the pointer is in, and three more.
     assert (group.depth, group.waiting, group.unexamined) == (2 + 9 + 5, 3, 6)
@@ -132,7 +130,7 @@ def test_a_repair_that_deletes_meanwhile_what_was_owed_does_no_harm():
 
     store.interrupt(settle_and_repair, after=5)
 
-    (group,) = queue_stats(store, queue_id).groups
+    (group,) = queue_stats(Ledger(store, queue_id)).groups
 
     assert (group.depth, group.oldest_age) == (10, None)
 
@@ -142,7 +140,7 @@ def test_what_is_settled_and_trimmed_while_it_is_counted_is_no_hole(after: int):
     memory, clock = make_clocked_store()
     store = FaultyStore(memory)
     queue_id = make_queue(memory, [4, 4]).queue_id
-    publish(memory, queue_id, [replace(make_pending([2])[0], visible=LEASE)])
+    publish(Ledger(memory, queue_id), [replace(make_pending([2])[0], visible=LEASE)])
     delivery = make_group(memory, queue_id)
     clock.advance(2 * LEASE)
 
@@ -154,11 +152,11 @@ def test_what_is_settled_and_trimmed_while_it_is_counted_is_no_hole(after: int):
 
     store.interrupt(settle_and_repair, after=after)
 
-    stats = queue_stats(store, queue_id)
+    stats = queue_stats(Ledger(store, queue_id))
 
     assert (stats.next, stats.groups[0].pointer) in {(10, 0), (10, 10)}
 
 
 def test_a_queue_that_is_not_there_is_said_so():
     with pytest.raises(QueueStateError, match="cassieq queue create"):
-        queue_stats(MemoryStore(), QueueId("q@1"))
+        queue_stats(Ledger(MemoryStore(), QueueId("q@1")))

@@ -65,11 +65,11 @@ class RepairedQueue:
         """Publish blocks with so many messages, all at once."""
         blocks = [self.write(count) for count in counts]
         pending = [PendingBlock(*each) for each in zip(blocks, counts, strict=True)]
-        publish(self.store, self.queue_id, pending)
+        publish(Ledger(self.store, self.queue_id), pending)
         return blocks
 
     def register(self, group: str) -> None:
-        ensure_group(self.store, self.queue_id, group, starting="earliest")
+        ensure_group(ConsumerGroup(Ledger(self.store, self.queue_id), group), starting="earliest")
 
     def consume(self, group: str, limit: int | None = None, *, ack: bool = True) -> Lease:
         """Ack the group's batch before, if ``ack``, and lease the next; of 0, none at all."""
@@ -82,7 +82,7 @@ class RepairedQueue:
             max_messages=limit,
             stop=0 if limit == 0 else Ledger(self.store, self.queue_id).read_head().next,
         )
-        delivery = ConsumerGroup(self.store, self.queue_id, group)
+        delivery = ConsumerGroup(Ledger(self.store, self.queue_id), group)
         self.batches[group] = delivery.lease(wish)
         return self.batches[group]
 
@@ -109,7 +109,7 @@ class RepairedQueue:
 
     def seen(self) -> Seen:
         """What a repair run sees of it first."""
-        seen = see(self.store, self.queue_id)
+        seen = see(Ledger(self.store, self.queue_id))
         assert seen is not None
         assert see_all(self.store, self.definition.name)[self.queue_id] == seen
         return seen

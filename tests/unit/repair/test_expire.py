@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from cassieq_spark.errors import QueueStateError
+from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.lease import Lease, LeasedSlot
 from cassieq_spark.groups.registration import delete_group, ensure_group
 from cassieq_spark.groups.seek import seek_group
@@ -52,7 +53,7 @@ class Scene:
     def publish(self, *counts: int, delay: timedelta | None = None) -> None:
         pending = make_pending(counts, self.clock.now)
         delayed = [PendingBlock(each.block, each.count, 0, delay) for each in pending]
-        publish(self.memory, self.queue_id, delayed)
+        publish(Ledger(self.memory, self.queue_id), delayed)
 
     def take(self, **changes: Any) -> Lease:
         head = Ledger(self.memory, self.queue_id).read_head()
@@ -181,7 +182,9 @@ def test_a_block_from_the_future_holds_up_nothing_and_goes_with_what_is_behind_i
         scene.publish(3)
         scene.clock.ahead = timedelta(0)
     else:
-        publish(scene.memory, scene.queue_id, make_pending([3], scene.clock.now + 1000 * HOUR))
+        publish(
+            Ledger(scene.memory, scene.queue_id), make_pending([3], scene.clock.now + 1000 * HOUR)
+        )
     scene.clock.advance(HOUR)
     scene.publish(4)
     scene.clock.advance(EXPIRE_AFTER)
@@ -194,9 +197,9 @@ def test_a_block_from_the_future_holds_up_nothing_and_goes_with_what_is_behind_i
 
 def test_a_server_that_is_behind_makes_a_block_from_the_future_no_older(scene: Scene):
     scene.clock.ahead = 1000 * HOUR
-    publish(scene.memory, scene.queue_id, make_pending([3], scene.clock.now))
+    publish(Ledger(scene.memory, scene.queue_id), make_pending([3], scene.clock.now))
     scene.clock.ahead = -1000 * HOUR
-    publish(scene.memory, scene.queue_id, make_pending([4], scene.clock.now))
+    publish(Ledger(scene.memory, scene.queue_id), make_pending([4], scene.clock.now))
     scene.clock.ahead = timedelta(0)
     scene.clock.advance(EXPIRE_AFTER)
 
@@ -471,7 +474,9 @@ def test_a_group_that_is_moved_meanwhile_is_where_it_was_moved_to(after: int):
     moved = []
 
     def move() -> None:
-        moved.append(seek_group(busy.memory, busy.queue_id, "g", 12, force=True))
+        moved.append(
+            seek_group(ConsumerGroup(Ledger(busy.memory, busy.queue_id), "g"), 12, force=True)
+        )
 
     busy.store.interrupt(move, after=after)
 
@@ -491,9 +496,13 @@ def test_a_group_that_is_removed_meanwhile_is_not_brought_back(after: int, *, an
     removed = []
 
     def remove() -> None:
-        removed.append(delete_group(busy.memory, busy.queue_id, "g", force=True))
+        removed.append(
+            delete_group(ConsumerGroup(Ledger(busy.memory, busy.queue_id), "g"), force=True)
+        )
         if anew:
-            ensure_group(busy.memory, busy.queue_id, "g", starting="earliest")
+            ensure_group(
+                ConsumerGroup(Ledger(busy.memory, busy.queue_id), "g"), starting="earliest"
+            )
 
     busy.store.interrupt(remove, after=after)
 
@@ -538,7 +547,7 @@ def test_blocks_that_another_repair_trims_meanwhile_are_no_hole(after: int):
 
 def test_of_a_group_that_is_gone_nothing_expires(scene: Scene):
     (group,) = Ledger(scene.memory, scene.queue_id).read_groups()
-    delete_group(scene.memory, scene.queue_id, "g")
+    delete_group(ConsumerGroup(Ledger(scene.memory, scene.queue_id), "g"))
 
     assert Expire(scene.queue, group, 0).apply(scene.store) == Counts()
     with pytest.raises(QueueStateError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.registration import ensure_group
 from cassieq_spark.ledger import ledger as ledger_read
 from cassieq_spark.ledger.ledger import Ledger
@@ -89,7 +90,9 @@ def test_a_group_that_comes_between_two_parts_is_owed_what_is_left():
 
     def register(_: Partition) -> None:
         if queue.finalised == 12 and len(queue.ledger_blocks()) == 5:
-            ensure_group(queue.store, queue.queue_id, "late", starting="earliest")
+            ensure_group(
+                ConsumerGroup(Ledger(queue.store, queue.queue_id), "late"), starting="earliest"
+            )
 
     totals = queue.repair(Step.FINALISE, store=FaultyStore(queue.store, register)).totals
 

@@ -6,8 +6,10 @@ from datetime import timedelta
 
 import pytest
 
+from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.registration import ensure_group
 from cassieq_spark.groups.seek import seek_group
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import PendingBlock, Range
 from cassieq_spark.queues import alter_queue, purge_queue
@@ -99,7 +101,9 @@ def test_without_a_group_nothing_goes_of_a_queue_in_which_nothing_expires():
 def test_what_is_delayed_is_old_only_so_long_after_it_became_visible():
     queue = RepairedQueue(expire_after=2 * HOUR)
     queue.publish(2)
-    publish(queue.store, queue.queue_id, [PendingBlock(queue.write(3), 3, visible=4 * HOUR)])
+    publish(
+        Ledger(queue.store, queue.queue_id), [PendingBlock(queue.write(3), 3, visible=4 * HOUR)]
+    )
     queue.publish(1)
 
     queue.clock.advance(6 * HOUR - MOMENT)
@@ -127,14 +131,14 @@ def test_a_group_that_registers_meanwhile_is_owed_all_of_it():
         store = FaultyStore(queue.store)
         store.interrupt(
             lambda queue=queue: ensure_group(
-                queue.store, queue.queue_id, "late", starting="earliest"
+                ConsumerGroup(Ledger(queue.store, queue.queue_id), "late"), starting="earliest"
             ),
             after=after,
         )
 
         queue.repair(Step.FINALISE, store=store)
 
-        groups = queue_stats(queue.store, queue.queue_id).groups
+        groups = queue_stats(Ledger(queue.store, queue.queue_id)).groups
         assert [group.depth for group in groups] in ([], [3 - queue.finalised]), after
         assert groups or queue.finalised == 3
 
@@ -166,9 +170,11 @@ def test_what_is_settled_stays_for_so_long_and_can_be_read_again():
 
     assert report.is_whole
     assert queue.finalised == 3
-    stats = queue_stats(queue.store, queue.queue_id)
+    stats = queue_stats(Ledger(queue.store, queue.queue_id))
     assert (stats.groups[0].depth, stats.settled) == (0, 13)
-    went_to = seek_group(queue.store, queue.queue_id, "billing", begun - 61 * MINUTE)
+    went_to = seek_group(
+        ConsumerGroup(Ledger(queue.store, queue.queue_id), "billing"), begun - 61 * MINUTE
+    )
     assert went_to == 8
     (leased,) = queue.consume("billing", ack=False).leased
     assert str(leased.monotons) == "8-16"
@@ -224,7 +230,9 @@ def test_a_queue_that_is_told_to_keep_keeps_what_is_there_still(settled: int):
 
 def test_what_is_delayed_is_kept_from_when_it_became_visible():
     queue = RepairedQueue(keep_settled=2 * HOUR)
-    publish(queue.store, queue.queue_id, [PendingBlock(queue.write(3), 3, visible=4 * HOUR)])
+    publish(
+        Ledger(queue.store, queue.queue_id), [PendingBlock(queue.write(3), 3, visible=4 * HOUR)]
+    )
     queue.clock.advance(4 * HOUR)
     queue.settle("billing", 3)
 
@@ -283,7 +291,11 @@ def test_a_repair_between_two_parts_of_which_a_group_is_sought_back_keeps_the_re
 
     def go_back(_: Partition) -> None:
         if queue.finalised == 3 and len(queue.ledger_blocks()) == 3 and not gone_back:
-            gone_back.append(seek_group(queue.store, queue.queue_id, "billing", "earliest"))
+            gone_back.append(
+                seek_group(
+                    ConsumerGroup(Ledger(queue.store, queue.queue_id), "billing"), "earliest"
+                )
+            )
 
     gone_back: list[int] = []
     queue.repair(Step.FINALISE, store=FaultyStore(queue.store, go_back))

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 
+from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.registration import delete_group
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.queues import create_queue
@@ -191,7 +192,7 @@ def test_what_a_group_has_left_that_was_removed_keeps_nothing(queue: RepairedQue
     queue.register("slow")
     assert is_idle(queue)
 
-    delete_group(queue.store, queue.queue_id, "slow", force=True)
+    delete_group(ConsumerGroup(Ledger(queue.store, queue.queue_id), "slow"), force=True)
 
     assert not is_idle(queue)
     queue.repair(Step.FINALISE)

@@ -221,7 +221,7 @@ def test_wherever_it_breaks_off_the_next_run_goes_on(scene: Scene, after: int):
 
 @pytest.mark.parametrize("after", range(CALLS))
 def test_a_reader_that_comes_meanwhile_and_the_repair_make_one_copy(scene: Scene, after: int):
-    reader = ConsumerGroup(scene.memory, scene.queue.queue_id, "g")
+    reader = ConsumerGroup(Ledger(scene.memory, scene.queue.queue_id), "g")
 
     def read() -> None:
         found = reader.lease(scene.wish(stop=6)).dead
@@ -285,7 +285,7 @@ def test_a_reader_that_extends_its_lease_late_keeps_what_it_still_has(after: int
 @pytest.mark.parametrize("after", range(CALLS))
 def test_a_group_that_is_removed_meanwhile_ends_nothing(scene: Scene, after: int):
     def remove() -> None:
-        delete_group(scene.memory, scene.queue.queue_id, "g", force=True)
+        delete_group(ConsumerGroup(Ledger(scene.memory, scene.queue.queue_id), "g"), force=True)
 
     scene.store.interrupt(remove, after=after)
 
@@ -330,7 +330,7 @@ def test_a_seek_that_broke_off_is_told():
     while not Ledger(scene.memory, queue_id).read_seek_pins("g"):
         scene.store.interrupt(crash, after=next(calls))
         with suppress(Crash):
-            seek_group(scene.store, queue_id, "g", 8)
+            seek_group(ConsumerGroup(Ledger(scene.store, queue_id), "g"), 8)
         scene.store.calm()
     assert notes(scene) == []
     scene.clock.advance(BROKEN_OFF + MOMENT)
@@ -339,13 +339,15 @@ def test_a_seek_that_broke_off_is_told():
 
     assert note.startswith("moving group 'g' to monoton 8 broke off 0:10:00 ago")
     assert "cassieq group seek q g --to 8" in note
-    seek_group(scene.store, scene.queue.queue_id, "g", 8)
+    seek_group(ConsumerGroup(Ledger(scene.store, scene.queue.queue_id), "g"), 8)
     assert notes(scene) == []
 
 
 def test_a_group_that_was_never_opened_is_told():
     scene = Scene(count=0)
-    ensure_group(scene.memory, scene.queue.queue_id, "half", starting="earliest")
+    ensure_group(
+        ConsumerGroup(Ledger(scene.memory, scene.queue.queue_id), "half"), starting="earliest"
+    )
     del scene.memory._rows[partition_of_delivery(scene.queue.queue_id, "half")]
     assert notes(scene) == []
     scene.clock.advance(BROKEN_OFF + MOMENT)
@@ -358,11 +360,11 @@ def test_a_group_that_was_never_opened_is_told():
 def test_the_claims_of_a_redrive_are_left_alone_and_told():
     memory, clock = make_clocked_store()
     dead = create_queue(memory, "q.dead", bucket_size=8, chunk_size=4, max_deliveries=1)
-    ensure_group(memory, dead.queue_id, ADMIN_GROUP, starting="earliest")
+    ensure_group(ConsumerGroup(Ledger(memory, dead.queue_id), ADMIN_GROUP), starting="earliest")
     batch = pa.record_batch({"value": pa.array(["a", "b"])})
     written = write_block(memory, dead, [batch], SinkOptions(queue="q.dead"))
-    publish(memory, dead.queue_id, [written])
-    claims = ConsumerGroup(memory, dead.queue_id, ADMIN_GROUP)
+    publish(Ledger(memory, dead.queue_id), [written])
+    claims = ConsumerGroup(Ledger(memory, dead.queue_id), ADMIN_GROUP)
     stop = Ledger(memory, dead.queue_id).read_head().next
     claimed: Lease = claims.lease(make_request(stop=stop, lease=dead.lease))
     clock.advance(timedelta(days=1))

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from cassieq_spark.errors import QueueStateError
+from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.registration import ensure_group
 from cassieq_spark.ledger.decide import place_seek_pin
 from cassieq_spark.ledger.ledger import Ledger
@@ -42,7 +43,11 @@ class Scene(RepairedQueue):
         self.publish(6, 10)
         self.write(5)
         batch = SinkBatch("app:loader", 7)
-        publish(self.store, self.queue_id, make_pending([2], self.clock.now + MOMENT), batch=batch)
+        publish(
+            Ledger(self.store, self.queue_id),
+            make_pending([2], self.clock.now + MOMENT),
+            batch=batch,
+        )
         self.register("idle")
         self.consume("billing", 3)
 
@@ -101,7 +106,7 @@ def test_a_version_that_was_purged_goes_and_the_one_that_follows_stays(scene: Sc
     queue = read_queue(scene.store, "orders")
     (written,) = make_pending([3], scene.clock.now + MOMENT)
     scene.store.write_chunks(queue.queue_id, written.block, chunks_of(3))
-    publish(scene.store, queue.queue_id, [written])
+    publish(Ledger(scene.store, queue.queue_id), [written])
 
     report = scene.repair()
 
@@ -304,9 +309,9 @@ def test_a_queue_that_is_made_anew_meanwhile_is_left_alone(scene: Scene, after: 
 
     def create() -> None:
         queue = create_queue(scene.store, "orders", bucket_size=8, chunk_size=2)
-        ensure_group(scene.store, queue.queue_id, "g", starting="earliest")
+        ensure_group(ConsumerGroup(Ledger(scene.store, queue.queue_id), "g"), starting="earliest")
         scene.store.write_chunks(queue.queue_id, written.block, chunks_of(3))
-        publish(scene.store, queue.queue_id, [written])
+        publish(Ledger(scene.store, queue.queue_id), [written])
         made.append(queue)
 
     scene.trouble.interrupt(create, after=after)

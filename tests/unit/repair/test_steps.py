@@ -216,7 +216,7 @@ def test_a_block_that_is_published_after_the_scan_stays(queue: RepairedQueue):
 
     def scan(bucket_sizes: Mapping[QueueId, int]) -> Iterable[Run]:
         runs = list(DriverScan(queue.store)(bucket_sizes))
-        publish(queue.store, queue.queue_id, [PendingBlock(block, 6)])
+        publish(Ledger(queue.store, queue.queue_id), [PendingBlock(block, 6)])
         queue.clock.advance(timedelta(seconds=1))
         return runs
 

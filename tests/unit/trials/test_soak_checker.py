@@ -13,6 +13,7 @@ import pytest
 
 from cassieq_spark import Client
 from cassieq_spark.errors import StoreError
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.state import HEAD, block_key
 from cassieq_spark.model import BucketSlice, QueueDefinition, QueueId, SinkBatch
@@ -371,7 +372,7 @@ def test_a_store_that_was_repaired_has_no_strays(scene: Scene) -> None:
 def publish_by_hand(scene: Scene, queue: QueueDefinition, count: int = 4) -> UUID:
     """A block in the ledger, of which nothing is stored."""
     (written,) = make_pending([count], scene.clock.now)
-    publish(scene.store, queue.queue_id, [written], batch=SinkBatch("app:a", 0))
+    publish(Ledger(scene.store, queue.queue_id), [written], batch=SinkBatch("app:a", 0))
     return written.block
 
 

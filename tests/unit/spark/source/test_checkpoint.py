@@ -12,6 +12,7 @@ import pytest
 
 from cassieq_spark.groups.lease import LeaseRequest
 from cassieq_spark.groups.state import Settlement
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import QueueDefinition, Ranges
 from cassieq_spark.queues import alter_queue, read_queue
 from cassieq_spark.queues.stats import GroupStats, queue_stats
@@ -72,7 +73,7 @@ class Scene:
         return offset
 
     def stats(self) -> GroupStats:
-        (group,) = queue_stats(self.store, self.queue.queue_id).groups
+        (group,) = queue_stats(Ledger(self.store, self.queue.queue_id)).groups
         return group
 
 

@@ -10,6 +10,7 @@ import pytest
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.lease import LeaseRequest
 from cassieq_spark.groups.seek import seek_group
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import PendingBlock
 from cassieq_spark.spark.source import idle_backoff
@@ -113,7 +114,7 @@ def test_pauses_grow_with_the_time_without_messages_and_begin_anew_with_each_bat
     assert scene.pauses == sorted(scene.pauses)
     assert scene.pauses[-1] == pytest.approx(LONGEST_PAUSE.total_seconds())
 
-    publish(scene.store, scene.queue.queue_id, make_pending([5]))
+    publish(Ledger(scene.store, scene.queue.queue_id), make_pending([5]))
     end = reader.next_batch(done, limit=None)
     assert end is not done
     scene.pauses.clear()
@@ -123,7 +124,7 @@ def test_pauses_grow_with_the_time_without_messages_and_begin_anew_with_each_bat
 
 def test_what_is_published_is_found_with_the_next_look(scene: Scene):
     reader, done = scene.idle_reader()
-    publish(scene.store, scene.queue.queue_id, make_pending([5]))
+    publish(Ledger(scene.store, scene.queue.queue_id), make_pending([5]))
 
     assert scene.delay_until_found(reader, done) <= LONGEST
 
@@ -153,7 +154,7 @@ def test_a_delayed_message_is_found_with_the_next_look_after_its_time(scene: Sce
     reader, done = scene.idle_reader()
     began = scene.seconds
     delayed = PendingBlock(make_block_id(scene.clock.now), 1, 10, 7 * SECOND)
-    publish(scene.store, scene.queue.queue_id, [delayed])
+    publish(Ledger(scene.store, scene.queue.queue_id), [delayed])
 
     scene.delay_until_found(reader, done)
 
@@ -163,7 +164,7 @@ def test_a_delayed_message_is_found_with_the_next_look_after_its_time(scene: Sce
 
 def test_a_group_that_was_moved_back_is_noticed(scene: Scene):
     reader, done = scene.idle_reader()
-    assert ConsumerGroup(scene.store, scene.queue.queue_id, "g").read().head.pointer == 20
-    seek_group(scene.store, scene.queue.queue_id, "g", 5)
+    assert ConsumerGroup(Ledger(scene.store, scene.queue.queue_id), "g").read().head.pointer == 20
+    seek_group(ConsumerGroup(Ledger(scene.store, scene.queue.queue_id), "g"), 5)
 
     assert scene.delay_until_found(reader, done) <= SOON

@@ -36,9 +36,9 @@ class Scene:
         self.store = CountingStore(memory)
         self.queue_id = make_queue(self.store, [13]).queue_id
         self.clock.advance(SECOND)
-        publish(self.store, self.queue_id, make_pending([7]))
+        publish(Ledger(self.store, self.queue_id), make_pending([7]))
         self.delivery = make_group(self.store, self.queue_id)
-        self.metrics = SourceMetrics(self.store, self.queue_id)
+        self.metrics = SourceMetrics(Ledger(self.store, self.queue_id))
         self.seconds = 0.0
         monkeypatch.setattr(metrics, "time", SimpleNamespace(monotonic=lambda: self.seconds))
 
@@ -66,7 +66,7 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
 
 def agrees_with_stats(scene: Scene, lease: Lease) -> bool:
     """What was counted on the way is what exact metrics say, the batch apart."""
-    (exact,) = queue_stats(scene.store, scene.queue_id).groups
+    (exact,) = queue_stats(Ledger(scene.store, scene.queue_id)).groups
     counted = count_metrics(lease, Ledger(scene.store, scene.queue_id).read_head().next)
     batch = lease.count
     expected = (exact.depth, exact.leased, exact.waiting, exact.pointer)

@@ -15,6 +15,7 @@ from cassieq_spark.errors import NotAppliedError, QueueStateError
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.lease import LeaseRequest
 from cassieq_spark.groups.state import Settlement
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import QueueDefinition, Range, Ranges
 from cassieq_spark.queues.stats import GroupStats, queue_stats
@@ -47,7 +48,7 @@ class Scene:
         return reader
 
     def stats(self) -> GroupStats:
-        (group,) = queue_stats(self.trouble, self.queue.queue_id).groups
+        (group,) = queue_stats(Ledger(self.trouble, self.queue.queue_id)).groups
         return group
 
 
@@ -90,7 +91,7 @@ def test_a_queue_is_drained_in_order_batch_by_batch(scene: Scene):
 def test_aimed_at_what_is_there_nothing_later_is_delivered(scene: Scene):
     reader = scene.reader()
     reader.aim()
-    publish(scene.store, scene.queue.queue_id, make_pending([5]))
+    publish(Ledger(scene.store, scene.queue.queue_id), make_pending([5]))
 
     end = reader.next_batch(FIRST, limit=None)
 
@@ -370,4 +371,4 @@ def test_a_checkpoint_of_another_group_is_refused_before_anything_is_leased(scen
 def test_a_reader_makes_its_group(scene: Scene):
     scene.reader()
 
-    assert ConsumerGroup(scene.store, scene.queue.queue_id, "g").read().head.pointer == 0
+    assert ConsumerGroup(Ledger(scene.store, scene.queue.queue_id), "g").read().head.pointer == 0

@@ -11,7 +11,7 @@ from cassieq_spark.errors import OptionError, QueueStateError
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import Range, Ranges
-from cassieq_spark.queues import create_queue, delete_queue
+from cassieq_spark.queues import create_queue, delete_queue, open_ledger
 from cassieq_spark.queues.stats import queue_stats
 from cassieq_spark.settings import MESSAGES, SourceOptions
 from cassieq_spark.settings.declaration import settings_by_option
@@ -45,7 +45,7 @@ def busy() -> tuple[Store, FakeClock]:
     store, clock = make_clocked_store()
     queue_id = make_queue(store, [10]).queue_id
     clock.advance(SECOND)
-    publish(store, queue_id, make_pending([90]))
+    publish(Ledger(store, queue_id), make_pending([90]))
     delivery = make_group(store, queue_id)
     done = delivery.lease(make_request(stop=100, max_messages=3)).token
     delivery.lease(make_request(held=done, stop=100, max_messages=12))  # [3, 15)
@@ -159,7 +159,7 @@ def test_groups_are_told_with_where_they_stand(busy: tuple[Store, FakeClock]):
 
 def test_stats_are_the_exact_figures_and_agree_with_leases(busy: tuple[Store, FakeClock]):
     store, _ = busy
-    (figures,) = queue_stats(store, read_queue_id(store)).groups
+    (figures,) = queue_stats(Ledger(store, read_queue_id(store))).groups
 
     (row,) = rows_of(store, "stats")
 
@@ -289,4 +289,4 @@ def test_the_folder_run_as_a_program_prints_the_docs(capsys: pytest.CaptureFixtu
 
 
 def read_queue_id(store: Store):
-    return views._queue_id(store, SourceOptions(queue="q"))
+    return open_ledger(store, "q").queue_id
