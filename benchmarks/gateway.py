@@ -47,6 +47,11 @@ WARM_UP_SECONDS = 3.0
 #: Messages that wait for those who get: more than they can get.
 BACKLOG_PER_SECOND = 12_000
 BACKLOG_BATCH = 100
+_KINDS: dict[str, list[Callable[[], Client]]] = {
+    "put": [Putter],
+    "get": [Getter],
+    "both": [Putter, Getter],
+}
 
 
 @dataclass(frozen=True)
@@ -83,7 +88,7 @@ def main() -> None:
         warm.put_many([BODY] * 1000)
         _measure(gateway, "warm", [Putter, Getter] * 8, WARM_UP_SECONDS)
         for number, clients in enumerate(counts):
-            for what, kinds in (("put", [Putter]), ("get", [Getter]), ("both", [Putter, Getter])):
+            for what, kinds in _KINDS.items():
                 if what not in only:
                     continue
                 name = f"{what}-{number}"

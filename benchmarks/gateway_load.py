@@ -159,6 +159,8 @@ async def _load(
 ) -> tuple[Told, float]:
     loop = asyncio.get_running_loop()
     where = urlsplit(url)
+    assert where.hostname is not None  # noqa: S101 (bench made it)
+    assert where.port is not None  # noqa: S101
     headers = f"Host: {where.netloc}\r\nAuthorization: Key {key}\r\n".encode()
     told = Told()
     began = time.perf_counter()

@@ -18,6 +18,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import cycle, islice
 from pathlib import Path
 from threading import Thread
@@ -202,7 +203,7 @@ def by_tasks(environment: Environment) -> Steps:
     for tasks in (1, 10, 100, 1000):
         used = new(environment, f"tasks{tasks}")
         steps[tasks] = {
-            "publish": lambda used=used, tasks=tasks: used.publish(tasks=tasks),
+            "publish": partial(used.publish, tasks=tasks),
             "consume": used.consume,
         }
     return steps
@@ -222,6 +223,16 @@ def by_groups(environment: Environment) -> Steps:
     return steps
 
 
+def in_turn(steps: Sequence[Step]) -> Step:
+    """Each time the next of these steps."""
+    turns = cycle(steps)
+
+    def step() -> None:
+        next(turns)()
+
+    return step
+
+
 def by_queues(environment: Environment) -> Steps:
     """More and more queues, used in turn."""
     steps: Steps = {}
@@ -229,10 +240,9 @@ def by_queues(environment: Environment) -> Steps:
         all_used = [new(environment, f"queues{queues}-{number}") for number in range(queues)]
         for used in all_used:
             used.reader()
-        turns, returns = cycle(all_used), cycle(all_used)
         steps[queues] = {
-            "publish": lambda turns=turns: next(turns).publish(),
-            "consume": lambda returns=returns: next(returns).consume(),
+            "publish": in_turn([used.publish for used in all_used]),
+            "consume": in_turn([used.consume for used in all_used]),
         }
     return steps
 

@@ -10,9 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
+
+from cassieq_spark.terminal import Console
 
 _LOG_LINES = 25
 _CARRIERS = 5
@@ -64,7 +65,7 @@ class Screen:
         self._output = os.fdopen(os.dup(1), "w", encoding="utf-8")
         # Without a terminal nothing is wrapped, as a program may read it.
         width = None if self._output.isatty() else 100
-        self.console = Console(file=self._output, width=width, highlight=False, markup=False)
+        self.console = Console(file=self._output, width=width, highlight=False)
         target = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         for number in (1, 2):
             os.dup2(target, number)

@@ -122,7 +122,7 @@ def query(hosts: str, folder: Path) -> None:
     def store(batch: DataFrame, batch_id: int) -> None:
         results.store(batch_id, batch.select("monoton", "delivery_count").toArrow())
 
-    options = {
+    options: dict[str, str | int] = {
         "spark.cassandra.connection.host": hosts,
         "queue": QUEUE,
         "group": GROUP,

@@ -17,7 +17,7 @@ from datetime import timedelta
 from pathlib import Path
 from random import Random
 from threading import Event
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from cassieq_spark.errors import BatchOrderError, StoreError
 from cassieq_spark.groups.group import ConsumerGroup
@@ -148,7 +148,7 @@ def _use(store: Store, queue_id: QueueId, chosen: Random, calls: int) -> None:
                     store.read_rows(partition, Slice(row=GROUP_HEAD), serial=True)
 
 
-def _lease(delivery: ConsumerGroup, held: object) -> object:
+def _lease(delivery: ConsumerGroup, held: UUID | None) -> UUID | None:
     head = Ledger(delivery.store, delivery.queue_id).read_head()
     request = LeaseRequest(
         held=held, token=uuid4(), lease=DEFAULT_LEASE, max_messages=3, stop=head.next

@@ -13,7 +13,7 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from operator import itemgetter
 from pathlib import Path
@@ -111,7 +111,9 @@ def consume(
     return tally
 
 
-def worker(poison: int) -> object:
+def worker(
+    poison: int,
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """What runs on executors; the poison kills the process that it runs in."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -125,8 +127,9 @@ def worker(poison: int) -> object:
 
 def dead_letters(environment: Cassandra, spark: SparkSession) -> list[int]:
     """The monotons, in their queue of origin, of what is in the dead-letter queue."""
-    options = {"spark.cassandra.connection.host": environment.hosts, "includeHeaders": True}
-    rows = spark.read.format("cassieq").options(queue=DEAD, **options).load().collect()
+    reader = spark.read.format("cassieq").options(queue=DEAD, includeHeaders=True)
+    reader = reader.option("spark.cassandra.connection.host", environment.hosts)
+    rows = reader.load().collect()
     return [int(row.headers["cassieq.origin-monoton"]) for row in rows]
 
 

@@ -50,7 +50,7 @@ def start_spark(
     """Start Spark in this process, with the Python that runs it; ``settings`` are further ones."""
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     builder = SparkSession.builder.master(master).appName(name)
-    session = builder.config(map=spark_settings(scratch) | dict(settings)).getOrCreate()
+    session = builder.config(map={**spark_settings(scratch), **settings}).getOrCreate()
     session.sparkContext.setLogLevel(log_level)
     return session
 

@@ -167,7 +167,7 @@ def _reads(
     for case, batch in ((READ_ALL, None), (READ_100K, 100_000), (READ_20K, 20_000)):
         if case == READ_20K and payload.name not in _SMALL_BATCHES:
             continue
-        trials = {
+        trials: dict[str, Callable[[], Mapping[str, float]]] = {
             name: partial(_read, lab, each, places[name], payload.count, batch)
             for name, each in readers.items()
         }

@@ -148,7 +148,7 @@ def to_json(figure: Figure) -> str:
 def from_json(line: str) -> Figure:
     read = json.loads(line)
     names = ("case", "payload", "system", "measure")
-    return Figure(*(read[name] for name in names), tuple(read["values"]))
+    return Figure(**{name: read[name] for name in names}, values=tuple(read["values"]))
 
 
 def figures_table(figures: Sequence[Figure]) -> str:

@@ -113,6 +113,6 @@ def _kafka(lab: Lab, name: str, writes: Mapping[str, str], reads: Mapping[str, s
         limit="maxOffsetsPerTrigger",
         new=lab.topics.create,
         drop=lab.topics.delete,
-        writing=reach | writes,
-        reading=lambda _: reach | {"startingOffsets": "earliest"} | reads,
+        writing={**reach, **writes},
+        reading=lambda _: {**reach, "startingOffsets": "earliest", **reads},
     )

@@ -127,7 +127,7 @@ def _ways() -> list[tuple[Victim, How]]:
 
 def _lane(
     chance: Random,
-    ways: list[tuple[Victim, How]],
+    ways: Sequence[tuple[Victim, How]],
     length: timedelta,
     every: timedelta,
     seconds: tuple[float, float],

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -54,7 +54,7 @@ def main() -> None:
     spark.stop()
 
 
-def _where_is_the_package(_: Iterator[int]) -> Iterator[str]:
+def _where_is_the_package(_: Iterable[int]) -> Iterator[str]:
     import cassieq_spark  # noqa: PLC0415 (the executor's)
 
     yield cassieq_spark.__file__
@@ -170,7 +170,8 @@ class Runs:
         seconds = self._chance.uniform(*(_HASTY_SECONDS if is_hasty else _RUN_SECONDS))
         while seconds > 0 and not self._notebook.is_over:
             span = min(seconds, _LOOK_SECONDS)
-            if query.awaitTermination(span):
+            # A float is fine, whatever its annotation says.
+            if query.awaitTermination(span):  # type: ignore[arg-type]
                 return
             if self._notebook.is_calm:
                 continue

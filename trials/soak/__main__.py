@@ -181,7 +181,7 @@ def write_by_spark(world: World, hosts: str, folder: Path) -> None:
     values = world.new_values(Random(world.seed), 500)
     queue = read_queue(world.store, "steady")
     begun, outcome = now(), Outcome.UNKNOWN
-    options = {
+    options: dict[str, str | int] = {
         "spark.cassandra.connection.host": hosts,
         "queue": queue.name,
         "txnAppId": f"soak-{min(values)}",

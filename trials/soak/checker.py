@@ -221,8 +221,8 @@ def _judge_deliveries(verdict: Verdict, journal: Journal, max_deliveries: int) -
             ]
             for lease in {each.lease for each in every}
         }
-        for problem, each in _wrong_with(every, acts, max_deliveries):
-            verdict.accuse(problem, each)
+        for problem, wrong in _wrong_with(every, acts, max_deliveries):
+            verdict.accuse(problem, wrong)
     verdict.figures |= {
         "deliveries": len(journal.deliveries),
         "messages_processed": len(by_message),

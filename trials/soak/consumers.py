@@ -180,6 +180,8 @@ class QueryReader(Actor):
     def __init__(self, world: World, name: str, lifetime: int | None, queue: str) -> None:
         super().__init__(world, name, lifetime)
         self._queue = queue
+        self._done: Mapping[str, Any]
+        self._planned: Mapping[str, Any] | None
         self._restart()
 
     def begin(self) -> None:
@@ -211,8 +213,8 @@ class QueryReader(Actor):
             raise
 
     def _restart(self) -> None:
-        self._done: Mapping[str, Any] = initial_offset(self._queue, READERS)
-        self._planned: Mapping[str, Any] | None = None
+        self._done = initial_offset(self._queue, READERS)
+        self._planned = None
 
     def _next(self) -> None:
         begun, held = now(), self._held

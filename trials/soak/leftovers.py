@@ -6,6 +6,7 @@ import logging
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
@@ -15,14 +16,14 @@ from uuid import UUID
 
 from cassieq_spark import Client
 from cassieq_spark.errors import QueueStateError
-from cassieq_spark.ledger.ledger import Ledger, block_of
-from cassieq_spark.ledger.state import LedgerHead, head_of
+from cassieq_spark.ledger.ledger import Ledger
+from cassieq_spark.ledger.state import LedgerHead, block_of, head_of
 from cassieq_spark.model import LedgerBlock, QueueId, Range, block_time
 from cassieq_spark.queues import QueueRecord, Status, list_queues, list_records
 from cassieq_spark.queues.stats import queue_stats
 from cassieq_spark.repair import expire
 from cassieq_spark.repair.actions import EXPIRED
-from cassieq_spark.store.protocol import Row, Store
+from cassieq_spark.store.protocol import Row, Store, Value
 from cassieq_spark.store.tables import Table
 from trials.environment import Report
 from trials.soak.actors import MAX_DELIVERIES, QUEUE_KINDS, World, alarmed
@@ -124,7 +125,7 @@ def _strays_of_delivery(
     row: Row,
     records: Mapping[str, QueueRecord],
     living: set[QueueId],
-    groups: set[tuple[QueueId, object]],
+    groups: AbstractSet[tuple[QueueId, Value]],
 ) -> Iterator[str]:
     queue_id = _queue_id(row)
     where = f"delivery {queue_id}/{row['consumer_group']}"
