@@ -17,7 +17,7 @@ from datetime import timedelta
 from pathlib import Path
 from random import Random
 from threading import Event
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 from cassieq_spark.errors import BatchOrderError, StoreError
 from cassieq_spark.groups.group import ConsumerGroup
@@ -124,36 +124,34 @@ def _again_and_again(act: Callable[[], None], done: Event) -> None:
 
 
 def _use(store: Store, queue_id: QueueId, chosen: Random, calls: int) -> None:
-    delivery, held = ConsumerGroup(Ledger(store, queue_id), GROUP), None
+    ledger, held = Ledger(store, queue_id), None
+    group = ConsumerGroup(ledger, GROUP)
     for number in range(calls):
         # What is lost, late or refused is in the history.
         with suppress(StoreError, BatchOrderError):
             match chosen.randrange(6):
                 case 0 | 1:
-                    publish(Ledger(store, queue_id), [PendingBlock(new_block_id(), 2)])
+                    publish(ledger, [PendingBlock(new_block_id(), 2)])
                 case 2:
                     batch = SinkBatch(f"app:{chosen.randrange(2)}", number)
-                    publish(
-                        Ledger(store, queue_id), [PendingBlock(new_block_id(), 1)], batch=batch
-                    )
+                    publish(ledger, [PendingBlock(new_block_id(), 1)], batch=batch)
                 case 3:
-                    held = _lease(delivery, held)
+                    request = LeaseRequest(
+                        held=held,
+                        token=uuid4(),
+                        lease=DEFAULT_LEASE,
+                        max_messages=3,
+                        stop=ledger.read_head().next,
+                    )
+                    held = group.lease(request).token
                 case 4 if held is not None:
-                    slots = delivery.read().held_by(held)
+                    slots = group.read().held_by(held)
                     acked = slots[0].monotons.split(1)[0] if slots else Settlement().acked
-                    delivery.settle(held, Settlement(acked=acked))
+                    group.settle(held, Settlement(acked=acked))
                 case _:
-                    Ledger(store, queue_id).read_head(serial=chosen.random() < 0.5)
+                    ledger.read_head(serial=chosen.random() < 0.5)
                     partition = partition_of_delivery(queue_id, GROUP)
                     store.read_rows(partition, Slice(row=GROUP_HEAD), serial=True)
-
-
-def _lease(delivery: ConsumerGroup, held: UUID | None) -> UUID | None:
-    head = Ledger(delivery.store, delivery.queue_id).read_head()
-    request = LeaseRequest(
-        held=held, token=uuid4(), lease=DEFAULT_LEASE, max_messages=3, stop=head.next
-    )
-    return delivery.lease(request).token
 
 
 if __name__ == "__main__":
