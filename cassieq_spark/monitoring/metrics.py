@@ -170,8 +170,8 @@ READ_FOR: Family[Snapshot] = Family(
 )
 ERRORS: Family[int] = Family(
     "cassieq_scrape_errors_total",
-    "Readings that failed; of a queue, or, with no queue, of the list of queues or the repair's "
-    "runs.",
+    "Readings that failed, for each queue; with an empty queue: of the list of "
+    "queues, or of the repair's runs.",
     ("queue",),
     float,
 )
@@ -183,7 +183,7 @@ OF_QUEUES = (
     ),
     _queue(
         "messages_finalised_total",
-        "Messages settled for every group, and let go of by the repair.",
+        "Messages that every group has settled and the repair has finalised.",
         lambda queue: queue.stats.finalised,
     ),
     _queue(
@@ -191,11 +191,11 @@ OF_QUEUES = (
         "Messages that are not finalised.",
         lambda queue: queue.stats.next - queue.stats.finalised,
     ),
-    _queue("paused", "Whether the readers of the queue pause.", lambda queue: queue.paused),
+    _queue("paused", "Whether the queue is paused.", lambda queue: queue.paused),
     _queue(
         "fence_timestamp_seconds",
-        "What was begun before is not published any more, since 1970; ahead of now, a clock was "
-        "wrong, and puts are refused.",
+        "The queue's fence, since 1970: writes that began before it are refused. If it is"
+        " in the future, a clock was wrong, and all puts are refused.",
         lambda queue: None if queue.fence is None else queue.fence.timestamp(),
     ),
     _queue(
@@ -207,46 +207,49 @@ OF_QUEUES = (
 OF_GROUPS = (
     _group(
         "depth_messages",
-        "Messages owed: not offered yet, leased, due, waiting or dead.",
+        "Messages that the group has not settled: not offered yet, leased, due, waiting or dead.",
         lambda group: group.stats.depth,
     ),
     _group(
         "leased_messages",
-        "Messages under a lease that runs.",
+        "Messages under a lease that has not run out.",
         lambda group: group.stats.leased,
     ),
-    _group("due_messages", "Messages to be offered again now.", lambda group: group.stats.due),
+    _group("due_messages", "Messages to be delivered again now.", lambda group: group.stats.due),
     _group(
         "waiting_messages",
-        "Messages to be offered later; of those not offered yet, in the first 10,000 blocks.",
+        "Messages to be delivered later; of those not offered yet, only in the first "
+        "10,000 blocks.",
         lambda group: group.stats.waiting,
     ),
     _group(
         "dead_messages",
-        "Messages about to be dead-lettered, or dropped.",
+        "Messages about to be dead-lettered or dropped.",
         lambda group: group.stats.dead,
     ),
     _group(
         "settled_messages",
-        "Messages published and not owed; falls if the group is moved back.",
+        "Published messages that the group has settled; falls if the group is moved back.",
         lambda group: settled(group.queue, group.stats),
     ),
     _group(
         "oldest_age_seconds",
-        "How long the oldest message owed has been visible; 0 if none is.",
+        "How long the oldest message that the group has not settled has been visible; 0 "
+        "if there is none.",
         lambda group: (group.stats.oldest_age or timedelta()).total_seconds(),
     ),
-    _group("pointer", "First monoton never offered.", lambda group: group.stats.pointer),
+    _group(
+        "pointer", "The first monoton that was never offered.", lambda group: group.stats.pointer
+    ),
     _group(
         "leases",
-        "Leases that run: one for each reader at work.",
+        "Leases that have not run out: one for each reader at work.",
         lambda group: group.queue.leases.get(group.stats.group, 0),
     ),
 )
 REPAIRED_AT: Family[PastRun | None] = Family(
     "cassieq_repair_last_success_timestamp_seconds",
-    "When the last repair run ended that took this step and came to its end, since 1970; 0 if "
-    "none.",
+    "When the last completed repair run with this step ended, since 1970; 0 if there is none.",
     ("step",),
     lambda run: 0 if run is None else to_millis(run.started_at) / 1000 + _took(run),
 )
@@ -255,14 +258,15 @@ REPAIRED_FOR: Family[PastRun] = Family(
 )
 REPAIRED: Family[int] = Family(
     "cassieq_repair_last_count",
-    "What that repair run did, with all of its steps.",
+    "What that repair run did, in all of its steps.",
     ("step", "count"),
     float,
 )
 REPAIR_PROBLEMS: Family[PastRun] = Family(
     "cassieq_repair_problems",
-    "What the last repair run with this step found, if it came to its end or found anything: "
-    "messages lost or stored wrongly, blocks of no queue, or the error that ended it.",
+    "Problems that the last repair run with this step found, if it was completed or "
+    "found any: messages lost or stored wrongly, blocks of no queue, or the error "
+    "that ended the run.",
     ("step",),
     lambda run: len(run.problems),
 )
@@ -276,7 +280,7 @@ EXPORTED = (
 OF_QUERIES = (
     _query(
         "batches_total",
-        "Triggers that have ended, idle ones among them.",
+        "Triggers that have ended, including idle ones.",
         lambda query: query.batches,
     ),
     _query("messages_total", "Messages in their batches.", lambda query: query.messages),
@@ -292,37 +296,37 @@ OF_QUERIES = (
     ),
     _query(
         "backlog_messages",
-        "Messages owed to the group beyond the last batch.",
+        "Messages that the group has not settled, without the last batch.",
         lambda query: query.last.backlog,
     ),
     _query(
         "leased_messages",
-        "Messages of the group under leases that run, the batch included.",
+        "Messages of the group under leases that have not run out, including the batch.",
         lambda query: query.last.leased,
     ),
     _query(
         "waiting_messages",
-        "Messages of the group to be offered again later.",
+        "Messages of the group to be delivered again later.",
         lambda query: query.last.waiting,
     ),
     _query(
         "oldest_age_seconds",
-        "Age of the oldest message owed, the batch included.",
+        "Age of the oldest message that the group has not settled, including the batch.",
         lambda query: _seconds(query.last.oldest_age),
     ),
     _query(
         "lost_lease_messages_total",
-        "Messages whose lease ran out in this run of the query, and that went to others.",
+        "Messages whose lease ran out in this run of the query and that other readers took.",
         lambda query: query.last.lost_leases,
     ),
     _query(
         "dead_messages_total",
-        "Messages that this run of the query dead-lettered, or dropped.",
+        "Messages that this run of the query dead-lettered or dropped.",
         lambda query: query.last.dead,
     ),
     _query(
         "skipped_messages_total",
-        "Messages that were too old when their turn came in this run of the query.",
+        "Messages that this run of the query skipped as too old.",
         lambda query: query.last.skipped,
     ),
 )
