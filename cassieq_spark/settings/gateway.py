@@ -54,8 +54,8 @@ class Limits:
         "head-time",
         _PERIOD,
         timedelta(seconds=10),
-        "Time until the headers of a request are complete, and until a body has to arrive at "
-        "`min-rate`.",
+        "Time until a TLS handshake is complete, until the headers of a request are, and until a "
+        "body has to arrive at `min-rate`.",
     )
     body_rate: int = _limit(
         "min-rate",

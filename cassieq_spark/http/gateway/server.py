@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from types import FrameType
 
 import uvicorn
@@ -53,7 +55,7 @@ class Serving:
 
 
 class _Server(uvicorn.Server):
-    """Ends long polls when a shutdown begins, before uvicorn waits for them."""
+    """Limits the time of a TLS handshake; ends long polls when a shutdown begins."""
 
     def __init__(self, config: uvicorn.Config, serving: Serving, box: list[Gateway]) -> None:
         super().__init__(config)
@@ -61,12 +63,31 @@ class _Server(uvicorn.Server):
         self._box = box
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        if self.started:
-            host, port = self.servers[0].sockets[0].getsockname()[:2]
-            scheme = "https" if self.config.is_ssl else "http"
-            shown = f"[{host}]" if ":" in host else host
-            self._serving.on_start(f"{scheme}://{shown}:{port}")
+        del sockets
+        # With no sockets, uvicorn only starts the application.
+        await super().startup(sockets=[])
+        serving, config = self._serving, self.config
+        make = partial(Connection, config, self.server_state, self.lifespan.state)
+        seconds = serving.limits.head_time.total_seconds()
+        try:
+            server = await asyncio.get_running_loop().create_server(
+                make,
+                host=serving.host,
+                port=serving.port,
+                ssl=config.ssl,
+                ssl_handshake_timeout=seconds if config.is_ssl else None,
+                backlog=config.backlog,
+            )
+        except OSError as error:
+            await self.lifespan.shutdown()
+            raise SetupError(
+                f"cannot listen on {serving.host}:{serving.port}: {error.strerror or error}"
+            ) from error
+        self.servers = [server]
+        host, port = server.sockets[0].getsockname()[:2]
+        scheme = "https" if config.is_ssl else "http"
+        shown = f"[{host}]" if ":" in host else host
+        serving.on_start(f"{scheme}://{shown}:{port}")
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -112,8 +133,6 @@ def serve(client: AsyncClient, accounts: Accounts, serving: Serving) -> None:
     app = make_app(lambda: box[0], lifespan, serving.origins)
     config = Config(
         app,
-        host=serving.host,
-        port=serving.port,
         ssl_certfile=serving.certificate,
         ssl_keyfile=serving.private_key,
         http=Connection,
@@ -134,6 +153,4 @@ def serve(client: AsyncClient, accounts: Accounts, serving: Serving) -> None:
     try:
         server.run()
     except SystemExit as error:
-        raise SetupError(
-            f"cannot listen on {serving.host}:{serving.port}: is the port taken?"
-        ) from error
+        raise SetupError("the gateway did not start: the log says why") from error

@@ -10,6 +10,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -262,6 +263,18 @@ def test_requests_are_encrypted_if_there_is_a_certificate(tmp_path: Path):
                 doubtful.put("b")
 
     assert gateway.url.startswith("https://")
+
+
+def test_a_tls_handshake_has_to_be_complete_in_time(tmp_path: Path):
+    certificates = make_certificates(tmp_path)
+    settings = (f"certificate={certificates.node}", "head_time=0.3")
+
+    with (
+        running_on_memory(tmp_path / "log", *settings) as gateway,
+        socket.create_connection(("127.0.0.1", urlsplit(gateway.url).port)) as silent,
+    ):
+        silent.settimeout(PATIENCE)
+        assert silent.recv(1) == b""
 
 
 def test_many_clients_at_once_lose_nothing_and_get_nothing_twice(account: Account):
