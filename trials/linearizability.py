@@ -1,4 +1,4 @@
-"""Looks whether ledger and delivery state are linearizable, also while a node is paused.
+"""Looks whether ledger and group state are linearizable, also while a node is paused.
 
 Threads publish, lease, settle and look, on a store that records what it is asked and what it
 answers, while the node is paused now and then. Exit code 1 if a history has no order.
@@ -31,7 +31,7 @@ from cassieq_spark.model import DEFAULT_LEASE, PendingBlock, QueueId, SinkBatch
 from cassieq_spark.producer.blocks import new_block_id
 from cassieq_spark.queues import create_queue
 from cassieq_spark.store import open_store
-from cassieq_spark.store.protocol import Slice, Store, partition_of_delivery
+from cassieq_spark.store.protocol import Slice, Store, partition_of_group
 from tests.support.recorded import RecordingStore, find_violations
 from trials.environment import Report, arguments, carry_out, cassandra
 
@@ -150,7 +150,7 @@ def _use(store: Store, queue_id: QueueId, chosen: Random, calls: int) -> None:
                     group.settle(held, Settlement(acked=acked))
                 case _:
                     ledger.read_head(serial=chosen.random() < 0.5)
-                    partition = partition_of_delivery(queue_id, GROUP)
+                    partition = partition_of_group(queue_id, GROUP)
                     store.read_rows(partition, Slice(row=GROUP_HEAD), serial=True)
 
 

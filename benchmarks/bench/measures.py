@@ -250,7 +250,7 @@ class Counts:
 
     Attributes:
         lwts: Lightweight transactions, the refused ones too.
-        reads: Of state: ledger, delivery state, the queue's row.
+        reads: Of state: ledger, group state, the queue's row.
         chunk_writes: Of messages.
         chunk_reads: Of messages.
     """

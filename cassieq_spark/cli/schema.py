@@ -47,7 +47,7 @@ def apply(
     """Create the keyspace and the tables, or add the columns that this release needs.
 
     Safe to repeat. Nothing is ever dropped or changed, so programs of earlier releases go on
-    meanwhile. Records the schema version at the end, and refuses tables of a newer version.
+    meanwhile. Records the schema version at the end, and refuses tables of another version.
     """
     # The driver takes a while to import, and `--help` needs none.
     from cassieq_spark.store.cassandra.schema import apply_schema, plan_schema  # noqa: PLC0415
@@ -86,7 +86,7 @@ def check(*, connection: ConnectionOptions, as_json: AsJson = False) -> None:
         )
     else:
         _tell_difference(difference, keyspace)
-    if difference.missing or difference.conflicts or difference.is_newer:
+    if difference.missing or difference.conflicts or difference.is_newer or difference.is_older:
         raise typer.Exit(DIFFERENT)
 
 
@@ -122,6 +122,8 @@ def _tell_difference(difference: Difference, keyspace: str) -> None:
         echo(f"Newer than this program: {each}; upgrade it before you use what is new.")
     if difference.is_newer:
         echo("These tables are not for this program: upgrade cassieq-spark here.")
+    elif difference.is_older:
+        echo("These tables are of an earlier release: use another keyspace.")
     elif difference.conflicts:
         echo("Adding to these tables does not help: use another keyspace.")
     elif difference.missing:

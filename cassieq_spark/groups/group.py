@@ -58,7 +58,7 @@ from cassieq_spark.store.protocol import (
     Slice,
     Update,
     When,
-    partition_of_delivery,
+    partition_of_group,
 )
 
 logger = logging.getLogger(__name__)
@@ -358,7 +358,7 @@ class ConsumerGroup:
 
     def read_rows(self, which: Slice, *, serial: bool = False) -> Rows:
         """Read rows of the state. One read; see `Store.read_rows`."""
-        partition = partition_of_delivery(self.queue_id, self.name)
+        partition = partition_of_group(self.queue_id, self.name)
         return self.ledger.store.read_rows(partition, which, serial=serial)
 
     def _read(self) -> GroupState:
@@ -407,7 +407,7 @@ class ConsumerGroup:
 
     def cas(self, ops: Sequence[Op]) -> bool:
         """Change the state. One LWT; see `Store.cas`."""
-        return self.ledger.store.cas(partition_of_delivery(self.queue_id, self.name), ops)
+        return self.ledger.store.cas(partition_of_group(self.queue_id, self.name), ops)
 
     def try_cas(self, ops: Sequence[Op]) -> bool | None:
         """The same; None if its outcome is not known, and the caller has to read it back."""

@@ -131,19 +131,19 @@ def read_group_states(ledger: Ledger) -> dict[str, GroupState]:
     A group that is registered and has no group state yet is owed everything from its start; one
     that is removed meanwhile is left out.
     """
-    registered = ledger.read(Slice(kinds=("group", "hold")), serial=True)
+    registered = ledger.read(Slice(kinds=("group", "seek_pin")), serial=True)
     if registered.now is None:
         return {}
     rows = registered.rows
-    holds = [seek_pin_of(row) for row in rows if row["kind"] == "hold"]
+    pins = [seek_pin_of(row) for row in rows if row["kind"] == "seek_pin"]
     states: dict[str, GroupState] = {}
     for known in (group_of(row) for row in rows if row["kind"] == "group"):
         state = ConsumerGroup(ledger, known.name).read_opened(known)
         if state is None and ledger.read_group(known.name, serial=True) == known:
             state = GroupState(Head(known.starts_at, 0, 0), (), (), registered.now)
-        held = [hold.position for hold in holds if hold.group == known.name]
+        pinned = [pin.position for pin in pins if pin.group == known.name]
         if state is not None:
-            states[known.name] = replace(state, seek_pin=min(held, default=None))
+            states[known.name] = replace(state, seek_pin=min(pinned, default=None))
     return states
 
 

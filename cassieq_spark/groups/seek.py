@@ -41,16 +41,16 @@ def seek_group(group: ConsumerGroup, position: StartingPosition, *, force: bool 
     breaks off:
 
     1. Read the token of the group state, which each seek changes, and then the state.
-    2. Ledger: place a hold at the position, on ``finalised`` and groups version as read. A repair
-       run that has read either before fails; one that begins later sees the hold, and counts it
-       as a floor of the group.
+    2. Ledger: place a seek pin at the position, on ``finalised`` and groups version as read. A
+       repair run that has read either before fails; one that begins later sees the pin, and
+       counts it as a floor of the group.
     3. Group: move the pointer, free the slots, remove what waits, change the token; on all of
        that being as it was in 1, or try again from there. A process that read it before fails.
-    4. Ledger: remove our hold, and those that were there in 2. Their seeks had read their token
+    4. Ledger: remove our pin, and those that were there in 2. Their seeks had read their token
        before placing them, thus before 3, so they fail at their own 3 and place another one.
 
-    If it breaks off after 2, the hold stays: nothing is deleted that should not be, and nothing
-    beyond it at all until the group is sought again, or deleted. To repeat it is safe always.
+    If it breaks off after 2, the pin stays: nothing is deleted that should not be, and nothing
+    beyond it at all until the group is moved again, or deleted. To repeat it is safe always.
 
     Args:
         group: Which group.
@@ -69,7 +69,7 @@ def seek_group(group: ConsumerGroup, position: StartingPosition, *, force: bool 
 
 
 class _Seek:
-    """One call of `seek_group`; remembers the holds that it has placed and found."""
+    """One call of `seek_group`; remembers the pins that it has placed and found."""
 
     def __init__(self, group: ConsumerGroup) -> None:
         self._group = group
@@ -82,11 +82,11 @@ class _Seek:
         try:
             target = self._try_again_and_again(position, force=force)
         except (QueueStateError, ContentionError):
-            # A move that may still go in needs its hold.
+            # A move that may still go in needs its pin.
             if not self._in_doubt:
-                self._lift(self._ours)
+                self._remove(self._ours)
             raise
-        self._lift(self._ours | self._found)
+        self._remove(self._ours | self._found)
         return target
 
     def _try_again_and_again(self, position: StartingPosition, *, force: bool) -> int:
@@ -99,20 +99,20 @@ class _Seek:
             if known.registered_as not in registrations:
                 self._group.open_state(known)
                 continue
-            # I7: the token first, the hold later; see `seek_group`.
+            # I7: the token first, the pin later; see `seek_group`.
             token = registrations[known.registered_as]
             state = self._group.read(every_waiting=True)
             if not force:
                 refuse_leases(self._group, state)
-            target = self._place_hold(known, position)
+            target = self._place_pin(known, position)
             if target is not None and self._move(known, token, state, target, force=force):
                 return target
         raise ContentionError(
             f"{self._group} changes too fast to be moved: stop its readers, or try again"
         )
 
-    def _place_hold(self, known: Group, position: StartingPosition) -> int | None:
-        """The monoton that is held now; None if it may not be."""
+    def _place_pin(self, known: Group, position: StartingPosition) -> int | None:
+        """The monoton that is pinned now; None if it may not be."""
         head = self._ledger.read_head(serial=True)
         target = self._ledger.find_position(head, position)
         if target < head.finalised:
@@ -120,9 +120,9 @@ class _Seek:
                 f"{Range(target, head.finalised)} is settled for every group and deleted; "
                 f"{self._group} can go back to {head.finalised} (earliest) at most"
             )
-        holds = self._ledger.read_seek_pins(self._group.name)
-        # If the answer to an earlier attempt was lost, its hold may be among them.
-        self._found |= {hold.number for hold in holds}
+        pins = self._ledger.read_seek_pins(self._group.name)
+        # If the answer to an earlier attempt was lost, its pin may be among them.
+        self._found |= {pin.number for pin in pins}
         if not self._ledger.try_cas(place_seek_pin(head, known, target)):
             return None
         self._ours.add(head.groups_version + 1)
@@ -132,28 +132,28 @@ class _Seek:
         self, known: Group, token: UUID, state: GroupState, target: int, *, force: bool
     ) -> bool:
         registration, ours = registration_key(known.registered_as), uuid4()
-        sought = Update(registration, {"lease": ours}, when=(When("lease", "=", token),))
-        went_in = self._group.try_cas([sought, *_moved(state, target, force=force)])
+        moved = Update(registration, {"lease": ours}, when=(When("lease", "=", token),))
+        went_in = self._group.try_cas([moved, *_moved(state, target, force=force)])
         if went_in is not None:
             return went_in
         found = self._group.read_registrations(serial=True)
         self._in_doubt = True
         return found.get(known.registered_as) == ours
 
-    def _lift(self, numbers: Iterable[int]) -> None:
+    def _remove(self, numbers: Iterable[int]) -> None:
         numbers = set(numbers)
         for _ in attempts():
-            holds = self._ledger.read_seek_pins(self._group.name)
+            pins = self._ledger.read_seek_pins(self._group.name)
             left: list[Op] = [
-                Delete(seek_pin_key(hold.number, hold.group))
-                for hold in holds
-                if hold.number in numbers
+                Delete(seek_pin_key(pin.number, pin.group))
+                for pin in pins
+                if pin.number in numbers
             ]
             if not left or self._ledger.try_cas(left):
                 return
         raise ContentionError(
-            f"could not remove the hold of {self._group}, which keeps the repair from deleting; "
-            "seek again"
+            f"could not remove the seek pin of {self._group}, which keeps the repair from "
+            "deleting; seek again"
         )
 
 

@@ -175,8 +175,8 @@ def place_seek_pin(head: LedgerHead, group: Group, position: int) -> tuple[Op, .
         when=(When("groups_version", "=", group.registered_as),),
     )
     values: Values = {"starts_at": position, "created_at": ServerNow()}
-    held = Insert(seek_pin_key(number, group.name), values, if_absent=True)
-    return (registered, held, _next_groups_version(head))
+    pin = Insert(seek_pin_key(number, group.name), values, if_absent=True)
+    return (registered, pin, _next_groups_version(head))
 
 
 def _next_groups_version(head: LedgerHead) -> Op:

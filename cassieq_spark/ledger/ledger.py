@@ -90,7 +90,7 @@ class Ledger:
             "groups_version": 0,
             "delayed_stop": 0,
             "trimmed": 0,
-            "gate": status,
+            "status": status,
             "paused": paused,
         }
         return self.cas([Insert(HEAD, head, if_absent=True)])
@@ -137,8 +137,8 @@ class Ledger:
         return [group_of(row) for row in self.read(which, serial=serial).rows]
 
     def read_seek_pins(self, group: str) -> list[SeekPin]:
-        """Read the pins that keep ``finalised`` low for a group that is being sought. A read."""
-        rows = self.read(Slice(kinds=("hold",)), serial=True).rows
+        """Read the pins that keep ``finalised`` low for a group that is being moved. A read."""
+        rows = self.read(Slice(kinds=("seek_pin",)), serial=True).rows
         return [pin for pin in map(seek_pin_of, rows) if pin.group == group]
 
     def find_position(self, head: LedgerHead, position: StartingPosition) -> int:
@@ -296,7 +296,9 @@ class Ledger:
             end: Its ``next``, which ``finalised`` has reached.
         """
         trimmed = Update(HEAD, {"trimmed": end}, when=(When("finalised", "=", end),))
-        gone = [DeleteBelow(kind, _NO_END) for kind in ("block", "sink", "once", "group", "hold")]
+        gone = [
+            DeleteBelow(kind, _NO_END) for kind in ("block", "sink", "once", "group", "seek_pin")
+        ]
         return self.cas([trimmed, *gone])
 
     def _locate(

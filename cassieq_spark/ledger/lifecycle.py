@@ -52,7 +52,7 @@ def close_ledger(ledger: Ledger, status: LedgerStatus, *, bucket_size: int) -> L
             elif head.is_closed:
                 return head
             else:
-                values: Values = {"gate": status, "fence": FOR_EVER, "bucket_size": bucket_size}
+                values: Values = {"status": status, "fence": FOR_EVER, "bucket_size": bucket_size}
                 ledger.cas([_change(head, values)])
         except OutcomeUnknownError:
             continue
@@ -118,7 +118,7 @@ def _change(head: LedgerHead, values: Values) -> Op:
     when = [When("groups_version", "=", head.groups_version)]
     if head.status is not LedgerStatus.OPEN:
         # An open one closes only here, with the version; of an earlier release, it is not stored.
-        when.append(When("gate", "=", head.status))
+        when.append(When("status", "=", head.status))
     changed = {**values, "groups_version": head.groups_version + 1}
     return Update(HEAD, changed, when=tuple(when))
 
@@ -133,7 +133,7 @@ def _head_or_none(ledger: Ledger) -> LedgerHead | None:
 def _steps_to_open(after: Ledger) -> list[Sequence[Op]]:
     """What is carried over, bit by bit; with the last step the ledger is open."""
     steps: list[Sequence[Op]] = [
-        [_prepared({"gate": LedgerStatus.PREPARED}), *sinks] for sinks in _sinks(after)
+        [_prepared({"status": LedgerStatus.PREPARED}), *sinks] for sinks in _sinks(after)
     ]
     groups = after.read_groups(serial=True)
     registered: list[Op] = [
@@ -143,12 +143,12 @@ def _steps_to_open(after: Ledger) -> list[Sequence[Op]]:
         )
         for number, group in enumerate(groups, 1)
     ]
-    opened = _prepared({"gate": LedgerStatus.OPEN, "groups_version": len(groups)})
+    opened = _prepared({"status": LedgerStatus.OPEN, "groups_version": len(groups)})
     return [*steps, [opened, *registered]]
 
 
 def _prepared(values: Values) -> Op:
-    return Update(HEAD, values, when=(When("gate", "=", LedgerStatus.PREPARED),))
+    return Update(HEAD, values, when=(When("status", "=", LedgerStatus.PREPARED),))
 
 
 def _sinks(after: Ledger) -> Iterator[Sequence[Op]]:

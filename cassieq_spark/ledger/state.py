@@ -36,7 +36,7 @@ class LedgerHead:
         next: Monoton that the next published message gets.
         finalised: Everything below is settled for every group.
         fence: No block begun at or before this instant may be published any more.
-        groups_version: How often a group was registered, removed, or about to be sought.
+        groups_version: How often a group was registered, removed, or about to be moved.
         delayed_stop: No message from here on is delayed.
         status: Whether messages come in and go out.
         paused: Whether readers are to lease nothing more.
@@ -86,7 +86,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class SeekPin:
-    """Keeps ``finalised`` at or below a monoton to which a group is being sought.
+    """Keeps ``finalised`` at or below a monoton to which a group is being moved.
 
     Attributes:
         number: The groups version that it made; never used twice.
@@ -111,7 +111,7 @@ def group_key(group: str) -> RowKey:
 
 def seek_pin_key(number: int, group: str) -> RowKey:
     """The row of a seek pin."""
-    return ("hold", number, group)
+    return ("seek_pin", number, group)
 
 
 def block_key(first_monoton: int) -> RowKey:
@@ -140,7 +140,7 @@ def head_of(row: Row) -> LedgerHead:
         values["fence"],
         values["groups_version"],
         values["delayed_stop"] or 0,
-        LedgerStatus(values["gate"] or LedgerStatus.OPEN),
+        LedgerStatus(values["status"] or LedgerStatus.OPEN),
         bool(values["paused"]),
         values["bucket_size"],
         values["trimmed"] or 0,

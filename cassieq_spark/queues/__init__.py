@@ -16,7 +16,7 @@ each command that broke off is finished by repeating it, or by the next one.
 | the command dies | the row says purging or deleting; repeat it; the repair finishes a deletion |
 | two commands at once | each change of the row is conditioned on the one before |
 | the answer of a change is lost | the row has our token, or not: a serial read tells |
-| a request arrives late | refused: the token in the row, or the gate of the ledger, is another |
+| a request arrives late | refused: the token in the row, or the status of the ledger, is another |
 """
 
 from __future__ import annotations

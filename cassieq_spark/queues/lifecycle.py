@@ -299,8 +299,8 @@ def close_versions(store: Store, record: QueueRecord) -> None:
         return
     for version in (record.version - 1, record.version):
         if version > record.retired:
-            gate = LedgerStatus.DELETED if version == record.version else LedgerStatus.PURGED
-            _close(store, record.definition, version, gate)
+            status = LedgerStatus.DELETED if version == record.version else LedgerStatus.PURGED
+            _close(store, record.definition, version, status)
 
 
 def mark_retired(store: Store, name: str, version: int) -> None:
@@ -360,9 +360,9 @@ def _finish(store: Store, record: QueueRecord) -> QueueDefinition:
     return _finish(store, known(queue.name, change(store, queue.name, end)))
 
 
-def _close(store: Store, queue: QueueDefinition, version: int, gate: LedgerStatus) -> LedgerHead:
+def _close(store: Store, queue: QueueDefinition, version: int, status: LedgerStatus) -> LedgerHead:
     ledger = Ledger(store, id_of(queue.name, version))
-    head = close_ledger(ledger, gate, bucket_size=queue.bucket_size)
+    head = close_ledger(ledger, status, bucket_size=queue.bucket_size)
     close_groups(ledger, end=head.next)
     return head
 

@@ -38,8 +38,8 @@ logger = logging.getLogger(__name__)
 #: A queue could not be seen before the steps; they look at it themselves.
 NOT_SEEN = "repair.not_seen"
 
-_OF_LEDGER = ("group", "head", "hold")
-_OF_DELIVERY = ("head", "registration", "slot")
+_OF_LEDGER = ("group", "head", "seek_pin")
+_OF_GROUP_STATE = ("head", "registration", "slot")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class SeenLedger:
 
 @dataclass(frozen=True, slots=True)
 class SeenDelivery:
-    """The delivery state of a group, but for what waits.
+    """The state of a group, but for what waits.
 
     Attributes:
         head: Its head.
@@ -78,7 +78,7 @@ class Seen:
 
     Attributes:
         ledger: Its ledger.
-        deliveries: The delivery state of each group that has one, read after the ledger.
+        deliveries: The group state of each group that has one, read after the ledger.
         now: The server's clock, read before.
         ahead: How far it was ahead of this machine's, if they disagree; see `Rows.ahead`.
     """
@@ -159,7 +159,9 @@ def see_all(store: Store, name: str) -> dict[QueueId, Seen]:
             if (ledger := _ledger_of(found)) is not None:
                 ledgers[queue_id] = ledger
     deliveries: defaultdict[QueueId, dict[str, SeenDelivery]] = defaultdict(dict)
-    for (queue_id, group), rows in groupby(store.scan(Table.DELIVERY, _OF_DELIVERY), _group_key):
+    for (queue_id, group), rows in groupby(
+        store.scan(Table.GROUP_STATE, _OF_GROUP_STATE), _group_key
+    ):
         found = list(rows)
         with _told_strange(queue_id, strange):
             if (delivery := _delivery_of(found)) is not None:
@@ -193,7 +195,7 @@ def see(ledger: Ledger) -> Seen | None:
     if seen is None or found.now is None:
         return None
     groups = [ConsumerGroup(ledger, known.name) for known in seen.groups]
-    which = Slice(kinds=_OF_DELIVERY)
+    which = Slice(kinds=_OF_GROUP_STATE)
     read = {group.name: _delivery_of(group.read_rows(which).rows) for group in groups}
     return Seen(seen, {name: each for name, each in read.items() if each}, found.now, found.ahead)
 
@@ -239,7 +241,7 @@ def _ledger_of(rows: Iterable[Row]) -> SeenLedger | None:
     return SeenLedger(
         head_of(kinds["head"][0]),
         tuple(map(group_of, kinds["group"])),
-        tuple(seek_pin_of(row).position for row in kinds["hold"]),
+        tuple(seek_pin_of(row).position for row in kinds["seek_pin"]),
     )
 
 

@@ -80,14 +80,14 @@ def redeliver_step(
     seen = context.seen(queue)
     if seen is not None and _is_quiet(queue, seen):
         return []
-    kinds = Slice(kinds=("head", "group", "hold"))
+    kinds = Slice(kinds=("head", "group", "seek_pin"))
     ledger = context.ledger(queue)
     found = ledger.read(kinds)
     if found.now is None:
         return []
     notes = context.report.queues[queue.name].notes
     rows = {kind: [row for row in found.rows if row["kind"] == kind] for kind in kinds.kinds}
-    notes += _broken_seeks(queue, rows["hold"], found.now)
+    notes += _broken_seeks(queue, rows["seek_pin"], found.now)
     for row in rows["head"]:
         notes += _fence_ahead(queue, head_of(row), found.now)
     is_paused = any(head_of(row).paused for row in rows["head"])

@@ -33,7 +33,7 @@ _OF_TABLES: dict[User, dict[Table, tuple[str, ...]]] = {
     User.CONSUMER: {
         Table.QUEUE: _READ,
         Table.LEDGER: _BOTH,
-        Table.DELIVERY: _BOTH,
+        Table.GROUP_STATE: _BOTH,
         Table.CHUNK: _BOTH,
     },
     User.GATEWAY: {each: _BOTH for each in Table if each not in {Table.LOCK, Table.REPAIR}},

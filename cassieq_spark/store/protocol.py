@@ -20,7 +20,7 @@ Value = str | int | UUID | datetime | None
 #: A row as read: every column of its table but ``data``, keys included; None where unset.
 Row = Mapping[str, Value]
 #: The whole clustering key: ``(kind, position, name)`` in ``ledger``,
-#: ``(kind, ordinal, position)`` in ``delivery``, ``()`` in ``queue``, ``(kind, ticket)`` in
+#: ``(kind, ordinal, position)`` in ``group_state``, ``()`` in ``queue``, ``(kind, ticket)`` in
 #: ``lock``, ``(epoch,)`` in ``repair``, ``(kind, key name)`` in ``account``.
 RowKey = tuple[str | int, ...]
 
@@ -284,9 +284,9 @@ def partition_of_ledger(queue_id: QueueId) -> Partition:
     return Partition(Table.LEDGER, (queue_id,))
 
 
-def partition_of_delivery(queue_id: QueueId, group: str) -> Partition:
+def partition_of_group(queue_id: QueueId, group: str) -> Partition:
     """The partition that says which messages a consumer group has, had, and waits for."""
-    return Partition(Table.DELIVERY, (queue_id, group))
+    return Partition(Table.GROUP_STATE, (queue_id, group))
 
 
 def partition_of_lock(name: str) -> Partition:

@@ -15,7 +15,7 @@ class Table(StrEnum):
 
     QUEUE = "queue"
     LEDGER = "ledger"
-    DELIVERY = "delivery"
+    GROUP_STATE = "group_state"
     CHUNK = "chunk"
     LOCK = "lock"
     REPAIR = "repair"

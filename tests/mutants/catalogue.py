@@ -207,8 +207,8 @@ MUTANTS = (
         "the survey reads names that have vanished",
         "one queue's trouble is its own",
         "repair/read.py",
-        '_OF_LEDGER = ("group", "head", "hold")',
-        '_OF_LEDGER = ("group", "head", "hold", "once")',
+        '_OF_LEDGER = ("group", "head", "seek_pin")',
+        '_OF_LEDGER = ("group", "head", "seek_pin", "once")',
         ("test_repair_property.py",),
     ),
     Mutant(
@@ -360,20 +360,20 @@ MUTANTS = (
         '        When("groups_version", "=", head.groups_version),\n',
     ),
     Mutant(
-        "a hold does not count",
+        "a seek pin does not count",
         "I7",
         "groups/registration.py",
-        "replace(state, seek_pin=min(held, default=None))",
+        "replace(state, seek_pin=min(pinned, default=None))",
         "state",
         _IN_SOME_ORDER,
     ),
     Mutant(
-        "the hold is lifted before the group moves",
+        "the seek pin is removed before the group moves",
         "I7",
         "groups/seek.py",
-        "            target = self._place_hold(known, position)\n",
-        "            target = self._place_hold(known, position)\n"
-        "            self._lift(self._ours)\n",
+        "            target = self._place_pin(known, position)\n",
+        "            target = self._place_pin(known, position)\n"
+        "            self._remove(self._ours)\n",
     ),
     Mutant(
         "slots do not count for the floor",
@@ -429,8 +429,8 @@ MUTANTS = (
         "floors rest on a plain read of the groups",
         "I7",
         "groups/registration.py",
-        'registered = ledger.read(Slice(kinds=("group", "hold")), serial=True)',
-        'registered = ledger.read(Slice(kinds=("group", "hold")))',
+        'registered = ledger.read(Slice(kinds=("group", "seek_pin")), serial=True)',
+        'registered = ledger.read(Slice(kinds=("group", "seek_pin")))',
     ),
     Mutant(
         "a seek ignores what its slots hold",

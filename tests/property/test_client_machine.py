@@ -17,7 +17,7 @@ from cassieq_spark.client import LeaseRequest
 from cassieq_spark.client import exchange as exchange_module
 from cassieq_spark.consumer import state_cache
 from cassieq_spark.store.memory import MemoryStore
-from cassieq_spark.store.protocol import Slice, partition_of_delivery
+from cassieq_spark.store.protocol import Slice, partition_of_group
 from cassieq_spark.testing.faults import Fault, FaultyStore
 from tests.support.faults import FakeClock
 
@@ -239,7 +239,7 @@ class ClientMachine(RuleBasedStateMachine):
 
     @invariant()
     def there_are_no_more_slots_than_leases_were_held_at_once(self) -> None:
-        partition = partition_of_delivery(self.client.queue("q").queue_id, "g")
+        partition = partition_of_group(self.client.queue("q").queue_id, "g")
         rows = self.store.read_rows(partition, Slice(kinds=("slot",))).rows
         self.most_filled = max(self.most_filled, sum(bool(row["ranges"]) for row in rows))
         assert len(rows) <= self.most_filled + SPARE

@@ -32,7 +32,7 @@ from tests.support.ailing_queue import copy_of
 from tests.unit.repair.repaired_queue import WRITE_TIMEOUT, RepairedQueue, make_busy
 
 DAY = timedelta(days=1)
-TABLES = (Table.QUEUE, Table.LEDGER, Table.DELIVERY)
+TABLES = (Table.QUEUE, Table.LEDGER, Table.GROUP_STATE)
 _KINDS = {
     "block": (),
     "number": (0, 1, -1, 2, 5, 100, 2**31 - 1),

@@ -106,4 +106,4 @@ def test_every_history_has_an_order(turns: str, trouble: Trouble | None):
 def test_a_store_that_forgets_is_found_out():
     found = play("a9 b9 c9", None, ForgetfulStore)
 
-    assert {partition.table for partition in found} == {"ledger", "delivery"}
+    assert {partition.table for partition in found} == {"ledger", "group_state"}

@@ -31,7 +31,7 @@ _COLUMNS = {
         "starts_at",
         "created_at",
     ),
-    Table.DELIVERY: (
+    Table.GROUP_STATE: (
         "pointer",
         "waiting_from",
         "waiting_version",

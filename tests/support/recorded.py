@@ -33,8 +33,8 @@ from tests.support.linearizability import Call, Violation, find_violation
 
 #: The kinds of rows whose whole history is looked at. Others come and go by the thousand.
 KINDS: Mapping[Table, Collection[str]] = {
-    Table.LEDGER: ("head", "sink", "group", "hold"),
-    Table.DELIVERY: ("head", "registration", "slot"),
+    Table.LEDGER: ("head", "sink", "group", "seek_pin"),
+    Table.GROUP_STATE: ("head", "registration", "slot"),
 }
 #: Columns that hold the coordinator's time: no model of ours knows it.
 TIMES = frozenset({"due_at", "first_at", "last_at", "created_at"})

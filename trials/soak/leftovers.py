@@ -40,7 +40,7 @@ class Tables:
 
     queues: Sequence[QueueRecord]
     ledger: Sequence[Row]
-    delivery: Sequence[Row]
+    group_state: Sequence[Row]
     chunks: Sequence[Row]
 
 
@@ -73,8 +73,8 @@ def find_strays(tables: Tables, *, now: datetime, write_timeout: timedelta) -> l
         for row in ledgers[queue_id]
         if row["kind"] == "group"
     }
-    for row in tables.delivery:
-        strays += _strays_of_delivery(row, records, living, groups)
+    for row in tables.group_state:
+        strays += _strays_of_group_state(row, records, living, groups)
     oldest = now - write_timeout
     strays += _strays_of_chunks(
         tables.chunks, {queue_id: ledgers[queue_id] for queue_id in living}, oldest
@@ -121,14 +121,14 @@ def _holes_of_ledger(queue_id: QueueId, rows: Sequence[Row]) -> Iterator[str]:
         yield f"ledger {queue_id} has no row for [{at}, {head.next})"
 
 
-def _strays_of_delivery(
+def _strays_of_group_state(
     row: Row,
     records: Mapping[str, QueueRecord],
     living: set[QueueId],
     groups: AbstractSet[tuple[QueueId, Value]],
 ) -> Iterator[str]:
     queue_id = _queue_id(row)
-    where = f"delivery {queue_id}/{row['consumer_group']}"
+    where = f"group_state {queue_id}/{row['consumer_group']}"
     if not _known(records, queue_id):
         yield f"{where} is of no queue"
     elif queue_id not in living:
@@ -290,14 +290,14 @@ def report_of(
     tables = Tables(
         list_records(store),
         list(store.scan(Table.LEDGER)),
-        list(store.scan(Table.DELIVERY)),
+        list(store.scan(Table.GROUP_STATE)),
         list(store.scan(Table.CHUNK)),
     )
     for stray in find_strays(tables, now=now, write_timeout=timedelta(seconds=1)):
         verdict.accuse("stray", stray)
     slots = Counter(
         f"{row['queue_id']}/{row['consumer_group']}"
-        for row in tables.delivery
+        for row in tables.group_state
         if row["kind"] == "slot"
     )
     verdict.figures["most_slots"] = max(slots.values(), default=0)
@@ -312,7 +312,7 @@ def report_of(
         "rows_left": {
             "queue": len(tables.queues),
             "ledger": len(tables.ledger),
-            "delivery": len(tables.delivery),
+            "group_state": len(tables.group_state),
             "chunk": len(tables.chunks),
         },
         "disk": None if trend is None else asdict(trend) | {"flat": trend.is_flat},

@@ -16,7 +16,7 @@ from cassieq_spark.store.cassandra.mapping import DRIVER_ERRORS, Request, transl
 from cassieq_spark.store.cassandra.session import connect
 from cassieq_spark.store.cassandra.upgrade import (
     Difference,
-    check_addable,
+    check_usable,
     compare,
     upgrade_statements,
     version_statement,
@@ -67,11 +67,11 @@ def plan_schema(options: ConnectionOptions, replication: Replication = None) -> 
         OptionError: Replication that this cluster cannot keep.
         ConnectError: Nobody answers, or the credentials are refused.
         MissingSchemaError: The tables that exist are such that adding to them does not help, or
-            of a newer version.
+            of another version.
     """
     with _connected(options) as (cluster, session):
         difference = _difference(session, options)
-        check_addable(difference, options.keyspace)
+        check_usable(difference, options.keyspace)
         return [
             *_statements(options, replication, cluster).values(),
             *upgrade_statements(options.keyspace, difference),
@@ -97,7 +97,7 @@ def apply_schema(options: ConnectionOptions, replication: Replication = None) ->
 
     What exists stays as it is, but for a ``gc_grace_seconds`` that is too short: nothing is ever
     dropped. Releases that know less of the
-    tables go on meanwhile, until in the end a newer version is recorded. Returns when all nodes
+    tables go on meanwhile. Returns when all nodes
     agree. Safe to repeat.
 
     Returns:
@@ -107,12 +107,12 @@ def apply_schema(options: ConnectionOptions, replication: Replication = None) ->
         OptionError: Replication that this cluster cannot keep.
         ConnectError: Nobody answers, or the credentials are refused.
         MissingSchemaError: The tables that exist are such that adding to them does not help, or
-            of a newer version.
+            of another version.
         StoreError: Cassandra refuses, or the nodes do not agree in time.
     """
     with _connected(options) as (cluster, session):
         difference = _difference(session, options)
-        check_addable(difference, options.keyspace)
+        check_usable(difference, options.keyspace)
         # A role that may not create keyspaces can use one that was made for it.
         lacking = {*difference.tables, *(("keyspace",) if difference.keyspace else ())}
         statements = _statements(options, replication, cluster)

@@ -1,9 +1,9 @@
 """The version of a keyspace's tables, what they lack, and what adds it. Pure.
 
-The comment of one table records the version, which is raised only with a change that the releases
-before can't live with: rows that they would misread, or write in a way that later ones misread. A
-new table or column alone raises nothing. A comment needs no table and no right of its own: every
-role that may log in may read it.
+The comment of one table records the version. It is raised only with a change that earlier releases
+can't live with: rows that they would misread, or write in a way that later ones misread. A new
+table or column alone raises nothing. A release uses tables of its own version only. A comment
+needs no table and no right of its own: every role that may log in may read it.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from dataclasses import dataclass, field
 from cassieq_spark.errors import MissingSchemaError
 from cassieq_spark.store.tables import SHAPES, Shape, Table
 
-#: What this release reads and writes. 2: chunks are frames of our own, and programs of version 1
-#: would ack what outcomes are recorded for.
-KNOWN_VERSION = 2
+#: What this release reads and writes. 2: chunks are frames of our own. 3: the table
+#: ``group_state`` was ``delivery``, the column ``status`` of ``ledger`` was ``gate``.
+KNOWN_VERSION = 3
 #: The table whose comment has it: the one that every program reads.
 VERSIONED_TABLE = Table.QUEUE
+#: Tables that record no version, beside one of this name, are of version 2 or earlier.
+_FORMER_TABLE = "delivery"
 _RECORD = re.compile(r"cassieq-spark schema (\d+)")
 
 
@@ -55,12 +57,17 @@ class Difference:
     @property
     def lacks_version(self) -> bool:
         """Whether the version of this release is still to be recorded."""
-        return self.version is None or self.version < KNOWN_VERSION
+        return self.version is None
 
     @property
     def is_newer(self) -> bool:
-        """Whether the tables are of a version that this release does not know."""
-        return is_newer(self.version)
+        """Whether the tables are of a later version than this release's own."""
+        return self.version is not None and self.version > KNOWN_VERSION
+
+    @property
+    def is_older(self) -> bool:
+        """Whether the tables are of an earlier version than this release's own."""
+        return self.version is not None and self.version < KNOWN_VERSION
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -91,7 +98,10 @@ def compare(found: Mapping[str, Shape] | None, comment: str = "") -> Difference:
         keyspace=found is None,
         tables=tuple(table for table in Table if table not in there),
         columns={table: columns for table, columns in lacking.items() if columns},
-        conflicts=tuple(each for table in there for each in _conflicts(table, there[table])),
+        conflicts=(
+            *_former(found or {}, comment),
+            *(each for table in there for each in _conflicts(table, there[table])),
+        ),
         unknown=tuple(
             f"column {table}.{name} {cql_type}"
             for table, shape in there.items()
@@ -107,13 +117,27 @@ def compare(found: Mapping[str, Shape] | None, comment: str = "") -> Difference:
     )
 
 
-def check_addable(difference: Difference, keyspace: str) -> None:
-    """Refuse a keyspace that adding tables and columns does not make what this release needs.
+def check_usable(difference: Difference, keyspace: str) -> None:
+    """Refuse a keyspace that this release can't use, not even once its tables are added to.
+
+    What is only missing shows in use.
 
     Raises:
-        MissingSchemaError: Its version is newer, or what it has is in the way.
+        MissingSchemaError: Its version is newer or older, or what it has is in the way.
     """
-    check_not_newer(difference.version, keyspace)
+    version = difference.version
+    if difference.is_newer:
+        raise MissingSchemaError(
+            f"the tables of keyspace {keyspace!r} have schema version {version}, and this release "
+            f"of cassieq-spark knows none above {KNOWN_VERSION}; nothing was touched: upgrade "
+            "cassieq-spark here"
+        )
+    if difference.is_older:
+        raise MissingSchemaError(
+            f"the tables of keyspace {keyspace!r} have schema version {version}, and this release "
+            f"of cassieq-spark needs {KNOWN_VERSION}; nothing was touched: drain the queues with "
+            "the earlier release, and use another keyspace"
+        )
     if difference.conflicts:
         raise MissingSchemaError(
             f"keyspace {keyspace!r} has tables that this release can't use: "
@@ -121,55 +145,12 @@ def check_addable(difference: Difference, keyspace: str) -> None:
         )
 
 
-def check_usable(difference: Difference, keyspace: str) -> None:
-    """Refuse a keyspace that this release can't work with; what is only missing shows in use.
-
-    Raises:
-        MissingSchemaError: Its version is another one, or what it has is in the way.
-    """
-    check_version(difference.version, keyspace)
-    check_addable(difference, keyspace)
-
-
-def check_version(version: int | None, keyspace: str) -> None:
-    """Refuse tables of any version but this release's own.
-
-    Args:
-        version: As recorded; None if it is not: then the columns tell.
-        keyspace: Where the tables are.
-
-    Raises:
-        MissingSchemaError: It is newer, or older.
-    """
-    check_not_newer(version, keyspace)
-    if version is not None and version < KNOWN_VERSION:
-        raise MissingSchemaError(
-            f"the tables of keyspace {keyspace!r} have schema version {version}, and this release "
-            f"of cassieq-spark needs {KNOWN_VERSION}; nothing was touched: stop what runs an "
-            f"earlier release, then run: cassieq schema apply --keyspace {keyspace}"
-        )
-
-
-def check_not_newer(version: int | None, keyspace: str) -> None:
-    """Refuse tables of a version that this release does not know.
-
-    Raises:
-        MissingSchemaError: They are.
-    """
-    if is_newer(version):
-        raise MissingSchemaError(
-            f"the tables of keyspace {keyspace!r} have schema version {version}, and this release "
-            f"of cassieq-spark knows none above {KNOWN_VERSION}; nothing was touched: upgrade "
-            "cassieq-spark here"
-        )
-
-
 def upgrade_statements(keyspace: str, difference: Difference) -> list[str]:
     """What adds columns and keeps marks longer; to be repeated, by several at once, at will.
 
-    >>> both = Difference(False, (), {Table.LEDGER: {"gate": "text", "paused": "boolean"}}, ())
+    >>> both = Difference(False, (), {Table.LEDGER: {"status": "text", "paused": "boolean"}}, ())
     >>> upgrade_statements("queues", both)
-    ['ALTER TABLE queues.ledger ADD IF NOT EXISTS (gate text, paused boolean)']
+    ['ALTER TABLE queues.ledger ADD IF NOT EXISTS (status text, paused boolean)']
     """
     added = [
         f"ALTER TABLE {keyspace}.{table} ADD IF NOT EXISTS "
@@ -187,7 +168,7 @@ def version_statement(keyspace: str, difference: Difference) -> str:
     """What records the version of this release, once the tables are such; may be repeated.
 
     >>> version_statement("queues", Difference(False, (), {}, (), comment="Ann's"))
-    "ALTER TABLE queues.queue WITH comment = 'Ann''s; cassieq-spark schema 2'"
+    "ALTER TABLE queues.queue WITH comment = 'Ann''s; cassieq-spark schema 3'"
     """
     comment = comment_with_version(difference.comment).replace("'", "''")
     return f"ALTER TABLE {keyspace}.{VERSIONED_TABLE} WITH comment = '{comment}'"
@@ -208,9 +189,9 @@ def comment_with_version(comment: str) -> str:
     """A comment that records the version of this release, with all else that it says.
 
     >>> comment_with_version("orders")
-    'orders; cassieq-spark schema 2'
+    'orders; cassieq-spark schema 3'
     >>> comment_with_version("cassieq-spark schema 0; orders")
-    'cassieq-spark schema 2; orders'
+    'cassieq-spark schema 3; orders'
     """
     record = f"cassieq-spark schema {KNOWN_VERSION}"
     if _RECORD.search(comment):
@@ -218,14 +199,14 @@ def comment_with_version(comment: str) -> str:
     return f"{comment}; {record}" if comment else record
 
 
-def is_newer(version: int | None) -> bool:
-    """Whether a recorded version is one that this release does not know."""
-    return version is not None and version > KNOWN_VERSION
-
-
 def _lacking(wanted: Shape, found: Shape) -> dict[str, str]:
     names = {*found.partition, *found.clustering, *found.columns}
     return {name: kind for name, kind in wanted.columns.items() if name not in names}
+
+
+def _former(found: Mapping[str, Shape], comment: str) -> Iterator[str]:
+    if _FORMER_TABLE in found and recorded_version(comment) is None:
+        yield f"table {_FORMER_TABLE} is of schema version 2 or earlier"
 
 
 def _conflicts(table: Table, found: Shape) -> Iterator[str]:

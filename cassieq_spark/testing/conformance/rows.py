@@ -13,7 +13,7 @@ from cassieq_spark.store.protocol import (
     ServerNow,
     Store,
     Value,
-    partition_of_delivery,
+    partition_of_group,
     partition_of_ledger,
 )
 
@@ -32,7 +32,7 @@ def fresh_ledger() -> Partition:
 
 def fresh_delivery() -> Partition:
     """A group state that nobody has used."""
-    return partition_of_delivery(fresh_queue_id(), "group")
+    return partition_of_group(fresh_queue_id(), "group")
 
 
 def sink(name: str) -> RowKey:

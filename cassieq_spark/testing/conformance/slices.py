@@ -12,7 +12,7 @@ from cassieq_spark.store.protocol import (
     Store,
     Update,
     When,
-    partition_of_delivery,
+    partition_of_group,
 )
 from cassieq_spark.store.tables import SHAPES, Table
 from cassieq_spark.testing.conformance.rows import (
@@ -125,7 +125,7 @@ class SliceContract:
 
     def test_partitions_know_nothing_of_each_other(self, store: Store) -> None:
         queue_id = fresh_queue_id()
-        mine, yours = (partition_of_delivery(queue_id, group) for group in ("mine", "yours"))
+        mine, yours = (partition_of_group(queue_id, group) for group in ("mine", "yours"))
         put(store, mine, ("head", 0, 0), pointer=1)
 
         assert list(store.read_rows(yours).rows) == []

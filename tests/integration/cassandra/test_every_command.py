@@ -80,8 +80,8 @@ def test_what_is_done_is_told_as_one_object(reach: list[str], connection: Connec
     assert told("queue", "pause", name) == {"queue": name, "paused": True, "changed": True}
     assert told("queue", "pause", name)["changed"] is False
     assert told("queue", "resume", name)["paused"] is False
-    sought = told("group", "seek", name, "billing", "--to", "1")
-    assert sought == {"queue": name, "group": "billing", "position": 1}
+    moved = told("group", "seek", name, "billing", "--to", "1")
+    assert moved == {"queue": name, "group": "billing", "position": 1}
     deleted = told("group", "delete", name, "billing", "--yes")
     assert deleted == {"queue": name, "group": "billing", "deleted": True}
     assert told("queue", "purge", name, "--yes")["queue_id"] == f"{name}@2"

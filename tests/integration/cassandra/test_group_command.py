@@ -16,7 +16,7 @@ from cassieq_spark.model import PendingBlock, QueueDefinition
 from cassieq_spark.producer.blocks import new_block_id
 from cassieq_spark.queues import create_queue
 from cassieq_spark.settings.connection import ConnectionOptions
-from cassieq_spark.store.protocol import Slice, Store, partition_of_delivery, partition_of_ledger
+from cassieq_spark.store.protocol import Slice, Store, partition_of_group, partition_of_ledger
 from tests.support.command_line import Command, make_command
 
 
@@ -95,7 +95,7 @@ def test_a_group_is_moved_to_where_it_can_go(
     with pytest.raises(QueueStateError, match="deleted"):
         group_command("seek", queue.name, "g", "--to", "199")
     ledger = partition_of_ledger(queue.queue_id)
-    assert not cassandra_store.read_rows(ledger, Slice(kinds=("hold",))).rows
+    assert not cassandra_store.read_rows(ledger, Slice(kinds=("seek_pin",))).rows
     again = lease(cassandra_store, queue, "g", 100).read()
     assert [str(slot.monotons) for slot in again.slots if slot.monotons] == ["700-800"]
 
@@ -121,7 +121,7 @@ def test_a_group_is_deleted_after_a_question_or_with_yes(
     group_command("delete", queue.name, "held", "--yes", "--force")
 
     assert pointers(group_command, queue) == {"kept": 0}
-    assert not cassandra_store.read_rows(partition_of_delivery(queue.queue_id, "held")).rows
+    assert not cassandra_store.read_rows(partition_of_group(queue.queue_id, "held")).rows
     with pytest.raises(QueueStateError, match="has no group 'held'"):
         group_command("delete", queue.name, "held", "--yes")
     group_command("create", queue.name, "held", "--from", "10")

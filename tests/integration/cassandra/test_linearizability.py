@@ -32,5 +32,5 @@ def test_histories_have_an_order_also_when_answers_are_lost(
 
     histories = recorded.histories
     assert find_violations(histories) == {}
-    assert {each.table for each in histories} == {Table.LEDGER, Table.DELIVERY}
+    assert {each.table for each in histories} == {Table.LEDGER, Table.GROUP_STATE}
     assert any(call.is_pending for history in histories.values() for call in history)

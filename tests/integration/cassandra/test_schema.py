@@ -25,7 +25,7 @@ from cassieq_spark.store import open_store
 from cassieq_spark.store.cassandra.schema import apply_schema, check_schema, plan_schema
 from cassieq_spark.store.cassandra.session import connect
 from cassieq_spark.store.memory import MemoryStore
-from cassieq_spark.store.protocol import Insert, partition_of_delivery
+from cassieq_spark.store.protocol import Insert, partition_of_group
 from cassieq_spark.store.tables import SHAPES, Shape, Table
 from tests.support.builders import LEASE, make_group, make_pending, make_request, monotons_of
 from tests.support.command_line import cassieq
@@ -49,7 +49,7 @@ KEY_TYPES = {
     "bucket": "int",
     "start": "bigint",
 }
-DELIVERY = partition_of_delivery(QueueId("q@1"), "group")
+DELIVERY = partition_of_group(QueueId("q@1"), "group")
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ def test_marks_of_deletions_are_kept_for_as_long_as_their_rows_must_not_come_bac
     assert _graces(session, connection) == {
         "queue": 3 * hour,
         "ledger": 24 * hour,
-        "delivery": 24 * hour,
+        "group_state": 24 * hour,
         "chunk": 3 * hour,
         "lock": 3 * hour,
         "repair": 3 * hour,
@@ -118,7 +118,7 @@ def test_marks_that_are_kept_too_short_are_kept_longer_and_longer_is_left_as_it_
     fresh: ConnectionOptions, session: Session
 ):
     apply_schema(fresh, "1")
-    for table, seconds in (("delivery", 10800), ("ledger", 864000), ("chunk", 60)):
+    for table, seconds in (("group_state", 10800), ("ledger", 864000), ("chunk", 60)):
         session.execute(f"ALTER TABLE {fresh.keyspace}.{table} WITH gc_grace_seconds = {seconds}")
     before = _graces(session, fresh)
 
@@ -127,9 +127,9 @@ def test_marks_that_are_kept_too_short_are_kept_longer_and_longer_is_left_as_it_
     added = apply_schema(fresh, "1")
 
     assert checked.exit_code == 1
-    assert "Missing: gc_grace_seconds delivery 86400" in checked.stdout
-    assert added == ("gc_grace_seconds delivery 86400", "gc_grace_seconds chunk 10800")
-    assert _graces(session, fresh) == before | {"delivery": 86400, "chunk": 10800}
+    assert "Missing: gc_grace_seconds group_state 86400" in checked.stdout
+    assert added == ("gc_grace_seconds group_state 86400", "gc_grace_seconds chunk 10800")
+    assert _graces(session, fresh) == before | {"group_state": 86400, "chunk": 10800}
     assert check_schema(fresh).missing == ()
 
 
@@ -142,11 +142,11 @@ def test_a_lost_table_is_made_again(fresh: ConnectionOptions, session: Session):
     store = open_store(fresh)
     head, slot = Insert(("head", 0, 0), {}, if_absent=True), Insert(("slot", 0, 0), {})
     assert store.cas(DELIVERY, [head, slot])
-    session.execute(f"DROP TABLE {fresh.keyspace}.delivery", timeout=60)
+    session.execute(f"DROP TABLE {fresh.keyspace}.group_state", timeout=60)
 
     apply_schema(fresh)
 
-    assert list(store.scan(Table.DELIVERY)) == []
+    assert list(store.scan(Table.GROUP_STATE)) == []
     # What was prepared for the old table is prepared again.
     assert store.cas(DELIVERY, [head, slot])
     store.close()
@@ -301,12 +301,12 @@ def test_a_keyspace_records_its_version_and_what_its_operator_has_noted_stays(
 
     added = apply_schema(fresh, "1")
 
-    assert unrecorded["version"] == {"found": None, "known": 2}
-    assert list(added) == unrecorded["missing"] == ["schema version 2"]
-    assert _comment(session, fresh) == "Ann's; cassieq-spark schema 2"
+    assert unrecorded["version"] == {"found": None, "known": 3}
+    assert list(added) == unrecorded["missing"] == ["schema version 3"]
+    assert _comment(session, fresh) == "Ann's; cassieq-spark schema 3"
     recorded = _check(fresh)
     assert recorded.exit_code == 0
-    assert "Schema version: 2; this program knows 2." in recorded.stdout
+    assert "Schema version: 3; this program knows 3." in recorded.stdout
     assert "Warning" not in recorded.stdout, "our own nodes are set as they should be"
     assert apply_schema(fresh, "1") == ()
 
@@ -315,8 +315,8 @@ def test_tables_of_a_newer_version_are_refused_by_everybody_before_anything_is_t
     fresh: ConnectionOptions, session: Session
 ):
     apply_schema(fresh, "1")
-    _record(session, fresh, 3)
-    refusal = r"have schema version 3, .* knows none above 2; nothing was touched: upgrade"
+    _record(session, fresh, 4)
+    refusal = r"have schema version 4, .* knows none above 3; nothing was touched: upgrade"
 
     for refused in (
         lambda: open_store(fresh),
@@ -334,27 +334,32 @@ def test_tables_of_a_newer_version_are_refused_by_everybody_before_anything_is_t
     assert re.search(refusal, created.err)
     checked = _check(fresh)
     assert checked.exit_code == 1
-    assert "Schema version: 3; this program knows 2." in checked.stdout
+    assert "Schema version: 4; this program knows 3." in checked.stdout
     assert "upgrade cassieq-spark here" in checked.stdout
-    assert json.loads(_check(fresh, "--json").stdout)["version"] == {"found": 3, "known": 2}
-    assert _comment(session, fresh) == "cassieq-spark schema 3"
+    assert json.loads(_check(fresh, "--json").stdout)["version"] == {"found": 4, "known": 3}
+    assert _comment(session, fresh) == "cassieq-spark schema 4"
     assert not session.execute(f"SELECT name FROM {fresh.keyspace}.queue").all()
 
 
-def test_tables_of_an_older_version_are_refused_until_they_are_upgraded(
+def test_tables_of_an_older_version_are_refused_by_everybody_before_anything_is_touched(
     fresh: ConnectionOptions, session: Session
 ):
     apply_schema(fresh, "1")
-    _record(session, fresh, 1)
+    _record(session, fresh, 2)
+
+    for refused in (
+        lambda: open_store(fresh),
+        lambda: apply_schema(fresh, "1"),
+        lambda: plan_schema(fresh, "1"),
+    ):
+        with pytest.raises(MissingSchemaError, match=r"version 2, .* needs 3; .*another keyspace"):
+            refused()
+
     checked = _check(fresh)
-
-    with pytest.raises(MissingSchemaError, match=r"version 1, .*schema apply --keyspace"):
-        open_store(fresh)
-
     assert checked.exit_code == 1
-    assert "Missing: schema version 2" in checked.stdout
-    assert apply_schema(fresh, "1") == ("schema version 2",)
-    open_store(fresh).close()
+    assert "Schema version: 2; this program knows 3." in checked.stdout
+    assert "of an earlier release: use another keyspace" in checked.stdout
+    assert _comment(session, fresh) == "cassieq-spark schema 2"
 
 
 def _use(store: MemoryStore) -> UUID:

@@ -37,7 +37,7 @@ from cassieq_spark.store.grants import User, grant_statements
 from cassieq_spark.store.protocol import (
     Insert,
     Store,
-    partition_of_delivery,
+    partition_of_group,
     partition_of_ledger,
     partition_of_queue,
 )
@@ -403,7 +403,7 @@ def test_no_grant_is_one_too_many(
 def test_the_admin_makes_a_table_that_is_missing(
     logins: dict[User, ConnectionOptions], cluster: SecureCluster
 ):
-    cluster.execute(f"DROP TABLE queues.{Table.DELIVERY}")
+    cluster.execute(f"DROP TABLE queues.{Table.GROUP_STATE}")
     for user in (User.PRODUCER, User.CONSUMER, User.REPAIR):
         with pytest.raises(StoreError, match="Unauthorized"):
             apply_schema(logins[user], "1")
@@ -429,12 +429,12 @@ def scan_chunks(store: Store, queue: QueueDefinition) -> object:
 
 
 def see_who_has_what(store: Store, queue: QueueDefinition) -> object:
-    return store.read_rows(partition_of_delivery(queue.queue_id, "g"))
+    return store.read_rows(partition_of_group(queue.queue_id, "g"))
 
 
 def take_a_lease(store: Store, queue: QueueDefinition) -> object:
     slot = Insert(("slot", 0, 0), {"deliveries": 1}, if_absent=True)
-    return store.cas(partition_of_delivery(queue.queue_id, "g"), [slot])
+    return store.cas(partition_of_group(queue.queue_id, "g"), [slot])
 
 
 def redefine_a_queue(store: Store, queue: QueueDefinition) -> object:

@@ -35,9 +35,9 @@ def end(world: World, operators: Operators, readers: Readers) -> None:
         world.arrive()
     world.replicas.heal()
     # What a seek left that broke off, another one clears away.
-    for name in {hold.group for hold in model.ledger.holds.values()}:
+    for name in {pin.group for pin in model.ledger.seek_pins.values()}:
         operators.seek(Seek(name, "earliest", force=True))
-    assert not model.ledger.holds
+    assert not model.ledger.seek_pins
     for name in model.groups:
         _drain(world, operators, readers, name)
     world.clock.advance(LONG)

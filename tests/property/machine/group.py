@@ -185,11 +185,11 @@ class GroupModel:
     def _may_be_expiry(self) -> bool:
         """Whether an expiry has changed the token of the registration, and not a seek."""
         held = self._held()
-        sought = held and not self.places and min(held) <= self.pointer
-        return self.terms.expire_after is not None and not sought
+        moving = held and not self.places and min(held) <= self.pointer
+        return self.terms.expire_after is not None and not moving
 
     def _held(self) -> list[int]:
-        return [hold.position for hold in self._ledger.holds.values() if hold.group == self.name]
+        return [pin.position for pin in self._ledger.seek_pins.values() if pin.group == self.name]
 
     def _begin_anew(self, old_slots: AnyRows, old_tokens: set[UUID]) -> None:
         """A seek: below the pointer all is settled, above it nothing was offered."""

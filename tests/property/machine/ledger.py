@@ -36,8 +36,8 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class Sought:
-    """A hold: what ``finalised`` must not pass, for which group."""
+class Pinned:
+    """A seek pin: what ``finalised`` must not pass, for which group."""
 
     group: str
     position: int
@@ -80,7 +80,7 @@ class LedgerModel:
         self.published: dict[int, Block] = {}
         self.sinks: dict[str, SinkBatch] = {}
         self.registered: dict[str, tuple[int, int]] = {}
-        self.holds: dict[int, Sought] = {}
+        self.seek_pins: dict[int, Pinned] = {}
         self.blocks: list[Block] = []
         self._ids: set[UUID] = set()
         self._take(self._read())
@@ -254,12 +254,13 @@ class LedgerModel:
             row["name"]: (row["starts_at"], row["groups_version"])
             for row in of_kind(rows, "group")
         }
-        holds = {
-            row["position"]: Sought(row["name"], row["starts_at"]) for row in of_kind(rows, "hold")
+        seek_pins = {
+            row["position"]: Pinned(row["name"], row["starts_at"])
+            for row in of_kind(rows, "seek_pin")
         }
         changed = {name for name in found if found[name] != self.registered.get(name)}
         removed = self.registered.keys() - found.keys()
-        placed = holds.keys() - self.holds.keys()
+        placed = seek_pins.keys() - self.seek_pins.keys()
         changes = len(changed) + len(removed) + len(placed)
         assert changes <= 1
         assert self.groups_version == old_version + changes, "I7"
@@ -270,6 +271,9 @@ class LedgerModel:
             assert number == self.groups_version
         for number in placed:
             assert number == self.groups_version
-            assert old_finalised <= holds[number].position <= old_next, (holds[number], "I7")
-        assert {each.group for each in holds.values()} <= found.keys()
-        self.registered, self.holds = found, holds
+            assert old_finalised <= seek_pins[number].position <= old_next, (
+                seek_pins[number],
+                "I7",
+            )
+        assert {each.group for each in seek_pins.values()} <= found.keys()
+        self.registered, self.seek_pins = found, seek_pins

@@ -12,7 +12,7 @@ from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import Partition, Slice, partition_of_ledger
 from cassieq_spark.store.tables import Table
 
-#: What a gate may become.
+#: What the status of a ledger may become.
 NEXT_STATUSES = {
     None: {LedgerStatus.OPEN, LedgerStatus.PREPARED},
     LedgerStatus.PREPARED: {LedgerStatus.OPEN, LedgerStatus.PURGED, LedgerStatus.DELETED},

@@ -10,7 +10,7 @@ from uuid import UUID
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.queues.stats import GroupStats
 from cassieq_spark.store.memory import MemoryStore
-from cassieq_spark.store.protocol import Partition, partition_of_delivery
+from cassieq_spark.store.protocol import Partition, partition_of_group
 from cassieq_spark.store.tables import Table
 from tests.property.machine.declared import Declared
 from tests.property.machine.group import GroupModel
@@ -67,7 +67,7 @@ class QueueModel:
             self.ledger.watch()
             self._follow_registrations()
             self._check_floors()
-        elif partition.table is Table.DELIVERY:
+        elif partition.table is Table.GROUP_STATE:
             self._watch_group(partition.key[1])
 
     def stats_of(self, name: str) -> GroupStats:
@@ -81,7 +81,7 @@ class QueueModel:
         seen = len(leased) + len(lapsed) + len(condemned) + len(waited)
         unseen = range(group.pointer, ledger.next)
         early = [at for at in unseen if millis(ledger.visible_since(at)) > now]
-        held = [hold.position for hold in ledger.holds.values() if hold.group == name]
+        held = [pin.position for pin in ledger.seek_pins.values() if pin.group == name]
         return GroupStats(
             group=name,
             depth=len(unseen) + len(places),
@@ -131,11 +131,11 @@ class QueueModel:
         ledger = self.ledger
         for group in self.groups.values():
             assert ledger.finalised <= group.floor, (group.name, "I7")
-        for hold in ledger.holds.values():
-            assert ledger.finalised <= hold.position, (hold, "I7")
+        for pin in ledger.seek_pins.values():
+            assert ledger.finalised <= pin.position, (pin, "I7")
 
     def _watch_group(self, name: str) -> None:
-        rows = self._memory.read_rows(partition_of_delivery(self.queue.queue_id, name)).rows
+        rows = self._memory.read_rows(partition_of_group(self.queue.queue_id, name)).rows
         found = of_kind(rows, "registration")
         assert len(found) == (1 if rows else 0), "one registration, or nothing is left"
         group = self.groups.get(name)

@@ -13,7 +13,7 @@ from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.repair.scan import DriverScan
 from cassieq_spark.repair.steps import Step, run_once
 from cassieq_spark.settings.position import StartingPosition
-from cassieq_spark.store.protocol import partition_of_delivery
+from cassieq_spark.store.protocol import partition_of_group
 from cassieq_spark.store.tables import Table
 from tests.property.machine.world import World
 
@@ -96,7 +96,7 @@ class Operators:
         if troubles == world.store.unrest:
             assert not refused
             assert model.groups[name].pointer == target
-            assert name not in {hold.group for hold in ledger.holds.values()}
+            assert name not in {pin.group for pin in ledger.seek_pins.values()}
 
     def remove(self, action: Remove) -> None:
         world, name = self._world, action.group
@@ -112,7 +112,7 @@ class Operators:
         if troubles == world.store.unrest:
             assert found or not known
             assert name not in self._model.groups
-            assert not world.memory.read_rows(partition_of_delivery(queue_id, name)).rows
+            assert not world.memory.read_rows(partition_of_group(queue_id, name)).rows
 
     def repair(self, action: Repair) -> None:
         clock, ahead = self._world.clock, self._world.clock.ahead

@@ -13,7 +13,7 @@ from cassieq_spark import Client, Message
 from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.client import LeaseRequest
 from cassieq_spark.consumer import state_cache
-from cassieq_spark.store.protocol import Slice, partition_of_delivery
+from cassieq_spark.store.protocol import Slice, partition_of_group
 from cassieq_spark.testing.faults import Fault, FaultyStore
 from cassieq_spark.testing.stores import CountingStore
 
@@ -22,7 +22,7 @@ TURNS = 400
 
 
 def slots(client: Client) -> int:
-    partition = partition_of_delivery(client.queue("q").queue_id, "g")
+    partition = partition_of_group(client.queue("q").queue_id, "g")
     return len(client._store.read_rows(partition, Slice(kinds=("slot",))).rows)
 
 

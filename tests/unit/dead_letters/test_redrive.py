@@ -554,7 +554,7 @@ def test_each_batch_costs_three_lwts():
 
     redrive_troubled(queue)
 
-    assert applied == ["delivery", "ledger", "delivery"]
+    assert applied == ["group_state", "ledger", "group_state"]
 
 
 def test_what_comes_meanwhile_stays_for_the_next_run():

@@ -1,4 +1,4 @@
-"""Groups that begin anywhere, are sought and deleted."""
+"""Groups that begin anywhere, are moved and deleted."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from cassieq_spark.store.protocol import (
     Delete,
     Slice,
     Store,
-    partition_of_delivery,
+    partition_of_group,
     partition_of_ledger,
 )
 from cassieq_spark.testing.faults import Fault, FaultyStore
@@ -84,8 +84,8 @@ class Scene:
         return Ledger(self.store, self.queue_id).read_head().finalised
 
     @property
-    def holds(self) -> int:
-        which = Slice(kinds=("hold",))
+    def seek_pins(self) -> int:
+        which = Slice(kinds=("seek_pin",))
         return len(self.store.read_rows(partition_of_ledger(self.queue_id), which).rows)
 
     def check(self) -> None:
@@ -208,7 +208,7 @@ def test_a_group_goes_on_from_where_it_is_sought(scene: Scene, to, expected: int
     batch = scene.g.lease(make_request(stop=30))
     assert [each.start for each in monotons_of(batch.leased)] == [expected][: 30 - expected]
     assert [each.deliveries for each in batch.leased] == [1][: 30 - expected]
-    assert scene.holds == 0
+    assert scene.seek_pins == 0
 
 
 def test_a_seek_costs_three_lwts(scene: Scene):
@@ -250,7 +250,7 @@ def test_what_is_finalised_cannot_be_sought(scene: Scene):
         seek_group(ConsumerGroup(Ledger(scene.store, scene.queue_id), "g"), 31)
     with pytest.raises(QueueStateError, match="no group 'nobody'"):
         seek_group(ConsumerGroup(Ledger(scene.store, scene.queue_id), "nobody"), 20)
-    assert (scene.pointer(), scene.holds) == (20, 0)
+    assert (scene.pointer(), scene.seek_pins) == (20, 0)
 
 
 def test_messages_that_are_held_are_moved_by_force_only(scene: Scene):
@@ -258,7 +258,7 @@ def test_messages_that_are_held_are_moved_by_force_only(scene: Scene):
 
     with pytest.raises(QueueStateError, match="hold 20-25 until 2026"):
         seek_group(ConsumerGroup(Ledger(scene.store, scene.queue_id), "g"), 10)
-    assert (scene.pointer(), scene.holds) == (25, 0)
+    assert (scene.pointer(), scene.seek_pins) == (25, 0)
     seek_group(ConsumerGroup(Ledger(scene.store, scene.queue_id), "g"), 10, force=True)
 
     after = scene.g.lease(make_request(held=held.token, stop=30))
@@ -308,7 +308,7 @@ def test_whoever_comes_between_nothing_owed_is_finalised(scene: Scene, what: str
         seek_group(ConsumerGroup(Ledger(scene.store, scene.queue_id), "g"), 8, force=True)
     scene.store.calm()
 
-    assert scene.holds == 0
+    assert scene.seek_pins == 0
     assert scene.pointer() in ((20, 8) if what == "settle slow" else (8, 15, 6, 22))
     assert (scene.pointer() == 20) == (scene.finalised > 8)
     scene.check()
@@ -358,7 +358,7 @@ def test_a_seek_that_breaks_off_loses_nothing_and_is_completed_by_another(
     assert seek_group(ConsumerGroup(Ledger(scene.store, scene.queue_id), "g"), at) == at
 
     scene.check()
-    assert (scene.pointer(), scene.holds) == (at, 0)
+    assert (scene.pointer(), scene.seek_pins) == (at, 0)
 
 
 @pytest.mark.parametrize("fault", Fault)
@@ -376,7 +376,7 @@ def test_lost_answers_of_a_seek_do_not_matter(
         expected = seek_group(ConsumerGroup(Ledger(scene.store, scene.queue_id), "g"), 18)
     scene.store.arrive()
 
-    assert (scene.pointer(), scene.holds) == (expected, 0)
+    assert (scene.pointer(), scene.seek_pins) == (expected, 0)
     scene.check()
 
 
@@ -387,7 +387,7 @@ def test_losing_every_race_to_move_is_contention(scene: Scene, monkeypatch: pyte
     with pytest.raises(ContentionError, match="changes too fast"):
         seek_group(ConsumerGroup(Ledger(scene.store, scene.queue_id), "g"), 8)
 
-    assert scene.holds == 0
+    assert scene.seek_pins == 0
 
 
 # -- delete ---------------------------------------------------------------------------------------
@@ -401,7 +401,7 @@ def test_a_deleted_group_is_gone_and_its_readers_stop(scene: Scene):
     assert delete_group(ConsumerGroup(Ledger(scene.store, scene.queue_id), "slow"))
 
     assert names_of(scene.store, scene.queue_id) == ["g"]
-    rows = scene.store.read_rows(partition_of_delivery(scene.queue_id, "slow")).rows
+    rows = scene.store.read_rows(partition_of_group(scene.queue_id, "slow")).rows
     assert not rows
     with pytest.raises(QueueStateError, match="does not exist"):
         ConsumerGroup(Ledger(scene.store, scene.queue_id), "slow").lease(make_request())
@@ -451,7 +451,7 @@ def test_a_deletion_that_breaks_off_is_completed_by_another_or_by_a_new_group(af
         if again == "delete":
             delete_group(ConsumerGroup(Ledger(scene.store, scene.queue_id), "g"))
             assert names_of(scene.store, scene.queue_id) == ["slow"]
-            assert not scene.store.read_rows(partition_of_delivery(scene.queue_id, "g")).rows
+            assert not scene.store.read_rows(partition_of_group(scene.queue_id, "g")).rows
         ensure_group(ConsumerGroup(Ledger(scene.store, scene.queue_id), "g"), starting="latest")
         scene.check()
         deleted = scene.finalised == 28 or again == "delete"
@@ -494,7 +494,7 @@ def test_a_group_deleted_while_it_is_sought_or_repaired_stays_deleted(
 
     if scene.store.troubles:
         assert names_of(scene.store, scene.queue_id) == ["slow"]
-    assert scene.holds == 0
+    assert scene.seek_pins == 0
     scene.check()
 
 
@@ -536,7 +536,7 @@ def test_a_move_that_arrives_in_another_group_of_that_name_is_refused(scene: Sce
     with contextlib.suppress(Crash):
         seek_group(ConsumerGroup(Ledger(scene.store, scene.queue_id), "g"), 8)
     scene.store.calm()
-    assert (scene.pointer(), scene.holds, len(scene.store.late)) == (20, 1, 1)
+    assert (scene.pointer(), scene.seek_pins, len(scene.store.late)) == (20, 1, 1)
     delete_group(ConsumerGroup(Ledger(scene.store, scene.queue_id), "g"))
     scene.settle("slow", 20)
     scene.repair()
@@ -580,7 +580,7 @@ def test_a_group_made_while_nothing_is_found_to_delete_stays_whole(scene: Scene,
         delete_group(ConsumerGroup(Ledger(scene.store, scene.queue_id), "new"))
     scene.store.calm()
 
-    rows = scene.store.read_rows(partition_of_delivery(scene.queue_id, "new")).rows
+    rows = scene.store.read_rows(partition_of_group(scene.queue_id, "new")).rows
     assert bool(rows) == ("new" in names_of(scene.store, scene.queue_id))
 
 

@@ -254,12 +254,12 @@ def taken_over(scene: Scene) -> None:
     scene.lease = slot.lease
 
 
-def sought(scene: Scene) -> None:
+def moved(scene: Scene) -> None:
     seek_group(ConsumerGroup(Ledger(scene.store, scene.queue.queue_id), "g"), 0, force=True)
     scene.lease = scene.delivery.lease(make_request(stop=10)).token
 
 
-@pytest.mark.parametrize("drop", [replayed, stopped_and_replayed, taken_over, sought])
+@pytest.mark.parametrize("drop", [replayed, stopped_and_replayed, taken_over, moved])
 def test_whoever_hands_the_messages_out_anew_drops_it(scene: Scene, drop: Callable[[Scene], None]):
     scene.record(
         rejected={"bad": ranges("2-3")},

@@ -9,7 +9,7 @@ from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.lease import LeasedSlot
 from cassieq_spark.groups.state import Settlement, Slot, slot_key
 from cassieq_spark.model import Ranges
-from cassieq_spark.store.protocol import Insert, partition_of_delivery
+from cassieq_spark.store.protocol import Insert, partition_of_group
 from cassieq_spark.testing.faults import Fault, FaultyStore
 from cassieq_spark.testing.stores import CountingStore
 from tests.support.builders import LEASE, make_clocked_store, make_group, make_queue, make_request
@@ -163,7 +163,7 @@ def test_of_several_slots_one_is_taken_again_and_the_exhausted_one_is_not(scene:
     due = scene.clock.now + LEASE
     values = {"ranges": "200-203", "lease": scene.held, "due_at": due, "deliveries": 5}
     ops = [Insert(slot_key(1), values, if_absent=True)]
-    assert scene.store.cas(partition_of_delivery(scene.delivery.queue_id, "g"), ops)
+    assert scene.store.cas(partition_of_group(scene.delivery.queue_id, "g"), ops)
     scene.trouble.fault = Fault.ANSWER_LOST
 
     assert scene.replay() == [("0-100", 2)]

@@ -24,7 +24,7 @@ from cassieq_spark.groups.state import (
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import Ranges, to_millis
-from cassieq_spark.store.protocol import Insert, Op, Update, When, partition_of_delivery
+from cassieq_spark.store.protocol import Insert, Op, Update, When, partition_of_group
 from cassieq_spark.testing.faults import Fault, FaultyStore
 from cassieq_spark.testing.stores import CountingStore
 from tests.support.builders import (
@@ -249,7 +249,7 @@ def test_messages_of_several_slots_are_settled_at_once(scene: Scene):
             if_absent=True,
         )
     ]
-    assert scene.store.cas(partition_of_delivery(scene.delivery.queue_id, "g"), ops)
+    assert scene.store.cas(partition_of_group(scene.delivery.queue_id, "g"), ops)
     scene.store.reset()
 
     assert scene.ack("8-22") == (4, 10)

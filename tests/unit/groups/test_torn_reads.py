@@ -135,7 +135,7 @@ def test_what_a_scan_has_repaired_by_half_is_not_overtaken(alone: dict[str, obje
         delivery.settle(lease, extension)
     # The first page of the scan has the slot that it leaves, and not the one that it goes to.
     store.replicas.draw("fs")
-    list(store.scan(Table.DELIVERY, ("head", "registration", "slot")))
+    list(store.scan(Table.GROUP_STATE, ("head", "registration", "slot")))
 
     batch = delivery.lease(make_request(stop=2, held=lease, **alone))
 

@@ -99,7 +99,7 @@ def test_rows_of_a_queue_that_nobody_can_make_sense_of_hide_no_other():
     store = MemoryStore()
     for name in ("a", "b"):
         make_busy_queue(store, name)
-    store._rows[partition_of_ledger(QueueId("a@1"))]["head", 0, ""]["gate"] = "ajar"
+    store._rows[partition_of_ledger(QueueId("a@1"))]["head", 0, ""]["status"] = "ajar"
 
     snapshot = read_snapshot(store)
 

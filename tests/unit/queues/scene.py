@@ -142,6 +142,8 @@ def retire(store: Store) -> None:
             partition = partition_of_ledger(queue_id)
             end = Ledger(store, queue_id).read_head(serial=True).next
             finalised = Update(HEAD, {"finalised": end}, when=(When("next", "=", end),))
-            rows = [DeleteBelow(kind, 2**63 - 1) for kind in ("block", "sink", "group", "hold")]
+            rows = [
+                DeleteBelow(kind, 2**63 - 1) for kind in ("block", "sink", "group", "seek_pin")
+            ]
             store.cas(partition, [finalised, *rows])
             mark_retired(store, record.name, int(queue_id.rpartition("@")[2]))

@@ -187,9 +187,9 @@ def test_a_lock_that_can_not_be_asked_is_no_queues_fault(store: MemoryStore):
 
 
 STRANGE: list[tuple[Partition, RowKey, dict[str, object]]] = [
-    (partition_of_ledger(B), ("head", 0, ""), {"gate": "ajar"}),
-    (Partition(Table.DELIVERY, (B, "billing")), ("head", 0, 0), {"pointer": "far"}),
-    (Partition(Table.DELIVERY, (B, "dying")), ("slot", 0, 0), {"ranges": "1 to 5"}),
+    (partition_of_ledger(B), ("head", 0, ""), {"status": "ajar"}),
+    (Partition(Table.GROUP_STATE, (B, "billing")), ("head", 0, 0), {"pointer": "far"}),
+    (Partition(Table.GROUP_STATE, (B, "dying")), ("slot", 0, 0), {"ranges": "1 to 5"}),
 ]
 
 

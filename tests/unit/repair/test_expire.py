@@ -23,7 +23,7 @@ from cassieq_spark.repair.expire import Expire
 from cassieq_spark.repair.report import Counts, Report
 from cassieq_spark.repair.scan import DriverScan
 from cassieq_spark.repair.steps import Step, run_once
-from cassieq_spark.store.protocol import Store, partition_of_delivery
+from cassieq_spark.store.protocol import Store, partition_of_group
 from cassieq_spark.testing.faults import Fault, FaultyStore
 from cassieq_spark.testing.stores import CountingStore
 from tests.support.builders import (
@@ -512,7 +512,7 @@ def test_a_group_that_is_removed_meanwhile_is_not_brought_back(after: int, *, an
     if removed and anew:
         assert busy.pointer == 0, "another registration is left alone"
     elif removed:
-        assert not busy.memory.read_rows(partition_of_delivery(busy.queue_id, "g")).rows
+        assert not busy.memory.read_rows(partition_of_group(busy.queue_id, "g")).rows
 
 
 @pytest.mark.parametrize("after", range(CALLS))

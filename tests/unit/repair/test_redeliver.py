@@ -26,7 +26,7 @@ from cassieq_spark.repair.report import Counts, Report
 from cassieq_spark.repair.scan import DriverScan
 from cassieq_spark.repair.steps import Step, run_once
 from cassieq_spark.settings import SinkOptions
-from cassieq_spark.store.protocol import Store, partition_of_delivery
+from cassieq_spark.store.protocol import Store, partition_of_group
 from cassieq_spark.testing.faults import Fault
 from cassieq_spark.testing.stores import CountingStore
 from tests.support.builders import LEASE, make_clocked_store, make_request
@@ -348,7 +348,7 @@ def test_a_group_that_was_never_opened_is_told():
     ensure_group(
         ConsumerGroup(Ledger(scene.memory, scene.queue.queue_id), "half"), starting="earliest"
     )
-    del scene.memory._rows[partition_of_delivery(scene.queue.queue_id, "half")]
+    del scene.memory._rows[partition_of_group(scene.queue.queue_id, "half")]
     assert notes(scene) == []
     scene.clock.advance(BROKEN_OFF + MOMENT)
 

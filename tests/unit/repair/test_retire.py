@@ -139,8 +139,8 @@ def test_a_block_that_claims_more_buckets_than_any_writer_makes_is_an_error_of_i
 
 def test_the_hold_of_a_seek_that_broke_off_goes_as_well(scene: Scene):
     (group, _) = Ledger(scene.store, scene.queue_id).read_groups()
-    hold = place_seek_pin(Ledger(scene.store, scene.queue_id).read_head(), group, 5)
-    assert scene.store.cas(partition_of_ledger(scene.queue_id), hold)
+    pin = place_seek_pin(Ledger(scene.store, scene.queue_id).read_head(), group, 5)
+    assert scene.store.cas(partition_of_ledger(scene.queue_id), pin)
     delete_queue(scene.store, "orders", force=True)
 
     scene.retire()

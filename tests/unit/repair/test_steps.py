@@ -86,7 +86,7 @@ def test_a_group_that_is_registered_but_has_not_begun_is_owed_all_that_it_starts
     queue.publish(20)
     queue.settle("billing", 20)
     queue.register("late")
-    del queue.store._rows[Partition("delivery", (queue.queue_id, "late"))]  # type: ignore[arg-type]
+    del queue.store._rows[Partition("group_state", (queue.queue_id, "late"))]  # type: ignore[arg-type]
 
     queue.repair(Step.FINALISE)
 

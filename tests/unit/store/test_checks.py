@@ -22,7 +22,7 @@ from cassieq_spark.store.protocol import (
     Slice,
     Update,
     When,
-    partition_of_delivery,
+    partition_of_group,
     partition_of_ledger,
     partition_of_lock,
     partition_of_queue,
@@ -65,7 +65,7 @@ REFUSED = {
     ),
     "an update": (LEDGER, Update(HEAD, {"next": MOST + 1}, (When("next", "=", 0),))),
     "what an update depends on": (
-        partition_of_delivery(QueueId("q@1"), "g"),
+        partition_of_group(QueueId("q@1"), "g"),
         Update(("slot", 0, 0), {"deliveries": 1}, (When("due_at", "=", BEYOND),)),
     ),
 }

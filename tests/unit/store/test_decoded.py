@@ -21,13 +21,13 @@ from cassieq_spark.store.tables import SHAPES, Table
 DECODERS: dict[str, tuple[Table, str, Callable[[Any], object]]] = {
     "head": (Table.LEDGER, "head", head_of),
     "group": (Table.LEDGER, "group", group_of),
-    "hold": (Table.LEDGER, "hold", seek_pin_of),
+    "seek pin": (Table.LEDGER, "seek_pin", seek_pin_of),
     "block": (Table.LEDGER, "block", block_of),
     "sink": (Table.LEDGER, "sink", sink_batch_of),
     "last batch": (Table.LEDGER, "sink", last_batch_of),
-    "group's head": (Table.DELIVERY, "head", group_head_of),
-    "slot": (Table.DELIVERY, "slot", lambda row: slots_of([row])),
-    "waiting": (Table.DELIVERY, "waiting", lambda row: waiting_of([row])),
+    "group's head": (Table.GROUP_STATE, "head", group_head_of),
+    "slot": (Table.GROUP_STATE, "slot", lambda row: slots_of([row])),
+    "waiting": (Table.GROUP_STATE, "waiting", lambda row: waiting_of([row])),
 }
 
 

@@ -24,7 +24,7 @@ def test_a_producer_reads_no_message_and_knows_no_group():
     statements = grant_statements(User.PRODUCER, "r", "queues")
 
     assert 'GRANT SELECT ON TABLE queues.chunk TO "r"' not in statements
-    assert not [text for text in statements if str(Table.DELIVERY) in text]
+    assert not [text for text in statements if str(Table.GROUP_STATE) in text]
 
 
 @pytest.mark.parametrize("user", [User.PRODUCER, User.CONSUMER])

@@ -6,7 +6,6 @@ import pytest
 
 from cassieq_spark.errors import MissingSchemaError
 from cassieq_spark.store.cassandra.upgrade import (
-    check_addable,
     check_usable,
     compare,
     upgrade_statements,
@@ -16,7 +15,7 @@ from cassieq_spark.store.tables import SHAPES, Shape, Table
 from tests.support.earlier_release import EARLIER, NEWER_COLUMNS, NEWER_TABLES, SHORT_GRACES
 
 CURRENT: dict[str, Shape] = {str(table): shape for table, shape in SHAPES.items()}
-RECORD = "cassieq-spark schema 2"
+RECORD = "cassieq-spark schema 3"
 
 
 def test_a_keyspace_of_this_release_lacks_nothing():
@@ -30,7 +29,7 @@ def test_without_a_keyspace_everything_is_missing():
     difference = compare(None)
 
     tables = (f"table {table}" for table in Table)
-    assert difference.missing == ("keyspace", *tables, "schema version 2")
+    assert difference.missing == ("keyspace", *tables, "schema version 3")
     assert upgrade_statements("ks", difference) == [], "tables are created with all columns"
 
 
@@ -53,18 +52,18 @@ def test_an_earlier_release_lacks_what_came_since():
 
 
 def test_marks_of_deletions_that_go_too_early_are_kept_longer_and_never_shorter():
-    ledger, delivery = CURRENT["ledger"], CURRENT["delivery"]
+    ledger, delivery = CURRENT["ledger"], CURRENT["group_state"]
     found = {
         **CURRENT,
         "ledger": replace(ledger, gc_grace_seconds=10 * ledger.gc_grace_seconds),
-        "delivery": replace(delivery, gc_grace_seconds=delivery.gc_grace_seconds - 1),
+        "group_state": replace(delivery, gc_grace_seconds=delivery.gc_grace_seconds - 1),
     }
 
     difference = compare(found, RECORD)
 
-    assert difference.missing == ("gc_grace_seconds delivery 86400",)
+    assert difference.missing == ("gc_grace_seconds group_state 86400",)
     assert upgrade_statements("ks", difference) == [
-        "ALTER TABLE ks.delivery WITH gc_grace_seconds = 86400"
+        "ALTER TABLE ks.group_state WITH gc_grace_seconds = 86400"
     ]
     check_usable(difference, "ks")
 
@@ -111,18 +110,16 @@ def test_what_adding_does_not_mend_is_a_conflict(
     difference = compare(found, RECORD)
 
     assert difference.conflicts == (conflict,)
-    for check in (check_usable, check_addable):
-        with pytest.raises(MissingSchemaError) as refused:
-            check(difference, "ks")
-        assert conflict in str(refused.value)
-        assert "use another keyspace" in str(refused.value)
-        assert "schema apply" not in str(refused.value), "which does not mend it"
+    with pytest.raises(MissingSchemaError) as refused:
+        check_usable(difference, "ks")
+    assert conflict in str(refused.value)
+    assert "use another keyspace" in str(refused.value)
+    assert "schema apply" not in str(refused.value), "which does not mend it"
 
 
 def test_tables_that_lack_something_can_be_added_to_and_what_is_there_is_used():
     difference = compare({str(table): shape for table, shape in EARLIER.items()})
 
-    check_addable(difference, "ks")
     check_usable(difference, "ks")
 
 
@@ -130,9 +127,9 @@ def test_tables_made_before_versions_were_recorded_are_used_and_lack_the_record_
     difference = compare(CURRENT, "made by Ann")
 
     check_usable(difference, "ks")
-    assert (difference.version, difference.missing) == (None, ("schema version 2",))
+    assert (difference.version, difference.missing) == (None, ("schema version 3",))
     assert version_statement("ks", difference) == (
-        "ALTER TABLE ks.queue WITH comment = 'made by Ann; cassieq-spark schema 2'"
+        "ALTER TABLE ks.queue WITH comment = 'made by Ann; cassieq-spark schema 3'"
     )
 
 
@@ -140,21 +137,35 @@ def test_tables_of_a_newer_version_are_refused_whatever_they_look_like():
     difference = compare({**CURRENT, "lock": CURRENT["repair"]}, "cassieq-spark schema 20")
 
     assert difference.is_newer
-    assert "schema version 2" not in difference.missing
-    for check in (check_usable, check_addable):
-        with pytest.raises(
-            MissingSchemaError, match=r"'ks' have schema version 20, .* above 2; .*upgrade cassieq"
-        ):
-            check(difference, "ks")
-
-
-def test_tables_of_an_older_version_are_not_used_but_can_be_upgraded():
-    difference = compare(CURRENT, "cassieq-spark schema 1; made by Ann")
-
+    assert "schema version 3" not in difference.missing
     with pytest.raises(
-        MissingSchemaError, match=r"schema version 1, .* needs 2; .*schema apply --keyspace ks$"
+        MissingSchemaError, match=r"'ks' have schema version 20, .* above 3; .*upgrade cassieq"
     ):
         check_usable(difference, "ks")
-    check_addable(difference, "ks")
-    assert difference.missing == ("schema version 2",)
-    assert "'cassieq-spark schema 2; made by Ann'" in version_statement("ks", difference)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_tables_of_an_older_version_are_refused_whatever_they_look_like(version: int):
+    difference = compare(CURRENT, f"cassieq-spark schema {version}; made by Ann")
+
+    assert difference.is_older
+    assert difference.missing == ()
+    with pytest.raises(
+        MissingSchemaError,
+        match=rf"schema version {version}, .* needs 3; nothing was touched: .*another keyspace$",
+    ):
+        check_usable(difference, "ks")
+
+
+def test_tables_of_an_older_version_are_refused_even_if_their_version_is_not_recorded():
+    difference = compare({**CURRENT, "delivery": CURRENT["group_state"]}, "made by Ann")
+
+    with pytest.raises(MissingSchemaError, match="table delivery is of schema version 2 or earl"):
+        check_usable(difference, "ks")
+
+
+def test_a_table_of_somebody_else_is_not_taken_for_one_of_an_older_version():
+    difference = compare({**CURRENT, "delivery": CURRENT["lock"]}, RECORD)
+
+    check_usable(difference, "ks")
+    assert difference.missing == ()

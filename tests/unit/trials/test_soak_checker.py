@@ -28,7 +28,7 @@ from cassieq_spark.store.protocol import (
     Partition,
     Update,
     When,
-    partition_of_delivery,
+    partition_of_group,
     partition_of_ledger,
 )
 from cassieq_spark.store.tables import Table
@@ -340,7 +340,7 @@ class Scene:
         tables = Tables(
             list_records(self.store),
             list(self.store.scan(Table.LEDGER)),
-            list(self.store.scan(Table.DELIVERY)),
+            list(self.store.scan(Table.GROUP_STATE)),
             list(self.store.scan(Table.CHUNK)),
         )
         # Blocks have the time of the machine, all else that of the scene.
@@ -459,15 +459,15 @@ def test_more_than_the_closed_head_of_a_version_that_is_over_is_found(scene: Sce
 
 
 def test_a_ledger_that_was_not_closed_is_found(scene: Scene) -> None:
-    scene.change(QueueId("gone@1"), Update(HEAD, {"gate": "open"}, ()))  # type: ignore[dict-item]
+    scene.change(QueueId("gone@1"), Update(HEAD, {"status": "open"}, ()))  # type: ignore[dict-item]
 
     assert any("ledger gone@1 is over" in told for told in scene.strays())
 
 
-def test_a_hold_that_a_seek_left_is_found(scene: Scene) -> None:
-    scene.change(scene.kept.queue_id, Insert(("hold", 1, "g"), {"starts_at": 0}))
+def test_a_pin_that_a_seek_left_is_found(scene: Scene) -> None:
+    scene.change(scene.kept.queue_id, Insert(("seek_pin", 1, "g"), {"starts_at": 0}))
 
-    assert scene.strays() == ["ledger kept@1 has 1 row(s) of kind hold"]
+    assert scene.strays() == ["ledger kept@1 has 1 row(s) of kind seek_pin"]
 
 
 def test_a_queue_that_is_not_retired_is_found(scene: Scene) -> None:
@@ -490,7 +490,7 @@ def test_the_state_of_no_group_is_found(
     scene: Scene, queue_id: str, group: str, row: tuple[str, int, int], complaint: str
 ) -> None:
     values: Mapping[str, str | int] = {"ranges": "0-4", "deliveries": 1}
-    partition = partition_of_delivery(QueueId(queue_id), group)
+    partition = partition_of_group(QueueId(queue_id), group)
     scene.store.cas(partition, [Insert(row, values, if_absent=True)])
 
     (told,) = scene.strays()
