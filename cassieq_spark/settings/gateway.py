@@ -136,6 +136,12 @@ class Limits:
         "Queues of one account, dead-letter queues included. What other gateways make is "
         "noticed within 5 seconds.",
     )
+    queue_groups: int = _limit(
+        "max-queue-groups",
+        _COUNT,
+        100,
+        "Consumer groups of one queue. Two that are created at a time may be one too many.",
+    )
     account_messages: int = _limit(
         "max-account-messages",
         _COUNT,

@@ -9,7 +9,7 @@ from starlette.responses import JSONResponse, Response
 from cassieq_spark.client import Survey
 from cassieq_spark.errors import ExistsError, NotFoundError
 from cassieq_spark.http.accounts import Right, own_name
-from cassieq_spark.http.gateway.errors import RefusedError
+from cassieq_spark.http.gateway.errors import Quota, RefusedError, over_quota
 from cassieq_spark.http.gateway.messages import position
 from cassieq_spark.http.gateway.requests import QUEUE, QUEUES, Call, Endpoint
 from cassieq_spark.http.gateway.responses import dead_letter_groups_json, queue_json, stats_json
@@ -180,8 +180,16 @@ async def list_groups(call: Call) -> Response:
 )
 async def create_group(call: Call) -> Response:
     """Create a consumer group, before anybody receives messages for it."""
-    start = position(call.json(GroupOptions).start)
-    await call.gateway.client.create_group(call.queue, call.names["group"], start)
+    start, group = position(call.json(GroupOptions).start), call.names["group"]
+    client, limit = call.gateway.client, call.gateway.limits.queue_groups
+    groups = {each.group for each in (await client.stats(call.queue)).groups}
+    if len(groups) >= limit and group not in groups:
+        raise over_quota(
+            Quota("groups", "queue", limit),
+            f"the queue has {len(groups)} consumer groups; the limit is {limit}: delete those "
+            "that nobody reads for",
+        )
+    await client.create_group(call.queue, group, start)
     return Response(status_code=201)
 
 

@@ -30,6 +30,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGateway
         f"account_bytes={16 * MIB}",
         f"key_bytes={8 * MIB}",
         "account_queues=4",
+        "queue_groups=3",
         "account_messages=20",
         "head_time=3",
     )
@@ -59,6 +60,25 @@ def refused(gateway: RunningGateway, quota: str, of: str) -> int:
     begin = f'cassieq_gateway_refused_total{{of="{of}",quota="{quota}"}}'
     lines = HTTP.get(f"{gateway.url}/metrics").text.splitlines()
     return sum(int(float(line.split()[1])) for line in lines if line.startswith(begin))
+
+
+def test_the_groups_of_a_queue_have_a_quota(gateway: RunningGateway):
+    account = gateway.account()
+    for queue in ("orders", "others"):
+        account.ask("POST", json={"queueName": queue, "dropDead": True})
+    for group in ("a", "b", "c"):
+        assert account.ask("PUT", f"/orders/groups/{group}", json={}).status_code == 201
+
+    beyond = account.ask("PUT", "/orders/groups/d", json={})
+    again = account.ask("PUT", "/orders/groups/c", json={})
+    elsewhere = account.ask("PUT", "/others/groups/d", json={})
+    account.ask("DELETE", "/orders/groups/a")
+    instead = account.ask("PUT", "/orders/groups/d", json={})
+
+    assert beyond.status_code == 429
+    assert "3 consumer groups; the limit is 3" in beyond.json()["message"]
+    assert [again.status_code, elsewhere.status_code, instead.status_code] == [409, 201, 201]
+    assert refused(gateway, "groups", "queue") == 1
 
 
 def test_long_polls_have_a_quota_of_the_key_and_one_of_the_account(gateway: RunningGateway):

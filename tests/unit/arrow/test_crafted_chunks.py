@@ -59,10 +59,6 @@ class Scene:
     def letters(self) -> list[tuple[bytes, dict[str, str | None]]]:
         return [(each.value, dict(each.headers)) for each in self.client.peek("dead", max=100)]
 
-    def is_done(self, group: str = "g") -> bool:
-        (depth,) = (each for each in self.client.stats("q").groups if each.name == group)
-        return depth.depth == 0
-
 
 @pytest.fixture
 def scene() -> Iterator[Scene]:
