@@ -1,7 +1,7 @@
-"""Print what the project needs, and the extras that are named, a line for each.
+"""Print the requirements of the project and of the named extras, one in a line.
 
-pip takes no folder, such as the project itself, where it compares digests: so what the project
-needs is installed first, with them, and then the project alone.
+Where pip compares digests, it accepts no folder such as the project itself. So the image installs
+these requirements first, with their digests, and then the project alone.
 """
 
 from __future__ import annotations

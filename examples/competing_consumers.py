@@ -1,9 +1,9 @@
-"""Three queries of one group share the messages of a queue.
+"""Share the messages of a queue between three queries of one group.
 
     python examples/competing_consumers.py [--contact-points host[:port],...]
 
-Here they are three streaming queries of one Spark; three programs on three clusters would do the
-same. Each has a checkpoint location of its own. No message is with two of them at once.
+The three streaming queries run in one Spark here; they could run in three programs on three
+clusters. Each has a checkpoint location of its own. No two of them hold a message at once.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MESSAGES = 1000
 
 
 def main(arguments: list[str]) -> int:
-    """Publish a thousand messages, and let three queries take them."""
+    """Publish a thousand messages, and let three queries process them."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--contact-points", default="127.0.0.1")
     parser.add_argument("--keyspace", default="cassieq")

@@ -1,9 +1,9 @@
-"""Messages that can't be processed: rejected, looked at, repaired and sent back.
+"""Reject messages that cannot be processed, look at them, and send them back.
 
     python examples/dead_letters.py [--contact-points host[:port],...]
 
-A stream of orders rejects what it does not understand, by the receipts of the messages. Somebody
-looks at the dead letters, teaches the stream what it did not know, and sends them back.
+A stream prices orders, and rejects orders in a currency that it does not know. The program then
+looks at the dead letters, adds the currency, and redrives them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ORDERS = 100
 
 
 def main(arguments: list[str]) -> int:
-    """Price a hundred orders, ten of which are in a currency that is not known at first."""
+    """Price a hundred orders, ten of them in a currency that is unknown at first."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--contact-points", default="127.0.0.1")
     parser.add_argument("--keyspace", default="cassieq")
@@ -61,7 +61,7 @@ def main(arguments: list[str]) -> int:
         priced.update(row.text for row in fine.select("text").collect())
         unknown = orders.where(~orders["of"].isin(known))
         reject = unknown.selectExpr("receipt", "concat('unknown currency ', of) AS reason")
-        # What is not rejected is acked with its batch.
+        # Messages that are not rejected are acked with their batch.
         out = reject.write.format("cassieq").options(**cluster).option("operation", "reject")
         out.mode("append").save()
         orders.unpersist()
@@ -83,8 +83,8 @@ def main(arguments: list[str]) -> int:
         ConnectionOptions(contact_points=(given.contact_points,), keyspace=given.keyspace)
     )
     found = survey(store, QUEUE, limit=1000)
-    for pile in found.groups:
-        print(f"{pile.monotons.count} dead in group {pile.origin_group}: {pile.reason}")
+    for each in found.groups:
+        print(f"{each.monotons.count} dead in group {each.origin_group}: {each.reason}")
     known.append("XTS")
     redriven = redrive(store, found).redriven
     store.close()

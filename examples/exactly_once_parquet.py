@@ -1,11 +1,11 @@
-"""From a queue into Parquet files, exactly once, by the batch id.
+"""Write messages into Parquet files exactly once, by the batch id.
 
     python examples/exactly_once_parquet.py [--contact-points host[:port],...]
 
-Each batch goes into a folder named after its id, which is overwritten if the batch comes again.
-The first attempt of the second batch dies after it has written its files: the query is started
-again, gets the same rows under the same id, and replaces them. In the end each message is there
-once. (A table format with transactions has means of its own for that.)
+Each batch goes into a folder named after its id. If the batch is delivered again, it overwrites
+the folder. Here the first attempt of the second batch fails after it has written its files. The
+query is started again, gets the same rows under the same id, and replaces the files. In the end
+each message is there once. (A table format with transactions has its own means for that.)
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MESSAGES = 1000
 
 
 def main(arguments: list[str]) -> int:
-    """Publish a thousand messages, consume them with an accident, and count."""
+    """Publish a thousand messages, consume them with one failure, and count them."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--contact-points", default="127.0.0.1")
     parser.add_argument("--keyspace", default="cassieq")

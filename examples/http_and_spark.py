@@ -1,9 +1,10 @@
-"""A program that speaks HTTP puts orders, Spark prices them, and the program gets the invoices.
+"""Put orders by HTTP, price them with Spark, and get the invoices by HTTP.
 
     python examples/http_and_spark.py [--contact-points host[:port],...]
 
-Starts a gateway for itself; in earnest it runs elsewhere, and a program in any language asks it.
-For Spark, the queue ``orders`` of the account ``shop`` is the queue ``shop:orders``.
+The program starts a gateway of its own. In production the gateway runs elsewhere, and programs in
+any language use it. For Spark, the queue ``orders`` of the account ``shop`` is the queue
+``shop:orders``.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ ORDERS = 100
 
 
 def main(arguments: list[str]) -> int:
-    """Put by HTTP, process with Spark, get by HTTP."""
+    """Put orders by HTTP, price them with Spark, get invoices by HTTP."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--contact-points", default="127.0.0.1")
     parser.add_argument("--keyspace", default="cassieq")

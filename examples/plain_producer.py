@@ -1,9 +1,9 @@
-"""A plain Python program puts messages, a Spark stream counts them.
+"""Put messages with plain Python, and count them with a Spark stream.
 
     python examples/plain_producer.py [--contact-points host[:port],...]
 
-The program that puts needs neither Spark nor Java: many threads give their messages to a producer,
-which gathers what comes within a moment and publishes it by one lightweight transaction.
+Putting messages needs neither Spark nor Java. Many threads give their messages to a producer. It
+collects them for a moment and publishes them by one lightweight transaction.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ VISITS = 100
 
 
 def main(arguments: list[str]) -> int:
-    """Put from four threads, then count with Spark."""
+    """Put messages from four threads, then count them with Spark."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--contact-points", default="127.0.0.1")
     parser.add_argument("--keyspace", default="cassieq")

@@ -1,10 +1,10 @@
-"""Publish the lines of files, each file once, however often the program is run.
+"""Publish the lines of files, each file once, even if the program runs many times.
 
     python examples/publish_files.py [--folder FOLDER] [--contact-points host[:port],...]
 
 Spark's file source remembers in the checkpoint which files it has read, and the queue remembers
-which micro-batch was published: a crash in between publishes nothing twice. Without --folder, it
-makes three small files of its own.
+which micro-batch was published. So a crash in between publishes nothing twice. Without --folder,
+the program makes three small files.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ QUEUE = "lines"
 
 
 def main(arguments: list[str]) -> int:
-    """Publish what is new in a folder, then do it again."""
+    """Publish the new files of a folder, then look for new files again."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--checkpoint", default="checkpoints/publish-files")
