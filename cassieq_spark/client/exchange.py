@@ -14,7 +14,7 @@ from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.client.calls import Calls
 from cassieq_spark.client.received import Message, StoredMessage, size_of
 from cassieq_spark.client.receiver import CACHED_FOR, Receiver, Turns, stored_messages
-from cassieq_spark.client.settling import by_lease, settle_each, settle_one
+from cassieq_spark.client.settling import by_lease, settle_all
 from cassieq_spark.consumer.prefetch import Prefetch
 from cassieq_spark.errors import CassieqError, MessageError, OptionError, QueueStateError
 from cassieq_spark.groups.lease import LeaseRequest
@@ -154,10 +154,10 @@ class Exchange:
 
         One LWT and three reads for each batch: a client's own leases are acked with the next.
         """
-        stale = settle_each(
+        stale = settle_all(
             self._store,
             by_lease(map(str, receipts)),
-            partial(settle_one, self._store, lambda monotons: Settlement(acked=monotons)),
+            lambda monotons: Settlement(acked=monotons),
         )
         return frozenset(map(Receipt.parse, stale))
 
