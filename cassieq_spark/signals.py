@@ -44,7 +44,7 @@ class Stop:
             signal.signal(number, self._on_signal)
 
     def close(self) -> None:
-        """Let go of the pipe."""
+        """Close the pipe."""
         os.close(self._reader)
         os.close(self._writer)
 

@@ -41,7 +41,7 @@ class Heartbeat:
             self._thread.start()
         self._set((lease, tuple(leased)))
 
-    def let_go(self) -> None:
+    def pause(self) -> None:
         """Extend nothing any more, until the next `hold`."""
         self._set(None)
 

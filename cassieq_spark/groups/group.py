@@ -289,7 +289,7 @@ class ConsumerGroup:
         raise ContentionError(f"{self}: could not take up the lease of a batch again")
 
     def remove_dead(self, dead: Waiting) -> bool:
-        """Let go of dead messages. One LWT and two or three reads; False if someone else did.
+        """Remove dead messages. One LWT and two or three reads; False if someone else did.
 
         Their copies must be visible in the dead-letter queue before (I9).
         """
@@ -401,7 +401,7 @@ class ConsumerGroup:
         return found == (waiting,)
 
     def _is_gone(self, waiting: Waiting, *_: object) -> bool:
-        # No row has our token. Two that tell of the same burial are better than none.
+        # No row has our token. Two reports of one removal are better than none.
         row = Slice(row=waiting_key(waiting.due, waiting.monotons.start))
         return not self.read_rows(row, serial=True).rows
 

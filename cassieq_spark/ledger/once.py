@@ -1,8 +1,8 @@
 """Publishing once under a name that the ledger remembers for a limited time.
 
-Each idempotency key, burial and redrive leaves a row in the ledger to which it publishes. These
-rows are only ever read by their whole key, and they expire by themselves. So there may be any
-number of them, and no scan crosses them or their tombstones.
+Each idempotency key, dead-lettering and redrive leaves a row in the ledger to which it publishes.
+These rows are only ever read by their whole key, and they expire by themselves. So there may be
+any number of them, and no scan crosses them or their tombstones.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cassieq_spark.store.protocol import Insert, RowKey, Slice
 
 #: Programs repeat a put within minutes, or within hours after an outage.
 KEY_LIFETIME = timedelta(days=1)
-#: A burial that broke off is taken up by any reader or repair, within minutes where one runs.
+#: Any reader or repair completes a dead-lettering that broke off, within minutes where one runs.
 DEAD_LETTER_LIFETIME = timedelta(days=30)
 #: A redrive that broke off is only taken up by the next redrive, or by a purge of dead letters.
 REDRIVE_LIFETIME = timedelta(days=365)

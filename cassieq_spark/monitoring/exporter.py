@@ -108,7 +108,7 @@ class Exporter(Collector):
         return families(read.snapshot, read.repairs, read.errors)
 
     def close(self) -> None:
-        """Let go of the store."""
+        """Close the store."""
         if self._store is not None:
             self._store.close()
 

@@ -3,7 +3,7 @@
 Run now and then by `jobs/repair.py`, one at a time by a lock; several at once would be safe, as
 every decision is carried out by a compare-and-set or repeats nothing but deletions.
 
-    redeliver  dead messages that no reader has buried: condemned, copied, let go of (I9)
+    redeliver  dead-letter what no reader has: mark dead, copy, remove (I9)
     expire     what a group has not consumed after so long counts as settled (I5)
     finalise   head -> floors of all groups -> `finalised` up (I7) -> buckets -> ledger rows
     fence      `fence` up to now - write timeout: no block begun before is published any more (I10)

@@ -261,8 +261,8 @@ def _outstanding(state: GroupState) -> list[Slot | Waiting]:
 
 
 def _is_dead(row: Slot | Waiting, max_deliveries: int) -> bool:
-    condemned = isinstance(row, Waiting) and row.reason is not None
-    return condemned or is_dead(row.deliveries, max_deliveries)
+    is_marked = isinstance(row, Waiting) and row.reason is not None
+    return is_marked or is_dead(row.deliveries, max_deliveries)
 
 
 def _few_delayed(blocks: Sequence[LedgerBlock], now: datetime) -> list[LedgerBlock]:

@@ -39,15 +39,15 @@ from cassieq_spark.repair.scan import buckets_of
 
 #: Buckets that one action of a retirement deletes.
 _BUCKETS_AT_ONCE = 1000
-#: Blocks that are let go of at once: so many are in memory, and so much is done between two
+#: Blocks that are finalised at once: so many are in memory, and so much is done between two
 #: questions of the checkpoint, when a group has caught up after weeks.
 BLOCKS_AT_ONCE = 10_000
 
 
 def finalise_step(context: Context, queue: QueueDefinition, _: Scanned | None) -> Iterator[Action]:
-    """Let go of all that is settled, or too old without a group that it could be kept for.
+    """Finalise what is settled, or too old without a group that it could be kept for; delete it.
 
-    No read if there is nothing to let go of; one, if it ends within a block, or if the queue keeps
+    No read if there is nothing to finalise; one, if it ends within a block, or if the queue keeps
     what is settled and all of that is young, or if it has no groups and all of it is young. Each
     part is conditioned on the head that the part before it leaves. So it is refused if that part
     did not go in, or if another repair run or a new group came between (I7).
@@ -147,7 +147,7 @@ def _first_part(
     """What a crash has left below ``finalised``, and as much more as is done at once.
 
     Returns:
-        The blocks; where what can be let go of ends among them; whether nothing more comes.
+        The blocks; where what can be finalised ends among them; whether nothing more comes.
     """
     part: list[LedgerBlock] = []
     for block in blocks:

@@ -36,7 +36,7 @@ def plan_finalise(
     *,
     unconsumed: bool = False,
 ) -> list[Action]:
-    """Plan how to let go of what is settled, in an order in which a crash leaves no hole.
+    """Plan how to delete what is settled, in an order in which a crash leaves no hole.
 
     ``finalised`` first, then buckets, ledger rows last: a row below ``finalised`` stands for
     deletions that may not have happened. Of the block that straddles it, only the buckets that

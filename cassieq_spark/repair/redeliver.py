@@ -1,4 +1,4 @@
-"""Redelivery where no reader comes: dead messages are buried, and what is stuck is told."""
+"""The step redeliver: dead-letters what no reader has for a while, and tells what is stuck."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _LEASES = 10
 class DeadLetter:
     """Dead-letter what no reader has, as a reader would: a waiting row, or a slot.
 
-    Two LWTs and a few reads; three LWTs for a slot, which is condemned first.
+    Two LWTs and a few reads; three LWTs for a slot, which is marked dead first.
     """
 
     queue: QueueDefinition
@@ -64,10 +64,10 @@ class DeadLetter:
     def apply(self, store: Store) -> Counts:
         """See `Action.apply`. What a reader was faster at, or can't be copied, is counted too."""
         delivery = ConsumerGroup(Ledger(store, self.queue_id), self.group)
-        dead = condemn(delivery, self.dead) if isinstance(self.dead, Slot) else self.dead
-        buried = 0 if dead is None else dead_letter_messages(store, self.queue, delivery, [dead])
-        left = self.dead.monotons.count - buried
-        return Counts(dead_lettered=buried, not_dead_lettered=left)
+        dead = mark_slot_dead(delivery, self.dead) if isinstance(self.dead, Slot) else self.dead
+        count = 0 if dead is None else dead_letter_messages(store, self.queue, delivery, [dead])
+        left = self.dead.monotons.count - count
+        return Counts(dead_lettered=count, not_dead_lettered=left)
 
 
 def redeliver_step(
@@ -134,8 +134,8 @@ def find_dead(state: GroupState, queue: QueueDefinition) -> list[Slot | Waiting]
     return [*slots, *waiting]
 
 
-def condemn(delivery: ConsumerGroup, slot: Slot) -> Waiting | None:
-    """Take messages from a lease that ran out for the last time. One LWT and two reads.
+def mark_slot_dead(delivery: ConsumerGroup, slot: Slot) -> Waiting | None:
+    """Mark messages dead whose lease ran out for the last time. One LWT and two reads.
 
     Returns:
         The row that they are in then; None if the slot has changed, and others see to it.

@@ -52,8 +52,8 @@ class Counts:
         unpublished_buckets: Their buckets.
         audited_messages: Messages that were compared with what is stored.
         postponed: Queues where another repair run or a new group came between.
-        dead_lettered: Dead messages that no reader had buried, and that are by now.
-        not_dead_lettered: Dead messages that could not be buried, or that a reader was at.
+        dead_lettered: Dead messages that no reader had dead-lettered, and the repair has.
+        not_dead_lettered: Dead messages that could not be, or that a reader was at.
         expired: Messages that were thrown away, as nobody had consumed them after so long as their
             queue says.
         retired_versions: Versions of queues of which nothing is left but the head of the ledger.
@@ -277,7 +277,7 @@ def _figures(queue: QueueReport) -> tuple[int, ...]:
 def _upkeep(counts: Counts) -> Iterator[str]:
     """What most queues never need, in words."""
     if counts.dead_lettered:
-        yield f"{counts.dead_lettered:,} dead message(s) that no reader had buried are buried"
+        yield f"{counts.dead_lettered:,} dead message(s) were dead-lettered"
     if counts.retired_versions:
         yield f"{counts.retired_versions:,} version(s) that are over were retired"
 

@@ -191,7 +191,7 @@ class MemoryStore:
         yield from found
 
     def close(self) -> None:
-        """See `Store.close`; nothing to let go of."""
+        """See `Store.close`; there is nothing to release."""
 
     def _alive(self, partition: Partition) -> _PartitionRows:
         """The rows of a partition, without those whose time is over."""

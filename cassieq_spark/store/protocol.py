@@ -238,7 +238,7 @@ class Store(Protocol):
         """
 
     def close(self) -> None:
-        """Let go of connections and threads. No other call may follow."""
+        """Release connections and threads. No other call may follow."""
 
 
 class TimedStore(Store, Protocol):

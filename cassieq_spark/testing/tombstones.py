@@ -52,7 +52,7 @@ class TombstoneStore(WrappedStore):
         if applied:
             with self._lock:
                 for op in ops:
-                    self._bury(self._alive[partition], self._dead[partition], op)
+                    self._note(self._alive[partition], self._dead[partition], op)
         return applied
 
     def read_rows(
@@ -86,7 +86,7 @@ class TombstoneStore(WrappedStore):
             )
 
     @staticmethod
-    def _bury(alive: set[RowKey], dead: set[RowKey], op: Op) -> None:
+    def _note(alive: set[RowKey], dead: set[RowKey], op: Op) -> None:
         match op:
             case Delete(row=row):
                 alive.discard(row)

@@ -237,13 +237,13 @@ MUTANTS = (
     # -- groups and the repair -----------------------------------------------------------------
     Mutant(
         "the survey takes what waits for settled",
-        "dead letters are buried",
+        "the repair dead-letters what no reader has",
         "repair/read.py",
         "return None if may_wait else GroupState(",
         "return GroupState(",
     ),
     Mutant(
-        "a repair run condemns what a query that is down may have done",
+        "a repair run marks dead what a query that is down may have done",
         "what is done is acked",
         "repair/redeliver.py",
         "given_up = state.sure_now - max(PATIENCE, _LEASES * queue.lease)",
@@ -450,7 +450,7 @@ MUTANTS = (
         _IN_SOME_ORDER,
     ),
     Mutant(
-        "a burial goes by what waited at another moment",
+        "a dead-lettering goes by what waited at another moment",
         "I5",
         "groups/group.py",
         "state = self._with_waiting(self._read_slots(), limit=_WAITING_READ, serial=True)",
@@ -936,7 +936,7 @@ MUTANTS = (
         "    changes.empty_slot(slot, slot.lease, as_read(",
     ),
     Mutant(
-        "condemn what is held on by now",
+        "mark dead what is extended by now",
         "I6",
         "groups/plan.py",
         "spare_token(request.token), RAN_OUT)",
@@ -952,7 +952,7 @@ MUTANTS = (
         _IN_SOME_ORDER,
     ),
     Mutant(
-        "buried before the copy",
+        "removed before the copy",
         "I9",
         "dead_letters/dead_letter.py",
         "            if queue.dead_letter_queue is not None:\n",

@@ -23,7 +23,7 @@ from tests.support.faults import FakeClock
 
 LEASE = timedelta(seconds=3)
 MOMENT = timedelta(milliseconds=1)
-#: Longer than any delay, lease, or pause before a burial is tried again.
+#: Longer than any delay, lease, or pause before dead-lettering is tried again.
 LONG = timedelta(minutes=5)
 
 DURATIONS = st.sampled_from([MOMENT, LEASE, 2 * LEASE])
@@ -141,7 +141,7 @@ class ClientMachine(RuleBasedStateMachine):
         assert len(told.messages) <= most
         self._fits(told.messages, room)
         live = self._live(chosen, [str(each) for each in told.stale])
-        self.owed -= self._let_go(live)
+        self.owed -= self._forget(live)
         self._take(told.messages)
 
     def _possible(self, delay: timedelta) -> timedelta:
@@ -173,7 +173,7 @@ class ClientMachine(RuleBasedStateMachine):
         chosen = self._choose(which)
         self.store.fault = fault
         live = self._live(chosen, self.clients[client].ack(*chosen))
-        self.owed -= self._let_go(live)
+        self.owed -= self._forget(live)
 
     @precondition(lambda self: self.received)
     @rule(which=SOME, delay=DELAYS, fault=FAULTS)
@@ -181,7 +181,7 @@ class ClientMachine(RuleBasedStateMachine):
         chosen = self._choose(which)
         self.store.fault = fault
         live = self._live(chosen, self.client.release(*chosen, delay=delay))
-        self._let_go(live)
+        self._forget(live)
 
     @precondition(lambda self: self.received)
     @rule(which=SOME, by=DURATIONS, fault=FAULTS)
@@ -198,7 +198,7 @@ class ClientMachine(RuleBasedStateMachine):
         chosen = self._choose(which)
         self.store.fault = fault
         live = self._live(chosen, self.client.reject(*chosen, reason="bad"))
-        gone = self._let_go(live)
+        gone = self._forget(live)
         self.owed -= gone
         self.dead |= gone
 
@@ -211,7 +211,7 @@ class ClientMachine(RuleBasedStateMachine):
             [message], self.client.replace(message, value, delay=self._possible(delay))
         )
         if live:
-            self.owed -= self._let_go(live)
+            self.owed -= self._forget(live)
             self._is_put([value])
 
     @rule(client=EITHER, rounds=st.integers(1, 6), extends=st.booleans())
@@ -252,7 +252,7 @@ class ClientMachine(RuleBasedStateMachine):
             assert self.received, "what is owed is delivered"
             live = self._live(self.received, self.client.ack(*self.received))
             assert live, "what is owed is delivered"
-            self.owed -= self._let_go(live)
+            self.owed -= self._forget(live)
         self.clock.advance(LONG)
         assert self.client.receive("q", "g", max=100) == []
         assert self.client.stats("q").groups[0].depth == 0
@@ -287,7 +287,7 @@ class ClientMachine(RuleBasedStateMachine):
             # Else it ran out, and may have been offered again to somebody who took a part of it.
         return [message for message in chosen if message.receipt not in stale]
 
-    def _let_go(self, messages: Sequence[Message]) -> set[int]:
+    def _forget(self, messages: Sequence[Message]) -> set[int]:
         for message in messages:
             del self.holder[message.monoton]
         return {message.monoton for message in messages}

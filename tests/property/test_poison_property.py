@@ -83,7 +83,7 @@ class Scene:
         wish = self._wish(number, process.done, prefer_fresh=process.redelivered)
         batch = self.delivery.lease(wish)
         process.done = None
-        self._bury(batch.dead)
+        self._dead_letter(batch.dead)
         if not batch.leased:
             return
         self._hand_out(batch.leased, batch.token)
@@ -125,7 +125,7 @@ class Scene:
                 assert monoton not in self.holders, "I6"
                 self.holders[monoton] = lease
 
-    def _bury(self, dead: Sequence[object]) -> None:
+    def _dead_letter(self, dead: Sequence[object]) -> None:
         for each in dead:
             assert each.monotons.count == 1, "alone"  # type: ignore[attr-defined]
             assert self.delivery.remove_dead(each)  # type: ignore[arg-type]

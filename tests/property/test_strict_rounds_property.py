@@ -63,7 +63,7 @@ class Judge:
         self._holders[worker] = got
         self.most_deliveries = max(each.delivery_count for each in messages)
 
-    def lets_go(self, worker: int, messages: Sequence[Message]) -> None:
+    def settled(self, worker: int, messages: Sequence[Message]) -> None:
         """Before the ack is sent: from then on another one may have the next messages."""
         gone = {message.monoton for message in messages}
         self.left -= gone
@@ -93,7 +93,7 @@ async def work(
             judge.has(number, messages)
         for at in range(0, len(messages), worker.acks):
             done = messages[at : at + worker.acks]
-            judge.lets_go(number, done)
+            judge.settled(number, done)
             receipts = [Receipt.parse(message.receipt) for message in done]
             assert all(await coalescer.ack("q", "g", receipts))
 

@@ -57,7 +57,7 @@ class Delivery:
         lease: Token under which it is held.
         count: How often it was delivered, as the queue says.
         begun, at: When the consumer asked, and when it had the message.
-        until: Until when it is surely held, unless it is let go of.
+        until: Until when it is surely held, unless it is settled before.
     """
 
     queue_id: QueueId
@@ -72,8 +72,8 @@ class Delivery:
 
 
 @dataclass(frozen=True, slots=True)
-class LetGo:
-    """A consumer let go of messages of one lease.
+class Settle:
+    """A consumer settled messages of one lease.
 
     Attributes:
         lease: Token under which they were held.
@@ -95,7 +95,7 @@ class Journal:
 
     puts: list[Put] = field(default_factory=list)
     deliveries: list[Delivery] = field(default_factory=list)
-    let_go: list[LetGo] = field(default_factory=list)
+    settles: list[Settle] = field(default_factory=list)
     #: What no actor may meet: invariants broken, errors that the package does not have.
     alarms: list[str] = field(default_factory=list)
 
@@ -203,9 +203,9 @@ def _judge_publishing(verdict: Verdict, journal: Journal) -> None:
 
 def _judge_deliveries(verdict: Verdict, journal: Journal, max_deliveries: int) -> None:
     """I6, I8: one holder at a time, none after it was settled, none too often."""
-    let_go: defaultdict[UUID, list[LetGo]] = defaultdict(list)
-    for act in journal.let_go:
-        let_go[act.lease].append(act)
+    settles: defaultdict[UUID, list[Settle]] = defaultdict(list)
+    for act in journal.settles:
+        settles[act.lease].append(act)
     by_message: defaultdict[tuple[QueueId, str, int], list[Delivery]] = defaultdict(list)
     for each in journal.deliveries:
         by_message[each.queue_id, each.group, each.monoton].append(each)
@@ -216,7 +216,7 @@ def _judge_deliveries(verdict: Verdict, journal: Journal, max_deliveries: int) -
         acts = {
             lease: [
                 act
-                for act in let_go[lease]
+                for act in settles[lease]
                 if act.monotons is None or every[0].monoton in act.monotons
             ]
             for lease in {each.lease for each in every}
@@ -232,7 +232,7 @@ def _judge_deliveries(verdict: Verdict, journal: Journal, max_deliveries: int) -
 
 
 def _wrong_with(
-    every: Sequence[Delivery], acts: Mapping[UUID, Sequence[LetGo]], max_deliveries: int
+    every: Sequence[Delivery], acts: Mapping[UUID, Sequence[Settle]], max_deliveries: int
 ) -> Iterator[tuple[str, object]]:
     """What is wrong with the deliveries of one message to one group, in the order of time."""
     settled = {

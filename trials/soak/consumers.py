@@ -22,7 +22,7 @@ from cassieq_spark.queues import (
 from cassieq_spark.spark.source.offsets import initial_offset
 from cassieq_spark.spark.source.reader import Reader
 from trials.soak.actors import CLIENTS, QUEUE_KINDS, READERS, Actor, World, now
-from trials.soak.checker import Delivery, LetGo, Outcome, Put
+from trials.soak.checker import Delivery, Outcome, Put, Settle
 
 
 class ClientConsumer(Actor):
@@ -99,9 +99,9 @@ class ClientConsumer(Actor):
         try:
             stale = settle(*part)
         finally:
-            self._note_let_go(part, stale, begun, now(), settles=settles)
+            self._note_settle(part, stale, begun, now(), settles=settles)
 
-    def _note_let_go(
+    def _note_settle(
         self,
         part: Sequence[Message],
         stale: Sequence[str] | None,
@@ -117,8 +117,8 @@ class ClientConsumer(Actor):
             leases.setdefault(receipt.lease, set())
             if stale is None or message.receipt not in stale:
                 leases[receipt.lease].add(receipt.monoton)
-        self.world.journal.let_go += [
-            LetGo(lease, frozenset(monotons), begun, done, settles and stale is not None)
+        self.world.journal.settles += [
+            Settle(lease, frozenset(monotons), begun, done, settles and stale is not None)
             for lease, monotons in leases.items()
         ]
         self.world.note("stale receipts", len(stale or ()))
@@ -164,7 +164,7 @@ class BalancedConsumer(ClientConsumer):
         finally:
             at = now()
             stale = None if told is None else [str(each) for each in told.stale]
-            self._note_let_go(done, stale, begun, at, settles=True)
+            self._note_settle(done, stale, begun, at, settles=True)
         if told.error is not None:
             raise told.error
         self.world.journal.deliveries += [_delivery_of(each, begun, at) for each in told.messages]
@@ -224,8 +224,8 @@ class QueryReader(Actor):
         if held is not None and str(held[0]) == self._done.get("lease"):
             lost = (self._reader.metrics.report() or {}).get("lost_leases", 0)
             whole = lost == held[2]
-            act = LetGo(held[0], frozenset(held[1]), begun, now(), settled=whole)
-            self.world.journal.let_go.append(act)
+            act = Settle(held[0], frozenset(held[1]), begun, now(), settled=whole)
+            self.world.journal.settles.append(act)
             self.world.note("batches acked" if whole else "batches whose lease was lost")
         if end != self._done:
             self._planned = end
@@ -244,8 +244,8 @@ class QueryReader(Actor):
             }
         finally:
             # Of a batch that failed before, a replay may take a part only.
-            act = LetGo(UUID(end["lease"]), frozenset(left_out), begun, now(), settled=False)
-            self.world.journal.let_go.append(act)
+            act = Settle(UUID(end["lease"]), frozenset(left_out), begun, now(), settled=False)
+            self.world.journal.settles.append(act)
         if replayed:
             self.world.note("batches replayed")
             self._asked = begun
@@ -281,7 +281,7 @@ class QueryReader(Actor):
         lease = None if self._held is None else self._held[0]
         if lease is not None:
             # Noted before: others may have them before the call returns.
-            self.world.journal.let_go.append(LetGo(lease, None, begun, begun, settled=False))
+            self.world.journal.settles.append(Settle(lease, None, begun, begun, settled=False))
         self._reader.stop()
         self.world.note("queries stopped")
         self.begin()

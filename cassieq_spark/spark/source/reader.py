@@ -109,7 +109,7 @@ class Reader:
         before = self._decode(done)
         held = before.lease if before else None
         self._idle.rest()
-        self._heartbeat.let_go()
+        self._heartbeat.pause()
         head = self._consumer.read_head()
         stop = head.offered_stop if self._target is None else min(head.offered_stop, self._target)
         if not self._idle.is_over(held, stop):

@@ -167,7 +167,7 @@ def scan_of(keyspace: str, table: Table, kinds: Sequence[str]) -> Statement:
 
 def _insert(keyspace: str, partition: Partition, op: Insert) -> Statement:
     shape = SHAPES[partition.table]
-    # A null would be a tombstone; a new row has nothing to bury.
+    # A null would be a tombstone; a new row has nothing to delete.
     given = {column: value for column, value in op.values.items() if value is not None}
     terms = [_term(value) for value in given.values()]
     key = (*partition.key, *op.row)

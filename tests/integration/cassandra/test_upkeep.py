@@ -81,7 +81,7 @@ def is_stored(store: Store, queue: QueueDefinition, block: Any) -> bool:
     return any(True for _ in store.read_chunks(queue.queue_id, pieces))
 
 
-def test_what_no_reader_buries_is_dead_lettered_once(cassandra_store: Store):
+def test_what_no_reader_dead_letters_is_dead_lettered_once(cassandra_store: Store):
     queue = Queue(cassandra_store)
     queue.publish(6)
     queue.lease(length=LONG_AGO, limit=4)

@@ -41,7 +41,7 @@ class Judge:
                 self._holders[message.value.decode()] += 1
             assert max(self._holders.values(), default=0) <= 1, "two hold one message"
 
-    def lets_go(self, message: HttpMessage, *, acked: bool) -> None:
+    def settled(self, message: HttpMessage, *, acked: bool) -> None:
         """Before the request: from then on another one may have it."""
         with self._lock:
             self._holders[message.value.decode()] -= 1
@@ -69,7 +69,7 @@ def run(queue: HttpQueue, judge: Judge, steps: Sequence[str]) -> None:
                 assert queue.extend(message, by=HOUR) == []
                 held.insert(0, message)
                 continue
-            judge.lets_go(message, acked=step.startswith("ack"))
+            judge.settled(message, acked=step.startswith("ack"))
             if step == "release":
                 assert queue.release(message) == []
                 continue
@@ -77,7 +77,7 @@ def run(queue: HttpQueue, judge: Judge, steps: Sequence[str]) -> None:
             if step == "ack twice":
                 assert queue.ack(message) == [message.receipt]
     for message in held:
-        judge.lets_go(message, acked=False)
+        judge.settled(message, acked=False)
         queue.release(message)
 
 

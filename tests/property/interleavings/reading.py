@@ -15,7 +15,7 @@ from tests.property.machine.readers import Fate, GiveBack, HoldOn, Lease, Replay
 from tests.property.machine.rows import MILLISECOND
 from tests.property.machine.terms import Terms
 
-#: What could not be buried is due again.
+#: What could not be dead-lettered is due again.
 RETRY = RETRY_MS * MILLISECOND
 
 
@@ -174,7 +174,7 @@ class AckAgainstExpiry(QueueScene):
 
 
 class ExtensionAgainstExpiry(QueueScene):
-    """A lease is held on, or not, before another reader takes it over or condemns it."""
+    """A lease is held on, or not, before another reader takes it over or marks it dead."""
 
     writes = 2
     terms = Terms(LEASE, max_deliveries=1)
@@ -188,7 +188,7 @@ class ExtensionAgainstExpiry(QueueScene):
         self.stage.let_pass(LEASE + MOMENT)
 
 
-class SettleAgainstCondemnation(ExtensionAgainstExpiry):
+class SettleAgainstMarkDead(ExtensionAgainstExpiry):
     """Messages are settled late, which another reader finds dead."""
 
     def begin(self) -> None:
@@ -249,8 +249,8 @@ class LeaseAgainstRelease(QueueScene):
         self.stage.let_pass(MOMENT)
 
 
-class BurialAgainstRelease(QueueScene):
-    """Messages go back to the group while a reader buries what could not be buried before."""
+class DeadLetterAgainstRelease(QueueScene):
+    """Messages go back to the group while a reader dead-letters what it could not before."""
 
     terms = Terms(LEASE, max_deliveries=1)
 
@@ -322,7 +322,7 @@ class OrderOfTwo(QueueScene):
         self.stage.let("b", lambda: other.lease(Lease(0)))
 
 
-class BurialAgainstBurial(QueueScene):
+class DeadLetterAgainstDeadLetter(QueueScene):
     """Two readers meet dead messages."""
 
     writes = 3

@@ -23,7 +23,7 @@ from tests.property.machine.terms import Terms
 
 
 class FinaliseAgainstRegistration(QueueScene):
-    """A repair run has something to let go of, and a group comes that is owed all of it."""
+    """A repair run has something to delete, and a group comes that is owed all of it."""
 
     writes = 2
 

@@ -1,4 +1,4 @@
-"""What holds at any time, and at the end: all is settled or buried, once, and all is deleted."""
+"""What holds at any time; and at the end: all is settled or dead-lettered once, and deleted."""
 
 from __future__ import annotations
 

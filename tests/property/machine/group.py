@@ -28,7 +28,7 @@ from tests.property.machine.rows import (
 )
 from tests.property.machine.terms import Terms
 
-#: What can't be buried is tried again so much later.
+#: Dead-lettering that failed is tried again so much later.
 RETRY_MS = 60_000
 #: A compare-and-set goes in so much later than what it goes by was read, at the most.
 LATE_MS = 24 * 3_600_000
@@ -66,7 +66,7 @@ class GroupModel:
     Attributes:
         places: Where the messages are that were offered and are owed.
         handed: How often each was handed out.
-        fates: What became of those that are owed no more: acked, skipped, or buried.
+        fates: What became of those that are owed no more: acked, skipped, or dead-lettered.
         revived: Tokens whose lease had run out when they were held on.
         tokens: All that were ever in a slot, of other groups too.
         most_occupied: Slots that were needed at once.
@@ -277,7 +277,7 @@ class GroupModel:
             return "expired"
         assert self.is_dead(was), (move, "I5: lost while it waited")
         assert self._is_copied(self.name, move.at), (move, "I9: left without its copy")
-        return "buried"
+        return "dead-lettered"
 
     def _check_waits(self, move: Move, place: Place, now: int) -> None:
         was = move.was
@@ -292,14 +292,14 @@ class GroupModel:
         if was.token is None:
             assert self.is_dead(was), (move, "moved while it waited")
             assert place.reason == was.reason, move
-            assert place.due > was.due, (move, "postponed to an earlier time")
+            assert place.due > was.due, (move, "deferred to an earlier time")
             self._check_due(move, place, was.due, now + RETRY_MS)
         elif place.reason is not None:
-            self._check_condemned(move, was, place, now)
+            self._check_marked_dead(move, was, place, now)
         else:
             self._check_given_back(move, was, place, now)
 
-    def _check_condemned(self, move: Move, was: Place, place: Place, now: int) -> None:
+    def _check_marked_dead(self, move: Move, was: Place, place: Place, now: int) -> None:
         assert was.token is not None
         rejected = self._declared.rejected
         reasons = {why for it in self._names(was.token, move.at) for why in rejected.get(it, ())}
@@ -308,7 +308,7 @@ class GroupModel:
         ):
             assert self.terms.is_dead(was.deliveries), (move, "dead before its time")
             theirs = was.token in self._declared.retaken
-            assert theirs or self.is_due(was, now), (move, "I6: condemned too early")
+            assert theirs or self.is_due(was, now), (move, "I6: marked dead too early")
             assert str(was.deliveries) in str(place.reason), move
         self._check_due(move, place, 0, now)
         self.ever_dead.add(move.at)

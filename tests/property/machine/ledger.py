@@ -128,7 +128,7 @@ class LedgerModel:
         return max(self.visible_since(at), block_time(self.published[at].block))
 
     def _check_ages(self, finalised: Iterable[int]) -> None:
-        """What is let go of is old enough, whatever groups there are."""
+        """What is finalised is old enough, whatever groups there are."""
         for at in finalised:
             age = self._clock.now - self.visible_since(at)
             kept = self._terms.keep_settled

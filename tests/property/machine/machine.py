@@ -359,7 +359,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.world.check_chunks()
 
     def teardown(self) -> None:
-        """At last everything is settled or buried, once, and all of it is deleted."""
+        """At last everything is settled or dead-lettered, once, and all of it is deleted."""
         if hasattr(self, "world"):
             try:
                 end(self.world, self.operators, self.readers)

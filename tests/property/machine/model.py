@@ -25,7 +25,7 @@ class QueueModel:
 
     Attributes:
         groups: Those that are registered, by name.
-        dead: Messages that each name of a group ever had to bury.
+        dead: Messages that each name of a group ever had to dead-letter.
         first_values: The value of the first message of each block; the others count on from it.
     """
 
@@ -76,9 +76,9 @@ class QueueModel:
         places = list(group.places.values())
         leased = [each for each in places if each.token is not None and each.due >= now]
         lapsed = [each for each in places if each.token is not None and each.due < now]
-        condemned = [each for each in places if each.reason is not None]
+        marked = [each for each in places if each.reason is not None]
         waited = [each for each in places if each.token is each.reason is None and each.due <= now]
-        seen = len(leased) + len(lapsed) + len(condemned) + len(waited)
+        seen = len(leased) + len(lapsed) + len(marked) + len(waited)
         unseen = range(group.pointer, ledger.next)
         early = [at for at in unseen if millis(ledger.visible_since(at)) > now]
         held = [pin.position for pin in ledger.seek_pins.values() if pin.group == name]
@@ -88,7 +88,7 @@ class QueueModel:
             leased=len(leased),
             due=len(lapsed) + len(waited),
             waiting=len(places) - seen + len(early),
-            dead=len(condemned),
+            dead=len(marked),
             oldest_age=self._oldest_age(group),
             pointer=group.pointer,
             floor=min([group.floor, *held]),

@@ -1,4 +1,4 @@
-"""Who reads: processes that lease, ack, settle, crash, replay, and bury what is dead."""
+"""Who reads: processes that lease, ack, settle, crash, replay, and dead-letter what is dead."""
 
 from __future__ import annotations
 
@@ -250,7 +250,7 @@ class Readers:
     # -- leasing ------------------------------------------------------------------------------
 
     def lease_as(self, reader: Reader, action: Lease) -> None:
-        """Ack and lease, bury what is dead, and look whether all of that was right."""
+        """Ack and lease, dead-letter what is dead, and look whether all of that was right."""
         group, store = self._group(reader), self._world.store
         done = None if action.as_client else reader.token
         if done is not None:
@@ -291,12 +291,12 @@ class Readers:
         now = {place.token for place in group.places.values()}
         alone = not (store.delayed or self._world.is_shared)
         assert not alone or now <= before | known_tokens, "a lease nobody knows of"
-        self._bury(reader, batch, action)
+        self._dead_letter(reader, batch, action)
         settled = calm and troubles == store.unrest and batch.state is not known
         if settled and not (self._world.is_shared or batch.leased or batch.dead):
             self._check_idle(reader, action)
 
-    def _bury(self, reader: Reader, batch: group_lease.Lease, action: Lease) -> None:
+    def _dead_letter(self, reader: Reader, batch: group_lease.Lease, action: Lease) -> None:
         queue, store = self._world.definition, self._world.store
         if action.dead_queue_is_gone and queue.dead_letter_queue:
             queue = replace(queue, dead_letter_queue="gone")
@@ -311,7 +311,7 @@ class Readers:
             if action.dead_queue_is_gone:
                 assert places[at].due >= now + RETRY_MS, (at, "in the way of others")
             elif at in places:
-                assert not self._group(reader).is_dead(places[at]), (at, "not buried")
+                assert not self._group(reader).is_dead(places[at]), (at, "not dead-lettered")
 
     def _check_idle(self, reader: Reader, action: Lease) -> None:
         """Who finds nothing finds nothing again, and changes nothing."""
@@ -439,7 +439,7 @@ class Readers:
             case ("ack" | "ack and release", _):
                 assert group.fates[at] == "acked"
             case ("reject", _):
-                assert group.fates[at] == "buried"
+                assert group.fates[at] == "dead-lettered"
             case ("release", by):
                 assert place is not None
                 assert place.token is None

@@ -26,7 +26,7 @@ class Place:
         token: Who has it.
         due: In ms: until when it is held, or from when on it may be offered.
         deliveries: How often it was handed out.
-        reason: Why it is dead, if it was condemned.
+        reason: Why it is dead, if it was marked dead.
         row: The key of the row that it is in.
     """
 

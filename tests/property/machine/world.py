@@ -94,8 +94,8 @@ class World:
         )
         self.models = {each.queue.queue_id: each for each in (self.queue, self.dead)}
         self.replicas = TearingStore(self.memory)
-        self.graves = TombstoneStore(self.replicas, limit=MOST_TOMBSTONES)
-        self.counting = CountingStore(self.graves)
+        self.tombstones = TombstoneStore(self.replicas, limit=MOST_TOMBSTONES)
+        self.counting = CountingStore(self.tombstones)
         self.store = FaultyStore(self.counting, self._watch, self.replicas)
         self.is_shared = False
         self._values = count()
@@ -148,7 +148,7 @@ class World:
         """
         view = copy.copy(self)
         view.is_shared = True
-        view.counting = CountingStore(self.graves)
+        view.counting = CountingStore(self.tombstones)
         view.store = store_around(view.counting, self._watch, self.replicas)
         return view
 

@@ -84,7 +84,7 @@ def test_the_loop_goes_on_while_receives_wait_and_waiting_needs_no_thread(store:
 
 
 class GatedStore(WrappedStore):
-    """Holds up every read of chunks, which comes after the lease, until it is let go."""
+    """Holds up every read of chunks, which comes after the lease, until it is opened."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)

@@ -34,7 +34,7 @@ def values(client: Client) -> dict[int, bytes]:
 
 
 class SlowStore(WrappedStore):
-    """Holds up every write of chunks until it is let go."""
+    """Holds up every write of chunks until it is opened."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)

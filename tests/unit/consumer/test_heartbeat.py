@@ -100,11 +100,11 @@ def test_a_lease_is_extended_at_every_third_of_its_length(scene: Scene):
 
 
 def test_nothing_held_is_waited_for_without_end(scene: Scene):
-    def let_go() -> bool:
-        scene.heartbeat.let_go()
+    def pause() -> bool:
+        scene.heartbeat.pause()
         return True
 
-    assert scene.run(let_go) == [THIRD.total_seconds(), None]
+    assert scene.run(pause) == [THIRD.total_seconds(), None]
     assert scene.due_at() == LEASE
 
 
@@ -158,7 +158,7 @@ def test_a_lease_acked_while_it_was_being_extended_is_not_lost(
     scene: Scene, caplog: pytest.LogCaptureFixture
 ):
     def ack() -> None:
-        scene.heartbeat.let_go()
+        scene.heartbeat.pause()
         scene.delivery.lease(make_request(held=scene.lease, stop=10))
 
     scene.store.interrupt(ack, after=0)

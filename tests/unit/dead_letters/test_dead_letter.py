@@ -131,7 +131,7 @@ def numbers(count: int) -> list[str]:
     return [str(number) for number in range(count)]
 
 
-def test_dead_messages_are_copied_and_let_go_of(scene: Scene, caplog: pytest.LogCaptureFixture):
+def test_dead_messages_are_copied_and_removed(scene: Scene, caplog: pytest.LogCaptureFixture):
     scene.dead_letter()
 
     assert scene.values() == numbers(6)
@@ -211,7 +211,7 @@ def test_chunks_before_the_first_dead_message_have_none_of_it():
     assert dict(scene.copies()[-1]["headers"])["cassieq.origin-monoton"] == "14"
 
 
-def test_dead_messages_that_wait_are_copied_and_let_go_of():
+def test_dead_messages_that_wait_are_copied_and_removed():
     scene = Scene(count=0)
     lease = scene.hand_out(12)
     released = {timedelta(0): Ranges.parse("2-4")}
@@ -238,7 +238,7 @@ def test_several_that_are_dead_are_each_copied():
     assert scene.outstanding() == []
 
 
-def calls_of_a_burial() -> int:
+def calls_of_a_dead_lettering() -> int:
     """How often dead-lettering calls the store if all goes well; the last call settles."""
     scene = Scene()
     dead = scene.dead()
@@ -254,7 +254,7 @@ def calls_of_a_burial() -> int:
     return calls
 
 
-CALLS = calls_of_a_burial()
+CALLS = calls_of_a_dead_lettering()
 
 
 @pytest.mark.parametrize("after", range(CALLS))
@@ -357,7 +357,7 @@ def test_what_is_rejected_is_dead_at_once_with_its_reason():
     assert scene.outstanding() == ["0-1,3-4,5-6"]
 
 
-def test_a_late_burial_lets_go_of_nothing_that_died_since(scene: Scene):
+def test_a_late_dead_lettering_removes_nothing_that_died_since(scene: Scene):
     # After a seek, other messages may be dead in the same millisecond, from the same one on.
     (dead,) = scene.dead()
     seek_group(
@@ -374,7 +374,7 @@ def test_a_late_burial_lets_go_of_nothing_that_died_since(scene: Scene):
     assert scene.outstanding() == ["0-3"]
 
 
-def test_what_can_not_be_buried_waits_a_minute_and_hides_nothing(scene: Scene):
+def test_what_can_not_be_dead_lettered_waits_a_minute_and_hides_nothing(scene: Scene):
     scene.memory.delete_buckets(
         scene.queue.queue_id,
         [(each.block, 0) for each in Ledger(scene.memory, scene.queue.queue_id).read_blocks()],
@@ -419,7 +419,7 @@ def test_what_is_dropped_is_told_also_if_the_answer_is_lost(
     assert told(caplog) == [(logging.ERROR, DROPPED, 6)]
 
 
-def test_missing_messages_are_told_and_nothing_is_let_go_of(
+def test_missing_messages_are_told_and_nothing_is_removed(
     scene: Scene, caplog: pytest.LogCaptureFixture
 ):
     first = Ledger(scene.memory, scene.queue.queue_id).read_blocks()[0]
@@ -435,7 +435,7 @@ def test_missing_messages_are_told_and_nothing_is_let_go_of(
     assert scene.outstanding() == ["0-6"]
 
 
-def test_messages_that_go_missing_as_another_reader_buries_them_are_nothing_to_worry_about(
+def test_messages_that_go_missing_as_another_reader_dead_letters_them_are_nothing_to_worry_about(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ):
     dead = scene.dead()
@@ -508,7 +508,7 @@ def test_what_dies_again_after_a_seek_is_copied_again_as_the_first_copy_may_be_g
     assert scene.outstanding() == []
 
 
-def test_a_burial_that_was_put_off_still_makes_one_copy(
+def test_a_dead_lettering_that_was_deferred_still_makes_one_copy(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ):
     with monkeypatch.context() as patch:
@@ -524,10 +524,10 @@ def test_a_burial_that_was_put_off_still_makes_one_copy(
 
 
 def failing(delivery: ConsumerGroup, dead: Waiting) -> bool:
-    raise NotAppliedError(f"{delivery}: {dead.monotons} can't be let go of")
+    raise NotAppliedError(f"{delivery}: {dead.monotons} can't be removed")
 
 
-def test_a_reader_buries_what_it_finds_and_goes_on_with_what_is_alive(
+def test_a_reader_dead_letters_what_it_finds_and_goes_on_with_what_is_alive(
     scene: Scene, caplog: pytest.LogCaptureFixture
 ):
     reader = Reader(

@@ -168,7 +168,7 @@ def test_an_extension_between_a_look_and_a_takeover_wins(
     assert delivery.lease(make_request(stop=10)).leased == ()
 
 
-def test_an_extension_between_a_look_and_a_condemnation_wins(
+def test_an_extension_between_a_look_and_marking_dead_wins(
     store: FaultyStore, delivery: ConsumerGroup, clock: FakeClock
 ):
     # I6

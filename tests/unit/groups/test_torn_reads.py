@@ -93,7 +93,7 @@ def test_what_waits_unseen_is_not_passed_by_a_lease_of_what_waits(scene: Scene):
     assert scene.owed == set(range(9))
 
 
-def test_what_waits_unseen_is_not_passed_by_a_burial(scene: Scene):
+def test_what_waits_unseen_is_not_passed_by_dead_lettering(scene: Scene):
     rejected = Settlement(rejected={"bad": ranges("0-3")})
     (dead,) = scene.delivery.settle(scene.first.token, rejected).dead
     assert isinstance(dead, Waiting)
@@ -152,7 +152,7 @@ def test_in_strict_order_what_waits_is_read_serially_at_once(scene: Scene):
     assert (scene.store.read_count, scene.store.serial_read_count) == (1, 1)
 
 
-def test_a_burial_costs_two_reads(scene: Scene):
+def test_dead_lettering_costs_two_reads(scene: Scene):
     rejected = Settlement(rejected={"bad": ranges("0-3")})
     (dead,) = scene.delivery.settle(scene.first.token, rejected).dead
     scene.store.reset()

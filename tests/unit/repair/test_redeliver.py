@@ -192,7 +192,9 @@ def test_whatever_answer_is_lost_there_is_one_copy(scene: Scene, fault: Fault, a
     scene.check()
 
 
-def test_a_lease_that_was_condemned_though_the_answer_was_lost_is_buried_at_once(scene: Scene):
+def test_a_lease_that_was_marked_dead_though_the_answer_was_lost_is_dead_lettered_at_once(
+    scene: Scene,
+):
     scene.store.fault = Fault.ANSWER_LOST
 
     assert scene.repair().totals == Counts(dead_lettered=6)

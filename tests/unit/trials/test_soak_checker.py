@@ -40,10 +40,10 @@ from trials.soak.checker import (
     DeadLetter,
     Delivery,
     Journal,
-    LetGo,
     Outcome,
     Owed,
     Put,
+    Settle,
     Verdict,
     judge,
 )
@@ -74,8 +74,8 @@ def make_delivery(monoton: int = 0, at: float = 1, **changes: object) -> Deliver
     return replace(delivery, **changes)  # type: ignore[arg-type]
 
 
-def make_ack(monoton: int = 0, at: float = 2, lease: UUID = LEASE) -> LetGo:
-    return LetGo(lease, frozenset([monoton]), after(at), after(at), settled=True)
+def make_ack(monoton: int = 0, at: float = 2, lease: UUID = LEASE) -> Settle:
+    return Settle(lease, frozenset([monoton]), after(at), after(at), settled=True)
 
 
 def make_debt(stop: int = 1, **changes: object) -> Owed:
@@ -181,7 +181,7 @@ def test_a_group_that_is_owed_something_is_not_drained() -> None:
 
 def test_a_duplicate_is_counted_and_no_fault_once_its_lease_ran_out() -> None:
     journal = make_journal(1)
-    journal.let_go = [make_ack(at=11, lease=OTHER)]
+    journal.settles = [make_ack(at=11, lease=OTHER)]
     journal.deliveries.append(make_delivery(at=10, lease=OTHER, count=2))
 
     result = verdict(journal, make_debt())
@@ -201,22 +201,22 @@ def test_nothing_is_settled_under_two_leases() -> None:
     journal = make_journal(1)
     journal.deliveries.append(make_delivery(at=1.5, lease=OTHER, count=2))
     journal.deliveries[0] = make_delivery(until=after(1.2))
-    journal.let_go.append(make_ack(at=3, lease=OTHER))
+    journal.settles.append(make_ack(at=3, lease=OTHER))
 
     assert found(journal, make_debt()) == {"settled twice"}
 
 
 def test_two_do_not_hold_a_message_at_once() -> None:
     journal = make_journal(1)
-    journal.let_go = []
+    journal.settles = []
     journal.deliveries.append(make_delivery(at=3, lease=OTHER, count=2))
 
     assert found(journal, make_debt()) == {"held by two"}
 
 
-def test_another_may_have_what_its_holder_lets_go_of() -> None:
+def test_another_may_have_what_its_holder_releases() -> None:
     journal = make_journal(2)
-    journal.let_go = [LetGo(LEASE, frozenset([0]), after(2), after(2), settled=False)]
+    journal.settles = [Settle(LEASE, frozenset([0]), after(2), after(2), settled=False)]
     journal.deliveries.append(make_delivery(0, at=3, lease=OTHER, count=2))
 
     assert found(journal, make_debt(2)) == set()
@@ -228,7 +228,7 @@ def test_another_may_have_what_its_holder_lets_go_of() -> None:
 
 def test_one_lease_may_deliver_again_what_it_holds() -> None:
     journal = make_journal(1)
-    journal.let_go = []
+    journal.settles = []
     journal.deliveries.append(make_delivery(at=3, count=2))
 
     assert found(journal, make_debt()) == set()
@@ -236,7 +236,7 @@ def test_one_lease_may_deliver_again_what_it_holds() -> None:
 
 def test_each_delivery_has_a_count_of_its_own() -> None:
     journal = make_journal(1)
-    journal.let_go = []
+    journal.settles = []
     journal.deliveries.append(make_delivery(at=10, lease=OTHER))
 
     assert found(journal, make_debt()) == {"two deliveries with one count"}

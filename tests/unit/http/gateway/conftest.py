@@ -14,7 +14,7 @@ PATIENCE = 60
 
 
 class GatedStore(WrappedStore):
-    """Holds up compare-and-sets until it is let go."""
+    """Holds up compare-and-sets until it is opened."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)

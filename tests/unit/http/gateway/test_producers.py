@@ -73,7 +73,7 @@ def test_a_queue_that_is_made_later_is_found_then(store: CountingStore, sync: Cl
     asyncio.run(program())
 
 
-def test_producers_that_nobody_uses_are_let_go_with_all_they_have(
+def test_producers_that_nobody_uses_are_closed_with_all_they_have(
     store: CountingStore, sync: Client, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(module, "_MOST_PRODUCERS", 1)

@@ -189,7 +189,7 @@ def test_a_relative_path_is_one_of_the_working_directory(
 
 
 def test_what_was_handed_out_for_the_last_time_is_not_released(scene: Scene):
-    """The next reader would condemn it, and it may be done."""
+    """The next reader would mark it dead, and it may be done."""
     alter_queue(scene.store, "q", max_deliveries=1)
     reader = scene.reader(checkpoint=None)
     end = scene.run(reader, 0, FIRST, commit=True)

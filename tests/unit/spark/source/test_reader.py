@@ -137,7 +137,7 @@ def test_a_reader_on_its_own_reads_the_head_for_each_batch_and_the_rest_once(
     assert found == [*range(16)]
 
 
-def test_what_another_reader_lets_go_waits_no_longer_than_the_next_look_at_the_group(
+def test_what_another_reader_releases_waits_no_longer_than_the_next_look_at_the_group(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(idle_backoff, "RECHECK", timedelta(seconds=1.5))
