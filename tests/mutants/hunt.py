@@ -26,6 +26,8 @@ UNIT_TESTS = (
     "unit/dead_letters",
     "unit/repair",
     "unit/queues",
+    "unit/producer",
+    "unit/consumer",
     "unit/store/test_consistency.py",
 )
 _FAILED = re.compile(r"^(?:FAILED|ERROR) tests/(\S+)", re.MULTILINE)
