@@ -39,7 +39,8 @@ def _table_row(item: Setting) -> str:
     else:
         default = f"`{item.kind.show(item.default)}`"
     see = f" See [{item.see.partition('#')[0]}]({item.see})." if item.see else ""
-    return f"| `{item.option}` | {item.kind.name} | {default} | {item.meaning}{see} |"
+    only = f" Only for {' and '.join(item.only_for)}." if item.only_for else ""
+    return f"| `{item.option}` | {item.kind.name} | {default} | {item.meaning}{only}{see} |"
 
 
 if __name__ == "__main__":

@@ -34,6 +34,7 @@ class Setting:
         secret: Whether its value is kept out of errors and reprs.
         unless: Another option, and the value with which this one, which is required otherwise,
             may be left out.
+        only_for: What it has a meaning for, of the things that its class describes; empty: all.
         attribute: The field.
         default: The default of the field; `MISSING` if there is none.
     """
@@ -46,6 +47,7 @@ class Setting:
     see: str | None = None
     secret: bool = False
     unless: tuple[str, str] | None = None
+    only_for: tuple[str, ...] = ()
     attribute: str = ""
     default: Any = None
 
@@ -65,6 +67,7 @@ def setting(  # noqa: PLR0913 (the parts of a declaration)
     without: str | None = None,
     see: str | None = None,
     secret: bool = False,
+    only_for: tuple[str, ...] = (),
 ) -> _Value | _Default:
     """Declare a setting that may be left out; see `Setting`."""
     declared = Setting(
@@ -75,6 +78,7 @@ def setting(  # noqa: PLR0913 (the parts of a declaration)
         without=without,
         see=see,
         secret=secret,
+        only_for=only_for,
     )
     return field(default=default, repr=not secret, metadata={"setting": declared})
 

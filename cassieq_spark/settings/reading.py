@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import ClassVar
 
 from cassieq_spark.errors import OptionError
-from cassieq_spark.settings.declaration import explain_missing, required, setting
+from cassieq_spark.settings.declaration import (
+    explain_missing,
+    required,
+    setting,
+    settings_by_option,
+)
 from cassieq_spark.settings.kinds import (
     BOOLEAN,
     SECONDS,
@@ -27,6 +33,10 @@ _LARGEST_BATCH = 1 << 40
 MESSAGES = "messages"
 #: The view that is not of one queue.
 QUEUES = "queues"
+
+#: What reads; some options have a meaning for some of it only.
+STREAM, BATCH = "a stream", "a batch read of messages"
+_LEASES = "the view leases"
 
 
 @a_role
@@ -53,28 +63,48 @@ class SourceOptions(RoleOptions):
         "group",
         name_of("group"),
         None,
-        "Consumer group; each group gets every message. A stream needs it, a batch read only "
-        "looks.",
+        "Consumer group; each group gets every message. A stream needs it.",
+        only_for=(STREAM, _LEASES),
     )
     starting_position: StartingPosition = setting(
         "startingPosition",
         POSITION,
         "earliest",
-        "Where a group that the queue does not know yet begins: with what still exists, with "
-        "what comes, at a monoton, or with what was published at an instant or later.",
+        "Where a batch read begins, and a group that the queue does not know yet: with what "
+        "still exists, with what comes, at a monoton, or with what was published at an instant or "
+        "later.",
+        only_for=(STREAM, BATCH),
     )
     fail_on_data_loss: bool = setting(
         "failOnDataLoss",
         BOOLEAN,
         True,
-        "Whether a new group whose `startingPosition` is deleted already is refused; "
-        "otherwise it begins with what still exists.",
+        "Whether a `startingPosition` that is deleted already is refused, for a batch read and "
+        "for a new group; otherwise they begin with what still exists.",
+        only_for=(STREAM, BATCH),
+    )
+    ending_position: StartingPosition = setting(
+        "endingPosition",
+        POSITION,
+        "latest",
+        "Where a batch read ends: before this monoton, or before what was published at an instant "
+        "or later. `latest` is the end of the queue when the read is planned.",
+        only_for=(BATCH,),
+    )
+    max_messages: int | None = setting(
+        "maxMessages",
+        whole_number(1),
+        None,
+        "The most messages of a batch read, which takes the first ones.",
+        without="no limit",
+        only_for=(BATCH,),
     )
     max_messages_per_trigger: int = setting(
         "maxMessagesPerTrigger",
         whole_number(1),
         1_000_000,
         "Messages per micro-batch.",
+        only_for=(STREAM,),
     )
     max_bytes_per_trigger: int | None = setting(
         "maxBytesPerTrigger",
@@ -82,6 +112,7 @@ class SourceOptions(RoleOptions):
         None,
         "Bytes per micro-batch as they are stored, about; at least one message.",
         without="no limit",
+        only_for=(STREAM,),
     )
     min_messages_per_trigger: int = setting(
         "minMessagesPerTrigger",
@@ -89,6 +120,7 @@ class SourceOptions(RoleOptions):
         0,
         "Wait for so many messages before a micro-batch, but not longer than "
         "`maxTriggerDelay`. `Trigger.AvailableNow` does not wait.",
+        only_for=(STREAM,),
     )
     max_trigger_delay: timedelta = setting(
         "maxTriggerDelay",
@@ -96,6 +128,7 @@ class SourceOptions(RoleOptions):
         timedelta(minutes=15),
         "With `minMessagesPerTrigger`: the longest time from one micro-batch to the next, if "
         "there are any messages.",
+        only_for=(STREAM,),
     )
     max_in_flight: int | None = setting(
         "maxInFlight",
@@ -103,6 +136,7 @@ class SourceOptions(RoleOptions):
         None,
         "Messages that all readers of the group hold at a time, if each of them has this option.",
         without="no limit",
+        only_for=(STREAM,),
     )
     skip_older_than: timedelta | None = setting(
         "skipOlderThan",
@@ -112,6 +146,7 @@ class SourceOptions(RoleOptions):
         "delivered to this group any more, and count as acked. No message is older than its "
         "write, whatever its `visible_at`.",
         without="none are skipped",
+        only_for=(STREAM,),
     )
     retry_backoff: timedelta = setting(
         "retryBackoff",
@@ -120,12 +155,14 @@ class SourceOptions(RoleOptions):
         "How long messages are left alone after their first delivery failed; twice as long "
         "after the second, and so on, up to an hour. A query that restarts repeats its last "
         "batch at once the first time.",
+        only_for=(STREAM,),
     )
     messages_per_task: int = setting(
         "messagesPerTask",
         whole_number(1),
         100_000,
         "Messages per Spark task, about.",
+        only_for=(STREAM, BATCH),
     )
     lease: timedelta | None = setting(
         "leaseSeconds",
@@ -133,6 +170,7 @@ class SourceOptions(RoleOptions):
         None,
         "How long a batch is this reader's without a heartbeat.",
         without="as long as the queue says",
+        only_for=(STREAM,),
     )
     checkpoint_location: str | None = setting(
         "checkpointLocation",
@@ -142,12 +180,14 @@ class SourceOptions(RoleOptions):
         "a URI that pyarrow reads (`hdfs`, `s3`, `gs`, ...). With it a query that is stopped "
         "acks its last batch if Spark has committed it; without it, that batch is delivered "
         "again.",
+        only_for=(STREAM,),
     )
     include_headers: bool = setting(
         "includeHeaders",
         BOOLEAN,
         False,
         "Whether rows have the column `headers`.",
+        only_for=(STREAM, BATCH),
     )
 
     include_receipts: bool = setting(
@@ -156,7 +196,31 @@ class SourceOptions(RoleOptions):
         False,
         "Whether rows of a stream have the column `receipt`, by which a write with "
         "`operation` settles a message.",
+        only_for=(STREAM,),
     )
+
+    def check_meaning(self, reads: str, given: Iterable[str]) -> None:
+        """Check that each option that was given has a meaning for what reads.
+
+        Args:
+            reads: `STREAM`; or `BATCH`, which stands for a view, too, if one is asked for.
+            given: The options, in any case of letters.
+
+        Raises:
+            OptionError: Some have none, a line each.
+        """
+        if reads == BATCH and self.view != MESSAGES:
+            reads = f"the view {self.view}"
+        known = settings_by_option(type(self))
+        found = (known.get(key.lower()) for key in given)
+        problems = [
+            f"option {each.option!r} is for {' and '.join(each.only_for)}, not for {reads}: leave "
+            "it out"
+            for each in found
+            if each is not None and each.only_for and reads not in each.only_for
+        ]
+        if problems:
+            raise OptionError("\n".join(problems))
 
     def stream_group(self) -> str:
         """The group, which a stream must have, and it must be one of messages.

@@ -12,6 +12,7 @@ from pyspark.sql.types import StructType
 
 from cassieq_spark.errors import OptionError, SetupError
 from cassieq_spark.settings import MESSAGES, SinkOptions, SourceOptions
+from cassieq_spark.settings.reading import BATCH, STREAM
 from cassieq_spark.settings.writing import PUBLISH
 
 if TYPE_CHECKING:
@@ -55,21 +56,20 @@ class CassieqDataSource(DataSource):
         self._check_schema(schema)
         from cassieq_spark.spark.source.stream import MessageStreamReader
 
-        return MessageStreamReader(self._source_options())
+        options = self._source_options()
+        reader = MessageStreamReader(options)
+        options.check_meaning(STREAM, self.options)
+        return reader
 
     def reader(self, schema: StructType) -> MessageReader | ViewReader:
         """Look without leasing."""
         self._check_schema(schema)
         options = self._source_options()
+        options.check_meaning(BATCH, self.options)
         if options.view != MESSAGES:
             from cassieq_spark.spark.source.browse import ViewReader
 
             return ViewReader(options)
-        if options.include_receipts:
-            raise OptionError(
-                "option 'includeReceipts' is for streams: a batch read leases nothing, so there "
-                "is nothing to settle"
-            )
         from cassieq_spark.spark.source.browse import MessageReader
 
         return MessageReader(options)

@@ -8,11 +8,13 @@ from typing import Any, cast
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from cassieq_spark.errors import OptionError, QueueStateError
 from cassieq_spark.fetch import fetch, pieces_of
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import Range, Ranges
 from cassieq_spark.queues import read_queue
 from cassieq_spark.settings import SourceOptions
+from cassieq_spark.settings.position import show_position
 from cassieq_spark.spark.source.stream import TaskPartition
 from cassieq_spark.spark.source.tasks import cut_tasks
 from cassieq_spark.spark.source.views import read_view
@@ -20,22 +22,60 @@ from cassieq_spark.store import open_store
 
 
 class MessageReader(DataSourceReader):
-    """Reads every message that is visible and not finalised yet, in monoton order."""
+    """Reads messages that are visible and not finalised yet, in monoton order.
+
+    All of them, or those between two positions. It takes no filters from Spark: Spark 4.3 keeps
+    the partitions of a filtered query, and answers other queries of the DataFrame with them.
+    """
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
 
     def partitions(self) -> list[InputPartition]:
-        """Find the messages. Four reads."""
-        store = open_store(self._options.connection)
-        queue = read_queue(store, self._options.queue)
+        """Find the messages. Four reads; some twenty more for each position that is an instant.
+
+        One more for each thousand blocks.
+
+        Raises:
+            QueueStateError: There is no such queue or position.
+            OptionError: The end is before the start.
+        """
+        store, options = open_store(self._options.connection), self._options
+        queue = read_queue(store, options.queue)
         ledger = Ledger(store, queue.queue_id)
-        head = ledger.read_head()
-        visible = Range(head.finalised, head.next)
-        pieces = pieces_of(ledger.locate(visible), Ranges.of(visible), deliveries=None)
-        tasks = cut_tasks(pieces, queue, self._options.messages_per_task)
+        monotons = self._between_positions(ledger)
+        if options.max_messages is not None:
+            stop = min(monotons.stop, monotons.start + options.max_messages)
+            monotons = Range(monotons.start, stop)
+        pieces = pieces_of(ledger.locate(monotons), Ranges.of(monotons), deliveries=None)
+        tasks = cut_tasks(pieces, queue, options.messages_per_task)
         # Of no partitions at all, Spark makes one of its own, which `read` could not understand.
         return [TaskPartition(queue, task) for task in tasks or [()]]
+
+    def _between_positions(self, ledger: Ledger) -> Range:
+        """The monotons from where the read starts to where it ends; all are stored."""
+        starting, ending = self._options.starting_position, self._options.ending_position
+        is_whole = (starting, ending) == ("earliest", "latest")
+        head = ledger.read_head(serial=not is_whole)
+        if is_whole:
+            return Range(head.finalised, head.next)
+        start = ledger.find_position(head, starting)
+        if isinstance(ending, int) and ending > head.next:
+            raise QueueStateError(
+                f"queue {ledger.queue_id} has no monoton {ending - 1} yet: it holds "
+                f"{Range(head.finalised, head.next)}; end at {head.next}, or at latest"
+            )
+        stop = ledger.find_position(head, ending)
+        if isinstance(starting, int) and isinstance(ending, int) and stop < start:
+            raise OptionError(f"endingPosition {ending} is before startingPosition {starting}")
+        if start < head.finalised and self._options.fail_on_data_loss:
+            raise QueueStateError(
+                f"queue {ledger.queue_id}: monotons {Range(start, head.finalised)} from "
+                f"startingPosition {show_position(starting)} on are settled and deleted; start at "
+                f"earliest ({head.finalised}) or later, or set failOnDataLoss to false"
+            )
+        start = max(start, head.finalised)
+        return Range(start, max(start, stop))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """On an executor: fetch a task's messages."""

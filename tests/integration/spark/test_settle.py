@@ -134,7 +134,9 @@ def test_what_is_no_receipt_is_refused(queue: QueueOnSpark, columns: str, compla
 
 
 def test_a_stream_of_receipts_and_a_batch_read_with_receipts_are_refused(queue: QueueOnSpark):
-    with pytest.raises(PySparkException, match="'includeReceipts' is for streams"):
+    with pytest.raises(
+        PySparkException, match="'includeReceipts' is for a stream, not for a batch read"
+    ):
         queue.browse(includeReceipts="true").count()
     with pytest.raises(PySparkException, match="'operation' is for batch writes"):
         _write_stream(queue)
