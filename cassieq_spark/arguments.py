@@ -77,7 +77,7 @@ def check_instant(name: str, given: object) -> datetime:
         # A subclass, such as that of pandas, reckons in another way.
         plain = timedelta(days=since.days, seconds=since.seconds, microseconds=since.microseconds)
     except Exception as error:
-        raise OptionError(f"{name} is no instant: {type(error).__name__}") from error
+        raise OptionError(f"{name} is not a valid instant: {type(error).__name__}") from error
     if not is_aware:
         raise OptionError(
             f"{name} {given} has no time zone, so it could be any of many instants: make it "
@@ -234,4 +234,4 @@ def _encoded(text: str, what: str, refusal: type[CassieqError]) -> bytes:
     try:
         return str.encode(text)
     except UnicodeEncodeError as error:
-        raise refusal(f"{what} is no text that UTF-8 can hold: {error.reason}") from error
+        raise refusal(f"{what} cannot be encoded as UTF-8: {error.reason}") from error

@@ -316,8 +316,9 @@ def _fetch_piece(
             if on_unreadable is None:
                 raise UnreadableError(
                     f"queue {queue.queue_id}: messages {monotons} are {found.reason} (block "
-                    f"{piece.block}, offset {found.chunk.start}); a consumer sends them to the "
-                    "dead-letter queue and goes on; the audit of the repair job finds all of them"
+                    f"{piece.block}, offset {found.chunk.start}); a consumer sends them to "
+                    "the dead-letter queue and continues; the repair's audit finds all of "
+                    "them"
                 )
             on_unreadable(monotons, found.reason)
             continue
@@ -329,9 +330,10 @@ def _fetch_piece(
         )
     if at < piece.offsets.stop:
         raise LeaseLostError(
-            f"queue {queue.queue_id}: message {first + at} is not in the store (block "
-            f"{piece.block}, offset {at}): either this batch's lease ran out, others finished it "
-            "and the repair deleted it, or data was lost; the audit of the repair job tells which"
+            f"queue {queue.queue_id}: message {first + at} is not in the store "
+            f"(block {piece.block}, offset {at}): either the lease of this batch "
+            "ran out, other readers finished it and the repair deleted it, or data "
+            "was lost; the repair's audit tells which"
         )
 
 

@@ -147,7 +147,7 @@ def decode(frame: bytes, count: int) -> dict[str, pa.Array]:
         UnreadableError: It is not what `encode` makes.
     """
     if len(frame) < _HEADER.size:
-        raise UnreadableError(f"it has {len(frame)} bytes, which is less than a header")
+        raise UnreadableError(f"it has {len(frame)} bytes, fewer than a header")
     magic, codec, flags, *rest, total = _HEADER.unpack_from(frame)
     counts = _Counts(*rest)
     if magic != _MAGIC or codec >= len(_CODECS) or not _is_possible(flags, counts):
@@ -158,12 +158,12 @@ def decode(frame: bytes, count: int) -> dict[str, pa.Array]:
     if problem := _excess(counts, sizes):
         raise UnreadableError(problem)
     if (_sum(frame) - total) % _MODULUS != total:
-        raise UnreadableError("the sum of its bytes is another one: it was damaged")
+        raise UnreadableError("its checksum does not match: it was damaged")
     try:
         body = _decompress(pa.py_buffer(frame).slice(_HEADER.size), codec, sum(sizes))
         return _arrays(_Cursor(body, iter(sizes)), flags, counts)
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise UnreadableError(f"its body is not what its header says: {error}") from error
+        raise UnreadableError(f"its body does not match its header: {error}") from error
 
 
 class _Texts:
@@ -267,7 +267,7 @@ def _decompress(body: pa.Buffer, codec: int, size: int) -> pa.Buffer:
     if codec == _LZ4:
         found = _LZ4_HEADER.unpack_from(body) if len(body) >= _LZ4_HEADER.size else ()
         if not found or found[0] != _LZ4_MAGIC or not found[1] & _LZ4_SIZED or found[3] != size:
-            raise ValueError(f"it is no LZ4 frame of {size} bytes")
+            raise ValueError(f"it is not an LZ4 frame of {size} bytes")
     if codec:
         return _DECODERS[codec].decompress(body, size)
     if len(body) != size:

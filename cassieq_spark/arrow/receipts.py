@@ -33,7 +33,7 @@ class Receipt:
     deliveries: int | None = None
 
     @classmethod
-    def parse(cls, text: str, *, advice: str = "take that of a message that was received") -> Self:
+    def parse(cls, text: str, *, advice: str = "take the receipt of a received message") -> Self:
         """Read a receipt.
 
         Args:

@@ -65,7 +65,7 @@ def declared(stream: pa.Buffer | bytes) -> Declared:
         try:
             batch_rows, batch_size = _sizes(message)
         except struct.error as error:
-            raise ValueError("its metadata leads nowhere") from error
+            raise ValueError("its metadata points outside of it") from error
         size += batch_size
         rows += batch_rows if message.type == _BATCH else 0
     return Declared(schema, rows, size, count)
@@ -84,7 +84,7 @@ def _sizes(message: pa.ipc.Message) -> tuple[int, int]:
     root = _at("<I", told, 0)
     version = _field(told, root, _VERSION)
     if (_at("<h", told, version) if version else 0) < _VERSION_5 and _field(told, root, _CUSTOM):
-        raise ValueError("it is of a version of Arrow before 1.0, with metadata of its own")
+        raise ValueError("it was written by Arrow before 1.0, whose metadata differs")
     batch = _table(told, root, _HEADER)
     if batch is not None and message.type == _DICTIONARY:
         batch = _table(told, batch, _DATA)
@@ -143,6 +143,6 @@ def _field(told: memoryview, table: int, place: int) -> int | None:
 
 def _at(kind: str, told: memoryview, offset: int) -> int:
     if offset < 0:
-        raise ValueError("its metadata leads nowhere")
+        raise ValueError("its metadata points outside of it")
     (value,) = struct.unpack_from(kind, told, offset)
     return int(value)

@@ -142,7 +142,7 @@ def _choose(
     if since is not None and until is not None and since >= until:
         raise OptionError(
             f"--since is not before --until, {instant_text(since)} not before "
-            f"{instant_text(until)}: no dead letter is from then"
+            f"{instant_text(until)}: no dead letter can be from then"
         )
     return _Choice(Filter(group=group, reason=reason, since=since, until=until), limit)
 
@@ -415,9 +415,9 @@ def shown(data: bytes | None, limit: int | None) -> str:
 def _print_rest(found: Survey, report: RedriveReport | PurgeReport) -> None:
     if report.missed:
         echo(
-            f"{report.missed:,} were left out: another run has or had them. What a run that broke "
-            f"off holds is to be had again {found.queue.lease.total_seconds():.0f} s later, at "
-            "the latest."
+            f"{report.missed:,} were left out: another command has or had them. "
+            "Messages of a command that broke off are available again "
+            f"{found.queue.lease.total_seconds():.0f} s later, at the latest."
         )
     if report.is_stopped:
         echo("Stopped before the end; the rest stays dead.")

@@ -110,7 +110,7 @@ def serve(  # noqa: PLR0913 (one per option)
         from cassieq_spark.http.gateway import serve as serve_gateway  # noqa: PLC0415 (an extra)
     except ModuleNotFoundError as error:
         raise SetupError(
-            "the gateway needs a few packages more: pip install 'cassieq-spark[gateway]'"
+            "the gateway needs more packages: pip install 'cassieq-spark[gateway]'"
         ) from error
     serving = Serving(
         host=listen.host,
@@ -153,11 +153,11 @@ def secret(
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError as error:
         raise OptionError(
-            f"file {file} exists: a secret is not overwritten; make one in another file, and put "
-            "its line before the old one"
+            f"file {file} exists: a secret is not overwritten; write a new one to "
+            "another file, and put its line before the old one"
         ) from error
     except OSError as error:
-        raise SetupError(f"file {file} cannot be made: {error.strerror}") from error
+        raise SetupError(f"file {file} cannot be created: {error.strerror}") from error
     with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
         opened.write(made + "\n")
     tell(f"A secret is in {file}, for its user alone.", {"file": str(file)}, as_json=as_json)

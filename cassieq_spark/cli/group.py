@@ -97,7 +97,7 @@ def seek(  # noqa: PLR0913 (one per option)
     with _queue(connection, queue) as ledger:
         monoton = seek_group(ConsumerGroup(ledger, group), to, force=force)
     tell(
-        f"Group {group} of queue {queue} goes on from monoton {monoton}.",
+        f"Group {group} of queue {queue} continues from monoton {monoton}.",
         {"queue": queue, "group": group, "position": monoton},
         as_json=as_json,
     )
@@ -117,7 +117,7 @@ def delete(  # noqa: PLR0913 (one per option)
     with _queue(connection, queue) as ledger:
         ask(
             lambda: (
-                f"Delete group {group} of {ledger.queue_id}, which is owed "
+                f"Delete group {group} of {ledger.queue_id}, which has not settled "
                 f"{sum(each.depth for each in _figures(ledger, group)):,} message(s)?"
             ),
             yes=yes,

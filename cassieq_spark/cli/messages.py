@@ -61,7 +61,7 @@ def put(  # noqa: PLR0913 (one per option)
 ) -> None:
     """Put messages; they become visible all together, or none does."""
     if bool(values) == (file is not None):
-        raise OptionError("give messages to put, or --file with one in each line: one of the two")
+        raise OptionError("give either messages to put, or --file with one message in each line")
     headers = dict(_header(text) for text in header or ())
     # As the shell gave them, whatever their encoding.
     bodies: Iterable[bytes] = map(os.fsencode, values or ())
@@ -160,8 +160,8 @@ def _settle(client: Client, done: Sequence[Message], back: Sequence[Message]) ->
         client.release(*back)
     if stale:
         echo(
-            f"cassieq: the lease of {len(stale)} message(s) ran out before they were printed: "
-            "others get them as well",
+            f"cassieq: the lease of {len(stale)} message(s) ran out before they "
+            "were printed: they are delivered again",
             err=True,
         )
 

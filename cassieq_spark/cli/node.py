@@ -301,7 +301,7 @@ def _watch(cluster: Cluster, running: Running, *, as_json: bool) -> None:
         while True:
             for number in range(len(cluster.contact_points)):
                 if not cluster.is_running(number):
-                    raise SetupError(f"Cassandra has ended by itself: {cluster.describe(number)}")
+                    raise SetupError(f"Cassandra has stopped: {cluster.describe(number)}")
             time.sleep(_LOOK_SECONDS)
     except KeyboardInterrupt:
         if not as_json:
@@ -325,7 +325,10 @@ def _show(running: Running, *hints: str, as_json: bool) -> None:
     kept = f"data in {running.data_dir}" if running.data_dir else "data are temporary"
     echo(f"Cassandra serves at {points} (process {running.pid}, {kept}).")
     if running.port != DEFAULT_PORT:
-        echo(f"That is not port {DEFAULT_PORT}: tell others with --contact-points {points}")
+        echo(
+            f"That is not the default port {DEFAULT_PORT}: give other commands "
+            f"--contact-points {points}"
+        )
     for hint in hints:
         echo(hint)
 

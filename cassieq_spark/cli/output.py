@@ -64,9 +64,9 @@ def tell_unexamined(groups: Iterable[GroupStats]) -> None:
     for group in groups:
         if group.unexamined:
             echo(
-                f"Group {group.group}: behind the first {BLOCKS_EXAMINED:,} blocks there are "
-                f"{group.unexamined:,} messages more, some of them delayed; waiting does not "
-                "count these."
+                f"Group {group.group}: after the first {BLOCKS_EXAMINED:,} blocks there "
+                f"are {group.unexamined:,} more messages, some of them delayed; waiting "
+                "does not count them."
             )
 
 

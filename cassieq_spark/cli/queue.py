@@ -61,10 +61,11 @@ _LONGEST_LEASE_SECONDS = 20_000 * 86_400
 _Fixed = Annotated[int | None, typer.Option(hidden=True)]
 
 _WARNING = (
-    "Warning: all writers that began under the wrong clock must be stopped before the fence goes "
-    "down. A repair run may have deleted what they have begun, and the fence refuses it no more: "
-    "a writer that publishes it afterwards publishes messages that are not in the store. Let them "
-    "write it again."
+    "Warning: before the fence is lowered, stop all writers that began "
+    "under the wrong clock. A repair run may have deleted blocks that they "
+    "have begun, and the lower fence does not refuse these any more: a "
+    "writer that publishes them publishes messages that are not in the "
+    "store. Let such writers write again."
 )
 
 
@@ -117,7 +118,7 @@ def create(  # noqa: PLR0913 (one per option)
     """Create a queue, and its dead-letter queue."""
     if dead_letter_queue and (drop_dead or not max_deliveries):
         raise OptionError(
-            "--dead-letter-queue goes neither with --drop-dead nor with --max-deliveries 0"
+            "--dead-letter-queue cannot be combined with --drop-dead or --max-deliveries 0"
         )
     target = None if drop_dead or not max_deliveries else dead_letter_queue or f"{name}.dead"
     with closing(open_store(connection)) as store:
@@ -253,7 +254,7 @@ def alter(  # noqa: PLR0913 (one per option)
     """
     _refuse_fixed(bucket_size, chunk_size, strict_fifo)
     if dead_letter_queue and drop_dead:
-        raise OptionError("--dead-letter-queue does not go with --drop-dead")
+        raise OptionError("--dead-letter-queue cannot be combined with --drop-dead")
     settings = (lease_seconds, max_deliveries, dead_letter_queue, expire_after, keep_settled)
     if not drop_dead and all(each is None for each in settings):
         raise OptionError("nothing to alter: give a setting, as in --lease-seconds 120")
@@ -268,8 +269,8 @@ def alter(  # noqa: PLR0913 (one per option)
             keep_settled=keep_settled,
         )
     tell(
-        f"Queue {name} is altered: cassieq queue show {name}. Start its readers again to have "
-        "them go by it.",
+        f"Queue {name} is altered: cassieq queue show {name}. Restart its "
+        "readers and writers to apply the change.",
         definition_json(altered),
         as_json=as_json,
     )
@@ -282,7 +283,7 @@ def pause(name: QueueName, *, connection: ConnectionOptions, as_json: AsJson = F
         changed = pause_queue(store, name)
     was = "" if changed else " already"
     tell(
-        f"Queue {name} is paused{was}. To go on: cassieq queue resume {name}",
+        f"Queue {name} is paused{was}. To resume it: cassieq queue resume {name}",
         {"queue": name, "paused": True, "changed": changed},
         as_json=as_json,
     )
@@ -321,8 +322,9 @@ def purge(
         _confirm(store, name, "Purge", yes=yes)
         purged = purge_queue(store, name, force=force)
     tell(
-        f"Queue {name} is empty ({purged.queue_id}). Start its writers again, and its readers "
-        "with a new checkpoint location. What was stored is deleted by the next repair run.",
+        f"Queue {name} is empty ({purged.queue_id}). Restart its writers, and "
+        "restart its readers with a new checkpoint location. The next repair "
+        "run deletes what was stored.",
         {"queue": name, "version": purged.version, "queue_id": purged.queue_id},
         as_json=as_json,
     )
@@ -351,7 +353,7 @@ def delete(
         _confirm(store, name, "Delete", yes=yes)
         delete_queue(store, name, force=force)
     tell(
-        f"Queue {name} is deleted. What was stored is deleted by the next repair run.",
+        f"Queue {name} is deleted. The next repair run deletes what was stored.",
         {"queue": name, "deleted": True},
         as_json=as_json,
     )
@@ -429,13 +431,15 @@ def _refuse_fixed(
 ) -> None:
     if bucket_size is not None or chunk_size is not None:
         raise OptionError(
-            "bucket size and chunk size can't be altered, as the keys of all stored messages come "
-            "from them; create another queue, and let a query copy what is left"
+            "bucket size and chunk size can't be altered, because the keys of all "
+            "stored messages depend on them; create another queue, and copy the "
+            "remaining messages with a query"
         )
     if strict_fifo is not None:
         raise OptionError(
-            "strict order can't be altered, as readers that run would go on in the other one; "
-            "create another queue, and let a query copy what is left"
+            "strict order can't be altered, because running readers would use the "
+            "old order beside new readers; create another queue, and copy the "
+            "remaining messages with a query"
         )
 
 

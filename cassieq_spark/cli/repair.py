@@ -351,7 +351,7 @@ def _tell_who_is_at_work(console: Console, store: Store, stop: Stop) -> None:
         return
     holder = read_holder(store, REPAIR)
     who = "another one" if holder is None else f"{holder.owner}, since {holder.entered_at}"
-    text = f"repair: a repair run is at work ({who}); nothing was done"
+    text = f"repair: another repair run is at work ({who}); nothing was done"
     console.print(text, style="yellow", markup=False, soft_wrap=True)
 
 
@@ -417,7 +417,7 @@ def history(
         return
     console = Console()
     if not runs:
-        console.print("The repair has not run yet, or no run is remembered: cassieq repair run")
+        console.print("There is no repair run in the history; to start one: cassieq repair run")
         return
     table = Table("run", "started", "by", "outcome", "took", "steps", "queues", "did")
     for run in runs:

@@ -125,7 +125,7 @@ def _tell_difference(difference: Difference, keyspace: str) -> None:
     elif difference.is_older:
         echo("These tables are of an earlier release: use another keyspace.")
     elif difference.conflicts:
-        echo("Adding to these tables does not help: use another keyspace.")
+        echo("These tables cannot be upgraded: use another keyspace.")
     elif difference.missing:
         echo(f"To add it: cassieq schema apply --keyspace {keyspace}")
     else:

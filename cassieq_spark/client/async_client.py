@@ -64,7 +64,7 @@ class Threads:
             CassieqError: The client is closed.
         """
         if self.closed:
-            raise CassieqError("this client is closed: make another one")
+            raise CassieqError("this client is closed: create another one")
         self._count += 1
         try:
             future = self._pool.submit(call)

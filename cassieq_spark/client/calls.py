@@ -34,7 +34,7 @@ class Calls:
         here = self._here
         with here.changed:
             if here.closed:
-                raise CassieqError(f"this {self._owner} is closed: make another one")
+                raise CassieqError(f"this {self._owner} is closed: create another one")
             here.count += 1
 
     def __exit__(

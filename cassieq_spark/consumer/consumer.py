@@ -300,8 +300,8 @@ class Consumer:
         acked = settle(Settlement(acked=taken))
         if acked.stale:
             logger.warning(
-                "%s: messages %s are replaced, but their lease ran out before, so others have got "
-                "them as well",
+                "%s: messages %s were replaced, but their lease had run out, so other "
+                "readers have them as well",
                 self.group,
                 acked.stale,
                 extra={

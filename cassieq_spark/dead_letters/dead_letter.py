@@ -104,8 +104,9 @@ def _publish_copies(
         publish(ledger, [written], batch=once)
     elif read_mark(ledger, once) is None:
         raise InvariantError(
-            f"queue {queue.queue_id}: of the dead messages {dead.monotons} only {copies.copied} "
-            "are in the store; none was settled, the audit of the repair job tells what is gone"
+            f"queue {queue.queue_id}: of the dead messages {dead.monotons} only "
+            f"{copies.copied} are in the store; none was settled; the repair's "
+            "audit tells which are lost"
         )
 
 

@@ -96,8 +96,9 @@ def plan_routes(
     """
     if to == found.queue.name:
         raise OptionError(
-            f"dead letters can't be redriven to {to!r}, which is where they are: name another "
-            "queue, or none for the one that each came from"
+            f"dead letters can't be redriven to {to!r}, which is where they are: "
+            "name another queue, or none to send each to the queue that it came "
+            "from"
         )
     groups: dict[str, list[DeadLetterGroup]] = {}
     for group in found.groups:

@@ -120,8 +120,8 @@ def read_message(store: Store, name: str, monoton: int) -> Message:
     dead = read_dead(store, queue)
     if monoton not in dead:
         raise NotFoundError(
-            f"queue {queue.name!r} has no dead letter {monoton}: it was redriven or purged, or "
-            f"there never was one; see which there are: cassieq dead list {name}"
+            f"queue {queue.name!r} has no dead letter {monoton}: it was redriven or "
+            f"purged, or never existed; see which exist: cassieq dead list {name}"
         )
     at = Ranges.of(Range(monoton, monoton + 1))
     (row,) = (row for batch in read_messages(store, queue, at) for row in batch.to_pylist())
@@ -146,9 +146,10 @@ def find_dead_letter_queue(store: Store, name: str) -> tuple[QueueDefinition, st
     if named or _begins_with_a_dead_letter(store, queue):
         return queue, None
     raise QueueStateError(
-        f"queue {name!r} has no dead-letter queue, and is none: no queue sends its dead letters "
-        "there, and its first message is not one; name a queue that has a dead-letter queue, or a "
-        "dead-letter queue itself: cassieq queue list"
+        f"queue {name!r} has no dead-letter queue, and is not one: no queue "
+        "sends dead letters to it, and its first message is not a dead letter; "
+        "name a queue that has a dead-letter queue, or a dead-letter queue: "
+        "cassieq queue list"
     )
 
 

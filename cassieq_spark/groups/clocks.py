@@ -113,10 +113,10 @@ def check_agreement(now: datetime, ahead: timedelta) -> None:
     """
     if ahead:
         raise ClockError(
-            f"it is {now.isoformat(timespec='seconds')} by the clock of a server, and "
-            f"{(now - ahead).isoformat(timespec='seconds')} by the one of this machine: set the "
-            "one right that is wrong (NTP), restart Cassandra there if its clock was ahead, and "
-            "try again"
+            f"it is {now.isoformat(timespec='seconds')} by the clock of a server, "
+            f"and {(now - ahead).isoformat(timespec='seconds')} by the clock of "
+            "this machine: correct the wrong clock (NTP), restart Cassandra if its "
+            "clock was ahead, and try again"
         )
 
 

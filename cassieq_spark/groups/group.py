@@ -372,7 +372,7 @@ class ConsumerGroup:
             if not serial:
                 # It may be one that only the next serial read completes.
                 return self._read_slots(serial=True)
-            raise QueueStateError(f"{self} does not exist; a reader of that group makes it")
+            raise QueueStateError(f"{self} does not exist; a reader of the group creates it")
         head, slots = head_of(rows.rows[0]), slots_of(rows.rows)
         return GroupState(head, slots, (), rows.now, of_one_moment=serial, ahead=rows.ahead)
 
@@ -434,7 +434,7 @@ class ConsumerGroup:
             applied = went_in(slots_of(found.rows), found.now)
             logger.warning(
                 "the answer to a lease was lost; it %s",
-                "went in" if applied else "did not go in",
+                "went in" if applied else "was not applied",
                 extra={"action": LEASE_RESOLVED, "queue": self.queue_id, "group": self.name},
             )
             return applied

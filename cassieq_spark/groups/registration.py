@@ -186,8 +186,8 @@ def refuse_leases(group: ConsumerGroup, state: GroupState) -> None:
     ]
     if leases:
         raise QueueStateError(
-            f"readers of {group} hold {', '.join(leases)}; stop them, wait, or force it: they "
-            "will find their messages gone"
+            f"readers of {group} hold {', '.join(leases)}; stop them, wait until "
+            "their leases run out, or force it: then they lose these messages"
         )
 
 
@@ -203,8 +203,8 @@ def _find_start(
         return starts_at
     gone = Range(starts_at, head.finalised)
     what = (
-        f"new {group} is to begin at {show_position(starting)}, but monotons {gone} are settled "
-        "for every other group and deleted"
+        f"new {group} is to begin at {show_position(starting)}, but monotons "
+        f"{gone} are settled by every other group and deleted"
     )
     if fail_on_data_loss:
         raise QueueStateError(

@@ -117,8 +117,9 @@ class _Seek:
         target = self._ledger.find_position(head, position)
         if target < head.finalised:
             raise QueueStateError(
-                f"{Range(target, head.finalised)} is settled for every group and deleted; "
-                f"{self._group} can go back to {head.finalised} (earliest) at most"
+                f"{Range(target, head.finalised)} is settled by every group and "
+                f"deleted; {self._group} can go back to {head.finalised} (earliest) at "
+                "most"
             )
         pins = self._ledger.read_seek_pins(self._group.name)
         # If the answer to an earlier attempt was lost, its pin may be among them.

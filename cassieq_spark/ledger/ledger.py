@@ -171,8 +171,8 @@ class Ledger:
         if position > head.next:
             raise QueueStateError(
                 f"queue {self.queue_id} has no monoton {position} yet: it holds "
-                f"{Range(head.finalised, head.next)}; begin at {head.next}, or at latest, for "
-                "what comes next"
+                f"{Range(head.finalised, head.next)}; begin at {head.next}, or at "
+                "latest for messages published from now on"
             )
         return position
 

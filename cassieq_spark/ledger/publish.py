@@ -87,10 +87,11 @@ def publish(
     pending = [each for each in pending if each.count]
     if len(pending) > MOST_BLOCKS:
         raise TooLargeError(
-            f"queue {ledger.queue_id}: the write has {len(pending)} blocks, and {MOST_BLOCKS} is "
-            "the most that one publish takes; nothing of it is visible. Each task makes one, or "
-            "one for each time of delivery: write with fewer tasks (df.coalesce(1000)), with "
-            "delays that are rounded more, or in several writes"
+            f"queue {ledger.queue_id}: the write has {len(pending)} blocks, and "
+            f"{MOST_BLOCKS} is the most that one publish takes; nothing of it is "
+            "visible. Each task makes one, or one for each time of delivery: write "
+            "with fewer tasks (df.coalesce(1000)), with coarser delays, or in "
+            "several writes"
         )
     if not pending:
         return Published(Range(0, 0))
@@ -156,28 +157,28 @@ class _Publishing:
                     return Published(None)
                 case TooLate(begun_at=begun_at, most=most):
                     raise NotAppliedError(
-                        f"queue {self._queue_id}: what is to be published once was begun at "
-                        f"{begun_at}, more than {most} ago by the clock of the server: its name "
-                        "may have been used meanwhile, and forgotten; look what is in the queue, "
-                        "put it again, and check that the clocks agree"
+                        f"queue {self._queue_id}: a publish under a name began at {begun_at}, "
+                        f"more than {most} ago by the clock of the server: the name may have "
+                        "been used and forgotten since; look at what is in the queue, put it "
+                        "again, and check that the clocks agree"
                     )
                 case Fenced(oldest=oldest, fence=fence):
                     self._doubtful.clear()  # fenced as well
                     check_open(self._queue_id, self._ledger.read_head())
                     raise NotAppliedError(
                         f"queue {self._queue_id}: the write began at {oldest} and the queue's "
-                        f"fence stands at {fence}, so its blocks may have been deleted; write it "
-                        "again, in smaller batches, or run the repair with a longer "
-                        "--write-timeout; and check that the clocks agree: if the fence is ahead, "
-                        f"cassieq queue fix-clocks {self._queue_id.rpartition('@')[0]} takes it "
-                        "back"
+                        f"fence stands at {fence}, so its blocks may have been deleted; write "
+                        "it again, in smaller batches, or run the repair with a longer "
+                        "--write-timeout; and check that the clocks agree: if the fence is "
+                        f"ahead, cassieq queue fix-clocks {self._queue_id.rpartition('@')[0]} "
+                        "lowers it"
                     )
                 case FromTheFuture(begun_at=begun_at, now=now):
                     raise NotAppliedError(
                         f"queue {self._queue_id}: the write began at {begun_at} by its writer's "
-                        f"clock, and it is {now}; a fence that stood so far ahead was taken back, "
-                        "and its blocks may have been deleted under that: set the clock of the "
-                        "writer right, and write it again"
+                        f"clock, and it is {now}; a fence that far ahead was lowered, and the "
+                        "blocks of the write may have been deleted before: correct the clock "
+                        "of the writer, and write again"
                     )
                 case Publication(monotons=monotons) if self._apply(decision):
                     return Published(monotons)
@@ -259,16 +260,19 @@ def skip_published(
         return
     if fail_on_changed:
         raise BatchChangedError(
-            f"queue {queue_id}: {batch.sink} has published batch {batch.batch_id} with another "
-            f"content ({last.fingerprint}, here {batch.fingerprint}); nothing was published now. "
-            "Either a checkpoint was restored from an older copy: go on with the newest one, or "
-            "with a new one, and what was published already comes again. Or the rows of the query "
-            "differ from run to run (random numbers, the time, a limit without order; or others "
-            "have got some of its messages, as a lease ran out): if what was published is as "
-            "good, skip this batch with .option('failOnChangedBatch', 'false'). Or it comes from "
-            "a queue with a delivery limit, whose batches come back smaller from their third "
-            "delivery on: skip it with that option, the rest comes in later batches. Or two "
-            "writes of one batch have one name: give each a 'txnAppId'"
+            f"queue {queue_id}: {batch.sink} has published batch {batch.batch_id} "
+            f"with another content ({last.fingerprint}, here {batch.fingerprint}); "
+            "nothing was published now. Either the checkpoint was restored from an "
+            "older copy: continue with the newest one, or with a new one, which "
+            "publishes its messages again. Or the rows of the query differ from "
+            "run to run (random numbers, the time, a limit without order; or a "
+            "lease ran out, and other readers have some of its messages): if the "
+            "published rows are as good, skip this batch with "
+            ".option('failOnChangedBatch', 'false'). Or the source is a queue with "
+            "a delivery limit, whose batches are smaller from their third delivery "
+            "on: skip this batch with that option; the other messages come in "
+            "later batches. Or two writes of one batch have the same name: give "
+            "each a 'txnAppId'"
         )
     logger.error(
         "queue %s: %s has published batch %d with another content (%s, here %s): this one is "
@@ -290,10 +294,12 @@ def check_order(queue_id: QueueId, batch: SinkBatch, last: SinkBatch | None) -> 
     """
     if last is not None and standing_of(batch, last) is Standing.BEHIND:
         raise BatchOrderError(
-            f"queue {queue_id}: {batch.sink} has published up to batch {last.batch_id}, and this "
-            f"write says that it is batch {batch.batch_id}; nothing was published now. A query "
-            "replays its last batch only, so its checkpoint was restored from an older copy, or "
-            "is new and 'txnAppId' is not; or 'txnVersion' is below the last one. Go on with the "
-            "newest checkpoint, or a higher 'txnVersion'; or with a new checkpoint and another "
-            "'txnAppId', and what was published already comes again"
+            f"queue {queue_id}: {batch.sink} has published up to batch "
+            f"{last.batch_id}, and this write says that it is batch "
+            f"{batch.batch_id}; nothing was published now. A query replays only its "
+            "last batch. So its checkpoint was restored from an older copy, or is "
+            "new while 'txnAppId' is not, or 'txnVersion' is below the last one. "
+            "Continue with the newest checkpoint, or a higher 'txnVersion'; or "
+            "begin with a new checkpoint and another 'txnAppId', which publishes "
+            "its messages again"
         )

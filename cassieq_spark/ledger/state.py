@@ -216,11 +216,14 @@ def check_open(queue_id: QueueId, head: LedgerHead) -> None:
     """
     if head.status is LedgerStatus.PURGED:
         raise QueueStateError(
-            f"queue {queue_id} was purged, and goes on with a later version: start writers again, "
-            "and readers with a new checkpoint location"
+            f"queue {queue_id} was purged, and continues as a later version: "
+            "restart writers, and restart readers with a new checkpoint location"
         )
     if head.status is LedgerStatus.DELETED:
-        raise QueueStateError(f"queue {queue_id} was deleted; a new one of that name is another")
+        raise QueueStateError(
+            f"queue {queue_id} was deleted; a queue that is created under its name "
+            "is another queue"
+        )
 
 
 def check_tiling(blocks: Sequence[LedgerBlock], monotons: Range) -> None:

@@ -270,8 +270,8 @@ def _renew(held: Held, done: threading.Event, pause: float) -> None:
         if not kept:
             if not done.is_set():
                 logger.warning(
-                    "the lock is lost: this process was paused, or reached no Cassandra, for too "
-                    "long",
+                    "the lock is lost: this process was paused, or could not reach "
+                    "Cassandra, for too long",
                     extra={"action": LOCK_LOST, "epoch": held.epoch},
                 )
             return

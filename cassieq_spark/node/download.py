@@ -273,7 +273,7 @@ def _tell(damaged: dict[Jar, str], wanted: Sequence[Jar], folder: Path, console:
     if len(damaged) < len(wanted):
         more = f" and {len(damaged) - _NAMED} more" if len(damaged) > _NAMED else ""
         reason = "; ".join(list(damaged.values())[:_NAMED]) + more
-        text = f"The download in {folder} is incomplete ({reason}): getting what is amiss."
+        text = f"The download in {folder} is incomplete ({reason}): downloading the missing files."
         console.print(text, highlight=False)
 
 

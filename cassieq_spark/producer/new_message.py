@@ -96,8 +96,8 @@ def check_message(
     size += sum(len(text.encode()) for pair in headers or () for text in pair if text)
     if size > limit:
         raise MessageError(
-            f"{what} is {size} bytes with its key and headers: the limit is {limit}; put it "
-            "elsewhere and a reference to it into the queue"
+            f"{what} is {size} bytes with its key and headers: the limit is "
+            f"{limit}; store it elsewhere and put a reference into the queue"
         )
     return CheckedMessage(key, value, headers, size, visible)
 

@@ -149,7 +149,9 @@ class Publisher:
             written.append(self.write(narrow_batches_of(part), visible=visible))
         published = self.publish(written).monotons
         if published is None:
-            raise InvariantError(f"{self._queue.queue_id}: a publish without a name came to none")
+            raise InvariantError(
+                f"{self._queue.queue_id}: a publish without a name published nothing"
+            )
         order = [index for indices in dealt.values() for index in indices]
         monotons = dict(zip(order, range(published.start, published.stop), strict=True))
         return [monotons[index] for index in range(len(messages))]

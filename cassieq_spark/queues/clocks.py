@@ -76,7 +76,7 @@ def fix_clocks(
         ContentionError: Lost to others again and again.
     """
     if longest is not None and longest <= timedelta(0):
-        raise OptionError(f"the longest lease or delay must be more than nothing, not {longest}")
+        raise OptionError(f"the longest lease or delay must be above 0, not {longest}")
     queue = read_queue(store, name)
     ledger, longest = Ledger(store, queue.queue_id), longest or longest_wait(queue.lease)
     fence = _lower_fence(ledger, dry_run=dry_run)

@@ -89,6 +89,6 @@ def check_delayable(queue: QueueDefinition) -> None:
     """Raise `OptionError` if nothing may be delayed in this queue."""
     if queue.strict_fifo:
         raise OptionError(
-            f"queue {queue.name!r} is strictly ordered, so that a delayed message would hold up "
-            "all behind it: give no delay, or use another queue"
+            f"queue {queue.name!r} is strictly ordered, so a delayed message would "
+            "hold up all later ones: give no delay, or use another queue"
         )

@@ -278,8 +278,9 @@ def delete_queue(store: Store, name: str, *, force: bool = False) -> None:
             return None
         if found.version != begun.version:
             raise QueueStateError(
-                f"queue {name!r} has become version {found.version} at the same time: others have "
-                "purged it, or deleted it and created it anew; look at it, and repeat"
+                f"queue {name!r} has become version {found.version} at the same time: "
+                "it was purged, or deleted and created again; check it, and repeat the "
+                "command"
             )
         # All columns of the row, so that it can be read from now on.
         versions: Values = {"version": found.version, "retired": found.retired}
@@ -375,7 +376,8 @@ def _refuse_users(store: Store, record: QueueRecord) -> None:
     ]
     if users:
         raise QueueStateError(
-            f"queue {record.name!r} takes the dead letters of {', '.join(users)}; alter or delete "
-            "those first, or force it: their dead messages then stay where they are"
+            f"queue {record.name!r} is the dead-letter queue of {', '.join(users)}; "
+            "alter or delete those first, or force it: their dead messages then "
+            "stay where they are"
         )
     check_unleased(Ledger(store, record.definition.queue_id))

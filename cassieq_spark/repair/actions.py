@@ -92,7 +92,7 @@ class Finalise:
     unconsumed: bool = False
 
     def __str__(self) -> str:
-        why = ", which are too old and which no group is there for" if self.unconsumed else ""
+        why = ", which are too old and have no group" if self.unconsumed else ""
         return f"finalise monotons {Range(self.head.finalised, self.floor)}{why}"
 
     def apply(self, store: Store) -> Counts | None:

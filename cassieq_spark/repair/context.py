@@ -134,9 +134,10 @@ class Outage:
             self.store.read_rows(partition_of_queue(queue), Slice(limit=1))
         except StoreError as found:
             self._found = StoreError(
-                f"{failures} times the work on a queue has failed, and the table of queues can't "
-                f"be read any more, so the repair ends here: {type(found).__name__}: {found}; see "
-                "whether the cluster is well, and run it again, which goes on"
+                f"{failures} times the repair of a queue has failed, and now the table "
+                "of queues can't be read, so the run ends here: "
+                f"{type(found).__name__}: {found}; check the cluster, and run the "
+                "repair again, which continues"
             )
             raise self._found from found
 

@@ -90,10 +90,10 @@ class Diagnosis:
         yield f"  what happened: {self.happened}"
         for each in self.owed:
             parts = ", ".join(map(str, each.monotons))
-            yield f"  owed to group {each.group}: {each.monotons.count:,} of them: {parts}"
+            yield f"  not settled by group {each.group}: {each.monotons.count:,} of them: {parts}"
         if not self.owed:
-            yield "  owed to no group"
-        yield from (f"  can be done: {remedy}" for remedy in self.remedies)
+            yield "  needed by no group"
+        yield from (f"  what to do: {remedy}" for remedy in self.remedies)
 
     def to_json(self) -> dict[str, Any]:
         """The same for programs."""
@@ -240,9 +240,7 @@ class _Place:
     def happened(self) -> str:
         match self.finding.problem, self.block:
             case Problem.MISSING, None:
-                return (
-                    "the ledger has no row for them (I1), so nobody knows in which block they are"
-                )
+                return "the ledger has no row for them (I1), so their block is not known"
             case Problem.OVERLAPPING, None:
                 return "two rows of the ledger claim them (I1); one was written by hand"
             case Problem.MISSING, _:
@@ -299,8 +297,8 @@ def _mend(place: _Place) -> Iterator[str]:
             )
         case Problem.MISSING | Problem.UNREADABLE, _:
             yield (
-                "let replicas that may have them tell the others: nodetool repair --full KEYSPACE "
-                "chunk; then audit again"
+                "let replicas that may have them repair the others: nodetool repair "
+                "--full KEYSPACE chunk; then audit again"
             )
             yield (
                 f"restore these rows of table chunk from a backup: {where}; if they were deleted, "
@@ -328,18 +326,18 @@ def _go_on(
     stop = finding.monotons.stop
     if not begun:
         yield (
-            "there is no group yet; let the first one begin behind them: "
-            f"cassieq group create {queue.name} GROUP --from {stop}"
+            "there is no group yet; let the first one begin after them: cassieq "
+            f"group create {queue.name} GROUP --from {stop}"
         )
     elif not owed:
-        yield "no group is owed them: nothing needs to be done, the repair forgets them"
+        yield "every group has settled them: nothing needs to be done, the repair removes them"
     for each in owed:
         but = [f"gives up {each.given_up:,} other message(s)"] * bool(each.given_up)
         but += [f"delivers {each.repeated:,} message(s) again"] * bool(each.repeated)
         price = f"; it also {' and '.join(but)}" if but else ""
         yield (
-            f"let group {each.group} go on without them: "
-            f"cassieq group seek {queue.name} {each.group} --to {stop}{price}"
+            f"let group {each.group} continue without them: cassieq group seek "
+            f"{queue.name} {each.group} --to {stop}{price}"
         )
 
 

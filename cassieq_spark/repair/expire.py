@@ -277,8 +277,8 @@ def _few_delayed(blocks: Sequence[LedgerBlock], now: datetime) -> list[LedgerBlo
 
 def _tell(group: ConsumerGroup, queue: QueueDefinition, expired: Expiry) -> None:
     logger.warning(
-        "%s: %d messages have expired, as nobody consumed them within %s; the group goes on at "
-        "monoton %d",
+        "%s: %d messages have expired, as nobody consumed them within %s; the "
+        "group continues at monoton %d",
         group,
         expired.count,
         queue.expire_after,

@@ -57,8 +57,8 @@ def plan_finalise(
     reached = head.finalised if floor is None else min(floor, head.next)
     if reached < head.finalised:
         raise InvariantError(
-            f"queue {queue.queue_id}: a group is owed monoton {reached}, but everything below "
-            f"{head.finalised} is finalised (I7)"
+            f"queue {queue.queue_id}: a group has not settled monoton {reached}, "
+            f"but everything below {head.finalised} is finalised (I7)"
         )
     settled = Range(head.finalised, reached)
     try:

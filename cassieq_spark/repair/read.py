@@ -266,7 +266,7 @@ def _told_strange(queue_id: QueueId, strange: set[QueueId]) -> Iterator[None]:
     except Exception as error:  # noqa: BLE001 (rows of one queue must not hide the others)
         strange.add(queue_id)
         logger.warning(
-            "queue %s: could not be seen with the others: %s",
+            "queue %s: could not be read in the survey: %s",
             queue_id,
             error,
             extra={"action": NOT_SEEN, "queue": queue_id},

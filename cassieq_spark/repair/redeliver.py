@@ -191,26 +191,28 @@ def _broken_seeks(queue: QueueDefinition, pins: Iterable[Row], now: datetime) ->
 def _fence_ahead(queue: QueueDefinition, head: LedgerHead, now: datetime) -> Iterator[str]:
     if head.fence > now + CLOCKS_APART and not head.is_closed:
         yield (
-            f"its fence is {_show(head.fence - now)} ahead, raised by a clock that was wrong: all "
-            f"puts are refused until then; take it back: cassieq queue fix-clocks {queue.name}"
+            f"its fence is {_show(head.fence - now)} ahead, raised by a wrong "
+            "clock: all puts are refused until then; lower it: cassieq queue "
+            f"fix-clocks {queue.name}"
         )
 
 
 def _ahead(queue: QueueDefinition, group: str, state: GroupState) -> Iterator[str]:
     if count := seems_ahead(state, queue.lease):
         yield (
-            f"{count} message(s) of group {group!r} were handed out by a clock that is ahead, or "
-            "are held for longer than a day; if that was not wanted, make them due: cassieq queue "
-            f"fix-clocks {queue.name}"
+            f"{count} message(s) of group {group!r} were leased by a clock that is "
+            "ahead, or for longer than a day; if that was not intended, make them "
+            f"due: cassieq queue fix-clocks {queue.name}"
         )
 
 
 def _never_opened(queue: QueueDefinition, group: Row, now: datetime) -> Iterator[str]:
     if (since := _since(group, now)) is not None:
         yield (
-            f"making group {group['name']!r} broke off {since}, and it keeps all messages from "
-            f"monoton {group['starts_at']} on in the store; start a reader of it, or delete it: "
-            f"cassieq group delete {queue.name} {group['name']}"
+            f"creating group {group['name']!r} broke off {since}, and it keeps all "
+            f"messages from monoton {group['starts_at']} on in the store; start a "
+            f"reader of it, or delete it: cassieq group delete {queue.name} "
+            f"{group['name']}"
         )
 
 
@@ -241,14 +243,15 @@ def _overdue(queue: QueueDefinition, group: str, state: GroupState) -> Iterator[
     since, count = _show(state.now - min(due)[0]), sum(count for _, count in due)
     if group == ADMIN_GROUP:
         yield (
-            f"a redrive broke off {since} ago with {count} dead letter(s); what became of them is "
-            f"found out by the next: cassieq dead redrive {queue.name}"
+            f"a redrive broke off {since} ago with {count} dead letter(s); the next "
+            "redrive finds out what became of them: cassieq dead redrive "
+            f"{queue.name}"
         )
     else:
         yield (
-            f"{count} message(s) of group {group!r} have been due for up to {since}, and no "
-            "reader takes them; start one, or give the group up: cassieq group delete "
-            f"{queue.name} {group}"
+            f"{count} message(s) of group {group!r} have been due for up to "
+            f"{since}, and no reader takes them; start a reader, or delete the "
+            f"group: cassieq group delete {queue.name} {group}"
         )
 
 

@@ -200,10 +200,11 @@ class Report:
         if self.clocks is not None:
             server, here = (each.isoformat(timespec="seconds") for each in self.clocks)
             yield (
-                f"clocks disagree: it was {server} by a server's, {here} by this machine's; the "
-                "repair went by the earlier one, so nothing is lost. Set the one right that is "
-                "wrong (NTP), restart Cassandra there if its clock was ahead, then look at the "
-                "queues: cassieq queue fix-clocks QUEUE --dry-run"
+                f"clocks disagree: it was {server} by a server's, {here} by this "
+                "machine's; the repair used the earlier one, so nothing is lost. "
+                "Correct the wrong clock (NTP), restart Cassandra there if its clock "
+                "was ahead, then check the queues: cassieq queue fix-clocks QUEUE "
+                "--dry-run"
             )
         for queue_id, count in self.foreign.items():
             yield f"{queue_id}: no such queue; {count} block(s) left alone"
@@ -222,8 +223,9 @@ class Report:
                 )
             if queue.counts.not_dead_lettered:
                 yield (
-                    f"{name}: {queue.counts.not_dead_lettered:,} dead message(s) are left: they "
-                    "could not be dead-lettered, which the log then says, or a reader was at it"
+                    f"{name}: {queue.counts.not_dead_lettered:,} dead message(s) are left: "
+                    "they could not be dead-lettered (the log says why), or a reader is "
+                    "doing it"
                 )
             if queue.has_large_ledger:
                 yield (
@@ -248,17 +250,17 @@ class Report:
         for name, queue in self.queues.items():
             yield from (Text(f"{name}: would {action}") for action in queue.planned)
         if self.dry_run and "clean" in self.steps:
-            yield Text("clean went by the fences as they stand")
+            yield Text("clean used the fences as they are")
         for name, queue in self.queues.items():
             yield from (Text(f"{name}: {text}") for text in _upkeep(queue.counts))
         for name, queue in self.queues.items():
             if queue.counts.postponed:
-                text = f"{name}: another run or a new group came between; the next run goes on"
+                text = f"{name}: another run or a new group interfered; the next run continues"
                 yield Text(text, style="yellow")
         if self.outcome is Outcome.SOME_FAILED:
             yield Text(f"{len(self.failed):,} queue(s) failed; the others are done", style="red")
         elif self.outcome is not Outcome.DONE:
-            yield Text(f"{self.outcome}: the next run goes on", style="yellow")
+            yield Text(f"{self.outcome}: the next run continues", style="yellow")
         for problem in self.problems():
             yield Text(problem, style="yellow" if self.is_whole else "bold red")
 
@@ -279,7 +281,7 @@ def _upkeep(counts: Counts) -> Iterator[str]:
     if counts.dead_lettered:
         yield f"{counts.dead_lettered:,} dead message(s) were dead-lettered"
     if counts.retired_versions:
-        yield f"{counts.retired_versions:,} version(s) that are over were retired"
+        yield f"{counts.retired_versions:,} old version(s) were retired"
 
 
 def _queue_to_json(queue: QueueReport) -> dict[str, Any]:

@@ -97,7 +97,7 @@ def _record(write: Callable[[], None]) -> None:
     except StoreError as error:
         # What was done is done; the report tells of it all the same.
         logger.warning(
-            "could not write down what the repair did: %s",
+            "could not record the repair run in the history: %s",
             error,
             extra={"action": HISTORY_FAILED},
         )

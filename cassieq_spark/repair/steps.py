@@ -180,7 +180,7 @@ def _see(outage: Outage, active: Sequence[QueueDefinition], *, every: bool) -> d
         except Exception as error:  # noqa: BLE001 (rows of one queue)
             # A scan dies of the rows of one queue. Who reads them one by one learns of which.
             logger.warning(
-                "all queues can't be seen at once, so each is by itself: %s",
+                "the survey of all queues failed, so each queue is read by itself: %s",
                 error,
                 extra={"action": SURVEY_FAILED},
             )
@@ -309,7 +309,7 @@ def _apart(context: Context, queue: QueueDefinition, doing: str) -> Iterator[Non
             return
         report.error = f"{doing}: {type(error).__name__}: {error}"
         logger.exception(
-            "queue %s: %s failed, nothing more is done to it in this run but the audit",
+            "queue %s: %s failed; for the rest of this run the queue is only audited",
             queue.queue_id,
             doing,
             extra={"action": QUEUE_FAILED, "queue": queue.queue_id},

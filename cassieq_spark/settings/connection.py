@@ -70,18 +70,20 @@ def parse_consistency(text: str) -> Consistency:
     level = text.strip().upper()
     if level == _EACH_QUORUM:
         raise OptionError(
-            f"consistency {text!r} is not safe: a compare-and-set that broke off is completed at "
-            "a quorum of all replicas, which a read of the local data centre may miss, and "
-            "messages be lost. Use QUORUM if there are producers or consumers in several data "
-            "centres, LOCAL_QUORUM if all of them are in one"
+            f"consistency {text!r} is not safe: a compare-and-set that broke off is "
+            "completed at a quorum of all replicas, which a read of the local data "
+            "centre may miss, so messages could be lost. Use QUORUM if there are "
+            "producers or consumers in several data centres, LOCAL_QUORUM if all "
+            "of them are in one"
         )
     try:
         return Consistency(level)
     except ValueError:
         raise OptionError(
-            f"consistency {text!r} is not on offer: expected {', '.join(Consistency)}. Below a "
-            "quorum, a read may miss what was written, and a message be lost or come twice; where "
-            "there is one replica, LOCAL_QUORUM costs the same as ONE"
+            f"consistency {text!r} is not supported: expected "
+            f"{', '.join(Consistency)}. Below a quorum, a read may miss a write, so "
+            "messages could be lost or delivered twice; with one replica, "
+            "LOCAL_QUORUM costs the same as ONE"
         ) from None
 
 
@@ -223,8 +225,8 @@ class ConnectionOptions:
             self.protocol_version not in PROTOCOL_VERSIONS
         ):
             raise OptionError(
-                f"protocol version {shown(self.protocol_version)} is not on offer: expected 4, "
-                "which reads large rows faster, or 5, which adds checksums"
+                f"protocol version {shown(self.protocol_version)} is not supported: "
+                "expected 4, which reads large rows faster, or 5, which adds checksums"
             )
         self._check_encryption()
         _ = self.endpoints
@@ -270,8 +272,7 @@ class ConnectionOptions:
             )
         if not (self.ssl_check_hostname or self.encrypted):
             raise OptionError(
-                "host names are checked, or not, only where the connection is encrypted: switch "
-                "that on, too"
+                "the check of host names needs an encrypted connection: turn TLS on, too"
             )
         if self.secure_connect_bundle is None:
             return
@@ -285,7 +286,7 @@ class ConnectionOptions:
         }
         if given := [name for name, is_given in others.items() if is_given]:
             raise OptionError(
-                f"a secure connect bundle says all about the way to the cluster; leave out: "
+                "a secure connect bundle contains these settings itself; leave out: "
                 f"{', '.join(given)}"
             )
 

@@ -29,8 +29,9 @@ def check_secret(what: str, text: str) -> None:
         valid = _VARIABLE.fullmatch(name) if kind == "env" else name.strip()
         if not valid:
             raise OptionError(
-                f"the {what} begins like a reference and is none: expected {REFERENCES}; one that "
-                f"really begins with '{kind}:' must be given by reference"
+                f"the {what} begins like a reference, but is not one: expected "
+                f"{REFERENCES}; one that really begins with '{kind}:' must be given by "
+                "reference"
             )
 
 
@@ -42,7 +43,7 @@ def check_reference(what: str, text: str) -> None:
     """
     if not _REFERENCE.fullmatch(text):
         raise OptionError(
-            f"the {what} must be given by reference: {REFERENCES}; what was given says neither"
+            f"the {what} must be given by reference: {REFERENCES}; the given text is neither"
         )
     check_secret(what, text)
 
@@ -70,8 +71,9 @@ def reveal(what: str, text: str) -> str:
 def _of_environment(what: str, name: str) -> str:
     if name not in os.environ:
         raise SetupError(
-            f"the {what} is to be in the environment variable {name}, which this process does not "
-            "have: set it for the driver and for the executors (spark.executorEnv)"
+            f"the {what} should be in the environment variable {name}, which this "
+            "process does not have: set it for the driver and for the executors "
+            "(spark.executorEnv)"
         )
     return os.environ[name]
 
@@ -83,6 +85,6 @@ def _of_file(what: str, path: Path) -> str:
         # The error has the bytes that could not be decoded, which are part of the secret.
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise SetupError(
-            f"the {what} is to be in the file {path}, which cannot be read: {reason}; it must be "
-            "there for the driver and for the executors"
+            f"the {what} should be in the file {path}, which cannot be read: "
+            f"{reason}; it must be there for the driver and for the executors"
         ) from None

@@ -54,7 +54,7 @@ def compile_archive(archive: Path) -> bool:
         OSError: It can't be written.
     """
     if not is_zipfile(archive):
-        raise SetupError(f"{archive} is not a zip file: install this Spark anew")
+        raise SetupError(f"{archive} is not a zip file: reinstall this Spark")
     handle, name = tempfile.mkstemp(dir=archive.parent, prefix=f".{archive.name}.")
     os.close(handle)
     copy = Path(name)

@@ -232,9 +232,9 @@ class Accounts:
                 raise _missing(name)
             if not before.is_sealed:
                 raise QueueStateError(
-                    f"account {name!r} is not sealed by a secret that is known here, so all its "
-                    "keys are refused: put the line of its secret back, or add a key, which "
-                    "replaces them"
+                    f"account {name!r} is sealed with a secret that this gateway does not "
+                    "know, so all its keys are refused: put the line of that secret back, "
+                    "or add a key, which replaces them"
                 )
             left = tuple(each for each in before.keys if each.name != key_name)
             return None if left == before.keys else replace(before, keys=left)
@@ -285,7 +285,8 @@ class Accounts:
                 self._see(name, version)
                 return after
         raise ContentionError(
-            f"could not change account {name!r}: others changed it, or no answer came; try again"
+            f"could not change account {name!r}: another program changed it, or "
+            "Cassandra's answer was lost; try again"
         )
 
     def _next_version(self, name: str, before: _Stored | None) -> int:

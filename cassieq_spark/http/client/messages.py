@@ -161,8 +161,8 @@ def idempotency_sent(key: str) -> dict[str, bytes]:
     check_text("idempotency_key", key)
     if key != key.strip() or not key.isprintable() or not key:
         raise OptionError(
-            f"idempotency key {key[:60]!r} would not arrive as it is: expected printable text "
-            "without spaces around it, such as a UUID"
+            f"idempotency key {key[:60]!r} would not arrive unchanged: expected "
+            "printable text without spaces around it, such as a UUID"
         )
     return {"Idempotency-Key": key.encode()}
 
@@ -198,6 +198,6 @@ def _decoded(text: str, encoding: str) -> bytes:
 
 def _strange(answer: httpx.Response) -> HttpError:
     return HttpError(
-        f"{answer.status_code}: the answer is not a gateway's; check the URL",
+        f"{answer.status_code}: the answer does not come from a gateway; check the URL",
         answer.status_code,
     )

@@ -284,8 +284,9 @@ class Body:
     def _check_size(self, size: int) -> None:
         if size > self._limit:
             raise RefusedError(
-                f"the body has more than {self._limit} bytes, which is the limit: put it "
-                "elsewhere and a reference to it into the queue, or send several batches",
+                f"the body has more than {self._limit} bytes, which is the limit: store "
+                "it elsewhere and put a reference into the queue, or send several "
+                "batches",
                 413,
                 _CLOSE,
             )

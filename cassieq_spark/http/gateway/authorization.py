@@ -220,7 +220,7 @@ class Authorizer:
         kind, _, given = request.headers.get("authorization", "").partition(" ")
         if kind != "Key" or not same(given, self._admin_key):
             raise RefusedError(
-                "this takes the admin key: cassieq gateway admin-key", 401, _CHALLENGE
+                "this needs the admin key: cassieq gateway admin-key", 401, _CHALLENGE
             )
         request.scope[KEY] = "admin"
 

@@ -86,8 +86,9 @@ def validate_published(fields: Sequence[tuple[str, str]], *, strict_fifo: bool =
         problems.append("there are columns 'delay' and 'visible_at': keep one of them")
     elif late and strict_fifo:
         problems.append(
-            f"column {late[0]!r}: the queue is strictly ordered, so that a delayed message would "
-            "hold up all behind it; drop the column, or use another queue"
+            f"column {late[0]!r}: the queue is strictly ordered, so a delayed "
+            "message would hold up all later ones; drop the column, or use another "
+            "queue"
         )
     if problems:
         raise SchemaError("cannot publish this DataFrame: " + "; ".join(problems))

@@ -47,7 +47,7 @@ class _Writing:
     def __init__(self, options: SinkOptions, schema: StructType, *, overwrite: bool) -> None:
         if overwrite:
             raise OptionError(
-                "a queue is only ever appended to: use outputMode('append') or mode('append')"
+                "a queue can only be appended to: use outputMode('append') or mode('append')"
             )
         columns = [(field.name, field.dataType.simpleString()) for field in schema.fields]
         validate_published(columns)

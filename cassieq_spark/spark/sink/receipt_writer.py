@@ -55,7 +55,7 @@ class ReceiptWriter(DataSourceArrowWriter):
         columns = [(field.name, field.dataType.simpleString()) for field in schema.fields]
         validate_settled(columns, options.operation)
         if overwrite:
-            raise OptionError("receipts are only ever appended: use mode('append')")
+            raise OptionError("receipts can only be appended: use mode('append')")
         if options.txn_app_id is not None:
             raise OptionError("option 'txnAppId' is for publishing; settling twice does no harm")
         self._options = options

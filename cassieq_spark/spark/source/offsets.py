@@ -85,8 +85,9 @@ def decode(values: Mapping[str, Any], *, queue_id: QueueId, group: str) -> Offse
         return None
     if found_version != version:
         raise QueueStateError(
-            f"the checkpoint belongs to version {found_version} of queue {name!r}, which has been "
-            f"made anew since (version {version}); use a new checkpoint location"
+            f"the checkpoint belongs to version {found_version} of queue {name!r}, "
+            f"which was purged or created again since (version {version}); use a "
+            "new checkpoint location"
         )
     try:
         return Offset(

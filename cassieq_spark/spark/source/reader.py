@@ -189,8 +189,8 @@ class Reader:
             count = self._consumer.group.release(self._held, to_release)
         except (StoreError, QueueStateError) as error:
             logger.warning(
-                "could not release the messages of the stopped query, they are due when their "
-                "lease runs out: %s",
+                "could not release the messages of the stopped query; they are due "
+                "when their lease runs out: %s",
                 error,
                 extra={"action": RELEASE_FAILED, **about},
             )
@@ -205,9 +205,10 @@ class Reader:
         told = look_up(self._checkpoint, held, self.queue.queue_id)
         if told.trouble:
             logger.warning(
-                "%s: the checkpoint %s does not tell whether the last batch is done, which is "
-                "released, and delivered again (%s); give the option checkpointLocation the "
-                "checkpointLocation of the query, as this machine reaches it",
+                "%s: the checkpoint %s does not say whether the last batch is done, so "
+                "its messages are released and delivered again (%s); set the option "
+                "checkpointLocation to the checkpoint location of the query, as this "
+                "machine reaches it",
                 self._consumer.group,
                 self._checkpoint,
                 told.trouble,
@@ -251,8 +252,9 @@ class Reader:
         left_out = _count(offset.leased) - _count(leased)
         if left_out:
             logger.warning(
-                "%s: a replayed batch leaves out %d messages: others have them, or they were "
-                "settled, or the batch has failed too often to be handed out whole",
+                "%s: a replayed batch leaves out %d messages: others have them, or "
+                "they were settled, or the batch has failed too often to be delivered "
+                "whole",
                 self._consumer.group,
                 left_out,
                 extra={"action": LEFT_OUT, "count": left_out, **self._consumer.log_fields},
@@ -263,7 +265,7 @@ class Reader:
             return
         lost = sum(each.monotons.count for each in self._leased if each.slot not in acked_slots)
         if lost:
-            self._warn_lost(lost, "their batch is done all the same, so they may be duplicates")
+            self._warn_lost(lost, "their batch was processed, so they may be duplicates")
 
     def _report_skipped(self, count: int) -> None:
         if not count:

@@ -96,7 +96,7 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return self._reader.metrics.report() if self._reader else None
         except Exception as error:  # noqa: BLE001 - whatever it is, no metric is worth a query
             logger.warning(
-                "could not tell the metrics of the query: %s",
+                "could not report the metrics of the query: %s",
                 error,
                 extra={
                     "action": REPORT_FAILED,

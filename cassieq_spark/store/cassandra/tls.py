@@ -17,15 +17,15 @@ _ADVICE = {
         "its certificate is signed by none of {ca}: name the right CA file"
     ),
     r"(hostname|ip address) mismatch|certificate is not valid for": (
-        "its certificate is of another address: it must name each node's IP address, or do "
-        "without the check of host names"
+        "its certificate is of another address: it must name each node's IP "
+        "address, or turn off the check of host names"
     ),
     r"certificate (has expired|is not yet valid)": (
         "check the dates of its certificate, and the clock of this machine"
     ),
     r"alert.(certificate.(required|unknown)|bad.certificate|unknown.ca)": (
-        "it does not trust the client's certificate, or misses one: name the right certificate "
-        "and key file"
+        "it does not trust the client's certificate, or needs one: name the "
+        "right certificate and key file"
     ),
     r"wrong.version.number|record.layer.failure": (
         "it does not speak TLS on this port: connect without, or to its TLS port"

@@ -128,20 +128,22 @@ def check_usable(difference: Difference, keyspace: str) -> None:
     version = difference.version
     if difference.is_newer:
         raise MissingSchemaError(
-            f"the tables of keyspace {keyspace!r} have schema version {version}, and this release "
-            f"of cassieq-spark knows none above {KNOWN_VERSION}; nothing was touched: upgrade "
-            "cassieq-spark here"
+            f"the tables of keyspace {keyspace!r} have schema version {version}, "
+            f"and this release of cassieq-spark knows none above {KNOWN_VERSION}; "
+            "nothing was changed: upgrade cassieq-spark here"
         )
     if difference.is_older:
         raise MissingSchemaError(
-            f"the tables of keyspace {keyspace!r} have schema version {version}, and this release "
-            f"of cassieq-spark needs {KNOWN_VERSION}; nothing was touched: drain the queues with "
-            "the earlier release, and use another keyspace"
+            f"the tables of keyspace {keyspace!r} have schema version {version}, "
+            f"and this release of cassieq-spark needs {KNOWN_VERSION}; nothing was "
+            "changed: drain the queues with the earlier release, and use another "
+            "keyspace"
         )
     if difference.conflicts:
         raise MissingSchemaError(
             f"keyspace {keyspace!r} has tables that this release can't use: "
-            f"{'; '.join(difference.conflicts)}; nothing was touched: use another keyspace"
+            f"{'; '.join(difference.conflicts)}; nothing was changed: use another "
+            "keyspace"
         )
 
 

@@ -85,7 +85,7 @@ def test_a_queue_is_altered(queue_command: Command, queue: QueueDefinition):
         (["--bucket-size", "1024"], "the keys of all stored messages"),
         (["--chunk-size", "64"], "create another queue"),
         (["--strict-fifo"], "strict order can't be altered"),
-        (["--drop-dead", "--dead-letter-queue", "d"], "does not go with"),
+        (["--drop-dead", "--dead-letter-queue", "d"], "cannot be combined with"),
         (["--lease-seconds", "0"], "at least a second"),
         (["--dead-letter-queue", "d"], "needs a limit"),
         (["--expire-after", "soon"], "--expire-after must be a duration"),
@@ -166,7 +166,7 @@ def test_a_queue_that_others_need_is_deleted_by_force_only(queue_command: Comman
     name = f"life-{uuid4().hex[:10]}"
     queue_command("create", name)
 
-    with pytest.raises(QueueStateError, match=f"takes the dead letters of {name}; "):
+    with pytest.raises(QueueStateError, match=f"is the dead-letter queue of {name}; "):
         queue_command("delete", f"{name}.dead", "--yes")
     queue_command("delete", f"{name}.dead", "--yes", "--force")
 
@@ -221,7 +221,7 @@ def test_what_a_clock_that_was_ahead_has_done_is_undone(
 
     assert (planned["fence"][0], planned["due"]) == (ahead.isoformat(), {"g": stop})
     assert f"Group g: {stop:,} message(s) are due now." in told
-    assert "must be stopped before the fence goes down" in fixed.stderr
+    assert "before the fence is lowered, stop all writers" in fixed.stderr
     assert "Nothing" in again
     fence = Ledger(cassandra_store, queue.queue_id).read_head().fence
     assert abs(fence - datetime.now(UTC) - CLOCKS_APART) < timedelta(minutes=1)

@@ -316,7 +316,7 @@ def test_tables_of_a_newer_version_are_refused_by_everybody_before_anything_is_t
 ):
     apply_schema(fresh, "1")
     _record(session, fresh, 4)
-    refusal = r"have schema version 4, .* knows none above 3; nothing was touched: upgrade"
+    refusal = r"have schema version 4, .* knows none above 3; nothing was changed: upgrade"
 
     for refused in (
         lambda: open_store(fresh),

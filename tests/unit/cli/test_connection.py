@@ -74,7 +74,7 @@ def test_a_password_is_asked_for_and_not_shown():
 
 
 def test_a_weak_consistency_is_refused():
-    with pytest.raises(OptionError, match="not on offer"):
+    with pytest.raises(OptionError, match="not supported"):
         connection_of("--consistency", "ONE")
 
 
@@ -83,9 +83,9 @@ def test_a_weak_consistency_is_refused():
     [
         ("--ssl-key-file own.key", "comes without its certificate"),
         ("--secure-connect-bundle b.zip --local-dc dc1", "leave out: a local data centre"),
-        ("--consistency ALL", "not on offer"),
+        ("--consistency ALL", "not supported"),
         ("--username ann --password env:", "env:NAME or file:PATH"),
-        ("--no-ssl-check-hostname", "only where the connection is encrypted"),
+        ("--no-ssl-check-hostname", "needs an encrypted connection"),
         ("--username ann --password file:nowhere", "file nowhere, which cannot be read"),
         ("--ssl-ca-file nowhere.pem", "CA file nowhere.pem cannot be read"),
     ],

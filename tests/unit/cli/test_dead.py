@@ -213,7 +213,7 @@ def test_what_another_run_holds_is_told(dead_command: Command, queue: DeadQueue)
     done = dead_command("redrive", "orders", "--yes").stdout
 
     assert "Redrove 1 message(s): 1 to queue orders." in done
-    assert "1 were left out: another run has or had them." in done
+    assert "1 were left out: another command has or had them." in done
     assert "60 s later" in done
 
 

@@ -117,7 +117,9 @@ def test_another_repair_at_work_is_named(
 
     assert job.main([*SCAN]) == job.BUSY
 
-    assert "a repair run is at work (otherhost:77, since 2026-11-20" in capsys.readouterr().err
+    assert (
+        "another repair run is at work (otherhost:77, since 2026-11-20" in capsys.readouterr().err
+    )
     assert queue.finalised == 0
 
 

@@ -68,7 +68,9 @@ def test_a_queue_that_takes_dead_letters_is_deleted_by_force_only(scene: Scene):
         create_queue(scene.store, name, max_deliveries=3, dead_letter_queue="q")
     delete_queue(scene.store, "b")
 
-    with pytest.raises(QueueStateError, match="'q' takes the dead letters of a; alter or delete"):
+    with pytest.raises(
+        QueueStateError, match="'q' is the dead-letter queue of a; alter or delete"
+    ):
         delete_queue(scene.store, "q")
     alter_queue(scene.store, "a", dead_letter_queue="")
     delete_queue(scene.store, "q")

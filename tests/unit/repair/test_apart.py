@@ -315,9 +315,7 @@ def test_if_the_cluster_is_gone_the_repair_does_not_wait_for_each_queue():
         create_queue(memory, f"q{number}")
     gone = GoneStore(memory)
 
-    with pytest.raises(
-        StoreError, match=r"times the work .* the table of queues can't be read any more"
-    ):
+    with pytest.raises(StoreError, match=r"times the repair .* the table of queues can't be read"):
         repair(gone)
 
     assert gone.touched < 50

@@ -140,7 +140,7 @@ def test_reading_data_ends_when_the_repair_is_to_end(queue: RepairedQueue):
 
 def test_a_chunk_is_whole_if_all_of_it_can_be_read():
     assert fault_of(Chunk(0, 0, 2, data_of(2))) is None
-    assert "less than a header" in str(fault_of(Chunk(0, 0, 2, b"")))
+    assert "fewer than a header" in str(fault_of(Chunk(0, 0, 2, b"")))
     assert "has 1 messages" in str(fault_of(Chunk(0, 0, 2, data_of(1))))
     assert "its row says -3" in str(fault_of(Chunk(0, 3, 0, data_of(1))))
 
@@ -182,7 +182,7 @@ def test_of_each_group_it_is_said_what_it_is_owed_and_what_going_on_costs(queue:
     assert "nodetool repair --full" in repair
     assert f"queue_id = 'orders@1' AND block = {block} AND bucket IN (1)" in restore
     assert ahead == (
-        "let group ahead go on without them: cassieq group seek orders ahead --to 8; it also "
+        "let group ahead continue without them: cassieq group seek orders ahead --to 8; it also "
         "gives up 4 other message(s) and delivers 2 message(s) again"
     )
     assert behind.endswith("--to 8; it also gives up 4 other message(s)")
@@ -207,7 +207,7 @@ def test_messages_that_are_owed_to_nobody_are_said_to_be(queue: RepairedQueue):
     (diagnosis,) = audited(queue).diagnoses
 
     assert diagnosis.owed == ()
-    assert "no group is owed them" in diagnosis.remedies[-1]
+    assert "every group has settled them" in diagnosis.remedies[-1]
 
 
 def test_without_groups_the_first_one_is_to_begin_behind_what_is_lost(queue: RepairedQueue):
@@ -330,7 +330,7 @@ def test_people_and_programs_are_told_the_same(queue: RepairedQueue, tmp_path: P
 
     lines = told.read_text().splitlines()
     assert f"orders: 4 message(s) [4, 8) missing, block {block}" in lines
-    assert "  owed to group billing: 4 of them: [4, 8)" in lines
+    assert "  not settled by group billing: 4 of them: [4, 8)" in lines
     assert "  what happened: bucket 1 of the block is gone: deleted too early, or by hand" in lines
     assert [line for line in lines if line.startswith(f"orders@1: block {orphan} of 3 message(s)")]
     values = json.loads(report.to_json())["queues"]["orders"]

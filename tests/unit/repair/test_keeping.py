@@ -120,9 +120,7 @@ def test_a_group_that_registers_meanwhile_is_owed_all_of_it():
     queue.publish(3)
     queue.clock.advance(3 * HOUR)
     planned = queue.repair(Step.FINALISE, dry_run=True).queues["orders"].planned
-    assert planned[0] == (
-        "finalise monotons [0, 3), which are too old and which no group is there for"
-    )
+    assert planned[0] == ("finalise monotons [0, 3), which are too old and have no group")
 
     for after in range(1, 12):
         queue = RepairedQueue(expire_after=2 * HOUR)

@@ -67,14 +67,14 @@ def test_people_see_what_a_dry_run_would_do_and_by_which_fence():
     lines = shown(report).splitlines()
 
     assert "orders: would finalise monotons [0, 6)" in lines
-    assert "clean went by the fences as they stand" in lines
+    assert "clean used the fences as they are" in lines
 
 
 def test_people_see_what_was_postponed():
     report = make_report()
     report.queues["bills"].counts += Counts(postponed=1)
 
-    assert "bills: another run or a new group came between; the next run goes on" in (
+    assert "bills: another run or a new group interfered; the next run continues" in (
         shown(report).splitlines()
     )
 
@@ -95,5 +95,5 @@ def test_a_repair_that_broke_off_says_so():
     report = make_report()
     report.outcome = Outcome.LOCK_LOST
 
-    assert "lock lost: the next run goes on" in shown(report).splitlines()
+    assert "lock lost: the next run continues" in shown(report).splitlines()
     assert json.loads(report.to_json())["outcome"] == "lock lost"

@@ -84,7 +84,7 @@ def test_a_key_needs_its_certificate():
 def test_host_names_are_checked_unless_told_otherwise_and_only_with_tls():
     assert ConnectionOptions(ssl=True).ssl_check_hostname
 
-    with pytest.raises(OptionError, match="only where the connection is encrypted"):
+    with pytest.raises(OptionError, match="needs an encrypted connection"):
         ConnectionOptions(ssl_check_hostname=False)
 
 

@@ -336,7 +336,7 @@ def test_a_malformed_reference_to_a_password_is_refused_without_showing_it():
 def test_a_weak_consistency_is_refused_with_a_reason():
     message = refusal(SourceOptions, queue="orders", consistency="ONE")
 
-    assert message.startswith("option 'consistency': consistency 'ONE' is not on offer")
+    assert message.startswith("option 'consistency': consistency 'ONE' is not supported")
 
 
 def test_a_bundle_takes_the_place_of_the_address():

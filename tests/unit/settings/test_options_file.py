@@ -118,7 +118,7 @@ def test_commands_have_the_file_as_their_defaults(config: Path):
     [
         ("[cassandra]\nport = 'high'", r"'port' of \[cassandra\] must be a whole number from 1"),
         ("[cassandra]\nssl = 'maybe'", r"'ssl' of \[cassandra\] must be true or false"),
-        ("[cassandra]\nconsistency = 'ONE'", r"'consistency' of \[cassandra\]: .*not on offer"),
+        ("[cassandra]\nconsistency = 'ONE'", r"'consistency' of \[cassandra\]: .*not supported"),
         ("[gateway]\nmax-head = 'much'", r"'max-head' of \[gateway\] must be a size"),
         ("[gateway]\nmaxhead = 1", "'maxhead'; did you mean 'max-head'"),
     ],

@@ -152,7 +152,7 @@ def test_tables_of_an_older_version_are_refused_whatever_they_look_like(version:
     assert difference.missing == ()
     with pytest.raises(
         MissingSchemaError,
-        match=rf"schema version {version}, .* needs 3; nothing was touched: .*another keyspace$",
+        match=rf"schema version {version}, .* needs 3; nothing was changed: .*another keyspace$",
     ):
         check_usable(difference, "ks")
 

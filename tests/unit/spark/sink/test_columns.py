@@ -95,7 +95,7 @@ def test_a_column_says_when_a_message_is_delivered_but_not_two():
 
 @pytest.mark.parametrize("column", [("delay", "int"), ("visible_at", "timestamp")])
 def test_a_strictly_ordered_queue_takes_no_delayed_messages(column: tuple[str, str]):
-    with pytest.raises(SchemaError, match="strictly ordered, so that a delayed message would"):
+    with pytest.raises(SchemaError, match="strictly ordered, so a delayed message would"):
         validate_published([("value", "string"), column], strict_fifo=True)
 
 
