@@ -277,7 +277,7 @@ def test_the_shell_keeps_or_gives_back_what_it_is_told_to(
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["put", "q"], "give messages to put, or --file"),
+        (["put", "q"], "give either messages to put, or --file"),
         (["put", "q", "a", "--file", "-"], "give either messages"),
         (["put", "q", "a", "--header", "no"], "name=value"),
         (["put", "q", "a", "--delay", "soon"], "--delay must be a duration"),

@@ -115,7 +115,7 @@ def test_a_group_is_deleted_after_a_question_or_with_yes(
     monkeypatch.setattr(output, "is_interactive", lambda: True)
     assert group_command("delete", queue.name, "kept", said="n\n").exit_code == 1
     asked = group_command("delete", queue.name, "asked", said="y\n")
-    assert "owed 1,000 message(s)?" in asked.stderr
+    assert "which has not settled 1,000 message(s)?" in asked.stderr
     with pytest.raises(QueueStateError, match="hold 0-100"):
         group_command("delete", queue.name, "held", "--yes")
     group_command("delete", queue.name, "held", "--yes", "--force")

@@ -131,7 +131,7 @@ def test_a_message_over_the_limit_fails_the_write(queue: QueueOnSpark, fails):
 def test_overwriting_is_refused(queue: QueueOnSpark, fails):
     writer = queue.numbers(1).write.format("cassieq").options(**queue.options).mode("overwrite")
 
-    assert "only ever appended to" in fails(writer.save)
+    assert "can only be appended to" in fails(writer.save)
 
 
 def test_a_schema_of_the_users_own_is_refused(queue: QueueOnSpark, fails):

@@ -113,7 +113,7 @@ def test_what_can_not_be_a_value_is_wrong_usage(arguments: str, complaint: str):
     ("arguments", "complaint"),
     [
         ("queue create orders --expire-after soon", "--expire-after must be a duration"),
-        ("queue create orders --drop-dead --dead-letter-queue x", "--dead-letter-queue goes"),
+        ("queue create orders --drop-dead --dead-letter-queue x", "--dead-letter-queue cannot"),
         ("queue alter orders", "nothing to alter"),
         ("queue alter orders --bucket-size 10", "bucket size and chunk size can't be altered"),
         ("group create orders billing --from noon", "--from must be"),
@@ -121,7 +121,7 @@ def test_what_can_not_be_a_value_is_wrong_usage(arguments: str, complaint: str):
         ("dead redrive orders --rate fast", "--rate must be messages per time"),
         ("dead list orders --since tomorrow", "--since must be an instant"),
         ("dead list orders --since 1h --until 2h", "--since is not before --until"),
-        ("put orders", "give messages to put"),
+        ("put orders", "give either messages to put"),
         ("put orders hello --header colour", "--header must be name=value"),
         ("put orders hello --delay soon", "--delay must be a duration"),
         ("receive orders --group g --wait soon", "--wait must be a duration"),

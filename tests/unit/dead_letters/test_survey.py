@@ -100,7 +100,7 @@ def test_a_queue_that_has_nothing_to_do_with_dead_letters_is_told_so():
         survey(store, "plain")
     create_queue(store, "plain")
 
-    with pytest.raises(QueueStateError, match="'plain' has no dead-letter queue, and is none"):
+    with pytest.raises(QueueStateError, match="'plain' has no dead-letter queue, and is not one"):
         survey(store, "plain")
 
 

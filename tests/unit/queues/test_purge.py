@@ -64,7 +64,7 @@ def test_a_writer_that_knew_the_version_before_is_told_of_the_purge(scene: Scene
     pending = make_pending([2])
     purge_queue(scene.store, "q", force=True)
 
-    with pytest.raises(QueueStateError, match=r"queue q@1 was purged.*start writers again"):
+    with pytest.raises(QueueStateError, match=r"queue q@1 was purged.*restart writers"):
         publish(Ledger(scene.store, scene.old.queue_id), pending)
     assert Ledger(scene.store, QueueId("q@2")).read_blocks() == []
 

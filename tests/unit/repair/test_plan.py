@@ -96,7 +96,9 @@ def test_what_was_published_after_the_head_was_read_waits_for_the_next_run():
 
 
 def test_a_group_that_is_owed_less_than_what_is_finalised_is_an_error():
-    with pytest.raises(InvariantError, match=r"owed monoton 9, but everything below 10.*\(I7\)"):
+    with pytest.raises(
+        InvariantError, match=r"not settled monoton 9, .* below 10 is finalised \(I7\)"
+    ):
         plan(10, 9)
 
 

@@ -356,7 +356,7 @@ def test_a_group_that_was_never_opened_is_told():
 
     (note,) = notes(scene)
 
-    assert note.startswith("making group 'half' broke off 0:10:00 ago, and it keeps all messages")
+    assert note.startswith("creating group 'half' broke off 0:10:00 ago, and it keeps all")
 
 
 def test_the_claims_of_a_redrive_are_left_alone_and_told():

@@ -121,7 +121,7 @@ def test_what_is_changed_in_the_table_lets_nobody_in(
         found = reader.find("acme")
         assert found is not None
         assert {each.key for each in found.keys} <= {None}
-    with pytest.raises(QueueStateError, match="is not sealed"):
+    with pytest.raises(QueueStateError, match="is sealed with a secret"):
         accounts.delete_key("acme", "narrow")
 
 

@@ -163,7 +163,7 @@ def test_a_wrong_path_is_told_and_the_batch_released(
     assert scene.stats().due == 5
     assert actions(caplog) == [CHECKPOINT_UNREADABLE]
     assert what in caplog.text
-    assert "checkpointLocation of the query" in caplog.text
+    assert "checkpoint location of the query" in caplog.text
 
 
 @pytest.mark.parametrize("form", ["{}", "file:{}", "file://{}"])
