@@ -95,7 +95,7 @@ def test_who_began_so_long_ago_that_the_name_may_be_forgotten_is_refused(scene: 
     scene.clock.advance(LIFE)
     attempt = {"begun" if what == "begun" else "block": began}
 
-    with pytest.raises(NotAppliedError, match=r"begun at 2026-11-20 12:00:00.*, more than 12:00"):
+    with pytest.raises(NotAppliedError, match=r"began at 2026-11-20 12:00:00.*, more than 12:00"):
         scene.attempt(
             begun_at=attempt.get("begun", scene.clock.now),
             block_at=attempt.get("block", scene.clock.now),
