@@ -64,7 +64,7 @@ def cassieq(
     config: Annotated[
         Path | None,
         typer.Option(
-            help="File with settings, as conf/cassieq.toml; options go before them.",
+            help="File with settings, as conf/cassieq.toml; options override them.",
             envvar=VARIABLE,
             show_default=False,
         ),

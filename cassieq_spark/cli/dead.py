@@ -51,7 +51,8 @@ _SHOWN = 1000
 Queue = Annotated[
     str,
     typer.Argument(
-        help="A queue, for its dead letters; or a dead-letter queue, for all in it.",
+        help="A queue, for the dead letters that come from it; or a dead-letter "
+        "queue, for everything in it.",
         show_default=False,
     ),
 ]
@@ -199,11 +200,14 @@ def redrive(  # noqa: PLR0913 (one per option)
     ] = None,
     force: Annotated[
         bool,
-        typer.Option("--force", help="Also if other groups of the queue get them a second time."),
+        typer.Option(
+            "--force",
+            help="Redrive even if other groups of the queue get the messages a second time.",
+        ),
     ] = False,
     across_accounts: Annotated[
         bool,
-        typer.Option("--across-accounts", help="Also to queues of another account."),
+        typer.Option("--across-accounts", help="Allow queues of another account."),
     ] = False,
     dry_run: DryRun = False,
     yes: Yes = False,

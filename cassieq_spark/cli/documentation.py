@@ -17,7 +17,7 @@ _BEGINNING = (
     "",
     "Printed by `python -m cassieq_spark.cli.documentation`; change it there.",
     "",
-    "`cassieq --install-completion` teaches the shell to complete commands and options.",
+    "`cassieq --install-completion` makes the shell complete commands and options.",
     "`cassieq --version` prints the release; `--help` of a command prints what is here.",
     "",
     "| Exit code | Meaning |",

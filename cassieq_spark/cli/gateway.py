@@ -63,7 +63,7 @@ def serve(  # noqa: PLR0913 (one per option)
     limits: Limits,
     secret: Secret,
     listen: Annotated[
-        Address, Value(ADDRESS, "Where to answer: host:port or [ipv6]:port.")
+        Address, Value(ADDRESS, "Address to listen on: host:port or [ipv6]:port.")
     ] = DEFAULT_GATEWAY,
     tls_cert_file: Annotated[
         str | None,
@@ -76,7 +76,7 @@ def serve(  # noqa: PLR0913 (one per option)
     cors_origin: Annotated[
         list[str],
         typer.Option(
-            help="Origin of pages that may call it from a browser; * for any. Repeatable.",
+            help="Origin of pages that may send requests from a browser; * for any. Repeatable.",
             show_default="none",
         ),
     ] = [],  # noqa: B006 (typer copies it)
@@ -94,7 +94,7 @@ def serve(  # noqa: PLR0913 (one per option)
     threads: Annotated[
         int,
         typer.Option(
-            help="Most calls of Cassandra at a time, except puts.",
+            help="Most calls to Cassandra at a time, except puts.",
             min=1,
             rich_help_panel=LIMITS_PANEL,
         ),

@@ -29,7 +29,10 @@ app = typer.Typer(
 
 Group = Annotated[str, typer.Argument(help="Name of the group.", show_default=False)]
 Force = Annotated[
-    bool, typer.Option("--force", help="Also while readers hold messages; they lose their leases.")
+    bool,
+    typer.Option(
+        "--force", help="Continue even if readers hold messages; they lose their leases."
+    ),
 ]
 
 
@@ -40,7 +43,8 @@ def create(
     *,
     connection: ConnectionOptions,
     start: Annotated[
-        StartingPosition, Value(POSITION, f"Where it begins: {POSITION.name}.", name="--from")
+        StartingPosition,
+        Value(POSITION, f"Where the group begins: {POSITION.name}.", name="--from"),
     ] = "earliest",
     as_json: AsJson = False,
 ) -> None:
@@ -86,7 +90,9 @@ def seek(  # noqa: PLR0913 (one per option)
     group: Group,
     *,
     connection: ConnectionOptions,
-    to: Annotated[StartingPosition, Value(POSITION, f"Where it goes on: {POSITION.name}.")],
+    to: Annotated[
+        StartingPosition, Value(POSITION, f"Where the group continues: {POSITION.name}.")
+    ],
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:

@@ -29,8 +29,8 @@ _LinesOfJson = Annotated[
     bool,
     typer.Option(
         "--json",
-        help="Print a line of JSON for each message; what is not UTF-8 in base64, as "
-        "value_base64 and key_base64.",
+        help="Print a line of JSON for each message; values and keys that are not "
+        "UTF-8 in base64, as value_base64 and key_base64.",
     ),
 ]
 
@@ -48,14 +48,14 @@ def put(  # noqa: PLR0913 (one per option)
         typer.Option(help="Put each line of a file; - for standard input.", show_default=False),
     ] = None,
     key: Annotated[
-        str | None, typer.Option(help="Key of all of them.", show_default=False)
+        str | None, typer.Option(help="Key of all messages.", show_default=False)
     ] = None,
     header: Annotated[
         list[str] | None,
-        typer.Option(help="Header of all of them: name=value. Repeatable.", show_default=False),
+        typer.Option(help="Header of all messages: name=value. Repeatable.", show_default=False),
     ] = None,
     delay: Annotated[
-        timedelta, Value(_DURATION, "How much later they are delivered at the earliest: 10s, 5m.")
+        timedelta, Value(_DURATION, "Delay before they are delivered: 10s, 5m.")
     ] = timedelta(0),
     as_json: AsJson = False,
 ) -> None:
@@ -95,7 +95,7 @@ def receive(  # noqa: PLR0913 (one per option)
         bool, typer.Option("--ack", help="Ack them once they are printed; the default.")
     ] = False,
     release: Annotated[
-        bool, typer.Option("--release", help="Release them: only look at what comes next.")
+        bool, typer.Option("--release", help="Release them once they are printed: only look.")
     ] = False,
     keep: Annotated[
         bool, typer.Option("--keep", help="Hold them until their lease runs out.")

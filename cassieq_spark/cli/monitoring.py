@@ -88,7 +88,8 @@ def exporter(
     *,
     connection: ConnectionOptions,
     listen: Annotated[
-        Address, Value(ADDRESS, "Where to answer: host:port or [ipv6]:port. There is no log-in.")
+        Address,
+        Value(ADDRESS, "Address to listen on: host:port or [ipv6]:port. There is no log-in."),
     ] = DEFAULT_EXPORTER,
     every: Annotated[
         timedelta, Value(EVERY, "Pause between two readings; a scrape shows the last one.")
@@ -131,7 +132,7 @@ def top(
         seconds=2
     ),
     once: Annotated[
-        bool, typer.Option("--once", help="Print one frame, without rates, and end.")
+        bool, typer.Option("--once", help="Print one frame, without rates, and exit.")
     ] = False,
     queue: OnlyQueues = [],  # noqa: B006 (typer copies it)
 ) -> None:

@@ -34,7 +34,7 @@ from cassieq_spark.settings.connection import DEFAULT_PORT
 from cassieq_spark.terminal import echo
 
 app = typer.Typer(
-    help="Run Cassandra on this machine: for trying out, tests and the demo.", no_args_is_help=True
+    help="Run Cassandra on this machine: for trials, tests and the demo.", no_args_is_help=True
 )
 
 NOT_RUNNING = 3

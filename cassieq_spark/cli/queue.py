@@ -81,7 +81,7 @@ def create(  # noqa: PLR0913 (one per option)
     lease_seconds: Annotated[
         int,
         typer.Option(
-            help="How long messages stay with a reader that has died.",
+            help="How long a reader that died keeps its messages from others.",
             max=_LONGEST_LEASE_SECONDS,
         ),
     ] = int(DEFAULT_LEASE.total_seconds()),
@@ -219,7 +219,7 @@ def alter(  # noqa: PLR0913 (one per option)
     lease_seconds: Annotated[
         int | None,
         typer.Option(
-            help="How long messages stay with a reader that has died.",
+            help="How long a reader that died keeps its messages from others.",
             max=_LONGEST_LEASE_SECONDS,
         ),
     ] = None,
@@ -308,7 +308,9 @@ def purge(
     connection: ConnectionOptions,
     force: Annotated[
         bool,
-        typer.Option("--force", help="Also while readers hold messages; they lose their leases."),
+        typer.Option(
+            "--force", help="Continue even if readers hold messages; they lose their leases."
+        ),
     ] = False,
     yes: Yes = False,
     as_json: AsJson = False,
@@ -339,7 +341,7 @@ def delete(
         bool,
         typer.Option(
             "--force",
-            help="Also while readers hold messages, or other queues send dead letters to it.",
+            help="Delete even if readers hold messages, or other queues send dead letters to it.",
         ),
     ] = False,
     yes: Yes = False,

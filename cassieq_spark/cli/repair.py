@@ -188,7 +188,8 @@ def job_of(  # noqa: PLR0913 (one per option)
         bool,
         typer.Option(
             "--repair-report",
-            help="Explain each finding: what happened, who is owed the messages, what to do.",
+            help="Explain each finding: what happened, which groups have not settled "
+            "the messages, what to do.",
             rich_help_panel=REPAIR_PANEL,
         ),
     ] = False,
@@ -249,7 +250,7 @@ def run(
     config: Annotated[
         Path | None,
         typer.Option(
-            help="File with settings, as conf/cassieq.toml; options go before them.",
+            help="File with settings, as conf/cassieq.toml; options override them.",
             envvar=VARIABLE,
             show_default=False,
             is_eager=True,

@@ -14,7 +14,7 @@ from cassieq_spark.store.grants import User, grant_statements
 from cassieq_spark.terminal import echo
 
 app = typer.Typer(
-    help="Create or upgrade the keyspace and its tables; say who may use them.",
+    help="Create or upgrade the keyspace and its tables; print the grants of roles.",
     no_args_is_help=True,
 )
 
@@ -94,10 +94,13 @@ def check(*, connection: ConnectionOptions, as_json: AsJson = False) -> None:
 def grants(
     user: Annotated[User, typer.Argument(help="What the role is for.", show_default=False)],
     role: Annotated[
-        str, typer.Argument(help="Its name in Cassandra, where it exists.", show_default=False)
+        str,
+        typer.Argument(
+            help="Name of the role, which must exist in Cassandra.", show_default=False
+        ),
     ],
     *,
-    keyspace: Annotated[str, Value(KEYSPACE, "Where the tables are.")] = DEFAULT_KEYSPACE,
+    keyspace: Annotated[str, Value(KEYSPACE, "Keyspace of the tables.")] = DEFAULT_KEYSPACE,
     as_json: AsJson = False,
 ) -> None:
     """Print the GRANT statements that a role needs, and no more; connects to nothing."""

@@ -420,7 +420,7 @@ class Client:
         """
         reason = check_text("reason", reason)
         if not reason.strip():
-            raise OptionError("a message is rejected for a reason: say what is wrong with it")
+            raise OptionError("a rejected message needs a reason: say what is wrong with it")
         reason = reason[:_REASON_LENGTH]
         return self._settle(messages, lambda monotons: Settlement(rejected={reason: monotons}))
 
@@ -504,8 +504,8 @@ class Client:
             validate_name("queue", dead_letter_queue)
         if dead_letter_queue is not None and (drop_dead or not max_deliveries):
             raise OptionError(
-                f"dead_letter_queue {dead_letter_queue!r} goes neither with drop_dead nor with "
-                "max_deliveries 0: leave it out"
+                f"dead_letter_queue {dead_letter_queue!r} cannot be combined with "
+                "drop_dead or max_deliveries 0: leave it out"
             )
         target = dead_letter_queue or f"{queue}.dead"
         with self._calls:
@@ -777,8 +777,8 @@ def _batch_named(
     if idempotency_key is not None:
         if not idempotency_key.strip() or app is not None or version is not None:
             raise OptionError(
-                "an idempotency key is not empty, and goes without txn_app_id and txn_version, "
-                "not with " + repr((idempotency_key, app, version))
+                "give an idempotency key that is not empty, and without txn_app_id and "
+                "txn_version, not " + repr((idempotency_key, app, version))
             )
         return once_of_key(idempotency_key)
     if app is None and version is None:
@@ -793,4 +793,4 @@ def _batch_named(
 
 def _check_survey(found: object) -> None:
     if not isinstance(found, Survey):
-        raise OptionError(f"which dead letters? give what dead_letters found, not {shown(found)}")
+        raise OptionError(f"found must be what dead_letters returned, not {shown(found)}")

@@ -155,8 +155,8 @@ class Receiver:
         group = self._consumer.group
         if not self._make_group and group.ledger.read_group(group.name) is None:
             raise NotFoundError(
-                f"queue {group.queue_id} has no group {group.name!r}, and it is not to be made "
-                "here: create it before"
+                f"queue {group.queue_id} has no group {group.name!r}, and this call "
+                "does not create it: create it first"
             )
         ensure_group(group, starting="earliest")
 
@@ -210,8 +210,8 @@ class Receiver:
             self._consumer.group.release(lease.token, lease.leased)
         except CassieqError as error:
             logger.warning(
-                "%s: messages were leased that nobody got; they are due when their lease runs "
-                "out: %s",
+                "%s: messages were leased, but neither handed over nor released; they "
+                "are due when their lease runs out: %s",
                 self._consumer.group,
                 error,
                 extra={"action": GIVE_BACK_FAILED, **self._consumer.log_fields},
@@ -279,7 +279,7 @@ def peek_messages(
     messages = list(within(read_stored(store, queue, which, found.add), max_bytes))
     for reason, monotons in found.by_reason().items():
         logger.warning(
-            "queue %s: messages %s can't be seen, they are %s",
+            "queue %s: messages %s can't be shown, as they are %s",
             queue.queue_id,
             monotons,
             reason,

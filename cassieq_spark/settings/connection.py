@@ -135,13 +135,13 @@ class ConnectionOptions:
         "spark.cassandra.connection.port",
         whole_number(1, _HIGHEST_PORT),
         DEFAULT_PORT,
-        "Port of every node that does not come with its own.",
+        "Port of every node that is given without one.",
     )
     local_dc: str | None = setting(
         "spark.cassandra.connection.localDC",
         TEXT,
         None,
-        "Data centre whose nodes are asked.",
+        "Data centre whose nodes get the requests.",
         without="that of the first contact point",
     )
     username: str | None = setting(
@@ -151,8 +151,8 @@ class ConnectionOptions:
         "spark.cassandra.auth.password",
         _SECRET,
         None,
-        f"Password of the role. Given by reference, {REFERENCES}, it is read where a process "
-        "connects, and stands in no plan, log or list of processes.",
+        f"Password of the role. Given by reference, {REFERENCES}, it is read "
+        "where a process connects, and is in no plan, log or list of processes.",
         see="security.md",
         secret=True,
     )
@@ -160,7 +160,7 @@ class ConnectionOptions:
         "spark.cassandra.connection.ssl.enabled",
         BOOLEAN,
         False,
-        "Whether to encrypt, with TLS 1.2 or later; any of the three files means so, too.",
+        "Whether to use TLS, 1.2 or later; each of the three files turns it on, too.",
     )
     ssl_ca_file: str | None = setting(
         "sslCaFile",
@@ -174,8 +174,8 @@ class ConnectionOptions:
         "sslCertFile",
         _FILE,
         None,
-        "PEM file of the client's own certificate, and those between it and the CA, where the "
-        "nodes ask for one; may hold the key as well.",
+        "PEM file of the client's certificate, and of those between it and the "
+        "CA, if the nodes ask for one; may contain the key as well.",
     )
     ssl_key_file: str | None = setting(
         "sslKeyFile",
@@ -201,10 +201,10 @@ class ConnectionOptions:
         "consistency",
         CONSISTENCY,
         Consistency.LOCAL_QUORUM,
-        "Which replicas have to agree; the same for all who use the keyspace.",
+        "Which replicas have to agree; the same for all programs that use the keyspace.",
         see="security.md#consistency",
     )
-    keyspace: str = setting("keyspace", KEYSPACE, DEFAULT_KEYSPACE, "Where the tables are.")
+    keyspace: str = setting("keyspace", KEYSPACE, DEFAULT_KEYSPACE, "Keyspace of the tables.")
     protocol_version: int = 4
     request_timeout: timedelta = timedelta(seconds=10)
     patience: timedelta = timedelta(seconds=30)

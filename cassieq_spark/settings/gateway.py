@@ -43,8 +43,9 @@ class Limits:
         "max-answer",
         _BYTES,
         32 * _MIB,
-        "Bytes of messages that are read for one answer, or for requests that share an LWT; at "
-        "least one message is. JSON takes up to three times as many bytes.",
+        "Bytes of messages that are read for one answer, or for requests that "
+        "share an LWT; at least one message is read. JSON takes up to three "
+        "times as many bytes.",
     )
     head_bytes: int = _limit(
         "max-head", _BYTES, 32 << 10, "Bytes of the request line and all headers."
@@ -70,8 +71,8 @@ class Limits:
         "max-lease",
         _LEASE,
         timedelta(hours=12),
-        "How long a request may keep messages from others, by holding them or by giving them "
-        "back for later.",
+        "How long a request may keep messages from others, by a lease or by a "
+        "release with a delay.",
     )
     read_lease: timedelta = _limit(
         "max-read-lease",
@@ -133,8 +134,8 @@ class Limits:
         "max-account-queues",
         _COUNT,
         1_000,
-        "Queues of one account, dead-letter queues included. What other gateways make is "
-        "noticed within 5 seconds.",
+        "Queues of one account, dead-letter queues included. Queues that other "
+        "gateways create are noticed within 5 seconds.",
     )
     queue_groups: int = _limit(
         "max-queue-groups",

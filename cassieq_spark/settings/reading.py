@@ -70,32 +70,34 @@ class SourceOptions(RoleOptions):
         "startingPosition",
         POSITION,
         "earliest",
-        "Where a batch read begins, and a group that the queue does not know yet: with what "
-        "still exists, with what comes, at a monoton, or with what was published at an instant or "
-        "later.",
+        "Where a batch read or a new group begins: at the earliest message "
+        "that still exists, at the first one published from now on (latest), "
+        "at a monoton, or at the first block published at an instant or later.",
         only_for=(STREAM, BATCH),
     )
     fail_on_data_loss: bool = setting(
         "failOnDataLoss",
         BOOLEAN,
         True,
-        "Whether a `startingPosition` that is deleted already is refused, for a batch read and "
-        "for a new group; otherwise they begin with what still exists.",
+        "Whether to refuse a `startingPosition` that is deleted, for a batch "
+        "read and for a new group; otherwise they begin with the first message "
+        "that still exists.",
         only_for=(STREAM, BATCH),
     )
     ending_position: StartingPosition = setting(
         "endingPosition",
         POSITION,
         "latest",
-        "Where a batch read ends: before this monoton, or before what was published at an instant "
-        "or later. `latest` is the end of the queue when the read is planned.",
+        "Where a batch read ends: before this monoton, or before the first "
+        "block published at an instant or later. `latest` is the end of the "
+        "queue when the read is planned.",
         only_for=(BATCH,),
     )
     max_messages: int | None = setting(
         "maxMessages",
         whole_number(1),
         None,
-        "The most messages of a batch read, which takes the first ones.",
+        "Messages of a batch read, which reads the first ones.",
         without="no limit",
         only_for=(BATCH,),
     )
@@ -110,7 +112,7 @@ class SourceOptions(RoleOptions):
         "maxBytesPerTrigger",
         size(_LARGEST_BATCH),
         None,
-        "Bytes per micro-batch as they are stored, about; at least one message.",
+        "Approximate bytes per micro-batch, as stored; at least one message.",
         without="no limit",
         only_for=(STREAM,),
     )
@@ -118,7 +120,7 @@ class SourceOptions(RoleOptions):
         "minMessagesPerTrigger",
         whole_number(0),
         0,
-        "Wait for so many messages before a micro-batch, but not longer than "
+        "Wait for this many messages before a micro-batch, but no longer than "
         "`maxTriggerDelay`. `Trigger.AvailableNow` does not wait.",
         only_for=(STREAM,),
     )
@@ -134,7 +136,8 @@ class SourceOptions(RoleOptions):
         "maxInFlight",
         whole_number(1),
         None,
-        "Messages that all readers of the group hold at a time, if each of them has this option.",
+        "Messages that all readers of the group together may hold at a time, "
+        "if each of them has this option.",
         without="no limit",
         only_for=(STREAM,),
     )
@@ -142,9 +145,9 @@ class SourceOptions(RoleOptions):
         "skipOlderThan",
         duration(timedelta(days=36_500)),
         None,
-        "Messages that have been visible for longer when their turn comes first are not "
-        "delivered to this group any more, and count as acked. No message is older than its "
-        "write, whatever its `visible_at`.",
+        "Messages that have been visible for longer when the group first "
+        "reaches them are skipped, and count as acked. No message is older "
+        "than its write, whatever its `visible_at`.",
         without="none are skipped",
         only_for=(STREAM,),
     )
@@ -152,23 +155,23 @@ class SourceOptions(RoleOptions):
         "retryBackoff",
         duration(timedelta(days=30), zero=True),
         timedelta(0),
-        "How long messages are left alone after their first delivery failed; twice as long "
-        "after the second, and so on, up to an hour. A query that restarts repeats its last "
-        "batch at once the first time.",
+        "Pause before messages whose first delivery failed are delivered "
+        "again; twice as long after the second, and so on, up to an hour. A "
+        "query that restarts repeats its last batch at once the first time.",
         only_for=(STREAM,),
     )
     messages_per_task: int = setting(
         "messagesPerTask",
         whole_number(1),
         100_000,
-        "Messages per Spark task, about.",
+        "Approximate number of messages per Spark task.",
         only_for=(STREAM, BATCH),
     )
     lease: timedelta | None = setting(
         "leaseSeconds",
         SECONDS,
         None,
-        "How long a batch is this reader's without a heartbeat.",
+        "How long the lease of a batch lasts without a heartbeat.",
         without="as long as the queue says",
         only_for=(STREAM,),
     )
@@ -176,10 +179,10 @@ class SourceOptions(RoleOptions):
         "checkpointLocation",
         TEXT,
         None,
-        "The `checkpointLocation` of the query, once more: a path of the driver's machine, or "
-        "a URI that pyarrow reads (`hdfs`, `s3`, `gs`, ...). With it a query that is stopped "
-        "acks its last batch if Spark has committed it; without it, that batch is delivered "
-        "again.",
+        "The `checkpointLocation` of the query, as `writeStream` has it: a "
+        "path of the driver's machine, or a URI that pyarrow reads (`hdfs`, "
+        "`s3`, `gs`, ...). With it a query that is stopped acks its last batch "
+        "if Spark has committed it; without it, that batch is delivered again.",
         only_for=(STREAM,),
     )
     include_headers: bool = setting(

@@ -69,49 +69,51 @@ class SinkOptions(RoleOptions):
         "failOnChangedBatch",
         BOOLEAN,
         True,
-        "Whether a batch that was published already, with another content, is an error. It "
-        "means that a checkpoint was restored from an older copy, or that the rows of a query "
-        "differ from run to run; if not, it is skipped, with an error in the log.",
+        "Whether it is an error if a batch was published before with another "
+        "content. That happens if a checkpoint was restored from an older "
+        "copy, or if the rows of a query differ from run to run. If false, the "
+        "batch is skipped, with an error in the log.",
     )
     operation: str = setting(
         "operation",
         choice(PUBLISH, ACK, RELEASE, EXTEND, REJECT, REPLACE, EACH),
         PUBLISH,
-        "What a batch write does: publish its rows, or settle the messages that its column "
-        "`receipt` names: they are done (ack), to be delivered again (release), held on "
-        "beyond their batch (extend), dead (reject), or replaced by the message of the row "
-        "(replace); or what its column `operation` says (each). See "
-        "[settling.md](settling.md).",
+        "What a batch write does: publish its rows, or settle the messages "
+        "that its column `receipt` names: they are done (ack), to be delivered "
+        "again (release), held beyond their batch (extend), dead (reject), or "
+        "replaced by the message of the row (replace); or what its column "
+        "`operation` says (each). See [settling.md](settling.md).",
     )
     delay: timedelta = setting(
         "delay",
         duration(timedelta(days=365), zero=True),
         timedelta(0),
-        "With `operation` = release or replace, where there is no column `delay`: how much "
-        "later the messages are delivered, at the earliest.",
+        "With `operation` = release or replace, without a column `delay`: "
+        "delay before the messages are delivered.",
     )
     seconds: timedelta | None = setting(
         "seconds",
         SECONDS,
         None,
-        "With `operation` = extend, where there is no column `seconds`: how long from now the "
-        "messages are held.",
+        "With `operation` = extend, without a column `seconds`: how long from "
+        "now the messages are held.",
         without="as long as a lease of the queue",
     )
     reason: str = setting(
         "reason",
         TEXT,
         "rejected",
-        "With `operation` = reject, where there is no column `reason`: why, for the "
-        "dead-letter queue.",
+        "With `operation` = reject, without a column `reason`: the reason, for "
+        "the dead-letter queue.",
     )
     settle: str | None = setting(
         "settle",
         choice(WITH_BATCH, NOW),
         None,
-        "When a write of receipts takes effect: with its batch, so that a batch which comes "
-        "again comes whole (batch), or at once (now). Without it, with the batch inside "
-        "`foreachBatch`, and at once elsewhere; over Spark Connect, give it.",
+        "When a write of receipts takes effect: with its batch, so that a "
+        "batch that is delivered again is complete (batch), or at once (now). "
+        "Without it, with the batch inside `foreachBatch`, and at once "
+        "elsewhere; over Spark Connect, give it.",
     )
     compression: str = setting(
         "compression",
@@ -123,8 +125,8 @@ class SinkOptions(RoleOptions):
         "chunkBytes",
         size(_LARGEST_MESSAGE),
         256 << 10,
-        "Messages per row of Cassandra, in bytes before compression; a larger message has a "
-        "row to itself.",
+        "Bytes of messages per row of Cassandra, before compression; a larger "
+        "message has a row of its own.",
     )
     max_message_bytes: int = setting(
         "maxMessageBytes",

@@ -42,9 +42,13 @@ class View:
 
 _QUEUE = Column("queue", "STRING", "Name of the queue.")
 _GROUP = Column("consumer_group", "STRING", "Name of the consumer group.")
-_POINTER = Column("pointer", "BIGINT", "First monoton never offered to the group.")
-_FLOOR = Column("floor", "BIGINT", "Lowest monoton still owed to the group.")
-_DEPTH = Column("depth", "BIGINT", "Messages owed: not offered yet, leased, due, waiting or dead.")
+_POINTER = Column("pointer", "BIGINT", "The first monoton that was never offered to the group.")
+_FLOOR = Column("floor", "BIGINT", "The lowest monoton that the group has not settled.")
+_DEPTH = Column(
+    "depth",
+    "BIGINT",
+    "Messages that the group has not settled: not offered yet, leased, due, waiting or dead.",
+)
 
 #: The views, by name.
 VIEWS: Mapping[str, View] = MappingProxyType(
@@ -71,36 +75,36 @@ VIEWS: Mapping[str, View] = MappingProxyType(
                 (
                     _QUEUE,
                     Column("first_monoton", "BIGINT", "Monoton of the block's first message."),
-                    Column("stop_monoton", "BIGINT", "Monoton behind its last message."),
-                    Column("messages", "BIGINT", "How many it has."),
+                    Column("stop_monoton", "BIGINT", "Monoton after its last message."),
+                    Column("messages", "BIGINT", "Number of its messages."),
                     Column("block", "STRING", "Its id, a time-based uuid."),
                     Column("published_at", "TIMESTAMP", "When it became visible."),
                 ),
             ),
             View(
                 "leases",
-                "range that was offered to a group and is not settled (only option `group`'s, if "
-                "given), by group",
+                "range that was offered to a group and is not settled (with option "
+                "`group`, only of that group), by group",
                 (
                     _QUEUE,
                     _GROUP,
                     Column(
                         "state",
                         "STRING",
-                        "`leased`: a lease runs; `due`: it ran out, or the wait is over; "
-                        "`waiting`: to be offered later; `dead`: to be dead-lettered.",
+                        "`leased`: under a lease; `due`: the lease ran out, or the wait is "
+                        "over; `waiting`: to be delivered later; `dead`: to be dead-lettered.",
                     ),
-                    Column("slot", "INT", "Which slot has it; null if it waits or waited."),
+                    Column("slot", "INT", "The slot that holds it; null if it waits or waited."),
                     Column("start_monoton", "BIGINT", "First monoton."),
-                    Column("stop_monoton", "BIGINT", "Monoton behind the last."),
-                    Column("messages", "BIGINT", "How many those are."),
+                    Column("stop_monoton", "BIGINT", "Monoton after the last message."),
+                    Column("messages", "BIGINT", "Number of messages."),
                     Column(
                         "lease",
                         "STRING",
-                        "Token that holds it, or held it last; null with `slot`.",
+                        "Token that holds it, or held it last; null if `slot` is null.",
                     ),
                     Column("due_at", "TIMESTAMP", "When the lease runs out or the wait is over."),
-                    Column("deliveries", "INT", "How often it was handed out."),
+                    Column("deliveries", "INT", "How often it was delivered."),
                 ),
             ),
             View(
@@ -109,7 +113,7 @@ VIEWS: Mapping[str, View] = MappingProxyType(
                 (
                     _QUEUE,
                     _GROUP,
-                    Column("starts_at", "BIGINT", "First monoton that it was ever owed."),
+                    Column("starts_at", "BIGINT", "The monoton at which the group began."),
                     _POINTER,
                     _FLOOR,
                     _DEPTH,
@@ -117,20 +121,29 @@ VIEWS: Mapping[str, View] = MappingProxyType(
             ),
             View(
                 "queues",
-                "queue of the keyspace that is or was (only option `queue`'s, if given), by name",
+                "queue of the keyspace that exists or existed (with option `queue`, "
+                "only that one), by name",
                 (
                     _QUEUE,
-                    Column("version", "INT", "Grows each time the queue is purged or made anew."),
+                    Column(
+                        "version",
+                        "INT",
+                        "Grows each time the queue is purged, or deleted and created again.",
+                    ),
                     Column(
                         "status",
                         "STRING",
-                        "`active`; `purging`: about to have that version; `deleting`: gone, and "
-                        "the repair has some of it to delete; `deleted`.",
+                        "`active`; `purging`: about to get this version; `deleting`: gone, but "
+                        "the repair has not deleted all of it; `deleted`.",
                     ),
                     Column("bucket_size", "INT", "Messages per Cassandra partition."),
-                    Column("chunk_size", "INT", "Messages per row, at the most."),
+                    Column("chunk_size", "INT", "Most messages per row."),
                     Column("lease_seconds", "INT", "How long a lease lasts unless extended."),
-                    Column("max_deliveries", "INT", "After so many, a message is dead; 0: never."),
+                    Column(
+                        "max_deliveries",
+                        "INT",
+                        "After this many deliveries a message is dead; 0: never.",
+                    ),
                     Column(
                         "dead_letter_queue",
                         "STRING",
@@ -139,46 +152,52 @@ VIEWS: Mapping[str, View] = MappingProxyType(
                     Column(
                         "strict_fifo",
                         "BOOLEAN",
-                        "Whether a group gets no message before the ones below it are settled.",
+                        "Whether a group gets a message only when it has settled all earlier "
+                        "ones.",
                     ),
                     Column(
                         "expire_after_seconds",
                         "INT",
-                        "What was not consumed so long after it became visible is thrown away; "
-                        "null: nothing is.",
+                        "How long after it became visible a message that was not consumed is "
+                        "discarded; null: never.",
                     ),
                     Column(
                         "keep_settled_seconds",
                         "INT",
-                        "What every group has settled is kept until so long after it became "
-                        "visible; null: it is not kept.",
+                        "How long after it became visible a message is kept that every group "
+                        "has settled; null: it is not kept.",
                     ),
                     Column("created_at", "TIMESTAMP", "When it was created."),
                 ),
             ),
             View(
                 "stats",
-                "consumer group, by name; of a queue without groups, one row without figures of "
-                "any",
+                "consumer group, by name; for a queue without groups, one row without "
+                "figures of a group",
                 (
                     _QUEUE,
                     _GROUP,
-                    Column("finalised", "BIGINT", "All below is settled for every group."),
+                    Column(
+                        "finalised",
+                        "BIGINT",
+                        "Every group has settled all messages below this monoton.",
+                    ),
                     Column("next", "BIGINT", "Monoton that the next published message gets."),
                     _DEPTH,
-                    Column("leased", "BIGINT", "Messages under a lease that runs."),
-                    Column("due", "BIGINT", "Messages to be offered again now."),
+                    Column("leased", "BIGINT", "Messages under a lease that has not run out."),
+                    Column("due", "BIGINT", "Messages to be delivered again now."),
                     Column(
                         "waiting",
                         "BIGINT",
-                        "Messages to be offered later; of those not offered yet, in the first "
-                        "10,000 blocks.",
+                        "Messages to be delivered later; of those not offered yet, only in the "
+                        "first 10,000 blocks.",
                     ),
                     Column("dead", "BIGINT", "Messages to be dead-lettered."),
                     Column(
                         "oldest_age_seconds",
                         "DOUBLE",
-                        "How long the oldest message owed has been visible; null if none is.",
+                        "How long the oldest message that the group has not settled has been "
+                        "visible; null if there is none.",
                     ),
                     _POINTER,
                     _FLOOR,
@@ -197,7 +216,7 @@ def documentation() -> str:
         "Printed by `python -m cassieq_spark.spark.source`; change it there.",
         "",
         'What `spark.read.format("cassieq").option("view", ...)` shows; it leases nothing.',
-        "Each action reads anew, and a group's state by serial reads: look, but don't poll.",
+        "Each action reads again, and reads a group's state serially, so do not poll.",
     ]
     for view in VIEWS.values():
         lines += ["", f"## {view.name}", "", f"One row for each {view.rows_are}."]
