@@ -234,4 +234,4 @@ def _encoded(text: str, what: str, refusal: type[CassieqError]) -> bytes:
     try:
         return str.encode(text)
     except UnicodeEncodeError as error:
-        raise refusal(f"{what} cannot be encoded as UTF-8: {error.reason}") from error
+        raise refusal(f"{what} is not text that UTF-8 can encode: {error.reason}") from error

@@ -67,7 +67,7 @@ def test_a_queue_comes_with_a_dead_letter_queue_unless_told_otherwise(
     assert shown(f"{name}-c") == (3, None)
     queue_command("create", f"{name}-d", "--max-deliveries", "0")
     assert shown(f"{name}-d") == (0, None)
-    with pytest.raises(OptionError, match="goes neither with"):
+    with pytest.raises(OptionError, match="cannot be combined with"):
         queue_command("create", f"{name}-e", "--drop-dead", "--dead-letter-queue", "x")
 
 
