@@ -104,7 +104,7 @@ def batches_of(monotons: Ranges, most: int) -> Iterator[Ranges]:
 
 
 def claim(
-    delivery: ConsumerGroup,
+    group: ConsumerGroup,
     wanted: Ranges,
     *,
     token: Callable[[], UUID],
@@ -115,7 +115,7 @@ def claim(
     Whatever else the group is owed stays owed.
 
     Args:
-        delivery: The dead-letter queue, and `ADMIN_GROUP`.
+        group: The dead-letter queue, and `ADMIN_GROUP`.
         wanted: Published messages, all within one window.
         token: Makes a fresh token for each attempt.
         length: How long the claim lasts; None: its messages are settled at once.
@@ -129,7 +129,7 @@ def claim(
     """
     tried: dict[UUID, Ranges] = {}
     for _ in attempts():
-        state = delivery.read(every_waiting=True)
+        state = group.read(every_waiting=True)
         # An attempt whose answer was lost may have gone in after we looked for it.
         for slot in state.slots:
             if slot.lease in tried:
@@ -138,10 +138,10 @@ def claim(
         taken, ops = plan_claim(state, wanted, lease, length)
         if not taken:
             return None
-        if delivery.carry_out(ops, went_in=partial(_is_there, lease)):
+        if group.carry_out(ops, went_in=partial(_is_there, lease)):
             return Claim(taken, lease)
         tried[lease] = taken
-    raise ContentionError(f"{delivery}: lost the race for messages again and again; try again")
+    raise ContentionError(f"{group}: lost the race for messages again and again; try again")
 
 
 def plan_claim(
@@ -229,37 +229,37 @@ def open_admin_group(ledger: Ledger, *, is_needed: bool) -> ConsumerGroup | None
     """
     if not is_needed and ledger.read_group(ADMIN_GROUP) is None:
         return None
-    delivery = ConsumerGroup(ledger, ADMIN_GROUP)
-    ensure_group(delivery, starting="earliest")
-    resolve_claims(delivery)
-    return delivery
+    group = ConsumerGroup(ledger, ADMIN_GROUP)
+    ensure_group(group, starting="earliest")
+    resolve_claims(group)
+    return group
 
 
-def resolve_claims(delivery: ConsumerGroup) -> None:
+def resolve_claims(group: ConsumerGroup) -> None:
     """Ack or give back the claims of runs that broke off. No LWT if there are none.
 
     Raises:
         ContentionError: Lost to others again and again.
         QueueStateError: There is no group `ADMIN_GROUP`.
     """
-    state = delivery.read(every_waiting=True)
-    for claim in read_claims(delivery.ledger, state):
+    state = group.read(every_waiting=True)
+    for claim in read_claims(group.ledger, state):
         runs = claim.slot.due_at >= state.now
         if not claim.is_published and runs:
             continue
-        if claim.is_published or _is_published_after_all(delivery.ledger, claim):
-            ack_claim(delivery, claim.slot.lease)
-            _tell(delivery, claim, "published by a run that broke off: acked")
+        if claim.is_published or _is_published_after_all(group.ledger, claim):
+            ack_claim(group, claim.slot.lease)
+            _tell(group, claim, "published by a run that broke off: acked")
         else:
             released = {timedelta(0): claim.slot.monotons}
-            delivery.settle(claim.slot.lease, Settlement(released=released))
-            _tell(delivery, claim, "claimed by a run that broke off: given back")
+            group.settle(claim.slot.lease, Settlement(released=released))
+            _tell(group, claim, "claimed by a run that broke off: given back")
 
 
-def ack_claim(delivery: ConsumerGroup, lease: UUID) -> None:
+def ack_claim(group: ConsumerGroup, lease: UUID) -> None:
     """Settle the messages of a claim, which are published. One LWT, two reads."""
     nothing_more = LeaseRequest(held=lease, max_messages=0)
-    delivery.lease(nothing_more)
+    group.lease(nothing_more)
 
 
 def _around(left: Ranges, window: int) -> list[Ranges]:
@@ -295,16 +295,16 @@ def _is_published_after_all(ledger: Ledger, claim: OpenClaim) -> bool:
     )
 
 
-def _tell(delivery: ConsumerGroup, claim: OpenClaim, what: str) -> None:
+def _tell(group: ConsumerGroup, claim: OpenClaim, what: str) -> None:
     logger.info(
         "%s: dead letters %s were %s",
-        delivery,
+        group,
         claim.slot.monotons,
         what,
         extra={
             "action": CLAIM_RESOLVED,
-            "queue": delivery.queue_id,
-            "group": delivery.name,
+            "queue": group.queue_id,
+            "group": group.name,
             "count": claim.slot.monotons.count,
         },
     )

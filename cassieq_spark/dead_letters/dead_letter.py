@@ -50,7 +50,7 @@ UNREADABLE_BYTES = 1 << 20
 
 
 def dead_letter_messages(
-    store: Store, queue: QueueDefinition, delivery: ConsumerGroup, dead: Sequence[Waiting]
+    store: Store, queue: QueueDefinition, group: ConsumerGroup, dead: Sequence[Waiting]
 ) -> int:
     """Dead-letter messages that were delivered too often, or rejected.
 
@@ -61,7 +61,7 @@ def dead_letter_messages(
     Args:
         store: Where the queues are kept.
         queue: The queue of these messages.
-        delivery: The group that could not process them.
+        group: The group that could not process them.
         dead: The waiting rows that are dead.
 
     Returns:
@@ -72,14 +72,14 @@ def dead_letter_messages(
         try:
             if queue.dead_letter_queue is not None:
                 target = read_queue(store, queue.dead_letter_queue)
-                _publish_copies(store, queue, target, delivery, each)
-            if delivery.remove_dead(each):
+                _publish_copies(store, queue, target, group, each)
+            if group.remove_dead(each):
                 count += each.monotons.count
-                _log_done(queue, delivery, each)
+                _log_done(queue, group, each)
         except CassieqError as error:
-            _log_failure(queue, delivery, each, error)
+            _log_failure(queue, group, each, error)
             with suppress(CassieqError):
-                delivery.defer_dead(each, by=RETRY_AFTER)
+                group.defer_dead(each, by=RETRY_AFTER)
     return count
 
 
@@ -87,16 +87,16 @@ def _publish_copies(
     store: Store,
     queue: QueueDefinition,
     target: QueueDefinition,
-    delivery: ConsumerGroup,
+    group: ConsumerGroup,
     dead: Waiting,
 ) -> None:
-    once = _once_of(queue, delivery, dead)
+    once = _once_of(queue, group, dead)
     # The waiting row, and then the name: if others settled the row long ago, the target may have
     # forgotten the name.
     ledger = Ledger(store, target.queue_id)
-    if not delivery.has_waiting(dead) or read_mark(ledger, once) is not None:
+    if not group.has_waiting(dead) or read_mark(ledger, once) is not None:
         return
-    copies = _Copies(store, queue, delivery, dead)
+    copies = _Copies(store, queue, group, dead)
     # The largest message allowed grows by its new headers.
     options = SinkOptions(queue=target.name, max_message_bytes=sys.maxsize)
     written = write_block(store, target, copies, options, takes_reserved=True)
@@ -110,7 +110,7 @@ def _publish_copies(
         )
 
 
-def _once_of(queue: QueueDefinition, delivery: ConsumerGroup, dead: Waiting) -> Once:
+def _once_of(queue: QueueDefinition, group: ConsumerGroup, dead: Waiting) -> Once:
     """The name for exactly these messages, and for this one death of theirs.
 
     After a seek, other messages may die whose first one is the same. The same messages may die
@@ -119,7 +119,7 @@ def _once_of(queue: QueueDefinition, delivery: ConsumerGroup, dead: Waiting) -> 
     """
     first = "" if dead.first_at is None else to_millis(dead.first_at)
     digest = sha256(f"{dead.monotons}@{first}".encode()).hexdigest()[:16]
-    name = f"dead:{queue.queue_id}:{delivery.name}:{dead.monotons.start}:{digest}"
+    name = f"dead:{queue.queue_id}:{group.name}:{dead.monotons.start}:{digest}"
     return Once(name, DEAD_LETTER_LIFETIME)
 
 
@@ -133,14 +133,14 @@ class _Copies:
     """
 
     def __init__(
-        self, store: Store, queue: QueueDefinition, delivery: ConsumerGroup, dead: Waiting
+        self, store: Store, queue: QueueDefinition, group: ConsumerGroup, dead: Waiting
     ) -> None:
         self._store = store
         self._queue = queue
         self._dead = dead
         told = {
             "origin-queue": queue.name,
-            "origin-group": delivery.name,
+            "origin-group": group.name,
             "deliveries": str(dead.deliveries),
             "reason": _reason(dead),
             "dead-lettered-at": _show(datetime.now(UTC)),
@@ -196,12 +196,12 @@ def _map_of(headers: Sequence[Mapping[str, str | None]]) -> pa.Array:
     return pa.array([list(each.items()) for each in headers], HEADERS)
 
 
-def _log_done(queue: QueueDefinition, delivery: ConsumerGroup, dead: Waiting) -> None:
+def _log_done(queue: QueueDefinition, group: ConsumerGroup, dead: Waiting) -> None:
     lost = queue.dead_letter_queue is None
     logger.log(
         logging.ERROR if lost else logging.WARNING,
         "%s: messages %s are dead (%s): %s",
-        delivery,
+        group,
         dead.monotons,
         _reason(dead),
         "dropped, as the queue has no dead-letter queue"
@@ -210,24 +210,24 @@ def _log_done(queue: QueueDefinition, delivery: ConsumerGroup, dead: Waiting) ->
         extra={
             "action": DROPPED if lost else DEAD_LETTERED,
             "queue": queue.queue_id,
-            "group": delivery.name,
+            "group": group.name,
             "count": dead.monotons.count,
         },
     )
 
 
 def _log_failure(
-    queue: QueueDefinition, delivery: ConsumerGroup, dead: Waiting, error: CassieqError
+    queue: QueueDefinition, group: ConsumerGroup, dead: Waiting, error: CassieqError
 ) -> None:
     logger.error(
         "%s: could not dead-letter messages %s, trying again later: %s",
-        delivery,
+        group,
         dead.monotons,
         error,
         extra={
             "action": DEAD_LETTERING_FAILED,
             "queue": queue.queue_id,
-            "group": delivery.name,
+            "group": group.name,
             "count": dead.monotons.count,
         },
     )

@@ -52,8 +52,8 @@ def purge(
         ContentionError: Lost to others again and again.
     """
     queue_id = found.queue.queue_id
-    delivery = open_admin_group(Ledger(store, queue_id), is_needed=bool(found.groups))
-    if delivery is None:
+    group = open_admin_group(Ledger(store, queue_id), is_needed=bool(found.groups))
+    if group is None:
         return PurgeReport(0, 0, is_stopped=False)
     wait = wait or threading.Event().wait
     total, purged, missed, is_stopped = found.monotons.count, 0, 0, False
@@ -62,13 +62,13 @@ def purge(
         is_stopped = wait(0)
         if is_stopped:
             break
-        claimed = claim(delivery, wanted, token=uuid4, length=None)
+        claimed = claim(group, wanted, token=uuid4, length=None)
         count = claimed.monotons.count if claimed else 0
         purged, missed = purged + count, missed + wanted.count - count
         if claimed:
             logger.info(
                 "%s: dead letters %s were purged",
-                delivery,
+                group,
                 claimed.monotons,
                 extra={"action": PURGED, "queue": queue_id, "count": count},
             )

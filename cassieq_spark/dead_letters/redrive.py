@@ -151,10 +151,10 @@ def redrive(  # noqa: PLR0913 (each is a choice of its own, by name)
     if rate is not None and rate <= 0:
         raise OptionError(f"a rate must be above 0 messages per second, not {rate}")
     routes = plan_routes(store, found, to=to, force=force, across_accounts=across_accounts)
-    delivery = open_admin_group(Ledger(store, found.queue.queue_id), is_needed=bool(routes))
-    if delivery is None:
+    group = open_admin_group(Ledger(store, found.queue.queue_id), is_needed=bool(routes))
+    if group is None:
         return RedriveReport({}, 0, is_stopped=False)
-    run = _Run(store, found.queue, delivery)
+    run = _Run(store, found.queue, group)
     wait = wait or threading.Event().wait
     size = BATCH if rate is None else max(1, min(BATCH, int(rate)))
     total = sum(route.monotons.count for route in routes)
@@ -181,12 +181,12 @@ class _Run:
 
     store: Store
     queue: QueueDefinition
-    delivery: ConsumerGroup
+    group: ConsumerGroup
 
     def redrive(self, target: QueueDefinition, wanted: Ranges) -> int:
         """Redrive a batch, except what others hold; returns how many messages."""
         token = partial(token_for, target.queue_id)
-        claimed = claim(self.delivery, wanted, token=token, length=self.queue.lease)
+        claimed = claim(self.group, wanted, token=token, length=self.queue.lease)
         if claimed is None:
             return 0
         published = self._publish(target, claimed)
@@ -194,7 +194,7 @@ class _Run:
         logger.log(
             logging.INFO if published else logging.WARNING,
             "%s: dead letters %s %s queue %r",
-            self.delivery,
+            self.group,
             claimed.monotons,
             "went to" if published else "took so long that another run has them, bound for",
             target.name,
@@ -202,7 +202,7 @@ class _Run:
         )
         if not published:
             return 0
-        ack_claim(self.delivery, claimed.lease)
+        ack_claim(self.group, claimed.lease)
         return count
 
     def _publish(self, target: QueueDefinition, claimed: Claim) -> bool:

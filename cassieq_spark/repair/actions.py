@@ -1,8 +1,8 @@
 """What the repair does: small values that say what they are about to do, do it and count it.
 
 Each is safe if it is applied late, twice or half: it depends on what it was planned by, or deletes
-what nobody can need again. `Expire` and `DeadLetter` are beside what they do, in `expire` and
-`redeliver`.
+what nobody can need again. `Expire` and `DeadLetterMessages` are beside what they do, in `expire`
+and `redeliver`.
 """
 
 from __future__ import annotations

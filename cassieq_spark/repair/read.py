@@ -58,7 +58,7 @@ class SeenLedger:
 
 
 @dataclass(frozen=True, slots=True)
-class SeenDelivery:
+class SeenState:
     """The state of a group, but for what waits.
 
     Attributes:
@@ -78,24 +78,24 @@ class Seen:
 
     Attributes:
         ledger: Its ledger.
-        deliveries: The group state of each group that has one, read after the ledger.
+        states: The state of each group that has one, read after the ledger.
         now: The server's clock, read before.
         ahead: How far it was ahead of this machine's, if they disagree; see `Rows.ahead`.
     """
 
     ledger: SeenLedger
-    deliveries: Mapping[str, SeenDelivery]
+    states: Mapping[str, SeenState]
     now: datetime
     ahead: timedelta = timedelta(0)
 
-    def delivery_of(self, group: Group) -> SeenDelivery | None:
+    def seen_state_of(self, group: Group) -> SeenState | None:
         """The state of this very registration; None if there is none."""
-        found = self.deliveries.get(group.name)
+        found = self.states.get(group.name)
         return found if found and group.registered_as in found.registrations else None
 
     def state_of(self, group: Group) -> GroupState | None:
         """All of a group's state; None if it has none, or if messages may wait."""
-        found = self.delivery_of(group)
+        found = self.seen_state_of(group)
         if found is None:
             return None
         # I7: what waits was offered, and is not finalised. And waiting rows are counted.
@@ -124,11 +124,11 @@ class Seen:
         head, groups = self.ledger.head, self.ledger.groups
         if not groups:
             return queue.expire_after is None or head.finalised == head.next
-        is_held = any(position <= head.finalised for position in self.ledger.seek_pins)
-        return is_held or any(self._keeps_finalised(group) for group in groups)
+        is_pinned = any(position <= head.finalised for position in self.ledger.seek_pins)
+        return is_pinned or any(self._keeps_finalised(group) for group in groups)
 
     def _keeps_finalised(self, group: Group) -> bool:
-        found = self.delivery_of(group)
+        found = self.seen_state_of(group)
         if found is None:
             return False
         held = [slot.monotons.start for slot in found.slots]
@@ -158,16 +158,16 @@ def see_all(store: Store, name: str) -> dict[QueueId, Seen]:
         with _told_strange(queue_id, strange):
             if (ledger := _ledger_of(found)) is not None:
                 ledgers[queue_id] = ledger
-    deliveries: defaultdict[QueueId, dict[str, SeenDelivery]] = defaultdict(dict)
+    states: defaultdict[QueueId, dict[str, SeenState]] = defaultdict(dict)
     for (queue_id, group), rows in groupby(
         store.scan(Table.GROUP_STATE, _OF_GROUP_STATE), _group_key
     ):
         found = list(rows)
         with _told_strange(queue_id, strange):
-            if (delivery := _delivery_of(found)) is not None:
-                deliveries[queue_id][group] = delivery
+            if (state := _seen_state_of(found)) is not None:
+                states[queue_id][group] = state
     return {
-        key: Seen(ledger, deliveries.get(key, {}), now, clocks.ahead)
+        key: Seen(ledger, states.get(key, {}), now, clocks.ahead)
         for key, ledger in ledgers.items()
         if key not in strange
     }
@@ -196,7 +196,7 @@ def see(ledger: Ledger) -> Seen | None:
         return None
     groups = [ConsumerGroup(ledger, known.name) for known in seen.groups]
     which = Slice(kinds=_OF_GROUP_STATE)
-    read = {group.name: _delivery_of(group.read_rows(which).rows) for group in groups}
+    read = {group.name: _seen_state_of(group.read_rows(which).rows) for group in groups}
     return Seen(seen, {name: each for name, each in read.items() if each}, found.now, found.ahead)
 
 
@@ -245,11 +245,11 @@ def _ledger_of(rows: Iterable[Row]) -> SeenLedger | None:
     )
 
 
-def _delivery_of(rows: Iterable[Row]) -> SeenDelivery | None:
+def _seen_state_of(rows: Iterable[Row]) -> SeenState | None:
     kinds = _by_kind(rows)
     if not kinds["head"]:
         return None
-    return SeenDelivery(
+    return SeenState(
         group_head_of(kinds["head"][0]),
         frozenset(int(str(row["ordinal"])) for row in kinds["registration"]),
         tuple(slot for slot in slots_of(kinds["slot"]) if slot.monotons),

@@ -41,7 +41,7 @@ _LEASES = 10
 
 
 @dataclass(frozen=True, slots=True)
-class DeadLetter:
+class DeadLetterMessages:
     """Dead-letter what no reader has, as a reader would: a waiting row, or a slot.
 
     Two LWTs and a few reads; three LWTs for a slot, which is marked dead first.
@@ -63,16 +63,16 @@ class DeadLetter:
 
     def apply(self, store: Store) -> Counts:
         """See `Action.apply`. What a reader was faster at, or can't be copied, is counted too."""
-        delivery = ConsumerGroup(Ledger(store, self.queue_id), self.group)
-        dead = mark_slot_dead(delivery, self.dead) if isinstance(self.dead, Slot) else self.dead
-        count = 0 if dead is None else dead_letter_messages(store, self.queue, delivery, [dead])
+        group = ConsumerGroup(Ledger(store, self.queue_id), self.group)
+        dead = mark_slot_dead(group, self.dead) if isinstance(self.dead, Slot) else self.dead
+        count = 0 if dead is None else dead_letter_messages(store, self.queue, group, [dead])
         left = self.dead.monotons.count - count
         return Counts(dead_lettered=count, not_dead_lettered=left)
 
 
 def redeliver_step(
     context: Context, queue: QueueDefinition, _: Scanned | None
-) -> Iterable[DeadLetter]:
+) -> Iterable[DeadLetterMessages]:
     """Find what is dead, and tell what is stuck. No read of a queue in which nothing may be.
 
     Else a plain read, and three for each group.
@@ -91,7 +91,7 @@ def redeliver_step(
     for row in rows["head"]:
         notes += _fence_ahead(queue, head_of(row), found.now)
     is_paused = any(head_of(row).paused for row in rows["head"])
-    planned: list[DeadLetter] = []
+    planned: list[DeadLetterMessages] = []
     for row in rows["group"]:
         group = group_of(row)
         state = _read_state(ConsumerGroup(ledger, group.name), group.registered_as)
@@ -103,7 +103,7 @@ def redeliver_step(
         dead = find_dead(state, queue)
         # Its leases are claims, and only a redrive or a purge can tell what became of them.
         if group.name != ADMIN_GROUP:
-            planned += [DeadLetter(queue, group.name, each) for each in dead]
+            planned += [DeadLetterMessages(queue, group.name, each) for each in dead]
         if not is_paused:
             notes += _overdue(queue, group.name, state)
     return planned
@@ -134,14 +134,14 @@ def find_dead(state: GroupState, queue: QueueDefinition) -> list[Slot | Waiting]
     return [*slots, *waiting]
 
 
-def mark_slot_dead(delivery: ConsumerGroup, slot: Slot) -> Waiting | None:
+def mark_slot_dead(group: ConsumerGroup, slot: Slot) -> Waiting | None:
     """Mark messages dead whose lease ran out for the last time. One LWT and two reads.
 
     Returns:
         The row that they are in then; None if the slot has changed, and others see to it.
     """
     try:
-        state = delivery.read()
+        state = group.read()
     except QueueStateError:
         return None
     token, changes = uuid4(), Changes(state)
@@ -150,7 +150,7 @@ def mark_slot_dead(delivery: ConsumerGroup, slot: Slot) -> Waiting | None:
     def went_in(slots: Sequence[Slot], _: object) -> bool:
         return any(each.lease == token for each in slots)
 
-    return dead if delivery.carry_out(changes.ops(), went_in=went_in) else None
+    return dead if group.carry_out(changes.ops(), went_in=went_in) else None
 
 
 def _read_state(group: ConsumerGroup, registered_as: int) -> GroupState | None:

@@ -956,7 +956,7 @@ MUTANTS = (
         "I9",
         "dead_letters/dead_letter.py",
         "            if queue.dead_letter_queue is not None:\n",
-        "            delivery.remove_dead(each)\n"
+        "            group.remove_dead(each)\n"
         "            if queue.dead_letter_queue is not None:\n",
     ),
     Mutant(
@@ -986,7 +986,7 @@ MUTANTS = (
         "what can't be dead-lettered is tried again at once",
         "poison",
         "dead_letters/dead_letter.py",
-        "                delivery.defer_dead(each, by=RETRY_AFTER)\n",
+        "                group.defer_dead(each, by=RETRY_AFTER)\n",
         "                pass\n",
     ),
     Mutant(

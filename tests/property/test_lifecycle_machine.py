@@ -287,8 +287,8 @@ class LifecycleMachine(RuleBasedStateMachine):
         troubles = self.store.unrest
         with contextlib.suppress(QueueStateError):
             check_open(queue.queue_id, head)
-        wish = make_request(stop=head.offered_stop, lease=LEASE)
-        batch = ConsumerGroup(Ledger(self.store, queue.queue_id), group).lease(wish)
+        request = make_request(stop=head.offered_stop, lease=LEASE)
+        batch = ConsumerGroup(Ledger(self.store, queue.queue_id), group).lease(request)
         assert not (over and batch.leased), "nothing comes out of what is over"
         if head.paused and self.store.unrest == troubles:
             assert not batch.leased

@@ -80,8 +80,10 @@ def play(
                     try:
                         if name == "c":
                             stop = Ledger(store, queue_id).read_head().next
-                            wish = make_request(held=held, max_messages=2, stop=stop, lease=LEASE)
-                            held = ConsumerGroup(Ledger(store, queue_id), "g").lease(wish).token
+                            request = make_request(
+                                held=held, max_messages=2, stop=stop, lease=LEASE
+                            )
+                            held = ConsumerGroup(Ledger(store, queue_id), "g").lease(request).token
                         else:
                             batch = SinkBatch("app:a", number) if name == "b" else None
                             pending = make_pending([1], clock.now)

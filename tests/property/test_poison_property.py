@@ -56,7 +56,7 @@ class Scene:
         store, self.clock = make_clocked_store()
         self.count, self.bad = setup.count, setup.bad
         self.limits, self.most = setup.limits, setup.max_deliveries
-        self.delivery = make_group(store, make_queue(store, [setup.count]).queue_id)
+        self.group = make_group(store, make_queue(store, [setup.count]).queue_id)
         self.processes = [Process() for _ in range(READERS)]
         self.delivered: Counter[int] = Counter()
         self.settled: list[int] = []
@@ -80,8 +80,8 @@ class Scene:
             self._next_batch(number, process, crashes=crashes)
 
     def _next_batch(self, number: int, process: Process, *, crashes: bool) -> None:
-        wish = self._wish(number, process.done, prefer_fresh=process.redelivered)
-        batch = self.delivery.lease(wish)
+        request = self._request(number, process.done, prefer_fresh=process.redelivered)
+        batch = self.group.lease(request)
         process.done = None
         self._dead_letter(batch.dead)
         if not batch.leased:
@@ -93,7 +93,7 @@ class Scene:
             self._process(process, batch.leased)
 
     def _replay(self, number: int, process: Process) -> Sequence[LeasedSlot]:
-        leased = self.delivery.take_again(self._wish(number, process.logged))
+        leased = self.group.take_again(self._request(number, process.logged))
         assert process.logged is not None
         for monoton, holder in list(self.holders.items()):
             if holder == process.logged:
@@ -107,7 +107,7 @@ class Scene:
             return
         process.done, process.logged = process.logged, None
         # Done is done: nobody else has the lease while it runs, so its ack settles all of it.
-        batch = self.delivery.lease(make_request(held=process.done, stop=0))
+        batch = self.group.lease(make_request(held=process.done, stop=0))
         assert batch.acked == len(monotons)
         self.settled += monotons
         process.done = None
@@ -117,7 +117,7 @@ class Scene:
     def _hand_out(self, leased: Sequence[LeasedSlot], lease: UUID) -> None:
         for each in leased:
             size = each.monotons.count
-            most = most_messages(self.count, delivery=each.deliveries, max_deliveries=self.most)
+            most = most_messages(self.count, group=each.deliveries, max_deliveries=self.most)
             assert size <= most
             for monoton in members([each]):
                 self.delivered[monoton] += 1
@@ -128,10 +128,10 @@ class Scene:
     def _dead_letter(self, dead: Sequence[object]) -> None:
         for each in dead:
             assert each.monotons.count == 1, "alone"  # type: ignore[attr-defined]
-            assert self.delivery.remove_dead(each)  # type: ignore[arg-type]
+            assert self.group.remove_dead(each)  # type: ignore[arg-type]
             self.dead += members([each])
 
-    def _wish(self, number: int, held: UUID | None, **changes: object) -> LeaseRequest:
+    def _request(self, number: int, held: UUID | None, **changes: object) -> LeaseRequest:
         return make_request(
             held=held,
             max_messages=self.limits[number % len(self.limits)],
@@ -167,11 +167,11 @@ def drain(scene: Scene) -> None:
         if scene.is_over():
             return
         scene.turn(turn % READERS, crashes=False, lapse=turn % (2 * READERS) == 0)
-    raise AssertionError(f"never over: {scene.delivery.read(every_waiting=True)}")
+    raise AssertionError(f"never over: {scene.group.read(every_waiting=True)}")
 
 
 def check_the_end(scene: Scene) -> None:
-    state = scene.delivery.read(every_waiting=True)
+    state = scene.group.read(every_waiting=True)
     assert state.floor == scene.count
     assert sorted(scene.settled + scene.dead) == list(range(scene.count)), "each exactly once"
     assert scene.bad <= set(scene.dead)

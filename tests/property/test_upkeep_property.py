@@ -69,7 +69,7 @@ class World:
             max_deliveries=LIMIT,
             dead_letter_queue="dead",
         )
-        self.delivery = make_group(self.memory, self.queue.queue_id)
+        self.group = make_group(self.memory, self.queue.queue_id)
         self.visible_since: list[datetime] = []
         self.acked: set[int] = set()
         self.leases: list[UUID] = []
@@ -86,7 +86,7 @@ class World:
 
     def lease(self, limit: int, *, fresh: bool) -> None:
         head = Ledger(self.memory, self.queue.queue_id).read_head()
-        batch = self.delivery.lease(
+        batch = self.group.lease(
             make_request(
                 max_messages=limit,
                 lease=LEASE,
@@ -100,14 +100,14 @@ class World:
             for monoton in at(each.monotons):
                 assert self.visible_since[monoton] <= self.clock.now, "early"
         self.leases.append(batch.token)
-        dead_letter_messages(self.memory, self.queue, self.delivery, batch.dead)
+        dead_letter_messages(self.memory, self.queue, self.group, batch.dead)
 
     def settle(self, number: int, fate: str, by: timedelta) -> None:
         """Settle every other message of some lease."""
         if not self.leases:
             return
         lease = self.leases[number % len(self.leases)]
-        slots = self.delivery.read(every_waiting=True).held_by(lease)
+        slots = self.group.read(every_waiting=True).held_by(lease)
         wanted = [each for slot in slots for each in at(slot.monotons)][::2]
         ranges = Ranges.of(*(Range(each, each + 1) for each in wanted))
         match fate:
@@ -118,7 +118,7 @@ class World:
                 settlement = Settlement(rejected={"bad": ranges})
             case _:
                 settlement = Settlement(released={by: ranges})
-        self.delivery.settle(lease, settlement)
+        self.group.settle(lease, settlement)
 
     def repair(self, *steps: Step) -> None:
         report = run_once(self.store, scan=DriverScan(self.store), steps=steps)
@@ -140,12 +140,12 @@ class World:
 
     def running(self) -> Counter[tuple[UUID, int]]:
         """What is held under leases that run."""
-        state = self.delivery.read(every_waiting=True)
+        state = self.group.read(every_waiting=True)
         running = [slot for slot in state.slots if slot.due_at >= state.now]
         return Counter((slot.lease, each) for slot in running for each in at(slot.monotons))
 
     def check(self) -> None:
-        state = self.delivery.read(every_waiting=True)
+        state = self.group.read(every_waiting=True)
         rows = [*state.slots, *state.waiting]
         outstanding = Counter(each for row in rows for each in at(row.monotons))
         end = len(self.visible_since)

@@ -5,7 +5,13 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta, timezone
 
 from cassieq_spark.store.protocol import Partition, RowKey, ServerNow, Store, Update, When
-from cassieq_spark.testing.conformance.rows import HEAD, fresh_delivery, fresh_ledger, head_of, put
+from cassieq_spark.testing.conformance.rows import (
+    HEAD,
+    fresh_group_state,
+    fresh_ledger,
+    head_of,
+    put,
+)
 
 SLOT: RowKey = ("slot", 0, 0)
 HOUR = timedelta(hours=1)
@@ -43,10 +49,10 @@ class ClockContract:
         assert first <= second
 
     def test_a_due_time_is_the_servers_time_and_a_duration(self, store: Store) -> None:
-        delivery = fresh_delivery()
-        put(store, delivery, SLOT, due_at=ServerNow(HOUR))
+        group_state = fresh_group_state()
+        put(store, group_state, SLOT, due_at=ServerNow(HOUR))
 
-        rows = store.read_rows(delivery)
+        rows = store.read_rows(group_state)
 
         due_at = rows.rows[0]["due_at"]
         assert isinstance(due_at, datetime)
@@ -66,22 +72,22 @@ class ClockContract:
         assert timedelta(0) <= rows.now - fence - HOUR + timedelta(milliseconds=2) < SOON
 
     def test_what_was_due_in_the_past_may_be_taken(self, store: Store) -> None:
-        delivery = fresh_delivery()
-        put(store, delivery, SLOT, due_at=ServerNow(-timedelta(milliseconds=50)))
+        group_state = fresh_group_state()
+        put(store, group_state, SLOT, due_at=ServerNow(-timedelta(milliseconds=50)))
 
-        assert _take(store, delivery)
+        assert _take(store, group_state)
 
     def test_what_is_due_in_the_future_may_not_be_taken(self, store: Store) -> None:
-        delivery = fresh_delivery()
-        put(store, delivery, SLOT, due_at=ServerNow(HOUR))
+        group_state = fresh_group_state()
+        put(store, group_state, SLOT, due_at=ServerNow(HOUR))
 
-        assert not _take(store, delivery)
+        assert not _take(store, group_state)
 
     def test_what_has_no_due_time_may_not_be_taken(self, store: Store) -> None:
-        delivery = fresh_delivery()
-        put(store, delivery, SLOT, ranges="")
+        group_state = fresh_group_state()
+        put(store, group_state, SLOT, ranges="")
 
-        assert not _take(store, delivery)
+        assert not _take(store, group_state)
 
     def test_a_condition_may_add_to_the_servers_time(self, store: Store) -> None:
         ledger = fresh_ledger()
@@ -126,6 +132,6 @@ class ClockContract:
         assert fence.tzinfo is UTC
 
 
-def _take(store: Store, delivery: Partition) -> bool:
+def _take(store: Store, group_state: Partition) -> bool:
     update = Update(SLOT, {"deliveries": 2}, (When("due_at", "<", ServerNow()),))
-    return store.cas(delivery, [update])
+    return store.cas(group_state, [update])

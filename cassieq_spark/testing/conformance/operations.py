@@ -22,7 +22,7 @@ from cassieq_spark.store.protocol import (
 from cassieq_spark.testing.conformance.rows import (
     HEAD,
     block,
-    fresh_delivery,
+    fresh_group_state,
     fresh_ledger,
     fresh_queue_id,
     head_of,
@@ -191,14 +191,14 @@ class OperationContract:
         assert (row["version"], row["status"], row["lease_seconds"]) == (1, "deleted", None)
 
     def test_delivery_rows_have_kind_ordinal_and_position(self, store: Store) -> None:
-        delivery, lease = fresh_delivery(), uuid4()
-        put(store, delivery, ("slot", 3, 0), ranges="5-9", lease=lease, deliveries=1)
+        group_state, lease = fresh_group_state(), uuid4()
+        put(store, group_state, ("slot", 3, 0), ranges="5-9", lease=lease, deliveries=1)
 
         assert store.cas(
-            delivery, [Update(("slot", 3, 0), {"ranges": ""}, (When("lease", "=", lease),))]
+            group_state, [Update(("slot", 3, 0), {"ranges": ""}, (When("lease", "=", lease),))]
         )
 
-        (row,) = store.read_rows(delivery).rows
+        (row,) = store.read_rows(group_state).rows
         assert (row["kind"], row["ordinal"], row["position"]) == ("slot", 3, 0)
         assert (row["ranges"], row["deliveries"]) == ("", 1)
-        assert (row["queue_id"], row["consumer_group"]) == delivery.key
+        assert (row["queue_id"], row["consumer_group"]) == group_state.key

@@ -12,7 +12,7 @@ from cassieq_spark.store.protocol import Insert, Op, Partition, Slice, Store, Up
 from cassieq_spark.testing.conformance.rows import (
     HEAD,
     block,
-    fresh_delivery,
+    fresh_group_state,
     fresh_ledger,
     head_of,
     put,
@@ -77,10 +77,10 @@ class RaceContract:
     def test_a_read_of_several_kinds_is_of_one_moment_however_many_rows_there_are(
         self, store: Store, *, serial: bool
     ) -> None:
-        delivery, last = fresh_delivery(), SLOTS - 1
-        put(store, delivery, ("head", 0, 0), pointer=1)
+        group_state, last = fresh_group_state(), SLOTS - 1
+        put(store, group_state, ("head", 0, 0), pointer=1)
         for number in range(SLOTS):
-            put(store, delivery, ("slot", number, 0), ranges="0-1" if number == last else "")
+            put(store, group_state, ("slot", number, 0), ranges="0-1" if number == last else "")
         seen: list[list[object]] = []
 
         def move() -> None:
@@ -90,12 +90,12 @@ class RaceContract:
                     Update(("slot", giver, 0), {"ranges": ""}, (When("ranges", "=", "0-1"),)),
                     Update(("slot", taker, 0), {"ranges": "0-1"}, (When("ranges", "=", ""),)),
                 ]
-                assert store.cas(delivery, ops)
+                assert store.cas(group_state, ops)
 
         with ThreadPoolExecutor(1) as threads:
             moving = threads.submit(move)
             while not moving.done():
-                found = store.read_rows(delivery, Slice(kinds=("head", "slot")), serial=serial)
+                found = store.read_rows(group_state, Slice(kinds=("head", "slot")), serial=serial)
                 seen.append([row["ordinal"] for row in found.rows if row["ranges"] == "0-1"])
             moving.result()
 

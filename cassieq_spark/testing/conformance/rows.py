@@ -30,7 +30,7 @@ def fresh_ledger() -> Partition:
     return partition_of_ledger(fresh_queue_id())
 
 
-def fresh_delivery() -> Partition:
+def fresh_group_state() -> Partition:
     """A group state that nobody has used."""
     return partition_of_group(fresh_queue_id(), "group")
 

@@ -33,14 +33,14 @@ def queue(cassandra_store: Store) -> QueueDefinition:
     return queue
 
 
-def lease(store: Store, queue: QueueDefinition, group: str, limit: int) -> ConsumerGroup:
-    delivery = ConsumerGroup(Ledger(store, queue.queue_id), group)
-    delivery.lease(
+def lease(store: Store, queue: QueueDefinition, name: str, limit: int) -> ConsumerGroup:
+    group = ConsumerGroup(Ledger(store, queue.queue_id), name)
+    group.lease(
         LeaseRequest(
             held=None, token=uuid4(), lease=timedelta(minutes=5), max_messages=limit, stop=1_000
         )
     )
-    return delivery
+    return group
 
 
 def pointers(group_command: Command, queue: QueueDefinition) -> dict[str, int]:

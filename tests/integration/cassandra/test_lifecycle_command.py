@@ -56,10 +56,10 @@ def status(queue_command: Command, name: str, *arguments: str) -> str | None:
 
 def lease(store: Store, queue: QueueDefinition, limit: int) -> list[Ranges]:
     stop = Ledger(store, queue.queue_id).read_head().offered_stop
-    wish = LeaseRequest(
+    request = LeaseRequest(
         held=None, token=uuid4(), lease=timedelta(minutes=5), max_messages=limit, stop=stop
     )
-    batch = ConsumerGroup(Ledger(store, queue.queue_id), "g").lease(wish)
+    batch = ConsumerGroup(Ledger(store, queue.queue_id), "g").lease(request)
     return [each.monotons for each in batch.leased]
 
 
@@ -207,12 +207,12 @@ def test_what_a_clock_that_was_ahead_has_done_is_undone(
     head = Ledger(cassandra_store, queue.queue_id).read_head()
     ahead = datetime.now(UTC).replace(microsecond=0) + timedelta(days=30)
     assert Ledger(cassandra_store, queue.queue_id).raise_fence(head, ahead)
-    delivery = ConsumerGroup(Ledger(cassandra_store, queue.queue_id), "g")
+    group = ConsumerGroup(Ledger(cassandra_store, queue.queue_id), "g")
     stop = Ledger(cassandra_store, queue.queue_id).read_head().next
-    wish = LeaseRequest(
+    request = LeaseRequest(
         held=None, token=uuid4(), lease=timedelta(days=30), max_messages=None, stop=stop
     )
-    held = delivery.lease(wish)
+    held = group.lease(request)
 
     planned = json.loads(queue_command("fix-clocks", queue.name, "--dry-run", "--json").stdout)
     fixed = queue_command("fix-clocks", queue.name)
@@ -225,5 +225,5 @@ def test_what_a_clock_that_was_ahead_has_done_is_undone(
     assert "Nothing" in again
     fence = Ledger(cassandra_store, queue.queue_id).read_head().fence
     assert abs(fence - datetime.now(UTC) - CLOCKS_APART) < timedelta(minutes=1)
-    taken = delivery.lease(replace(wish, token=uuid4()))
+    taken = group.lease(replace(request, token=uuid4()))
     assert [each.monotons for each in taken.leased] == [each.monotons for each in held.leased]

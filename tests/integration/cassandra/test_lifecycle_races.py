@@ -60,11 +60,11 @@ class Users:
         ensure_group(ConsumerGroup(Ledger(self.store, queue_id), "g"), starting="earliest")
         head = Ledger(self.store, queue_id).read_head()
         check_open(queue_id, head)
-        wish = LeaseRequest(
+        request = LeaseRequest(
             held=None, token=uuid4(), lease=LEASE, max_messages=2, stop=head.offered_stop
         )
         with contextlib.suppress(ContentionError):
-            ConsumerGroup(Ledger(self.store, queue_id), "g").lease(wish)
+            ConsumerGroup(Ledger(self.store, queue_id), "g").lease(request)
 
 
 def test_whatever_was_published_is_in_the_version_that_its_writer_knew(cassandra_store: Store):

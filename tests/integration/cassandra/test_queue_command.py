@@ -113,10 +113,10 @@ def test_figures_are_exact(queue_command: Command, name: str, cassandra_store: S
     queue_id = QueueId(f"{name}@1")
     ensure_group(ConsumerGroup(Ledger(cassandra_store, queue_id), "g"), starting="earliest")
     publish(Ledger(cassandra_store, queue_id), [PendingBlock(new_block_id(), 1_000)])
-    wish = LeaseRequest(
+    request = LeaseRequest(
         held=None, token=uuid4(), lease=timedelta(minutes=5), max_messages=300, stop=1_000
     )
-    ConsumerGroup(Ledger(cassandra_store, queue_id), "g").lease(wish)
+    ConsumerGroup(Ledger(cassandra_store, queue_id), "g").lease(request)
 
     figures = json.loads(queue_command("stats", name, "--json").stdout)
 

@@ -99,22 +99,22 @@ def produce(store: Store, queue: QueueDefinition, count: int = 10) -> None:
 def consume(store: Store, queue: QueueDefinition) -> int:
     """Lease, read and ack all there is, and tell how much that was; one message dies."""
     ensure_group(ConsumerGroup(Ledger(store, queue.queue_id), "g"), starting="earliest")
-    delivery = ConsumerGroup(Ledger(store, queue.queue_id), "g")
-    wish = LeaseRequest(
+    group = ConsumerGroup(Ledger(store, queue.queue_id), "g")
+    request = LeaseRequest(
         held=None,
         token=uuid4(),
         lease=timedelta(minutes=5),
         max_messages=None,
         stop=Ledger(store, queue.queue_id).read_head().next,
     )
-    batch = delivery.lease(wish)
+    batch = group.lease(request)
     for block in Ledger(store, queue.queue_id).read_blocks():
         piece = BucketSlice(block.block, 0, 0, len(block.monotons))
         assert [chunk.data for _, chunk in store.read_chunks(queue.queue_id, [piece])] == [b"data"]
     # A dead letter is published by the reader that meets it.
     assert queue.dead_letter_queue
     produce(store, read_queue(store, queue.dead_letter_queue), 1)
-    delivery.lease(replace(wish, held=wish.token, token=uuid4()))
+    group.lease(replace(request, held=request.token, token=uuid4()))
     return sum(each.monotons.count for each in batch.leased)
 
 

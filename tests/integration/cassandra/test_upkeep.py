@@ -40,7 +40,7 @@ class Queue:
         self.queue = create_queue(store, self.name, bucket_size=8, chunk_size=4, **settings)
         self.dead = read_queue(store, f"{self.name}.dead")
         ensure_group(ConsumerGroup(Ledger(store, self.queue.queue_id), "g"), starting="earliest")
-        self.delivery = ConsumerGroup(Ledger(store, self.queue.queue_id), "g")
+        self.group = ConsumerGroup(Ledger(store, self.queue.queue_id), "g")
 
     def publish(self, count: int, *, delay: timedelta | None = None) -> None:
         batch = pa.record_batch({"value": pa.array([str(number) for number in range(count)])})
@@ -51,7 +51,7 @@ class Queue:
     def lease(self, *, length: timedelta, limit: int | None = None) -> Lease:
         """Of a length below zero, it has run out."""
         head = Ledger(self.store, self.queue.queue_id).read_head()
-        wish = LeaseRequest(
+        request = LeaseRequest(
             held=None,
             token=uuid4(),
             lease=length,
@@ -60,7 +60,7 @@ class Queue:
             delayed_stop=head.delayed_stop,
             prefer_fresh=True,
         )
-        return self.delivery.lease(wish)
+        return self.group.lease(request)
 
     def repair(self, *steps: Step, **options: Any) -> Report:
         return run_once(
@@ -72,7 +72,7 @@ class Queue:
         )
 
     def outstanding(self) -> list[str]:
-        state = self.delivery.read(every_waiting=True)
+        state = self.group.read(every_waiting=True)
         return [str(each.monotons) for each in (*state.slots, *state.waiting) if each.monotons]
 
 
@@ -103,7 +103,7 @@ def test_what_is_kept_for_long_enough_expires(cassandra_store: Store):
     queue.publish(10)
     lease = queue.lease(length=HOUR, limit=3).token
     released = {HOUR: Ranges.parse("2-3")}
-    queue.delivery.settle(lease, Settlement(released=released))
+    queue.group.settle(lease, Settlement(released=released))
     queue.lease(length=LONG_AGO, limit=3)
 
     expired, deadline = 0, time.monotonic() + 60
@@ -111,7 +111,7 @@ def test_what_is_kept_for_long_enough_expires(cassandra_store: Store):
         expired += queue.repair(Step.EXPIRE).totals.expired
         assert time.monotonic() < deadline, "nothing expires"
 
-    state = queue.delivery.read(every_waiting=True)
+    state = queue.group.read(every_waiting=True)
     assert state.head.pointer == 12
     assert queue.outstanding() == ["3-5", "0-2"], "what is leased and what is delayed"
 

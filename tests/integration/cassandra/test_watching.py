@@ -52,9 +52,9 @@ def queue(cassandra_store: Store) -> QueueDefinition:
     queue = create_queue(cassandra_store, f"w-{uuid4().hex[:10]}")
     publish(Ledger(cassandra_store, queue.queue_id), make_pending([10], datetime.now(UTC)))
     ensure_group(ConsumerGroup(Ledger(cassandra_store, queue.queue_id), "g"), starting="earliest")
-    delivery = ConsumerGroup(Ledger(cassandra_store, queue.queue_id), "g")
-    done = delivery.lease(make_request(stop=10, max_messages=3)).token
-    delivery.lease(make_request(held=done, stop=10, max_messages=2))
+    group = ConsumerGroup(Ledger(cassandra_store, queue.queue_id), "g")
+    done = group.lease(make_request(stop=10, max_messages=3)).token
+    group.lease(make_request(held=done, stop=10, max_messages=2))
     return queue
 
 

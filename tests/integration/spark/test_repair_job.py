@@ -66,15 +66,15 @@ class RepairedQueue:
         publish(Ledger(self.store, self.definition.queue_id), pending)
         return blocks
 
-    def settle(self, group: str, count: int) -> None:
+    def settle(self, name: str, count: int) -> None:
         """Lease so many messages and ack them."""
         queue_id = self.definition.queue_id
-        ensure_group(ConsumerGroup(Ledger(self.store, queue_id), group), starting="earliest")
-        delivery = ConsumerGroup(Ledger(self.store, queue_id), group)
+        group = ConsumerGroup(Ledger(self.store, queue_id), name)
+        ensure_group(group, starting="earliest")
         stop = Ledger(self.store, queue_id).read_head().next
         lease = self.definition.lease
-        held = delivery.lease(LeaseRequest(lease=lease, max_messages=count, stop=stop)).token
-        delivery.lease(LeaseRequest(held=held, lease=lease))
+        held = group.lease(LeaseRequest(lease=lease, max_messages=count, stop=stop)).token
+        group.lease(LeaseRequest(held=held, lease=lease))
 
     def buckets(self) -> set[tuple[UUID, int]]:
         rows: Any = self.store.scan(Table.CHUNK)

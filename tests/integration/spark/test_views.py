@@ -32,11 +32,11 @@ def expected(queue: QueueOnSpark, view: str, *rows: tuple[Any, ...]) -> DataFram
     return queue.spark.createDataFrame([(name, *row) for row in rows], VIEWS[view].ddl)
 
 
-def lease(queue: QueueOnSpark, group: str, **wish: object) -> str:
+def lease(queue: QueueOnSpark, group: str, **request: object) -> str:
     """Lease messages as a reader of the group would; its token."""
     queue_id = queue.definition.queue_id
     ensure_group(ConsumerGroup(Ledger(queue.store, queue_id), group), starting="earliest")
-    wanted = make_request(lease=LEASE, stop=queue.stats().next, **wish)
+    wanted = make_request(lease=LEASE, stop=queue.stats().next, **request)
     return str(ConsumerGroup(Ledger(queue.store, queue_id), group).lease(wanted).token)
 
 

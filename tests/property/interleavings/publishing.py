@@ -98,8 +98,8 @@ class PurgeAgainstPublish(Scene):
         def lease() -> None:
             head = Ledger(reader, queue.queue_id).read_head()
             check_open(queue.queue_id, head)
-            wish = make_request(stop=head.offered_stop, lease=LEASE)
-            ConsumerGroup(Ledger(reader, queue.queue_id), "one").lease(wish)
+            request = make_request(stop=head.offered_stop, lease=LEASE)
+            ConsumerGroup(Ledger(reader, queue.queue_id), "one").lease(request)
 
         self.stage.let("a", surviving(lambda: self.bring_to_an_end(ops)))
         self.stage.let("b", surviving(write))

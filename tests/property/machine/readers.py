@@ -180,9 +180,9 @@ class Readers:
             if reader is None or reader.token is None:
                 return
             self._declared.retaken.add(reader.token)
-            wish = replace(self._wish(reader.token), max_messages=action.limit)
+            request = replace(self._request(reader.token), max_messages=action.limit)
             troubles = self._world.store.unrest
-            again = self._delivery(reader).take_again(wish)
+            again = self._real_group(reader).take_again(request)
             reader.last.clear()
             calm = troubles == self._world.store.unrest
             self._check_batch(reader, reader.token, again, alone=calm)
@@ -200,7 +200,9 @@ class Readers:
             self._declared.beaten |= _named(reader.token, leased)
             troubles = self._world.store.unrest
             held = self._held(reader, leased)
-            kept = self._delivery(reader).extend(reader.token, leased, by=self._model.terms.lease)
+            kept = self._real_group(reader).extend(
+                reader.token, leased, by=self._model.terms.lease
+            )
             calm = troubles == self._world.store.unrest
             assert kept or not held or not calm, "a lease was lost that nobody took"
             if calm and kept:
@@ -214,7 +216,7 @@ class Readers:
             leased = reader.former if action.late else reader.leased
             self._declared.given_back |= _named(reader.token, leased)
             troubles = self._world.store.unrest
-            released = self._delivery(reader).release(reader.token, leased)
+            released = self._real_group(reader).release(reader.token, leased)
             held = self._held(reader, leased)
             if troubles == self._world.store.unrest:
                 assert released == len(held)
@@ -261,10 +263,10 @@ class Readers:
         held -= group.recorded_for(done).keys()
         before = {place.token for place in group.places.values()}
         expected = Offers.of(group, self._model, action, done)
-        wish = self._wish(done, action)
-        by_memory = action.by_memory and not (wish.strict_fifo or action.as_client)
-        known = reader.last.get(stop=wish.stop) if by_memory else None
-        batch = self._delivery(reader).lease(wish, known)
+        request = self._request(done, action)
+        by_memory = action.by_memory and not (request.strict_fifo or action.as_client)
+        known = reader.last.get(stop=request.stop) if by_memory else None
+        batch = self._real_group(reader).lease(request, known)
         reader.last.put(batch, known)
         if action.as_client:
             self._declared.by_receipts.add(batch.token)
@@ -303,7 +305,7 @@ class Readers:
         else:
             action = replace(action, dead_queue_is_gone=False)
         troubles, now = store.unrest, self._model.now
-        dead_letter_messages(store, queue, self._delivery(reader), batch.dead)
+        dead_letter_messages(store, queue, self._real_group(reader), batch.dead)
         if troubles != store.unrest:
             return
         places = self._group(reader).places
@@ -317,12 +319,12 @@ class Readers:
         """Who finds nothing finds nothing again, and changes nothing."""
         self._world.store.calm()
         self._world.counting.reset()
-        again = self._delivery(reader).lease(self._wish(None, action))
+        again = self._real_group(reader).lease(self._request(None, action))
         assert not again.leased
         assert not again.dead
         assert self._world.counting.cas_count == 0, "an idle reader costs an LWT"
 
-    def _wish(self, held: UUID | None, action: Lease | None = None) -> LeaseRequest:
+    def _request(self, held: UUID | None, action: Lease | None = None) -> LeaseRequest:
         action, terms = action or Lease(0), self._model.terms
         head = Ledger(self._world.store, self._world.definition.queue_id).read_head()
         return LeaseRequest(
@@ -479,7 +481,7 @@ class Readers:
         finally:
             reader.busy = False
 
-    def _delivery(self, reader: Reader) -> ConsumerGroup:
+    def _real_group(self, reader: Reader) -> ConsumerGroup:
         return ConsumerGroup(
             Ledger(self._world.store, self._world.definition.queue_id), reader.group
         )

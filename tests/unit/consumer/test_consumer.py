@@ -41,13 +41,13 @@ class Scene:
         batch = pa.record_batch({"value": pa.array([str(number) for number in range(10)])})
         written = write_block(self.store, self.queue, [batch], SinkOptions(queue="q"))
         publish(Ledger(self.store, self.queue.queue_id), [written])
-        self.delivery = make_group(self.store, self.queue.queue_id)
+        self.group = make_group(self.store, self.queue.queue_id)
         self.lease = self.take()
 
     def take(self, held: UUID | None = None) -> UUID:
         head = Ledger(self.store, self.queue.queue_id).read_head()
-        wish = make_request(held=held, stop=head.next, delayed_stop=head.delayed_stop)
-        return self.delivery.lease(wish).token
+        request = make_request(held=held, stop=head.next, delayed_stop=head.delayed_stop)
+        return self.group.lease(request).token
 
     def replace(self, monotons: list[int], **columns: Any) -> tuple[int, str]:
         delay = columns.pop("delay", timedelta(0))
@@ -65,7 +65,7 @@ class Scene:
 
     @property
     def outstanding(self) -> str:
-        state = self.delivery.read(every_waiting=True)
+        state = self.group.read(every_waiting=True)
         every = [*state.slots, *state.waiting]
         return str(Ranges.of(*(part for each in every for part in each.monotons)))
 
@@ -118,7 +118,7 @@ def test_a_replacement_may_come_later(scene: Scene):
     assert scene.outstanding == "10-11", "waits"
     scene.clock.advance(10 * SECOND)
     again = scene.take(held)
-    assert [str(slot.monotons) for slot in scene.delivery.read().held_by(again)] == ["10-11"]
+    assert [str(slot.monotons) for slot in scene.group.read().held_by(again)] == ["10-11"]
 
 
 def test_nothing_is_delayed_in_a_strictly_ordered_queue(scene: Scene):
@@ -150,7 +150,7 @@ def test_a_new_message_that_the_queue_does_not_take_changes_nothing(scene: Scene
     with pytest.raises(MessageError, match="row 1 "):
         scene.replace([3, 5], value=pa.array(["good", None]))
 
-    state = scene.delivery.read()
+    state = scene.group.read()
     assert [(str(slot.monotons), slot.lease) for slot in state.slots] == [("0-10", scene.lease)]
 
 

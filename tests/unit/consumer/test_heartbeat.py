@@ -61,12 +61,10 @@ class Scene:
     def __init__(self) -> None:
         memory, self.clock = make_clocked_store()
         self.store = FaultyStore(memory)
-        self.delivery: ConsumerGroup = make_group(
-            self.store, make_queue(self.store, [10]).queue_id
-        )
-        batch = self.delivery.lease(make_request(stop=10))
+        self.group: ConsumerGroup = make_group(self.store, make_queue(self.store, [10]).queue_id)
+        batch = self.group.lease(make_request(stop=10))
         self.lease, self.leased = batch.token, batch.leased
-        self.heartbeat = Heartbeat(self.delivery, LEASE)
+        self.heartbeat = Heartbeat(self.group, LEASE)
 
     def run(self, *script: Callable[[], bool]) -> list[float | None]:
         condition = ScriptedCondition(self.heartbeat, *script)
@@ -80,7 +78,7 @@ class Scene:
         return False
 
     def due_at(self) -> timedelta:
-        return self.delivery.read().slots[0].due_at - FakeClock().now
+        return self.group.read().slots[0].due_at - FakeClock().now
 
 
 @pytest.fixture
@@ -126,7 +124,7 @@ def test_a_lost_lease_is_told_once_and_extended_no_more(
 ):
     def lose() -> bool:
         scene.clock.advance(2 * LEASE)
-        scene.delivery.lease(make_request(stop=10))
+        scene.group.lease(make_request(stop=10))
         return False
 
     pauses = scene.run(lose)
@@ -143,7 +141,7 @@ def test_a_lease_that_a_restarted_query_has_taken_up_is_neither_held_on_nor_call
 
     def take_again() -> bool:
         scene.clock.advance(THIRD)
-        scene.delivery.take_again(make_request(held=scene.lease))
+        scene.group.take_again(make_request(held=scene.lease))
         scene.clock.advance(MOMENT)
         return False
 
@@ -159,7 +157,7 @@ def test_a_lease_acked_while_it_was_being_extended_is_not_lost(
 ):
     def ack() -> None:
         scene.heartbeat.pause()
-        scene.delivery.lease(make_request(held=scene.lease, stop=10))
+        scene.group.lease(make_request(held=scene.lease, stop=10))
 
     scene.store.interrupt(ack, after=0)
     scene.run(scene.a_third_passes)
@@ -191,7 +189,7 @@ def test_nothing_is_extended_after_the_stop(scene: Scene):
 
 
 def test_the_thread_begins_with_the_first_batch_and_ends_with_the_stop(scene: Scene):
-    heartbeat = Heartbeat(scene.delivery, LEASE)
+    heartbeat = Heartbeat(scene.group, LEASE)
     assert not heartbeat._thread.is_alive()
 
     heartbeat.hold(scene.lease, scene.leased)
@@ -205,4 +203,4 @@ def test_the_thread_begins_with_the_first_batch_and_ends_with_the_stop(scene: Sc
 
 
 def test_a_heartbeat_stopped_before_its_first_batch_is_no_error(scene: Scene):
-    Heartbeat(scene.delivery, LEASE).stop()
+    Heartbeat(scene.group, LEASE).stop()

@@ -41,9 +41,9 @@ class Scene:
     def lease(self, last: StateCache, *, stop: int = 100) -> tuple[Lease, int, int]:
         """A batch of five; the LWTs and the reads that it took."""
         self.store.reset()
-        wish = LeaseRequest(held=None, token=uuid4(), lease=LEASE, max_messages=5, stop=stop)
+        request = LeaseRequest(held=None, token=uuid4(), lease=LEASE, max_messages=5, stop=stop)
         told = last.get(stop=stop)
-        batch = ConsumerGroup(Ledger(self.store, self.queue_id), "g").lease(wish, told)
+        batch = ConsumerGroup(Ledger(self.store, self.queue_id), "g").lease(request, told)
         last.put(batch, told)
         return batch, self.store.cas_count, self.store.read_count
 

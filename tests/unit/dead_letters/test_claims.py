@@ -42,23 +42,23 @@ def make_delivery() -> tuple[ConsumerGroup, FaultyStore]:
     return make_group(store, make_queue(memory, [COUNT]).queue_id), store
 
 
-def outstanding(delivery: ConsumerGroup) -> list[str]:
-    state = delivery.read(every_waiting=True)
+def outstanding(group: ConsumerGroup) -> list[str]:
+    state = group.read(every_waiting=True)
     return [str(each.monotons) for each in (*state.slots, *state.waiting) if each.monotons]
 
 
-def taken_now(delivery: ConsumerGroup, text: str, length: timedelta | None = LEASE) -> str | None:
-    taken = claim(delivery, Ranges.parse(text), token=uuid4, length=length)
+def taken_now(group: ConsumerGroup, text: str, length: timedelta | None = LEASE) -> str | None:
+    taken = claim(group, Ranges.parse(text), token=uuid4, length=length)
     return None if taken is None else str(taken.monotons)
 
 
 def test_what_is_wanted_is_leased_and_the_rest_waits():
-    delivery, _ = make_delivery()
+    group, _ = make_delivery()
 
-    taken = claim(delivery, Ranges.parse("17-19,21-22"), token=uuid4, length=LEASE)
+    taken = claim(group, Ranges.parse("17-19,21-22"), token=uuid4, length=LEASE)
 
     assert taken is not None
-    state = delivery.read(every_waiting=True)
+    state = group.read(every_waiting=True)
     (slot,) = state.held_by(taken.lease)
     assert (slot.monotons, slot.due_at) == (Ranges.parse("17-19,21-22"), state.now + LEASE)
     assert state.head.pointer == 22
@@ -66,61 +66,61 @@ def test_what_is_wanted_is_leased_and_the_rest_waits():
 
 
 def test_what_is_settled_at_once_leaves_only_a_token():
-    delivery, _ = make_delivery()
+    group, _ = make_delivery()
 
-    assert taken_now(delivery, "2-4", None) == "2-4"
+    assert taken_now(group, "2-4", None) == "2-4"
 
-    assert outstanding(delivery) == ["0-2"]
+    assert outstanding(group) == ["0-2"]
 
 
 def test_what_others_have_is_not_to_be_had():
-    delivery, _ = make_delivery()
-    assert taken_now(delivery, "2-4") == "2-4"
-    assert taken_now(delivery, "5-6", None) == "5-6"
+    group, _ = make_delivery()
+    assert taken_now(group, "2-4") == "2-4"
+    assert taken_now(group, "5-6", None) == "5-6"
 
-    assert taken_now(delivery, "0-8") == "0-2,4-5,6-8"
-    assert taken_now(delivery, "0-8") is None
+    assert taken_now(group, "0-8") == "0-2,4-5,6-8"
+    assert taken_now(group, "0-8") is None
 
 
 def test_what_a_lease_holds_is_not_to_be_had_even_if_it_ran_out():
-    delivery, _ = make_delivery()
-    batch = delivery.lease(make_request(max_messages=4, stop=COUNT))
-    delivery.release(batch.token, batch.leased)
+    group, _ = make_delivery()
+    batch = group.lease(make_request(max_messages=4, stop=COUNT))
+    group.release(batch.token, batch.leased)
 
-    assert taken_now(delivery, "0-8") == "4-8"
+    assert taken_now(group, "0-8") == "4-8"
 
 
 def test_a_row_that_comes_has_never_the_key_of_one_that_goes():
     # The clock stands still, so both are due at the same time unless care is taken.
-    delivery, _ = make_delivery()
+    group, _ = make_delivery()
     for monoton in (39, 7, 6, 5, 1):
-        assert taken_now(delivery, f"{monoton}-{monoton + 1}", None) == f"{monoton}-{monoton + 1}"
+        assert taken_now(group, f"{monoton}-{monoton + 1}", None) == f"{monoton}-{monoton + 1}"
 
-    assert union(*map(Ranges.parse, outstanding(delivery))) == Ranges.parse("0-1,2-5,8-39")
+    assert union(*map(Ranges.parse, outstanding(group))) == Ranges.parse("0-1,2-5,8-39")
 
 
 @pytest.mark.parametrize("fault", Fault)
 @pytest.mark.parametrize("length", [LEASE, None])
 def test_a_lost_answer_takes_nothing_twice(fault: Fault, length: timedelta | None):
-    delivery, store = make_delivery()
+    group, store = make_delivery()
     store.fault = fault
 
-    assert taken_now(delivery, "2-4", length) == "2-4"
+    assert taken_now(group, "2-4", length) == "2-4"
     store.arrive()
 
     assert store.troubles == 1
-    assert sorted(outstanding(delivery)) == sorted(["0-2", *(["2-4"] if length else [])])
-    assert taken_now(delivery, "0-4") == "0-2"
+    assert sorted(outstanding(group)) == sorted(["0-2", *(["2-4"] if length else [])])
+    assert taken_now(group, "0-4") == "0-2"
 
 
 def test_a_request_that_arrives_after_it_was_looked_for_is_found():
-    delivery, store = make_delivery()
+    group, store = make_delivery()
     store.fault = Fault.REQUEST_LATE
     tokens = iter(UUID(int=4 * number) for number in range(9))
     # Four reads of the state, one that looks for the token; then the state is read again.
     store.interrupt(store.arrive, after=5)
 
-    taken = claim(delivery, Ranges.parse("2-4"), token=lambda: next(tokens), length=None)
+    taken = claim(group, Ranges.parse("2-4"), token=lambda: next(tokens), length=None)
 
     assert store.troubles == 2
     assert taken == Claim(Ranges.parse("2-4"), UUID(int=0))
@@ -129,11 +129,11 @@ def test_a_request_that_arrives_after_it_was_looked_for_is_found():
 def test_a_race_that_is_lost_again_and_again_is_given_up():
     memory, _ = make_clocked_store()
     store = FaultyStore(memory)
-    delivery = make_group(store, make_queue(memory, [COUNT]).queue_id)
+    group = make_group(store, make_queue(memory, [COUNT]).queue_id)
     store.fault, store.lasting = Fault.REQUEST_LOST, True
 
     with pytest.raises(ContentionError, match="again and again"):
-        taken_now(delivery, "2-4")
+        taken_now(group, "2-4")
 
 
 def test_batches_are_cut_at_windows_and_at_their_size():
@@ -163,17 +163,17 @@ def test_whatever_is_taken_everything_else_stays_owed_and_rows_stay_small(
     steps: list[tuple[int, set[int]]],
 ):
     # I5
-    delivery, _ = make_delivery()
+    group, _ = make_delivery()
     gone: set[int] = set()
     for window, offsets in steps:
         wanted = {window * WINDOW + offset for offset in offsets}
         ranges = Ranges.of(*(Range(each, each + 1) for each in wanted))
 
-        taken = claim(delivery, ranges, token=uuid4, length=None)
+        taken = claim(group, ranges, token=uuid4, length=None)
 
         assert set(numbers_of(taken.monotons) if taken else ()) == wanted - gone
         gone |= wanted
-        state = delivery.read(every_waiting=True)
+        state = group.read(every_waiting=True)
         waiting = [number for row in state.waiting for number in numbers_of(row.monotons)]
         owed = [*waiting, *range(state.head.pointer, COUNT)]
         assert sorted(owed) == sorted(set(range(COUNT)) - gone)

@@ -59,7 +59,7 @@ class Scene:
         self.published_at: list[str] = []
         for block in range(3):
             self.publish([str(number) for number in range(4 * block, 4 * block + 4)])
-        self.delivery = make_group(self.store, self.queue.queue_id)
+        self.group = make_group(self.store, self.queue.queue_id)
         self.hand_out(count)
 
     def publish(self, values: list[str]) -> UUID:
@@ -78,20 +78,20 @@ class Scene:
 
     def hand_out(self, limit: int) -> UUID:
         """Let the next messages be leased by a reader that dies of them."""
-        lease = self.delivery.lease(self.wish(max_messages=limit)).token
+        lease = self.group.lease(self.request(max_messages=limit)).token
         self.clock.advance(LEASE + MOMENT)
         return lease
 
-    def wish(self, **changes: object) -> Any:
+    def request(self, **changes: object) -> Any:
         return make_request(**({"stop": 12, "max_deliveries": 1} | changes))
 
     def dead(self) -> tuple[Waiting, ...]:
         """What another reader finds."""
-        return self.delivery.lease(self.wish(stop=1)).dead
+        return self.group.lease(self.request(stop=1)).dead
 
     def dead_letter(self, dead: tuple[Waiting, ...] | None = None) -> None:
         dead_letter_messages(
-            self.store, self.queue, self.delivery, self.dead() if dead is None else dead
+            self.store, self.queue, self.group, self.dead() if dead is None else dead
         )
 
     def copies(self) -> list[dict[str, Any]]:
@@ -109,7 +109,7 @@ class Scene:
         return [copy["value"].decode() for copy in self.copies()]
 
     def outstanding(self) -> list[str]:
-        state = self.delivery.read(every_waiting=True)
+        state = self.group.read(every_waiting=True)
         return [str(each.monotons) for each in (*state.slots, *state.waiting) if each.monotons]
 
 
@@ -136,7 +136,7 @@ def test_dead_messages_are_copied_and_removed(scene: Scene, caplog: pytest.LogCa
 
     assert scene.values() == numbers(6)
     assert scene.outstanding() == []
-    assert scene.delivery.read().floor == 6
+    assert scene.group.read().floor == 6
     assert told(caplog) == [(logging.WARNING, DEAD_LETTERED, 6)]
     assert "moved to queue 'q.dead'" in caplog.text
 
@@ -172,10 +172,10 @@ def test_a_dead_letter_without_key_and_headers_has_those_of_its_origin_only():
     )
     publish(Ledger(scene.memory, scene.queue.queue_id), [written])
     scene.dead_letter()
-    scene.delivery.lease(scene.wish(stop=13))
+    scene.group.lease(scene.request(stop=13))
     scene.clock.advance(LEASE + MOMENT)
 
-    scene.dead_letter(scene.delivery.lease(scene.wish(stop=13)).dead)
+    scene.dead_letter(scene.group.lease(scene.request(stop=13)).dead)
 
     copy = scene.copies()[-1]
     assert (copy["key"], copy["value"]) == (None, b"bare")
@@ -185,7 +185,7 @@ def test_a_dead_letter_without_key_and_headers_has_those_of_its_origin_only():
 def test_only_what_is_dead_is_copied_of_ranges_with_gaps():
     scene = Scene(count=0)
     lease = scene.hand_out(12)
-    scene.delivery.settle(lease, Settlement(acked=Ranges.parse("1-3,5-9")))
+    scene.group.settle(lease, Settlement(acked=Ranges.parse("1-3,5-9")))
 
     scene.dead_letter()
 
@@ -201,11 +201,11 @@ def test_chunks_before_the_first_dead_message_have_none_of_it():
     batch = pa.record_batch({"value": pa.array(["12", "13", "14"])})
     written = write_block(scene.memory, scene.queue, [batch], small)
     publish(Ledger(scene.memory, scene.queue.queue_id), [written])
-    lease = scene.delivery.lease(scene.wish(stop=15)).token
-    scene.delivery.settle(lease, Settlement(acked=Ranges.parse("12-14")))
+    lease = scene.group.lease(scene.request(stop=15)).token
+    scene.group.settle(lease, Settlement(acked=Ranges.parse("12-14")))
     scene.clock.advance(LEASE + MOMENT)
 
-    scene.dead_letter(scene.delivery.lease(scene.wish(stop=15)).dead)
+    scene.dead_letter(scene.group.lease(scene.request(stop=15)).dead)
 
     assert scene.values() == [*numbers(12), "14"]
     assert dict(scene.copies()[-1]["headers"])["cassieq.origin-monoton"] == "14"
@@ -216,8 +216,8 @@ def test_dead_messages_that_wait_are_copied_and_removed():
     lease = scene.hand_out(12)
     released = {timedelta(0): Ranges.parse("2-4")}
     settlement = Settlement(acked=Ranges.parse("0-2,4-12"), released=released)
-    scene.delivery.settle(lease, settlement)
-    (dead,) = scene.delivery.lease(scene.wish()).dead
+    scene.group.settle(lease, settlement)
+    (dead,) = scene.group.lease(scene.request()).dead
     assert isinstance(dead, Waiting)
 
     scene.dead_letter((dead,))
@@ -230,7 +230,7 @@ def test_several_that_are_dead_are_each_copied():
     scene = Scene(count=2)
     scene.hand_out(3)
 
-    dead = scene.delivery.lease(scene.wish(stop=5)).dead
+    dead = scene.group.lease(scene.request(stop=5)).dead
     scene.dead_letter(dead)
 
     assert len(dead) == 2
@@ -336,7 +336,7 @@ def test_what_is_dead_can_not_be_settled_any_more():
     lease = scene.hand_out(6)
     dead = scene.dead()
 
-    settled = scene.delivery.settle(lease, Settlement(acked=Ranges.parse("0-1")))
+    settled = scene.group.settle(lease, Settlement(acked=Ranges.parse("0-1")))
 
     assert (settled.count, str(settled.stale)) == (0, "0-1")
     scene.dead_letter(dead)
@@ -348,7 +348,7 @@ def test_what_is_rejected_is_dead_at_once_with_its_reason():
     lease = scene.hand_out(6)
     rejected = {"no such customer": Ranges.parse("1-3"), "too late": Ranges.parse("4-5")}
 
-    settled = scene.delivery.settle(lease, Settlement(rejected=rejected))
+    settled = scene.group.settle(lease, Settlement(rejected=rejected))
     scene.dead_letter(settled.dead)
 
     assert scene.values() == ["1", "2", "4"]
@@ -363,13 +363,13 @@ def test_a_late_dead_lettering_removes_nothing_that_died_since(scene: Scene):
     seek_group(
         ConsumerGroup(Ledger(scene.memory, scene.queue.queue_id), "g"), "earliest", force=True
     )
-    lease = scene.delivery.lease(scene.wish(max_messages=3)).token
+    lease = scene.group.lease(scene.request(max_messages=3)).token
     since = {"bad": Ranges.parse("0-3")}
-    (other,) = scene.delivery.settle(lease, Settlement(rejected=since)).dead
+    (other,) = scene.group.settle(lease, Settlement(rejected=since)).dead
     assert (other.due, other.monotons.start) == (dead.due, dead.monotons.start)
 
-    assert not scene.delivery.remove_dead(dead)
-    assert not scene.delivery.defer_dead(dead, by=LEASE)
+    assert not scene.group.remove_dead(dead)
+    assert not scene.group.defer_dead(dead, by=LEASE)
 
     assert scene.outstanding() == ["0-3"]
 
@@ -409,7 +409,7 @@ def test_what_is_dropped_is_told_also_if_the_answer_is_lost(
     lease = scene.hand_out(6)
     if waits:
         released = {timedelta(0): Ranges.parse("0-6")}
-        scene.delivery.settle(lease, Settlement(released=released))
+        scene.group.settle(lease, Settlement(released=released))
     scene.store.fault = fault
 
     scene.dead_letter()
@@ -439,12 +439,12 @@ def test_messages_that_go_missing_as_another_reader_dead_letters_them_are_nothin
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ):
     dead = scene.dead()
-    delivery = ConsumerGroup(Ledger(scene.memory, scene.queue.queue_id), "g")
+    group = ConsumerGroup(Ledger(scene.memory, scene.queue.queue_id), "g")
     read_chunks = MemoryStore.read_chunks
 
     def repaired(store: MemoryStore, queue_id: Any, slices: Any) -> Any:
         monkeypatch.setattr(MemoryStore, "read_chunks", read_chunks)
-        dead_letter_messages(scene.memory, scene.queue, delivery, dead)
+        dead_letter_messages(scene.memory, scene.queue, group, dead)
         for block in Ledger(store, queue_id).read_blocks():
             store.delete_buckets(queue_id, [(block.block, 0)])
         return read_chunks(store, queue_id, slices)
@@ -467,11 +467,11 @@ def test_a_message_as_large_as_any_may_be_has_room_for_its_headers(
         SinkOptions(queue="q"),
     )
     publish(Ledger(scene.memory, scene.queue.queue_id), [written])
-    scene.delivery.lease(scene.wish(max_messages=6))
-    scene.delivery.lease(scene.wish(stop=13))
+    scene.group.lease(scene.request(max_messages=6))
+    scene.group.lease(scene.request(stop=13))
     scene.clock.advance(LEASE + MOMENT)
 
-    scene.dead_letter(scene.delivery.lease(scene.wish(stop=13)).dead)
+    scene.dead_letter(scene.group.lease(scene.request(stop=13)).dead)
 
     assert scene.outstanding() == []
     assert max(len(copy["value"]) for copy in scene.copies()) == largest
@@ -523,8 +523,8 @@ def test_a_dead_lettering_that_was_deferred_still_makes_one_copy(
     assert scene.outstanding() == []
 
 
-def failing(delivery: ConsumerGroup, dead: Waiting) -> bool:
-    raise NotAppliedError(f"{delivery}: {dead.monotons} can't be removed")
+def failing(group: ConsumerGroup, dead: Waiting) -> bool:
+    raise NotAppliedError(f"{group}: {dead.monotons} can't be removed")
 
 
 def test_a_reader_dead_letters_what_it_finds_and_goes_on_with_what_is_alive(

@@ -509,30 +509,30 @@ def test_a_token_tells_its_target_only_to_those_who_know_it():
 def test_a_message_that_dies_again_keeps_count(deaths: int):
     # From death to death, as it really happens.
     queue = DeadQueue()
-    delivery = ConsumerGroup(Ledger(queue.memory, queue.orders.queue_id), "g")
+    group = ConsumerGroup(Ledger(queue.memory, queue.orders.queue_id), "g")
     queue.add(["orders"])
     for death in range(1, deaths + 1):
         run(queue)
         message = queue.messages("orders")[-1]
         assert message["headers"] == [("own", "h0"), ("cassieq.redrives", str(death))]
-        die(queue, delivery, stop=death)
+        die(queue, group, stop=death)
 
     letter = queue.messages("dead")[-1]
     headers = dict(letter["headers"])
     assert (letter["key"], letter["value"]) == (b"k0", b"0")
     assert headers["cassieq.redrives"] == str(deaths)
     assert headers["cassieq.origin-queue"] == "orders"
-    (group,) = survey(queue.memory, "orders", Filter(reason="5 deliveries")).groups
-    assert (group.origin_group, group.monotons) == ("g", Ranges.parse(f"{deaths}-{deaths + 1}"))
+    (found,) = survey(queue.memory, "orders", Filter(reason="5 deliveries")).groups
+    assert (found.origin_group, found.monotons) == ("g", Ranges.parse(f"{deaths}-{deaths + 1}"))
 
 
-def die(queue: DeadQueue, delivery: ConsumerGroup, *, stop: int) -> None:
+def die(queue: DeadQueue, group: ConsumerGroup, *, stop: int) -> None:
     for _ in range(5):
-        batch = delivery.lease(make_request(stop=stop, max_deliveries=5))
+        batch = group.lease(make_request(stop=stop, max_deliveries=5))
         assert batch.leased
         queue.clock.advance(LEASE + MOMENT)
-    dead = delivery.lease(make_request(stop=stop, max_deliveries=5)).dead
-    assert dead_letter_messages(queue.memory, queue.orders, delivery, dead) == 1
+    dead = group.lease(make_request(stop=stop, max_deliveries=5)).dead
+    assert dead_letter_messages(queue.memory, queue.orders, group, dead) == 1
 
 
 def test_the_group_is_made_on_the_first_change_from_the_earliest_on():

@@ -50,9 +50,9 @@ class Scene:
     def check(self) -> None:
         for name, state in read_group_states(Ledger(self.store, self.queue_id)).items():
             assert (state.floor, state.slots, state.waiting) == (END, (), ())
-            delivery = ConsumerGroup(Ledger(self.store, self.queue_id), name)
+            group = ConsumerGroup(Ledger(self.store, self.queue_id), name)
             self.clock.advance(3 * LEASE)
-            assert not delivery.lease(make_request(stop=END)).leased
+            assert not group.lease(make_request(stop=END)).leased
 
 
 @pytest.fixture

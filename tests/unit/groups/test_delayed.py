@@ -25,8 +25,8 @@ from tests.support.builders import (
     make_group,
     make_pending,
     make_queue,
+    make_request,
 )
-from tests.support.builders import make_request as builders_wish
 
 SECOND = timedelta(seconds=1)
 MOMENT = timedelta(milliseconds=1)
@@ -39,7 +39,7 @@ class Scene:
         self.trouble = FaultyStore(memory)
         self.store = CountingStore(self.trouble)
         self.queue_id = make_queue(self.store).queue_id
-        self.delivery = make_group(self.store, self.queue_id)
+        self.group = make_group(self.store, self.queue_id)
 
     def publish(self, *blocks: tuple[int, timedelta | None], size: int = 0) -> None:
         """Blocks of so many messages, to be delivered so much later."""
@@ -52,10 +52,10 @@ class Scene:
             ],
         )
 
-    def take(self, delivery: ConsumerGroup | None = None, **changes: Any) -> Lease:
+    def take(self, group: ConsumerGroup | None = None, **changes: Any) -> Lease:
         head = Ledger(self.store, self.queue_id).read_head()
-        wish = {"stop": head.next, "delayed_stop": head.delayed_stop} | changes
-        return (delivery or self.delivery).lease(builders_wish(**wish))
+        request = {"stop": head.next, "delayed_stop": head.delayed_stop} | changes
+        return (group or self.group).lease(make_request(**request))
 
     def taken(self, **changes: Any) -> str:
         """What a reader gets who is done with it at once."""
@@ -66,7 +66,7 @@ class Scene:
     @property
     def waiting(self) -> list[tuple[timedelta, str]]:
         """What waits, and until how long after the beginning."""
-        rows = self.delivery.read(every_waiting=True).waiting
+        rows = self.group.read(every_waiting=True).waiting
         return [(from_millis(each.due) - BEGUN_AT, str(each.monotons)) for each in rows]
 
 
@@ -94,7 +94,7 @@ def test_other_messages_are_not_held_up(scene: Scene):
     assert scene.taken() == "9-10"
     scene.clock.advance(5 * SECOND)
     assert scene.taken() == "3-5"
-    assert scene.delivery.read().floor == 12
+    assert scene.group.read().floor == 12
 
 
 def test_a_limit_counts_only_what_is_handed_out(scene: Scene):
@@ -214,7 +214,7 @@ def test_whatever_is_lost_on_the_way_all_is_delivered_once(
 
     found = Ranges.of(*(part for each in taken for part in Ranges.parse(each)))
     assert str(found) == "0-8"
-    assert scene.delivery.read(every_waiting=True).floor == 8
+    assert scene.group.read(every_waiting=True).floor == 8
 
 
 def test_two_readers_step_over_the_same_block_once(scene: Scene):
@@ -279,7 +279,7 @@ def test_messages_that_have_been_visible_for_too_long_are_skipped_and_count_as_s
 
     assert [str(each.monotons) for each in batch.leased] == ["3-9"]
     assert batch.skipped == 3
-    assert scene.delivery.read().floor == 3
+    assert scene.group.read().floor == 3
 
 
 def test_a_queue_of_old_messages_only_is_skipped_without_a_batch(scene: Scene):
@@ -289,7 +289,7 @@ def test_a_queue_of_old_messages_only_is_skipped_without_a_batch(scene: Scene):
     batch = scene.take(skip_older_than=15 * SECOND)
 
     assert (batch.leased, batch.skipped) == ((), 5)
-    assert scene.delivery.read().floor == 5
+    assert scene.group.read().floor == 5
 
 
 def test_a_limit_of_bytes_takes_that_share_of_a_block_and_a_message_at_least(scene: Scene):
@@ -370,7 +370,7 @@ def test_in_strict_order_what_failed_comes_again_before_all_else_lowest_first(sc
 def test_in_strict_order_a_release_with_a_delay_holds_up_the_rest(scene: Scene):
     scene.publish((4, None))
     batch = scene.take(max_messages=2, strict_fifo=True)
-    scene.delivery.release(batch.token, batch.leased)
+    scene.group.release(batch.token, batch.leased)
     scene.clock.advance(MOMENT)
     assert scene.taken(max_messages=1, strict_fifo=True) == "0-1"
 
@@ -385,14 +385,14 @@ def test_messages_that_failed_are_left_alone_for_longer_each_time(scene: Scene):
     scene.publish((2, None))
     pauses = []
     batch = scene.take()
-    scene.delivery.release(batch.token, batch.leased)
+    scene.group.release(batch.token, batch.leased)
     for _ in range(3):
         waited = 0
         while not (batch := scene.take(retry_backoff=10 * SECOND)).leased:
             scene.clock.advance(SECOND)
             waited += 1
         pauses.append(waited)
-        scene.delivery.release(batch.token, batch.leased)
+        scene.group.release(batch.token, batch.leased)
 
     assert pauses == [11, 21, 41]
 
@@ -400,7 +400,7 @@ def test_messages_that_failed_are_left_alone_for_longer_each_time(scene: Scene):
 def test_others_are_delivered_meanwhile(scene: Scene):
     scene.publish((2, None))
     batch = scene.take()
-    scene.delivery.release(batch.token, batch.leased)
+    scene.group.release(batch.token, batch.leased)
     scene.publish((3, None))
     scene.clock.advance(SECOND)
 
@@ -410,10 +410,10 @@ def test_others_are_delivered_meanwhile(scene: Scene):
 def test_a_batch_is_replayed_at_once_the_first_time_and_given_back_the_second(scene: Scene):
     scene.publish((2, None))
     lease = scene.take().token
-    wish = builders_wish(held=lease, retry_backoff=10 * SECOND, max_deliveries=5)
+    request = make_request(held=lease, retry_backoff=10 * SECOND, max_deliveries=5)
 
-    assert [each.deliveries for each in scene.delivery.take_again(wish)] == [2]
-    assert scene.delivery.take_again(wish) == ()
+    assert [each.deliveries for each in scene.group.take_again(request)] == [2]
+    assert scene.group.take_again(request) == ()
 
     assert scene.waiting == [(20 * SECOND, "0-2")]
     scene.clock.advance(20 * SECOND)

@@ -128,15 +128,15 @@ def test_what_moves_between_the_reads_of_a_state_is_seen_once(after: int):
     memory, clock = make_clocked_store()
     store = FaultyStore(memory)
     queue_id = make_queue(store, [10]).queue_id
-    delivery = make_group(store, queue_id)
+    group = make_group(store, queue_id)
     publish(Ledger(store, queue_id), make_pending([1]))
-    delivery.lease(make_request(stop=10))
+    group.lease(make_request(stop=10))
     clock.advance(2 * LEASE)
-    first = delivery.lease(make_request(stop=10, max_messages=4))
-    delivery.lease(make_request(held=first.token, stop=0))
+    first = group.lease(make_request(stop=10, max_messages=4))
+    group.lease(make_request(held=first.token, stop=0))
     clock.advance(timedelta(seconds=1))
     store.interrupt(
-        lambda: delivery.lease(make_request(stop=10, max_messages=4)) and None, after=after
+        lambda: group.lease(make_request(stop=10, max_messages=4)) and None, after=after
     )
 
     (state,) = read_group_states(Ledger(store, queue_id)).values()
@@ -148,10 +148,10 @@ def test_what_moves_between_the_reads_of_a_state_is_seen_once(after: int):
 
 def test_waiting_messages_that_never_stand_still_are_contention(monkeypatch: pytest.MonkeyPatch):
     store = MemoryStore()
-    delivery = make_group(store, make_queue(store).queue_id)
-    head = delivery.read().head
+    group = make_group(store, make_queue(store).queue_id)
+    head = group.read().head
     moved = replace(head, waiting_version=-1)
     monkeypatch.setattr(ConsumerGroup, "_read_head", lambda _: moved)
 
     with pytest.raises(ContentionError, match="too fast"):
-        delivery.read(every_waiting=True)
+        group.read(every_waiting=True)

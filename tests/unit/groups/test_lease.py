@@ -47,17 +47,17 @@ def clock(store_and_clock: tuple[FaultyStore, FakeClock]) -> FakeClock:
 
 
 @pytest.fixture
-def delivery(store: FaultyStore) -> ConsumerGroup:
+def group(store: FaultyStore) -> ConsumerGroup:
     return make_group(store, make_queue(store, [10]).queue_id)
 
 
 def test_a_batch_is_acked_and_the_next_leased_by_one_lwt_and_two_reads():
     store = CountingStore(MemoryStore())
-    delivery = make_group(store, make_queue(store, [10]).queue_id)
-    first = delivery.lease(make_request(stop=10, max_messages=4))
+    group = make_group(store, make_queue(store, [10]).queue_id)
+    first = group.lease(make_request(stop=10, max_messages=4))
     store.reset()
 
-    second = delivery.lease(make_request(held=first.token, stop=10, max_messages=4))
+    second = group.lease(make_request(held=first.token, stop=10, max_messages=4))
 
     assert (store.cas_count, store.read_count, store.serial_read_count) == (1, 2, 0)
     assert (first.leased, first.pointer) == ((LeasedSlot(0, Ranges.parse("0-4"), 1),), 4)
@@ -67,172 +67,170 @@ def test_a_batch_is_acked_and_the_next_leased_by_one_lwt_and_two_reads():
 
 def test_idle_costs_no_lwt():
     store = CountingStore(MemoryStore())
-    delivery = make_group(store, make_queue(store).queue_id)
+    group = make_group(store, make_queue(store).queue_id)
     store.reset()
 
-    batch = delivery.lease(make_request(stop=0))
+    batch = group.lease(make_request(stop=0))
 
     assert (batch.leased, batch.acked, store.cas_count) == ((), 0, 0)
 
 
 @pytest.mark.parametrize("fault", Fault)
 def test_a_lost_answer_of_a_lease_leases_nothing_twice(
-    store: FaultyStore, delivery: ConsumerGroup, fault: Fault
+    store: FaultyStore, group: ConsumerGroup, fault: Fault
 ):
-    held = delivery.lease(make_request(stop=10, max_messages=4)).token
+    held = group.lease(make_request(stop=10, max_messages=4)).token
     store.fault = fault
 
-    batch = delivery.lease(make_request(held=held, stop=10, max_messages=4))
+    batch = group.lease(make_request(held=held, stop=10, max_messages=4))
     store.arrive()
 
     assert monotons_of(batch.leased) == [Ranges.parse("4-8")]
     assert batch.acked == 4
-    assert [slot.monotons for slot in delivery.read().slots] == [Ranges.parse("4-8")]
-    assert delivery.read().held_by(batch.token)
+    assert [slot.monotons for slot in group.read().slots] == [Ranges.parse("4-8")]
+    assert group.read().held_by(batch.token)
 
 
 @pytest.mark.parametrize("fault", Fault)
 def test_a_lost_answer_of_an_ack_alone_is_resolved(
-    store: FaultyStore, delivery: ConsumerGroup, fault: Fault
+    store: FaultyStore, group: ConsumerGroup, fault: Fault
 ):
-    held = delivery.lease(make_request(stop=10)).token
+    held = group.lease(make_request(stop=10)).token
     store.fault = fault
 
-    batch = delivery.lease(make_request(held=held, stop=10))
+    batch = group.lease(make_request(held=held, stop=10))
 
     assert (batch.acked, batch.leased) == (10, ())
-    assert delivery.read().floor == 10
+    assert group.read().floor == 10
 
 
 def test_a_request_that_arrives_late_leaves_a_lease_that_runs_out(
-    store: FaultyStore, delivery: ConsumerGroup, clock: FakeClock
+    store: FaultyStore, group: ConsumerGroup, clock: FakeClock
 ):
     store.fault = Fault.REQUEST_LATE
     store.interrupt(store.arrive, after=5)
 
-    batch = delivery.lease(make_request(stop=10, max_messages=4))
+    batch = group.lease(make_request(stop=10, max_messages=4))
     clock.advance(LEASE + MOMENT)
-    again = delivery.lease(make_request(stop=10, max_messages=4))
+    again = group.lease(make_request(stop=10, max_messages=4))
 
     assert monotons_of(batch.leased) == [Ranges.parse("4-8")]
     assert again.leased == (LeasedSlot(0, Ranges.parse("0-4"), 2),)
 
 
 def test_an_ack_does_not_settle_what_an_earlier_attempt_leased_late(
-    store: FaultyStore, delivery: ConsumerGroup
+    store: FaultyStore, group: ConsumerGroup
 ):
     # I5: under one token for both, messages that were never delivered were acked.
     store.fault = Fault.REQUEST_LATE
     store.interrupt(store.arrive, after=5)
-    batch = delivery.lease(make_request(stop=10, max_messages=4))
+    batch = group.lease(make_request(stop=10, max_messages=4))
 
-    acked = delivery.lease(make_request(held=batch.token, stop=10, max_messages=4)).acked
+    acked = group.lease(make_request(held=batch.token, stop=10, max_messages=4)).acked
 
     assert (monotons_of(batch.leased), acked) == ([Ranges.parse("4-8")], 4)
-    assert delivery.read().floor == 0
+    assert group.read().floor == 0
 
 
 def test_what_is_acked_while_another_reader_takes_it_over_is_not_delivered_again(
-    store: FaultyStore, delivery: ConsumerGroup, clock: FakeClock
+    store: FaultyStore, group: ConsumerGroup, clock: FakeClock
 ):
     # I5: the emptied slot kept its token, so the takeover went in and brought it all back.
-    held = delivery.lease(make_request(stop=10)).token
+    held = group.lease(make_request(stop=10)).token
     clock.advance(LEASE + MOMENT)
-    store.interrupt(lambda: delivery.lease(make_request(held=held, stop=10)) and None, after=2)
+    store.interrupt(lambda: group.lease(make_request(held=held, stop=10)) and None, after=2)
 
-    batch = delivery.lease(make_request(stop=10))
+    batch = group.lease(make_request(stop=10))
 
     assert batch.leased == ()
-    assert delivery.read().floor == 10
+    assert group.read().floor == 10
 
 
 def test_an_extension_keeps_others_away(
-    store: FaultyStore, delivery: ConsumerGroup, clock: FakeClock
+    store: FaultyStore, group: ConsumerGroup, clock: FakeClock
 ):
-    held = delivery.lease(make_request(stop=10)).token
+    held = group.lease(make_request(stop=10)).token
     clock.advance(LEASE)
 
-    assert delivery.extend(held, WHOLE, by=LEASE)
+    assert group.extend(held, WHOLE, by=LEASE)
     clock.advance(LEASE)
 
-    assert delivery.lease(make_request(stop=10)).leased == ()
+    assert group.lease(make_request(stop=10)).leased == ()
 
 
 def test_an_extension_between_a_look_and_a_takeover_wins(
-    store: FaultyStore, delivery: ConsumerGroup, clock: FakeClock
+    store: FaultyStore, group: ConsumerGroup, clock: FakeClock
 ):
-    held = delivery.lease(make_request(stop=10)).token
+    held = group.lease(make_request(stop=10)).token
     clock.advance(LEASE + MOMENT)
-    store.interrupt(lambda: delivery.extend(held, WHOLE, by=LEASE) and None, after=2)
+    store.interrupt(lambda: group.extend(held, WHOLE, by=LEASE) and None, after=2)
 
-    assert delivery.lease(make_request(stop=10)).leased == ()
+    assert group.lease(make_request(stop=10)).leased == ()
 
 
 def test_an_extension_between_a_look_and_marking_dead_wins(
-    store: FaultyStore, delivery: ConsumerGroup, clock: FakeClock
+    store: FaultyStore, group: ConsumerGroup, clock: FakeClock
 ):
     # I6
-    held = delivery.lease(make_request(stop=10)).token
+    held = group.lease(make_request(stop=10)).token
     clock.advance(LEASE + MOMENT)
-    store.interrupt(lambda: delivery.extend(held, WHOLE, by=LEASE) and None, after=2)
+    store.interrupt(lambda: group.extend(held, WHOLE, by=LEASE) and None, after=2)
 
-    batch = delivery.lease(make_request(stop=10, max_deliveries=1))
+    batch = group.lease(make_request(stop=10, max_deliveries=1))
 
     assert batch.dead == ()
-    assert delivery.lease(make_request(held=held, stop=10)).acked == 10
+    assert group.lease(make_request(held=held, stop=10)).acked == 10
 
 
-def test_a_lost_lease_cannot_be_extended(delivery: ConsumerGroup, clock: FakeClock):
-    held = delivery.lease(make_request(stop=10)).token
+def test_a_lost_lease_cannot_be_extended(group: ConsumerGroup, clock: FakeClock):
+    held = group.lease(make_request(stop=10)).token
     clock.advance(LEASE + MOMENT)
-    delivery.lease(make_request(stop=10))
+    group.lease(make_request(stop=10))
 
-    assert not delivery.extend(held, WHOLE, by=LEASE)
+    assert not group.extend(held, WHOLE, by=LEASE)
 
 
-def test_an_extension_whose_answer_is_lost_counts_as_one(
-    store: FaultyStore, delivery: ConsumerGroup
-):
-    held = delivery.lease(make_request(stop=10)).token
+def test_an_extension_whose_answer_is_lost_counts_as_one(store: FaultyStore, group: ConsumerGroup):
+    held = group.lease(make_request(stop=10)).token
     store.fault = Fault.REQUEST_LOST
 
-    assert delivery.extend(held, WHOLE, by=LEASE)
+    assert group.extend(held, WHOLE, by=LEASE)
 
 
 def test_released_messages_are_due_at_once_for_whoever_comes(
-    delivery: ConsumerGroup, clock: FakeClock
+    group: ConsumerGroup, clock: FakeClock
 ):
-    held = delivery.lease(make_request(stop=10)).token
+    held = group.lease(make_request(stop=10)).token
 
-    assert delivery.release(held, WHOLE) == 10
+    assert group.release(held, WHOLE) == 10
     clock.advance(MOMENT)
 
-    (leased,) = delivery.lease(make_request(stop=10)).leased
+    (leased,) = group.lease(make_request(stop=10)).leased
     assert leased == LeasedSlot(0, Ranges.parse("0-10"), 2)
-    assert delivery.release(held, WHOLE) == 0
+    assert group.release(held, WHOLE) == 0
 
 
 def test_a_replay_takes_up_its_lease_and_counts_as_another_delivery(
-    delivery: ConsumerGroup, clock: FakeClock
+    group: ConsumerGroup, clock: FakeClock
 ):
-    held = delivery.lease(make_request(stop=10)).token
+    held = group.lease(make_request(stop=10)).token
     clock.advance(2 * LEASE)
 
-    again = delivery.take_again(make_request(held=held))
+    again = group.take_again(make_request(held=held))
 
     assert again == (LeasedSlot(0, Ranges.parse("0-10"), 2),)
-    assert delivery.lease(make_request(stop=10)).leased == ()
-    assert delivery.lease(make_request(held=held, stop=10)).acked == 10
+    assert group.lease(make_request(stop=10)).leased == ()
+    assert group.lease(make_request(held=held, stop=10)).acked == 10
 
 
-def test_a_replay_leaves_out_what_others_took(delivery: ConsumerGroup, clock: FakeClock):
-    held = delivery.lease(make_request(stop=10)).token
+def test_a_replay_leaves_out_what_others_took(group: ConsumerGroup, clock: FakeClock):
+    held = group.lease(make_request(stop=10)).token
     clock.advance(LEASE + MOMENT)
-    taken = delivery.lease(make_request(stop=10, max_messages=3))
+    taken = group.lease(make_request(stop=10, max_messages=3))
 
     assert monotons_of(taken.leased) == [Ranges.parse("0-3")]
-    assert delivery.take_again(make_request(held=held)) == ()
-    assert delivery.take_again(make_request(held=uuid4())) == ()
+    assert group.take_again(make_request(held=held)) == ()
+    assert group.take_again(make_request(held=uuid4())) == ()
 
 
 @pytest.mark.parametrize(
@@ -240,30 +238,30 @@ def test_a_replay_leaves_out_what_others_took(delivery: ConsumerGroup, clock: Fa
     [(Fault.REQUEST_LOST, 2), (Fault.ANSWER_LOST, 2), (Fault.REQUEST_LATE, 2)],
 )
 def test_a_replay_whose_answer_is_lost_counts_once(
-    store: FaultyStore, delivery: ConsumerGroup, fault: Fault, deliveries: int
+    store: FaultyStore, group: ConsumerGroup, fault: Fault, deliveries: int
 ):
-    held = delivery.lease(make_request(stop=10)).token
+    held = group.lease(make_request(stop=10)).token
     store.fault = fault
 
-    again = delivery.take_again(make_request(held=held))
+    again = group.take_again(make_request(held=held))
     store.arrive()
 
     assert again == (LeasedSlot(0, Ranges.parse("0-10"), deliveries),)
-    assert [slot.deliveries for slot in delivery.read().slots] == [deliveries]
+    assert [slot.deliveries for slot in group.read().slots] == [deliveries]
 
 
 def test_only_the_first_waiting_ranges_are_read_on_the_way(
-    delivery: ConsumerGroup, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+    group: ConsumerGroup, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(group_module, "_WAITING_READ", 1)
-    delivery.lease(make_request(stop=10))
+    group.lease(make_request(stop=10))
     clock.advance(LEASE + MOMENT)
-    delivery.lease(make_request(stop=10, max_messages=4))
+    group.lease(make_request(stop=10, max_messages=4))
 
-    assert not delivery.read().all_waiting
-    assert delivery.read(every_waiting=True).all_waiting
-    assert monotons_of(delivery.lease(make_request(stop=10)).leased) == [Ranges.parse("4-10")]
-    assert delivery.read(every_waiting=True).waiting == ()
+    assert not group.read().all_waiting
+    assert group.read(every_waiting=True).all_waiting
+    assert monotons_of(group.lease(make_request(stop=10)).leased) == [Ranges.parse("4-10")]
+    assert group.read(every_waiting=True).waiting == ()
 
 
 def test_a_group_that_was_never_made_is_said_so():
@@ -277,27 +275,27 @@ def test_a_group_that_was_never_made_is_said_so():
 
 
 def test_losing_every_race_ends_in_advice(
-    store: FaultyStore, delivery: ConsumerGroup, monkeypatch: pytest.MonkeyPatch
+    store: FaultyStore, group: ConsumerGroup, monkeypatch: pytest.MonkeyPatch
 ):
-    held = delivery.lease(make_request(stop=10)).token
+    held = group.lease(make_request(stop=10)).token
     monkeypatch.setattr(group_module, "attempts", lambda: range(2))
     monkeypatch.setattr(store, "cas", lambda *_: False)
 
     with pytest.raises(ContentionError, match="maxMessagesPerTrigger"):
-        delivery.lease(make_request(held=held, stop=10))
+        group.lease(make_request(held=held, stop=10))
     with pytest.raises(ContentionError, match="again"):
-        delivery.take_again(make_request(held=held))
+        group.take_again(make_request(held=held))
 
 
 def test_competing_readers_share_the_messages_without_gap_or_overlap():
     store = MemoryStore()
-    delivery = make_group(store, make_queue(store, [400]).queue_id)
+    group = make_group(store, make_queue(store, [400]).queue_id)
 
     def read_all(_: int) -> list[Range]:
         held: UUID | None = None
         got: list[Range] = []
         while leased := (
-            batch := delivery.lease(make_request(held=held, stop=400, max_messages=7))
+            batch := group.lease(make_request(held=held, stop=400, max_messages=7))
         ).leased:
             held = batch.token
             got += [part for each in monotons_of(leased) for part in each]
@@ -308,6 +306,6 @@ def test_competing_readers_share_the_messages_without_gap_or_overlap():
 
     ranges = sorted(each for share in shares for each in share)
     assert [each.start for each in ranges] == [0, *(each.stop for each in ranges[:-1])]
-    state = delivery.read()
+    state = group.read()
     assert (state.floor, state.head.pointer) == (400, 400)
     assert len(state.slots) <= 4

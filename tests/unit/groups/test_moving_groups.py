@@ -61,10 +61,10 @@ class Scene:
         self.repair()
 
     def settle(self, name: str, stop: int) -> ConsumerGroup:
-        delivery = make_group(self.store, self.queue_id, name)
-        batch = delivery.lease(make_request(stop=stop))
-        delivery.lease(make_request(held=batch.token, stop=0))
-        return delivery
+        group = make_group(self.store, self.queue_id, name)
+        batch = group.lease(make_request(stop=stop))
+        group.lease(make_request(held=batch.token, stop=0))
+        return group
 
     def repair(self, *, meanwhile: Callable[[], None] = lambda: None) -> None:
         """As the repair job does: head, floors, and the move conditioned on the head."""

@@ -39,27 +39,27 @@ class Scene:
         self.trouble = FaultyStore(memory)
         self.store = CountingStore(self.trouble)
         self.queue = make_queue(self.store, [12])
-        self.delivery = make_group(self.store, self.queue.queue_id)
-        batch = self.delivery.lease(make_request(stop=12, max_messages=10))
+        self.group = make_group(self.store, self.queue.queue_id)
+        batch = self.group.lease(make_request(stop=12, max_messages=10))
         self.lease, self.leased = batch.token, batch.leased
         self.store.reset()
 
     def record(self, **what: Any) -> Settled:
-        return self.delivery.settle(self.lease, Settlement(**what), with_batch=True)
+        return self.group.settle(self.lease, Settlement(**what), with_batch=True)
 
     def release(self, text: str, delay: timedelta = MINUTE) -> Settled:
         return self.record(released={delay: ranges(text)})
 
     def ack(self, **changes: object) -> Lease:
-        wish = {"held": self.lease, "stop": 0} | changes
-        return self.delivery.lease(make_request(**wish))
+        request = {"held": self.lease, "stop": 0} | changes
+        return self.group.lease(make_request(**request))
 
     def replay(self) -> tuple[LeasedSlot, ...]:
-        return self.delivery.take_again(make_request(held=self.lease, stop=12))
+        return self.group.take_again(make_request(held=self.lease, stop=12))
 
     @property
     def state(self) -> GroupState:
-        return self.delivery.read(every_waiting=True)
+        return self.group.read(every_waiting=True)
 
     @property
     def held(self) -> dict[UUID, str]:
@@ -112,7 +112,7 @@ def test_what_the_batch_does_not_hold_is_stale(scene: Scene):
 
 
 def test_what_is_held_beyond_its_batch_is_settled_at_once(scene: Scene):
-    scene.delivery.settle(scene.lease, Settlement(extended={MINUTE: ranges("0-2")}))
+    scene.group.settle(scene.lease, Settlement(extended={MINUTE: ranges("0-2")}))
 
     settled = scene.record(acked=ranges("0-1"), released={MINUTE: ranges("4-5")})
 
@@ -173,7 +173,7 @@ def test_in_strict_order_what_a_batch_releases_holds_up_what_follows(scene: Scen
 
     assert scene.ack(stop=12, strict_fifo=True).leased == ()
     scene.clock.advance(MINUTE)
-    batch = scene.delivery.lease(make_request(stop=12, strict_fifo=True))
+    batch = scene.group.lease(make_request(stop=12, strict_fifo=True))
     assert [str(each.monotons) for each in batch.leased] == ["3-5"]
 
 
@@ -227,7 +227,7 @@ def test_within_one_write_the_first_of_ack_reject_release_and_extend_counts():
 
 def test_what_is_settled_at_once_meanwhile_is_not_settled_again(scene: Scene):
     scene.release("3-5")
-    scene.delivery.settle(scene.lease, Settlement(acked=ranges("4-6")))
+    scene.group.settle(scene.lease, Settlement(acked=ranges("4-6")))
 
     scene.ack()
 
@@ -242,13 +242,13 @@ def replayed(scene: Scene) -> None:
 
 
 def stopped_and_replayed(scene: Scene) -> None:
-    scene.delivery.release(scene.lease, scene.leased)
+    scene.group.release(scene.lease, scene.leased)
     scene.replay()
 
 
 def taken_over(scene: Scene) -> None:
     scene.clock.advance(LEASE + MOMENT)
-    (leased,) = scene.delivery.lease(make_request(stop=10)).leased
+    (leased,) = scene.group.lease(make_request(stop=10)).leased
     assert leased.monotons == ranges("0-10")
     (slot,) = [slot for slot in scene.state.slots if slot.monotons]
     scene.lease = slot.lease
@@ -256,7 +256,7 @@ def taken_over(scene: Scene) -> None:
 
 def moved(scene: Scene) -> None:
     seek_group(ConsumerGroup(Ledger(scene.store, scene.queue.queue_id), "g"), 0, force=True)
-    scene.lease = scene.delivery.lease(make_request(stop=10)).token
+    scene.lease = scene.group.lease(make_request(stop=10)).token
 
 
 @pytest.mark.parametrize("drop", [replayed, stopped_and_replayed, taken_over, moved])
@@ -286,7 +286,7 @@ def test_what_is_recorded_after_a_replay_is_carried_out(scene: Scene):
 
 def test_a_stop_after_the_batch_was_done_keeps_it_for_the_restarted_query(scene: Scene):
     scene.release("3-5")
-    scene.delivery.release(scene.lease, scene.leased)
+    scene.group.release(scene.lease, scene.leased)
 
     assert scene.ack().acked == 8
     assert scene.waiting == [(MINUTE, "3-5", None)]
@@ -298,10 +298,10 @@ def test_a_stop_after_the_batch_was_done_keeps_it_for_the_restarted_query(scene:
 def test_what_a_cut_off_run_records_after_its_batch_was_taken_up_again_is_stale(scene: Scene):
     scene.replay()
     released = Settlement(released={MINUTE: ranges("5-6")})
-    scene.delivery.settle(scene.lease, released, deliveries=2, with_batch=True)
+    scene.group.settle(scene.lease, released, deliveries=2, with_batch=True)
 
     acked = Settlement(acked=ranges("5-6"))
-    late = scene.delivery.settle(scene.lease, acked, deliveries=1, with_batch=True)
+    late = scene.group.settle(scene.lease, acked, deliveries=1, with_batch=True)
 
     assert (late.count, str(late.stale)) == (0, "5-6")
     assert scene.ack().acked == 9
@@ -312,11 +312,11 @@ def test_so_is_what_it_settles_at_once(scene: Scene):
     scene.replay()
     released = Settlement(released={AT_ONCE: ranges("5-6")})
 
-    late = scene.delivery.settle(scene.lease, released, deliveries=1)
+    late = scene.group.settle(scene.lease, released, deliveries=1)
 
     assert (late.count, str(late.stale)) == (0, "5-6")
     assert (scene.held, scene.waiting) == ({scene.lease: "0-10"}, [])
-    assert scene.delivery.settle(scene.lease, released, deliveries=2).count == 1
+    assert scene.group.settle(scene.lease, released, deliveries=2).count == 1
 
 
 @pytest.mark.parametrize("with_batch", [True, False])
@@ -324,7 +324,7 @@ def test_so_it_is_if_the_batch_is_taken_up_while_it_is_settled(scene: Scene, *, 
     released = Settlement(released={AT_ONCE: ranges("5-6")})
     scene.trouble.interrupt(lambda: scene.replay() and None, after=2)
 
-    late = scene.delivery.settle(scene.lease, released, deliveries=1, with_batch=with_batch)
+    late = scene.group.settle(scene.lease, released, deliveries=1, with_batch=with_batch)
 
     assert (late.count, str(late.stale)) == (0, "5-6")
     assert (scene.ack().acked, scene.waiting) == (10, [])
@@ -332,10 +332,10 @@ def test_so_it_is_if_the_batch_is_taken_up_while_it_is_settled(scene: Scene, *, 
 
 def test_what_it_holds_beyond_its_batch_it_still_settles(scene: Scene):
     extended = Settlement(extended={MINUTE: ranges("5-6")})
-    scene.delivery.settle(scene.lease, extended, deliveries=1)
+    scene.group.settle(scene.lease, extended, deliveries=1)
     scene.replay()
 
-    done = scene.delivery.settle(scene.lease, Settlement(acked=ranges("5-6")), deliveries=1)
+    done = scene.group.settle(scene.lease, Settlement(acked=ranges("5-6")), deliveries=1)
 
     assert (done.count, scene.held) == (1, {scene.lease: "0-5,6-10"})
 
@@ -361,7 +361,7 @@ def test_nor_is_it_where_the_ack_leases_as_well(scene: Scene):
 def test_what_is_settled_at_once_just_before_the_ack_goes_in_is_not_released(scene: Scene):
     scene.release("3-5")
     acked = Settlement(acked=ranges("4-6"))
-    scene.trouble.interrupt(lambda: scene.delivery.settle(scene.lease, acked), after=2)
+    scene.trouble.interrupt(lambda: scene.group.settle(scene.lease, acked), after=2)
 
     scene.ack()
 

@@ -66,21 +66,21 @@ class Scene:
     def __init__(self) -> None:
         self.memory, self.clock = make_clocked_store()
         self.queue_id = make_queue(self.memory, [9]).queue_id
-        self.delivery = make_group(self.memory, self.queue_id)
+        self.group = make_group(self.memory, self.queue_id)
         first, second, self.third = (self.exchange(max_messages=3) for _ in range(3))
         for done in (first, second):
             self.exchange(held=done.token, max_messages=0)
 
-    def exchange(self, **wish: object) -> Lease:
-        return self.delivery.lease(make_request(stop=9, **wish))
+    def exchange(self, **request: object) -> Lease:
+        return self.group.lease(make_request(stop=9, **request))
 
     def settle(self, **what: object) -> None:
-        self.delivery.settle(self.third.token, Settlement(**what))  # type: ignore[arg-type]
+        self.group.settle(self.third.token, Settlement(**what))  # type: ignore[arg-type]
 
     def extend(self) -> None:
         """Move what is leased from slot 2 to slot 0, which is free."""
         self.settle(extended={LEASE: Ranges.parse("6-9")})
-        slots = {slot.number: str(slot.monotons) for slot in self.delivery.read().slots}
+        slots = {slot.number: str(slot.monotons) for slot in self.group.read().slots}
         assert slots == {0: "6-9", 1: "", 2: ""}
 
 
@@ -107,7 +107,7 @@ def test_a_survey_sees_what_moves_between_slots_beyond_a_page(scene: Scene):
     seen = see(Ledger(PagedStore(scene.memory, scene.extend, rows=3), scene.queue_id))
 
     assert seen is not None
-    assert [str(slot.monotons) for slot in seen.deliveries["g"].slots if slot.monotons] == ["6-9"]
+    assert [str(slot.monotons) for slot in seen.states["g"].slots if slot.monotons] == ["6-9"]
 
 
 def test_a_floor_counts_what_is_leased_between_two_pages_of_what_waits(scene: Scene):

@@ -64,9 +64,9 @@ def test_nothing_to_ack_and_nothing_to_deliver_is_nothing_to_do():
 
 
 def test_fresh_messages_move_the_pointer_and_fill_a_new_slot():
-    wish = make_request(max_messages=7)
+    request = make_request(max_messages=7)
 
-    plan = plan_lease(make_state(), wish)
+    plan = plan_lease(make_state(), request)
 
     assert plan.leased == (LeasedSlot(0, Ranges.parse("100-107"), 1),)
     assert op_on(plan, HEAD) == Update(HEAD, {"pointer": 107}, (When("pointer", "=", 100),))
@@ -74,7 +74,7 @@ def test_fresh_messages_move_the_pointer_and_fill_a_new_slot():
         slot_key(0),
         {
             "ranges": "100-107",
-            "lease": wish.token,
+            "lease": request.token,
             "due_at": ServerNow(LEASE),
             "by_receipts": False,
             "deliveries": 1,
@@ -96,16 +96,16 @@ def test_a_stop_below_the_pointer_offers_nothing():
 
 
 def test_an_ack_empties_the_slot_under_a_fresh_token():
-    slot, wish = make_slot(0, "3-9", OURS), make_request(held=OURS, stop=100)
+    slot, request = make_slot(0, "3-9", OURS), make_request(held=OURS, stop=100)
 
-    plan = plan_lease(make_state(slot), wish)
+    plan = plan_lease(make_state(slot), request)
 
     assert (plan.acked, plan.acked_slots) == (slot.monotons.count, {slot.number})
     assert plan.leased == ()
     assert plan.ops == (
         Update(
             slot_key(0),
-            {"ranges": "", "lease": spare_token(wish.token), "due_at": LONG_AGO},
+            {"ranges": "", "lease": spare_token(request.token), "due_at": LONG_AGO},
             when=(
                 When("lease", "=", OURS),
                 When("outcomes", "=", None),
@@ -129,11 +129,11 @@ def test_a_slot_that_acks_empty_takes_what_is_leased_on_what_was_read_there():
 
 def test_a_slot_that_acks_empty_is_free_if_there_is_nothing_to_lease():
     state = make_state(make_slot(0, "3-9", OURS, by_receipts=True))
-    wish = make_request(receipt_acks={OURS: Ranges.parse("3-9")}, max_messages=0)
+    request = make_request(receipt_acks={OURS: Ranges.parse("3-9")}, max_messages=0)
 
-    plan = plan_lease(state, wish)
+    plan = plan_lease(state, request)
 
-    values = {"ranges": "", "lease": spare_token(wish.token), "due_at": LONG_AGO}
+    values = {"ranges": "", "lease": spare_token(request.token), "due_at": LONG_AGO}
     when = (When("lease", "=", OURS), When("ranges", "=", "3-9"))
     assert plan.ops == (Update(slot_key(0), values, when=when),)
 

@@ -44,19 +44,19 @@ class Scene:
         memory, self.clock = make_clocked_store()
         self.trouble = FaultyStore(memory)
         self.store = CountingStore(self.trouble)
-        self.delivery = make_group(self.store, make_queue(self.store, [12]).queue_id)
+        self.group = make_group(self.store, make_queue(self.store, [12]).queue_id)
         self.one, self.two = (self.lease(max_messages=3) for _ in range(2))
         self.store.reset()
 
-    def lease(self, **wish: object) -> UUID:
-        return self.exchange(**wish).token
+    def lease(self, **request: object) -> UUID:
+        return self.exchange(**request).token
 
-    def exchange(self, known: GroupState | None = None, **wish: object) -> Lease:
-        return self.delivery.lease(make_request(stop=12, **wish), known)
+    def exchange(self, known: GroupState | None = None, **request: object) -> Lease:
+        return self.group.lease(make_request(stop=12, **request), known)
 
     @property
     def floor(self) -> int:
-        return self.delivery.read(every_waiting=True).floor
+        return self.group.read(every_waiting=True).floor
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def test_acks_without_a_lease_are_one_lwt_and_stale_ones_are_none(scene: Scene):
 
 
 def test_messages_that_were_extended_one_by_one_are_acked_under_their_lease(scene: Scene):
-    scene.delivery.settle(scene.one, Settlement(extended={2 * LEASE: ranges("1-2")}))
+    scene.group.settle(scene.one, Settlement(extended={2 * LEASE: ranges("1-2")}))
 
     batch = scene.exchange(max_messages=0, receipt_acks={scene.one: ranges("0-3")})
 
@@ -133,7 +133,7 @@ def test_in_strict_order_what_leaves_a_batch_meanwhile_is_waited_for(
     scene: Scene, settlement: Settlement
 ):
     scene.exchange(held=scene.two, max_messages=0)
-    scene.trouble.interrupt(lambda: scene.delivery.settle(scene.one, settlement), after=2)
+    scene.trouble.interrupt(lambda: scene.group.settle(scene.one, settlement), after=2)
 
     batch = scene.exchange(held=scene.one, strict_fifo=True)
 
@@ -144,7 +144,7 @@ def test_in_strict_order_what_leaves_a_batch_meanwhile_is_waited_for(
 def test_what_a_client_holds_on_to_meanwhile_is_in_flight(scene: Scene):
     scene.exchange(held=scene.two, max_messages=0)
     extended = Settlement(extended={LEASE: ranges("0-3")})
-    scene.trouble.interrupt(lambda: scene.delivery.settle(scene.one, extended), after=2)
+    scene.trouble.interrupt(lambda: scene.group.settle(scene.one, extended), after=2)
 
     batch = scene.exchange(held=scene.one, max_in_flight=4)
 
@@ -160,7 +160,7 @@ def test_a_lost_answer_acks_and_leases_once(scene: Scene, fault: Fault, limit: i
     scene.trouble.arrive()
 
     assert settled_of(batch.settled, scene.one) == ranges("0-3")
-    state = scene.delivery.read()
+    state = scene.group.read()
     held = {slot.monotons for slot in state.held_by(batch.token)}
     assert held == ({ranges("6-8")} if limit else set())
     assert (state.floor, state.head.pointer) == (3, 6 + limit)
@@ -168,7 +168,7 @@ def test_a_lost_answer_acks_and_leases_once(scene: Scene, fault: Fault, limit: i
 
 @pytest.mark.parametrize("fault", Fault)
 def test_a_lost_answer_acks_once_where_others_are_dead(scene: Scene, fault: Fault):
-    scene.delivery.settle(scene.two, Settlement(rejected={"bad": ranges("3-6")}))
+    scene.group.settle(scene.two, Settlement(rejected={"bad": ranges("3-6")}))
     scene.trouble.fault = fault
 
     batch = scene.exchange(max_messages=0, receipt_acks={scene.one: ranges("0-3")})
@@ -179,7 +179,7 @@ def test_a_lost_answer_acks_once_where_others_are_dead(scene: Scene, fault: Faul
 
 def test_of_two_acks_at_once_both_count(scene: Scene):
     scene.trouble.interrupt(
-        lambda: scene.delivery.settle(scene.one, Settlement(acked=ranges("0-1"))), after=2
+        lambda: scene.group.settle(scene.one, Settlement(acked=ranges("0-1"))), after=2
     )
 
     batch = scene.exchange(max_messages=1, receipt_acks={scene.one: ranges("1-3")})
@@ -230,7 +230,7 @@ def test_the_state_after_a_batch_is_what_is_read_then(scene: Scene):
     def told(slot: Slot) -> tuple[object, ...]:
         return slot.number, slot.monotons, slot.lease, slot.due_at, slot.deliveries
 
-    read = scene.delivery.read()
+    read = scene.group.read()
     assert batch.after is not None
     assert (batch.after.head, batch.after.waiting) == (read.head, read.waiting)
     assert [told(each) for each in batch.after.slots] == [told(each) for each in read.slots]
@@ -257,12 +257,12 @@ def client_scene(fault: Fault, meanwhile: Callable[[ConsumerGroup, UUID], object
     """The batch of a turn that only acks, in trouble; the client had leased one message."""
     memory, _ = make_clocked_store()
     trouble = FaultyStore(memory)
-    delivery = make_group(trouble, make_queue(trouble, [12]).queue_id)
-    others = ConsumerGroup(Ledger(memory, delivery.queue_id), delivery.name)
-    lease = delivery.lease(make_request(stop=12, max_messages=1, by_receipts=True)).token
+    group = make_group(trouble, make_queue(trouble, [12]).queue_id)
+    others = ConsumerGroup(Ledger(memory, group.queue_id), group.name)
+    lease = group.lease(make_request(stop=12, max_messages=1, by_receipts=True)).token
     trouble.fault = fault
     trouble.interrupt(lambda: meanwhile(others, lease) and None, after=3)
-    return delivery.lease(
+    return group.lease(
         make_request(
             stop=12, max_messages=0, by_receipts=True, receipt_acks={lease: ranges("0-1")}
         )

@@ -25,28 +25,26 @@ class Scene:
         memory, self.clock = make_clocked_store()
         self.trouble = FaultyStore(memory)
         self.store = CountingStore(self.trouble)
-        self.delivery: ConsumerGroup = make_group(
-            self.store, make_queue(self.store, [100]).queue_id
-        )
-        self.held = self.delivery.lease(make_request(stop=100)).token
+        self.group: ConsumerGroup = make_group(self.store, make_queue(self.store, [100]).queue_id)
+        self.held = self.group.lease(make_request(stop=100)).token
 
     def replay(
         self, *, limit: int | None = 100, max_deliveries: int = 5, held: UUID | None = None
     ) -> list[tuple[str, int]]:
         """What is handed out again, and for the how many-th time."""
-        wish = make_request(
+        request = make_request(
             held=held or self.held, max_messages=limit, max_deliveries=max_deliveries
         )
-        leased = self.delivery.take_again(wish)
+        leased = self.group.take_again(request)
         return [(str(each.monotons), each.deliveries) for each in leased]
 
     @property
     def slots(self) -> tuple[Slot, ...]:
-        return self.delivery.read().slots
+        return self.group.read().slots
 
     @property
     def waiting(self) -> list[tuple[str, int]]:
-        waiting = self.delivery.read(every_waiting=True).waiting
+        waiting = self.group.read(every_waiting=True).waiting
         return [(str(each.monotons), each.deliveries) for each in waiting]
 
 
@@ -96,14 +94,14 @@ def test_the_third_delivery_is_cut_and_the_rest_waits_with_its_count(scene: Scen
 
     assert replays == [[("0-100", 2)], [("0-10", 3)], [("0-1", 4)]]
     assert scene.waiting == [("1-10", 3), ("10-100", 2)]
-    assert scene.delivery.read().head.waiting_version == 2
+    assert scene.group.read().head.waiting_version == 2
 
 
 def test_what_waits_is_offered_to_other_readers_at_once(scene: Scene):
     scene.replay()
     scene.replay()
 
-    batch = scene.delivery.lease(make_request(stop=100, max_messages=100, max_deliveries=5))
+    batch = scene.group.lease(make_request(stop=100, max_messages=100, max_deliveries=5))
 
     assert batch.leased == (LeasedSlot(1, Ranges.parse("10-19"), 3),)
 
@@ -113,8 +111,8 @@ def test_a_replayed_lease_lasts_from_now_on(scene: Scene, clock: FakeClock):
     scene.replay()
     clock.advance(LEASE)
 
-    assert scene.delivery.lease(make_request(stop=100)).leased == ()
-    assert scene.delivery.lease(make_request(held=scene.held, stop=100)).acked == 100
+    assert scene.group.lease(make_request(stop=100)).leased == ()
+    assert scene.group.lease(make_request(held=scene.held, stop=100)).acked == 100
 
 
 @pytest.mark.parametrize("max_deliveries", [1, 2, 3, 4, 5, 6])
@@ -134,7 +132,7 @@ def test_what_was_handed_out_too_often_leaves_the_token_and_no_ack_settles_it(sc
         scene.replay()
     assert scene.replay() == []
 
-    batch = scene.delivery.lease(make_request(held=scene.held, stop=1, max_deliveries=5))
+    batch = scene.group.lease(make_request(held=scene.held, stop=1, max_deliveries=5))
 
     assert (batch.acked, batch.acked_slots) == (0, frozenset())
     assert "0-1" not in [str(slot.monotons) for slot in scene.slots]
@@ -148,14 +146,14 @@ def test_what_was_handed_out_too_often_is_dead_at_once_and_for_everyone(
         scene.replay()
     clock.advance(MOMENT)
 
-    batch = scene.delivery.lease(make_request(stop=1, max_deliveries=5))
+    batch = scene.group.lease(make_request(stop=1, max_deliveries=5))
 
     assert batch.leased == ()
     (dead,) = batch.dead
     assert (dead.monotons, dead.deliveries) == (Ranges.parse("0-1"), 5)
-    assert scene.delivery.remove_dead(dead)
-    assert not scene.delivery.remove_dead(dead), "someone else did"
-    assert Ranges.parse("0-1") not in [each.monotons for each in scene.delivery.read().waiting]
+    assert scene.group.remove_dead(dead)
+    assert not scene.group.remove_dead(dead), "someone else did"
+    assert Ranges.parse("0-1") not in [each.monotons for each in scene.group.read().waiting]
 
 
 def test_of_several_slots_one_is_taken_again_and_the_exhausted_one_is_not(scene: Scene):
@@ -163,12 +161,12 @@ def test_of_several_slots_one_is_taken_again_and_the_exhausted_one_is_not(scene:
     due = scene.clock.now + LEASE
     values = {"ranges": "200-203", "lease": scene.held, "due_at": due, "deliveries": 5}
     ops = [Insert(slot_key(1), values, if_absent=True)]
-    assert scene.store.cas(partition_of_group(scene.delivery.queue_id, "g"), ops)
+    assert scene.store.cas(partition_of_group(scene.group.queue_id, "g"), ops)
     scene.trouble.fault = Fault.ANSWER_LOST
 
     assert scene.replay() == [("0-100", 2)]
 
-    batch = scene.delivery.lease(make_request(held=scene.held, stop=100))
+    batch = scene.group.lease(make_request(held=scene.held, stop=100))
     assert (batch.acked, batch.acked_slots) == (100, frozenset({0}))
     assert [str(slot.monotons) for slot in scene.slots] == ["", ""]
     assert [(str(each.monotons), each.deliveries) for each in batch.state.waiting] == [
@@ -197,7 +195,7 @@ def test_a_lost_answer_hands_out_once_and_counts_once(scene: Scene, fault: Fault
 
 
 def test_what_was_settled_message_by_message_is_not_handed_out_again(scene: Scene):
-    scene.delivery.settle(scene.held, Settlement(acked=Ranges.parse("0-40,50-60")))
+    scene.group.settle(scene.held, Settlement(acked=Ranges.parse("0-40,50-60")))
 
     assert scene.replay() == [("40-50,60-100", 2)]
 
@@ -206,17 +204,17 @@ def test_what_is_settled_between_look_and_replay_is_not_brought_back(scene: Scen
     # I5
     acked = Ranges.parse("0-99")
     scene.trouble.interrupt(
-        lambda: scene.delivery.settle(scene.held, Settlement(acked=acked)) and None, after=2
+        lambda: scene.group.settle(scene.held, Settlement(acked=acked)) and None, after=2
     )
 
     assert scene.replay() == [("99-100", 2)]
 
 
 def test_an_emptied_slot_is_taken_up_so_that_it_is_not_lost(scene: Scene):
-    scene.delivery.settle(scene.held, Settlement(acked=Ranges.parse("0-100")))
+    scene.group.settle(scene.held, Settlement(acked=Ranges.parse("0-100")))
 
     assert scene.replay() == [("", 2)]
-    batch = scene.delivery.lease(make_request(held=scene.held, stop=100))
+    batch = scene.group.lease(make_request(held=scene.held, stop=100))
     assert batch.acked_slots == {0}
 
 
@@ -262,7 +260,7 @@ def test_a_driver_whose_request_was_lost_does_not_take_the_mark_of_another_one_f
 def test_what_others_take_between_look_and_replay_is_left_out(scene: Scene, clock: FakeClock):
     # I6
     clock.advance(LEASE + MOMENT)
-    scene.trouble.interrupt(lambda: scene.delivery.lease(make_request(stop=100)) and None, after=2)
+    scene.trouble.interrupt(lambda: scene.group.lease(make_request(stop=100)) and None, after=2)
 
     assert scene.replay() == []
 
@@ -272,11 +270,11 @@ def test_a_takeover_that_looked_before_a_replay_counts_it(scene: Scene, clock: F
     clock.advance(LEASE + MOMENT)
 
     def come_and_go() -> None:
-        again = scene.delivery.take_again(make_request(held=scene.held))
-        scene.delivery.release(scene.held, again)
+        again = scene.group.take_again(make_request(held=scene.held))
+        scene.group.release(scene.held, again)
         clock.advance(MOMENT)
 
     scene.trouble.interrupt(come_and_go, after=2)
 
-    batch = scene.delivery.lease(make_request(stop=100))
+    batch = scene.group.lease(make_request(stop=100))
     assert batch.leased == (LeasedSlot(0, Ranges.parse("0-100"), 3),)

@@ -52,13 +52,13 @@ class Scene:
         memory, self.clock = make_clocked_store()
         self.trouble = FaultyStore(memory)
         self.store = CountingStore(self.trouble)
-        self.delivery = make_group(self.store, make_queue(self.store, [10]).queue_id)
-        batch = self.delivery.lease(make_request(stop=10))
+        self.group = make_group(self.store, make_queue(self.store, [10]).queue_id)
+        batch = self.group.lease(make_request(stop=10))
         self.lease, self.leased = batch.token, batch.leased
 
     def settle(self, lease: UUID | None = None, **what: Any) -> Outcome:
         """How many were settled, and how many were stale."""
-        settled = self.delivery.settle(lease or self.lease, Settlement(**what))
+        settled = self.group.settle(lease or self.lease, Settlement(**what))
         return settled.count, settled.stale.count
 
     def ack(self, monotons: str, lease: UUID | None = None) -> Outcome:
@@ -74,12 +74,12 @@ class Scene:
         return self.settle(rejected={reason: Ranges.parse(monotons)})
 
     def take(self, **changes: object) -> list[LeasedSlot]:
-        wish = {"stop": 10} | changes
-        return list(self.delivery.lease(make_request(**wish)).leased)
+        request = {"stop": 10} | changes
+        return list(self.group.lease(make_request(**request)).leased)
 
     @property
     def state(self) -> GroupState:
-        return self.delivery.read(every_waiting=True)
+        return self.group.read(every_waiting=True)
 
     @property
     def held(self) -> str:
@@ -249,7 +249,7 @@ def test_messages_of_several_slots_are_settled_at_once(scene: Scene):
             if_absent=True,
         )
     ]
-    assert scene.store.cas(partition_of_group(scene.delivery.queue_id, "g"), ops)
+    assert scene.store.cas(partition_of_group(scene.group.queue_id, "g"), ops)
     scene.store.reset()
 
     assert scene.ack("8-22") == (4, 10)
@@ -325,7 +325,7 @@ def test_a_takeover_that_looked_before_brings_back_nothing_that_is_settled(
 
 def test_an_extension_goes_with_settling(scene: Scene, clock: FakeClock):
     scene.trouble.interrupt(
-        lambda: scene.delivery.extend(scene.lease, scene.leased, by=2 * LEASE) and None, after=2
+        lambda: scene.group.extend(scene.lease, scene.leased, by=2 * LEASE) and None, after=2
     )
 
     assert scene.ack("0-3") == (3, 0)
@@ -362,7 +362,7 @@ def test_a_slot_emptied_message_by_message_is_not_lost_to_its_readers_ack(scene:
     scene.release("4-10", LEASE)
     assert scene.held == ""
 
-    batch = scene.delivery.lease(make_request(held=scene.lease, stop=10))
+    batch = scene.group.lease(make_request(held=scene.lease, stop=10))
 
     assert (batch.acked, batch.acked_slots) == (0, frozenset({0}))
     assert batch.leased == ()
@@ -372,7 +372,7 @@ def test_a_slot_emptied_message_by_message_is_not_lost_to_its_readers_ack(scene:
 def test_the_ack_of_a_batch_settles_what_is_left_and_not_what_was_released(scene: Scene):
     scene.release("4-6")
 
-    batch = scene.delivery.lease(make_request(held=scene.lease, stop=10))
+    batch = scene.group.lease(make_request(held=scene.lease, stop=10))
 
     assert (batch.acked, batch.acked_slots) == (8, frozenset({0}))
     assert monotons_of(batch.leased) == [Ranges.parse("4-6")]
@@ -382,7 +382,7 @@ def test_the_ack_of_a_batch_settles_what_is_left_and_not_what_was_released(scene
 def test_released_once_too_often_is_dead(scene: Scene):
     scene.release("4-6")
 
-    batch = scene.delivery.lease(make_request(stop=10, max_deliveries=1))
+    batch = scene.group.lease(make_request(stop=10, max_deliveries=1))
 
     assert (monotons_of(batch.leased), monotons_of(batch.dead)) == ([], [Ranges.parse("4-6")])
 
@@ -396,10 +396,10 @@ def test_losing_every_race_is_said_so(scene: Scene, monkeypatch: pytest.MonkeyPa
 
 
 def test_settling_for_a_group_that_does_not_exist_is_refused(scene: Scene):
-    delivery = ConsumerGroup(Ledger(scene.store, scene.delivery.queue_id), "none")
+    group = ConsumerGroup(Ledger(scene.store, scene.group.queue_id), "none")
 
     with pytest.raises(QueueStateError, match="group 'none'"):
-        delivery.settle(scene.lease, Settlement(acked=Ranges.parse("0-3")))
+        group.settle(scene.lease, Settlement(acked=Ranges.parse("0-3")))
 
 
 # -- holding on, and rejecting ----------------------------------------------------------------
@@ -408,7 +408,7 @@ def test_settling_for_a_group_that_does_not_exist_is_refused(scene: Scene):
 def test_what_is_extended_is_left_alone_by_the_ack_of_its_batch(scene: Scene, clock: FakeClock):
     assert scene.extend("3-5", 2 * LEASE) == (2, 0)
 
-    assert scene.delivery.lease(make_request(held=scene.lease, stop=10)).acked == 8
+    assert scene.group.lease(make_request(held=scene.lease, stop=10)).acked == 8
     clock.advance(2 * LEASE)
     assert scene.take() == []
     clock.advance(MOMENT)
@@ -418,7 +418,7 @@ def test_what_is_extended_is_left_alone_by_the_ack_of_its_batch(scene: Scene, cl
 @pytest.mark.parametrize("what", ["ack", "release", "reject"])
 def test_what_is_extended_can_be_settled_by_its_receipt_after_its_batch(scene: Scene, what: str):
     scene.extend("3-5", 2 * LEASE)
-    scene.delivery.lease(make_request(held=scene.lease, stop=10))
+    scene.group.lease(make_request(held=scene.lease, stop=10))
 
     settle_it: Callable[[str], Outcome] = getattr(scene, what)
     assert settle_it("3-4") == (1, 0)
@@ -430,7 +430,7 @@ def test_what_is_extended_twice_is_held_from_the_second_time_on(scene: Scene, cl
     scene.extend("3-5", LEASE)
     clock.advance(LEASE)
     assert scene.extend("3-5", LEASE) == (2, 0)
-    scene.delivery.lease(make_request(held=scene.lease, stop=10))
+    scene.group.lease(make_request(held=scene.lease, stop=10))
     clock.advance(LEASE)
 
     assert scene.take() == []
@@ -442,7 +442,7 @@ def test_part_of_what_was_extended_is_held_for_longer_than_the_rest(
 ):
     scene.extend("3-7", LEASE)
     scene.extend("4-5", 3 * LEASE)
-    scene.delivery.lease(make_request(held=scene.lease, stop=10))
+    scene.group.lease(make_request(held=scene.lease, stop=10))
     clock.advance(LEASE + MOMENT)
 
     assert monotons_of(scene.take()) == [Ranges.parse("3-4,5-7")]
@@ -467,7 +467,7 @@ def test_a_lost_answer_extends_or_rejects_once(scene: Scene, fault: Fault, what:
     scene.trouble.arrive()
 
     assert done == (3, 0)
-    state = scene.delivery.read(every_waiting=True)
+    state = scene.group.read(every_waiting=True)
     waiting = [(str(each.monotons), each.reason) for each in state.waiting]
     assert waiting == ([("0-3", "bad")] if what == "reject" else [])
     kept = [str(slot.monotons) for slot in state.held_by(kept_token(scene.lease))]
@@ -475,10 +475,10 @@ def test_a_lost_answer_extends_or_rejects_once(scene: Scene, fault: Fault, what:
 
 
 def test_what_is_rejected_is_dead_whatever_its_count_and_never_offered(scene: Scene):
-    settled = scene.delivery.settle(scene.lease, Settlement(rejected={"bad": Ranges.parse("2-4")}))
+    settled = scene.group.settle(scene.lease, Settlement(rejected={"bad": Ranges.parse("2-4")}))
 
     assert [(str(each.monotons), each.reason) for each in settled.dead] == [("2-4", "bad")]
-    batch = scene.delivery.lease(make_request(stop=10))
+    batch = scene.group.lease(make_request(stop=10))
     assert (batch.leased, batch.dead) == ((), settled.dead)
     assert scene.ack("2-4") == (0, 2), "out of reach"
 
@@ -494,7 +494,7 @@ def test_each_message_has_one_fate_whatever_is_asked_for(scene: Scene):
     )
 
     assert settled == (10, 0)
-    state = scene.delivery.read(every_waiting=True)
+    state = scene.group.read(every_waiting=True)
     assert [(str(each.monotons), each.reason) for each in state.waiting] == [
         ("2-4", "bad"),
         ("4-5", "worse"),
@@ -504,11 +504,11 @@ def test_each_message_has_one_fate_whatever_is_asked_for(scene: Scene):
 
 
 def test_a_free_slot_is_used_for_what_is_extended(scene: Scene, clock: FakeClock):
-    other = scene.delivery.lease(make_request(stop=10))
+    other = scene.group.lease(make_request(stop=10))
     scene.release("0-1")
-    (taken,) = scene.delivery.lease(make_request(stop=10)).leased
-    free = scene.delivery.read().slots[taken.slot].lease
-    scene.delivery.lease(make_request(held=free, stop=0))
+    (taken,) = scene.group.lease(make_request(stop=10)).leased
+    free = scene.group.read().slots[taken.slot].lease
+    scene.group.lease(make_request(held=free, stop=0))
     clock.advance(MOMENT)
     assert not other.leased
 
@@ -522,22 +522,22 @@ def test_a_free_slot_is_used_for_what_is_extended(scene: Scene, clock: FakeClock
 
 def test_a_slot_is_freed_only_if_nothing_has_left_it_meanwhile(scene: Scene):
     # I6: what was released in between is somebody else's to have, and not done.
-    scene.delivery.lease(make_request(held=scene.lease, stop=0))
-    publish(Ledger(scene.store, scene.delivery.queue_id), make_pending([4]))
-    lease = scene.delivery.lease(make_request(stop=14, by_receipts=True)).token
+    scene.group.lease(make_request(held=scene.lease, stop=0))
+    publish(Ledger(scene.store, scene.group.queue_id), make_pending([4]))
+    lease = scene.group.lease(make_request(stop=14, by_receipts=True)).token
     scene.trouble.interrupt(
         lambda: scene.settle(lease, released={AT_ONCE: Ranges.parse("10-11")}) and None, after=2
     )
 
     assert scene.ack("10-14", lease) == (3, 1)
-    state = scene.delivery.read(every_waiting=True)
+    state = scene.group.read(every_waiting=True)
     assert [str(each.monotons) for each in state.waiting] == ["10-11"]
 
 
 def test_a_slot_whose_batch_is_to_be_acked_stays_its_readers_when_it_is_empty(scene: Scene):
     assert scene.ack("0-10") == (10, 0)
 
-    (slot,) = scene.delivery.read().held_by(scene.lease)
+    (slot,) = scene.group.read().held_by(scene.lease)
 
     assert not slot.is_free(scene.clock.now)
 
@@ -547,21 +547,21 @@ def test_a_slot_of_what_was_extended_is_free_once_that_is_settled(scene: Scene):
 
     assert scene.ack("3-5") == (2, 0)
 
-    free = [slot for slot in scene.delivery.read().slots if slot.is_free(scene.clock.now)]
+    free = [slot for slot in scene.group.read().slots if slot.is_free(scene.clock.now)]
     assert len(free) == 1
 
 
 def test_what_a_client_holds_is_settled_at_once_also_by_who_settles_with_a_batch(scene: Scene):
     # Nobody acks it as a batch, so what is recorded there would never be carried out.
-    scene.delivery.lease(make_request(held=scene.lease, stop=0))
-    publish(Ledger(scene.store, scene.delivery.queue_id), make_pending([4]))
-    lease = scene.delivery.lease(make_request(stop=14, by_receipts=True)).token
+    scene.group.lease(make_request(held=scene.lease, stop=0))
+    publish(Ledger(scene.store, scene.group.queue_id), make_pending([4]))
+    lease = scene.group.lease(make_request(stop=14, by_receipts=True)).token
 
     done = Settlement(acked=Ranges.parse("10-14"))
-    settled = scene.delivery.settle(lease, done, with_batch=True)
+    settled = scene.group.settle(lease, done, with_batch=True)
 
     assert settled.count == 4
-    assert scene.delivery.read().floor == 14
+    assert scene.group.read().floor == 14
 
 
 # -- lost answers, while others act -----------------------------------------------------------
@@ -573,9 +573,9 @@ class ClientScene:
     def __init__(self, *, limit: int = 1, by_receipts: bool = True) -> None:
         memory, self.clock = make_clocked_store()
         self.trouble = FaultyStore(memory)
-        self.delivery = make_group(self.trouble, make_queue(self.trouble, [10]).queue_id)
-        self.others = ConsumerGroup(Ledger(memory, self.delivery.queue_id), "g")
-        self.lease = self.delivery.lease(
+        self.group = make_group(self.trouble, make_queue(self.trouble, [10]).queue_id)
+        self.others = ConsumerGroup(Ledger(memory, self.group.queue_id), "g")
+        self.lease = self.group.lease(
             make_request(stop=10, max_messages=limit, by_receipts=by_receipts)
         ).token
 
@@ -599,7 +599,7 @@ class ClientScene:
             released={AT_ONCE: reached["released"]} if "released" in reached else {},
             extended={LEASE: reached["extended"]} if "extended" in reached else {},
         )
-        settled = self.delivery.settle(self.lease, settlement, with_batch=with_batch)
+        settled = self.group.settle(self.lease, settlement, with_batch=with_batch)
         return settled.count, settled.stale.count
 
     def extend_meanwhile(self, monotons: str) -> None:

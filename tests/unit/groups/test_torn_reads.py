@@ -45,15 +45,15 @@ class Scene:
         self.trouble = FaultyStore(self.memory)
         self.store = CountingStore(self.trouble)
         self.queue_id = make_queue(self.store, [9]).queue_id
-        self.delivery = make_group(self.store, self.queue_id)
+        self.group = make_group(self.store, self.queue_id)
         self.first, self.second, self.third = (self.exchange(max_messages=3) for _ in range(3))
         self.store.reset()
 
-    def exchange(self, **wish: object) -> Lease:
-        return self.delivery.lease(make_request(stop=9, **wish))
+    def exchange(self, **request: object) -> Lease:
+        return self.group.lease(make_request(stop=9, **request))
 
     def release(self, batch: Lease, monotons: str, *, by: timedelta = timedelta(0)) -> None:
-        self.delivery.settle(batch.token, Settlement(released={by: ranges(monotons)}))
+        self.group.settle(batch.token, Settlement(released={by: ranges(monotons)}))
 
     def breaks_off(self, doing: Callable[[], object], draws: str, *, calls: int = 2) -> None:
         """Let a process die when its next compare-and-set has reached one replica."""
@@ -95,11 +95,11 @@ def test_what_waits_unseen_is_not_passed_by_a_lease_of_what_waits(scene: Scene):
 
 def test_what_waits_unseen_is_not_passed_by_dead_lettering(scene: Scene):
     rejected = Settlement(rejected={"bad": ranges("0-3")})
-    (dead,) = scene.delivery.settle(scene.first.token, rejected).dead
+    (dead,) = scene.group.settle(scene.first.token, rejected).dead
     assert isinstance(dead, Waiting)
     scene.breaks_off(lambda: scene.release(scene.second, "3-6"), TORN)
 
-    assert scene.delivery.remove_dead(dead)
+    assert scene.group.remove_dead(dead)
 
     assert scene.owed == set(range(3, 9))
 
@@ -128,16 +128,16 @@ def test_what_waits_is_read_serially_only_if_it_leaves(scene: Scene):
 def test_what_a_scan_has_repaired_by_half_is_not_overtaken(alone: dict[str, object]):
     memory, _ = make_clocked_store()
     store = FaultyStore(memory)
-    delivery = make_group(store, make_queue(store, [2]).queue_id)
-    lease = delivery.lease(make_request(stop=2, max_messages=1, **alone)).token
+    group = make_group(store, make_queue(store, [2]).queue_id)
+    lease = group.lease(make_request(stop=2, max_messages=1, **alone)).token
     extension = Settlement(extended={timedelta(hours=1): ranges("0-1")})
     with store.replicas.tearing():
-        delivery.settle(lease, extension)
+        group.settle(lease, extension)
     # The first page of the scan has the slot that it leaves, and not the one that it goes to.
     store.replicas.draw("fs")
     list(store.scan(Table.GROUP_STATE, ("head", "registration", "slot")))
 
-    batch = delivery.lease(make_request(stop=2, held=lease, **alone))
+    batch = group.lease(make_request(stop=2, held=lease, **alone))
 
     assert not batch.leased
 
@@ -154,13 +154,13 @@ def test_in_strict_order_what_waits_is_read_serially_at_once(scene: Scene):
 
 def test_dead_lettering_costs_two_reads(scene: Scene):
     rejected = Settlement(rejected={"bad": ranges("0-3")})
-    (dead,) = scene.delivery.settle(scene.first.token, rejected).dead
+    (dead,) = scene.group.settle(scene.first.token, rejected).dead
     scene.store.reset()
 
-    assert scene.delivery.remove_dead(dead)
+    assert scene.group.remove_dead(dead)
 
     assert (scene.store.read_count, scene.store.serial_read_count) == (1, 1)
-    assert not scene.delivery.remove_dead(dead)
+    assert not scene.group.remove_dead(dead)
 
 
 def test_a_group_of_which_one_replica_knows_exists(scene: Scene):

@@ -46,7 +46,7 @@ def make_busy_queue(store: Store, name: str = "orders") -> QueueDefinition:
     """Ten messages; a reader of group ``g`` has settled three and holds two."""
     queue = create_queue(store, name, lease=LEASE)
     publish(Ledger(store, queue.queue_id), make_pending([10]))
-    delivery = make_group(store, queue.queue_id)
-    done = delivery.lease(make_request(stop=10, max_messages=3)).token
-    delivery.lease(make_request(held=done, stop=10, max_messages=2))
+    group = make_group(store, queue.queue_id)
+    done = group.lease(make_request(stop=10, max_messages=3)).token
+    group.lease(make_request(held=done, stop=10, max_messages=2))
     return queue

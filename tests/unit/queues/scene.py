@@ -72,8 +72,8 @@ class Scene:
         ensure_group(ConsumerGroup(Ledger(self.store, queue.queue_id), group), starting="earliest")
         head = Ledger(self.store, queue.queue_id).read_head()
         check_open(queue.queue_id, head)
-        wish = make_request(stop=head.offered_stop)
-        return ConsumerGroup(Ledger(self.store, queue.queue_id), group).lease(wish)
+        request = make_request(stop=head.offered_stop)
+        return ConsumerGroup(Ledger(self.store, queue.queue_id), group).lease(request)
 
     def run_out(self) -> None:
         """Let every lease run out."""
@@ -118,8 +118,8 @@ class Scene:
                 raise AssertionError("an old version was used")
         assert len(Ledger(self.store, queue_id).read_blocks()) == before
         for group in self.groups(queue_id):
-            wish = make_request(stop=Ledger(self.store, queue_id).read_head().next)
-            late = ConsumerGroup(Ledger(self.store, queue_id), group).lease(wish)
+            request = make_request(stop=Ledger(self.store, queue_id).read_head().next)
+            late = ConsumerGroup(Ledger(self.store, queue_id), group).lease(request)
             assert not late.leased, "a reader that had read the head before"
 
     def check_purged(self, queue: QueueDefinition) -> None:

@@ -51,8 +51,8 @@ class Scene:
 
     def take(self, limit: int | None = None, held: UUID | None = None) -> Lease:
         stop = Ledger(self.store, self.queue.queue_id).read_head().next
-        wish = make_request(max_messages=limit, held=held, stop=stop, prefer_fresh=True)
-        return self.group.lease(wish)
+        request = make_request(max_messages=limit, held=held, stop=stop, prefer_fresh=True)
+        return self.group.lease(request)
 
     def taken(self) -> list[str]:
         return [str(each.monotons) for each in self.take().leased]

@@ -19,10 +19,10 @@ from tests.support.builders import make_request, monotons_of
 from tests.unit.queues.scene import Scene
 
 
-def next_batch(scene: Scene, group: str, done: Lease) -> Lease:
+def next_batch(scene: Scene, name: str, done: Lease) -> Lease:
     stop = Ledger(scene.store, scene.old.queue_id).read_head().offered_stop
-    delivery = ConsumerGroup(Ledger(scene.store, scene.old.queue_id), group)
-    return delivery.lease(make_request(held=done.token, stop=stop))
+    group = ConsumerGroup(Ledger(scene.store, scene.old.queue_id), name)
+    return group.lease(make_request(held=done.token, stop=stop))
 
 
 def test_readers_of_a_paused_queue_ack_what_they_have_and_get_nothing(scene: Scene):

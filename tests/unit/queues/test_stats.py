@@ -42,16 +42,16 @@ def test_every_message_owed_is_counted_once_where_it_is():
     queue_id = make_queue(store, [10]).queue_id
     clock.advance(SECOND)
     publish(Ledger(store, queue_id), make_pending([90]))
-    delivery = make_group(store, queue_id)
-    done = delivery.lease(make_request(stop=100, max_messages=3)).token
-    delivery.lease(make_request(held=done, stop=100, max_messages=12))  # [3, 15)
+    group = make_group(store, queue_id)
+    done = group.lease(make_request(stop=100, max_messages=3)).token
+    group.lease(make_request(held=done, stop=100, max_messages=12))  # [3, 15)
     clock.advance(LEASE + SECOND)
-    delivery.lease(make_request(stop=100, max_messages=5))  # [3, 8), rest waits
-    delivery.lease(make_request(stop=100, max_messages=4, prefer_fresh=True))  # [15, 19)
+    group.lease(make_request(stop=100, max_messages=5))  # [3, 8), rest waits
+    group.lease(make_request(stop=100, max_messages=4, prefer_fresh=True))  # [15, 19)
 
-    (group,) = queue_stats(Ledger(store, queue_id)).groups
+    (stats,) = queue_stats(Ledger(store, queue_id)).groups
 
-    assert group == GroupStats(
+    assert stats == GroupStats(
         group="g",
         depth=97,
         leased=9,
@@ -78,13 +78,13 @@ def test_a_lease_that_ran_out_is_due():
 def test_a_group_that_has_everything_done_owes_nothing():
     store = MemoryStore()
     queue_id = make_queue(store, [10]).queue_id
-    delivery = make_group(store, queue_id)
-    done = delivery.lease(make_request(stop=10)).token
-    delivery.lease(make_request(held=done, stop=10))
+    group = make_group(store, queue_id)
+    done = group.lease(make_request(stop=10)).token
+    group.lease(make_request(held=done, stop=10))
 
-    (group,) = queue_stats(Ledger(store, queue_id)).groups
+    (stats,) = queue_stats(Ledger(store, queue_id)).groups
 
-    assert (group.depth, group.oldest_age, group.floor) == (0, None, 10)
+    assert (stats.depth, stats.oldest_age, stats.floor) == (0, None, 10)
 
 
 def test_a_group_registered_only_half_is_owed_everything_from_its_start():
@@ -141,12 +141,12 @@ def test_what_is_settled_and_trimmed_while_it_is_counted_is_no_hole(after: int):
     store = FaultyStore(memory)
     queue_id = make_queue(memory, [4, 4]).queue_id
     publish(Ledger(memory, queue_id), [replace(make_pending([2])[0], visible=LEASE)])
-    delivery = make_group(memory, queue_id)
+    group = make_group(memory, queue_id)
     clock.advance(2 * LEASE)
 
     def settle_and_repair() -> None:
-        done = delivery.lease(make_request(stop=10, delayed_stop=10)).token
-        delivery.lease(make_request(held=done, stop=10, delayed_stop=10))
+        done = group.lease(make_request(stop=10, delayed_stop=10)).token
+        group.lease(make_request(held=done, stop=10, delayed_stop=10))
         Ledger(memory, queue_id).finalise(Ledger(memory, queue_id).read_head(), 8)
         Ledger(memory, queue_id).trim(finalised=8, below=8)
 

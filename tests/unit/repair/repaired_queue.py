@@ -75,15 +75,15 @@ class RepairedQueue:
         """Ack the group's batch before, if ``ack``, and lease the next; of 0, none at all."""
         self.register(group)
         held = self.batches.get(group) if ack else None
-        wish = LeaseRequest(
+        request = LeaseRequest(
             held=held.token if held else None,
             token=uuid4(),
             lease=LEASE,
             max_messages=limit,
             stop=0 if limit == 0 else Ledger(self.store, self.queue_id).read_head().next,
         )
-        delivery = ConsumerGroup(Ledger(self.store, self.queue_id), group)
-        self.batches[group] = delivery.lease(wish)
+        consumers = ConsumerGroup(Ledger(self.store, self.queue_id), group)
+        self.batches[group] = consumers.lease(request)
         return self.batches[group]
 
     def settle(self, group: str, count: int) -> None:

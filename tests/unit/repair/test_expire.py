@@ -48,7 +48,7 @@ class Scene:
         settings = {"lease": LEASE, "expire_after": EXPIRE_AFTER} | settings
         self.queue = create_queue(self.memory, "q", bucket_size=8, chunk_size=4, **settings)
         self.queue_id = self.queue.queue_id
-        self.delivery = make_group(self.memory, self.queue_id)
+        self.group = make_group(self.memory, self.queue_id)
 
     def publish(self, *counts: int, delay: timedelta | None = None) -> None:
         pending = make_pending(counts, self.clock.now)
@@ -57,8 +57,8 @@ class Scene:
 
     def take(self, **changes: Any) -> Lease:
         head = Ledger(self.memory, self.queue_id).read_head()
-        wish = {"stop": head.next, "delayed_stop": head.delayed_stop} | changes
-        return self.delivery.lease(make_request(**wish))
+        request = {"stop": head.next, "delayed_stop": head.delayed_stop} | changes
+        return self.group.lease(make_request(**request))
 
     def taken(self, **changes: Any) -> str:
         return ",".join(str(each.monotons) for each in self.take(**changes).leased)
@@ -73,12 +73,12 @@ class Scene:
 
     @property
     def outstanding(self) -> list[str]:
-        state = self.delivery.read(every_waiting=True)
+        state = self.group.read(every_waiting=True)
         return [str(each.monotons) for each in (*state.slots, *state.waiting) if each.monotons]
 
     @property
     def pointer(self) -> int:
-        return self.delivery.read().head.pointer
+        return self.group.read().head.pointer
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def test_a_block_that_was_offered_in_part_expires_from_there(scene: Scene):
     scene.publish(6)
     batch = scene.take(max_messages=2)
     scene.clock.advance(EXPIRE_AFTER + MOMENT)
-    scene.delivery.extend(batch.token, batch.leased, by=LEASE)
+    scene.group.extend(batch.token, batch.leased, by=LEASE)
 
     assert scene.expire() == 4
     assert (scene.pointer, scene.outstanding) == (6, ["0-2"])
@@ -129,7 +129,7 @@ def test_waiting_rows_go_once_all_of_them_is_too_old(scene: Scene):
     scene.publish(2)
     lease = scene.take().token
     released = {HOUR: Ranges.parse("0-1"), 20 * HOUR: Ranges.parse("1-3")}
-    scene.delivery.settle(lease, Settlement(released=released, acked=Ranges.parse("3-4")))
+    scene.group.settle(lease, Settlement(released=released, acked=Ranges.parse("3-4")))
     scene.clock.advance(EXPIRE_AFTER - HOUR + MOMENT)
 
     assert scene.expire() == 1
@@ -146,7 +146,7 @@ def test_more_rows_than_one_compare_and_set_takes_go_one_after_another(
     scene.publish(7)
     lease = scene.take().token
     released = {each * HOUR: Ranges.parse(f"{each}-{each + 1}") for each in range(7)}
-    scene.delivery.settle(lease, Settlement(released=released))
+    scene.group.settle(lease, Settlement(released=released))
     for _ in range(5):
         scene.publish(1, delay=30 * HOUR)
         scene.clock.advance(MOMENT)
@@ -241,7 +241,7 @@ def test_what_is_dead_is_left_to_be_dead_lettered():
     scene = Scene(max_deliveries=1)
     scene.publish(4)
     lease = scene.take(max_deliveries=1).token
-    scene.delivery.settle(lease, Settlement(rejected={"bad": Ranges.parse("0-1")}))
+    scene.group.settle(lease, Settlement(rejected={"bad": Ranges.parse("0-1")}))
     scene.clock.advance(EXPIRE_AFTER + MOMENT)
 
     assert scene.expire() == 0
@@ -363,13 +363,13 @@ class Busy(Scene):
         super().__init__()
         self.publish(10)
         lease = self.take(max_messages=2).token
-        self.delivery.settle(lease, Settlement(released={HOUR: Ranges.parse("0-2")}))
+        self.group.settle(lease, Settlement(released={HOUR: Ranges.parse("0-2")}))
         self.held = self.take(max_messages=2).token
         self.clock.advance(EXPIRE_AFTER + MOMENT)
 
     def check(self, *, given: AbstractSet[int] = frozenset()) -> None:
         """Everything is settled but what a reader was given."""
-        state = self.delivery.read(every_waiting=True)
+        state = self.group.read(every_waiting=True)
         rows = (*state.slots, *state.waiting)
         parts = [part for row in rows for part in row.monotons]
         assert {at for part in parts for at in range(part.start, part.stop)} == given
@@ -425,7 +425,7 @@ def test_a_reader_that_settles_late_settles_what_it_still_has(after: int):
 
     def settle_late() -> None:
         acked = Settlement(acked=Ranges.parse("2-4"))
-        settled.append(busy.delivery.settle(busy.held, acked).count)
+        settled.append(busy.group.settle(busy.held, acked).count)
 
     busy.store.interrupt(settle_late, after=after)
 
@@ -439,12 +439,12 @@ def test_a_reader_that_settles_late_settles_what_it_still_has(after: int):
 @pytest.mark.parametrize("after", range(CALLS))
 def test_a_reader_that_extends_its_lease_late_keeps_what_it_still_has(after: int):
     busy = Busy()
-    (slot,) = busy.delivery.read().held_by(busy.held)
+    (slot,) = busy.group.read().held_by(busy.held)
     leased = LeasedSlot(slot.number, slot.monotons, slot.deliveries)
     extended: list[bool] = []
 
     def extend() -> None:
-        extended.append(busy.delivery.extend(busy.held, [leased], by=LEASE))
+        extended.append(busy.group.extend(busy.held, [leased], by=LEASE))
 
     busy.store.interrupt(extend, after=after)
 
@@ -483,7 +483,7 @@ def test_a_group_that_is_moved_meanwhile_is_where_it_was_moved_to(after: int):
     busy.expire()
     busy.store.calm()
 
-    state = busy.delivery.read(every_waiting=True)
+    state = busy.group.read(every_waiting=True)
     assert state.head.pointer == (12 if moved else 10)
     assert state.floor == state.head.pointer
 
@@ -551,4 +551,4 @@ def test_of_a_group_that_is_gone_nothing_expires(scene: Scene):
 
     assert Expire(scene.queue, group, 0).apply(scene.store) == Counts()
     with pytest.raises(QueueStateError):
-        scene.delivery.read()
+        scene.group.read()

@@ -65,9 +65,9 @@ def test_what_was_handed_out_too_often_is_dead_lettered_where_no_reader_comes(sc
 
 
 def test_what_was_rejected_is_dead_lettered_where_no_reader_comes(scene: Scene):
-    lease = scene.delivery.lease(scene.wish(max_messages=2)).token
+    lease = scene.group.lease(scene.request(max_messages=2)).token
     rejected = Settlement(rejected={"bad": Ranges.parse("6-8")})
-    scene.delivery.settle(lease, rejected)
+    scene.group.settle(lease, rejected)
     scene.clock.advance(LATE)
 
     report = scene.repair()
@@ -99,7 +99,7 @@ def test_it_has_ten_leases_if_they_are_longer_than_an_hour():
 def test_what_no_token_can_settle_any_more_is_left_to_readers_for_a_minute():
     scene = Scene(count=0)
     lease = scene.hand_out(2)
-    scene.delivery.settle(lease, Settlement(rejected={"bad": Ranges.parse("0-2")}))
+    scene.group.settle(lease, Settlement(rejected={"bad": Ranges.parse("0-2")}))
     scene.clock.advance(GRACE)
 
     assert scene.repair().totals == Counts()
@@ -108,7 +108,7 @@ def test_what_no_token_can_settle_any_more_is_left_to_readers_for_a_minute():
 
 
 def test_what_is_alive_stays(scene: Scene):
-    scene.delivery.lease(make_request(stop=12, max_messages=3))
+    scene.group.lease(make_request(stop=12, max_messages=3))
     alter_queue(scene.memory, "q", max_deliveries=3)
     scene.clock.advance(LEASE + LATE)
 
@@ -226,7 +226,7 @@ def test_a_reader_that_comes_meanwhile_and_the_repair_make_one_copy(scene: Scene
     reader = ConsumerGroup(Ledger(scene.memory, scene.queue.queue_id), "g")
 
     def read() -> None:
-        found = reader.lease(scene.wish(stop=6)).dead
+        found = reader.lease(scene.request(stop=6)).dead
         dead_letter_messages(scene.memory, scene.queue, reader, found)
 
     scene.store.interrupt(read, after=after)
@@ -248,7 +248,7 @@ def test_a_reader_that_settles_late_and_the_repair_settle_each_message_once(afte
 
     def settle_late() -> None:
         done = Settlement(acked=Ranges.parse("1-3"))
-        acked.append(scene.delivery.settle(lease, done).count)
+        acked.append(scene.group.settle(lease, done).count)
 
     scene.store.interrupt(settle_late, after=after)
 
@@ -268,12 +268,12 @@ def test_a_reader_that_extends_its_lease_late_keeps_what_it_still_has(after: int
     scene = Scene(count=0)
     lease = scene.hand_out(6)
     scene.clock.advance(LATE)
-    (slot,) = scene.delivery.read().held_by(lease)
+    (slot,) = scene.group.read().held_by(lease)
     leased = LeasedSlot(slot.number, slot.monotons, slot.deliveries)
     extended: list[bool] = []
 
     def extend() -> None:
-        extended.append(scene.delivery.extend(lease, [leased], by=LEASE))
+        extended.append(scene.group.extend(lease, [leased], by=LEASE))
 
     scene.store.interrupt(extend, after=after)
 
@@ -305,7 +305,7 @@ def notes(scene: Scene, queue: str = "q") -> list[str]:
 
 def test_what_has_been_due_for_long_is_told():
     scene = Scene(count=0)
-    scene.delivery.lease(make_request(stop=12, max_messages=3))
+    scene.group.lease(make_request(stop=12, max_messages=3))
     scene.clock.advance(11 * LEASE + LONGEST_BACKOFF)
     assert notes(scene) == []
 
@@ -318,7 +318,7 @@ def test_what_has_been_due_for_long_is_told():
 
 def test_while_a_queue_is_paused_nobody_is_missed():
     scene = Scene(count=0)
-    scene.delivery.lease(make_request(stop=12, max_messages=3))
+    scene.group.lease(make_request(stop=12, max_messages=3))
     scene.clock.advance(timedelta(days=1))
     pause_queue(scene.memory, "q")
 

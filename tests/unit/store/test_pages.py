@@ -29,10 +29,10 @@ def test_the_head_and_the_slots_that_a_floor_rests_on_are_one_page():
     memory, _ = make_clocked_store()
     store = ReadStore(memory)
     store.slices = []
-    delivery = make_group(store, make_queue(store, [10]).queue_id)
+    group = make_group(store, make_queue(store, [10]).queue_id)
     store.slices.clear()
 
-    delivery.read(every_waiting=True)
+    group.read(every_waiting=True)
 
     (with_slots,) = (each for each in store.slices if "slot" in each.kinds)
     assert "head" in with_slots.kinds

@@ -52,11 +52,11 @@ def test_an_earlier_release_lacks_what_came_since():
 
 
 def test_marks_of_deletions_that_go_too_early_are_kept_longer_and_never_shorter():
-    ledger, delivery = CURRENT["ledger"], CURRENT["group_state"]
+    ledger, group_state = CURRENT["ledger"], CURRENT["group_state"]
     found = {
         **CURRENT,
         "ledger": replace(ledger, gc_grace_seconds=10 * ledger.gc_grace_seconds),
-        "group_state": replace(delivery, gc_grace_seconds=delivery.gc_grace_seconds - 1),
+        "group_state": replace(group_state, gc_grace_seconds=group_state.gc_grace_seconds - 1),
     }
 
     difference = compare(found, RECORD)

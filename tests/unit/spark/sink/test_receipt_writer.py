@@ -26,8 +26,8 @@ class Scene:
         memory, self.clock = make_clocked_store()
         self.store = CountingStore(memory)
         self.queue = make_queue(self.store, [10])
-        self.delivery = make_group(self.store, self.queue.queue_id)
-        self.lease = self.delivery.lease(make_request(stop=10)).token
+        self.group = make_group(self.store, self.queue.queue_id)
+        self.lease = self.group.lease(make_request(stop=10)).token
         self.patch = monkeypatch
         monkeypatch.setattr(settle_module, "open_store", self._open)
 
@@ -45,10 +45,10 @@ class Scene:
 
     @property
     def waiting(self) -> list[str]:
-        return [str(row.monotons) for row in self.delivery.read().waiting]
+        return [str(row.monotons) for row in self.group.read().waiting]
 
     def ack(self) -> None:
-        self.delivery.lease(make_request(held=self.lease, stop=0))
+        self.group.lease(make_request(held=self.lease, stop=0))
 
 
 @pytest.fixture
@@ -124,9 +124,9 @@ def test_a_replacement_is_published_at_once_and_the_old_message_acked_with_its_b
 
     writer.commit([writer.write(iter([rows]))])
 
-    (held,) = scene.delivery.read().held_by(scene.lease)
+    (held,) = scene.group.read().held_by(scene.lease)
     assert str(held.monotons) == "0-10"
-    batch = scene.delivery.lease(make_request(held=scene.lease, stop=11))
+    batch = scene.group.lease(make_request(held=scene.lease, stop=11))
     assert (batch.acked, [str(each.monotons) for each in batch.leased]) == (10, ["10-11"])
     scene.clock.advance(timedelta(days=1))
     assert scene.waiting == []

@@ -104,15 +104,15 @@ def test_a_batch_that_spark_has_committed_is_acked(scene: Scene, caplog: pytest.
 def test_what_was_recorded_for_it_is_carried_out(scene: Scene):
     reader = scene.reader()
     end = scene.run(reader, 0, FIRST, commit=True)
-    delivery, lease = reader._consumer.group, scene.offset(end).lease
+    group, lease = reader._consumer.group, scene.offset(end).lease
     released = Settlement(
         released={timedelta(hours=1): Ranges.parse("1-3")}, rejected={"bad": Ranges.parse("3-4")}
     )
-    delivery.settle(lease, released, with_batch=True)
+    group.settle(lease, released, with_batch=True)
 
     reader.stop()
 
-    assert [str(row.monotons) for row in delivery.read().waiting] == ["1-3"]
+    assert [str(row.monotons) for row in group.read().waiting] == ["1-3"]
 
 
 def test_receipts_say_which_delivery_of_the_batch_they_are_of(scene: Scene):

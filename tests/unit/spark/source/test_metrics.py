@@ -37,15 +37,15 @@ class Scene:
         self.queue_id = make_queue(self.store, [13]).queue_id
         self.clock.advance(SECOND)
         publish(Ledger(self.store, self.queue_id), make_pending([7]))
-        self.delivery = make_group(self.store, self.queue_id)
+        self.group = make_group(self.store, self.queue_id)
         self.metrics = SourceMetrics(Ledger(self.store, self.queue_id))
         self.seconds = 0.0
         monkeypatch.setattr(metrics, "time", SimpleNamespace(monotonic=lambda: self.seconds))
 
-    def lease(self, **wish: object) -> Lease:
+    def lease(self, **request: object) -> Lease:
         end = Ledger(self.store, self.queue_id).read_head().next
-        wanted = make_request(stop=end, **wish)
-        lease = self.delivery.lease(wanted)
+        wanted = make_request(stop=end, **request)
+        lease = self.group.lease(wanted)
         self.metrics.observe(lease, end)
         return lease
 

@@ -46,12 +46,12 @@ def busy() -> tuple[Store, FakeClock]:
     queue_id = make_queue(store, [10]).queue_id
     clock.advance(SECOND)
     publish(Ledger(store, queue_id), make_pending([90]))
-    delivery = make_group(store, queue_id)
-    done = delivery.lease(make_request(stop=100, max_messages=3)).token
-    delivery.lease(make_request(held=done, stop=100, max_messages=12))  # [3, 15)
+    group = make_group(store, queue_id)
+    done = group.lease(make_request(stop=100, max_messages=3)).token
+    group.lease(make_request(held=done, stop=100, max_messages=12))  # [3, 15)
     clock.advance(LEASE + SECOND)
-    delivery.lease(make_request(stop=100, max_messages=5))  # [3, 8), rest waits
-    delivery.lease(make_request(stop=100, max_messages=4, prefer_fresh=True))  # [15, 19)
+    group.lease(make_request(stop=100, max_messages=5))  # [3, 8), rest waits
+    group.lease(make_request(stop=100, max_messages=4, prefer_fresh=True))  # [15, 19)
     return store, clock
 
 
@@ -105,9 +105,9 @@ def test_a_lease_that_ran_out_is_due_and_still_names_its_token(busy: tuple[Store
 def test_every_range_of_a_slot_or_a_waiting_row_is_a_row(monkeypatch: pytest.MonkeyPatch):
     store, clock = make_clocked_store()
     queue_id = make_queue(store, [9]).queue_id
-    delivery = make_group(store, queue_id)
-    delivery.lease(make_request(stop=9))
-    state = delivery.read(every_waiting=True)
+    group = make_group(store, queue_id)
+    group.lease(make_request(stop=9))
+    state = group.read(every_waiting=True)
     parts = Ranges.of(Range(0, 2), Range(5, 9))
     slot = views.Slot(0, parts, state.slots[0].lease, clock() + LEASE, 1)
     later = views.Waiting(state.now_ms + 1, Ranges.of(Range(3, 4)), 2)
