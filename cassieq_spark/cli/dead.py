@@ -104,7 +104,7 @@ WHEN = Kind(
 class _Choice:
     """Which dead letters, and at most how many of them; None for all."""
 
-    wanted: Filter
+    criteria: Filter
     limit: int | None
 
 
@@ -158,7 +158,7 @@ def list_(
 ) -> None:
     """Count dead letters by origin and reason. Changes nothing."""
     with closing(open_store(connection)) as store, progress_bar() as watch:
-        found = survey(store, queue, choice.wanted, limit=choice.limit, watch=watch)
+        found = survey(store, queue, choice.criteria, limit=choice.limit, watch=watch)
     if as_json:
         print_json(_survey_json(found))
     else:
@@ -219,7 +219,7 @@ def redrive(  # noqa: PLR0913 (one per option)
     """
     with closing(open_store(connection)) as store:
         with progress_bar() as watch:
-            found = survey(store, queue, choice.wanted, limit=choice.limit, watch=watch)
+            found = survey(store, queue, choice.criteria, limit=choice.limit, watch=watch)
         routes = plan_routes(store, found, to=to, force=force, across_accounts=across_accounts)
         _warn_of_strays(found, routes)
         if dry_run:
@@ -258,7 +258,7 @@ def purge(  # noqa: PLR0913 (one per option)
     """
     with closing(open_store(connection)) as store:
         with progress_bar() as watch:
-            found = survey(store, queue, choice.wanted, limit=choice.limit, watch=watch)
+            found = survey(store, queue, choice.criteria, limit=choice.limit, watch=watch)
         count = found.monotons.count
         if dry_run:
             _print_plan(found, {}, as_json=as_json)

@@ -318,7 +318,7 @@ def _repair(job: Job, stop: Stop, store: TimedStore, scan: Scan) -> int:
             watch=watch,
         )
         if job.dry_run:
-            checkpoint = Checkpoint(is_wanted=lambda: not stop.is_set())
+            checkpoint = Checkpoint(may_continue=lambda: not stop.is_set())
             report: Report | None = repair(checkpoint=checkpoint)
         else:
             report = run_alone(

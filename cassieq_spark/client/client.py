@@ -680,14 +680,14 @@ class Client:
             NotFoundError: There is no such queue.
             QueueStateError: The queue has no dead-letter queue.
         """
-        wanted = Filter(
+        criteria = Filter(
             group=None if group is None else check_text("group", group),
             reason=None if reason is None else check_text("reason", reason),
             since=None if since is None else check_instant("since", since),
             until=None if until is None else check_instant("until", until),
         )
         with self._calls:
-            return survey(self._store, queue, wanted, limit=limit)
+            return survey(self._store, queue, criteria, limit=limit)
 
     def redrive(
         self,

@@ -109,22 +109,22 @@ class Prefetch(Generic[_Message]):
             LeaseLostError: Messages are not there any more.
             InvariantError: The ledger has a hole there (I1).
         """
-        wanted = [each for part in leased.monotons for each in range(part.start, part.stop)]
-        missing = [each for each in wanted if not self._has(each)]
+        monotons = [each for part in leased.monotons for each in range(part.start, part.stop)]
+        missing = [each for each in monotons if not self._has(each)]
         if missing:
             self._messages = {
-                each: self._messages[each] for each in wanted if each in self._messages
+                each: self._messages[each] for each in monotons if each in self._messages
             }
             self._unreadable = {
-                each: self._unreadable[each] for each in wanted if each in self._unreadable
+                each: self._unreadable[each] for each in monotons if each in self._unreadable
             }
             self._read_more(leased, missing[0], stop, most_bytes)
         if most_bytes is not None:
-            wanted = list(takewhile(self._has, wanted))
-        for each in [each for each in wanted if each in self._unreadable]:
+            monotons = list(takewhile(self._has, monotons))
+        for each in [each for each in monotons if each in self._unreadable]:
             on_unreadable(Range(each, each + 1), self._unreadable.pop(each))
-            wanted.remove(each)
-        return [self._messages.pop(each) for each in wanted]
+            monotons.remove(each)
+        return [self._messages.pop(each) for each in monotons]
 
     def _has(self, monoton: int) -> bool:
         return monoton in self._messages or monoton in self._unreadable

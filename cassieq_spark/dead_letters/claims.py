@@ -105,18 +105,18 @@ def batches_of(monotons: Ranges, most: int) -> Iterator[Ranges]:
 
 def claim(
     group: ConsumerGroup,
-    wanted: Ranges,
+    monotons: Ranges,
     *,
     token: Callable[[], UUID],
     length: timedelta | None,
 ) -> Claim | None:
-    """Claim those of the wanted dead letters that no lease holds. One LWT, three reads.
+    """Claim those dead letters that no lease holds. One LWT, three reads.
 
     Whatever else the group is owed stays owed.
 
     Args:
         group: The dead-letter queue, and `ADMIN_GROUP`.
-        wanted: Published messages, all within one window.
+        monotons: Published messages, all within one window.
         token: Makes a fresh token for each attempt.
         length: How long the claim lasts; None: its messages are settled at once.
 
@@ -135,7 +135,7 @@ def claim(
             if slot.lease in tried:
                 return Claim(tried[slot.lease], slot.lease)
         lease = token()
-        taken, ops = plan_claim(state, wanted, lease, length)
+        taken, ops = plan_claim(state, monotons, lease, length)
         if not taken:
             return None
         if group.carry_out(ops, went_in=partial(_is_there, lease)):
@@ -145,7 +145,7 @@ def claim(
 
 
 def plan_claim(
-    state: GroupState, wanted: Ranges, lease: UUID, length: timedelta | None
+    state: GroupState, monotons: Ranges, lease: UUID, length: timedelta | None
 ) -> tuple[Ranges, tuple[Op, ...]]:
     """Plan to claim messages from beyond the pointer and from waiting rows. Pure.
 
@@ -158,13 +158,13 @@ def plan_claim(
     """
     changes = Changes(state)
     pointer = state.head.pointer
-    fresh = wanted - Ranges.of(Range(0, pointer))
+    fresh = monotons - Ranges.of(Range(0, pointer))
     passed = Ranges.of(Range(pointer, fresh.hull.stop)) if fresh else Ranges()
     # Most rows lie elsewhere, and may be long.
-    near = (each for each in state.waiting if each.monotons.hull & wanted.hull)
-    rows = [each for each in near if each.monotons & wanted]
+    near = (each for each in state.waiting if each.monotons.hull & monotons.hull)
+    rows = [each for each in near if each.monotons & monotons]
     found = union(passed, *(each.monotons for each in rows))
-    taken = wanted & found
+    taken = monotons & found
     if not taken:
         return taken, ()
     changes.move_pointer(max(pointer, passed.hull.stop) if passed else pointer)

@@ -118,17 +118,17 @@ def redriven_headers(headers: Headers) -> list[tuple[str, str | None]]:
 
 
 def group_letters(
-    letters: Iterable[DeadLetter], wanted: Filter, *, limit: int | None = None
+    letters: Iterable[DeadLetter], criteria: Filter, *, limit: int | None = None
 ) -> tuple[DeadLetterGroup, ...]:
     """Group the letters that are asked for by origin and reason.
 
     Args:
         letters: In the order of their monotons.
-        wanted: Which letters.
+        criteria: Which letters.
         limit: Only so many, the first ones; None for all.
     """
     groups: dict[tuple[str | None, str | None, str | None], _Gathered] = {}
-    for letter in islice(filter(wanted.takes, letters), limit):
+    for letter in islice(filter(criteria.takes, letters), limit):
         key = (letter.origin_queue, letter.origin_group, letter.reason)
         groups.setdefault(key, _Gathered()).add(letter)
     in_order = sorted(groups.items(), key=lambda group: [part or "" for part in group[0]])

@@ -57,14 +57,14 @@ def purge(
         return PurgeReport(0, 0, is_stopped=False)
     wait = wait or threading.Event().wait
     total, purged, missed, is_stopped = found.monotons.count, 0, 0, False
-    for wanted in batches_of(found.monotons, WINDOW):
+    for part in batches_of(found.monotons, WINDOW):
         watch("purging", purged + missed, total)
         is_stopped = wait(0)
         if is_stopped:
             break
-        claimed = claim(group, wanted, token=uuid4, length=None)
+        claimed = claim(group, part, token=uuid4, length=None)
         count = claimed.monotons.count if claimed else 0
-        purged, missed = purged + count, missed + wanted.count - count
+        purged, missed = purged + count, missed + part.count - count
         if claimed:
             logger.info(
                 "%s: dead letters %s were purged",

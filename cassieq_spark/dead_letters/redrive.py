@@ -160,7 +160,7 @@ def redrive(  # noqa: PLR0913 (each is a choice of its own, by name)
     total = sum(route.monotons.count for route in routes)
     redriven = {route.target.name: 0 for route in routes}
     due, missed, is_stopped = clock(), 0, False
-    for route, wanted in _batches(routes, size):
+    for route, part in _batches(routes, size):
         done = sum(redriven.values())
         watch("redriving", done + missed, total)
         is_stopped = wait(max(0.0, due - clock()))
@@ -168,10 +168,10 @@ def redrive(  # noqa: PLR0913 (each is a choice of its own, by name)
             break
         # Counted anew from each batch: time that was lost is not made up for by a rush.
         begun = clock()
-        count = run.redrive(route.target, wanted)
+        count = run.redrive(route.target, part)
         due = begun + count / rate if rate else begun
         redriven[route.target.name] += count
-        missed += wanted.count - count
+        missed += part.count - count
     return RedriveReport(redriven, missed, is_stopped)
 
 
@@ -183,10 +183,10 @@ class _Run:
     queue: QueueDefinition
     group: ConsumerGroup
 
-    def redrive(self, target: QueueDefinition, wanted: Ranges) -> int:
+    def redrive(self, target: QueueDefinition, part: Ranges) -> int:
         """Redrive a batch, except what others hold; returns how many messages."""
         token = partial(token_for, target.queue_id)
-        claimed = claim(self.group, wanted, token=token, length=self.queue.lease)
+        claimed = claim(self.group, part, token=token, length=self.queue.lease)
         if claimed is None:
             return 0
         published = self._publish(target, claimed)

@@ -77,7 +77,7 @@ class Message:
 def survey(
     store: Store,
     name: str,
-    wanted: Filter | None = None,
+    criteria: Filter | None = None,
     *,
     limit: int | None = None,
     watch: Watch = unwatched,
@@ -87,7 +87,7 @@ def survey(
     Args:
         store: Where the queues are kept.
         name: A queue: the dead letters that come from it. Or a dead-letter queue: all in it.
-        wanted: Which of them; all if left out.
+        criteria: Which of them; all if left out.
         limit: Most to gather, the first ones; None for all.
         watch: Told how far the reading is.
 
@@ -98,11 +98,11 @@ def survey(
     if limit is not None:
         check_count("limit", limit)
     queue, origin = find_dead_letter_queue(store, name)
-    wanted = wanted or Filter()
+    criteria = criteria or Filter()
     if origin is not None:
-        wanted = replace(wanted, origin=origin)
+        criteria = replace(criteria, origin=origin)
     letters = _read_letters(store, queue, read_dead(store, queue), watch)
-    return Survey(queue, group_letters(letters, wanted, limit=limit))
+    return Survey(queue, group_letters(letters, criteria, limit=limit))
 
 
 def read_message(store: Store, name: str, monoton: int) -> Message:
@@ -220,12 +220,12 @@ def read_messages(
 
     batches = fetch(store, queue, pieces, include_headers=True, on_unreadable=tell)
     for batch in batches:
-        wanted = []
+        mask = []
         for monoton in batch.column("monoton").to_pylist():
             while part is not None and part.stop <= monoton:
                 part = next(parts, None)
-            wanted.append(part is not None and part.start <= monoton)
-        yield batch if all(wanted) else batch.filter(pa.array(wanted))
+            mask.append(part is not None and part.start <= monoton)
+        yield batch if all(mask) else batch.filter(pa.array(mask))
 
 
 def bridged(monotons: Ranges, gap: int) -> Ranges:

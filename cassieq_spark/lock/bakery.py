@@ -89,7 +89,7 @@ class Bakery:
         self.ttl = ttl
 
     def enter(
-        self, patience: timedelta, *, wanted: Callable[[], bool] = lambda: True
+        self, patience: timedelta, *, may_continue: Callable[[], bool] = lambda: True
     ) -> Held | None:
         """Take the lock: two plain writes, two or three reads and one LWT if it is free.
 
@@ -97,7 +97,7 @@ class Bakery:
 
         Args:
             patience: How long to wait for others; of zero, one look.
-            wanted: Asked at each look; false ends the wait.
+            may_continue: Asked at each look; false ends the wait.
 
         Returns:
             None: others still have it.
@@ -109,7 +109,7 @@ class Bakery:
         until = self._clock() + patience.total_seconds()
 
         def waits() -> bool:
-            return self._clock() < until and wanted()
+            return self._clock() < until and may_continue()
 
         while True:
             ticket = _OwnTicket(
@@ -222,7 +222,7 @@ def read_holder(store: Store, name: str) -> Entry | None:
 
 @contextmanager
 def holding(
-    bakery: Bakery, patience: timedelta, *, wanted: Callable[[], bool] = lambda: True
+    bakery: Bakery, patience: timedelta, *, may_continue: Callable[[], bool] = lambda: True
 ) -> Iterator[Held | None]:
     """Take a lock, renew it from another thread, and leave it in the end.
 
@@ -232,12 +232,12 @@ def holding(
     Args:
         bakery: Which lock.
         patience: See `Bakery.enter`, also for the errors.
-        wanted: The same.
+        may_continue: The same.
 
     Yields:
         None: others have it.
     """
-    held = bakery.enter(patience, wanted=wanted)
+    held = bakery.enter(patience, may_continue=may_continue)
     if held is None:
         yield None
         return

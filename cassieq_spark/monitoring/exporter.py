@@ -70,14 +70,14 @@ class Exporter(Collector):
         self._is_away = False
         self._read = _Read()
 
-    def read(self, *, wanted: Callable[[], bool] = lambda: True) -> Snapshot | None:
+    def read(self, *, may_continue: Callable[[], bool] = lambda: True) -> Snapshot | None:
         """Read everything once; see `read_snapshot`. Two reads more, for the repair. No LWT.
 
         Args:
-            wanted: Asked before each queue; once false, the reading counts for nothing.
+            may_continue: Asked before each queue; once false, the reading counts for nothing.
 
         Returns:
-            None: it was not wanted any more.
+            None: it was told to end.
 
         Raises:
             CassieqError: Cassandra is away, or its tables are; that is published, too.
@@ -85,14 +85,14 @@ class Exporter(Collector):
         try:
             if self._store is None:
                 self._store = self._connect()
-            snapshot = read_snapshot(self._store, self._queues, wanted=wanted)
+            snapshot = read_snapshot(self._store, self._queues, may_continue=may_continue)
             self._read_repairs(self._store)
         except CassieqError as error:
             self._note(_NO_QUEUE, error)
             self._is_away = True
             self._publish(None)
             raise
-        if not wanted():
+        if not may_continue():
             return None
         for name, found in snapshot.errors.items():
             self._note(name, found)
@@ -144,7 +144,7 @@ def export(exporter: Exporter, every: timedelta, stop: Stop) -> None:
     """
     for number in itertools.count():
         try:
-            snapshot = exporter.read(wanted=lambda: not stop.is_set())
+            snapshot = exporter.read(may_continue=lambda: not stop.is_set())
         except CassieqError as error:
             if number == 0 and isinstance(error, _BY_THE_CALLER):
                 raise

@@ -75,7 +75,7 @@ class Snapshot:
 
 
 def read_snapshot(
-    store: Store, names: Sequence[str] = (), *, wanted: Callable[[], bool] = lambda: True
+    store: Store, names: Sequence[str] = (), *, may_continue: Callable[[], bool] = lambda: True
 ) -> Snapshot:
     """Read queues, eight at a time. No LWT.
 
@@ -85,7 +85,7 @@ def read_snapshot(
     Args:
         store: Where the queues are kept.
         names: Which queues; none means all that are active.
-        wanted: Asked before each queue; once false, those that are left are left out.
+        may_continue: Asked before each queue; once false, those that are left are left out.
 
     Raises:
         ConnectError: No node answers.
@@ -100,7 +100,7 @@ def read_snapshot(
     targets = {
         record.definition.dead_letter_queue for record in records.values() if not record.is_gone
     }
-    read = partial(_read_unless_broken, store, found, targets, wanted)
+    read = partial(_read_unless_broken, store, found, targets, may_continue)
     with ThreadPoolExecutor(QUEUES_AT_ONCE) as pool:
         # The first ConnectError ends it: what has not begun is cancelled.
         figures = dict(zip(chosen, pool.map(read, chosen), strict=True))
@@ -121,10 +121,10 @@ def _read_unless_broken(
     store: Store,
     records: Records,
     targets: Collection[str | None],
-    wanted: Callable[[], bool],
+    may_continue: Callable[[], bool],
     name: str,
 ) -> QueueSnapshot | CassieqError | None:
-    if not wanted():
+    if not may_continue():
         return None
     try:
         if name in records.unreadable:

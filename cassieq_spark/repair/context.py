@@ -59,27 +59,27 @@ class Checkpoint:
 
     Args:
         lock: Under which the repair runs; None: under none.
-        is_wanted: Whether to go on; asked again and again.
+        may_continue: Whether to go on; asked again and again.
 
     Attributes:
         error: What kept it from asking the lock. It is the repair's, whichever queue was its turn.
     """
 
     def __init__(
-        self, lock: Lock | None = None, is_wanted: Callable[[], bool] = lambda: True
+        self, lock: Lock | None = None, may_continue: Callable[[], bool] = lambda: True
     ) -> None:
         self._lock = lock
-        self._is_wanted = is_wanted
+        self._may_continue = may_continue
         self.error: Exception | None = None
 
     def is_open(self) -> bool:
         """Whether to begin another part of the work. Reads nothing."""
-        return self._is_wanted() and (self._lock is None or self._lock.is_held())
+        return self._may_continue() and (self._lock is None or self._lock.is_held())
 
     def confirm(self) -> bool:
         """Whether to carry out an action. One read, under a lock."""
         try:
-            return self._is_wanted() and (self._lock is None or self._lock.confirm())
+            return self._may_continue() and (self._lock is None or self._lock.confirm())
         except Exception as error:
             self.error = error
             raise
@@ -89,7 +89,7 @@ class Checkpoint:
         """What became of the repair that asked."""
         if self._lock is not None and not self._lock.is_held():
             return Outcome.LOCK_LOST
-        return Outcome.DONE if self._is_wanted() else Outcome.STOPPED
+        return Outcome.DONE if self._may_continue() else Outcome.STOPPED
 
 
 @dataclass(slots=True)
@@ -210,8 +210,8 @@ class Context:
         """
         name, _, version = run.queue_id.rpartition("@")
         record = self.records.get(name)
-        is_wanted = "retire" in self.report.steps and name in self.report.queues
-        if record is None or not is_wanted or not version.isdecimal():
+        is_retiring = "retire" in self.report.steps and name in self.report.queues
+        if record is None or not is_retiring or not version.isdecimal():
             return False
         if int(version) > record.version:
             return False

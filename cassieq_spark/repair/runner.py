@@ -54,17 +54,17 @@ def run_alone(  # noqa: PLR0913 (each is a choice of its own, by name)
     runner = f"{socket.gethostname()}:{os.getpid()}"
     bakery = Bakery(store, REPAIR, owner=runner)
 
-    def is_wanted() -> bool:
+    def may_continue() -> bool:
         return not stop.is_set()
 
-    with holding(bakery, patience, wanted=is_wanted) as held:
+    with holding(bakery, patience, may_continue=may_continue) as held:
         if held is None:
             return None
         recorder = Recorder(store, held, runner=runner, steps=steps, kept=kept)
         recorder.begin()
         begun = time.monotonic()
         try:
-            report = repair(Checkpoint(held, is_wanted))
+            report = repair(Checkpoint(held, may_continue))
         except Exception as error:
             took = timedelta(seconds=time.monotonic() - begun)
             _record(partial(recorder.fail, error, took))

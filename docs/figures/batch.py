@@ -1,6 +1,6 @@
 """Draws docs/figures/batch.svg, one micro-batch from lease to ack; ``make figures`` runs it.
 
-Who does it stands at the top, time goes down. What is drawn fat is a lightweight transaction.
+The processes stand at the top, time goes down. Bold text is a lightweight transaction (LWT).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NAMES = (
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Who says what to whom; to oneself, if it is the same."""
+    """A call, or an answer, from one process to another; a loop, if both are the same."""
 
     start: int
     stop: int
@@ -37,18 +37,18 @@ class Step:
 
 STEPS = (
     Step(SPARK, READER, "latestOffset(end of batch 6)"),
-    Step(READER, CASSANDRA, "read group and ledger"),
+    Step(READER, CASSANDRA, "read ledger and group state"),
     Step(READER, CASSANDRA, "LWT: ack batch 6, lease batch 7"),
     Step(READER, SPARK, "offset of batch 7 = its lease", answer=True),
-    Step(SPARK, SPARK, "write-ahead log"),
+    Step(SPARK, SPARK, "log the offset"),
     Step(SPARK, READER, "partitions(batch 7)"),
     Step(READER, CASSANDRA, "find the blocks"),
     Step(READER, SPARK, "tasks", answer=True),
     Step(SPARK, EXECUTORS, "tasks"),
     Step(EXECUTORS, CASSANDRA, "read chunks"),
-    Step(READER, CASSANDRA, "LWT, now and then: extend"),
-    Step(EXECUTORS, SPARK, "done: the sink has it", answer=True),
-    Step(SPARK, SPARK, "commit log"),
+    Step(READER, CASSANDRA, "LWT: heartbeat extends lease"),
+    Step(EXECUTORS, SPARK, "done: the sink has batch 7", answer=True),
+    Step(SPARK, SPARK, "log the commit"),
     Step(SPARK, READER, "latestOffset(end of batch 7)"),
     Step(READER, CASSANDRA, "LWT: ack batch 7, lease batch 8"),
 )

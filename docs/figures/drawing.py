@@ -21,7 +21,7 @@ _STYLE = """
   text { font-family: system-ui, sans-serif; fill: #1f2328; text-anchor: middle; }
   .name { font-size: 15px; font-weight: 600; }
   .note { font-size: 12px; fill: #57606a; }
-  .said { font-size: 13px; paint-order: stroke; stroke: #ffffff; stroke-width: 5; }
+  .said { font-size: 13px; }
   .lwt { font-weight: 600; }
   @media (prefers-color-scheme: dark) {
     .card { fill: #161b22; stroke: #30363d; }
@@ -34,7 +34,6 @@ _STYLE = """
     .head { fill: #9aa4ae; }
     text { fill: #e6edf3; }
     .note { fill: #9aa4ae; }
-    .said { stroke: #161b22; }
   }
 """
 _MARKER = (

@@ -1,6 +1,6 @@
 """Draws docs/figures/life.svg, the life of a message; ``make figures`` runs it.
 
-Boxes are states, by their words in docs/design.md; arrows are what leads from one to another.
+Boxes are states, arrows lead from one to another; the words are those of docs/design.md.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from docs.figures.drawing import arrow, box, picture, text
 
-_WIDTH, _HEIGHT = 930, 370
+_WIDTH, _HEIGHT = 950, 370
 _BOX = (128, 52)
 _LINE = 14
 
@@ -38,30 +38,30 @@ class Arrow:
 
 
 BOXES = (
-    Box(90, 120, "written", "in a private block"),
+    Box(90, 120, "written", "in a pending block"),
     Box(310, 120, "visible", "has its monoton"),
-    Box(575, 120, "leased", "one reader has it"),
-    Box(845, 120, "settled", "this group is done", "end"),
-    Box(310, 270, "waiting", "for its time", "aside"),
-    Box(575, 270, "due", "to be offered again", "aside"),
-    Box(845, 270, "dead", "its own queue", "dead"),
+    Box(575, 120, "leased", "by one consumer"),
+    Box(845, 120, "settled", "for this group", "end"),
+    Box(310, 270, "waiting", "until its time", "aside"),
+    Box(575, 270, "due", "to be leased again", "aside"),
+    Box(845, 270, "dead", "with a reason", "dead"),
 )
 ARROWS = (
     Arrow(((154, 120), (246, 120)), 200, 100, ("publish:", "1 LWT for all")),
-    Arrow(((374, 120), (511, 120)), 442, 100, ("lease: 1 LWT,", "acks the one before")),
+    Arrow(((374, 120), (511, 120)), 442, 100, ("lease and last ack:", "1 LWT")),
     Arrow(((639, 120), (781, 120)), 710, 100, ("ack", "(batch or message)")),
     Arrow(((310, 146), (310, 244)), 280, 200, ("delayed",)),
     Arrow(((530, 146), (374, 252)), 418, 192, ("release",)),
     Arrow(((558, 146), (558, 244)), 511, 218, ("lease ran out,", "batch failed")),
     Arrow(((598, 244), (598, 146)), 643, 208, ("lease,", "deliveries + 1")),
     Arrow(((374, 270), (511, 270)), 442, 289, ("its time has come",)),
-    Arrow(((639, 270), (781, 270)), 710, 302, ("handed out", "max_deliveries times")),
+    Arrow(((639, 270), (781, 270)), 710, 302, ("delivered", "max_deliveries times")),
     Arrow(((635, 146), (781, 244)), 738, 188, ("reject",)),
-    Arrow(((845, 244), (845, 146)), 886, 202, ("copied once,", "then let go")),
+    Arrow(((845, 244), (845, 146)), 894, 209, ("dead-letter:", "copy, then", "remove")),
 )
 _BELOW = (
-    "Settled for every group: finalised, then deleted by the repair. "
-    "Written and never published: deleted by the repair."
+    "The repair finalises and deletes messages that are settled for every group. "
+    "It also deletes blocks that are never published."
 )
 
 

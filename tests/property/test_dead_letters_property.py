@@ -39,7 +39,7 @@ class Step:
 
     purges: bool
     name: str
-    wanted: Filter
+    criteria: Filter
     limit: int | None
     crash_after: int | None
     fault: Fault | None
@@ -60,7 +60,7 @@ STEPS = st.builds(
     Step,
     purges=st.booleans(),
     name=st.sampled_from(["dead", *QUEUES]),
-    wanted=FILTERS,
+    criteria=FILTERS,
     limit=st.none() | st.integers(1, 5),
     crash_after=st.none() | st.integers(0, 40),
     fault=st.none() | st.sampled_from(Fault),
@@ -78,7 +78,7 @@ def take_step(queue: DeadQueue, step: Step) -> int:
     queue.add(step.arrivals, reason="other")
     if step.lapse:
         queue.lapse()
-    found = survey(queue.memory, step.name, step.wanted, limit=step.limit)
+    found = survey(queue.memory, step.name, step.criteria, limit=step.limit)
     if step.crash_after is not None:
         queue.store.interrupt(crash, after=step.crash_after)
     queue.store.fault = step.fault

@@ -117,7 +117,7 @@ class Scene:
     def _hand_out(self, leased: Sequence[LeasedSlot], lease: UUID) -> None:
         for each in leased:
             size = each.monotons.count
-            most = most_messages(self.count, group=each.deliveries, max_deliveries=self.most)
+            most = most_messages(self.count, delivery=each.deliveries, max_deliveries=self.most)
             assert size <= most
             for monoton in members([each]):
                 self.delivered[monoton] += 1

@@ -149,18 +149,18 @@ class Actor:
         raise NotImplementedError
 
     @property
-    def is_wanted(self) -> bool:
+    def may_continue(self) -> bool:
         return not self.world.over.is_set()
 
     def _run(self) -> None:
-        while self.is_wanted:
+        while self.may_continue:
             lifetime = None if self.world.ending.is_set() else self.lifetime
             # What the one before has left running, heartbeats, dies with it.
             self.store.kill()
             self.store = MortalStore(self.world.store, self.chance, lifetime)
             try:
                 self.begin()
-                while self.is_wanted and not self.store.is_dead:
+                while self.may_continue and not self.store.is_dead:
                     self.act()
                     if self.world.ending.is_set() and lifetime is not None:
                         break
@@ -196,7 +196,7 @@ class UntilTheEnd(Actor):
     """Stops as soon as the end has begun."""
 
     @property
-    def is_wanted(self) -> bool:
+    def may_continue(self) -> bool:
         return not self.world.ending.is_set()
 
 

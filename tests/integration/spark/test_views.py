@@ -36,8 +36,8 @@ def lease(queue: QueueOnSpark, group: str, **request: object) -> str:
     """Lease messages as a reader of the group would; its token."""
     queue_id = queue.definition.queue_id
     ensure_group(ConsumerGroup(Ledger(queue.store, queue_id), group), starting="earliest")
-    wanted = make_request(lease=LEASE, stop=queue.stats().next, **request)
-    return str(ConsumerGroup(Ledger(queue.store, queue_id), group).lease(wanted).token)
+    lease_request = make_request(lease=LEASE, stop=queue.stats().next, **request)
+    return str(ConsumerGroup(Ledger(queue.store, queue_id), group).lease(lease_request).token)
 
 
 @pytest.mark.parametrize("view", sorted(set(VIEWS) - {"messages"}))

@@ -76,9 +76,9 @@ def test_a_lease_of_its_own_length_runs_out(client: Client, clock: FakeClock):
 
 def test_what_is_delivered_too_often_is_dead_lettered(client: Client, clock: FakeClock):
     client.put("q", "bad", key="k")
-    for group in (1, 2, 3):
+    for delivery in (1, 2, 3):
         (message,) = client.receive("q", "g")
-        assert message.delivery_count == group
+        assert message.delivery_count == delivery
         clock.advance(LEASE + MOMENT)
 
     assert client.receive("q", "g") == []

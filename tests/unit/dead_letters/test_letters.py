@@ -55,7 +55,7 @@ def test_a_count_that_is_none_begins_anew(count: str | None):
 
 
 @pytest.mark.parametrize(
-    ("wanted", "takes"),
+    ("criteria", "takes"),
     [
         (Filter(), True),
         (Filter(origin="orders", group="g", reason="too OFTEN"), True),
@@ -68,16 +68,16 @@ def test_a_count_that_is_none_begins_anew(count: str | None):
         (Filter(until=NOON + HOUR), True),
     ],
 )
-def test_a_filter_takes_what_fits_all_of_it(wanted: Filter, takes: bool):
-    assert wanted.takes(LETTER) is takes
+def test_a_filter_takes_what_fits_all_of_it(criteria: Filter, takes: bool):
+    assert criteria.takes(LETTER) is takes
 
 
 @pytest.mark.parametrize(
-    "wanted",
+    "criteria",
     [Filter(origin="orders"), Filter(group="g"), Filter(reason="x"), Filter(since=NOON)],
 )
-def test_what_a_message_does_not_tell_is_not_what_is_asked_for(wanted: Filter):
-    assert not wanted.takes(DeadLetter(7))
+def test_what_a_message_does_not_tell_is_not_what_is_asked_for(criteria: Filter):
+    assert not criteria.takes(DeadLetter(7))
     assert not Filter(until=NOON).takes(DeadLetter(7))
 
 

@@ -26,8 +26,8 @@ def _small_portions():
         yield
 
 
-def run(queue: DeadQueue, name: str = "dead", wanted: Filter | None = None) -> PurgeReport:
-    return purge(queue.memory, survey(queue.memory, name, wanted))
+def run(queue: DeadQueue, name: str = "dead", criteria: Filter | None = None) -> PurgeReport:
+    return purge(queue.memory, survey(queue.memory, name, criteria))
 
 
 def test_what_is_purged_is_not_dead_any_more_and_went_nowhere(caplog: pytest.LogCaptureFixture):
@@ -63,7 +63,7 @@ def test_nothing_to_purge_makes_no_group():
     queue = DeadQueue(ORIGINS)
     before = queue.everything()
 
-    assert run(queue, wanted=Filter(group="none")) == PurgeReport(0, 0, is_stopped=False)
+    assert run(queue, criteria=Filter(group="none")) == PurgeReport(0, 0, is_stopped=False)
     assert queue.everything() == before
 
 

@@ -22,8 +22,8 @@ from tests.unit.dead_letters.dead_queue import NOON, DeadQueue
 HOUR = timedelta(hours=1)
 
 
-def found(queue: DeadQueue, name: str, wanted: Filter | None = None) -> dict[str | None, str]:
-    groups = survey(queue.memory, name, wanted).groups
+def found(queue: DeadQueue, name: str, criteria: Filter | None = None) -> dict[str | None, str]:
+    groups = survey(queue.memory, name, criteria).groups
     return {group.origin_queue: str(group.monotons) for group in groups}
 
 
@@ -47,10 +47,10 @@ def test_a_pile_tells_how_many_why_and_since_when():
 
 def test_only_what_is_meant_is_found():
     queue = DeadQueue(["orders", "payments"] * 3)
-    wanted = Filter(since=NOON + HOUR, until=NOON + 4 * HOUR)
+    criteria = Filter(since=NOON + HOUR, until=NOON + 4 * HOUR)
 
-    assert found(queue, "orders", wanted) == {"orders": "2-3"}
-    assert survey(queue.memory, "dead", wanted, limit=2).monotons == Ranges.parse("1-3")
+    assert found(queue, "orders", criteria) == {"orders": "2-3"}
+    assert survey(queue.memory, "dead", criteria, limit=2).monotons == Ranges.parse("1-3")
     with pytest.raises(OptionError, match="limit must be at least 1, not 0"):
         survey(queue.memory, "dead", limit=0)
 

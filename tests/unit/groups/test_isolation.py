@@ -11,28 +11,28 @@ MOST = st.integers(1, 40)
 
 @given(count=COUNTS, max_deliveries=st.integers(0, 40))
 def test_the_first_delivery_is_of_any_size(count: int, max_deliveries: int):
-    assert most_messages(count, group=1, max_deliveries=max_deliveries) == count
+    assert most_messages(count, delivery=1, max_deliveries=max_deliveries) == count
 
 
 @given(count=COUNTS, max_deliveries=st.integers(4, 40))
 def test_the_second_delivery_is_whole_where_there_is_room_for_it(count: int, max_deliveries: int):
-    assert most_messages(count, group=2, max_deliveries=max_deliveries) == count
+    assert most_messages(count, delivery=2, max_deliveries=max_deliveries) == count
 
 
 @given(count=COUNTS, max_deliveries=st.integers(2, 40), more=st.integers(0, 3))
 def test_one_delivery_before_the_last_and_from_then_on_messages_are_alone(
     count: int, max_deliveries: int, more: int
 ):
-    group = max(2, max_deliveries - 1) + more
+    delivery = max(2, max_deliveries - 1) + more
 
-    assert most_messages(count, group=group, max_deliveries=max_deliveries) == 1
+    assert most_messages(count, delivery=delivery, max_deliveries=max_deliveries) == 1
 
 
 @given(count=COUNTS, max_deliveries=MOST)
 def test_no_delivery_is_empty_or_larger_than_the_one_before(count: int, max_deliveries: int):
     before = count
-    for group in range(1, max_deliveries + 2):
-        after = most_messages(before, group=group, max_deliveries=max_deliveries)
+    for delivery in range(1, max_deliveries + 2):
+        after = most_messages(before, delivery=delivery, max_deliveries=max_deliveries)
         assert before >= after >= 1
         before = after
 
@@ -40,8 +40,8 @@ def test_no_delivery_is_empty_or_larger_than_the_one_before(count: int, max_deli
 @given(count=st.integers(10, 10**7), max_deliveries=st.integers(5, 10))
 def test_it_shrinks_by_about_the_same_factor_each_time(count: int, max_deliveries: int):
     left, factors = count, []
-    for group in range(3, max_deliveries):
-        fewer = most_messages(left, group=group, max_deliveries=max_deliveries)
+    for delivery in range(3, max_deliveries):
+        fewer = most_messages(left, delivery=delivery, max_deliveries=max_deliveries)
         factors.append(left / fewer)
         left = fewer
 
@@ -50,9 +50,9 @@ def test_it_shrinks_by_about_the_same_factor_each_time(count: int, max_deliverie
     assert factors[0] <= 2 * count ** (1 / (max_deliveries - 3))
 
 
-@given(count=COUNTS, group=st.integers(1, 10**6))
-def test_without_a_limit_of_deliveries_nothing_shrinks(count: int, group: int):
-    assert most_messages(count, group=group, max_deliveries=0) == count
+@given(count=COUNTS, delivery=st.integers(1, 10**6))
+def test_without_a_limit_of_deliveries_nothing_shrinks(count: int, delivery: int):
+    assert most_messages(count, delivery=delivery, max_deliveries=0) == count
 
 
 @given(deliveries=st.integers(0, 100), max_deliveries=st.integers(0, 100))

@@ -109,7 +109,7 @@ def test_who_does_not_want_it_any_more_stops_waiting(world: World):
     assert world.newcomer() is not None
     answers = iter([True, True, False, False])
 
-    held = world.bakery(world.store).enter(timedelta(days=1), wanted=lambda: next(answers))
+    held = world.bakery(world.store).enter(timedelta(days=1), may_continue=lambda: next(answers))
 
     assert held is None
     assert tickets(world) == ["test"]

@@ -277,7 +277,7 @@ def test_a_reading_that_is_broken_off_by_the_end_counts_for_nothing(exporter: Ex
     exporter.read()
     before = published(exporter)
 
-    assert exporter.read(wanted=lambda: False) is None
+    assert exporter.read(may_continue=lambda: False) is None
     assert published(exporter) == before
 
 

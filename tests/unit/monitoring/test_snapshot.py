@@ -133,7 +133,7 @@ def test_what_is_not_wanted_any_more_is_not_read():
     create_queue(store, "a")
     store.reset()
 
-    snapshot = read_snapshot(store, wanted=lambda: False)
+    snapshot = read_snapshot(store, may_continue=lambda: False)
 
     assert (snapshot.queues, snapshot.errors) == ((), {})
     assert store.read_count + store.serial_read_count == 0

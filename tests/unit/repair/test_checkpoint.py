@@ -136,8 +136,8 @@ class Writes(WrappedStore):
 def test_a_repair_that_is_told_to_stop_ends_between_two_actions(queue: RepairedQueue):
     answers = iter([True] * 3)
 
-    wanted = Checkpoint(is_wanted=lambda: next(answers, False))
-    report = queue.repair(Step.FINALISE, checkpoint=wanted)
+    checkpoint = Checkpoint(may_continue=lambda: next(answers, False))
+    report = queue.repair(Step.FINALISE, checkpoint=checkpoint)
 
     # Asked before the queue and before each action: finalised and deleted, not trimmed.
     assert report.outcome is Outcome.STOPPED
@@ -150,14 +150,14 @@ def test_a_repair_that_is_told_to_stop_ends_between_two_actions(queue: RepairedQ
 
 
 def test_a_scan_that_is_broken_off_is_no_loss(queue: RepairedQueue):
-    wanted = True
+    goes_on = True
 
     def scan(bucket_sizes: Mapping[QueueId, int]) -> Iterable[Run]:
-        nonlocal wanted
-        wanted = False
+        nonlocal goes_on
+        goes_on = False
         return list(DriverScan(queue.store)(bucket_sizes))
 
-    report: Report = queue.repair(scan=scan, checkpoint=Checkpoint(is_wanted=lambda: wanted))
+    report: Report = queue.repair(scan=scan, checkpoint=Checkpoint(may_continue=lambda: goes_on))
 
     assert report.is_whole
     assert report.outcome is Outcome.STOPPED

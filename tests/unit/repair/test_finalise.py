@@ -109,7 +109,7 @@ def test_a_repair_that_is_told_to_stop_does_so_between_two_parts(looks: int):
     left = iter(range(looks))
 
     report = queue.repair(
-        Step.FINALISE, checkpoint=Checkpoint(is_wanted=lambda: next(left, None) is not None)
+        Step.FINALISE, checkpoint=Checkpoint(may_continue=lambda: next(left, None) is not None)
     )
 
     assert report.outcome is Outcome.STOPPED

@@ -126,12 +126,12 @@ def test_reading_data_ends_when_the_repair_is_to_end(queue: RepairedQueue):
     queue.overwrite(block, 98, b"")
     asked: list[bool] = []
 
-    def is_wanted() -> bool:
+    def may_continue() -> bool:
         asked.append(True)
         return len(asked) < 20
 
     report = queue.repair(
-        Step.AUDIT, thoroughness=THOROUGH, checkpoint=Checkpoint(is_wanted=is_wanted)
+        Step.AUDIT, thoroughness=THOROUGH, checkpoint=Checkpoint(may_continue=may_continue)
     )
 
     assert (report.outcome, report.is_whole) == ("stopped", True)

@@ -44,8 +44,8 @@ class Scene:
 
     def lease(self, **request: object) -> Lease:
         end = Ledger(self.store, self.queue_id).read_head().next
-        wanted = make_request(stop=end, **request)
-        lease = self.group.lease(wanted)
+        lease_request = make_request(stop=end, **request)
+        lease = self.group.lease(lease_request)
         self.metrics.observe(lease, end)
         return lease
 

@@ -41,8 +41,8 @@ class Scene:
         self.queue: QueueDefinition = make_queue(self.store, [13, 7])
         self.readers: list[Reader] = []
 
-    def reader(self, group: str = "g", **wanted: Any) -> Reader:
-        request = LeaseRequest(lease=LEASE, **wanted)
+    def reader(self, group: str = "g", **changes: Any) -> Reader:
+        request = LeaseRequest(lease=LEASE, **changes)
         reader = Reader(self.store, self.queue, group, starting="earliest", request=request)
         self.readers.append(reader)
         return reader
