@@ -28,6 +28,7 @@ UNIT_TESTS = (
     "unit/queues",
     "unit/producer",
     "unit/consumer",
+    "unit/spark/source/test_reader.py",
     "unit/store/test_consistency.py",
 )
 _FAILED = re.compile(r"^(?:FAILED|ERROR) tests/(\S+)", re.MULTILINE)
