@@ -68,11 +68,11 @@ class World:
 
     def lease(self, limit: int | None = None) -> list[tuple[UUID, list[int]]]:
         head = Ledger(self.store, self.queue.queue_id).read_head()
-        batch = self.group.lease(
+        lease = self.group.lease(
             make_request(max_messages=limit, lease=LEASE, stop=head.next, max_deliveries=50)
         )
-        dead_letter_messages(self.store, self.queue, self.group, batch.dead)
-        return [(batch.token, at(each.monotons)) for each in batch.leased]
+        dead_letter_messages(self.store, self.queue, self.group, lease.dead)
+        return [(lease.token, at(each.monotons)) for each in lease.leased]
 
     def consume(self, limit: int, fate: str, by: timedelta) -> None:
         """Lease, and settle every other message; the rest is left to its lease."""

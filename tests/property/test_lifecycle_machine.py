@@ -288,10 +288,10 @@ class LifecycleMachine(RuleBasedStateMachine):
         with contextlib.suppress(QueueStateError):
             check_open(queue.queue_id, head)
         request = make_request(stop=head.offered_stop, lease=LEASE)
-        batch = ConsumerGroup(Ledger(self.store, queue.queue_id), group).lease(request)
-        assert not (over and batch.leased), "nothing comes out of what is over"
+        lease = ConsumerGroup(Ledger(self.store, queue.queue_id), group).lease(request)
+        assert not (over and lease.leased), "nothing comes out of what is over"
         if head.paused and self.store.unrest == troubles:
-            assert not batch.leased
+            assert not lease.leased
         check_open(queue.queue_id, head)
         self.clock.advance(LEASE)
 

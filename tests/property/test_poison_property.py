@@ -81,16 +81,16 @@ class Scene:
 
     def _next_batch(self, number: int, process: Process, *, crashes: bool) -> None:
         request = self._request(number, process.done, prefer_fresh=process.redelivered)
-        batch = self.group.lease(request)
+        lease = self.group.lease(request)
         process.done = None
-        self._dead_letter(batch.dead)
-        if not batch.leased:
+        self._dead_letter(lease.dead)
+        if not lease.leased:
             return
-        self._hand_out(batch.leased, batch.token)
-        process.redelivered = any(each.deliveries > 1 for each in batch.leased)
+        self._hand_out(lease.leased, lease.token)
+        process.redelivered = any(each.deliveries > 1 for each in lease.leased)
         if not crashes:
-            process.logged = batch.token
-            self._process(process, batch.leased)
+            process.logged = lease.token
+            self._process(process, lease.leased)
 
     def _replay(self, number: int, process: Process) -> Sequence[LeasedSlot]:
         leased = self.group.take_again(self._request(number, process.logged))
@@ -107,8 +107,8 @@ class Scene:
             return
         process.done, process.logged = process.logged, None
         # Done is done: nobody else has the lease while it runs, so its ack settles all of it.
-        batch = self.group.lease(make_request(held=process.done, stop=0))
-        assert batch.acked == len(monotons)
+        lease = self.group.lease(make_request(held=process.done, stop=0))
+        assert lease.acked == len(monotons)
         self.settled += monotons
         process.done = None
         for monoton in monotons:

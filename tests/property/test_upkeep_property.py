@@ -86,7 +86,7 @@ class World:
 
     def lease(self, limit: int, *, fresh: bool) -> None:
         head = Ledger(self.memory, self.queue.queue_id).read_head()
-        batch = self.group.lease(
+        lease = self.group.lease(
             make_request(
                 max_messages=limit,
                 lease=LEASE,
@@ -96,11 +96,11 @@ class World:
                 prefer_fresh=fresh,
             )
         )
-        for each in batch.leased:
+        for each in lease.leased:
             for monoton in at(each.monotons):
                 assert self.visible_since[monoton] <= self.clock.now, "early"
-        self.leases.append(batch.token)
-        dead_letter_messages(self.memory, self.queue, self.group, batch.dead)
+        self.leases.append(lease.token)
+        dead_letter_messages(self.memory, self.queue, self.group, lease.dead)
 
     def settle(self, number: int, fate: str, by: timedelta) -> None:
         """Settle every other message of some lease."""

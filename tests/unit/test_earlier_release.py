@@ -80,18 +80,18 @@ def test_a_ledger_is_open_and_nothing_in_it_is_delayed(earlier: Earlier):
 
 
 def test_its_lease_is_acked_and_the_rest_is_leased(earlier: Earlier):
-    batch = earlier.group.lease(make_request(held=earlier.held.token, stop=12))
+    lease = earlier.group.lease(make_request(held=earlier.held.token, stop=12))
 
-    assert (batch.acked, monotons_of(batch.leased)) == (4, [Ranges.parse("4-12")])
+    assert (lease.acked, monotons_of(lease.leased)) == (4, [Ranges.parse("4-12")])
 
 
 def test_its_lease_runs_out_and_is_handed_out_again(earlier: Earlier):
     earlier.clock.advance(LEASE * 2)
 
-    batch = earlier.group.lease(make_request(stop=12))
+    lease = earlier.group.lease(make_request(stop=12))
 
-    assert monotons_of(batch.leased) == [Ranges.parse("0-4")]
-    assert [each.deliveries for each in batch.leased] == [2]
+    assert monotons_of(lease.leased) == [Ranges.parse("0-4")]
+    assert [each.deliveries for each in lease.leased] == [2]
 
 
 def test_messages_are_published_behind_its_own_delayed_ones_too(earlier: Earlier):

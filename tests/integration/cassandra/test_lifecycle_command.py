@@ -59,8 +59,8 @@ def lease(store: Store, queue: QueueDefinition, limit: int) -> list[Ranges]:
     request = LeaseRequest(
         held=None, token=uuid4(), lease=timedelta(minutes=5), max_messages=limit, stop=stop
     )
-    batch = ConsumerGroup(Ledger(store, queue.queue_id), "g").lease(request)
-    return [each.monotons for each in batch.leased]
+    lease = ConsumerGroup(Ledger(store, queue.queue_id), "g").lease(request)
+    return [each.monotons for each in lease.leased]
 
 
 def test_a_queue_is_altered(queue_command: Command, queue: QueueDefinition):

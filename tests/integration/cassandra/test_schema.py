@@ -240,8 +240,8 @@ def test_tables_of_an_earlier_release_are_upgraded_and_their_rows_go_on(
     queue = read_queue(store, "q")
     assert (queue.strict_fifo, queue.expire_after) == (False, None)
     group = ConsumerGroup(Ledger(store, queue.queue_id), "g")
-    batch = group.lease(make_request(held=held, stop=12))
-    assert (batch.acked, monotons_of(batch.leased)) == (4, [Ranges.parse("4-12")])
+    lease = group.lease(make_request(held=held, stop=12))
+    assert (lease.acked, monotons_of(lease.leased)) == (4, [Ranges.parse("4-12")])
     publish(Ledger(store, queue.queue_id), make_pending([3]))
     (figures,) = queue_stats(Ledger(store, queue.queue_id)).groups
     assert (figures.depth, figures.leased) == (11, 8)

@@ -107,7 +107,7 @@ def consume(store: Store, queue: QueueDefinition) -> int:
         max_messages=None,
         stop=Ledger(store, queue.queue_id).read_head().next,
     )
-    batch = group.lease(request)
+    lease = group.lease(request)
     for block in Ledger(store, queue.queue_id).read_blocks():
         piece = BucketSlice(block.block, 0, 0, len(block.monotons))
         assert [chunk.data for _, chunk in store.read_chunks(queue.queue_id, [piece])] == [b"data"]
@@ -115,7 +115,7 @@ def consume(store: Store, queue: QueueDefinition) -> int:
     assert queue.dead_letter_queue
     produce(store, read_queue(store, queue.dead_letter_queue), 1)
     group.lease(replace(request, held=request.token, token=uuid4()))
-    return sum(each.monotons.count for each in batch.leased)
+    return sum(each.monotons.count for each in lease.leased)
 
 
 # Who connects, and to whom

@@ -266,26 +266,26 @@ class Readers:
         request = self._request(done, action)
         by_memory = action.by_memory and not (request.strict_fifo or action.as_client)
         known = reader.last.get(stop=request.stop) if by_memory else None
-        batch = self._real_group(reader).lease(request, known)
-        reader.last.put(batch, known)
+        lease = self._real_group(reader).lease(request, known)
+        reader.last.put(lease, known)
         if action.as_client:
-            self._declared.by_receipts.add(batch.token)
-        if batch.leased:
-            reader.token, reader.leased, reader.former = batch.token, batch.leased, ()
-            reader.had[batch.token] = _monotons(batch.leased)
+            self._declared.by_receipts.add(lease.token)
+        if lease.leased:
+            reader.token, reader.leased, reader.former = lease.token, lease.leased, ()
+            reader.had[lease.token] = _monotons(lease.leased)
             if not action.as_client:
-                reader.counts[batch.token] = [each.deliveries for each in batch.leased]
+                reader.counts[lease.token] = [each.deliveries for each in lease.leased]
         group = self._group(reader)
-        self._check_batch(reader, batch.token, batch.leased)
-        assert action.limit is None or len(_monotons(batch.leased)) <= action.limit
+        self._check_batch(reader, lease.token, lease.leased)
+        assert action.limit is None or len(_monotons(lease.leased)) <= action.limit
         calm = troubles == store.unrest
-        if calm and batch.state is known:
-            expected.check_at_most(batch.leased)
+        if calm and lease.state is known:
+            expected.check_at_most(lease.leased)
         elif calm:
-            assert batch.acked == len(held)
-            expected.check(batch.leased, action)
+            assert lease.acked == len(held)
+            expected.check(lease.leased, action)
         known_tokens = {
-            batch.token,
+            lease.token,
             None,
             *(token for each in self._readers for token in each.had),
         }
@@ -293,23 +293,23 @@ class Readers:
         now = {place.token for place in group.places.values()}
         alone = not (store.delayed or self._world.is_shared)
         assert not alone or now <= before | known_tokens, "a lease nobody knows of"
-        self._dead_letter(reader, batch, action)
-        settled = calm and troubles == store.unrest and batch.state is not known
-        if settled and not (self._world.is_shared or batch.leased or batch.dead):
+        self._dead_letter(reader, lease, action)
+        settled = calm and troubles == store.unrest and lease.state is not known
+        if settled and not (self._world.is_shared or lease.leased or lease.dead):
             self._check_idle(reader, action)
 
-    def _dead_letter(self, reader: Reader, batch: group_lease.Lease, action: Lease) -> None:
+    def _dead_letter(self, reader: Reader, lease: group_lease.Lease, action: Lease) -> None:
         queue, store = self._world.definition, self._world.store
         if action.dead_queue_is_gone and queue.dead_letter_queue:
             queue = replace(queue, dead_letter_queue="gone")
         else:
             action = replace(action, dead_queue_is_gone=False)
         troubles, now = store.unrest, self._model.now
-        dead_letter_messages(store, queue, self._real_group(reader), batch.dead)
+        dead_letter_messages(store, queue, self._real_group(reader), lease.dead)
         if troubles != store.unrest:
             return
         places = self._group(reader).places
-        for at in (at for each in batch.dead for at in members(str(each.monotons))):
+        for at in (at for each in lease.dead for at in members(str(each.monotons))):
             if action.dead_queue_is_gone:
                 assert places[at].due >= now + RETRY_MS, (at, "in the way of others")
             elif at in places:

@@ -323,17 +323,17 @@ def test_of_a_query_s_batch_it_acks_what_is_of_the_delivery_in_hand(
     queue_id = client.queue("q").queue_id
     (mine,) = turn(exchange, [], limit=1).messages
     group = ConsumerGroup(Ledger(store, queue_id), "g")
-    batch = group.lease(make_request(stop=5))
-    group.take_again(make_request(held=batch.token))
+    lease = group.lease(make_request(stop=5))
+    group.take_again(make_request(held=lease.token))
     first, second = (
-        [Receipt(queue_id, "g", batch.token, at, deliveries) for at in (3, 4)]
+        [Receipt(queue_id, "g", lease.token, at, deliveries) for at in (3, 4)]
         for deliveries in (1, 2)
     )
 
     late = exchange.turn([*first, Receipt.parse(mine.receipt)], NOTHING)
 
     assert late.stale == set(first)
-    assert [str(slot.monotons) for slot in group.read().held_by(batch.token)] == ["3-5"]
+    assert [str(slot.monotons) for slot in group.read().held_by(lease.token)] == ["3-5"]
     assert exchange.turn([*second, *first], NOTHING).stale == set(first)
     assert client.stats("q").groups[0].depth == 17
 

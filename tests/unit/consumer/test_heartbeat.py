@@ -62,8 +62,8 @@ class Scene:
         memory, self.clock = make_clocked_store()
         self.store = FaultyStore(memory)
         self.group: ConsumerGroup = make_group(self.store, make_queue(self.store, [10]).queue_id)
-        batch = self.group.lease(make_request(stop=10))
-        self.lease, self.leased = batch.token, batch.leased
+        lease = self.group.lease(make_request(stop=10))
+        self.lease, self.leased = lease.token, lease.leased
         self.heartbeat = Heartbeat(self.group, LEASE)
 
     def run(self, *script: Callable[[], bool]) -> list[float | None]:

@@ -43,9 +43,9 @@ class Scene:
         self.store.reset()
         request = LeaseRequest(held=None, token=uuid4(), lease=LEASE, max_messages=5, stop=stop)
         told = last.get(stop=stop)
-        batch = ConsumerGroup(Ledger(self.store, self.queue_id), "g").lease(request, told)
-        last.put(batch, told)
-        return batch, self.store.cas_count, self.store.read_count
+        lease = ConsumerGroup(Ledger(self.store, self.queue_id), "g").lease(request, told)
+        last.put(lease, told)
+        return lease, self.store.cas_count, self.store.read_count
 
 
 @pytest.fixture

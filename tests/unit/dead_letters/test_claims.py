@@ -84,8 +84,8 @@ def test_what_others_have_is_not_to_be_had():
 
 def test_what_a_lease_holds_is_not_to_be_had_even_if_it_ran_out():
     group, _ = make_delivery()
-    batch = group.lease(make_request(max_messages=4, stop=COUNT))
-    group.release(batch.token, batch.leased)
+    lease = group.lease(make_request(max_messages=4, stop=COUNT))
+    group.release(lease.token, lease.leased)
 
     assert taken_now(group, "0-8") == "4-8"
 

@@ -528,8 +528,8 @@ def test_a_message_that_dies_again_keeps_count(deaths: int):
 
 def die(queue: DeadQueue, group: ConsumerGroup, *, stop: int) -> None:
     for _ in range(5):
-        batch = group.lease(make_request(stop=stop, max_deliveries=5))
-        assert batch.leased
+        lease = group.lease(make_request(stop=stop, max_deliveries=5))
+        assert lease.leased
         queue.clock.advance(LEASE + MOMENT)
     dead = group.lease(make_request(stop=stop, max_deliveries=5)).dead
     assert dead_letter_messages(queue.memory, queue.orders, group, dead) == 1

@@ -96,9 +96,9 @@ def test_a_reader_that_has_seen_the_group_before_it_was_closed_leases_nothing(
     scene.clock.advance(2 * LEASE)
     scene.store.interrupt(scene.close, after=after)
 
-    batch = scene.g.lease(make_request(stop=END))
+    lease = scene.g.lease(make_request(stop=END))
 
-    assert bool(batch.leased) is (after >= 3), "two reads, then the compare-and-set"
+    assert bool(lease.leased) is (after >= 3), "two reads, then the compare-and-set"
     scene.store.calm()
     scene.close()
     scene.check()

@@ -70,9 +70,9 @@ def test_idle_costs_no_lwt():
     group = make_group(store, make_queue(store).queue_id)
     store.reset()
 
-    batch = group.lease(make_request(stop=0))
+    lease = group.lease(make_request(stop=0))
 
-    assert (batch.leased, batch.acked, store.cas_count) == ((), 0, 0)
+    assert (lease.leased, lease.acked, store.cas_count) == ((), 0, 0)
 
 
 @pytest.mark.parametrize("fault", Fault)
@@ -82,13 +82,13 @@ def test_a_lost_answer_of_a_lease_leases_nothing_twice(
     held = group.lease(make_request(stop=10, max_messages=4)).token
     store.fault = fault
 
-    batch = group.lease(make_request(held=held, stop=10, max_messages=4))
+    lease = group.lease(make_request(held=held, stop=10, max_messages=4))
     store.arrive()
 
-    assert monotons_of(batch.leased) == [Ranges.parse("4-8")]
-    assert batch.acked == 4
+    assert monotons_of(lease.leased) == [Ranges.parse("4-8")]
+    assert lease.acked == 4
     assert [slot.monotons for slot in group.read().slots] == [Ranges.parse("4-8")]
-    assert group.read().held_by(batch.token)
+    assert group.read().held_by(lease.token)
 
 
 @pytest.mark.parametrize("fault", Fault)
@@ -98,9 +98,9 @@ def test_a_lost_answer_of_an_ack_alone_is_resolved(
     held = group.lease(make_request(stop=10)).token
     store.fault = fault
 
-    batch = group.lease(make_request(held=held, stop=10))
+    lease = group.lease(make_request(held=held, stop=10))
 
-    assert (batch.acked, batch.leased) == (10, ())
+    assert (lease.acked, lease.leased) == (10, ())
     assert group.read().floor == 10
 
 
@@ -110,11 +110,11 @@ def test_a_request_that_arrives_late_leaves_a_lease_that_runs_out(
     store.fault = Fault.REQUEST_LATE
     store.interrupt(store.arrive, after=5)
 
-    batch = group.lease(make_request(stop=10, max_messages=4))
+    lease = group.lease(make_request(stop=10, max_messages=4))
     clock.advance(LEASE + MOMENT)
     again = group.lease(make_request(stop=10, max_messages=4))
 
-    assert monotons_of(batch.leased) == [Ranges.parse("4-8")]
+    assert monotons_of(lease.leased) == [Ranges.parse("4-8")]
     assert again.leased == (LeasedSlot(0, Ranges.parse("0-4"), 2),)
 
 
@@ -124,11 +124,11 @@ def test_an_ack_does_not_settle_what_an_earlier_attempt_leased_late(
     # I5: under one token for both, messages that were never delivered were acked.
     store.fault = Fault.REQUEST_LATE
     store.interrupt(store.arrive, after=5)
-    batch = group.lease(make_request(stop=10, max_messages=4))
+    lease = group.lease(make_request(stop=10, max_messages=4))
 
-    acked = group.lease(make_request(held=batch.token, stop=10, max_messages=4)).acked
+    acked = group.lease(make_request(held=lease.token, stop=10, max_messages=4)).acked
 
-    assert (monotons_of(batch.leased), acked) == ([Ranges.parse("4-8")], 4)
+    assert (monotons_of(lease.leased), acked) == ([Ranges.parse("4-8")], 4)
     assert group.read().floor == 0
 
 
@@ -140,9 +140,9 @@ def test_what_is_acked_while_another_reader_takes_it_over_is_not_delivered_again
     clock.advance(LEASE + MOMENT)
     store.interrupt(lambda: group.lease(make_request(held=held, stop=10)) and None, after=2)
 
-    batch = group.lease(make_request(stop=10))
+    lease = group.lease(make_request(stop=10))
 
-    assert batch.leased == ()
+    assert lease.leased == ()
     assert group.read().floor == 10
 
 
@@ -176,9 +176,9 @@ def test_an_extension_between_a_look_and_marking_dead_wins(
     clock.advance(LEASE + MOMENT)
     store.interrupt(lambda: group.extend(held, WHOLE, by=LEASE) and None, after=2)
 
-    batch = group.lease(make_request(stop=10, max_deliveries=1))
+    lease = group.lease(make_request(stop=10, max_deliveries=1))
 
-    assert batch.dead == ()
+    assert lease.dead == ()
     assert group.lease(make_request(held=held, stop=10)).acked == 10
 
 

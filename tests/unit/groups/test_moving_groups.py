@@ -62,8 +62,8 @@ class Scene:
 
     def settle(self, name: str, stop: int) -> ConsumerGroup:
         group = make_group(self.store, self.queue_id, name)
-        batch = group.lease(make_request(stop=stop))
-        group.lease(make_request(held=batch.token, stop=0))
+        lease = group.lease(make_request(stop=stop))
+        group.lease(make_request(held=lease.token, stop=0))
         return group
 
     def repair(self, *, meanwhile: Callable[[], None] = lambda: None) -> None:
@@ -205,9 +205,9 @@ def test_a_group_goes_on_from_where_it_is_sought(scene: Scene, to, expected: int
     assert seek_group(ConsumerGroup(Ledger(scene.store, scene.queue_id), "g"), to) == expected
 
     assert scene.pointer() == expected
-    batch = scene.g.lease(make_request(stop=30))
-    assert [each.start for each in monotons_of(batch.leased)] == [expected][: 30 - expected]
-    assert [each.deliveries for each in batch.leased] == [1][: 30 - expected]
+    lease = scene.g.lease(make_request(stop=30))
+    assert [each.start for each in monotons_of(lease.leased)] == [expected][: 30 - expected]
+    assert [each.deliveries for each in lease.leased] == [1][: 30 - expected]
     assert scene.seek_pins == 0
 
 
@@ -221,9 +221,9 @@ def test_a_seek_costs_three_lwts(scene: Scene):
 
 @pytest.mark.parametrize("after", range(CALLS_OF_A_SEEK))
 def test_what_is_held_on_to_while_the_group_moves_has_one_holder(scene: Scene, after: int):
-    batch = scene.g.lease(make_request(stop=30))
+    lease = scene.g.lease(make_request(stop=30))
     extended = Settlement(extended={LEASE: Ranges.parse("22-23")})
-    scene.store.interrupt(lambda: scene.g.settle(batch.token, extended), after=after)
+    scene.store.interrupt(lambda: scene.g.settle(lease.token, extended), after=after)
 
     seek_group(ConsumerGroup(Ledger(scene.store, scene.queue_id), "g"), 20, force=True)
 
@@ -509,8 +509,8 @@ def test_a_late_beginning_of_a_deleted_group_is_not_taken_for_a_new_one(after: i
     def delete_and_repair() -> None:
         delete_group(ConsumerGroup(Ledger(memory, queue_id), "g"))
         slow = ConsumerGroup(Ledger(memory, queue_id), "slow")
-        batch = slow.lease(make_request(stop=6))
-        slow.lease(make_request(held=batch.token, stop=0))
+        lease = slow.lease(make_request(stop=6))
+        slow.lease(make_request(held=lease.token, stop=0))
         floors = [each.floor for each in read_group_states(Ledger(memory, queue_id)).values()]
         Ledger(memory, queue_id).finalise(Ledger(memory, queue_id).read_head(), min(floors))
 

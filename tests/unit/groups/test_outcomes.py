@@ -40,8 +40,8 @@ class Scene:
         self.store = CountingStore(self.trouble)
         self.queue = make_queue(self.store, [12])
         self.group = make_group(self.store, self.queue.queue_id)
-        batch = self.group.lease(make_request(stop=12, max_messages=10))
-        self.lease, self.leased = batch.token, batch.leased
+        lease = self.group.lease(make_request(stop=12, max_messages=10))
+        self.lease, self.leased = lease.token, lease.leased
         self.store.reset()
 
     def record(self, **what: Any) -> Settled:
@@ -173,8 +173,8 @@ def test_in_strict_order_what_a_batch_releases_holds_up_what_follows(scene: Scen
 
     assert scene.ack(stop=12, strict_fifo=True).leased == ()
     scene.clock.advance(MINUTE)
-    batch = scene.group.lease(make_request(stop=12, strict_fifo=True))
-    assert [str(each.monotons) for each in batch.leased] == ["3-5"]
+    lease = scene.group.lease(make_request(stop=12, strict_fifo=True))
+    assert [str(each.monotons) for each in lease.leased] == ["3-5"]
 
 
 def test_what_stays_extended_counts_as_in_flight(scene: Scene):

@@ -76,12 +76,12 @@ def test_acks_of_several_leases_and_a_lease_are_one_lwt(scene: Scene):
 
 
 def test_what_a_lease_does_not_hold_is_not_acked(scene: Scene):
-    batch = scene.exchange(
+    lease = scene.exchange(
         max_messages=0, receipt_acks={scene.one: ranges("2-4"), uuid4(): ranges("5-6")}
     )
 
-    assert settled_of(batch.settled, scene.one) == ranges("2-3")
-    assert sum(each.count for each in batch.settled.values()) == 1
+    assert settled_of(lease.settled, scene.one) == ranges("2-3")
+    assert sum(each.count for each in lease.settled.values()) == 1
 
 
 def test_acks_without_a_lease_are_one_lwt_and_stale_ones_are_none(scene: Scene):
@@ -89,17 +89,17 @@ def test_acks_without_a_lease_are_one_lwt_and_stale_ones_are_none(scene: Scene):
     scene.exchange(max_messages=0, receipt_acks=acks)
     assert scene.store.cas_count == 1
 
-    batch = scene.exchange(max_messages=0, receipt_acks=acks)
+    lease = scene.exchange(max_messages=0, receipt_acks=acks)
 
-    assert (scene.store.cas_count, dict(batch.settled)) == (1, {})
+    assert (scene.store.cas_count, dict(lease.settled)) == (1, {})
 
 
 def test_messages_that_were_extended_one_by_one_are_acked_under_their_lease(scene: Scene):
     scene.group.settle(scene.one, Settlement(extended={2 * LEASE: ranges("1-2")}))
 
-    batch = scene.exchange(max_messages=0, receipt_acks={scene.one: ranges("0-3")})
+    lease = scene.exchange(max_messages=0, receipt_acks={scene.one: ranges("0-3")})
 
-    assert settled_of(batch.settled, scene.one) == ranges("0-3")
+    assert settled_of(lease.settled, scene.one) == ranges("0-3")
 
 
 def test_what_is_left_of_a_lease_that_ran_out_comes_with_the_next_batch(scene: Scene):
@@ -135,9 +135,9 @@ def test_in_strict_order_what_leaves_a_batch_meanwhile_is_waited_for(
     scene.exchange(held=scene.two, max_messages=0)
     scene.trouble.interrupt(lambda: scene.group.settle(scene.one, settlement), after=2)
 
-    batch = scene.exchange(held=scene.one, strict_fifo=True)
+    lease = scene.exchange(held=scene.one, strict_fifo=True)
 
-    assert batch.leased == ()
+    assert lease.leased == ()
     assert scene.floor == 1
 
 
@@ -146,9 +146,9 @@ def test_what_a_client_holds_on_to_meanwhile_is_in_flight(scene: Scene):
     extended = Settlement(extended={LEASE: ranges("0-3")})
     scene.trouble.interrupt(lambda: scene.group.settle(scene.one, extended), after=2)
 
-    batch = scene.exchange(held=scene.one, max_in_flight=4)
+    lease = scene.exchange(held=scene.one, max_in_flight=4)
 
-    assert monotons_of(batch.leased) == [ranges("6-7")]
+    assert monotons_of(lease.leased) == [ranges("6-7")]
 
 
 @pytest.mark.parametrize("limit", [0, 2])
@@ -156,12 +156,12 @@ def test_what_a_client_holds_on_to_meanwhile_is_in_flight(scene: Scene):
 def test_a_lost_answer_acks_and_leases_once(scene: Scene, fault: Fault, limit: int):
     scene.trouble.fault = fault
 
-    batch = scene.exchange(max_messages=limit, receipt_acks={scene.one: ranges("0-3")})
+    lease = scene.exchange(max_messages=limit, receipt_acks={scene.one: ranges("0-3")})
     scene.trouble.arrive()
 
-    assert settled_of(batch.settled, scene.one) == ranges("0-3")
+    assert settled_of(lease.settled, scene.one) == ranges("0-3")
     state = scene.group.read()
-    held = {slot.monotons for slot in state.held_by(batch.token)}
+    held = {slot.monotons for slot in state.held_by(lease.token)}
     assert held == ({ranges("6-8")} if limit else set())
     assert (state.floor, state.head.pointer) == (3, 6 + limit)
 
@@ -171,10 +171,10 @@ def test_a_lost_answer_acks_once_where_others_are_dead(scene: Scene, fault: Faul
     scene.group.settle(scene.two, Settlement(rejected={"bad": ranges("3-6")}))
     scene.trouble.fault = fault
 
-    batch = scene.exchange(max_messages=0, receipt_acks={scene.one: ranges("0-3")})
+    lease = scene.exchange(max_messages=0, receipt_acks={scene.one: ranges("0-3")})
 
-    assert settled_of(batch.settled, scene.one) == ranges("0-3")
-    assert [each.monotons for each in batch.dead] == [ranges("3-6")]
+    assert settled_of(lease.settled, scene.one) == ranges("0-3")
+    assert [each.monotons for each in lease.dead] == [ranges("3-6")]
 
 
 def test_of_two_acks_at_once_both_count(scene: Scene):
@@ -182,9 +182,9 @@ def test_of_two_acks_at_once_both_count(scene: Scene):
         lambda: scene.group.settle(scene.one, Settlement(acked=ranges("0-1"))), after=2
     )
 
-    batch = scene.exchange(max_messages=1, receipt_acks={scene.one: ranges("1-3")})
+    lease = scene.exchange(max_messages=1, receipt_acks={scene.one: ranges("1-3")})
 
-    assert settled_of(batch.settled, scene.one) == ranges("1-3")
+    assert settled_of(lease.settled, scene.one) == ranges("1-3")
     assert scene.floor == 3
 
 
@@ -205,11 +205,11 @@ def test_who_goes_on_from_what_is_so_no_more_is_refused_and_reads(scene: Scene):
     other = scene.exchange(max_messages=1)
     scene.store.reset()
 
-    batch = scene.exchange(first.after, max_messages=1, receipt_acks={scene.one: ranges("0-3")})
+    lease = scene.exchange(first.after, max_messages=1, receipt_acks={scene.one: ranges("0-3")})
 
     assert (scene.store.cas_count, scene.store.read_count) == (2, 2)
-    assert monotons_of(other.leased + batch.leased) == [ranges("7-8"), ranges("8-9")]
-    assert settled_of(batch.settled, scene.one) == ranges("0-3")
+    assert monotons_of(other.leased + lease.leased) == [ranges("7-8"), ranges("8-9")]
+    assert settled_of(lease.settled, scene.one) == ranges("0-3")
 
 
 def test_an_ack_from_what_is_so_no_more_takes_nothing_from_who_has_it_now(scene: Scene):
@@ -218,9 +218,9 @@ def test_an_ack_from_what_is_so_no_more_takes_nothing_from_who_has_it_now(scene:
     taken = scene.exchange(max_messages=9)
     assert monotons_of(taken.leased) == [ranges("0-3")]
 
-    batch = scene.exchange(known, max_messages=0, receipt_acks={scene.one: ranges("0-3")})
+    lease = scene.exchange(known, max_messages=0, receipt_acks={scene.one: ranges("0-3")})
 
-    assert dict(batch.settled) == {}
+    assert dict(lease.settled) == {}
     assert scene.floor == 0
 
 

@@ -101,9 +101,9 @@ def test_what_waits_is_offered_to_other_readers_at_once(scene: Scene):
     scene.replay()
     scene.replay()
 
-    batch = scene.group.lease(make_request(stop=100, max_messages=100, max_deliveries=5))
+    lease = scene.group.lease(make_request(stop=100, max_messages=100, max_deliveries=5))
 
-    assert batch.leased == (LeasedSlot(1, Ranges.parse("10-19"), 3),)
+    assert lease.leased == (LeasedSlot(1, Ranges.parse("10-19"), 3),)
 
 
 def test_a_replayed_lease_lasts_from_now_on(scene: Scene, clock: FakeClock):
@@ -132,11 +132,11 @@ def test_what_was_handed_out_too_often_leaves_the_token_and_no_ack_settles_it(sc
         scene.replay()
     assert scene.replay() == []
 
-    batch = scene.group.lease(make_request(held=scene.held, stop=1, max_deliveries=5))
+    lease = scene.group.lease(make_request(held=scene.held, stop=1, max_deliveries=5))
 
-    assert (batch.acked, batch.acked_slots) == (0, frozenset())
+    assert (lease.acked, lease.acked_slots) == (0, frozenset())
     assert "0-1" not in [str(slot.monotons) for slot in scene.slots]
-    assert (batch.dead[0].monotons, batch.dead[0].deliveries) == (Ranges.parse("0-1"), 5)
+    assert (lease.dead[0].monotons, lease.dead[0].deliveries) == (Ranges.parse("0-1"), 5)
 
 
 def test_what_was_handed_out_too_often_is_dead_at_once_and_for_everyone(
@@ -146,10 +146,10 @@ def test_what_was_handed_out_too_often_is_dead_at_once_and_for_everyone(
         scene.replay()
     clock.advance(MOMENT)
 
-    batch = scene.group.lease(make_request(stop=1, max_deliveries=5))
+    lease = scene.group.lease(make_request(stop=1, max_deliveries=5))
 
-    assert batch.leased == ()
-    (dead,) = batch.dead
+    assert lease.leased == ()
+    (dead,) = lease.dead
     assert (dead.monotons, dead.deliveries) == (Ranges.parse("0-1"), 5)
     assert scene.group.remove_dead(dead)
     assert not scene.group.remove_dead(dead), "someone else did"
@@ -166,10 +166,10 @@ def test_of_several_slots_one_is_taken_again_and_the_exhausted_one_is_not(scene:
 
     assert scene.replay() == [("0-100", 2)]
 
-    batch = scene.group.lease(make_request(held=scene.held, stop=100))
-    assert (batch.acked, batch.acked_slots) == (100, frozenset({0}))
+    lease = scene.group.lease(make_request(held=scene.held, stop=100))
+    assert (lease.acked, lease.acked_slots) == (100, frozenset({0}))
     assert [str(slot.monotons) for slot in scene.slots] == ["", ""]
-    assert [(str(each.monotons), each.deliveries) for each in batch.state.waiting] == [
+    assert [(str(each.monotons), each.deliveries) for each in lease.state.waiting] == [
         ("200-203", 5)
     ]
 
@@ -214,8 +214,8 @@ def test_an_emptied_slot_is_taken_up_so_that_it_is_not_lost(scene: Scene):
     scene.group.settle(scene.held, Settlement(acked=Ranges.parse("0-100")))
 
     assert scene.replay() == [("", 2)]
-    batch = scene.group.lease(make_request(held=scene.held, stop=100))
-    assert batch.acked_slots == {0}
+    lease = scene.group.lease(make_request(held=scene.held, stop=100))
+    assert lease.acked_slots == {0}
 
 
 def test_two_drivers_that_replay_one_batch_count_twice(scene: Scene):

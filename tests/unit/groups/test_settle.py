@@ -53,8 +53,8 @@ class Scene:
         self.trouble = FaultyStore(memory)
         self.store = CountingStore(self.trouble)
         self.group = make_group(self.store, make_queue(self.store, [10]).queue_id)
-        batch = self.group.lease(make_request(stop=10))
-        self.lease, self.leased = batch.token, batch.leased
+        lease = self.group.lease(make_request(stop=10))
+        self.lease, self.leased = lease.token, lease.leased
 
     def settle(self, lease: UUID | None = None, **what: Any) -> Outcome:
         """How many were settled, and how many were stale."""
@@ -362,29 +362,29 @@ def test_a_slot_emptied_message_by_message_is_not_lost_to_its_readers_ack(scene:
     scene.release("4-10", LEASE)
     assert scene.held == ""
 
-    batch = scene.group.lease(make_request(held=scene.lease, stop=10))
+    lease = scene.group.lease(make_request(held=scene.lease, stop=10))
 
-    assert (batch.acked, batch.acked_slots) == (0, frozenset({0}))
-    assert batch.leased == ()
+    assert (lease.acked, lease.acked_slots) == (0, frozenset({0}))
+    assert lease.leased == ()
     assert scene.waiting == [(60_000, "4-10", 1)]
 
 
 def test_the_ack_of_a_batch_settles_what_is_left_and_not_what_was_released(scene: Scene):
     scene.release("4-6")
 
-    batch = scene.group.lease(make_request(held=scene.lease, stop=10))
+    lease = scene.group.lease(make_request(held=scene.lease, stop=10))
 
-    assert (batch.acked, batch.acked_slots) == (8, frozenset({0}))
-    assert monotons_of(batch.leased) == [Ranges.parse("4-6")]
+    assert (lease.acked, lease.acked_slots) == (8, frozenset({0}))
+    assert monotons_of(lease.leased) == [Ranges.parse("4-6")]
     assert scene.ack("0-10") == (0, 10), "the lease is over"
 
 
 def test_released_once_too_often_is_dead(scene: Scene):
     scene.release("4-6")
 
-    batch = scene.group.lease(make_request(stop=10, max_deliveries=1))
+    lease = scene.group.lease(make_request(stop=10, max_deliveries=1))
 
-    assert (monotons_of(batch.leased), monotons_of(batch.dead)) == ([], [Ranges.parse("4-6")])
+    assert (monotons_of(lease.leased), monotons_of(lease.dead)) == ([], [Ranges.parse("4-6")])
 
 
 def test_losing_every_race_is_said_so(scene: Scene, monkeypatch: pytest.MonkeyPatch):
@@ -478,8 +478,8 @@ def test_what_is_rejected_is_dead_whatever_its_count_and_never_offered(scene: Sc
     settled = scene.group.settle(scene.lease, Settlement(rejected={"bad": Ranges.parse("2-4")}))
 
     assert [(str(each.monotons), each.reason) for each in settled.dead] == [("2-4", "bad")]
-    batch = scene.group.lease(make_request(stop=10))
-    assert (batch.leased, batch.dead) == ((), settled.dead)
+    lease = scene.group.lease(make_request(stop=10))
+    assert (lease.leased, lease.dead) == ((), settled.dead)
     assert scene.ack("2-4") == (0, 2), "out of reach"
 
 

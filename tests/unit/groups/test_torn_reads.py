@@ -52,8 +52,8 @@ class Scene:
     def exchange(self, **request: object) -> Lease:
         return self.group.lease(make_request(stop=9, **request))
 
-    def release(self, batch: Lease, monotons: str, *, by: timedelta = timedelta(0)) -> None:
-        self.group.settle(batch.token, Settlement(released={by: ranges(monotons)}))
+    def release(self, lease: Lease, monotons: str, *, by: timedelta = timedelta(0)) -> None:
+        self.group.settle(lease.token, Settlement(released={by: ranges(monotons)}))
 
     def breaks_off(self, doing: Callable[[], object], draws: str, *, calls: int = 2) -> None:
         """Let a process die when its next compare-and-set has reached one replica."""
@@ -117,9 +117,9 @@ def test_what_waits_is_read_serially_only_if_it_leaves(scene: Scene):
     scene.release(scene.second, "3-6")
     scene.store.reset()
 
-    batch = scene.exchange()
+    lease = scene.exchange()
 
-    assert monotons_of(batch.leased) == [ranges("3-6")]
+    assert monotons_of(lease.leased) == [ranges("3-6")]
     assert (scene.store.read_count, scene.store.serial_read_count) == (2, 1)
     assert scene.store.cas_count == 1
 
@@ -146,9 +146,9 @@ def test_in_strict_order_what_waits_is_read_serially_at_once(scene: Scene):
     scene.release(scene.first, "0-3")
     scene.store.reset()
 
-    batch = scene.exchange(strict_fifo=True)
+    lease = scene.exchange(strict_fifo=True)
 
-    assert monotons_of(batch.leased) == [ranges("0-3")]
+    assert monotons_of(lease.leased) == [ranges("0-3")]
     assert (scene.store.read_count, scene.store.serial_read_count) == (1, 1)
 
 

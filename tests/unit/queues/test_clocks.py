@@ -123,9 +123,9 @@ def test_messages_that_are_too_old_by_a_wrong_clock_only_are_not_skipped(
 ):
     clock.ahead = MONTH
 
-    batch = scene.group.lease(make_request(stop=6, skip_older_than=HOUR))
+    lease = scene.group.lease(make_request(stop=6, skip_older_than=HOUR))
 
-    assert (batch.skipped, str(batch.leased[0].monotons)) == (0, "0-6")
+    assert (lease.skipped, str(lease.leased[0].monotons)) == (0, "0-6")
 
 
 @pytest.mark.parametrize("ahead", [MONTH, -MONTH])

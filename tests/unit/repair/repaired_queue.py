@@ -52,7 +52,7 @@ class RepairedQueue:
             **settings,
         )
         self.queue_id = self.definition.queue_id
-        self.batches: dict[str, Lease] = {}
+        self.leases: dict[str, Lease] = {}
 
     def write(self, count: int) -> UUID:
         """Write a block without publishing it."""
@@ -74,7 +74,7 @@ class RepairedQueue:
     def consume(self, group: str, limit: int | None = None, *, ack: bool = True) -> Lease:
         """Ack the group's batch before, if ``ack``, and lease the next; of 0, none at all."""
         self.register(group)
-        held = self.batches.get(group) if ack else None
+        held = self.leases.get(group) if ack else None
         request = LeaseRequest(
             held=held.token if held else None,
             token=uuid4(),
@@ -83,8 +83,8 @@ class RepairedQueue:
             stop=0 if limit == 0 else Ledger(self.store, self.queue_id).read_head().next,
         )
         consumers = ConsumerGroup(Ledger(self.store, self.queue_id), group)
-        self.batches[group] = consumers.lease(request)
-        return self.batches[group]
+        self.leases[group] = consumers.lease(request)
+        return self.leases[group]
 
     def settle(self, group: str, count: int) -> None:
         """Lease so many messages and ack them; nothing is leased afterwards."""
@@ -95,7 +95,7 @@ class RepairedQueue:
         """Throw away all of it; what is leased, too."""
         self.definition = purge_queue(self.store, self.definition.name, force=True)
         self.queue_id = self.definition.queue_id
-        self.batches.clear()
+        self.leases.clear()
 
     def repair(self, *steps: Step, store: Store | None = None, **options: Any) -> Report:
         store = store or self.store

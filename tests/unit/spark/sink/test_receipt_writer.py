@@ -126,7 +126,7 @@ def test_a_replacement_is_published_at_once_and_the_old_message_acked_with_its_b
 
     (held,) = scene.group.read().held_by(scene.lease)
     assert str(held.monotons) == "0-10"
-    batch = scene.group.lease(make_request(held=scene.lease, stop=11))
-    assert (batch.acked, [str(each.monotons) for each in batch.leased]) == (10, ["10-11"])
+    lease = scene.group.lease(make_request(held=scene.lease, stop=11))
+    assert (lease.acked, [str(each.monotons) for each in lease.leased]) == (10, ["10-11"])
     scene.clock.advance(timedelta(days=1))
     assert scene.waiting == []
