@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
+from time import monotonic
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -14,14 +15,13 @@ import pyarrow as pa
 
 from cassieq_spark.arrow.chunks import check_messages
 from cassieq_spark.consumer.prefetch import Prefetch
-from cassieq_spark.consumer.state_cache import StateCache
 from cassieq_spark.dead_letters.dead_letter import dead_letter_messages
 from cassieq_spark.errors import InvariantError
 from cassieq_spark.fetch import Finder, Piece
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.lease import Lease, LeasedSlot, LeaseRequest
 from cassieq_spark.groups.settle import Settled
-from cassieq_spark.groups.state import Settlement, Waiting, union
+from cassieq_spark.groups.state import GroupState, Settlement, Waiting, union
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.state import LedgerHead, check_open
@@ -121,10 +121,10 @@ class Consumer:
         request = self._of_this_queue(request)
         known = None
         if head is not None:
-            known = self._cache.get(stop=_stop(head, stop))
+            known = self._cache.get(stop=head.offered_below(stop))
         elif self._head is not None:
             least = request.max_messages or 0
-            known = self._cache.get(stop=_stop(self._head, stop), least=least)
+            known = self._cache.get(stop=self._head.offered_below(stop), least=least)
             if known is not None and self._prefetch is not None:
                 try:
                     request = self._prefetch.fit(request, known.head.pointer)
@@ -133,7 +133,7 @@ class Consumer:
                     known = None
             head = self._head if known is not None else None
         head = head or self.read_head()
-        request = replace(request, stop=_stop(head, stop), delayed_stop=head.delayed_stop)
+        request = replace(request, stop=head.offered_below(stop), delayed_stop=head.delayed_stop)
         lease = self.group.lease(request, known)
         self._cache.put(lease, known)
         return lease
@@ -328,5 +328,73 @@ class Consumer:
         )
 
 
-def _stop(head: LedgerHead, stop: int | None) -> int:
-    return head.offered_stop if stop is None else min(head.offered_stop, stop)
+class StateCache:
+    """A group's state as one of its readers has left it, so that it need not read it again.
+
+    A compare-and-set that goes by it is conditioned on it: if others have changed the group, it
+    costs an LWT more, and does no harm. As that LWT is wasted, a reader that has lost such a race
+    reads before each batch, until it finds the state that it has left. What others put back is not
+    seen before the state is read again. For one thread at a time.
+
+    Args:
+        lasting: After so long it is read again, whatever happens; each time, if that is 0.
+    """
+
+    def __init__(self, lasting: timedelta) -> None:
+        self._lasting = lasting.total_seconds()
+        self._left: GroupState | None = None
+        # By our own clock: when the state's `now` was certainly over; when it was read.
+        self._left_at = 0.0
+        self._read_at = 0.0
+        self._used_at = 0.0
+        self._is_alone = True
+        #: Whether the last compare-and-set went by a state that was not so any more.
+        self.was_stale = False
+
+    def get(self, *, stop: int, least: int = 1) -> GroupState | None:
+        """The state, if it is probably so, and good for a batch that was never handed out.
+
+        Args:
+            stop: Monoton from which on nothing is offered.
+            least: So many messages must be left below it.
+
+        Returns:
+            None if it has to be read.
+        """
+        now = monotonic()
+        if self._left is None or not self._is_alone or now >= self._read_at + self._lasting:
+            return None
+        # To the millisecond before: a state that is too new would be refused.
+        passed = timedelta(milliseconds=int(1000 * (now - self._left_at)))
+        state = replace(self._left, now=self._left.now + passed)
+        if state.head.pointer + least > stop or not state.is_quiet:
+            return None
+        self._used_at = now
+        return state
+
+    def put(self, lease: Lease, known: GroupState | None) -> None:
+        """Remember what a compare-and-set has left.
+
+        Args:
+            lease: What it came to.
+            known: By which state it was to go, as known last; None if it was to be read.
+        """
+        was_read = lease.state is not known
+        self.was_stale = was_read and known is not None
+        if was_read:
+            self._is_alone = not self.was_stale and _are_same(lease.state, self._left)
+            self._read_at = monotonic()
+        self._left = lease.after
+        self._left_at = self._read_at if was_read else self._used_at
+
+    def clear(self) -> None:
+        """Read the state before the next compare-and-set."""
+        self._left = None
+
+
+def _are_same(found: GroupState, left: GroupState | None) -> bool:
+    """Whether nobody else has leased or settled anything; so, if nothing is known."""
+    if left is None:
+        return True
+    tokens = [[(slot.number, slot.lease) for slot in each.slots] for each in (found, left)]
+    return found.head == left.head and tokens[0] == tokens[1]

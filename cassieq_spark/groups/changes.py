@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
 from uuid import UUID
 
 from cassieq_spark.groups.state import (
@@ -60,11 +59,14 @@ class Changes:
     def change_slot(self, slot: Slot, values: Values, *when: When) -> None:
         """Write columns of a slot that is still under the token that was read there."""
         under = as_read(slot, "lease")
+        if slot.recorded and "lease" in values:
+            # Outcomes of another lease would be dropped anyway, but they take room.
+            values = {**values, **slot_values(recorded="")}
         self._slots[slot.number] = Update(slot_key(slot.number), values, when=(under, *when))
 
     def empty_slot(self, slot: Slot, lease: UUID, *when: When) -> None:
         """Free a slot: it holds nothing, under a token that nobody else knows, and is due."""
-        self.change_slot(slot, _without_outcomes(slot, emptied(lease)), *when)
+        self.change_slot(slot, emptied(lease), *when)
 
     def frees(self, slot: Slot) -> bool:
         """Whether a slot is to be freed."""
@@ -79,13 +81,13 @@ class Changes:
         for slot in reuse:
             known = self._slots.get(slot.number)
             still = known.when[1:] if isinstance(known, Update) else ()
-            self.change_slot(slot, _without_outcomes(slot, values), *still)
+            self.change_slot(slot, values, *still)
             return slot.number
         for slot in self.state.slots:
             if slot.number not in self._slots and slot.is_free(self.state.now):
                 # It may be its reader's again, if that was slow to extend an empty lease.
                 free = When("due_at", "<=", ServerNow())
-                self.change_slot(slot, _without_outcomes(slot, values), free)
+                self.change_slot(slot, values, free)
                 return slot.number
         number = max([-1, *self._slots, *(slot.number for slot in self.state.slots)]) + 1
         self._slots[number] = Insert(slot_key(number), values, if_absent=True)
@@ -152,19 +154,6 @@ class Changes:
         self._head_when[column] = When(column, "=", old)
 
 
-def removes_waiting(ops: Iterable[Op]) -> bool:
-    """Whether waiting rows leave by these changes, and so reads may begin beyond them."""
-    return any(isinstance(op, Delete) for op in ops)
-
-
-def _without_outcomes(slot: Slot, values: Values) -> Values:
-    """They would be dropped anyway, being those of another lease; but they take room."""
-    return {**values, **slot_values(recorded="")} if slot.recorded else values
-
-
-_A_MILLISECOND = timedelta(milliseconds=1)
-
-
 def apply(state: GroupState, ops: Sequence[Op]) -> GroupState | None:
     """The state once ``ops`` have gone in, if nobody else has changed it; None: read it.
 
@@ -188,15 +177,3 @@ def apply(state: GroupState, ops: Sequence[Op]) -> GroupState | None:
             case _:
                 return None
     return replace(state, head=head, slots=tuple(slots[number] for number in sorted(slots)))
-
-
-def later(state: GroupState, seconds: float) -> GroupState:
-    """The state so much later, to the millisecond before, if nobody has changed it."""
-    passed = timedelta(seconds=seconds) // _A_MILLISECOND * _A_MILLISECOND
-    return replace(state, now=state.now + passed)
-
-
-def is_quiet(state: GroupState) -> bool:
-    """Whether nothing is due that was handed out, or delayed, before."""
-    ran_out = any(slot.monotons and slot.due_at < state.now for slot in state.slots)
-    return not ran_out and all(waiting.due > state.now_ms for waiting in state.waiting)

@@ -16,7 +16,6 @@ from cassieq_spark.errors import (
     OutcomeUnknownError,
     QueueStateError,
 )
-from cassieq_spark.groups.changes import removes_waiting
 from cassieq_spark.groups.lease import Lease, LeasedSlot, LeaseRequest, is_leased, is_taken_up
 from cassieq_spark.groups.plan import plan_lease, plan_replay
 from cassieq_spark.groups.settle import (
@@ -106,7 +105,7 @@ class ConsumerGroup:
             ContentionError: Waiting ranges came and went again and again.
         """
         if not every_waiting:
-            return self._read()
+            return self._with_waiting(self._read_slots(), limit=_WAITING_READ, serial=False)
         for _ in attempts():
             state = self._with_waiting(self._read_slots(serial=True), limit=None, serial=True)
             # I7: a range that went from waiting to a slot between the reads would be in neither.
@@ -198,7 +197,8 @@ class ConsumerGroup:
         if blocks is None:
             return None
         lease = plan_lease(state, request, blocks)
-        if removes_waiting(lease.ops) and not state.of_one_moment:
+        removes_waiting = any(isinstance(op, Delete) for op in lease.ops)
+        if removes_waiting and not state.of_one_moment:
             # I5: a row that the first read missed must not be left where nobody looks.
             state = self._with_waiting(state, limit=_WAITING_READ, serial=True)
             lease = plan_lease(state, request, blocks)
@@ -233,16 +233,17 @@ class ConsumerGroup:
             by: For how long from now on.
         """
         until = slot_values(due_at=ServerNow(by))
-        ops = [
-            Update(slot_key(each.slot), until, when=_handed_out(lease, each)) for each in leased
-        ]
+        ops = []
+        for each in leased:
+            ours = (When("lease", "=", lease), When("deliveries", "=", each.deliveries))
+            ops.append(Update(slot_key(each.slot), until, when=ours))
         try:
             return not ops or self.cas(ops)
         except OutcomeUnknownError:
             return True
 
     def release(self, lease: UUID, leased: Sequence[LeasedSlot]) -> int:
-        """Make what this process still holds_all due at once, for any reader. One LWT, two reads.
+        """Make what this process still holds due at once, for any reader. One LWT, two reads.
 
         The token stays in the slots, so that the same query takes them again if it comes first.
 
@@ -253,9 +254,11 @@ class ConsumerGroup:
         Returns:
             Messages released; not those that a restarted query has taken up meanwhile.
         """
-        ours = self._still_held(lease, leased)
-        released = self.extend(lease, list(ours), by=timedelta(0))
-        return sum(slot.monotons.count for slot in ours.values()) if released else 0
+        slots = self.read().held_by(lease)
+        counts = {(slot.number, slot.deliveries): slot.monotons.count for slot in slots}
+        ours = [each for each in leased if (each.slot, each.deliveries) in counts]
+        released = self.extend(lease, ours, by=timedelta(0))
+        return sum(counts[each.slot, each.deliveries] for each in ours) if released else 0
 
     def is_taken_up(self, lease: UUID, leased: Sequence[LeasedSlot]) -> bool:
         """Whether another process has taken up this lease, as a restarted query does. One read.
@@ -275,7 +278,7 @@ class ConsumerGroup:
             request: Its ``held`` is the token of the lease; see `plan_replay`.
 
         Returns:
-            What the token holds_all, handed out once more (I8); not what others took meanwhile.
+            What the token holds, handed out once more (I8); not what others took meanwhile.
 
         Raises:
             ContentionError: Lost to others again and again.
@@ -338,11 +341,6 @@ class ConsumerGroup:
                 return Settled(reached.count, settlement.named - reached, plan.dead)
         raise ContentionError(f"{self}: lost the race to settle messages again and again")
 
-    def _still_held(self, lease: UUID, leased: Sequence[LeasedSlot]) -> dict[LeasedSlot, Slot]:
-        slots = {(slot.number, slot.deliveries): slot for slot in self.read().held_by(lease)}
-        keys = {each: (each.slot, each.deliveries) for each in leased}
-        return {each: slots[key] for each, key in keys.items() if key in slots}
-
     def _change_dead(
         self, dead: Waiting, plan: Callable[[GroupState, Waiting], tuple[Op, ...]]
     ) -> bool:
@@ -360,9 +358,6 @@ class ConsumerGroup:
         """Read rows of the state. One read; see `Store.read_rows`."""
         partition = partition_of_group(self.queue_id, self.name)
         return self.ledger.store.read_rows(partition, which, serial=serial)
-
-    def _read(self) -> GroupState:
-        return self._with_waiting(self._read_slots(), limit=_WAITING_READ, serial=False)
 
     def _read_slots(self, *, serial: bool = False) -> GroupState:
         """The state without what waits. One read; serially if a plain one finds no group."""
@@ -449,7 +444,3 @@ def registration_key(registered_as: int) -> RowKey:
 def _registration_of(row: Row) -> tuple[int, UUID]:
     demand(row, "lease")
     return int(str(row["ordinal"])), UUID(str(row["lease"]))
-
-
-def _handed_out(lease: UUID, leased: LeasedSlot) -> tuple[When, ...]:
-    return (When("lease", "=", lease), When("deliveries", "=", leased.deliveries))

@@ -137,7 +137,7 @@ def plan_replay(state: GroupState, request: LeaseRequest) -> Lease:
             leased.append(LeasedSlot(slot.number, taken, slot.deliveries + 1))
             held = slot_values(
                 monotons=taken,
-                due_at=_until(request),
+                due_at=ServerNow(request.lease or _NO_TIME),
                 # Another replay at the same time writes the same, but for this.
                 taken_up_by=request.token,
             )
@@ -468,7 +468,7 @@ def _lease_values(request: LeaseRequest, monotons: Ranges) -> dict[str, Value | 
     return slot_values(
         monotons=monotons,
         lease=request.token,
-        due_at=_until(request),
+        due_at=ServerNow(request.lease or _NO_TIME),
         by_receipts=request.by_receipts,
     )
 
@@ -487,10 +487,6 @@ def _parts(slot: Slot, request: LeaseRequest) -> tuple[Ranges, Ranges, timedelta
     if request.max_messages is not None and request.max_deliveries and not first_replay:
         most = min(most, request.max_messages)
     return *slot.monotons.split(most), _NO_TIME
-
-
-def _until(request: LeaseRequest) -> ServerNow:
-    return ServerNow(request.lease or _NO_TIME)
 
 
 def _count(rows: Sequence[Slot | Waiting]) -> int:

@@ -188,6 +188,12 @@ class GroupState:
         return tuple(slot for slot in self.slots if slot.lease == lease)
 
     @property
+    def is_quiet(self) -> bool:
+        """Whether nothing is due that was handed out, or delayed, before."""
+        ran_out = any(slot.monotons and slot.due_at < self.now for slot in self.slots)
+        return not ran_out and all(waiting.due > self.now_ms for waiting in self.waiting)
+
+    @property
     def floor(self) -> int:
         """Lowest monoton still owed to the group; right only if all waiting rows were read."""
         outstanding = [slot.monotons.start for slot in self.slots if slot.monotons]

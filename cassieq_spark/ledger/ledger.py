@@ -101,10 +101,10 @@ class Ledger:
         Raises:
             QueueStateError: There is no such ledger.
         """
-        row = self._read_row(HEAD, serial=serial)
-        if row is None:
+        found = self.read(Slice(row=HEAD), serial=serial).rows
+        if not found:
             raise self.no_queue()
-        return head_of(row)
+        return head_of(found[0])
 
     def read_head_and_now(self) -> tuple[LedgerHead, datetime]:
         """Read the head, and when that was by the server's clock; see `Rows.sure_now`. One read.

@@ -63,10 +63,11 @@ class LedgerHead:
         """Whether this version of the queue is over."""
         return self.status in {LedgerStatus.PURGED, LedgerStatus.DELETED}
 
-    @property
-    def offered_stop(self) -> int:
-        """Monoton from which on nothing is offered; while readers pause, nothing is at all."""
-        return 0 if self.paused else self.next
+    def offered_below(self, stop: int | None = None) -> int:
+        """Monoton from which on nothing is offered, ``stop`` at most; 0 while readers pause."""
+        if self.paused:
+            return 0
+        return self.next if stop is None else min(self.next, stop)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from cassieq_spark import CassieqError, Client, Message, NewMessage, backoff
 from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.client import LeaseRequest
 from cassieq_spark.client import exchange as exchange_module
-from cassieq_spark.consumer import state_cache
+from cassieq_spark.consumer import consumer as consumer_module
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import Slice, partition_of_group
 from cassieq_spark.testing.faults import Fault, FaultyStore
@@ -298,7 +298,7 @@ def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backoff, "_LONGEST_PAUSE", 0.0)
     # What an exchange knows is as old as can be.
     monkeypatch.setattr(exchange_module, "monotonic", lambda: 0.0)
-    monkeypatch.setattr(state_cache, "monotonic", lambda: 0.0)
+    monkeypatch.setattr(consumer_module, "monotonic", lambda: 0.0)
 
 
 ClientMachine.TestCase.settings = settings(

@@ -287,7 +287,7 @@ class LifecycleMachine(RuleBasedStateMachine):
         troubles = self.store.unrest
         with contextlib.suppress(QueueStateError):
             check_open(queue.queue_id, head)
-        request = make_request(stop=head.offered_stop, lease=LEASE)
+        request = make_request(stop=head.offered_below(), lease=LEASE)
         lease = ConsumerGroup(Ledger(self.store, queue.queue_id), group).lease(request)
         assert not (over and lease.leased), "nothing comes out of what is over"
         if head.paused and self.store.unrest == troubles:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, settings
 
-from cassieq_spark.consumer import state_cache
+from cassieq_spark.consumer import consumer as consumer_module
 from tests.property.machine.machine import QueueMachine
 
 
 @pytest.fixture(autouse=True)
 def _our_own_clock_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(state_cache, "monotonic", lambda: 0.0)
+    monkeypatch.setattr(consumer_module, "monotonic", lambda: 0.0)
 
 
 TestQueue = QueueMachine.TestCase

@@ -59,33 +59,26 @@ class SourceMetrics:
 
     Args:
         ledger: Of which queue.
+
+    Attributes:
+        lost: Messages that other readers got although this run had them.
+        dead: Messages that this run has dead-lettered, or dropped.
+        skipped: Messages that were too old to be delivered.
     """
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._lease: Lease | None = None
         self._end = 0
-        self._lost = 0
-        self._dead = 0
-        self._skipped = 0
+        self.lost = 0
+        self.dead = 0
+        self.skipped = 0
         self._oldest: LedgerBlock | None = None
         self._asked_at = -math.inf
 
     def observe(self, lease: Lease, end: int) -> None:
         """Take note of what the latest poll has read and leased, and of the ledger's ``next``."""
         self._lease, self._end = lease, end
-
-    def add_lost(self, count: int) -> None:
-        """Take note of messages that other readers got although this run had them."""
-        self._lost += count
-
-    def add_dead(self, count: int) -> None:
-        """Take note of messages that this run has dead-lettered, or dropped."""
-        self._dead += count
-
-    def add_skipped(self, count: int) -> None:
-        """Take note of messages that were too old to be delivered."""
-        self._skipped += count
 
     def report(self) -> dict[str, int] | None:
         """The metrics, keys in order; None before the first call.
@@ -98,9 +91,9 @@ class SourceMetrics:
         if lease is None:
             return None
         metrics = count_metrics(lease, self._end) | {
-            "dead": self._dead,
-            "lost_leases": self._lost,
-            "skipped": self._skipped,
+            "dead": self.dead,
+            "lost_leases": self.lost,
+            "skipped": self.skipped,
             "v": _VERSION,
         }
         since = self._oldest_since(lease)

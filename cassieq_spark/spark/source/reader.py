@@ -111,8 +111,7 @@ class Reader:
         self._idle.rest()
         self._heartbeat.pause()
         head = self._consumer.read_head()
-        stop = head.offered_stop if self._target is None else min(head.offered_stop, self._target)
-        if not self._idle.is_over(held, stop):
+        if not self._idle.is_over(held, head.offered_below(self._target)):
             return done
         request = replace(
             self._request,
@@ -122,11 +121,11 @@ class Reader:
             min_messages=self._min_messages(),
             prefer_fresh=before is not None and before.is_redelivery,
         )
-        lease = self._consumer.poll(request, head, stop=stop)
+        lease = self._consumer.poll(request, head, stop=self._target)
         self._report_lost(before, lease.acked_slots)
         self.metrics.observe(lease, head.next)
         self._hold(lease.token if lease.leased else None, lease.leased)
-        self.metrics.add_dead(self._consumer.dead_letter(lease.dead))
+        self.metrics.dead += self._consumer.dead_letter(lease.dead)
         self._report_skipped(lease.skipped)
         if not lease.leased:
             self._idle.go_on(lease)
@@ -264,28 +263,26 @@ class Reader:
         if before is None or before.lease != self._held:
             return
         lost = sum(each.monotons.count for each in self._leased if each.slot not in acked_slots)
-        if lost:
-            self._warn_lost(lost, "their batch was processed, so they may be duplicates")
+        if not lost:
+            return
+        self.metrics.lost += lost
+        logger.warning(
+            "%s: the lease of %d messages ran out and they went to other readers; their batch was "
+            "processed, so they may be duplicates",
+            self._consumer.group,
+            lost,
+            extra={"action": LEASE_LOST, "count": lost, **self._consumer.log_fields},
+        )
 
     def _report_skipped(self, count: int) -> None:
         if not count:
             return
-        self.metrics.add_skipped(count)
+        self.metrics.skipped += count
         logger.warning(
             "%s: skipped %d messages that were too old (option skipOlderThan)",
             self._consumer.group,
             count,
             extra={"action": SKIPPED, "count": count, **self._consumer.log_fields},
-        )
-
-    def _warn_lost(self, count: int, consequence: str) -> None:
-        self.metrics.add_lost(count)
-        logger.warning(
-            "%s: the lease of %d messages ran out and they went to other readers; %s",
-            self._consumer.group,
-            count,
-            consequence,
-            extra={"action": LEASE_LOST, "count": count, **self._consumer.log_fields},
         )
 
 

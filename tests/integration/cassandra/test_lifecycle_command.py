@@ -55,7 +55,7 @@ def status(queue_command: Command, name: str, *arguments: str) -> str | None:
 
 
 def lease(store: Store, queue: QueueDefinition, limit: int) -> list[Ranges]:
-    stop = Ledger(store, queue.queue_id).read_head().offered_stop
+    stop = Ledger(store, queue.queue_id).read_head().offered_below()
     request = LeaseRequest(
         held=None, token=uuid4(), lease=timedelta(minutes=5), max_messages=limit, stop=stop
     )

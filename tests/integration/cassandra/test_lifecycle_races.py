@@ -61,7 +61,7 @@ class Users:
         head = Ledger(self.store, queue_id).read_head()
         check_open(queue_id, head)
         request = LeaseRequest(
-            held=None, token=uuid4(), lease=LEASE, max_messages=2, stop=head.offered_stop
+            held=None, token=uuid4(), lease=LEASE, max_messages=2, stop=head.offered_below()
         )
         with contextlib.suppress(ContentionError):
             ConsumerGroup(Ledger(self.store, queue_id), "g").lease(request)

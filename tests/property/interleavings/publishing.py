@@ -98,7 +98,7 @@ class PurgeAgainstPublish(Scene):
         def lease() -> None:
             head = Ledger(reader, queue.queue_id).read_head()
             check_open(queue.queue_id, head)
-            request = make_request(stop=head.offered_stop, lease=LEASE)
+            request = make_request(stop=head.offered_below(), lease=LEASE)
             ConsumerGroup(Ledger(reader, queue.queue_id), "one").lease(request)
 
         self.stage.let("a", surviving(lambda: self.bring_to_an_end(ops)))

@@ -10,8 +10,7 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
-from cassieq_spark.consumer.consumer import Consumer
-from cassieq_spark.consumer.state_cache import StateCache
+from cassieq_spark.consumer.consumer import Consumer, StateCache
 from cassieq_spark.dead_letters.dead_letter import dead_letter_messages
 from cassieq_spark.errors import OutcomeUnknownError, QueueStateError
 from cassieq_spark.groups import lease as group_lease

@@ -15,7 +15,7 @@ from cassieq_spark.client import Exchanged, LeaseRequest
 from cassieq_spark.client import exchange as exchange_module
 from cassieq_spark.client.exchange import Exchange
 from cassieq_spark.client.receiver import CACHED_FOR
-from cassieq_spark.consumer import state_cache
+from cassieq_spark.consumer import consumer as consumer_module
 from cassieq_spark.errors import NotAppliedError, NotFoundError, QueueStateError
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.ledger.ledger import Ledger
@@ -45,7 +45,7 @@ class Age:
 def age(monkeypatch: pytest.MonkeyPatch) -> Age:
     age = Age()
     monkeypatch.setattr(exchange_module, "monotonic", age)
-    monkeypatch.setattr(state_cache, "monotonic", age)
+    monkeypatch.setattr(consumer_module, "monotonic", age)
     return age
 
 

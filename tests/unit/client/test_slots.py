@@ -12,7 +12,7 @@ import pytest
 from cassieq_spark import Client, Message
 from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.client import LeaseRequest
-from cassieq_spark.consumer import state_cache
+from cassieq_spark.consumer import consumer as consumer_module
 from cassieq_spark.store.protocol import Slice, partition_of_group
 from cassieq_spark.testing.faults import Fault, FaultyStore
 from cassieq_spark.testing.stores import CountingStore
@@ -73,7 +73,7 @@ def test_what_one_exchange_leases_and_another_one_acks_goes_through_few_slots(
     client: Client, other: Client, monkeypatch: pytest.MonkeyPatch
 ):
     # Turns are so slow that none goes by what the last one has left.
-    monkeypatch.setattr(state_cache, "monotonic", partial(next, count()))
+    monkeypatch.setattr(consumer_module, "monotonic", partial(next, count()))
     client.put_many("q", [str(number) for number in range(TURNS)])
     here, there = (each.exchange("q", "g") for each in (client, other))
     held: list[Message] = []

@@ -8,8 +8,8 @@ from uuid import uuid4
 
 import pytest
 
-from cassieq_spark.consumer import state_cache
-from cassieq_spark.consumer.state_cache import StateCache
+from cassieq_spark.consumer import consumer as consumer_module
+from cassieq_spark.consumer.consumer import StateCache
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.lease import Lease, LeaseRequest
 from cassieq_spark.groups.registration import ensure_group
@@ -32,7 +32,7 @@ class Scene:
         self.queue_id = make_queue(self.store, [100]).queue_id
         ensure_group(ConsumerGroup(Ledger(self.store, self.queue_id), "g"), starting="earliest")
         self.elapsed = 0.0
-        monkeypatch.setattr(state_cache, "monotonic", lambda: self.elapsed)
+        monkeypatch.setattr(consumer_module, "monotonic", lambda: self.elapsed)
 
     def advance(self, by: timedelta) -> None:
         self.clock.advance(by)

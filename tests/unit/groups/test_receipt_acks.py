@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from cassieq_spark.groups.changes import apply, is_quiet, later
+from cassieq_spark.groups.changes import apply
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.lease import Lease
 from cassieq_spark.groups.plan import plan_lease
@@ -247,10 +247,11 @@ def test_a_plan_that_changes_what_waits_is_not_followed():
 def test_nothing_is_quiet_while_something_comes_again():
     waiting = Waiting(NOW_MS + 5, ranges("3-9"), 1)
 
-    assert is_quiet(make_state(make_slot(0, "0-3", OURS), make_slot(1, "", THEIRS, PAST)))
-    assert not is_quiet(make_state(make_slot(0, "0-3", OURS, PAST)))
-    assert is_quiet(make_state(waiting=(waiting,)))
-    assert not is_quiet(later(make_state(waiting=(waiting,)), 0.0051))
+    assert make_state(make_slot(0, "0-3", OURS), make_slot(1, "", THEIRS, PAST)).is_quiet
+    assert not make_state(make_slot(0, "0-3", OURS, PAST)).is_quiet
+    state = make_state(waiting=(waiting,))
+    assert state.is_quiet
+    assert not replace(state, now=state.now + timedelta(milliseconds=5)).is_quiet
 
 
 def client_scene(fault: Fault, meanwhile: Callable[[ConsumerGroup, UUID], object]) -> Lease:

@@ -98,13 +98,11 @@ def test_while_readers_pause_nothing_is_offered():
     make_queue(store, [5])
     set_paused(Ledger(store, OLD), paused=True)
 
-    assert (Ledger(store, OLD).read_head().offered_stop, Ledger(store, OLD).read_head().next) == (
-        0,
-        5,
-    )
+    head = Ledger(store, OLD).read_head()
+    assert (head.offered_below(), head.next) == (0, 5)
 
     set_paused(Ledger(store, OLD), paused=False)
-    assert Ledger(store, OLD).read_head().offered_stop == 5
+    assert Ledger(store, OLD).read_head().offered_below() == 5
 
 
 @pytest.mark.parametrize("fault", Fault)

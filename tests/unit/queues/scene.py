@@ -72,7 +72,7 @@ class Scene:
         ensure_group(ConsumerGroup(Ledger(self.store, queue.queue_id), group), starting="earliest")
         head = Ledger(self.store, queue.queue_id).read_head()
         check_open(queue.queue_id, head)
-        request = make_request(stop=head.offered_stop)
+        request = make_request(stop=head.offered_below())
         return ConsumerGroup(Ledger(self.store, queue.queue_id), group).lease(request)
 
     def run_out(self) -> None:

@@ -20,7 +20,7 @@ from tests.unit.queues.scene import Scene
 
 
 def next_batch(scene: Scene, name: str, done: Lease) -> Lease:
-    stop = Ledger(scene.store, scene.old.queue_id).read_head().offered_stop
+    stop = Ledger(scene.store, scene.old.queue_id).read_head().offered_below()
     group = ConsumerGroup(Ledger(scene.store, scene.old.queue_id), name)
     return group.lease(make_request(held=done.token, stop=stop))
 

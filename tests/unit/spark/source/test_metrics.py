@@ -80,8 +80,8 @@ def test_before_the_first_batch_there_is_nothing_to_report(scene: Scene):
 
 def test_figures_are_whole_numbers_with_keys_in_order(scene: Scene):
     scene.lease(max_messages=5)
-    scene.metrics.add_lost(2)
-    scene.metrics.add_lost(1)
+    scene.metrics.lost += 2
+    scene.metrics.lost += 1
 
     report = scene.metrics.report()
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cassieq_spark.consumer import state_cache
+from cassieq_spark.consumer import consumer as consumer_module
 from cassieq_spark.consumer.consumer import Consumer
 from cassieq_spark.consumer.heartbeat import LEASE_LOST
 from cassieq_spark.errors import NotAppliedError, QueueStateError
@@ -142,7 +142,7 @@ def test_what_another_reader_releases_waits_no_longer_than_the_next_look_at_the_
 ):
     monkeypatch.setattr(idle_backoff, "RECHECK", timedelta(seconds=1.5))
     now = [0.0]
-    monkeypatch.setattr(state_cache, "monotonic", lambda: now[0])
+    monkeypatch.setattr(consumer_module, "monotonic", lambda: now[0])
     other, reader = scene.reader(), scene.reader()
     other.next_batch(FIRST, limit=2)
     done = reader.next_batch(FIRST, limit=2)
