@@ -37,16 +37,13 @@ _SIMPLE = (bool, int, float, str, type(None))
 _LONGEST_SHOWN = 60
 
 
-def check_duration(
-    name: str, given: object, *, least: timedelta = AT_ONCE, most: timedelta = A_YEAR
-) -> timedelta:
+def check_duration(name: str, given: object, *, least: timedelta = AT_ONCE) -> timedelta:
     """Return a length of time.
 
     Args:
         name: Of the argument, for errors.
         given: What was given for it.
         least: The shortest that is taken.
-        most: The longest that is taken.
 
     Raises:
         OptionError: It is no `timedelta`, or out of range.
@@ -56,8 +53,8 @@ def check_duration(
             f"{name} must be a timedelta, not {shown(given)}: use timedelta, e.g. "
             "timedelta(seconds=5)"
         )
-    if not least <= given <= most:
-        raise OptionError(f"{name} must be from {least} to {most.days} days, not {given}")
+    if not least <= given <= A_YEAR:
+        raise OptionError(f"{name} must be from {least} to {A_YEAR.days} days, not {given}")
     return timedelta(days=given.days, seconds=given.seconds, microseconds=given.microseconds)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NewType
@@ -97,6 +97,11 @@ class Ranges:
             else:
                 joined.append(each)
         return cls(tuple(joined))
+
+    @classmethod
+    def union(cls, every: Iterable[Ranges]) -> Ranges:
+        """All of them together."""
+        return cls.of(*(part for each in every for part in each))
 
     @classmethod
     def parse(cls, text: str) -> Ranges:

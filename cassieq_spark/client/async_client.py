@@ -12,7 +12,6 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
 from functools import partial, wraps
-from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack
 
 from cassieq_spark.arguments import AT_ONCE, check_count
@@ -165,14 +164,9 @@ class AsyncProducer(InThreads[Producer]):
         self._producer = await self._threads.run(self._make)
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *raised: object) -> None:
         """Publish what is left; see `Producer.close`."""
-        await self._threads.run(partial(self._producer.__exit__, kind, error, trace))
+        await self._threads.run(partial(self._producer.__exit__, *raised))
 
     @property
     def _blocking(self) -> Producer:
@@ -311,12 +305,7 @@ class AsyncClient(InThreads[Client]):
         self._connected = await self._threads.run(self._connect, undo=Client.close)
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     @property

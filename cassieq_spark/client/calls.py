@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-from types import TracebackType
 
 from cassieq_spark.errors import CassieqError
 
@@ -37,12 +36,7 @@ class Calls:
                 raise CassieqError(f"this {self._owner} is closed: create another one")
             here.count += 1
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         here = self._here
         with here.changed:
             here.count -= 1

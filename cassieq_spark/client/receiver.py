@@ -19,7 +19,6 @@ from cassieq_spark.errors import CassieqError, NotFoundError
 from cassieq_spark.fetch import OnUnreadable, Unreadable, fetch, find_pieces
 from cassieq_spark.groups.lease import Lease, LeasedSlot, LeaseRequest
 from cassieq_spark.groups.registration import ensure_group
-from cassieq_spark.groups.state import union
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import QueueDefinition, QueueId, Range, Ranges, validate_name
 from cassieq_spark.queues import read_queue
@@ -189,7 +188,7 @@ class Receiver:
             )
             if left is not None:
                 left -= sum(map(size_of, stored))
-                dead = union(unreadable.by_reason().values()) & each.monotons
+                dead = Ranges.union(unreadable.by_reason().values()) & each.monotons
                 if len(stored) + dead.count < each.monotons.count:
                     break
         return messages

@@ -21,7 +21,7 @@ from cassieq_spark.fetch import Finder, Piece
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.lease import Lease, LeasedSlot, LeaseRequest
 from cassieq_spark.groups.settle import Settled
-from cassieq_spark.groups.state import GroupState, Settlement, Waiting, union
+from cassieq_spark.groups.state import GroupState, Settlement, Waiting
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.state import LedgerHead, check_open
@@ -206,12 +206,12 @@ class Consumer:
             read: What is handed over.
             unreadable: What can't be read, by reason.
         """
-        leased = union(each.monotons for each in lease.leased)
+        leased = Ranges.union(each.monotons for each in lease.leased)
         rest = leased - read
         if not rest:
             return
         self._cache.clear()
-        if unread := rest - union(unreadable.values()):
+        if unread := rest - Ranges.union(unreadable.values()):
             self.group.settle(lease.token, Settlement(unread=unread))
         self.reject_unreadable(lease.token, unreadable)
 
@@ -233,7 +233,7 @@ class Consumer:
         """
         if not found:
             return
-        monotons = union(found.values())
+        monotons = Ranges.union(found.values())
         logger.error(
             "%s: messages %s can't be read, and are rejected: %s",
             self.group,

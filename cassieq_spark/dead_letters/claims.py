@@ -24,7 +24,6 @@ from itertools import groupby
 from uuid import UUID
 
 from cassieq_spark.backoff import attempts
-from cassieq_spark.dead_letters.letters import union
 from cassieq_spark.errors import ContentionError
 from cassieq_spark.groups.changes import Changes
 from cassieq_spark.groups.group import ConsumerGroup
@@ -163,7 +162,7 @@ def plan_claim(
     # Most rows lie elsewhere, and may be long.
     near = (each for each in state.waiting if each.monotons.hull & monotons.hull)
     rows = [each for each in near if each.monotons & monotons]
-    found = union(passed, *(each.monotons for each in rows))
+    found = Ranges.union([passed, *(each.monotons for each in rows)])
     taken = monotons & found
     if not taken:
         return taken, ()

@@ -135,11 +135,6 @@ def group_letters(
     return tuple(DeadLetterGroup(*key, *gathered.done()) for key, gathered in in_order)
 
 
-def union(*every: Ranges) -> Ranges:
-    """All the monotons of several ranges."""
-    return Ranges.of(*(part for each in every for part in each))
-
-
 @dataclass(slots=True)
 class _Gathered:
     """A group in the making; its runs are pairs of start and stop."""

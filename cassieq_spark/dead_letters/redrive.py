@@ -23,7 +23,7 @@ from cassieq_spark.dead_letters.claims import (
     open_admin_group,
     token_for,
 )
-from cassieq_spark.dead_letters.letters import DeadLetterGroup, redriven_headers, union
+from cassieq_spark.dead_letters.letters import DeadLetterGroup, redriven_headers
 from cassieq_spark.dead_letters.survey import Survey, Wait, Watch, read_messages, unwatched
 from cassieq_spark.errors import OptionError, QueueStateError
 from cassieq_spark.groups.group import ConsumerGroup
@@ -111,7 +111,7 @@ def plan_routes(
         target = _read_target(store, name)
         if not force:
             _check_groups(store, target, each)
-        routes.append(Route(target, union(*(group.monotons for group in each))))
+        routes.append(Route(target, Ranges.union(group.monotons for group in each)))
     return tuple(routes)
 
 

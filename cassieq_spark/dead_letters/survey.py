@@ -17,7 +17,6 @@ from cassieq_spark.dead_letters.letters import (
     Headers,
     group_letters,
     read_letter,
-    union,
 )
 from cassieq_spark.errors import NotFoundError, QueueStateError, UnreadableError
 from cassieq_spark.fetch import OnUnreadable, Unreadable, fetch, find_pieces
@@ -52,7 +51,7 @@ class Survey:
     @property
     def monotons(self) -> Ranges:
         """Where they are."""
-        return union(*(group.monotons for group in self.groups))
+        return Ranges.union(group.monotons for group in self.groups)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +161,8 @@ def read_dead(store: Store, queue: QueueDefinition) -> Ranges:
         return Ranges.of(Range(head.finalised, head.next))
     never_taken = Range(state.head.pointer, max(state.head.pointer, head.next))
     held = [claim.slot.monotons for claim in read_claims(ledger, state) if not claim.is_published]
-    return union(Ranges.of(never_taken), *(each.monotons for each in state.waiting), *held)
+    waiting = [each.monotons for each in state.waiting]
+    return Ranges.union([Ranges.of(never_taken), *waiting, *held])
 
 
 def _begins_with_a_dead_letter(store: Store, queue: QueueDefinition) -> bool:

@@ -17,7 +17,6 @@ from cassieq_spark.groups.state import (
     encode_outcomes,
     handed_out_before,
     slot_values,
-    union,
 )
 from cassieq_spark.model import Ranges
 from cassieq_spark.store.protocol import Op, ServerNow, When
@@ -84,7 +83,7 @@ def is_freed(slot: Slot, leases: Container[UUID], gone: Ranges) -> bool:
 def holds_all(state: GroupState, acks: ReceiptAcks) -> bool:
     """Whether all of it is held under its token."""
     return all(
-        not monotons - union(slot.monotons for slot in _held(state.slots, lease))
+        not monotons - Ranges.union(slot.monotons for slot in _held(state.slots, lease))
         for lease, monotons in acks.items()
     )
 
@@ -100,7 +99,7 @@ def without(state: GroupState, settled: BySlot) -> GroupState:
 
 def settled_of(settled: BySlot, lease: UUID) -> Ranges:
     """What of it was held under this lease."""
-    return union(settled[slot] for slot in _held(settled, lease))
+    return Ranges.union(settled[slot] for slot in _held(settled, lease))
 
 
 def are_gone(
@@ -326,7 +325,7 @@ class SettlePlan:
     @property
     def reached(self) -> Ranges:
         """All the messages that were found under the lease."""
-        return union([*self.settled.values(), self.extended, self.recorded])
+        return Ranges.union([*self.settled.values(), self.extended, self.recorded])
 
 
 def plan_settle(  # noqa: PLR0913 (whose messages, what for, and when)
@@ -356,7 +355,7 @@ def plan_settle(  # noqa: PLR0913 (whose messages, what for, and when)
     slots = tuple(each for each in slots if _is_of(each, lease, deliveries))
     of_batch = [each for each in slots if with_batch and _is_acked_whole(each, lease)]
     for slot in of_batch:
-        recorded = union([recorded, slot.monotons & settlement.named])
+        recorded = Ranges.union([recorded, slot.monotons & settlement.named])
         text = _record(changes, slot, settlement)
         if text is not None:
             texts[slot] = text
@@ -369,14 +368,14 @@ def plan_settle(  # noqa: PLR0913 (whose messages, what for, and when)
             still = as_read(slot, "monotons")
             until = ServerNow(outcomes.stays_for)
             changes.change_slot(slot, slot_values(monotons=outcomes.stays, due_at=until), still)
-            stays = union([stays, outcomes.stays])
+            stays = Ranges.union([stays, outcomes.stays])
         else:
             # I8: a query that takes the batch up again leaves token and ranges as they are.
             once = as_read(slot, "deliveries")
             take_out(changes, slot, lease, outcomes.leaving, token, once)
         if outcomes.leaving:
             settled[slot] = outcomes.leaving
-            moved = union([moved, *outcomes.moved.values()])
+            moved = Ranges.union([moved, *outcomes.moved.values()])
         dead += dead_of(put_away(changes, slot, lease, outcomes))
     return SettlePlan(changes.ops(), settled, stays, tuple(dead), recorded, texts, moved)
 

@@ -57,12 +57,12 @@ class Settlement:
     def named(self) -> Ranges:
         """All the messages."""
         back = (*self.released.values(), *self.extended.values(), self.unread)
-        return union([self.acked, self.dead, *back])
+        return Ranges.union([self.acked, self.dead, *back])
 
     @property
     def dead(self) -> Ranges:
         """Those that are rejected."""
-        return union(self.rejected.values())
+        return Ranges.union(self.rejected.values())
 
     def within(self, monotons: Ranges) -> Settlement:
         """The same for these messages only, and each of them named once."""
@@ -76,11 +76,11 @@ class Settlement:
         """What both come to: for a message that both name, what the later one says."""
         gone = later.named
         return Settlement(
-            union([self.acked - gone, later.acked]),
+            Ranges.union([self.acked - gone, later.acked]),
             _merge(self.rejected, later.rejected, gone),
             _merge(self.released, later.released, gone),
             _merge(self.extended, later.extended, gone),
-            union([self.unread - gone, later.unread]),
+            Ranges.union([self.unread - gone, later.unread]),
         )
 
 
@@ -390,11 +390,6 @@ def decode_outcomes(text: str | None, lease: UUID, deliveries: int) -> Settlemen
         raise InvariantError(f"outcomes of lease {lease} can't be read: {error}") from error
 
 
-def union(every: Iterable[Ranges]) -> Ranges:
-    """All of them together."""
-    return Ranges.of(*(part for each in every for part in each))
-
-
 def _deal(left: Ranges, wanted: Mapping[_Key, Ranges]) -> tuple[dict[_Key, Ranges], Ranges]:
     dealt: dict[_Key, Ranges] = {}
     for key, ranges in sorted(wanted.items()):
@@ -409,7 +404,7 @@ def _merge(
 ) -> dict[_Key, Ranges]:
     merged: dict[_Key, Ranges] = {key: ranges - gone for key, ranges in before.items()}
     for key, ranges in later.items():
-        merged[key] = union([merged.get(key, _NOTHING), ranges])
+        merged[key] = Ranges.union([merged.get(key, _NOTHING), ranges])
     return {key: ranges for key, ranges in merged.items() if ranges}
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any
 from uuid import UUID, uuid4
 
 from cassieq_spark.backoff import attempts
@@ -220,19 +220,12 @@ def read_mended(store: Store, name: str, *, serial: bool = False) -> QueueRecord
     return _mended(store, name, rows[0]) if rows else None
 
 
-class Read(Protocol):
-    """Reads the row of a queue; see `read_record`."""
-
-    def __call__(self, store: Store, name: str, *, serial: bool = False) -> QueueRecord | None:
-        """The row; None if there is none."""
-
-
 def change(
     store: Store,
     name: str,
     decide: Callable[[QueueRecord | None], Values | None],
     *,
-    read: Read = read_record,
+    read: Callable[..., QueueRecord | None] = read_record,
 ) -> QueueRecord | None:
     """Change a queue's row. One LWT and two serial reads.
 
@@ -244,7 +237,7 @@ def change(
         name: Which queue.
         decide: Returns what to write, given the row; None: nothing. It may do what must be done
             before, and may be called again.
-        read: Reads the row.
+        read: Reads the row, as `read_record` does.
 
     Returns:
         The row as it is then.

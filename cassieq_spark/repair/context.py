@@ -6,11 +6,11 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Protocol
 
 from cassieq_spark.errors import QueueStateError, StoreError
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.state import HEAD, LedgerHead, head_of
+from cassieq_spark.lock.bakery import Held
 from cassieq_spark.model import LedgerBlock, QueueDefinition, QueueId
 from cassieq_spark.queues import QueueRecord
 from cassieq_spark.repair.read import Seen
@@ -40,16 +40,6 @@ class Thoroughness:
 BRIEF = Thoroughness()
 
 
-class Lock(Protocol):
-    """What a repair run asks of the lock that it runs under; `Held` is one."""
-
-    def is_held(self) -> bool:
-        """Whether it is ours, by this machine's clock alone."""
-
-    def confirm(self) -> bool:
-        """Whether it is ours. One read."""
-
-
 class Checkpoint:
     """Ends a repair run between two actions.
 
@@ -66,7 +56,7 @@ class Checkpoint:
     """
 
     def __init__(
-        self, lock: Lock | None = None, may_continue: Callable[[], bool] = lambda: True
+        self, lock: Held | None = None, may_continue: Callable[[], bool] = lambda: True
     ) -> None:
         self._lock = lock
         self._may_continue = may_continue

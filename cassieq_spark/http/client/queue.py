@@ -6,7 +6,6 @@ import ssl
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from types import TracebackType
 from typing import Any, Self
 
 import httpx
@@ -281,12 +280,7 @@ class HttpQueue:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _settle(self, what: str, messages: Sequence[HttpMessage | str], **more: Any) -> list[str]:

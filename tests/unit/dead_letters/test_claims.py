@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from cassieq_spark.dead_letters import claims as claims_module
 from cassieq_spark.dead_letters.claims import Claim, batches_of, claim, plan_claim
-from cassieq_spark.dead_letters.letters import union
 from cassieq_spark.errors import ContentionError
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.state import GroupState, Head, Slot, Waiting
@@ -96,7 +95,7 @@ def test_a_row_that_comes_has_never_the_key_of_one_that_goes():
     for monoton in (39, 7, 6, 5, 1):
         assert taken_now(group, f"{monoton}-{monoton + 1}", None) == f"{monoton}-{monoton + 1}"
 
-    assert union(*map(Ranges.parse, outstanding(group))) == Ranges.parse("0-1,2-5,8-39")
+    assert Ranges.union(map(Ranges.parse, outstanding(group))) == Ranges.parse("0-1,2-5,8-39")
 
 
 @pytest.mark.parametrize("fault", Fault)
