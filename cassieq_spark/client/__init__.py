@@ -19,7 +19,7 @@ from __future__ import annotations
 from cassieq_spark.client.async_client import AsyncClient, AsyncExchange, AsyncProducer
 from cassieq_spark.client.client import Client
 from cassieq_spark.client.exchange import Exchanged
-from cassieq_spark.client.received import Message, StoredMessage
+from cassieq_spark.consumer.message import Message, StoredMessage
 from cassieq_spark.dead_letters.survey import Survey
 from cassieq_spark.groups.lease import LeaseRequest
 from cassieq_spark.producer.new_message import Headers, NewMessage

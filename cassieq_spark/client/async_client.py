@@ -17,8 +17,8 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack
 from cassieq_spark.arguments import AT_ONCE, check_count
 from cassieq_spark.client.client import Client
 from cassieq_spark.client.exchange import Exchange
-from cassieq_spark.client.received import Message
 from cassieq_spark.client.receiver import check_receive, pauses_within
+from cassieq_spark.consumer.message import Message
 from cassieq_spark.errors import CassieqError
 from cassieq_spark.groups.lease import LeaseRequest
 from cassieq_spark.producer.producer import (

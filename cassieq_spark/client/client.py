@@ -21,7 +21,6 @@ from cassieq_spark.arguments import (
 )
 from cassieq_spark.client.calls import Calls
 from cassieq_spark.client.exchange import Exchange
-from cassieq_spark.client.received import Message, StoredMessage
 from cassieq_spark.client.receiver import (
     Receiver,
     Turns,
@@ -31,6 +30,7 @@ from cassieq_spark.client.receiver import (
 )
 from cassieq_spark.client.settling import LeaseKey, by_lease, settle_all, settle_each
 from cassieq_spark.consumer.consumer import Consumer
+from cassieq_spark.consumer.message import Message, StoredMessage
 from cassieq_spark.dead_letters.letters import Filter
 from cassieq_spark.dead_letters.purge import PurgeReport, purge
 from cassieq_spark.dead_letters.redrive import RedriveReport, redrive

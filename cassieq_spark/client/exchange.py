@@ -12,9 +12,9 @@ from uuid import UUID
 from cassieq_spark.arguments import check_many, shown
 from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.client.calls import Calls
-from cassieq_spark.client.received import Message, StoredMessage, size_of
-from cassieq_spark.client.receiver import CACHED_FOR, Receiver, Turns, stored_messages
+from cassieq_spark.client.receiver import CACHED_FOR, Receiver, Turns
 from cassieq_spark.client.settling import by_lease, settle_all
+from cassieq_spark.consumer.message import Message
 from cassieq_spark.consumer.prefetch import Prefetch
 from cassieq_spark.errors import CassieqError, MessageError, OptionError, QueueStateError
 from cassieq_spark.groups.lease import LeaseRequest
@@ -81,7 +81,7 @@ class Exchange:
             prefetch=self._prefetch_of,
         )
         self._receiver: Receiver | None = None
-        self._prefetch: Prefetch[StoredMessage] | None = None
+        self._prefetch: Prefetch | None = None
         self._until = 0.0
 
     def turn(self, receipts: Sequence[Receipt], request: LeaseRequest) -> Exchanged:
@@ -169,9 +169,9 @@ class Exchange:
         is_same = all(receipt.queue_id == kept.queue.queue_id for receipt in receipts)
         return kept if is_same else None
 
-    def _prefetch_of(self, queue: QueueDefinition) -> Prefetch[StoredMessage]:
+    def _prefetch_of(self, queue: QueueDefinition) -> Prefetch:
         if self._prefetch is None or self._prefetch.queue.queue_id != queue.queue_id:
-            self._prefetch = Prefetch(self._store, queue, decode=stored_messages, size_of=size_of)
+            self._prefetch = Prefetch(self._store, queue)
         return self._prefetch
 
 

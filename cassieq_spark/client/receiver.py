@@ -7,13 +7,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
-import pyarrow as pa
-
 from cassieq_spark import backoff
 from cassieq_spark.arguments import A_MOMENT, check_count, check_duration, check_flag
 from cassieq_spark.arrow.receipts import receipt_prefix
-from cassieq_spark.client.received import Message, StoredMessage, rows_of, size_of, stored_of
 from cassieq_spark.consumer.consumer import Consumer
+from cassieq_spark.consumer.message import Message, StoredMessage, stored_messages
 from cassieq_spark.consumer.prefetch import Prefetch
 from cassieq_spark.errors import CassieqError, NotFoundError
 from cassieq_spark.fetch import OnUnreadable, Unreadable, fetch, find_pieces
@@ -68,7 +66,7 @@ class Receiver:
         group: str,
         *,
         make_group: bool = True,
-        prefetch: Callable[[QueueDefinition], Prefetch[StoredMessage]] | None = None,
+        prefetch: Callable[[QueueDefinition], Prefetch] | None = None,
     ) -> None:
         validate_name("group", group)
         check_flag("make_group", make_group)
@@ -169,7 +167,7 @@ class Receiver:
             if left is not None and left <= 0:
                 break
             stored = self._stored(each, lease.request.stop, left, unreadable.add)
-            if messages and stored and left is not None and size_of(stored[0]) > left:
+            if messages and stored and left is not None and stored[0].size > left:
                 break
             messages += (
                 Message(
@@ -187,7 +185,7 @@ class Receiver:
                 for one in stored
             )
             if left is not None:
-                left -= sum(map(size_of, stored))
+                left -= sum(each.size for each in stored)
                 dead = Ranges.union(unreadable.by_reason().values()) & each.monotons
                 if len(stored) + dead.count < each.monotons.count:
                     break
@@ -239,7 +237,7 @@ def within(messages: Iterable[StoredMessage], most_bytes: int | None) -> Iterato
     left = float("inf") if most_bytes is None else float(most_bytes)
     is_first = True
     for each in messages:
-        left -= size_of(each)
+        left -= each.size
         if left < 0 and not is_first:
             return
         is_first = False
@@ -261,7 +259,7 @@ def peek_messages(
         queue: Which queue.
         limit: Most messages.
         start: Where to begin.
-        max_bytes: Most bytes of them, as `size_of` counts; None: no limit.
+        max_bytes: Most bytes of them, by `StoredMessage.size`; None: no limit.
 
     Raises:
         OptionError: ``limit`` is below 1.
@@ -306,9 +304,3 @@ def read_stored(
     return stored_messages(
         fetch(store, queue, pieces, include_headers=True, on_unreadable=on_unreadable)
     )
-
-
-def stored_messages(batches: Iterable[pa.RecordBatch]) -> Iterator[StoredMessage]:
-    """The rows of batches as messages."""
-    for row in rows_of(batches):
-        yield StoredMessage(**stored_of(row))

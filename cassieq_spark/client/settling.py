@@ -9,8 +9,8 @@ from uuid import UUID
 
 from cassieq_spark.arguments import shown
 from cassieq_spark.arrow.receipts import Receipt, receipt_prefix
-from cassieq_spark.client.received import Message
 from cassieq_spark.consumer.consumer import Consumer
+from cassieq_spark.consumer.message import Message
 from cassieq_spark.errors import CassieqError, MessageError
 from cassieq_spark.groups.settle import Settled
 from cassieq_spark.groups.state import Settlement

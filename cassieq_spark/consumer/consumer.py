@@ -8,7 +8,6 @@ from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from time import monotonic
-from typing import Any
 from uuid import UUID, uuid4
 
 import pyarrow as pa
@@ -66,7 +65,7 @@ class Consumer:
         group: str,
         *,
         cache_for: timedelta = _ALWAYS_READ,
-        prefetch: Prefetch[Any] | None = None,
+        prefetch: Prefetch | None = None,
     ) -> None:
         self.queue = queue
         self.group = ConsumerGroup(Ledger(store, queue.queue_id), group)

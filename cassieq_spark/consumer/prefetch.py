@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import takewhile
-from typing import Generic, Protocol, TypeVar
 
-import pyarrow as pa
-
+from cassieq_spark.consumer.message import StoredMessage, stored_messages
 from cassieq_spark.errors import InvariantError, LeaseLostError
 from cassieq_spark.fetch import Finder, OnUnreadable, Piece, fetch, find_pieces
 from cassieq_spark.groups.lease import LeasedSlot, LeaseRequest
@@ -22,18 +20,7 @@ _AHEAD_COUNT, _AHEAD_BYTES = 256, 256 << 10
 _AHEAD_DECODED = 8 << 20
 
 
-class Stored(Protocol):
-    """A message as it is stored, in whatever form."""
-
-    @property
-    def monoton(self) -> int:
-        """Its position in the queue."""
-
-
-_Message = TypeVar("_Message", bound=Stored)
-
-
-class Prefetch(Generic[_Message]):
+class Prefetch:
     """Messages of one version of a queue, as they were put: chunks and blocks never change (I2).
 
     What is read ahead of the pointer of a group can't be deleted (I7). For one thread at a time.
@@ -41,25 +28,14 @@ class Prefetch(Generic[_Message]):
     Args:
         store: Where the queue is kept.
         queue: Which queue.
-        decode: Makes messages of batches as `fetch` reads them, with headers.
-        size_of: How many bytes a message has.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        queue: QueueDefinition,
-        *,
-        decode: Callable[[Iterable[pa.RecordBatch]], Iterator[_Message]],
-        size_of: Callable[[_Message], int],
-    ) -> None:
+    def __init__(self, store: Store, queue: QueueDefinition) -> None:
         self._store = store
         self.queue = queue
-        self._decode = decode
-        self._size_of = size_of
         self._ledger = Ledger(store, queue.queue_id)
         self._finder = Finder(self._ledger)
-        self._messages: dict[int, _Message] = {}
+        self._messages: dict[int, StoredMessage] = {}
         # Why a message can't be read; what is read ahead is not held yet.
         self._unreadable: dict[int, str] = {}
 
@@ -96,7 +72,7 @@ class Prefetch(Generic[_Message]):
         stop: int,
         on_unreadable: OnUnreadable,
         most_bytes: int | None = None,
-    ) -> list[_Message]:
+    ) -> list[StoredMessage]:
         """The messages of a lease, in order. No read if they are here, else some.
 
         Args:
@@ -153,18 +129,18 @@ class Prefetch(Generic[_Message]):
         pieces = find_pieces(self._ledger, leased.monotons, deliveries=None)
         self._put(self._read(pieces), most_bytes, leased.monotons.hull.stop)
 
-    def _read(self, pieces: Iterable[Piece]) -> Iterator[_Message]:
+    def _read(self, pieces: Iterable[Piece]) -> Iterator[StoredMessage]:
         batches = fetch(
             self._store, self.queue, pieces, include_headers=True, on_unreadable=self._note
         )
-        return self._decode(batches)
+        return stored_messages(batches)
 
-    def _put(self, messages: Iterable[_Message], most_bytes: int | None, stop: int) -> None:
+    def _put(self, messages: Iterable[StoredMessage], most_bytes: int | None, stop: int) -> None:
         """Put messages here, those from ``stop`` on only if they are few: they are compressed."""
         size, most = 0, float("inf") if most_bytes is None else float(most_bytes)
         for each in messages:
             limit = most if each.monoton < stop else min(most, _AHEAD_DECODED)
-            if size and size + self._size_of(each) > limit:
+            if size and size + each.size > limit:
                 return
-            size += self._size_of(each)
+            size += each.size
             self._messages[each.monoton] = each

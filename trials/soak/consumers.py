@@ -10,7 +10,7 @@ from uuid import UUID
 from cassieq_spark import Client, Message
 from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.client import Exchanged, LeaseRequest
-from cassieq_spark.client.received import rows_of
+from cassieq_spark.consumer.message import rows_of
 from cassieq_spark.errors import (
     QueueStateError,
 )

@@ -15,7 +15,6 @@ from starlette.types import Receive, Scope, Send
 
 from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.client import Message, StoredMessage
-from cassieq_spark.client.received import size_of
 from cassieq_spark.http.accounts import own_name
 from cassieq_spark.http.gateway.admission import Admission
 from cassieq_spark.http.gateway.errors import RefusedError
@@ -190,7 +189,7 @@ async def answer_with(
         admission: Counts a large answer until it is sent.
         account: The account that gets it.
     """
-    size = sum(map(size_of, messages))
+    size = sum(each.size for each in messages)
     body = await asyncio.to_thread(encode, messages) if size > _LARGE else encode(messages)
     if len(body) > _LARGE:
         return LargeResponse(body, media_type, admission, account)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -35,6 +35,16 @@ class StoredMessage:
     headers: Headers = field(hash=False)
     published_at: datetime
 
+    @property
+    def size(self) -> int:
+        """Bytes that it takes once handed over: value and key, and three times its headers.
+
+        JSON takes up to six bytes for one of a header. A value or key takes less than three, as it
+        is sent as Base64 before it takes more.
+        """
+        headers = sum(len(name) + len(text or "") for name, text in self.headers.items())
+        return len(self.value) + len(self.key or b"") + 3 * headers
+
 
 @dataclass(frozen=True, slots=True)
 class Message(StoredMessage):
@@ -62,23 +72,14 @@ def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
         yield from plain.to_pylist()
 
 
-def stored_of(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of `StoredMessage` from a row of `rows_of`."""
-    return {
-        "queue": row["queue"],
-        "monoton": row["monoton"],
-        "key": row["key"],
-        "value": row["value"],
-        "headers": dict(row["headers"] or ()),
-        "published_at": _EPOCH + timedelta(microseconds=row[_PUBLISHED_AT]),
-    }
-
-
-def size_of(message: StoredMessage) -> int:
-    """Bytes that a message takes once handed over: value and key, and three times its headers.
-
-    JSON takes up to six bytes for one of a header. A value or key takes less than three, as it
-    is sent as Base64 before it takes more.
-    """
-    headers = sum(len(name) + len(text or "") for name, text in message.headers.items())
-    return len(message.value) + len(message.key or b"") + 3 * headers
+def stored_messages(batches: Iterable[pa.RecordBatch]) -> Iterator[StoredMessage]:
+    """The rows of batches that were fetched, as messages."""
+    for row in rows_of(batches):
+        yield StoredMessage(
+            row["queue"],
+            row["monoton"],
+            row["key"],
+            row["value"],
+            dict(row["headers"] or ()),
+            _EPOCH + timedelta(microseconds=row[_PUBLISHED_AT]),
+        )
