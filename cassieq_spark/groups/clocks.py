@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
+from functools import partial
+from typing import TypeVar
 
 from cassieq_spark.backoff import attempts
 from cassieq_spark.errors import ClockError, ContentionError
@@ -11,7 +14,7 @@ from cassieq_spark.groups.changes import Changes
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.state import GroupState, Slot, Waiting, as_read, slot_values
 from cassieq_spark.model import from_millis
-from cassieq_spark.store.protocol import CLOCKS_APART, Op
+from cassieq_spark.store.protocol import CLOCKS_APART, Op, Rows
 
 _LONGEST = timedelta(days=1)
 
@@ -19,6 +22,8 @@ _LONGEST = timedelta(days=1)
 _ROWS_AT_ONCE = 200
 #: How often the servers are asked for one whose clock agrees with ours.
 _ASKED = 5
+
+_Told = TypeVar("_Told", bound=GroupState | Rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,34 +110,28 @@ def seems_ahead(state: GroupState, lease: timedelta) -> int:
     return sum(each.monotons.count for each in found)
 
 
-def check_agreement(now: datetime, ahead: timedelta) -> None:
-    """Raise if a server's clock disagrees with that of this process.
+def read_with_right_clock(read: Callable[[], _Told]) -> _Told:
+    """Read from a server whose clock agrees with that of this process.
 
     Raises:
-        ClockError: It does.
+        ClockError: None of those that answer is such a server.
     """
-    if ahead:
-        raise ClockError(
-            f"it is {now.isoformat(timespec='seconds')} by the clock of a server, "
-            f"and {(now - ahead).isoformat(timespec='seconds')} by the clock of "
-            "this machine: correct the wrong clock (NTP), restart Cassandra if its "
-            "clock was ahead, and try again"
-        )
+    for _ in range(_ASKED):
+        told = read()
+        if told.now is None or not told.ahead:
+            return told
+        now, ahead = told.now, told.ahead
+    raise ClockError(
+        f"it is {now.isoformat(timespec='seconds')} by the clock of a server, and "
+        f"{(now - ahead).isoformat(timespec='seconds')} by the clock of this machine: correct the "
+        "wrong clock (NTP), restart Cassandra if its clock was ahead, and try again"
+    )
 
 
 def _try_again_and_again(group: ConsumerGroup, longest: timedelta, *, dry_run: bool) -> DueNow:
     for _ in attempts():
-        plan = plan_due_now(_read(group), longest, at_once=None if dry_run else _ROWS_AT_ONCE)
+        state = read_with_right_clock(partial(group.read, every_waiting=True))
+        plan = plan_due_now(state, longest, at_once=None if dry_run else _ROWS_AT_ONCE)
         if dry_run or not plan.ops or group.try_cas(plan.ops):
             return plan
     raise ContentionError(f"{group}: its readers were faster again and again; try again")
-
-
-def _read(group: ConsumerGroup) -> GroupState:
-    """Read the group from a server whose clock agrees with ours."""
-    for _ in range(_ASKED):
-        state = group.read(every_waiting=True)
-        if not state.ahead:
-            break
-    check_agreement(state.now, state.ahead)
-    return state

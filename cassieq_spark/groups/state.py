@@ -280,25 +280,12 @@ def move_head(head: Head, pointer: int, *, waiting_from: int | None = None) -> U
     return Update(HEAD, values, when=as_it_was)
 
 
-def slot_values(  # noqa: PLR0913 (the fields of a slot, by name)
-    *,
-    monotons: Ranges | None = None,
-    lease: UUID | None = None,
-    due_at: datetime | ServerNow | None = None,
-    recorded: str | None = None,
-    by_receipts: bool | None = None,
-    taken_up_by: UUID | None = None,
-) -> Written:
-    """The columns of a slot, for those fields that are given; see also `handed_out`."""
-    fields: dict[str, Value | ServerNow | None] = {
-        "ranges": None if monotons is None else str(monotons),
-        "lease": lease,
-        "due_at": due_at,
-        "outcomes": recorded,
-        "by_receipts": by_receipts,
-        "taken_up_by": taken_up_by,
+def slot_values(**fields: Ranges | Value | ServerNow) -> Written:
+    """The columns of these fields of a slot; see also `handed_out`."""
+    return {
+        _COLUMNS.get(name, name): str(value) if isinstance(value, Ranges) else value
+        for name, value in fields.items()
     }
-    return {column: value for column, value in fields.items() if value is not None}
 
 
 def emptied(lease: UUID) -> Written:
@@ -331,9 +318,8 @@ def waiting_values(waiting: Waiting) -> Written:
 
 def as_read(slot: Slot, field: str) -> When:
     """Only if the column of this field still is what was read."""
-    value = getattr(slot, field)
-    column = _COLUMNS.get(field, field)
-    return When(column, "=", str(value) if isinstance(value, Ranges) else value)
+    ((column, value),) = slot_values(**{field: getattr(slot, field)}).items()
+    return When(column, "=", value)
 
 
 def fields_written(values: Values, now: datetime) -> dict[str, Any]:

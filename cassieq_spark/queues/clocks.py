@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 
 from cassieq_spark.backoff import attempts
 from cassieq_spark.errors import ContentionError, NotFoundError, OptionError
-from cassieq_spark.groups.clocks import check_agreement, longest_wait, make_due
+from cassieq_spark.groups.clocks import longest_wait, make_due, read_with_right_clock
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.state import HEAD, LedgerHead, check_open, head_of
@@ -22,9 +23,6 @@ from cassieq_spark.store.protocol import (
     Values,
     When,
 )
-
-#: How often the servers are asked for one whose clock agrees with ours.
-_ASKED = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +91,10 @@ def fix_clocks(
 def _lower_fence(ledger: Ledger, *, dry_run: bool) -> tuple[datetime, datetime] | None:
     tried: dict[datetime, datetime] = {}
     for _ in attempts():
-        head, now = _read_head(ledger)
+        found = read_with_right_clock(partial(ledger.read, Slice(row=HEAD), serial=True))
+        if not found.rows or found.now is None:
+            raise NotFoundError(f"queue {ledger.queue_id} has no ledger")
+        head, now = head_of(found.rows[0]), found.now
         check_open(ledger.queue_id, head)
         if head.fence in tried:
             return tried[head.fence], head.fence
@@ -106,19 +107,6 @@ def _lower_fence(ledger: Ledger, *, dry_run: bool) -> tuple[datetime, datetime] 
         if ledger.try_cas(_lowered_fence(head, fence)):
             return head.fence, fence
     raise ContentionError(f"queue {ledger.queue_id}: its fence moved again and again; try again")
-
-
-def _read_head(ledger: Ledger) -> tuple[LedgerHead, datetime]:
-    """Read the head from a server whose clock agrees with ours."""
-    for _ in range(_ASKED):
-        found = ledger.read(Slice(row=HEAD), serial=True)
-        if not found.rows or found.now is None:
-            raise NotFoundError(f"queue {ledger.queue_id} has no ledger")
-        now, ahead = found.now, found.ahead
-        if not ahead:
-            break
-    check_agreement(now, ahead)
-    return head_of(found.rows[0]), now
 
 
 def _lowered_fence(head: LedgerHead, fence: datetime) -> list[Op]:
