@@ -73,8 +73,12 @@ def plan_lease(
         # The waiting rows were read later than the slots, which have changed since: this plan will
         # be refused, but it has to be one.
         due = []
-    dead = tuple(_see_dead(changes, request, each) for each in due if _is_dead(each, request))
-    alive = [each for each in due if not _is_dead(each, request)]
+    dead = tuple(
+        _see_dead(changes, request, each)
+        for each in due
+        if row_is_dead(each, request.max_deliveries)
+    )
+    alive = [each for each in due if not row_is_dead(each, request.max_deliveries)]
     # What the batch leaves counts as outstanding, and has its own turn later.
     state = joined(state, left)
     limit = _most_now(state, request, alive)
@@ -212,6 +216,12 @@ def is_dead(deliveries: int, max_deliveries: int) -> bool:
     return 0 < max_deliveries <= deliveries
 
 
+def row_is_dead(row: Slot | Waiting, max_deliveries: int) -> bool:
+    """Whether its messages are to be dead-lettered: marked, or handed out so often."""
+    is_marked = isinstance(row, Waiting) and row.reason is not None
+    return is_marked or is_dead(row.deliveries, max_deliveries)
+
+
 def backoff(first: timedelta, deliveries: int) -> timedelta:
     """How long messages that failed are left alone: doubles each time, up to an hour.
 
@@ -342,12 +352,6 @@ def _what_is_due(state: GroupState, request: LeaseRequest) -> list[Slot | Waitin
     waiting = [waiting for waiting in state.waiting if waiting.due <= state.now_ms]
     due: list[Slot | Waiting] = [*slots, *waiting]
     return [each for each in due if each.monotons.start < request.stop]
-
-
-def _is_dead(each: Slot | Waiting, request: LeaseRequest) -> bool:
-    """Whether it is not to be handed out any more, but to be dead-lettered."""
-    is_marked = isinstance(each, Waiting) and each.reason is not None
-    return is_marked or is_dead(each.deliveries, request.max_deliveries)
 
 
 def _most_now(state: GroupState, request: LeaseRequest, alive: Sequence[Slot | Waiting]) -> int:

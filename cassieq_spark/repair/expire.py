@@ -14,7 +14,7 @@ from cassieq_spark.dead_letters.claims import ADMIN_GROUP
 from cassieq_spark.errors import ContentionError, InvariantError, QueueStateError
 from cassieq_spark.groups.changes import Changes
 from cassieq_spark.groups.group import ConsumerGroup, registration_key
-from cassieq_spark.groups.plan import is_dead, look_ahead
+from cassieq_spark.groups.plan import look_ahead, row_is_dead
 from cassieq_spark.groups.state import RAN_OUT, GroupState, Slot, Waiting, as_read
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.state import Group
@@ -152,7 +152,7 @@ def plan_expiry(  # noqa: PLR0913 (what is there, what is too old, and for whom)
     rows = [
         row
         for row in _outstanding(state)
-        if not row.monotons - old and not _is_dead(row, max_deliveries)
+        if not row.monotons - old and not row_is_dead(row, max_deliveries)
     ][:_ROWS_AT_ONCE]
     for row in rows:
         if isinstance(row, Waiting):
@@ -258,11 +258,6 @@ def _outstanding(state: GroupState) -> list[Slot | Waiting]:
     """What was offered, or stepped over, and nobody holds."""
     ran_out = [slot for slot in state.slots if slot.monotons and slot.due_at < state.sure_now]
     return [*ran_out, *state.waiting]
-
-
-def _is_dead(row: Slot | Waiting, max_deliveries: int) -> bool:
-    is_marked = isinstance(row, Waiting) and row.reason is not None
-    return is_marked or is_dead(row.deliveries, max_deliveries)
 
 
 def _few_delayed(blocks: Sequence[LedgerBlock], now: datetime) -> list[LedgerBlock]:

@@ -14,7 +14,7 @@ from cassieq_spark.errors import QueueStateError
 from cassieq_spark.groups.changes import Changes
 from cassieq_spark.groups.clocks import seems_ahead
 from cassieq_spark.groups.group import ConsumerGroup
-from cassieq_spark.groups.plan import LONGEST_BACKOFF, is_dead, mark_dead
+from cassieq_spark.groups.plan import LONGEST_BACKOFF, mark_dead, row_is_dead
 from cassieq_spark.groups.state import RAN_OUT, GroupState, Slot, Waiting
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.state import LedgerHead, group_of, head_of, seek_pin_of
@@ -121,15 +121,12 @@ def find_dead(state: GroupState, queue: QueueDefinition) -> list[Slot | Waiting]
     slots = [
         slot
         for slot in state.slots
-        if slot.monotons
-        and slot.due_at < given_up
-        and is_dead(slot.deliveries, queue.max_deliveries)
+        if slot.monotons and slot.due_at < given_up and row_is_dead(slot, queue.max_deliveries)
     ]
     waiting = [
         each
         for each in state.waiting
-        if from_millis(each.due) < late
-        and (each.reason is not None or is_dead(each.deliveries, queue.max_deliveries))
+        if from_millis(each.due) < late and row_is_dead(each, queue.max_deliveries)
     ]
     return [*slots, *waiting]
 

@@ -947,7 +947,7 @@ MUTANTS = (
         "the dead are handed out",
         "I9",
         "groups/plan.py",
-        "    is_marked = isinstance(each, Waiting) and each.reason is not None\n",
+        "    is_marked = isinstance(row, Waiting) and row.reason is not None\n",
         "    is_marked = False\n",
         _IN_SOME_ORDER,
     ),
