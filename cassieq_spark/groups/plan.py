@@ -96,7 +96,9 @@ def plan_lease(
         if limit and isinstance(again, Slot):
             leased = _take_over(changes, request, again, limit)
         elif limit and isinstance(again, Waiting):
-            leased = _take_waiting(changes, request, again, limit, empty)
+            taken, rest = again.monotons.split(_most(request, again, limit))
+            changes.replace_waiting(again, rest)
+            leased = _fill(changes, request, taken, again, empty)
     changes.leave_token(request.token, spare_token(request.token))
     if leased and request.is_exclusive:
         changes.exclude_others()
@@ -436,14 +438,6 @@ def _take_over(
     changes.change_slot(slot, values, *still)
     give_back(changes, rest, slot, after=_NO_TIME)
     return (leased,)
-
-
-def _take_waiting(
-    changes: Changes, request: LeaseRequest, waiting: Waiting, limit: int, empty: Sequence[Slot]
-) -> tuple[LeasedSlot, ...]:
-    taken, rest = waiting.monotons.split(_most(request, waiting, limit))
-    changes.replace_waiting(waiting, rest)
-    return _fill(changes, request, taken, waiting, empty)
 
 
 def _most(request: LeaseRequest, again: Slot | Waiting, limit: int) -> int:

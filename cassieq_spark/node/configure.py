@@ -144,17 +144,17 @@ def _log_of_writes(settings: NodeSettings) -> dict[str, object]:
     return {"commitlog_sync": "periodic", "commitlog_sync_period": "10000ms"}
 
 
-def logback_xml(level: str = "INFO") -> str:
+def logback_xml() -> str:
     """Write ``logback.xml``: one line per event, to standard output.
 
     Without one, logback would print all of DEBUG and slow the start down.
     """
-    return f"""\
+    return """\
 <configuration scan="false">
   <appender name="OUT" class="ch.qos.logback.core.ConsoleAppender">
-    <encoder><pattern>%-5level [%thread] %date{{ISO8601}} %logger{{0}} - %msg%n</pattern></encoder>
+    <encoder><pattern>%-5level [%thread] %date{ISO8601} %logger{0} - %msg%n</pattern></encoder>
   </appender>
-  <root level="{level}"><appender-ref ref="OUT"/></root>
+  <root level="INFO"><appender-ref ref="OUT"/></root>
 </configuration>
 """
 

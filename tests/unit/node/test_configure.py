@@ -137,9 +137,9 @@ def test_what_passes_the_page_cache_is_on_disk_as_soon_as_a_killed_node_needs_it
 
 
 def test_the_log_configuration_is_well_formed():
-    root = ET.fromstring(logback_xml("WARN"))
+    root = ET.fromstring(logback_xml())
 
-    assert root.find("root").get("level") == "WARN"
+    assert root.find("root").get("level") == "INFO"
 
 
 def test_the_command_names_the_files_of_the_node():
