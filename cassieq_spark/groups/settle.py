@@ -228,15 +228,16 @@ def finish_slot(changes: Changes, slot: Slot, token: UUID, *, whole: bool) -> li
     Returns:
         The slots and waiting rows of what is not acked; dead, where there is a reason.
     """
-    outcomes = SlotOutcomes.of(slot, slot.lease, slot.outcomes)
+    # Mostly nothing is recorded: all of it is acked.
+    outcomes = SlotOutcomes.of(slot, slot.lease, slot.outcomes) if slot.recorded else None
     # What is recorded meanwhile takes effect with this ack, or is told that it comes too late. And
     # a replay, which drops what is recorded, may have come between.
     still = [as_read(slot, "recorded"), as_read(slot, "deliveries")]
-    if whole or outcomes.leaving:
+    if whole or (outcomes and outcomes.leaving):
         # I6: whatever is settled under this token meanwhile must not be put elsewhere as well.
         still.append(as_read(slot, "monotons"))
     changes.empty_slot(slot, token, *still)
-    return put_away(changes, slot, slot.lease, outcomes)
+    return put_away(changes, slot, slot.lease, outcomes) if outcomes else []
 
 
 def dead_of(put: Iterable[Slot | Waiting]) -> list[Waiting]:

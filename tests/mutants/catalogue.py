@@ -759,7 +759,7 @@ MUTANTS = (
         "an ack puts elsewhere what was settled meanwhile",
         "settled with its batch",
         "groups/settle.py",
-        "    if whole or outcomes.leaving:\n",
+        "    if whole or (outcomes and outcomes.leaving):\n",
         "    if whole:\n",
     ),
     Mutant(
