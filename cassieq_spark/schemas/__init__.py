@@ -1,0 +1,20 @@
+"""Schemas of queues: what columns their messages have, and how columns become others. Pure.
+
+| module         | what it decides                                                                |
+|----------------|--------------------------------------------------------------------------------|
+| `canonical.py` | which Arrow types a column may have, and which one stands for which others     |
+| `ddl.py`       | schemas as text: Spark's DDL, and the versions of a queue's schema as stored   |
+| `files.py`     | schemas in the files of others: Spark's JSON, Avro, Parquet                    |
+| `evolution.py` | which changes of a schema are safe, and how one version is read as another one |
+| `assign.py`    | an Arrow table of a writer as the columns of a queue                           |
+| `rows.py`      | Python dicts and JSON objects as columns, and back                             |
+
+| what is wrong                                                    | error           |
+|------------------------------------------------------------------|-----------------|
+| the text or file of a schema; a type that no column can have     | `OptionError`   |
+| a change of a schema; columns of a writer, whatever their values | `SchemaError`   |
+| a value                                                          | `MessageError`  |
+| a stored list of versions                                        | `InvariantError`|
+"""
+
+from __future__ import annotations

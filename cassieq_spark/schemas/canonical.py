@@ -1,0 +1,313 @@
+"""The Arrow types that a queue's columns may have; each stands for Spark's type of that name. Pure.
+
+They are the types that PySpark's ``toArrow`` gives. Another Arrow type is taken for one of them if
+each of its values is one, or if a value that is none can be told: a ``large_string`` is a string, a
+``uint32`` a bigint, and a ``timestamp[ns]`` a timestamp, whose values must be whole microseconds.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import types as of
+
+from cassieq_spark.arguments import shown
+from cassieq_spark.errors import OptionError
+
+TIMESTAMP = pa.timestamp("us", "UTC")
+TIMESTAMP_NTZ = pa.timestamp("us")
+INTERVAL = pa.duration("us")
+
+#: The types without parts and parameters, under the names that Spark prints.
+ATOMIC: dict[str, pa.DataType] = {
+    "boolean": pa.bool_(),
+    "tinyint": pa.int8(),
+    "smallint": pa.int16(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "timestamp": TIMESTAMP,
+    "timestamp_ntz": TIMESTAMP_NTZ,
+    "interval day to second": INTERVAL,
+}
+SUPPORTED = (
+    ", ".join(ATOMIC) + ", decimal(precision,scale), array<...>, map<...,...> and struct<...>"
+)
+#: Columns of a writer and a reader that are no columns of the queue.
+RESERVED = ("_key", "_headers", "_delay", "_visible_at", "_metadata")
+
+MOST_PRECISION = 38
+#: The most columns, fields, elements, keys and values of a schema together.
+MOST_FIELDS = 5_000
+#: The most types around a type, the schema not counted.
+MOST_DEPTH = 32
+MOST_NAME_BYTES = 255
+MOST_COMMENT_BYTES = 4096
+
+#: Where PySpark keeps a field's metadata, as JSON, of which a queue keeps the comment.
+_METADATA = b"SPARK::metadata::json"
+_NAMES = {type_: name for name, type_ in ATOMIC.items()}
+_INSTEAD = (
+    (of.is_null, "void: give the column a type"),
+    (of.is_uint64, "decimal(20,0)"),
+    (of.is_time, "bigint, or a string"),
+    (of.is_interval, "interval day to second"),
+    (of.is_union, "a struct with a column for each type"),
+    (of.is_run_end_encoded, "its plain type"),
+    (of.is_decimal256, f"decimal with at most {MOST_PRECISION} digits"),
+    (lambda type_: isinstance(type_, pa.BaseExtensionType), "the type it is stored as"),
+)
+_SAME: tuple[tuple[Any, pa.DataType], ...] = (
+    (of.is_uint8, pa.int16()),
+    (of.is_uint16, pa.int32()),
+    (of.is_uint32, pa.int64()),
+    (of.is_float16, pa.float32()),
+    (of.is_large_string, pa.string()),
+    (of.is_string_view, pa.string()),
+    (of.is_large_binary, pa.binary()),
+    (of.is_binary_view, pa.binary()),
+    (of.is_fixed_size_binary, pa.binary()),
+    (of.is_date64, pa.date32()),
+    (of.is_duration, INTERVAL),
+)
+
+
+def canonical(schema: pa.Schema) -> pa.Schema:
+    """The schema of a queue that has the columns of an Arrow schema.
+
+    Of metadata only comments are kept.
+
+    Raises:
+        OptionError: A column has a name or a type that no queue can have; names the column.
+    """
+    if not isinstance(schema, pa.Schema):
+        raise OptionError(f"a schema must be a pyarrow.Schema, not {shown(schema)}")
+    fields = [_canonical_field(field, "", 0) for field in schema]
+    return checked(pa.schema(fields))
+
+
+def checked(schema: pa.Schema) -> pa.Schema:
+    """Return a schema of canonical types, if its names and its size are those of a queue.
+
+    Raises:
+        OptionError: They are not; names the column.
+    """
+    if not schema.names:
+        raise OptionError("a schema must have at least one column")
+    for name in schema.names:
+        if name.lower() in RESERVED:
+            raise OptionError(
+                f"column {name!r}: a queue's columns may not be called {', '.join(RESERVED)}, which "
+                "say how a message is put: give it another name"
+            )
+    _check_names(list(schema), "")
+    for count, (path, field) in enumerate(walk(list(schema))):
+        if count >= MOST_FIELDS:
+            raise OptionError(f"a schema may have at most {MOST_FIELDS:,} columns and fields")
+        if of.is_struct(field.type):
+            _check_names(list(field.type), path)
+        comment = comment_of(field)
+        if len(_utf8(comment or "", f"the comment of column {path!r}")) > MOST_COMMENT_BYTES:
+            raise OptionError(
+                f"column {path!r}: its comment has more than {MOST_COMMENT_BYTES:,} bytes"
+            )
+    return schema
+
+
+def walk(fields: list[pa.Field], prefix: str = "") -> Iterator[tuple[str, pa.Field]]:
+    """All fields with their paths, each before its parts: ``a``, ``a.element``, ``a.element.b``."""
+    for field in fields:
+        path = joined(prefix, field.name)
+        yield path, field
+        yield from walk(parts(field.type), path)
+
+
+def parts(type_: pa.DataType) -> list[pa.Field]:
+    """The fields that a type consists of; none if it is atomic."""
+    if of.is_struct(type_):
+        return list(type_)
+    if of.is_list(type_):
+        return [list_field(type_)]
+    if of.is_map(type_):
+        return [map_key(type_), map_value(type_)]
+    return []
+
+
+def list_field(type_: pa.DataType) -> pa.Field:
+    """The elements of an array, under the name that Spark gives them."""
+    return pa.field("element", type_.value_type, type_.value_field.nullable)
+
+
+def map_key(type_: pa.DataType) -> pa.Field:
+    """The keys of a map, which are never null."""
+    return pa.field("key", type_.key_type, nullable=False)
+
+
+def map_value(type_: pa.DataType) -> pa.Field:
+    """The values of a map."""
+    return pa.field("value", type_.item_type, type_.item_field.nullable)
+
+
+def array_of(element: pa.DataType, *, nullable: bool = True) -> pa.DataType:
+    """The canonical type of an array."""
+    return pa.list_(pa.field("element", element, nullable))
+
+
+def map_of(
+    key: pa.DataType, value: pa.DataType, *, path: str, nullable: bool = True
+) -> pa.DataType:
+    """The canonical type of a map.
+
+    Raises:
+        OptionError: A key is a map or holds one, by which Spark can't look anything up.
+    """
+    key_field = pa.field("key", key, nullable=False)
+    for _, field in walk([key_field]):
+        if of.is_map(field.type):
+            raise OptionError(f"column {path!r}: the key of a map can't be or hold a map")
+    return pa.map_(key_field, pa.field("value", value, nullable))
+
+
+def struct_of(fields: list[pa.Field], path: str) -> pa.DataType:
+    """The canonical type of a struct.
+
+    Raises:
+        OptionError: It has no fields.
+    """
+    if not fields:
+        raise OptionError(f"column {path!r}: a struct must have at least one field")
+    return pa.struct(fields)
+
+
+def decimal_of(precision: int, scale: int, path: str) -> pa.DataType:
+    """The canonical type of a decimal.
+
+    Raises:
+        OptionError: There are no decimals of so many digits.
+    """
+    if not (1 <= precision <= MOST_PRECISION and 0 <= scale <= precision):
+        raise OptionError(
+            f"column {path!r}: decimal({precision},{scale}) must have a precision from 1 to "
+            f"{MOST_PRECISION} and a scale from 0 to its precision"
+        )
+    return pa.decimal128(precision, scale)
+
+
+def field_of(
+    name: str, type_: pa.DataType, *, nullable: bool = True, comment: str | None = None
+) -> pa.Field:
+    """A field with a comment, kept where PySpark keeps it."""
+    kept = {"comment": comment}
+    metadata = None if comment is None else {_METADATA: json.dumps(kept).encode()}
+    return pa.field(name, type_, nullable, metadata)
+
+
+def comment_of(field: pa.Field) -> str | None:
+    """What a field's comment says; None without one."""
+    try:
+        comment = json.loads((field.metadata or {})[_METADATA])["comment"]
+    except (KeyError, ValueError, TypeError, RecursionError):
+        return None
+    return comment if isinstance(comment, str) else None
+
+
+def refusal(path: str, type_: object, instead: str | None = None) -> OptionError:
+    """The error for a type that no column can have."""
+    hint = f"use {instead}" if instead else f"supported are {SUPPORTED}"
+    return OptionError(f"column {path!r} is of type {type_}, which no queue has: {hint}")
+
+
+def type_name(type_: pa.DataType) -> str:
+    """A type as Spark's DDL without names that need backquotes; other Arrow types as Arrow does."""
+    if (name := _NAMES.get(type_)) is not None:
+        return name
+    if of.is_decimal128(type_):
+        return f"decimal({type_.precision},{type_.scale})"
+    if of.is_list(type_):
+        return f"array<{type_name(type_.value_type)}>"
+    if of.is_map(type_):
+        return f"map<{type_name(type_.key_type)},{type_name(type_.item_type)}>"
+    if of.is_struct(type_):
+        fields = ",".join(f"{field.name}:{type_name(field.type)}" for field in type_)
+        return f"struct<{fields}>"
+    return str(type_)
+
+
+def joined(prefix: str, name: str) -> str:
+    """The path of a field."""
+    return f"{prefix}.{name}" if prefix else name
+
+
+def canonical_type(type_: pa.DataType, path: str, depth: int = 0) -> pa.DataType:
+    """The canonical type that holds the values of an Arrow type.
+
+    Raises:
+        OptionError: There is none.
+    """
+    if depth > MOST_DEPTH:
+        raise OptionError(f"column {path[:99]!r}: more than {MOST_DEPTH} types in one another")
+    if type_ in _NAMES:
+        return type_
+    for is_one, instead in _INSTEAD:
+        if is_one(type_) and not (of.is_decimal256(type_) and type_.precision <= MOST_PRECISION):
+            raise refusal(path, type_, instead)
+    for is_one, same in _SAME:
+        if is_one(type_):
+            return same
+    if of.is_decimal(type_):
+        return decimal_of(type_.precision, type_.scale, path)
+    if of.is_timestamp(type_):
+        return TIMESTAMP_NTZ if type_.tz is None else TIMESTAMP
+    if of.is_dictionary(type_):
+        return canonical_type(type_.value_type, path, depth)
+    return _canonical_nested(type_, path, depth + 1)
+
+
+def _canonical_nested(type_: pa.DataType, path: str, depth: int) -> pa.DataType:
+    if of.is_struct(type_):
+        return struct_of([_canonical_field(field, path, depth) for field in type_], path)
+    if of.is_map(type_):
+        key = canonical_type(type_.key_type, joined(path, "key"), depth)
+        value = canonical_type(type_.item_type, joined(path, "value"), depth)
+        return map_of(key, value, path=path, nullable=type_.item_field.nullable)
+    if hasattr(type_, "value_field"):
+        element = canonical_type(type_.value_type, joined(path, "element"), depth)
+        return array_of(element, nullable=type_.value_field.nullable)
+    raise refusal(path, type_)
+
+
+def _canonical_field(field: pa.Field, prefix: str, depth: int) -> pa.Field:
+    type_ = canonical_type(field.type, joined(prefix, field.name), depth)
+    return field_of(field.name, type_, nullable=field.nullable, comment=comment_of(field))
+
+
+def _check_names(fields: list[pa.Field], path: str) -> None:
+    where = f"struct {path!r}" if path else "a schema"
+    for field in fields:
+        size = len(_utf8(field.name, f"the name of a field of {where}"))
+        if not 0 < size <= MOST_NAME_BYTES:
+            raise OptionError(
+                f"{where} has a name of {size} bytes: it must have from 1 to {MOST_NAME_BYTES}"
+            )
+    counts = Counter(field.name.lower() for field in fields)
+    same = [field.name for field in fields if counts[field.name.lower()] > 1]
+    if same:
+        raise OptionError(
+            f"{where} has the names {', '.join(map(repr, same[:5]))}: names must differ in more "
+            "than case, as Spark ignores it"
+        )
+
+
+def _utf8(text: str, what: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise OptionError(f"{what} is no text that UTF-8 can hold: {error.reason}") from error

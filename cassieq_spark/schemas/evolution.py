@@ -1,0 +1,285 @@
+"""Changes of a schema: which ones are safe, and how chunks of one version are read as another. Pure.
+
+Columns and fields go by their names. A change is safe if readers of each version can read what
+writers of all others write, as long as the values fit: a column that one of them lacks is null, and
+a type becomes only one that holds all values of the one before.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import pyarrow as pa
+from pyarrow import types as of
+
+from cassieq_spark.errors import InvariantError, MessageError, SchemaError
+from cassieq_spark.schemas.assign import EXACT, Misfit, convert, locate
+from cassieq_spark.schemas.canonical import comment_of, joined, parts, type_name
+from cassieq_spark.schemas.ddl import ddl_type
+
+#: The digits before the point that a decimal needs to hold an integer.
+_DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 19}
+_INTEGERS = list(_DIGITS)
+#: What holds each value of a type, but for larger integers and decimals.
+_WIDER = {
+    (pa.float32(), pa.float64()),
+    (pa.int8(), pa.float32()),
+    (pa.int16(), pa.float32()),
+    (pa.int8(), pa.float64()),
+    (pa.int16(), pa.float64()),
+    (pa.int32(), pa.float64()),
+}
+#: How alike two names are that may be one renamed.
+_ALIKE = 0.6
+
+
+class ChangeKind(StrEnum):
+    """What is done to a column or a field."""
+
+    ADDED = "added"
+    DROPPED = "dropped"
+    WIDENED = "widened"
+    #: ``not null`` is taken away.
+    RELAXED = "relaxed"
+    COMMENTED = "commented"
+    #: Columns or fields stand in another order.
+    REORDERED = "reordered"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One safe change.
+
+    Attributes:
+        kind: What is done.
+        path: The column, or the field as ``column.field``; empty for the order of the columns.
+        before: The type before; None if it is added or its type is not at issue.
+        after: The type after; None if it is dropped or its type is not at issue.
+    """
+
+    kind: ChangeKind
+    path: str
+    before: str | None = None
+    after: str | None = None
+
+    def __str__(self) -> str:
+        """For people: ``widened 'fare' from int to bigint``."""
+        if self.kind is ChangeKind.WIDENED:
+            return f"widened {self.path!r} from {self.before} to {self.after}"
+        if self.kind is ChangeKind.ADDED:
+            return f"added {self.path!r} {self.after}"
+        if self.kind is ChangeKind.RELAXED:
+            return f"{self.path!r} may be null now"
+        return f"{self.kind} {self.path!r}" if self.path else f"{self.kind} the columns"
+
+
+def check_change(versions: Sequence[pa.Schema], new: pa.Schema) -> tuple[Change, ...]:
+    """Return what a new schema changes, if it may follow the versions that a queue had.
+
+    Args:
+        versions: All versions, canonical, the first one first; at least one.
+        new: The canonical schema that is wanted.
+
+    Returns:
+        The changes, in the order of the new schema; none if it is the same as the last version.
+
+    Raises:
+        SchemaError: A change is not safe; names all that are not, and why.
+    """
+    check = _Check()
+    before = [list(version) for version in reversed(versions)]
+    changes = tuple(check.fields(before, list(new), ""))
+    if check.problems:
+        raise SchemaError(
+            "the schema can't be changed so: "
+            + "; ".join(check.problems)
+            + "; such a change takes another queue"
+        )
+    return changes
+
+
+def is_wider(old: pa.DataType, new: pa.DataType) -> bool:
+    """Whether an atomic type holds all values of another one.
+
+    >>> is_wider(pa.int32(), pa.int64()), is_wider(pa.int64(), pa.float64())
+    (True, False)
+    """
+    if (old, new) in _WIDER:
+        return True
+    if old in _DIGITS and new in _DIGITS:
+        return _INTEGERS.index(old) < _INTEGERS.index(new)
+    if not of.is_decimal(new):
+        return False
+    if old in _DIGITS:
+        return bool(new.precision - new.scale >= _DIGITS[old])
+    if not of.is_decimal(old) or old == new:
+        return False
+    more = new.precision - new.scale >= old.precision - old.scale
+    return bool(more and new.scale >= old.scale)
+
+
+def present(batch: pa.RecordBatch, written: pa.Schema, wanted: pa.Schema) -> pa.RecordBatch:
+    """Turn columns that were written by one version into those that another version has.
+
+    Columns of the same type are not copied. A column that was not written is null, in structs too;
+    one that is not wanted is left out.
+
+    Args:
+        batch: The columns of ``written`` that ``wanted`` has as well, in their types; others may
+            be there.
+        written: The version by which they were written.
+        wanted: The columns that the reader has: a version, or some of its columns.
+
+    Raises:
+        MessageError: A value that was written by a newer version does not fit the type that its
+            column had in the reader's version.
+    """
+    columns = []
+    for field in wanted:
+        if written.get_field_index(field.name) < 0:
+            columns.append(_missing(field, batch.num_rows))
+            continue
+        index = batch.schema.get_field_index(field.name)
+        if index < 0:
+            raise InvariantError(f"column {field.name!r} was written, and has not been read")
+        columns.append(_presented(batch.column(index), field))
+    return pa.RecordBatch.from_arrays(columns, schema=wanted)
+
+
+def _presented(array: pa.Array, field: pa.Field) -> pa.Array:
+    try:
+        return convert(array, field, field.name, check=EXACT)
+    except Misfit:
+        raise MessageError(
+            f"{locate(array, field, check=EXACT)}; a newer version of the schema wrote it: restart "
+            "the query, so that it reads by the new schema"
+        ) from None
+
+
+def _missing(field: pa.Field, count: int) -> pa.Array:
+    if field.nullable or not count:
+        return pa.nulls(count, field.type)
+    raise MessageError(
+        f"column {field.name!r} is not null, and a newer version of the schema has dropped it: "
+        "restart the query, so that it reads by the new schema"
+    )
+
+
+class _Check:
+    """Compares fields, struct by struct, and collects what is wrong."""
+
+    def __init__(self) -> None:
+        self.problems: list[str] = []
+
+    def fields(
+        self, before: list[list[pa.Field]], new: list[pa.Field], path: str
+    ) -> Iterator[Change]:
+        """What is done to the columns of a schema, or the fields of a struct.
+
+        Args:
+            before: They in earlier versions that had them, the last version first.
+            new: They in the new version.
+            path: Of the struct.
+        """
+        old = {field.name: field for field in before[0]}
+        names = {field.name for field in new}
+        dropped = [field for field in before[0] if field.name not in names]
+        added = [field for field in new if field.name not in old]
+        renamed = self._renamed(dropped, added, path)
+        for field in new:
+            history = [known for fields in before for known in fields if known.name == field.name]
+            if field.name in old:
+                yield from self._field(history, field, path)
+            elif field.name not in renamed:
+                yield from self._added(field, history, before, path)
+        for field in dropped:
+            if field.name not in renamed:
+                yield from self._dropped(field, path)
+        kept = [field.name for field in before[0] if field.name in names]
+        if kept != [field.name for field in new if field.name in old]:
+            yield Change(ChangeKind.REORDERED, path)
+
+    def _field(self, history: list[pa.Field], new: pa.Field, prefix: str) -> Iterator[Change]:
+        old, path = history[0], joined(prefix, new.name)
+        if old.nullable and not new.nullable:
+            self._refuse(path, "may be null, and there may be nulls: it can't become not null")
+        if new.nullable and not old.nullable:
+            yield Change(ChangeKind.RELAXED, path)
+        if comment_of(old) != comment_of(new):
+            yield Change(ChangeKind.COMMENTED, path)
+        yield from self._type(history, new, path)
+
+    def _type(self, history: list[pa.Field], new: pa.Field, path: str) -> Iterator[Change]:
+        old = history[0]
+        if of.is_nested(old.type) and old.type.id == new.type.id:
+            before = [parts(known.type) for known in history if known.type.id == new.type.id]
+            yield from self.fields(before, parts(new.type), path)
+        elif is_wider(old.type, new.type):
+            yield Change(ChangeKind.WIDENED, path, type_name(old.type), type_name(new.type))
+        elif old.type != new.type:
+            self._refuse(
+                path,
+                f"is of type {type_name(old.type)}, of which not every value is one of type "
+                f"{type_name(new.type)}: keep its type, widen it, or add a column of another name",
+            )
+
+    def _added(
+        self,
+        field: pa.Field,
+        history: list[pa.Field],
+        before: list[list[pa.Field]],
+        prefix: str,
+    ) -> Iterator[Change]:
+        path = joined(prefix, field.name)
+        if not field.nullable:
+            self._refuse(path, "is new and not null, and stored messages lack it: let it be null")
+        for known in (known for fields in before for known in fields):
+            if known.name.lower() == field.name.lower() and known.name != field.name:
+                self._refuse(path, f"was called {known.name!r} before: write it in the same way")
+                return
+        if history:
+            known = len(self.problems)
+            # Stored messages have it in the earlier type; what changes is told by "added".
+            for _ in self._type(history, field, path):
+                pass
+            if len(self.problems) > known:
+                self.problems[known:] = [
+                    f"column {path!r} was dropped as {type_name(history[0].type)} and may not "
+                    f"come back as {type_name(field.type)}: stored messages still have it; choose "
+                    "another name"
+                ]
+        yield Change(ChangeKind.ADDED, path, after=ddl_type(field.type))
+
+    def _dropped(self, field: pa.Field, prefix: str) -> Iterator[Change]:
+        path = joined(prefix, field.name)
+        if not field.nullable:
+            self._refuse(
+                path,
+                "is not null, so running queries need it: let it be null first, and drop it later",
+            )
+        yield Change(ChangeKind.DROPPED, path, type_name(field.type))
+
+    def _renamed(self, dropped: list[pa.Field], added: list[pa.Field], prefix: str) -> set[str]:
+        """The names that seem to be one field before and after it was renamed."""
+        found = set()
+        for field in dropped:
+            same = [
+                new.name
+                for new in added
+                if new.type == field.type and new.name.lower() != field.name.lower()
+            ]
+            for name in difflib.get_close_matches(field.name, same, 1, _ALIKE):
+                self._refuse(
+                    joined(prefix, field.name),
+                    f"seems to be renamed to {name!r}: names can't be changed, as stored messages "
+                    "have the old one; to lose the old values, drop it by one change and add "
+                    f"{name!r} by another one",
+                )
+                found |= {field.name, name}
+        return found
+
+    def _refuse(self, path: str, why: str) -> None:
+        self.problems.append(f"column {path!r} {why}")
