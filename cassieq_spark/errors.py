@@ -3,8 +3,8 @@
 CassieqError                       retryable: is the same call worth repeating?
 ├── OptionError (ValueError)       an option is unknown, missing, malformed; before any I/O
 ├── SetupError                     this machine lacks a JDK, pyarrow, a download
-├── SchemaError (TypeError)        the DataFrame does not fit the row of the sink
-├── MessageError (ValueError)      a message the queue does not take: null value, too large
+├── SchemaError (TypeError)        columns do not fit the queue, or a new schema its earlier ones
+├── MessageError (ValueError)      a message the queue does not take: a null, too large, misfit
 ├── QueueStateError                the queue or group is not as it would have to be
 │   ├── NotFoundError              there is no such queue, group, dead letter, account or key
 │   ├── ExistsError                there is one of that name already
@@ -46,7 +46,7 @@ class SetupError(CassieqError):
 
 
 class SchemaError(CassieqError, TypeError):
-    """The DataFrame does not fit the row that the sink takes."""
+    """Columns do not fit the queue, or a new schema does not fit its earlier ones."""
 
 
 class MessageError(CassieqError, ValueError):

@@ -22,7 +22,6 @@ from pyarrow import types as of
 from cassieq_spark.arguments import shown
 from cassieq_spark.errors import MessageError, SchemaError
 from cassieq_spark.schemas.canonical import (
-    INTERVAL,
     TIMESTAMP,
     TIMESTAMP_NTZ,
     joined,
@@ -162,11 +161,11 @@ def match(
         else:
             problems.append(_unknown(joined(path, name), name, wanted))
     found = {}
-    for name, at in places.items():
-        if len(at) > 1:
-            given = " and ".join(repr(names[each]) for each in at[:3])
-            problems.append(f"there are {len(at)} columns {joined(path, name)!r}: {given}")
-        found[name] = at[0]
+    for name, same in places.items():
+        if len(same) > 1:
+            given = " and ".join(repr(names[each]) for each in same[:3])
+            problems.append(f"there are {len(same)} columns {joined(path, name)!r}: {given}")
+        found[name] = same[0]
     problems += [
         f"column {joined(path, field.name)!r} {type_name(field.type)} is missing, and is not null"
         for field in fields
@@ -175,7 +174,7 @@ def match(
     return found, problems
 
 
-def convert(  # noqa: PLR0911 - one for each kind of type
+def convert(
     array: pa.Array, field: pa.Field, path: str, *, check: Check, absent: int = 0
 ) -> pa.Array:
     """Turn an array into one of another type; the same array if it has this type.
@@ -227,7 +226,9 @@ def locate(column: pa.Array | pa.ChunkedArray, field: pa.Field, *, check: Check)
     target = type_name(misfit.target)
     if value.null_count:
         return f"{where}: it is null, and must be a value of type {target}"
-    return f"{where}: {_shown(value)} of type {type_name(value.type)} does not fit type {target}"
+    years = ", which has the years 1 to 9999" if misfit.target in _RANGES else ""
+    given = type_name(value.type)
+    return f"{where}: {_shown(value)} of type {given} does not fit type {target}{years}"
 
 
 def _assigned(
@@ -255,7 +256,9 @@ def _some(names: Any) -> str:
     return ", ".join(map(repr, listed[:20])) + (", ..." if len(listed) > 20 else "")  # noqa: PLR2004
 
 
-def _type_problems(given: pa.DataType, field: pa.Field, path: str) -> list[str]:
+def _type_problems(  # noqa: PLR0911 - one for each kind of type
+    given: pa.DataType, field: pa.Field, path: str
+) -> list[str]:
     """What is wrong with a type, and with those that it consists of."""
     target = field.type
     if given == target or of.is_null(given):
@@ -278,10 +281,9 @@ def _type_problems(given: pa.DataType, field: pa.Field, path: str) -> list[str]:
         ]
     if not of.is_nested(target) and _may_become(given, target):
         return []
-    hint = _HINTS.get((_kind(given), _kind(target)), "cast the column before")
-    return [
-        f"column {path!r} is of type {type_name(given)}, the queue's is {type_name(target)}: {hint}"
-    ]
+    hint = _HINTS.get((str(_kind(given)), str(_kind(target))), "cast the column before")
+    types = f"is of type {type_name(given)}, and the queue's of type {type_name(target)}"
+    return [f"column {path!r} {types}: {hint}"]
 
 
 def _element(type_: pa.DataType) -> pa.DataType | None:
@@ -294,10 +296,10 @@ def _entry(type_: pa.DataType) -> tuple[pa.DataType, pa.DataType] | None:
     if of.is_map(type_):
         return type_.key_type, type_.item_type
     element = _element(type_)
-    if element is not None and of.is_struct(element):
-        if [part.name for part in element] == ["key", "value"]:
-            return element[0].type, element[1].type
-    return None
+    if element is None or not of.is_struct(element):
+        return None
+    is_entry = [part.name for part in element] == ["key", "value"]
+    return (element[0].type, element[1].type) if is_entry else None
 
 
 _KINDS: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (

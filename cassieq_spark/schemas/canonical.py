@@ -1,8 +1,8 @@
-"""The Arrow types that a queue's columns may have; each stands for Spark's type of that name. Pure.
+"""The Arrow types that a queue's columns may have, and the names that Spark has for them. Pure.
 
 They are the types that PySpark's ``toArrow`` gives. Another Arrow type is taken for one of them if
-each of its values is one, or if a value that is none can be told: a ``large_string`` is a string, a
-``uint32`` a bigint, and a ``timestamp[ns]`` a timestamp, whose values must be whole microseconds.
+each of its values is one, or if a value that is none is found later: a ``large_string`` is a
+string, a ``uint32`` a bigint, and a ``timestamp[ns]`` a timestamp of whole microseconds.
 """
 
 from __future__ import annotations
@@ -105,8 +105,8 @@ def checked(schema: pa.Schema) -> pa.Schema:
     for name in schema.names:
         if name.lower() in RESERVED:
             raise OptionError(
-                f"column {name!r}: a queue's columns may not be called {', '.join(RESERVED)}, which "
-                "say how a message is put: give it another name"
+                f"column {name!r}: a queue's columns may not be called {', '.join(RESERVED)}, "
+                "which say how a message is put: give it another name"
             )
     _check_names(list(schema), "")
     for count, (path, field) in enumerate(walk(list(schema))):
@@ -123,7 +123,10 @@ def checked(schema: pa.Schema) -> pa.Schema:
 
 
 def walk(fields: list[pa.Field], prefix: str = "") -> Iterator[tuple[str, pa.Field]]:
-    """All fields with their paths, each before its parts: ``a``, ``a.element``, ``a.element.b``."""
+    """All fields with their paths, each before its parts: ``a``, ``a.element``, ``a.element.b``.
+
+    Depth first, in the order of the schema.
+    """
     for field in fields:
         path = joined(prefix, field.name)
         yield path, field
@@ -226,7 +229,7 @@ def refusal(path: str, type_: object, instead: str | None = None) -> OptionError
 
 
 def type_name(type_: pa.DataType) -> str:
-    """A type as Spark's DDL without names that need backquotes; other Arrow types as Arrow does."""
+    """A type as Spark prints it, for people; one that no column can have as Arrow prints it."""
     if (name := _NAMES.get(type_)) is not None:
         return name
     if of.is_decimal128(type_):

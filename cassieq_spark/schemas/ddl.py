@@ -104,7 +104,7 @@ class _Token(NamedTuple):
 
 
 def parse_ddl(text: str) -> pa.Schema:
-    """Read a schema that is written in Spark's DDL: ``vendor string not null, fare decimal(10,2)``.
+    """Read a schema in Spark's DDL: ``vendor string not null, fare decimal(10,2)``.
 
     Raises:
         OptionError: It is none, or has a name or a type that no queue can have; says where.
@@ -147,17 +147,18 @@ def parse_stored(text: str) -> tuple[pa.Schema, ...]:
     Raises:
         InvariantError: No release has written this.
     """
+    wrong = "the stored schema can't be read"
+    if len(text) > MOST_TEXT:
+        raise InvariantError(f"{wrong}: it has more than {MOST_TEXT:,} characters")
     try:
-        if len(text) > MOST_TEXT:
-            raise ValueError(f"{len(text):,} characters")
         listed = json.loads(text)
-        if not isinstance(listed, list) or not 0 < len(listed) <= MOST_VERSIONS:
-            raise ValueError("no list of versions")
-        versions = tuple(parse_ddl(each) for each in listed)
-        if to_stored(versions) != text:
-            raise ValueError("it is written in another way")
-    except (ValueError, TypeError, RecursionError) as error:
-        raise InvariantError(f"the stored schema can't be read: {error}") from error
+        is_list = isinstance(listed, list) and 0 < len(listed) <= MOST_VERSIONS
+        versions = tuple(parse_ddl(each) for each in listed) if is_list else ()
+        again = to_stored(versions)
+    except (ValueError, RecursionError) as error:
+        raise InvariantError(f"{wrong}: {error}") from error
+    if not versions or again != text:
+        raise InvariantError(f"{wrong}: it is no list of versions as this program writes it")
     return versions
 
 

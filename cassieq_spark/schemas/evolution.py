@@ -1,8 +1,8 @@
-"""Changes of a schema: which ones are safe, and how chunks of one version are read as another. Pure.
+"""Changes of a schema: which ones are safe, and how one version is read as another one. Pure.
 
 Columns and fields go by their names. A change is safe if readers of each version can read what
-writers of all others write, as long as the values fit: a column that one of them lacks is null, and
-a type becomes only one that holds all values of the one before.
+writers of the others write, as long as the values fit: a column that one of them lacks is null,
+and a type only becomes one that holds all values of the one before.
 """
 
 from __future__ import annotations
@@ -154,8 +154,8 @@ def _presented(array: pa.Array, field: pa.Field) -> pa.Array:
         return convert(array, field, field.name, check=EXACT)
     except Misfit:
         raise MessageError(
-            f"{locate(array, field, check=EXACT)}; a newer version of the schema wrote it: restart "
-            "the query, so that it reads by the new schema"
+            f"{locate(array, field, check=EXACT)}; a newer version of the schema wrote it: "
+            "restart the query, so that it reads by the new schema"
         ) from None
 
 
@@ -246,11 +246,12 @@ class _Check:
             for _ in self._type(history, field, path):
                 pass
             if len(self.problems) > known:
-                self.problems[known:] = [
-                    f"column {path!r} was dropped as {type_name(history[0].type)} and may not "
-                    f"come back as {type_name(field.type)}: stored messages still have it; choose "
-                    "another name"
-                ]
+                del self.problems[known:]
+                self._refuse(
+                    path,
+                    f"was dropped as {type_name(history[0].type)} and may not come back as "
+                    f"{type_name(field.type)}: stored messages still have it; choose another name",
+                )
         yield Change(ChangeKind.ADDED, path, after=ddl_type(field.type))
 
     def _dropped(self, field: pa.Field, prefix: str) -> Iterator[Change]:

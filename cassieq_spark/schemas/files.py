@@ -318,7 +318,7 @@ class _Avro:
                 return known
         raise OptionError(f"{_called(path)} is of type {name[:99]!r}, which is not defined")
 
-    def _complex(
+    def _complex(  # noqa: PLR0911 - one for each kind of type
         self, given: dict[str, Any], kind: str, path: str, namespace: str, depth: int
     ) -> pa.DataType:
         logical = given.get("logicalType")

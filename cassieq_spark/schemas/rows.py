@@ -83,7 +83,9 @@ class _WrongNamesError(Exception):
 
 
 def from_dicts(rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
-    """Turn dicts into the columns of a queue; structs are dicts, arrays lists, maps dicts or pairs.
+    """Turn dicts into the columns of a queue.
+
+    Structs are dicts, arrays are lists, maps are dicts or lists of pairs.
 
     Args:
         rows: One for each message; a nullable column that is missing is null.
@@ -139,7 +141,7 @@ def to_dicts(batch: pa.RecordBatch | pa.Table) -> list[dict[str, Any]]:
             values = column.to_pylist()
         except (OverflowError, ValueError) as error:
             raise UnreadableError(
-                f"column {field.name!r} has no value of Python's: {error}"
+                f"column {field.name!r} has a value that Python lacks: {error}"
             ) from error
         mend = _to_python(field.type)
         columns.append(values if mend is None else [_each(mend, value) for value in values])
@@ -176,7 +178,10 @@ def _batch(
     arrays = []
     for field in schema:
         values = [row[field.name] for row in converted]
-        arrays.append(pa.array(values, field.type))
+        array = pa.array(values, field.type)
+        if isinstance(array, pa.ChunkedArray):
+            raise MessageError(f"column {field.name!r}: its values are too large together")
+        arrays.append(array)
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
@@ -191,7 +196,7 @@ def _told(unfit: _Unfit, number: int) -> str:
 
 
 def _shown(value: object) -> str:
-    """A value and its type, shortened; nothing of the value's own is called but for plain types."""
+    """A value and its type, shortened; of other than plain types only the type."""
     kind = type(value)
     if kind in {str, bytes}:
         start = ascii(value[: _LONGEST_SHOWN + 1])  # type: ignore[index]
@@ -202,7 +207,7 @@ def _shown(value: object) -> str:
         text = shown(value)
     else:
         return f"an object of type {kind.__name__}"
-    return f"{text} of type {kind.__name__}"
+    return f"{text} of Python's type {kind.__name__}"
 
 
 def _reader(field: pa.Field, leaf: Callable[[pa.DataType], _Reader], path: str) -> _Reader:
@@ -381,9 +386,9 @@ def _whole(value: Any, name: str) -> int:
     if isinstance(value, float | np.floating) and float(value).is_integer():
         return int(value)
     # A number with a huge exponent would take all memory as an integer.
-    if isinstance(value, Decimal) and value.is_finite() and value.adjusted() < 20:  # noqa: PLR2004
-        if value == value.to_integral_value():
-            return int(value)
+    is_small = isinstance(value, Decimal) and value.is_finite() and value.adjusted() < 20  # noqa: PLR2004
+    if is_small and value == value.to_integral_value():
+        return int(value)
     raise _Unfit(value, name)
 
 
