@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal
+from datetime import UTC, timedelta
+from decimal import Context, Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -111,7 +111,7 @@ def _values(type_: pa.DataType) -> st.SearchStrategy[Any]:
     return _ATOMIC_VALUES[type_]
 
 
-_WIDE = __import__("decimal").Context(prec=80)
+_WIDE = Context(prec=80)
 _ATOMIC_VALUES: dict[pa.DataType, st.SearchStrategy[Any]] = {
     **_FLOATS,
     pa.bool_(): st.booleans(),
@@ -124,8 +124,6 @@ _ATOMIC_VALUES: dict[pa.DataType, st.SearchStrategy[Any]] = {
         lambda count: timedelta(microseconds=count)
     ),
 }
-SIMPLE_DAY = date(2026, 11, 22)
-SIMPLE_INSTANT = datetime(2026, 11, 22, 12, tzinfo=UTC)
 
 
 @st.composite

@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from cassieq_spark.errors import OptionError
+from cassieq_spark.schemas.ddl import parse_ddl, to_ddl
+from cassieq_spark.schemas.files import parse_schema, read_schema_file, to_spark_json
+
+#: As Spark 4.3 writes ``a int not null comment 'x', b array<map<string,byte>>, c timestamp_ntz``.
+OF_SPARK = (
+    '{"type":"struct","fields":['
+    '{"name":"a","type":"integer","nullable":false,"metadata":{"comment":"x"}},'
+    '{"name":"b","type":{"type":"array","elementType":{"type":"map","keyType":"string",'
+    '"valueType":"byte","valueContainsNull":true},"containsNull":true},"nullable":true,'
+    '"metadata":{}},{"name":"c","type":"timestamp_ntz","nullable":true,"metadata":{}}]}'
+)
+
+AVRO = {
+    "type": "record",
+    "name": "Trip",
+    "namespace": "taxi",
+    "doc": "one ride",
+    "fields": [
+        {"name": "vendor", "type": "string", "doc": "who"},
+        {"name": "fare", "type": ["null", {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}]},
+        {"name": "from", "type": {"type": "record", "name": "Place", "fields": [{"name": "zone", "type": "int"}]}},
+        {"name": "to", "type": ["Place", "null"]},
+        {"name": "via", "type": {"type": "array", "items": ["null", "taxi.Place"]}},
+        {"name": "tags", "type": {"type": "map", "values": "long"}},
+        {"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": ["A"]}},
+        {"name": "other", "type": "Kind"},
+        {"name": "hash", "type": {"type": "fixed", "name": "Md5", "size": 16}},
+        {"name": "price", "type": {"type": "fixed", "name": "Price", "size": 8, "logicalType": "decimal", "precision": 5}},
+        {"name": "id", "type": {"type": "string", "logicalType": "uuid"}},
+        {"name": "day", "type": {"type": "int", "logicalType": "date"}},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "local", "type": {"type": "long", "logicalType": "local-timestamp-micros"}},
+        {"name": "odd", "type": {"type": "int", "logicalType": "of-our-own"}},
+        {"name": "raw", "type": ["bytes"]},
+        {"name": "flag", "type": {"type": {"type": "boolean"}}},
+    ],
+}  # fmt: skip
+
+
+def test_sparks_json_is_read_and_written():
+    schema = parse_schema(OF_SPARK)
+
+    assert to_ddl(schema) == (
+        "a int not null comment 'x', b array<map<string,tinyint>>, c timestamp_ntz"
+    )
+    assert to_spark_json(schema) == OF_SPARK
+
+
+def test_an_avro_record_becomes_columns():
+    place = "struct<zone:int not null>"
+    assert to_ddl(parse_schema(json.dumps(AVRO))).split(", ") == [
+        "vendor string not null comment 'who'",
+        "fare decimal(10,2)",
+        f"from {place} not null",
+        f"to {place}",
+        f"via array<{place}> not null",
+        "tags map<string,bigint not null> not null",
+        "kind string not null",
+        "other string not null",
+        "hash binary not null",
+        "price decimal(5,0) not null",
+        "id string not null",
+        "day date not null",
+        "at timestamp not null",
+        "local timestamp_ntz not null",
+        "odd int not null",
+        "raw binary not null",
+        "flag boolean not null",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("type_", "told"),
+    [
+        ("null", "column 'a' is of type null"),
+        (["int", "string"], "column 'a' is of type union of int, string"),
+        ({"type": "int", "logicalType": "time-millis"}, "time-millis, .*: use bigint"),
+        ({"type": "long", "logicalType": "timestamp-nanos"}, "use timestamp-micros"),
+        ("Other", "column 'a' is of type 'Other', which is not defined"),
+        ({"type": "array", "items": "T"}, "column 'a.element' is of type T, which holds itself"),
+        ({"type": "bytes", "logicalType": "decimal"}, "a decimal needs a precision"),
+        ({"type": "bytes", "logicalType": "decimal", "precision": 50}, "precision from 1 to 38"),
+        ({"type": "enum"}, "has no name"),
+        ({"type": "record", "name": "x"}, "has no list of fields"),
+        (5, "column 'a' has no Avro type: 5"),
+        ({"type": 5}, "column 'a' has no Avro type: 5"),
+    ],
+)
+def test_avro_types_that_no_queue_has_are_refused(type_: object, told: str):
+    record = {"type": "record", "name": "T", "fields": [{"name": "a", "type": type_}]}
+
+    with pytest.raises(OptionError, match=told):
+        parse_schema(json.dumps(record))
+
+
+@pytest.mark.parametrize(
+    ("type_", "told"),
+    [
+        ("varchar(3)", r"column 'a' is of type varchar\(3\), which no queue has: use string"),
+        ("decimal(40,2)", "precision from 1 to 38"),
+        ("interval year", "use interval day to second"),
+        ("nonsense", "'nonsense', which is no type"),
+        ({"type": "udt", "class": "Vector"}, r"Vector \(user-defined\)"),
+        ({"type": "array", "elementType": "void"}, "column 'a.element' is of type void"),
+        (
+            {"type": "array", "elementType": "int", "containsNull": 1},
+            "containsNull must be true or",
+        ),
+        (None, "column 'a' has no type"),
+    ],
+)
+def test_spark_types_that_no_queue_has_are_refused(type_: object, told: str):
+    given = {"type": "struct", "fields": [{"name": "a", "type": type_, "nullable": True}]}
+
+    with pytest.raises(OptionError, match=told):
+        parse_schema(json.dumps(given))
+
+
+def test_files_are_read_by_what_is_in_them(tmp_path: Path):
+    pq.write_table(pa.table({"a": pa.array([1], pa.uint16()), "b": [["x"]]}), tmp_path / "rows")
+    (tmp_path / "spark").write_text(OF_SPARK)
+    (tmp_path / "avro").write_text("\ufeff" + json.dumps(AVRO))
+    (tmp_path / "ddl").write_text("a int,\n-- a remark\nb string\n")
+
+    assert to_ddl(read_schema_file(tmp_path / "rows")) == "a int, b array<string>"
+    assert to_spark_json(read_schema_file(tmp_path / "spark")) == OF_SPARK
+    assert len(read_schema_file(str(tmp_path / "avro")).names) == 17
+    assert read_schema_file(tmp_path / "ddl") == parse_ddl("a int, b string")
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"PAR1 and no more", "the Parquet file .* can't be read"),
+        (b"Obj\x01rows", "holds rows in Avro, not a schema"),
+        (b"\xff\xfe", "holds no schema: expected Spark's DDL"),
+        (b"{", "the schema is no JSON"),
+        (b'"int"', "an Avro schema must be a record, not int"),
+        (b"a intt", "file: column 'a' is of type 'intt'"),
+    ],
+)
+def test_files_that_hold_no_schema_are_refused(tmp_path: Path, content: bytes, told: str):
+    (tmp_path / "file").write_bytes(content)
+
+    with pytest.raises(OptionError, match=told):
+        read_schema_file(tmp_path / "file")
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path: Path):
+    with pytest.raises(OptionError, match="can't be read: No such file"):
+        read_schema_file(tmp_path / "none")
+
+
+def test_a_parquet_file_with_a_type_that_no_queue_has_is_named(tmp_path: Path):
+    pq.write_table(pa.table({"a": pa.array([1], pa.uint64())}), tmp_path / "rows")
+
+    with pytest.raises(OptionError, match="rows: column 'a' is of type uint64, .*: use decimal"):
+        read_schema_file(tmp_path / "rows")
