@@ -521,7 +521,9 @@ def _shown(value: pa.Array) -> str:
     try:
         text = ascii(value[0].as_py()) if _kind(value.type) == "string" else str(value[0].as_py())
     except (ValueError, OverflowError, pa.ArrowException):
-        text = str(value[0].cast(pa.int64(), safe=False)) if not of.is_nested(value.type) else "?"
+        # A date or an instant that Python lacks, as the number that is stored.
+        plain = pa.int32() if value.type == _DATE else pa.int64()
+        text = "?" if of.is_nested(value.type) else str(value.view(plain)[0])
     text = ascii(text)[1:-1]
     return text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "..."
 

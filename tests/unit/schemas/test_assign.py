@@ -1,0 +1,208 @@
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from decimal import Decimal
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from cassieq_spark.errors import MessageError, SchemaError
+from cassieq_spark.schemas.assign import as_arrow, assign
+from cassieq_spark.schemas.ddl import parse_ddl
+
+TRIPS = parse_ddl(
+    "vendor string not null, fare decimal(10,2), "
+    "stops array<struct<zone:int,at:timestamp>>, tags map<string,int>"
+)
+NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
+
+
+def assigned(ddl: str, **columns: object) -> list[object]:
+    (column,) = assign(pa.table(columns), parse_ddl(ddl)).columns
+    return column.to_pylist()
+
+
+def test_columns_go_by_name_and_missing_ones_are_null():
+    table = pa.table({"FARE": [12.3, None], "vendor": ["a", "b"]})
+
+    rows = assign(table, TRIPS)
+
+    assert rows.schema == TRIPS
+    assert rows.to_pylist() == [
+        {"vendor": "a", "fare": Decimal("12.30"), "stops": None, "tags": None},
+        {"vendor": "b", "fare": None, "stops": None, "tags": None},
+    ]
+
+
+def test_columns_of_the_queues_type_are_not_copied():
+    text = pa.chunked_array([["a"], ["b"]])
+
+    rows = assign(pa.table({"vendor": text}), TRIPS)
+
+    assert [chunk.buffers()[2].address for chunk in rows.column(0).chunks] == [
+        chunk.buffers()[2].address for chunk in text.chunks
+    ]
+
+
+def test_a_batch_stays_a_batch():
+    assert isinstance(assign(pa.record_batch({"vendor": ["a"]}), TRIPS), pa.RecordBatch)
+    assert assign(pa.table({"vendor": pa.array([], pa.string())}), TRIPS).num_rows == 0
+    assert assign(pa.table({"vendor": pa.chunked_array([], pa.string())}), TRIPS).num_rows == 0
+
+
+def test_all_that_is_wrong_with_columns_is_told_at_once():
+    table = pa.table({"vendr": ["a"], "fare": ["x"], "tags": [1], "stops": [[{"zon": 1}]]})
+
+    with pytest.raises(SchemaError) as caught:
+        assign(table, TRIPS)
+
+    assert str(caught.value) == (
+        "these rows do not fit the queue: the queue has no column 'vendr': did you mean 'vendor'?; "
+        "column 'vendor' string is missing, and is not null; column 'fare' is of type string, and "
+        "the queue's of type decimal(10,2): cast the column before; the queue has no column "
+        "'stops.element.zon': did you mean 'zone'?; column 'tags' is of type bigint, and the "
+        "queue's of type map<string,int>: cast the column before"
+    )
+
+
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        (["vendor", "vendor"], "there are 2 columns 'vendor': 'vendor' and 'vendor'"),
+        (["vendor", "Vendor"], "there are 2 columns 'vendor': 'vendor' and 'Vendor'"),
+        (["vendor", "x"], "no column 'x': it has 'vendor', 'fare', 'stops', 'tags'"),
+    ],
+)
+def test_names_are_there_once_and_known(names: list[str], told: str):
+    with pytest.raises(SchemaError, match=told):
+        assign(pa.table([["a"], ["b"]], names=names), TRIPS)
+
+
+@pytest.mark.parametrize(
+    ("columns", "told"),
+    [
+        ({"vendor": ["a", None]}, "column 'vendor', row 1 .counted from 0.: it is null, and must be"),
+        ({"vendor": ["a", "b"], "fare": [1.0, 2.345]}, "'fare', row 1 .*: 2.345 of type double does not fit type decimal.10,2."),
+        ({"vendor": ["a", "b"], "stops": [[{"zone": 1}], [{"zone": 2}, {"zone": 2**40}]]},
+         "column 'stops.element.zone', row 1 .*: 1099511627776 of type bigint does not fit type int"),
+        ({"vendor": ["a"], "tags": [[{"key": None, "value": 1}]]}, "column 'tags.key', row 0 .*: it is null"),
+    ],
+)  # fmt: skip
+def test_a_value_that_does_not_fit_is_named_with_its_row(columns: dict[str, object], told: str):
+    with pytest.raises(MessageError, match=told):
+        assign(pa.table(columns), TRIPS)
+
+
+def test_rows_are_counted_over_chunks():
+    chunks = pa.chunked_array([[1, 2], [3], [4, 2**40, 5]])
+
+    with pytest.raises(MessageError, match="row 4 "):
+        assign(pa.table({"a": chunks}), parse_ddl("a int"))
+
+
+@pytest.mark.parametrize(
+    ("ddl", "given", "expected"),
+    [
+        ("a tinyint", pa.array([127], pa.int64()), 127),
+        ("a int", pa.array([3.0]), 3),
+        ("a int", pa.array([Decimal("3.00")]), 3),
+        ("a float", pa.array([0.1]), 0.10000000149011612),
+        ("a double", pa.array([Decimal("0.57")]), 0.57),
+        ("a decimal(5,2)", pa.array([0.57]), Decimal("0.57")),
+        ("a decimal(5,2)", pa.array([0.57], pa.float32()), Decimal("0.57")),
+        ("a decimal(20,0)", pa.array([2**64 - 1], pa.uint64()), Decimal(2**64 - 1)),
+        ("a decimal(5,1)", pa.array([Decimal("3.10")]), Decimal("3.1")),
+        ("a string", pa.array([3]), "3"),
+        ("a string", pa.array([True]), "true"),
+        ("a string", pa.array([date(2026, 1, 2)]), "2026-01-02"),
+        ("a timestamp_ntz", pa.array([date(2026, 1, 2)]), datetime(2026, 1, 2)),  # noqa: DTZ001
+        ("a timestamp", pa.array([NOON]).cast(pa.timestamp("ns", "Asia/Tokyo")), NOON),
+        ("a int", pa.array([None]), None),
+        ("a string", pa.array(["x"]).dictionary_encode(), "x"),
+        ("a array<int>", pa.array([[1, 2]], pa.list_(pa.int8(), 2)), [1, 2]),
+        ("a array<int>", pa.array([[1, 2]], pa.list_view(pa.int8())), [1, 2]),
+    ],
+)
+def test_a_value_becomes_one_of_another_type_if_nothing_is_lost(ddl, given, expected):
+    assert assigned(ddl, a=given) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("ddl", "given"),
+    [
+        ("a tinyint", pa.array([128])),
+        ("a int", pa.array([3.5])),
+        ("a int", pa.array([float("nan")])),
+        ("a int", pa.array([Decimal("3.5")])),
+        ("a float", pa.array([1e39])),
+        ("a double", pa.array([2**53 + 1])),
+        ("a decimal(5,2)", pa.array([1000])),
+        ("a decimal(5,2)", pa.array([Decimal("1.234")])),
+        ("a decimal(5,2)", pa.array([float("inf")])),
+        ("a timestamp", pa.array([1], pa.timestamp("ns", "UTC"))),
+        ("a timestamp", pa.array([2**62], pa.timestamp("us", "UTC"))),
+        ("a timestamp", pa.array([-(2**62)], pa.timestamp("us", "UTC"))),
+        ("a date", pa.array([2**30], pa.date32())),
+        ("a array<date>", pa.array([[2**30]], pa.list_(pa.date32()))),
+        ("a bigint", pa.array([2**63], pa.uint64())),
+    ],
+)
+def test_and_does_not_fit_if_something_is(ddl, given):
+    with pytest.raises(MessageError, match="row 0 .*does not fit type"):
+        assigned(ddl, a=given)
+
+
+@pytest.mark.parametrize(
+    ("ddl", "given", "told"),
+    [
+        ("a string", [1.5], "double, and the queue's of type string: cast"),
+        ("a int", ["1"], "cast the column"),
+        ("a int", [True], "cast the column"),
+        ("a timestamp", [datetime(2026, 1, 1)], "depends on a time zone"),  # noqa: DTZ001
+        ("a date", [NOON], "depends on a time zone"),
+        ("a string", [b"x"], "decode it before"),
+        ("a binary", ["x"], "encode it before"),
+        ("a int", [[1]], "array<bigint>, and the queue's of type int"),
+        (
+            "a map<string,int>",
+            [{"x": 1}],
+            "struct<x:bigint>, and the queue's of type map<string,int>",
+        ),
+        ("a int", pa.array([1], pa.time64("us")), r"time64\[us\]"),
+    ],
+)
+def test_other_types_are_refused(ddl, given, told):
+    with pytest.raises(SchemaError, match=told):
+        assigned(ddl, a=given)
+
+
+def test_what_null_structs_and_lists_hold_is_nobodys_value():
+    struct = pa.StructArray.from_arrays(
+        [pa.array([2**40, 1])], names=["b"], mask=pa.array([True, False])
+    )
+    lists = pa.ListArray.from_arrays(
+        pa.array([0, 1, 2], pa.int32()), pa.array([2**40, 1]), mask=pa.array([True, False])
+    )
+    holed = pa.StructArray.from_arrays(
+        [pa.array([None, 1], pa.int32())], names=["b"], mask=pa.array([True, False])
+    )
+
+    assert assigned("a struct<b:int>", a=struct) == [None, {"b": 1}]
+    assert assigned("a array<int>", a=lists) == [None, [1]]
+    assert assigned("a struct<b:int not null>", a=holed) == [None, {"b": 1}]
+
+
+def test_frames_of_others_are_read_as_arrow():
+    frame = pd.DataFrame({"vendor": ["a", "b"], "fare": [1.5, None]})
+
+    rows = assign(as_arrow(frame), TRIPS)
+
+    assert rows.column("vendor").to_pylist() == ["a", "b"]
+    assert rows.column("fare").to_pylist()[0] == Decimal("1.50")
+
+
+@pytest.mark.parametrize("given", [5, "a", [{"a": 1}], None])
+def test_what_arrow_cannot_read_is_refused(given: object):
+    with pytest.raises(SchemaError, match="rows must be an Arrow table"):
+        as_arrow(given)
