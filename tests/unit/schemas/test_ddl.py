@@ -28,22 +28,35 @@ def test_a_schema_of_spark_becomes_the_types_of_its_arrow_tables():
     ("written", "printed"),
     [
         ("a BYTE, b Short, c INTEGER, d long", "a tinyint, b smallint, c int, d bigint"),
-        ("a real, b dec, c NUMERIC(5), d dec( 5 , 2 )",
-         "a float, b decimal(10,0), c decimal(5,0), d decimal(5,2)"),
-        ("a timestamp_ltz, b timestamp(6), c timestamp with local time zone",
-         "a timestamp, b timestamp, c timestamp"),
+        (
+            "a real, b dec, c NUMERIC(5), d dec( 5 , 2 )",
+            "a float, b decimal(10,0), c decimal(5,0), d decimal(5,2)",
+        ),
+        (
+            "a timestamp_ltz, b timestamp(6), c timestamp with local time zone",
+            "a timestamp, b timestamp, c timestamp",
+        ),
         ("a timestamp without time zone", "a timestamp_ntz"),
         ("a interval day to second", "a interval day to second"),
         ("a string collate UTF8_BINARY", "a string"),
-        ("select int, `a b` int, `c``d` int, 1a int", "select int, `a b` int, `c``d` int, `1a` int"),
-        ("a:int, b struct<c int, d : string not null>", "a int, b struct<c:int,d:string not null>"),
+        (
+            "select int, `a b` int, `c``d` int, 1a int",
+            "select int, `a b` int, `c``d` int, `1a` int",
+        ),
+        (
+            "a:int, b struct<c int, d : string not null>",
+            "a int, b struct<c:int,d:string not null>",
+        ),
         ("struct<a:int,b:array<string>>", "a int, b array<string>"),
         ("struct int", "struct int"),
         ("a int -- why\n, /* /* in */ */ b int", "a int, b int"),
         (r"""a int comment 'it''s' "\u0041\n" r'\n'""", r"a int comment 'it\'sA\n\\n'"),
-        ("a array<int not null>, b map<int,int not null>", "a array<int not null>, b map<int,int not null>"),
+        (
+            "a array<int not null>, b map<int,int not null>",
+            "a array<int not null>, b map<int,int not null>",
+        ),
     ],
-)  # fmt: skip
+)
 def test_names_are_aliases_of_those_that_are_printed(written: str, printed: str):
     assert to_ddl(parse_ddl(written)) == printed
     assert to_ddl(parse_ddl(printed)) == printed
@@ -106,9 +119,19 @@ def test_versions_are_stored_as_a_list_of_texts():
 
 @pytest.mark.parametrize(
     "stored",
-    ["", "{}", "[]", "[1]", '["a int", "b"]', '[ "a int"]', '["a integer"]', '["a int"] x', "[" * 9999,
-     '["a int"' + ', "a int"' * 1000 + "]"],
-)  # fmt: skip
+    [
+        "",
+        "{}",
+        "[]",
+        "[1]",
+        '["a int", "b"]',
+        '[ "a int"]',
+        '["a integer"]',
+        '["a int"] x',
+        "[" * 9999,
+        '["a int"' + ', "a int"' * 1000 + "]",
+    ],
+)
 def test_versions_that_nobody_stores_are_refused(stored: str):
     with pytest.raises(InvariantError, match="the stored schema can't be read"):
         parse_stored(stored)

@@ -27,15 +27,37 @@ AVRO = {
     "doc": "one ride",
     "fields": [
         {"name": "vendor", "type": "string", "doc": "who"},
-        {"name": "fare", "type": ["null", {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}]},
-        {"name": "from", "type": {"type": "record", "name": "Place", "fields": [{"name": "zone", "type": "int"}]}},
+        {
+            "name": "fare",
+            "type": [
+                "null",
+                {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2},
+            ],
+        },
+        {
+            "name": "from",
+            "type": {
+                "type": "record",
+                "name": "Place",
+                "fields": [{"name": "zone", "type": "int"}],
+            },
+        },
         {"name": "to", "type": ["Place", "null"]},
         {"name": "via", "type": {"type": "array", "items": ["null", "taxi.Place"]}},
         {"name": "tags", "type": {"type": "map", "values": "long"}},
         {"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": ["A"]}},
         {"name": "other", "type": "Kind"},
         {"name": "hash", "type": {"type": "fixed", "name": "Md5", "size": 16}},
-        {"name": "price", "type": {"type": "fixed", "name": "Price", "size": 8, "logicalType": "decimal", "precision": 5}},
+        {
+            "name": "price",
+            "type": {
+                "type": "fixed",
+                "name": "Price",
+                "size": 8,
+                "logicalType": "decimal",
+                "precision": 5,
+            },
+        },
         {"name": "id", "type": {"type": "string", "logicalType": "uuid"}},
         {"name": "day", "type": {"type": "int", "logicalType": "date"}},
         {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
@@ -44,7 +66,7 @@ AVRO = {
         {"name": "raw", "type": ["bytes"]},
         {"name": "flag", "type": {"type": {"type": "boolean"}}},
     ],
-}  # fmt: skip
+}
 
 
 def test_sparks_json_is_read_and_written():
@@ -164,5 +186,5 @@ def test_a_file_that_is_not_there_is_refused(tmp_path: Path):
 def test_a_parquet_file_with_a_type_that_no_queue_has_is_named(tmp_path: Path):
     pq.write_table(pa.table({"a": pa.array([1], pa.uint64())}), tmp_path / "rows")
 
-    with pytest.raises(OptionError, match="rows: column 'a' is of type uint64, .*: use decimal"):
+    with pytest.raises(OptionError, match=r"rows: column 'a' is of type uint64, .*: use decimal"):
         read_schema_file(tmp_path / "rows")

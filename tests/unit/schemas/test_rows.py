@@ -83,7 +83,11 @@ def test_json_becomes_columns_and_json_again():
         ("a decimal(5,2)", 7, Decimal("7.00")),
         ("a boolean", np.bool_(True), True),
         ("a binary", memoryview(b"x"), b"x"),
-        ("a timestamp", datetime(2026, 1, 1, 2, tzinfo=timezone(timedelta(hours=2))), datetime(2026, 1, 1, tzinfo=UTC)),
+        (
+            "a timestamp",
+            datetime(2026, 1, 1, 2, tzinfo=timezone(timedelta(hours=2))),
+            datetime(2026, 1, 1, tzinfo=UTC),
+        ),
         ("a timestamp", pd.Timestamp("2026-01-01", tz="UTC"), datetime(2026, 1, 1, tzinfo=UTC)),
         ("a interval day to second", pd.Timedelta(seconds=1), timedelta(seconds=1)),
         ("a array<int>", np.array([1, 2]), [1, 2]),
@@ -92,7 +96,7 @@ def test_json_becomes_columns_and_json_again():
         ("a map<struct<b:int>,int>", [({"b": 1}, 2)], [({"b": 1}, 2)]),
         ("a struct<b:int,c:int>", UserDict({"B": 1}), {"b": 1, "c": None}),
     ],
-)  # fmt: skip
+)
 def test_a_value_of_another_kind_is_taken_if_nothing_is_lost(ddl, given, expected):
     assert to_dicts(from_dicts([{"a": given}], parse_ddl(ddl))) == [{"a": expected}]
 
@@ -122,7 +126,11 @@ def test_a_value_of_another_kind_is_taken_if_nothing_is_lost(ddl, given, expecte
         ("a timestamp", date(2026, 1, 1), "does not fit type timestamp"),
         ("a timestamp", pd.NaT, "does not fit type timestamp"),
         ("a timestamp", pd.Timestamp(1, unit="ns", tz="UTC"), "has microseconds"),
-        ("a timestamp", datetime.max.replace(tzinfo=timezone(timedelta(hours=-2))), "does not fit"),
+        (
+            "a timestamp",
+            datetime.max.replace(tzinfo=timezone(timedelta(hours=-2))),
+            "does not fit",
+        ),
         ("a timestamp_ntz", NOON, "it must have no time zone"),
         ("a interval day to second", timedelta.max, "does not fit"),
         ("a array<int>", "abc", "does not fit type array<int>"),
@@ -130,10 +138,14 @@ def test_a_value_of_another_kind_is_taken_if_nothing_is_lost(ddl, given, expecte
         ("a map<string,int>", {None: 1}, "column 'a.key', row 1 .*: it is null"),
         ("a map<string,int>", [1], "does not fit type map"),
         ("a struct<b:struct<c:int>>", {"b": {"c": "x"}}, "column 'a.b.c', row 1 "),
-        ("a struct<b:int>", 5, "column 'a', row 1 .*: 5 of Python's type int does not fit type struct"),
+        (
+            "a struct<b:int>",
+            5,
+            "column 'a', row 1 .*: 5 of Python's type int does not fit type struct",
+        ),
         ("a int", object(), "an object of type object does not fit"),
     ],
-)  # fmt: skip
+)
 def test_a_value_that_does_not_fit_is_named_with_its_row(ddl, given, told):
     good = {"a": 1} if ddl == "a int not null" else {}
 
@@ -165,7 +177,7 @@ class _Broken(UserDict):  # type: ignore[type-arg]
 
 @pytest.mark.parametrize("row", [5, None, "a", [1], _Broken({"a": 1})])
 def test_a_row_is_a_dict(row):
-    with pytest.raises(MessageError, match="row 0 .*is no dict of columns"):
+    with pytest.raises(MessageError, match=r"row 0 .*is no dict of columns"):
         from_dicts([row], parse_ddl("a int"))
 
 
@@ -178,7 +190,11 @@ def test_rows_are_many(rows):
 @pytest.mark.parametrize(
     ("ddl", "text", "expected"),
     [
-        ("a decimal(38,18)", "12345678901234567890.123456789012345678", Decimal("12345678901234567890.123456789012345678")),
+        (
+            "a decimal(38,18)",
+            "12345678901234567890.123456789012345678",
+            Decimal("12345678901234567890.123456789012345678"),
+        ),
         ("a decimal(5,2)", '"1.50"', Decimal("1.50")),
         ("a double", '"NaN"', "nan"),
         ("a double", '"-Infinity"', float("-inf")),
@@ -190,9 +206,11 @@ def test_rows_are_many(rows):
         ("a interval day to second", '"P1DT2H3M4.5S"', timedelta(1, 4.5, 0, 0, 3, 2)),
         ("a map<string,int>", '[{"key": "x", "value": 1}]', {"x": 1}),
     ],
-)  # fmt: skip
+)
 def test_json_is_read_without_loss(ddl, text, expected):
-    ((value,),) = (row.values() for row in to_dicts(from_json([parse_json(f'{{"a": {text}}}')], parse_ddl(ddl))))  # fmt: skip
+    batch = from_json([parse_json(f'{{"a": {text}}}')], parse_ddl(ddl))
+
+    value = to_dicts(batch)[0]["a"]
 
     assert str(value) == "nan" if expected == "nan" else value == expected
 
@@ -243,7 +261,9 @@ def test_what_is_no_json_is_refused(text, told):
 
 
 def test_floats_that_json_lacks_are_texts():
-    batch = from_dicts([{"a": [float("nan"), float("inf"), -float("inf")]}], parse_ddl("a array<float>"))  # fmt: skip
+    batch = from_dicts(
+        [{"a": [float("nan"), float("inf"), -float("inf")]}], parse_ddl("a array<float>")
+    )
 
     assert to_json(batch) == [{"a": ["NaN", "Infinity", "-Infinity"]}]
 
