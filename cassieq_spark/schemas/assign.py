@@ -10,6 +10,7 @@ Columns are converted as a whole. The row that does not fit is looked for only i
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Sequence
 from enum import Enum, auto
 from functools import lru_cache
@@ -47,6 +48,7 @@ _RANGES = {
 }
 _INTEGER_DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}
 _LONGEST_SHOWN = 60
+_PANDAS_INDEX = re.compile(r"__index_level_\d+__")
 _ARROW_REFUSES = (pa.ArrowException, OverflowError, ValueError)
 
 
@@ -83,16 +85,17 @@ class Misfit(Exception):  # noqa: N818 - never leaves this package
 def as_arrow(given: object) -> pa.Table | pa.RecordBatch:
     """Return rows as Arrow has them: a table, a batch, or what hands itself over as one.
 
-    So pandas, polars and DuckDB do; nothing is copied that Arrow can share.
+    So pandas, polars and DuckDB do; nothing is copied that Arrow can share. The index of a pandas
+    DataFrame is left out, unless it has a name.
 
     Raises:
         SchemaError: It does not.
     """
     if isinstance(given, (pa.Table, pa.RecordBatch)):
-        return given
+        return _without_index(given)
     if hasattr(given, "__arrow_c_stream__") or hasattr(given, "__arrow_c_array__"):
         try:
-            return pa.table(given)
+            return _without_index(pa.table(given))
         except Exception as error:
             raise SchemaError(
                 f"{shown(given)} can't be read as an Arrow table: {_first_line(error)}"
@@ -103,13 +106,21 @@ def as_arrow(given: object) -> pa.Table | pa.RecordBatch:
     )
 
 
+def _without_index(given: pa.Table | pa.RecordBatch) -> pa.Table | pa.RecordBatch:
+    """Drop the columns that pandas adds for an index without a name."""
+    if b"pandas" not in (given.schema.metadata or {}):
+        return given
+    return given.select([name for name in given.schema.names if not _PANDAS_INDEX.fullmatch(name)])
+
+
 def assign(given: pa.Table | pa.RecordBatch, schema: pa.Schema) -> pa.Table | pa.RecordBatch:
     """Turn the columns of a writer into those of the queue.
 
     Columns of the queue's type are not copied. A nullable column that is missing is null.
 
     Args:
-        given: Columns in any order; their names may differ in case.
+        given: Columns in any order; their names may differ in case. What a stranger has sent is to
+            be validated in full before.
         schema: The canonical schema of the queue.
 
     Returns:

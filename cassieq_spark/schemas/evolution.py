@@ -79,6 +79,9 @@ class Change:
 def check_change(versions: Sequence[pa.Schema], new: pa.Schema) -> tuple[Change, ...]:
     """Return what a new schema changes, if it may follow the versions that a queue had.
 
+    A name that was dropped may come back with a type that holds what is stored under it. Messages
+    from before it was dropped show their values again.
+
     Args:
         versions: All versions, canonical, the first one first; at least one.
         new: The canonical schema that is wanted.

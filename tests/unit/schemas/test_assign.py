@@ -213,6 +213,17 @@ def test_frames_of_others_are_read_as_arrow():
     assert rows.column("fare").to_pylist()[0] == Decimal("1.50")
 
 
+def test_only_an_index_with_a_name_is_a_column():
+    frame = pd.DataFrame({"a": [1, 2, 3]})
+    schema = parse_ddl("a int, key string")
+
+    unnamed = assign(as_arrow(frame[frame.a > 1]), schema)
+    named = assign(as_arrow(frame.set_index(pd.Index(["x", "y", "z"], name="key"))), schema)
+
+    assert unnamed.column("key").to_pylist() == [None, None]
+    assert named.column("key").to_pylist() == ["x", "y", "z"]
+
+
 @pytest.mark.parametrize("given", [5, "a", [{"a": 1}], None])
 def test_what_arrow_cannot_read_is_refused(given: object):
     with pytest.raises(SchemaError, match="rows must be an Arrow table"):
