@@ -89,7 +89,7 @@ def test_names_are_aliases_of_those_that_are_printed(written: str, printed: str)
         ("a interval hour", "use interval day to second"),
         ("a string collate unicode", "without a collation"),
         ("a int(3)", "use int without a length"),
-        ("a strin", "'strin', which is no type: supported are boolean, "),
+        ("a sstring", "'sstring', which is no type: supported are boolean, "),
         ("a int, A string", "names must differ in more than case"),
         ("a struct<b:int,B:int>", "struct 'a' has the names 'b', 'B'"),
         ("_key int", "may not be called _key, _headers, _delay, _visible_at, _metadata"),
