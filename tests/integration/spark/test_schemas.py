@@ -36,7 +36,7 @@ _NAMES = (
     "a",
     "B1",
     "_c",
-    "1d",
+    "1x",
     "select",
     "order",
     "interval",
