@@ -22,6 +22,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from cassieq_spark.arrow import packing
+from cassieq_spark.arrow.packing import CODECS, MODULUS, checksum
 from cassieq_spark.errors import MessageError, UnreadableError
 
 HEADERS = pa.map_(pa.string(), pa.string())
@@ -39,11 +41,7 @@ MOST_BYTES = 100 << 20
 _MAGIC = b"CQF1"
 #: Magic, codec, flags; the counts of `_Counts`; the sum of all the other bytes.
 _HEADER = struct.Struct("<4sBBxx6IQ")
-_SUM_AT = _HEADER.size - 8
-_CODECS = ("none", "lz4", "zstd")
 _KEYS, _HEADERS, _NULL_KEYS, _NULL_HEADERS, _NULL_ITEMS = (1 << bit for bit in range(5))
-_LZ4 = _CODECS.index("lz4")
-_DECODERS = {_CODECS.index(name): pa.Codec(name) for name in ("lz4", "zstd")}
 #: Flags that do not contradict each other: only a column that is there has nulls.
 _POSSIBLE = frozenset(
     of_keys | of_headers
@@ -53,17 +51,9 @@ _POSSIBLE = frozenset(
         *(_HEADERS | null | other for null in (0, _NULL_HEADERS) for other in (0, _NULL_ITEMS)),
     )
 )
-_WORD = 8
-_WORDS = np.dtype("<u8")
-_MODULUS = 1 << 64
 _OFFSETS = np.dtype("<i4")
 _ENTRY = pa.struct([HEADERS.key_field, HEADERS.item_field])
 _Bytes = bytes | memoryview
-#: The header of an LZ4 frame: magic, two bytes of flags, then perhaps the size, then a check byte.
-_LZ4_MAGIC = b"\x04\x22\x4d\x18"
-_LZ4_SIZED = 1 << 3
-_LZ4_PLAIN_HEADER = 7
-_LZ4_HEADER = struct.Struct("<4sBBQ")
 
 
 class _Counts(NamedTuple):
@@ -119,16 +109,10 @@ def encode(messages: pa.RecordBatch, compression: str) -> bytes:
             f"messages are too large together: {problem}; give them smaller values, or fewer "
             "headers"
         )
-    body = b"".join([*offsets, *nulls, *data])
-    codec = 0
-    if compression != "none":
-        packed = pa.compress(body, compression, asbytes=True)
-        if len(packed) < len(body):
-            codec = _CODECS.index(compression)
-            body = _with_size(packed, len(body)) if compression == "lz4" else packed
+    codec, body = packing.pack(b"".join([*offsets, *nulls, *data]), compression)
     start = _HEADER.pack(_MAGIC, codec, flags, *counts, 0)
-    total = (_sum(start) + _sum(body)) % _MODULUS
-    return b"".join([start[:_SUM_AT], total.to_bytes(_WORD, "little"), body])
+    total = (checksum(start) + checksum(body)) % MODULUS
+    return b"".join([_HEADER.pack(_MAGIC, codec, flags, *counts, total), body])
 
 
 def decode(frame: bytes, count: int) -> dict[str, pa.Array]:
@@ -150,17 +134,17 @@ def decode(frame: bytes, count: int) -> dict[str, pa.Array]:
         raise UnreadableError(f"it has {len(frame)} bytes, fewer than a header")
     magic, codec, flags, *rest, total = _HEADER.unpack_from(frame)
     counts = _Counts(*rest)
-    if magic != _MAGIC or codec >= len(_CODECS) or not _is_possible(flags, counts):
+    if magic != _MAGIC or codec >= len(CODECS) or not _is_possible(flags, counts):
         raise UnreadableError("it does not begin with a header of this release")
     if counts.messages != count or not count:
         raise UnreadableError(f"it has {counts.messages} messages, and its row says {count}")
     sizes = _sizes(flags, counts)
     if problem := _excess(counts, sizes):
         raise UnreadableError(problem)
-    if (_sum(frame) - total) % _MODULUS != total:
+    if (checksum(frame) - total) % MODULUS != total:
         raise UnreadableError("its checksum does not match: it was damaged")
     try:
-        body = _decompress(pa.py_buffer(frame).slice(_HEADER.size), codec, sum(sizes))
+        body = packing.unpack(pa.py_buffer(frame).slice(_HEADER.size), codec, sum(sizes))
         return _arrays(_Cursor(body, iter(sizes)), flags, counts)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise UnreadableError(f"its body does not match its header: {error}") from error
@@ -204,15 +188,7 @@ def _nulls(array: pa.Array) -> bytes:
     """A bit for each element that is not null; nothing if none is."""
     if not array.null_count:
         return b""
-    valid = array.is_valid().to_numpy(zero_copy_only=False)
-    return np.packbits(valid, bitorder="little").tobytes()
-
-
-def _sum(data: bytes) -> int:
-    """The sum of the words of ``data``; the last one may be shorter."""
-    words = len(data) // _WORD
-    total = int(np.add.reduce(np.frombuffer(data, _WORDS, words))) if words else 0
-    return total + int.from_bytes(data[words * _WORD :], "little")
+    return packing.bits(array.is_valid().to_numpy(zero_copy_only=False))
 
 
 def _is_possible(flags: int, counts: _Counts) -> bool:
@@ -253,55 +229,6 @@ def _sizes(flags: int, counts: _Counts) -> list[int]:
     if flags & _HEADERS:
         sizes += [counts.name_bytes, counts.item_bytes]
     return sizes
-
-
-def _decompress(body: pa.Buffer, codec: int, size: int) -> pa.Buffer:
-    """Exactly ``size`` bytes; allocates no more than those.
-
-    Of bytes that a frame does not fill, Arrow would hand over what was in memory before. A frame
-    of zstd that is shorter is refused by Arrow, one of LZ4 by its library, if it tells its size.
-
-    Raises:
-        pa.ArrowException, OSError, ValueError: The body is of another size, or damaged.
-    """
-    if codec == _LZ4:
-        found = _LZ4_HEADER.unpack_from(body) if len(body) >= _LZ4_HEADER.size else ()
-        if not found or found[0] != _LZ4_MAGIC or not found[1] & _LZ4_SIZED or found[3] != size:
-            raise ValueError(f"it is not an LZ4 frame of {size} bytes")
-    if codec:
-        return _DECODERS[codec].decompress(body, size)
-    if len(body) != size:
-        raise ValueError(f"it has {len(body)} bytes, not {size}")
-    return body
-
-
-def _with_size(frame: bytes, size: int) -> bytes:
-    """An LZ4 frame that tells its size, which Arrow leaves out."""
-    flags = frame[4] | _LZ4_SIZED
-    start = _LZ4_HEADER.pack(_LZ4_MAGIC, flags, frame[5], size)
-    check = (_xxh32(start[4:]) >> 8) & 0xFF
-    return b"".join([start, bytes([check]), memoryview(frame)[_LZ4_PLAIN_HEADER:]])
-
-
-def _xxh32(data: bytes) -> int:
-    """The hash of LZ4's frame headers, XXH32 with seed 0, of fewer than 16 bytes."""
-    prime_1, prime_2, prime_3 = 2654435761, 2246822519, 3266489917
-    prime_4, prime_5 = 668265263, 374761393
-    digest = prime_5 + len(data)
-    whole = len(data) // 4 * 4
-    for (word,) in struct.iter_unpack("<I", data[:whole]):
-        digest = _turn(digest + word * prime_3, 17) * prime_4
-    for byte in data[whole:]:
-        digest = _turn(digest + byte * prime_5, 11) * prime_1
-    digest &= 0xFFFFFFFF
-    digest = ((digest ^ (digest >> 15)) * prime_2) & 0xFFFFFFFF
-    digest = ((digest ^ (digest >> 13)) * prime_3) & 0xFFFFFFFF
-    return digest ^ (digest >> 16)
-
-
-def _turn(number: int, bits: int) -> int:
-    number &= 0xFFFFFFFF
-    return ((number << bits) | (number >> (32 - bits))) & 0xFFFFFFFF
 
 
 class _Cursor:

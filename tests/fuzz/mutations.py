@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from cassieq_spark.arrow import framing
+from cassieq_spark.arrow import framing, packing
 from cassieq_spark.arrow.framing import HEADERS
 
 HEADER = framing._HEADER
@@ -48,7 +48,7 @@ def mutant_of(rng: random.Random) -> tuple[bytes, int]:
 def signed(frame: bytes) -> bytes:
     """The frame with the sum that its bytes have."""
     bare = frame[:SUM_AT] + bytes(8) + frame[HEADER.size :]
-    total = framing._sum(bare) % (1 << 64)
+    total = packing.checksum(bare) % (1 << 64)
     return frame[:SUM_AT] + total.to_bytes(8, "little") + frame[HEADER.size :]
 
 
@@ -113,7 +113,7 @@ def _packed(rng: random.Random, bare: bytes) -> bytes:
     body = pa.compress(bare[HEADER.size :], _CODECS[codec], asbytes=True)
     if codec == 1:
         size = len(bare) - HEADER.size + rng.choice((0, 0, 0, -1, 1, 1 << 20))
-        body = framing._with_size(body, max(0, size))
+        body = packing.with_size(body, max(0, size))
     return bare[:4] + bytes([codec]) + bare[5 : HEADER.size] + body
 
 
@@ -126,7 +126,7 @@ def _bomb(rng: random.Random, frame: bytes) -> bytes:
     _, _, flags, *counts, _ = HEADER.unpack_from(frame)
     size = sum(framing._sizes(flags, framing._Counts(*counts)))
     if codec == 1:
-        body = framing._with_size(body, size % (1 << 64))
+        body = packing.with_size(body, size % (1 << 64))
     elif rng.random() < 0.5:
         body += body
     return frame[:4] + bytes([codec]) + frame[5 : HEADER.size] + body

@@ -1016,7 +1016,7 @@ MUTANTS = (
     Mutant(
         "a body that is too short shows what was in memory",
         "I3",
-        "arrow/framing.py",
+        "arrow/packing.py",
         " or not found[1] & _LZ4_SIZED or found[3] != size:\n",
         ":\n",
         ("../unit/arrow/test_framing.py",),

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from cassieq_spark.arrow import framing
+from cassieq_spark.arrow import framing, packing
 from cassieq_spark.arrow.framing import HEADERS, MOST_BYTES, MOST_DATA_BYTES, decode, encode
 from cassieq_spark.errors import MessageError, UnreadableError
 
@@ -23,7 +23,7 @@ HEADER_SIZE = framing._HEADER.size
 def signed(frame: bytes) -> bytes:
     """The frame with the sum that its bytes have: what somebody does who knows the layout."""
     bare = frame[: HEADER_SIZE - 8] + bytes(8) + frame[HEADER_SIZE:]
-    total = framing._sum(bare) % framing._MODULUS
+    total = packing.checksum(bare) % packing.MODULUS
     return frame[: HEADER_SIZE - 8] + total.to_bytes(8, "little") + frame[HEADER_SIZE:]
 
 
@@ -84,7 +84,7 @@ def test_a_frame_that_is_cut_off_or_longer_is_refused(compression: str):
 def test_a_body_that_holds_more_than_the_header_says_is_not_decompressed(codec: str):
     bomb = pa.compress(bytes(1 << 28), codec, asbytes=True)
     before = pa.total_allocated_bytes()
-    number = framing._CODECS.index(codec)
+    number = packing.CODECS.index(codec)
 
     with pytest.raises(UnreadableError):
         decode(forged(bomb, 1, 0, 100, codec=number), 1)
@@ -95,10 +95,10 @@ def test_a_body_that_holds_more_than_the_header_says_is_not_decompressed(codec: 
 
 @pytest.mark.parametrize("codec", ["lz4", "zstd"])
 def test_a_body_that_holds_less_than_the_header_says_shows_no_memory_of_others(codec: str):
-    number = framing._CODECS.index(codec)
+    number = packing.CODECS.index(codec)
     short = pa.compress(offsets(0, 600_000), codec, asbytes=True)
     if codec == "lz4":
-        short = framing._with_size(short, 600_008)
+        short = packing.with_size(short, 600_008)
 
     with pytest.raises(UnreadableError, match="its body does not match its header"):
         decode(forged(short, 1, 0, 600_000, codec=number), 1)
@@ -110,7 +110,7 @@ def test_an_lz4_frame_that_tells_no_size_is_refused():
 
     with pytest.raises(UnreadableError, match="not an LZ4 frame of 108 bytes"):
         decode(forged(plain, 1, 0, 100, codec=1), 1)
-    told = framing._with_size(plain, len(body))
+    told = packing.with_size(plain, len(body))
     assert decode(forged(told, 1, 0, 100, codec=1), 1)["value"].to_pylist() == [b"a" * 100]
 
 
@@ -177,5 +177,5 @@ def test_the_check_byte_of_an_lz4_header_is_that_of_its_library():
     frame = pa.compress(b"x" * 1000, "lz4", asbytes=True)
 
     # Arrow's own header has the check byte right behind the flags.
-    assert (framing._xxh32(frame[4:6]) >> 8) & 0xFF == frame[6]
-    assert struct.unpack_from("<Q", framing._with_size(frame, 1000), 6) == (1000,)
+    assert (packing._xxh32(frame[4:6]) >> 8) & 0xFF == frame[6]
+    assert struct.unpack_from("<Q", packing.with_size(frame, 1000), 6) == (1000,)
