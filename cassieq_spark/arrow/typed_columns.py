@@ -564,15 +564,15 @@ def node_of(type_: pa.DataType, *, nullable: bool, depth: int = 1) -> Node:
         raise TypeError(f"a type is nested deeper than {MOST_DEPTH} levels")
     if pt.is_list(type_):
         inner = type_.value_field
-        children = (node_of(inner.type, nullable=inner.nullable, depth=depth + 1),)
-        return _Lists(type_, nullable=nullable, children=children)
+        element = node_of(inner.type, nullable=inner.nullable, depth=depth + 1)
+        return _Lists(type_, nullable=nullable, children=(element,))
     if pt.is_map(type_):
         item = type_.item_field
-        children = (
+        pair = (
             node_of(type_.key_type, nullable=False, depth=depth + 1),
             node_of(item.type, nullable=item.nullable, depth=depth + 1),
         )
-        return _Lists(type_, nullable=nullable, children=children)
+        return _Lists(type_, nullable=nullable, children=pair)
     if pt.is_struct(type_) and type_.num_fields:
         children = tuple(
             node_of(each.type, nullable=each.nullable, depth=depth + 1) for each in type_.fields
@@ -619,7 +619,7 @@ def is_ascii(data: pa.Buffer) -> bool:
 
 
 def _is_date(type_: pa.DataType) -> bool:
-    return type_ == pa.date32()
+    return bool(type_ == pa.date32())
 
 
 def _is_instant(type_: pa.DataType) -> bool:
@@ -627,7 +627,7 @@ def _is_instant(type_: pa.DataType) -> bool:
 
 
 def _is_duration(type_: pa.DataType) -> bool:
-    return type_ == pa.duration("us")
+    return bool(type_ == pa.duration("us"))
 
 
 def _dates(type_: pa.DataType, *, nullable: bool) -> Node:
@@ -837,7 +837,9 @@ def _read_lengths(count: int, code: int, total: int, parts: Parts, least: int = 
     if not size:
         if low * count != total or (count and low < least):
             raise ValueError(f"{count} lengths of {low} are not {total} together")
-        return np.arange(0, total + 1, low, _OFFSETS) if low else np.zeros(count + 1, _OFFSETS)
+        return (
+            np.arange(0, total + 1, low, dtype=np.int32) if low else np.zeros(count + 1, _OFFSETS)
+        )
     lengths = np.frombuffer(data, _NARROW[size], count)
     # Exact: there are less than 2**28 of them, below 2**32 each.
     if int(lengths.sum(dtype=np.uint64)) + low * count != total:

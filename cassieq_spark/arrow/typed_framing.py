@@ -2,9 +2,9 @@
 
 A frame is a header of fixed length, a directory, and a section for each column, compressed by
 itself. So a reader decompresses only the columns that it wants. The directory has an entry for
-each column: codec, stored length and sum of its section, and what `typed_columns` needs to know the
-lengths of its buffers. How long the directory is follows from the schema, whose version the header
-has; the frame has no schema.
+each column: codec, stored length and sum of its section, and what `typed_columns` needs to know
+the lengths of its buffers. How long the directory is follows from the schema, whose version the
+header has; the frame has no schema.
 
 A reader checks, in order:
 
