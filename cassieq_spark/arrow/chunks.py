@@ -10,6 +10,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from operator import methodcaller
+from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,6 +22,80 @@ from cassieq_spark.errors import MessageError, OptionError
 from cassieq_spark.model import MOST_BUCKETS, Chunk, Range
 
 _AS_PY = methodcaller("as_py")
+
+
+class Form(Protocol):
+    """What the messages of a queue consist of, and how a chunk stores them."""
+
+    def stored(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The columns of ``batch`` that a chunk has, in their order and types."""
+        ...
+
+    def check(
+        self,
+        messages: pa.RecordBatch,
+        max_message_bytes: int,
+        *,
+        first_row: int,
+        takes_reserved: bool = False,
+    ) -> pa.Int64Array:
+        """Check messages that `stored` returned.
+
+        Args:
+            messages: At least one.
+            max_message_bytes: Largest message.
+            first_row: How to number the first one in an error.
+            takes_reserved: Whether they may have reserved headers.
+
+        Returns:
+            The bytes of each message, with its key and headers.
+
+        Raises:
+            MessageError: One of them can't be stored, or is too large.
+        """
+        ...
+
+    def encode(self, messages: pa.RecordBatch, compression: str) -> bytes:
+        """The frame of a chunk."""
+        ...
+
+
+class PlainForm:
+    """Messages that are bytes: ``key``, ``value`` and ``headers``."""
+
+    def stored(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """See `Form.stored`; other columns are left out."""
+        return _as_stored(batch)
+
+    def check(
+        self,
+        messages: pa.RecordBatch,
+        max_message_bytes: int,
+        *,
+        first_row: int,
+        takes_reserved: bool = False,
+    ) -> pa.Int64Array:
+        """See `Form.check`."""
+        sizes = _sizes(messages)
+        value = messages.column("value")
+        if value.null_count:
+            row = pc.index(value.is_null(), value=True).as_py()
+            raise MessageError(
+                f"{row_at(first_row + row)} has no value: the column 'value' must not be null"
+            )
+        if "headers" in messages.schema.names:
+            check_headers(
+                messages.column("headers"), first_row=first_row, takes_reserved=takes_reserved
+            )
+        check_sizes(sizes, max_message_bytes, first_row=first_row)
+        return sizes
+
+    def encode(self, messages: pa.RecordBatch, compression: str) -> bytes:
+        """See `Form.encode`."""
+        return framing.encode(messages, compression)
+
+
+PLAIN = PlainForm()
 
 
 class Cutter:
@@ -38,6 +113,7 @@ class Cutter:
         compression: ``lz4``, ``zstd`` or ``none``.
         max_message_bytes: Largest message, counting key, value and headers.
         takes_reserved: Whether messages may have reserved headers, as copies of dead ones do.
+        form: What the messages consist of.
 
     Raises:
         OptionError: Sizes that do not fit each other; or, as messages are fed, more of them than
@@ -53,6 +129,7 @@ class Cutter:
         compression: str,
         max_message_bytes: int,
         takes_reserved: bool = False,
+        form: Form = PLAIN,
     ) -> None:
         if min(chunk_size, chunk_bytes) < 1 or bucket_size < 1 or bucket_size % chunk_size:
             raise OptionError(
@@ -65,6 +142,7 @@ class Cutter:
         self._max_message_bytes = max_message_bytes
         self._takes_reserved = takes_reserved
         self._compression = compression
+        self._form = form
         # The chunk that is being gathered, as pieces of the batches it came in.
         self._start = 0
         self._pieces: list[pa.RecordBatch] = []
@@ -77,7 +155,7 @@ class Cutter:
         Args:
             batches: ``value`` (binary or string), and optionally ``key`` (binary or string) and
                 ``headers`` (map of strings, values may be null); all with the same columns.
-                Other columns are ignored.
+                Other columns are ignored. Other forms take other columns.
 
         Raises:
             MessageError: A value is null; a header has no name, a reserved one or one that is not
@@ -86,14 +164,11 @@ class Cutter:
         for batch in batches:
             if batch.num_rows == 0:
                 continue
-            messages = _as_stored(batch)
-            sizes = _sizes(messages)
-            first_row = self._start + self._held_count
-            _check(
+            messages = self._form.stored(batch)
+            sizes = self._form.check(
                 messages,
-                sizes,
                 self._max_message_bytes,
-                first_row=first_row,
+                first_row=self._start + self._held_count,
                 takes_reserved=self._takes_reserved,
             )
             yield from self._add(messages, pc.cumulative_sum(sizes))
@@ -142,7 +217,7 @@ class Cutter:
         if len(self._pieces) > 1:
             columns = [pa.concat_arrays(arrays) for arrays in zip(*self._pieces, strict=True)]
             messages = pa.RecordBatch.from_arrays(columns, schema=messages.schema)
-        data = framing.encode(messages, self._compression)
+        data = self._form.encode(messages, self._compression)
         chunk = Chunk(
             self._start // self._bucket_size, self._start, self._start + self._held_count, data
         )
@@ -192,20 +267,22 @@ def _as_stored(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def check_messages(batch: pa.RecordBatch, max_message_bytes: int, *, first_row: int) -> None:
+def check_messages(
+    batch: pa.RecordBatch, max_message_bytes: int, *, first_row: int, form: Form = PLAIN
+) -> None:
     """Check messages without cutting them.
 
     Args:
         batch: As `Cutter.feed` takes it.
         max_message_bytes: Largest message, counting key, value and headers.
         first_row: How to number its first row in an error.
+        form: What the messages consist of.
 
     Raises:
         MessageError: See `Cutter.feed`.
     """
     if batch.num_rows:
-        messages = _as_stored(batch)
-        _check(messages, _sizes(messages), max_message_bytes, first_row=first_row)
+        form.check(form.stored(batch), max_message_bytes, first_row=first_row)
 
 
 def _sizes(messages: pa.RecordBatch) -> pa.Int64Array:
@@ -227,8 +304,12 @@ def _header_bytes(headers: pa.MapArray) -> pa.Int64Array:
     return pc.pairwise_diff(ends.take(headers.offsets)).slice(1)
 
 
-def _check_headers(headers: pa.MapArray, *, first_row: int, takes_reserved: bool) -> None:
-    """Check names and texts: Spark has texts that are not UTF-8, which no reader could read."""
+def check_headers(headers: pa.MapArray, *, first_row: int, takes_reserved: bool) -> None:
+    """Check names and texts: Spark has texts that are not UTF-8, which no reader could read.
+
+    Raises:
+        MessageError: A header has no name, a reserved one or one that is not UTF-8.
+    """
     try:
         headers.validate(full=True)
         used = headers.offsets
@@ -248,9 +329,7 @@ def _check_headers(headers: pa.MapArray, *, first_row: int, takes_reserved: bool
             if all(name for name, _ in found) and not forged:
                 continue
             problem = reserved(forged[0]) if forged else "without a name"
-        raise MessageError(
-            f"row {first_row + row} of this task, counted from 0, has a header {problem}"
-        )
+        raise MessageError(f"{row_at(first_row + row)} has a header {problem}")
 
 
 def _any_reserved(names: pa.StringArray) -> bool:
@@ -260,25 +339,20 @@ def _any_reserved(names: pa.StringArray) -> bool:
     return bool(pc.any(pc.and_(begins_so, pc.not_equal(names, REDRIVES))).as_py())
 
 
-def _check(
-    messages: pa.RecordBatch,
-    sizes: pa.Int64Array,
-    max_message_bytes: int,
-    *,
-    first_row: int,
-    takes_reserved: bool = False,
-) -> None:
-    where = "of this task, counted from 0,"
-    value = messages.column("value")
-    if value.null_count:
-        row = first_row + pc.index(value.is_null(), value=True).as_py()
-        raise MessageError(f"row {row} {where} has no value: the column 'value' must not be null")
-    if "headers" in messages.schema.names:
-        headers = messages.column("headers")
-        _check_headers(headers, first_row=first_row, takes_reserved=takes_reserved)
+def check_sizes(sizes: pa.Int64Array, max_message_bytes: int, *, first_row: int) -> None:
+    """Check the sizes of messages.
+
+    Raises:
+        MessageError: One is too large; it names the first.
+    """
     if pc.max(sizes).as_py() > max_message_bytes:
         index = pc.index(pc.greater(sizes, max_message_bytes), value=True).as_py()
         raise MessageError(
-            f"row {first_row + index} {where} is {sizes[index].as_py()} bytes with its key and "
+            f"{row_at(first_row + index)} is {sizes[index].as_py()} bytes with its key and "
             f"headers: the limit is {max_message_bytes} (option 'maxMessageBytes')"
         )
+
+
+def row_at(row: int) -> str:
+    """How an error names a row."""
+    return f"row {row} of this task, counted from 0,"

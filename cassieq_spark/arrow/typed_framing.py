@@ -24,6 +24,8 @@ from collections.abc import Callable, Collection, Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from cassieq_spark.arrow import packing
@@ -51,11 +53,13 @@ class Decoded(NamedTuple):
 
     Attributes:
         version: The version of the schema that it was written by.
+        schema: That schema.
         columns: Columns by name: those of the schema that were asked for, and `KEY_COLUMN` and
             `HEADERS_COLUMN`, if the frame has them.
     """
 
     version: int
+    schema: pa.Schema
     columns: dict[str, pa.Array]
 
 
@@ -118,6 +122,14 @@ class Layout:
             except ValueError as error:
                 raise BadColumnError(name, str(error)) from error
         return loaded
+
+    def sizes(self, loaded: dict[str, Loaded], count: int) -> npt.NDArray[np.int64]:
+        """The bytes of each of ``count`` messages, as `Node.sizes` counts them."""
+        sizes = np.zeros(count, np.int64)
+        flags = sum(flag for name, flag in _EXTRAS.items() if name in loaded)
+        for name, node in self._nodes[flags].items():
+            sizes += node.sizes(loaded[name])
+        return sizes
 
 
 class BadColumnError(MessageError):
@@ -237,7 +249,7 @@ def decode(
         stop += plan.length
         if columns is None or plan.name in columns:
             found[plan.name] = _column(plan, section)
-    return Decoded(version, found)
+    return Decoded(version, schema, found)
 
 
 class _Section(NamedTuple):

@@ -1,0 +1,139 @@
+"""Messages of a queue with a schema into chunks, and back.
+
+As in `chunks`; beside the columns of the queue a message has a key and headers, which are the
+columns ``_key`` and ``_headers``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from functools import lru_cache
+
+import pyarrow as pa
+
+from cassieq_spark.arrow import typed_framing
+from cassieq_spark.arrow.chunks import check_headers, check_sizes, row_at
+from cassieq_spark.arrow.typed_framing import EXTRA, HEADERS_COLUMN, BadColumnError
+from cassieq_spark.errors import MessageError
+from cassieq_spark.model import Chunk, Range
+
+
+class TypedForm:
+    """Messages that are rows of a schema: a `chunks.Form`.
+
+    The size of a message is that of its values in memory: 8 bytes for a ``bigint``, 16 for a
+    decimal, 1 for a boolean, null or not; 4 and its bytes for a text, 4 and its elements for an
+    array, a map and the headers. So how much a chunk takes follows from what it has room for.
+
+    Args:
+        schema: Columns of the queue.
+        version: The version of the schema.
+
+    Raises:
+        TypeError: A column's type can't be stored.
+    """
+
+    def __init__(self, schema: pa.Schema, version: int) -> None:
+        self.schema = schema
+        self.version = version
+        self._layout = typed_framing.layout_of(schema)
+
+    def stored(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Key and headers, if they are there, and the columns of the schema, in its types.
+
+        Raises:
+            MessageError: A column is missing.
+        """
+        present = set(batch.schema.names)
+        missing = [name for name in self.schema.names if name not in present]
+        if missing:
+            raise MessageError(f"the column {missing[0]!r} is missing")
+        columns = [column for column in EXTRA if column.name in present]
+        arrays = [batch.column(each.name).cast(each.type) for each in columns]
+        arrays += [batch.column(name) for name in self.schema.names]
+        names = [each.name for each in columns] + self.schema.names
+        return pa.RecordBatch.from_arrays(arrays, names=names)
+
+    def check(
+        self,
+        messages: pa.RecordBatch,
+        max_message_bytes: int,
+        *,
+        first_row: int,
+        takes_reserved: bool = False,
+    ) -> pa.Int64Array:
+        """See `chunks.Form.check`."""
+        if HEADERS_COLUMN in messages.schema.names:
+            headers = messages.column(HEADERS_COLUMN)
+            check_headers(headers, first_row=first_row, takes_reserved=takes_reserved)
+        try:
+            loaded = self._layout.load(messages)
+        except BadColumnError as error:
+            row = first_row + self._first_bad(messages)
+            raise MessageError(
+                f"{row_at(row)} has {error.problem}, in the column {error.column!r}"
+            ) from error
+        sizes = pa.array(self._layout.sizes(loaded, messages.num_rows))
+        check_sizes(sizes, max_message_bytes, first_row=first_row)
+        return sizes
+
+    def encode(self, messages: pa.RecordBatch, compression: str) -> bytes:
+        """See `chunks.Form.encode`."""
+        return typed_framing.encode(messages, self.schema, self.version, compression)
+
+    def _first_bad(self, messages: pa.RecordBatch) -> int:
+        """The first row that can't be stored; there is one."""
+        first, count = 0, messages.num_rows
+        while count > 1:
+            half = count // 2
+            try:
+                self._layout.load(messages.slice(first, half))
+            except BadColumnError:
+                count = half
+            else:
+                first, count = first + half, count - half
+        return first
+
+
+def decode(
+    chunk: Chunk,
+    offsets: Range,
+    schemas: Callable[[int], pa.Schema | None],
+    columns: Collection[str] | None = None,
+) -> tuple[int, pa.RecordBatch]:
+    """The messages of ``chunk`` at the given ``offsets`` of its block, as far as it has them.
+
+    Args:
+        chunk: As it is stored.
+        offsets: Those that are wanted.
+        schemas: The schema of a version; None if there is no such version.
+        columns: The columns that are wanted; None: all. Others are not decompressed.
+
+    Returns:
+        The version of the schema that the chunk was written by; its columns that are wanted, in
+        the order of that schema, then ``_key`` and ``_headers``, null if the chunk has none.
+
+    Raises:
+        UnreadableError: The chunk is no frame, or not the one that its row describes.
+    """
+    count = chunk.stop - chunk.start
+    version, schema, found = typed_framing.decode(chunk.data, count, schemas, columns)
+    shared = Range(chunk.start, chunk.stop) & offsets
+    start = shared.start - chunk.start
+    fields = [field for field in (*schema, *EXTRA) if columns is None or field.name in columns]
+    arrays = [
+        found[field.name].slice(start, len(shared))
+        if field.name in found
+        else _nulls(field.name, len(shared))
+        for field in fields
+    ]
+    if not fields:
+        # A batch without columns has no rows.
+        empty = pa.struct([])
+        return version, pa.RecordBatch.from_struct_array(pa.array([{}] * len(shared), empty))
+    return version, pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+
+@lru_cache(maxsize=64)
+def _nulls(name: str, count: int) -> pa.Array:
+    return pa.nulls(count, EXTRA.field(name).type)
