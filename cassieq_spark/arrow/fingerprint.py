@@ -17,7 +17,7 @@ cover a row of up to 64 bytes wholly.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,7 +25,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-_Words = npt.NDArray[np.uint64]
+#: A hash of each row.
+Words = npt.NDArray[np.uint64]
 
 #: The way hashes are made: fingerprints made in different ways are not compared.
 _WAY = 2
@@ -91,18 +92,24 @@ class Fingerprinting:
 
     Args:
         batches: As `chunks.Cutter.feed` takes them.
+        of: The fingerprint of the rows of one batch; by default of those without a schema.
 
     Attributes:
         found: The fingerprint, so far.
     """
 
-    def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
+    def __init__(
+        self,
+        batches: Iterable[pa.RecordBatch],
+        of: Callable[[pa.RecordBatch], Fingerprint] | None = None,
+    ) -> None:
         self._batches = batches
+        self._of = of or fingerprint_of
         self.found = Fingerprint()
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         for batch in self._batches:
-            self.found += fingerprint_of(batch)
+            self.found += self._of(batch)
             yield batch
 
 
@@ -112,49 +119,49 @@ def fingerprint_of(batch: pa.RecordBatch) -> Fingerprint:
     size = 0
     for name, factor in _COLUMNS.items():
         if name in batch.schema.names:
-            hashes, column_bytes = _hashes(batch.column(name))
+            hashes, lengths = hashes_of_texts(batch.column(name))
             hashes *= np.uint64(factor)
             rows += hashes
-            size += column_bytes
+            size += sum_of(lengths)
     if "headers" in batch.schema.names:
-        hashes, header_bytes = _hashes_of_headers(batch.column("headers"))
+        hashes, header_bytes = hashes_of_headers(batch.column("headers"))
         rows += hashes
         size += header_bytes
-    return Fingerprint(batch.num_rows, size, _sum(_mixed(rows)))
+    return Fingerprint(batch.num_rows, size, sum_of(mixed(rows)))
 
 
-def _hashes_of_headers(headers: pa.MapArray) -> tuple[_Words, int]:
+def hashes_of_headers(headers: pa.MapArray) -> tuple[Words, int]:
     """Of each row the sum over its headers, 0 if it has none, and the bytes of all."""
     hashes = np.zeros(len(headers), np.uint64)
     if headers.null_count == len(headers):
         return hashes, 0
     if headers.null_count:
         is_there = headers.is_valid()
-        some, size = _hashes_of_headers(headers.filter(is_there))
+        some, size = hashes_of_headers(headers.filter(is_there))
         hashes[is_there.to_numpy(zero_copy_only=False)] = some
         return hashes, size
     at = headers.offsets.to_numpy()
     first, last = int(at[0]), int(at[-1])
-    names, name_bytes = _hashes(headers.keys.slice(first, last - first))
-    items, item_bytes = _hashes(headers.items.slice(first, last - first))
+    names, name_lengths = hashes_of_texts(headers.keys.slice(first, last - first))
+    items, item_lengths = hashes_of_texts(headers.items.slice(first, last - first))
     names *= np.uint64(_NAMES)
     items *= np.uint64(_ITEMS)
     names += items
     names += np.uint64(_ENTRY)
     up_to = np.zeros(len(names) + 1, np.uint64)
-    np.cumsum(_mixed(names), out=up_to[1:])
+    np.cumsum(mixed(names), out=up_to[1:])
     up_to = up_to[at - first]
-    return up_to[1:] - up_to[:-1], name_bytes + item_bytes
+    return up_to[1:] - up_to[:-1], sum_of(name_lengths) + sum_of(item_lengths)
 
 
-def _hashes(column: pa.Array) -> tuple[_Words, int]:
-    """A hash of each row, 0 where it is null, and the bytes of all."""
+def hashes_of_texts(column: pa.Array) -> tuple[Words, Words]:
+    """A hash of each row, 0 where it is null, and its bytes."""
     if column.type not in _OFFSETS:
         column = column.cast(pa.large_binary())
     _, ends, data = column.buffers()
     kind = np.dtype(_OFFSETS[column.type])
     if not len(column) or ends is None:
-        return np.zeros(len(column), np.uint64), 0
+        return np.zeros(len(column), np.uint64), np.zeros(len(column), np.uint64)
     at = np.frombuffer(ends, kind, len(column) + 1, column.offset * kind.itemsize)
     lengths = np.diff(at).astype(np.uint64)
     hashes = np.zeros_like(lengths)
@@ -165,15 +172,15 @@ def _hashes(column: pa.Array) -> tuple[_Words, int]:
     lengths_hashed = lengths + np.uint64(1)
     lengths_hashed *= _LENGTH
     hashes += lengths_hashed
-    hashes = _mixed(hashes)
+    hashes = mixed(hashes)
     if column.null_count:
         is_null = pc.is_null(column).to_numpy(zero_copy_only=False)
         hashes[is_null] = 0
         lengths[is_null] = 0
-    return hashes, _sum(lengths)
+    return hashes, lengths
 
 
-def _folded(at: npt.NDArray[np.signedinteger], data: pa.Buffer) -> _Words:
+def _folded(at: npt.NDArray[np.signedinteger], data: pa.Buffer) -> Words:
     """The exclusive or of each row's words, counted from where the row begins."""
     count = data.size // _WORD
     words = np.frombuffer(data, "<u8", count)
@@ -201,7 +208,7 @@ def _folded(at: npt.NDArray[np.signedinteger], data: pa.Buffer) -> _Words:
     return folded
 
 
-def _spread(at: npt.NDArray[np.signedinteger], data: pa.Buffer) -> _Words:
+def _spread(at: npt.NDArray[np.signedinteger], data: pa.Buffer) -> Words:
     """The sum of eight words of each row, the first to the last, each times its place's factor.
 
     A row below eight bytes has none: folded, it is all there.
@@ -230,8 +237,8 @@ def _spread(at: npt.NDArray[np.signedinteger], data: pa.Buffer) -> _Words:
     return spread
 
 
-def _mixed(words: _Words) -> _Words:
-    """So that sums of words tell them apart."""
+def mixed(words: Words) -> Words:
+    """Change words in place, so that sums of them tell them apart."""
     words ^= words >> _HALF
     words *= _MIXED
     words ^= words >> _SOME
@@ -240,5 +247,6 @@ def _mixed(words: _Words) -> _Words:
     return words
 
 
-def _sum(words: _Words) -> int:
+def sum_of(words: Words) -> int:
+    """The sum of words, modulo 2**64."""
     return int(words.sum(dtype=np.uint64))

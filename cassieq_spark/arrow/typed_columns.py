@@ -253,7 +253,7 @@ class _Fixed(Node):
         return _array(self.type, count, [values], parts, has_nulls)
 
     def _load(self, array: pa.Array, blank: _Flags | None, loaded: Loaded) -> None:
-        values = _values(array, self._dtype)
+        values = values_of(array, self._dtype)
         loaded.values = values if blank is None else np.where(blank, self._dtype.type(0), values)
 
 
@@ -280,7 +280,7 @@ class _Booleans(Node):
         return _array(self.type, count, [values], parts, has_nulls)
 
     def _load(self, array: pa.Array, blank: _Flags | None, loaded: Loaded) -> None:
-        values = _bits_of(array.buffers()[1], array.offset, len(array))
+        values = bits_of(array.buffers()[1], array.offset, len(array))
         loaded.values = values if blank is None else values & ~blank
 
 
@@ -328,7 +328,7 @@ class _Integers(Node):
         return _array(self.type, count, [pa.py_buffer(values)], parts, has_nulls)
 
     def _load(self, array: pa.Array, blank: _Flags | None, loaded: Loaded) -> None:
-        loaded.values = _values(array, self._dtype)
+        loaded.values = values_of(array, self._dtype)
         _bound(loaded, blank, self._bounds)
 
 
@@ -375,7 +375,7 @@ class _Decimals(Node):
         return _array(self.type, count, [pa.py_buffer(words)], parts, has_nulls)
 
     def _load(self, array: pa.Array, blank: _Flags | None, loaded: Loaded) -> None:
-        words = _values(array, _LONG, 2).reshape(-1, 2)
+        words = values_of(array, _LONG, 2).reshape(-1, 2)
         if blank is not None:
             words = np.where(blank[:, np.newaxis], words[np.argmin(blank)], words)
             if blank.all():
@@ -437,7 +437,7 @@ class _Texts(Node):
         return pa.Array.from_buffers(self.type, count, buffers, -1 if has_nulls else 0)
 
     def _load(self, array: pa.Array, blank: _Flags | None, loaded: Loaded) -> None:
-        ends, lengths = _ends(array)
+        ends, lengths = ends_of(array)
         _, _, data = array.buffers()
         kept = memoryview(data)[int(ends[0]) : int(ends[-1])] if data is not None else b""
         if blank is not None and lengths[blank].any():
@@ -498,7 +498,7 @@ class _Lists(Node):
         return pa.Array.from_buffers(self.type, count, buffers, nulls_known, children=children)
 
     def _load(self, array: pa.Array, blank: _Flags | None, loaded: Loaded) -> None:
-        ends, lengths = _ends(array)
+        ends, lengths = ends_of(array)
         first, last = int(ends[0]), int(ends[-1])
         elements = [array.keys, array.items] if pt.is_map(self.type) else [array.values]
         elements = [each.slice(first, last - first) for each in elements]
@@ -660,14 +660,15 @@ def _nulls(array: pa.Array, absent: _Flags | None) -> tuple[_Flags | None, _Flag
     """Which elements are null though their parent is not, and which are null at all."""
     if not array.null_count:
         return None, absent
-    nulls = ~_bits_of(array.buffers()[0], array.offset, len(array))
+    nulls = ~bits_of(array.buffers()[0], array.offset, len(array))
     if absent is None:
         return nulls, nulls
     own = nulls & ~absent
     return own if own.any() else None, nulls | absent
 
 
-def _bits_of(bits: pa.Buffer | None, first: int, count: int) -> _Flags:
+def bits_of(bits: pa.Buffer | None, first: int, count: int) -> _Flags:
+    """The bits of a buffer from the ``first`` on."""
     if bits is None or not count:
         return np.zeros(count, np.bool_)
     skipped = first // 8
@@ -676,7 +677,8 @@ def _bits_of(bits: pa.Buffer | None, first: int, count: int) -> _Flags:
     return found.view(np.bool_)
 
 
-def _values(array: pa.Array, dtype: np.dtype[Any], per_element: int = 1) -> _Numbers:
+def values_of(array: pa.Array, dtype: np.dtype[Any], per_element: int = 1) -> _Numbers:
+    """The numbers of a flat array, from its first element on; not a copy."""
     data = array.buffers()[1]
     if data is None or not len(array):
         return np.zeros(len(array) * per_element, dtype)
@@ -684,7 +686,7 @@ def _values(array: pa.Array, dtype: np.dtype[Any], per_element: int = 1) -> _Num
     return np.frombuffer(data, dtype, len(array) * per_element, first)
 
 
-def _ends(array: pa.Array) -> tuple[_Numbers, _Numbers]:
+def ends_of(array: pa.Array) -> tuple[_Numbers, _Numbers]:
     """The offsets of an array's elements, and their lengths."""
     offsets = array.buffers()[1]
     if offsets is None or not len(array):

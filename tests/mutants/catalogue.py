@@ -70,11 +70,11 @@ MUTANTS = (
         "I4",
         "arrow/fingerprint.py",
         "        rows += hashes\n        size += header_bytes\n"
-        "    return Fingerprint(batch.num_rows, size, _sum(_mixed(rows)))",
+        "    return Fingerprint(batch.num_rows, size, sum_of(mixed(rows)))",
         "        size += header_bytes\n        return Fingerprint(\n"
-        "            batch.num_rows, size, (_sum(_mixed(rows)) + _sum(hashes)) % _MOST\n"
+        "            batch.num_rows, size, (sum_of(mixed(rows)) + sum_of(hashes)) % _MOST\n"
         "        )\n"
-        "    return Fingerprint(batch.num_rows, size, _sum(_mixed(rows)))",
+        "    return Fingerprint(batch.num_rows, size, sum_of(mixed(rows)))",
         tests=("test_fingerprint_property.py::test_headers_and_keys_belong_to_their_rows",),
     ),
     Mutant(

@@ -1,0 +1,168 @@
+"""Fingerprints of rows that have a schema: see `fingerprint`, whose promises hold here too.
+
+Each column and each field of a struct counts by its name, each element of an array by its place,
+and the pairs of a map in any order. A null counts as a column that is not there, and a narrow
+number as the wide one that is equal. So the same rows keep their fingerprint if the schema is
+widened, or gets a column that they do not have.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as pt
+
+from cassieq_spark.arrow.fingerprint import (
+    Fingerprint,
+    Words,
+    hashes_of_headers,
+    hashes_of_texts,
+    mixed,
+    sum_of,
+)
+from cassieq_spark.arrow.typed_columns import bits_of, ends_of, values_of
+from cassieq_spark.arrow.typed_framing import HEADERS_COLUMN, KEY_COLUMN
+
+#: Odd numbers without a pattern. With the first, the number 0 is not as a null.
+_NUMBER, _HIGH, _PLACE, _LENGTH, _STRUCT, _KEY, _ITEM, _PAIR = (
+    np.uint64(each)
+    for each in (
+        0x8CB92BA72F3D8DD7,
+        0xC4CEB9FE1A85EC53,
+        0x9FB21C651E98DF25,
+        0xA24BAED4963EE407,
+        0x165667B19E3779F9,
+        0x8EBC6AF09C88C6E3,
+        0x589965CC75374CC3,
+        0x1D8E4E27C47D124F,
+    )
+)
+
+
+_SOME = np.uint64(29)
+
+
+def fingerprint_of_rows(batch: pa.RecordBatch, schema: pa.Schema) -> Fingerprint:
+    """The fingerprint of the rows of one batch; its size is the bytes of their texts.
+
+    Args:
+        batch: The columns of the schema, in its types, and perhaps ``_key`` and ``_headers``;
+            others don't count.
+        schema: Columns of the queue.
+    """
+    rows = np.zeros(batch.num_rows, np.uint64)
+    size = 0
+    present = set(batch.schema.names)
+    for name in (KEY_COLUMN, *schema.names):
+        if name in present:
+            hashes, lengths = _hashes(batch.column(name))
+            hashes *= _factor(name)
+            rows += hashes
+            size += sum_of(lengths) if lengths is not None else 0
+    if HEADERS_COLUMN in present:
+        hashes, header_bytes = hashes_of_headers(batch.column(HEADERS_COLUMN))
+        rows += hashes
+        size += header_bytes
+    return Fingerprint(batch.num_rows, size, sum_of(mixed(rows)))
+
+
+@lru_cache(maxsize=4096)
+def _factor(name: str) -> np.uint64:
+    """It makes the same value count differently in each column."""
+    digest = blake2b(name.encode(), digest_size=8).digest()
+    return np.uint64(int.from_bytes(digest, "little") | 1)
+
+
+def _hashes(column: pa.Array) -> tuple[Words, Words | None]:
+    """A hash of each element, 0 where it is null, and the bytes of its texts, if it has any."""
+    kind = column.type
+    if pt.is_struct(kind):
+        hashes, lengths = _hashes_of_structs(column)
+    elif pt.is_list(kind) or pt.is_map(kind):
+        hashes, lengths = _hashes_of_elements(column)
+    elif pt.is_string(kind) or pt.is_binary(kind):
+        return hashes_of_texts(column)
+    else:
+        hashes, lengths = _hashes_of_numbers(column), None
+    if column.null_count:
+        is_null = ~bits_of(column.buffers()[0], column.offset, len(column))
+        hashes[is_null] = 0
+        if lengths is not None:
+            lengths[is_null] = 0
+    return hashes, lengths
+
+
+def _hashes_of_numbers(column: pa.Array) -> Words:
+    kind = column.type
+    if pt.is_boolean(kind):
+        words = bits_of(column.buffers()[1], column.offset, len(column)).astype(np.uint64)
+    elif pt.is_decimal128(kind):
+        halves = values_of(column, np.dtype("<u8"), 2).reshape(-1, 2)
+        words = halves[:, 0] + halves[:, 1] * _HIGH
+    elif pt.is_floating(kind):
+        numbers = values_of(column, np.dtype(f"<f{kind.bit_width // 8}")).astype(np.float64)
+        words = numbers.view(np.uint64)
+        # There are many of them, and none is more equal than the others.
+        words[np.isnan(numbers)] = _HIGH
+    else:
+        numbers = values_of(column, np.dtype(f"<i{kind.bit_width // 8}"))
+        words = numbers.astype(np.int64).view(np.uint64)
+    words ^= _NUMBER
+    # A highest bit must not be all that two words differ in: two odd factors hide it.
+    words ^= words >> _SOME
+    return words
+
+
+def _hashes_of_structs(column: pa.StructArray) -> tuple[Words, Words | None]:
+    hashes = np.full(len(column), _STRUCT)
+    total: Words | None = None
+    for place, field in enumerate(column.type.fields):
+        of_field, lengths = _hashes(column.field(place))
+        of_field *= _factor(field.name)
+        hashes += of_field
+        total = _added(total, lengths)
+    return mixed(hashes), total
+
+
+def _hashes_of_elements(column: pa.ListArray | pa.MapArray) -> tuple[Words, Words | None]:
+    ends, counts = ends_of(column)
+    first, last = int(ends[0]), int(ends[-1])
+    at = ends - first
+    if pt.is_map(column.type):
+        hashes, lengths = _hashes(column.keys.slice(first, last - first))
+        hashes *= _KEY
+        items, item_lengths = _hashes(column.items.slice(first, last - first))
+        items *= _ITEM
+        hashes += items
+        hashes += _PAIR
+        lengths = _added(lengths, item_lengths)
+    else:
+        hashes, lengths = _hashes(column.values.slice(first, last - first))
+        places = np.arange(last - first, dtype=np.uint64)
+        places -= np.repeat(at[:-1], counts).astype(np.uint64)
+        places *= _PLACE
+        hashes += places
+    found = _sums(mixed(hashes), at)
+    of_counts = counts.astype(np.uint64) + np.uint64(1)
+    of_counts *= _LENGTH
+    found += of_counts
+    return mixed(found), None if lengths is None else _sums(lengths, at)
+
+
+def _sums(words: Words, at: Any) -> Words:
+    """The sums of the words between each two places."""
+    up_to = np.zeros(len(words) + 1, np.uint64)
+    np.cumsum(words, out=up_to[1:])
+    up_to = up_to[at]
+    found: Words = up_to[1:] - up_to[:-1]
+    return found
+
+
+def _added(one: Words | None, other: Words | None) -> Words | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return one + other
