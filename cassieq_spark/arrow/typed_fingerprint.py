@@ -43,6 +43,13 @@ _NUMBER, _HIGH, _PLACE, _LENGTH, _STRUCT, _KEY, _ITEM, _PAIR = (
 )
 
 
+#: Of the first words of a text, by their place.
+_WORDS = np.array(
+    [0xE9846AF9B1A615D5, 0x27BB2EE687B0B0FD, 0x94D049BB133111EB, 0xFF51AFD7ED558CCD], np.uint64
+)
+_WORD = 8
+#: The lowest bytes of a word, by how many.
+_LOWEST = np.array([(1 << 8 * count) - 1 for count in range(_WORD + 1)], np.uint64)
 _SOME = np.uint64(29)
 
 
@@ -85,7 +92,7 @@ def _hashes(column: pa.Array) -> tuple[Words, Words | None]:
     elif pt.is_list(kind) or pt.is_map(kind):
         hashes, lengths = _hashes_of_elements(column)
     elif pt.is_string(kind) or pt.is_binary(kind):
-        return hashes_of_texts(column)
+        hashes, lengths = _hashes_of_short_texts(column)
     else:
         hashes, lengths = _hashes_of_numbers(column), None
     if column.null_count:
@@ -115,6 +122,38 @@ def _hashes_of_numbers(column: pa.Array) -> Words:
     # A highest bit must not be all that two words differ in: two odd factors hide it.
     words ^= words >> _SOME
     return words
+
+
+def _hashes_of_short_texts(column: pa.Array) -> tuple[Words, Words]:
+    """A hash of each text, and its length.
+
+    The first words count each by its place. That is all of a short text, and takes a fifth of the
+    time of `hashes_of_texts`, which is added for longer ones.
+    """
+    ends, counts = ends_of(column)
+    lengths = counts.astype(np.uint64)
+    hashes = lengths + np.uint64(1)
+    hashes *= _LENGTH
+    first, last = int(ends[0]), int(ends[-1])
+    data = column.buffers()[2]
+    if data is None or first == last:
+        return mixed(hashes), lengths
+    padded = data.slice(first, last - first).to_pybytes() + bytes(_WORD)
+    words = np.ndarray(last - first + 1, "<u8", padded, strides=(1,))
+    starts = ends[:-1] - first
+    most = int(counts.max())
+    for place, factor in enumerate(_WORDS[: -(-most // _WORD)]):
+        at = np.minimum(starts + place * _WORD, last - first)
+        found = words[at]
+        found &= _LOWEST[np.clip(counts - place * _WORD, 0, _WORD)]
+        found ^= found >> _SOME
+        found *= factor
+        hashes += found
+    if most > _WORD * len(_WORDS):
+        is_long = counts > _WORD * len(_WORDS)
+        of_long, _ = hashes_of_texts(column.filter(pa.array(is_long)))
+        hashes[is_long] += of_long
+    return mixed(hashes), lengths
 
 
 def _hashes_of_structs(column: pa.StructArray) -> tuple[Words, Words | None]:
