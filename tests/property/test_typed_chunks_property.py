@@ -1,0 +1,201 @@
+"""Rows of any schema come back from chunks as they went in, and equal rows make equal bytes."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from cassieq_spark.arrow.chunks import Cutter, cut
+from cassieq_spark.arrow.fingerprint import Fingerprint, Fingerprinting
+from cassieq_spark.arrow.typed_chunks import TypedForm, decode
+from cassieq_spark.arrow.typed_fingerprint import fingerprint_of_rows
+from cassieq_spark.arrow.typed_framing import EXTRA, encode, layout_of
+from cassieq_spark.model import Chunk, Range
+from tests.support.typed import batch_of, cells, rows, schemas, types, values_of, with_garbage
+
+slow_to_draw = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+COMPRESSIONS = st.sampled_from(["none", "lz4", "zstd"])
+VERSION = 3
+
+
+def read(
+    frame: bytes, schema: pa.Schema, offsets: Range, columns: list[str] | None = None
+) -> pa.RecordBatch:
+    chunk = Chunk(0, 0, offsets.stop, frame)
+    version, batch = decode(chunk, offsets, {VERSION: schema}.get, columns)
+    batch.validate(full=True)
+    assert version == VERSION
+    return batch
+
+
+@st.composite
+def tables(draw: st.DrawFn, *, extras: bool = True) -> tuple[pa.Schema, pa.RecordBatch]:
+    """A schema, and a batch of it that perhaps has keys and headers."""
+    schema = draw(schemas())
+    present = [each for each in EXTRA if extras and draw(st.booleans())]
+    whole = pa.schema([*schema, *present])
+    found = draw(rows(pa.schema([*schema])))
+    for field in present:
+        for row in found:
+            row[field.name] = draw(cells(field))
+            if field.name == "_headers" and row[field.name]:
+                row[field.name] = [(name or "n", item) for name, item in row[field.name]]
+    return schema, batch_of(found, whole)
+
+
+@slow_to_draw
+@given(tables(), COMPRESSIONS, st.data())
+def test_rows_come_back_as_they_went_in(
+    table: tuple[pa.Schema, pa.RecordBatch], compression: str, data: st.DataObject
+):
+    schema, batch = table
+    start = data.draw(st.integers(0, batch.num_rows - 1))
+    part = batch.slice(start, data.draw(st.integers(1, batch.num_rows - start)))
+
+    found = read(encode(part, schema, VERSION, compression), schema, Range(0, part.num_rows))
+
+    assert found.select(part.schema.names).to_pylist() == part.to_pylist()
+    assert found.schema == pa.schema([*schema, *EXTRA])
+
+
+@slow_to_draw
+@given(tables(), COMPRESSIONS, st.data())
+def test_equal_rows_make_equal_bytes(
+    table: tuple[pa.Schema, pa.RecordBatch], compression: str, data: st.DataObject
+):
+    schema, batch = table
+    start = data.draw(st.integers(0, batch.num_rows - 1))
+    part = batch.slice(start)
+    rebuilt = batch_of(part.to_pylist(), part.schema)
+    decoded = read(encode(part, schema, VERSION, compression), schema, Range(0, part.num_rows))
+
+    frames = {
+        encode(each, schema, VERSION, compression)
+        for each in (part, rebuilt, decoded.select(batch.schema.names))
+    }
+
+    assert len(frames) == 1
+
+
+@slow_to_draw
+@given(types(), st.data())
+def test_what_is_behind_a_null_does_not_count(type_: pa.DataType, data: st.DataObject):
+    values = data.draw(st.lists(values_of(type_), min_size=1, max_size=8))
+    nulls = data.draw(st.lists(st.booleans(), min_size=len(values), max_size=len(values)))
+    dirty = with_garbage(pa.array(values, type_), nulls)
+    clean = pa.array(
+        [None if null else value for value, null in zip(values, nulls, strict=True)], type_
+    )
+    schema = pa.schema([("a", type_)])
+
+    batches = [pa.record_batch([each], schema=schema) for each in (dirty, clean)]
+
+    frames = [encode(each, schema, VERSION, "none") for each in batches]
+    assert frames[0] == frames[1]
+    assert fingerprint_of_rows(batches[0], schema) == fingerprint_of_rows(batches[1], schema)
+    assert read(frames[0], schema, Range(0, len(values)), ["a"]).equals(batches[1])
+
+
+@slow_to_draw
+@given(tables(), COMPRESSIONS, st.data())
+def test_some_columns_are_those_of_the_whole(
+    table: tuple[pa.Schema, pa.RecordBatch], compression: str, data: st.DataObject
+):
+    schema, batch = table
+    wanted = data.draw(st.lists(st.sampled_from([*schema.names, "_key", "_headers"])))
+    start, stop = sorted(data.draw(st.tuples(*[st.integers(0, batch.num_rows)] * 2)))
+    frame = encode(batch, schema, VERSION, compression)
+    chunk = Chunk(0, 0, batch.num_rows, frame)
+
+    _, whole = decode(chunk, Range(start, stop), {VERSION: schema}.get)
+    _, some = decode(chunk, Range(start, stop), {VERSION: schema}.get, wanted)
+
+    assert some.num_rows == stop - start
+    assert some.schema.names == [each for each in whole.schema.names if each in wanted]
+    assert all(some.column(name).equals(whole.column(name)) for name in wanted)
+
+
+LAYOUTS = st.fixed_dictionaries(
+    {
+        "chunk_size": st.integers(1, 6),
+        "chunk_bytes": st.integers(1, 400),
+        "compression": COMPRESSIONS,
+        "max_message_bytes": st.just(1 << 20),
+    }
+).map(lambda layout: layout | {"bucket_size": layout["chunk_size"] * 2})
+
+
+@slow_to_draw
+@given(tables(), LAYOUTS, st.lists(st.integers(0, 12), max_size=4))
+def test_chunks_do_not_depend_on_batches_and_hold_what_fits(
+    table: tuple[pa.Schema, pa.RecordBatch], layout: dict[str, Any], borders: list[int]
+):
+    schema, batch = table
+    form = TypedForm(schema, VERSION)
+    edges = [0, *sorted(min(each, batch.num_rows) for each in borders), batch.num_rows]
+    parts = [batch.slice(start, stop - start) for start, stop in pairwise(edges)]
+
+    chunks = list(cut(parts, Cutter(**layout, form=form)))
+
+    assert chunks == list(cut([batch], Cutter(**layout, form=form)))
+    sizes = layout_of(schema).sizes(layout_of(schema).load(batch), batch.num_rows)
+    found = []
+    for chunk in chunks:
+        inside = sizes[chunk.start : chunk.stop]
+        assert inside.sum() <= layout["chunk_bytes"] or len(inside) == 1
+        _, messages = decode(chunk, Range(chunk.start, chunk.stop), {VERSION: schema}.get)
+        found += messages.select(batch.schema.names).to_pylist()
+    assert found == batch.to_pylist()
+
+
+def of(schema: pa.Schema, *parts: pa.RecordBatch) -> Fingerprint:
+    passing = Fingerprinting(parts, lambda batch: fingerprint_of_rows(batch, schema))
+    assert list(passing) == list(parts)
+    return passing.found
+
+
+@slow_to_draw
+@given(tables(), st.data())
+def test_order_and_division_of_rows_do_not_change_their_fingerprint(
+    table: tuple[pa.Schema, pa.RecordBatch], data: st.DataObject
+):
+    schema, batch = table
+    order = data.draw(st.permutations(range(batch.num_rows)))
+    shuffled = batch.take(pa.array(order, pa.int64()))
+    edge = data.draw(st.integers(0, batch.num_rows))
+
+    parts = [shuffled.slice(0, edge), shuffled.slice(edge)]
+
+    assert of(schema, *parts) == of(schema, batch)
+
+
+@slow_to_draw
+@given(schemas(), st.data())
+def test_other_rows_have_another_fingerprint(schema: pa.Schema, data: st.DataObject):
+    batches = [batch_of(data.draw(rows(schema, most=4)), schema) for _ in range(2)]
+    contents = [sorted(_content(row, schema) for row in each.to_pylist()) for each in batches]
+    assume(contents[0] != contents[1])
+
+    assert of(schema, batches[0]) != of(schema, batches[1])
+
+
+def _content(row: dict[str, Any], schema: pa.Schema) -> str:
+    return repr([_plain(row[field.name], field.type) for field in schema])
+
+
+def _plain(value: Any, type_: pa.DataType) -> Any:
+    """The value, with the pairs of maps in order: their order is not told."""
+    if value is None:
+        return None
+    if pa.types.is_map(type_):
+        pairs = [(_plain(k, type_.key_type), _plain(v, type_.item_type)) for k, v in value]
+        return sorted(pairs, key=repr)
+    if pa.types.is_list(type_):
+        return [_plain(each, type_.value_type) for each in value]
+    if pa.types.is_struct(type_):
+        return {each.name: _plain(value[each.name], each.type) for each in type_.fields}
+    return value
