@@ -1,7 +1,8 @@
 """Reads altered chunks, in a process of its own: a crash of that is a failure.
 
 ``python -m tests.fuzz.chunks --mutants 200000`` tells the seed, and what each failure needs to be
-seen again: ``--seed S --first N --mutants 1``. The last line is one JSON object.
+seen again: ``--seed S --first N --mutants 1``. The last line is one JSON object. With ``--typed``
+they are chunks of queues with a schema.
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ import secrets
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 
 import pyarrow as pa
 
 from cassieq_spark import Client
+from cassieq_spark.arrow import typed_chunks, typed_framing
 from cassieq_spark.arrow.chunks import decode
 from cassieq_spark.arrow.framing import MOST_BYTES
 from cassieq_spark.arrow.rows import message_rows
@@ -29,6 +32,7 @@ from cassieq_spark.errors import UnreadableError
 from cassieq_spark.model import Chunk, Range
 from cassieq_spark.queues import create_queue
 from cassieq_spark.store.memory import MemoryStore
+from tests.fuzz import typed_mutations
 from tests.fuzz.mutations import mutant_of
 
 NOW = datetime.now(UTC)
@@ -46,14 +50,17 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--mutants", type=int, default=5_000)
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--typed", action="store_true")
     parser.add_argument("--child", action="store_true")
     given = parser.parse_args(argv)
     seed = secrets.randbits(32) if given.seed is None else given.seed
     if given.child:
-        _say(json.dumps(try_all(seed, given.first, given.mutants)))
+        try_one = try_typed if given.typed else try_plain
+        _say(json.dumps(try_all(try_one, seed, given.first, given.mutants)))
         return 0
     _say(f"to repeat it: --seed {seed}")
     arguments = [f"--seed={seed}", f"--first={given.first}", f"--mutants={given.mutants}"]
+    arguments += ["--typed"] if given.typed else []
     child = subprocess.run(
         [sys.executable, "-X", "faulthandler", "-m", "tests.fuzz.chunks", "--child", *arguments],
         capture_output=True,
@@ -74,17 +81,19 @@ def _say(line: str) -> None:
     sys.stdout.flush()
 
 
-def try_all(seed: int, first: int, count: int) -> dict[str, int]:
+def try_all(
+    try_one: Callable[[int, int], bool], seed: int, first: int, count: int
+) -> dict[str, int]:
     """Read mutants one by one; what is not an `UnreadableError` ends it."""
     logging.disable(logging.CRITICAL)
     read = refused = 0
-    try_one(seed, first, through_a_queue=True)  # imports, caches, pools
+    try_one(seed, first - first % THROUGH_A_QUEUE)  # imports, caches, pools
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for number in range(first, first + count):
         sys.stderr.write(f"at: --seed {seed} --first {number} --mutants 1\n")
         if os.environ.get("CASSIEQ_FUZZ_CRASH_AT") == str(number):
             os.kill(os.getpid(), signal.SIGSEGV)
-        if try_one(seed, number, through_a_queue=number % THROUGH_A_QUEUE == 0):
+        if try_one(seed, number):
             read += 1
         else:
             refused += 1
@@ -94,10 +103,10 @@ def try_all(seed: int, first: int, count: int) -> dict[str, int]:
     return {"mutants": count, "read": read, "refused": refused, "grown_mb": grown >> 20}
 
 
-def try_one(seed: int, number: int, *, through_a_queue: bool) -> bool:
+def try_plain(seed: int, number: int) -> bool:
     """Whether a mutant can be read; then all of it is used as readers do."""
     data, count = mutant_of(random.Random(f"{seed}/{number}"))
-    if through_a_queue:
+    if number % THROUGH_A_QUEUE == 0:
         _receive(data)
     chunk = Chunk(0, 0, count, data)
     try:
@@ -115,6 +124,32 @@ def try_one(seed: int, number: int, *, through_a_queue: bool) -> bool:
             include_headers=True,
         )
         _hand_over(pa.concat_batches([rows, rows]))
+    return True
+
+
+def try_typed(seed: int, number: int) -> bool:
+    """The same with a chunk of a queue with a schema; also of some of its columns."""
+    rng = random.Random(f"{seed}/{number}")
+    data, count, schema = typed_mutations.mutant_of(rng)
+    chunk = Chunk(0, 0, count, data)
+    offsets, schemas = Range(0, count), {typed_mutations.VERSION: schema}
+    some = [name for name in schema.names if rng.random() < 0.5]
+    try:
+        _, part = typed_chunks.decode(chunk, offsets, schemas.get, some)
+        part.validate(full=True)
+        _, messages = typed_chunks.decode(chunk, offsets, schemas.get)
+    except UnreadableError:
+        return False
+    messages.validate(full=True)
+    if messages.nbytes < _FEW:
+        messages.to_pylist()
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, messages.schema) as writer:
+        writer.write_batch(messages)
+        writer.write_batch(messages.slice(count // 3))
+    found = messages.select([*schema.names])
+    again = typed_framing.encode(found, schema, 1, "none")
+    typed_framing.decode(again, count, lambda _: schema)
     return True
 
 

@@ -15,7 +15,7 @@ HEADER = framing._HEADER
 SUM_AT = HEADER.size - 8
 #: Where the fields of a header are, and their formats: codec, flags, and six counts.
 _FIELDS = [(4, "<B"), (5, "<B"), *((at, "<I") for at in range(8, 32, 4))]
-_EDGES = (0, 1, 2, 3, 7, 8, 255, 256, 65_535, 1 << 20, (1 << 20) + 1, 1 << 24, 1 << 30, 1 << 31)
+EDGES = (0, 1, 2, 3, 7, 8, 255, 256, 65_535, 1 << 20, (1 << 20) + 1, 1 << 24, 1 << 30, 1 << 31)
 _CODECS = ("none", "lz4", "zstd")
 
 Mutation = Callable[[random.Random, bytes], bytes]
@@ -85,7 +85,7 @@ def _poke(rng: random.Random, frame: bytes, at: int, form: str) -> bytes:
         return frame
     before = struct.unpack_from(form, frame, at)[0]
     near = before + rng.choice((-2, -1, 1, 2))
-    number = rng.choice((near, near, -1, rng.getrandbits(32), *_EDGES)) % (1 << (8 * size))
+    number = rng.choice((near, near, -1, rng.getrandbits(32), *EDGES)) % (1 << (8 * size))
     return frame[:at] + struct.pack(form, number) + frame[at + size :]
 
 
