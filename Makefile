@@ -126,10 +126,11 @@ fuzz: $(STAMP) ## All property tests for minutes, from a seed of their own (SEED
 	  echo "to repeat it: make fuzz SEED=$$seed"; \
 	  HYPOTHESIS_PROFILE=nightly $(BIN)/pytest -q -p no:randomly -o timeout=7200 \
 	  --hypothesis-seed=$$seed tests/property $(PYTEST_ARGS) && \
-	  $(PYTHON) -m tests.fuzz.chunks --mutants 200000 --seed $$seed
+	  $(PYTHON) -m tests.fuzz.chunks --mutants 200000 --seed $$seed && \
+	  $(PYTHON) -m tests.fuzz.chunks --typed --mutants 200000 --seed $$seed
 
 .PHONY: fuzz-chunks
-fuzz-chunks: $(STAMP) ## 200,000 altered chunks: does one crash a reader? (FUZZ_ARGS='--seed S --first N --mutants 1')
+fuzz-chunks: $(STAMP) ## 200,000 altered chunks: does one crash a reader? (FUZZ_ARGS='--typed --seed S --first N --mutants 1')
 	$(PYTHON) -m tests.fuzz.chunks --mutants 200000 $(FUZZ_ARGS)
 
 .PHONY: mutants
