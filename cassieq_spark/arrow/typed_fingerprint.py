@@ -24,8 +24,8 @@ from cassieq_spark.arrow.fingerprint import (
     mixed,
     sum_of,
 )
-from cassieq_spark.arrow.typed_columns import bits_of, ends_of, values_of
 from cassieq_spark.arrow.typed_framing import HEADERS_COLUMN, KEY_COLUMN
+from cassieq_spark.arrow.typed_numbers import bits_of, ends_of, values_of
 
 #: Odd numbers without a pattern. With the first, the number 0 is not as a null.
 _NUMBER, _HIGH, _PLACE, _LENGTH, _STRUCT, _KEY, _ITEM, _PAIR = (

@@ -31,7 +31,8 @@ import pyarrow as pa
 from cassieq_spark.arrow import packing
 from cassieq_spark.arrow.framing import HEADERS, MOST_DATA_BYTES, MOST_MESSAGES
 from cassieq_spark.arrow.packing import CODECS, MODULUS, checksum
-from cassieq_spark.arrow.typed_columns import Body, Loaded, Node, Plan, headers_node, node_of
+from cassieq_spark.arrow.typed_columns import Node, headers_node, node_of
+from cassieq_spark.arrow.typed_numbers import Body, Loaded, Plan
 from cassieq_spark.errors import MessageError, UnreadableError
 
 #: What a message has beside the columns of its queue.

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from cassieq_spark.arrow import packing, typed_columns, typed_framing
+from cassieq_spark.arrow import packing, typed_columns, typed_framing, typed_numbers
 from cassieq_spark.arrow.framing import HEADERS, MOST_DATA_BYTES
 from cassieq_spark.arrow.typed_columns import MOST_DEPTH
 from cassieq_spark.arrow.typed_framing import decode, encode, layout_of, version_of
@@ -346,7 +346,7 @@ def test_headers_without_a_name_are_refused_in_both_directions():
         encode(batch, TRIPS, 7, "none")
     for code, lengths in ((0, b""), (1, b"\0")):
         node = typed_columns.headers_node(HEADERS)
-        plan = typed_columns.Plan()
+        plan = typed_numbers.Plan()
         node.measure(1, iter([0, 1, code, 0, 0, 0]), plan)
         sizes = number(1) + lengths + number(0) + number(0)
         body = pa.py_buffer(number(1) + number(0) * 2 + lengths if code else sizes)
