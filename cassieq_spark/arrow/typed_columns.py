@@ -3,9 +3,9 @@
 A column is a tree of nodes, one for each level of its type. Each node has three parts, and each is
 left out where it says nothing:
 
-- values: numbers, dates and instants as what they are above the smallest of them, in as few bytes
-  as that needs, and texts and arrays by their lengths, laid out likewise;
-- the smallest of them;
+- the smallest of its values;
+- values: numbers, dates and instants as what they are above that, in as few bytes as they need,
+  and texts and arrays by their lengths, laid out likewise;
 - a bit for each element that is not null, if one is null.
 
 Texts add their bytes, arrays and maps their elements, structs their fields. What is behind a null

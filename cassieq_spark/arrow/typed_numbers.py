@@ -8,7 +8,7 @@ read back can lead outside, and less is to be decompressed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -71,9 +71,12 @@ class Plan:
     stored: int = 0
     _nodes: list[tuple[int, ...]] = field(default_factory=list)
     _buffers: list[tuple[int, int]] = field(default_factory=list)
+    #: Whether they are stored as they come: so are those of all types that are not nested.
+    _is_ordered: bool = True
 
     def expect(self, width: int, size: int) -> None:
         """A buffer of so many bytes, whose numbers have ``width`` bytes."""
+        self._is_ordered &= not self._buffers or width <= self._buffers[-1][0]
         self._buffers.append((width, size))
         self.stored += size
 
@@ -83,7 +86,9 @@ class Plan:
 
     def open(self, body: pa.Buffer) -> Parts:
         """The parts of a body that has the right length."""
-        order = sorted(range(len(self._buffers)), key=lambda each: -self._buffers[each][0])
+        order: Sequence[int] = range(len(self._buffers))
+        if not self._is_ordered:
+            order = sorted(order, key=lambda each: -self._buffers[each][0])
         found: list[pa.Buffer] = [body] * len(order)
         at = 0
         for each in order:
@@ -208,12 +213,12 @@ def write_numbers(loaded: Loaded, body: Body, width: int, *, has_steps: bool = F
         body.add(width, bytes_of(values))
         return
     body.entries.append(nulls | code | step << STEP_AT)
+    body.add(width, loaded.low.to_bytes(width, "little", signed=True))
     if code:
         above = values - values.dtype.type(loaded.low)
         if step:
             above //= STEPS[step]
         body.add(WIDTHS[code], bytes_of(above.astype(_NARROW[WIDTHS[code]])))
-    body.add(width, loaded.low.to_bytes(width, "little", signed=True))
 
 
 def _step(values: Numbers, low: int, span: int) -> int:
@@ -234,8 +239,8 @@ def expect_numbers(count: int, plan: Plan, code: int, width: int) -> None:
     size = WIDTHS[code]
     if size > width:
         raise ValueError(f"numbers of {width} bytes in {size}")
-    plan.expect(size, size * count)
     plan.expect(width, width if size < width and count else 0)
+    plan.expect(size, size * count)
 
 
 def read_numbers(  # noqa: PLR0913, PLR0917 - each is a fact of its own
@@ -251,7 +256,7 @@ def read_numbers(  # noqa: PLR0913, PLR0917 - each is a fact of its own
     Raises:
         ValueError: Some are.
     """
-    data, least = next(parts.buffers), next(parts.buffers)
+    least, data = next(parts.buffers), next(parts.buffers)
     size = WIDTHS[code]
     if not count:
         return np.zeros(0, dtype)
@@ -295,7 +300,7 @@ def read_lengths(count: int, code: int, total: int, parts: Parts, least: int = 0
     Raises:
         ValueError: The lengths are others.
     """
-    data, base = next(parts.buffers), next(parts.buffers)
+    base, data = next(parts.buffers), next(parts.buffers)
     size = WIDTHS[code]
     low = int.from_bytes(base, "little") if size < OFFSET_BYTES and count else 0
     if not size:
