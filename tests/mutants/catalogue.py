@@ -1068,7 +1068,7 @@ MUTANTS = (
         "        if blank is not None and lengths[blank].any():\n"
         "            keep = np.repeat(~blank, lengths)\n",
         "        if False:\n            keep = np.repeat(~blank, lengths)\n",
-        ("test_typed_chunks_property.py",),
+        ("../unit/arrow/test_typed_framing.py",),
     ),
     Mutant(
         "a typed element counts for the fingerprint wherever it is",

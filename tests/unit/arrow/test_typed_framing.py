@@ -16,6 +16,7 @@ from cassieq_spark.arrow.typed_columns import MOST_DEPTH
 from cassieq_spark.arrow.typed_framing import decode, encode, layout_of, version_of
 from cassieq_spark.errors import MessageError, UnreadableError
 from tests.fuzz.typed_mutations import HEADER, signed
+from tests.support.typed import with_garbage
 
 TRIPS = pa.schema(
     [
@@ -172,6 +173,33 @@ def test_numbers_take_as_few_bytes_as_their_differences_need():
 def test_the_ends_of_each_type_come_back(array: pa.Array):
     assert there_and_back(array).to_pylist() == array.to_pylist()
     assert there_and_back(array.slice(1)).to_pylist() == array.to_pylist()[1:]
+
+
+@pytest.mark.parametrize(
+    ("type_", "values"),
+    [
+        (pa.string(), ["garbage", "b", "garbage"]),
+        (pa.int32(), [-7, 5, 1 << 30]),
+        (pa.bool_(), [True, False, True]),
+        (pa.float64(), [1e9, 0.0, 1e9]),
+        (pa.decimal128(30), [Decimal(10**29), Decimal(3), Decimal(1)]),
+        (pa.date32(), [date(1, 1, 1), date(2026, 1, 1), date(9999, 1, 1)]),
+        (pa.list_(pa.string()), [["garbage"], ["b"], []]),
+        (pa.map_(pa.string(), pa.int8()), [[("garbage", 1)], [], [("garbage", None)]]),
+        (
+            pa.struct([("a", pa.list_(pa.string())), ("b", pa.int8())]),
+            [{"a": ["garbage"], "b": 7}, {"a": ["b"], "b": None}, {"a": None, "b": 9}],
+        ),
+    ],
+)
+def test_what_is_behind_a_null_is_not_stored(type_: pa.DataType, values: list[Any]):
+    dirty, schema = one(with_garbage(pa.array(values, type_), [True, False, True]))
+    clean, _ = one(pa.array([None, values[1], None], type_))
+
+    frame = encode(dirty, schema, 1, "none")
+
+    assert frame == encode(clean, schema, 1, "none")
+    assert b"garbage" not in frame
 
 
 def test_what_does_not_become_smaller_is_not_compressed():
