@@ -233,7 +233,7 @@ def decode(
     told = frame[begin:stop]
     start = _HEADER.pack(MAGIC, flags, version, messages, 0)
     if (checksum(start) + checksum(told)) % MODULUS != total or stop > len(frame):
-        raise UnreadableError("the sum of its directory is another one: it was damaged")
+        raise UnreadableError("the checksum of its directory does not match: it was damaged")
     directory = layout.directory(flags).unpack(told)
     try:
         plans = list(_plans(layout, flags, count, iter(directory)))
@@ -270,7 +270,7 @@ class _Section(NamedTuple):
 
 def _header(frame: bytes) -> tuple[bytes, int, int, int, int]:
     if len(frame) < _HEADER.size:
-        raise UnreadableError(f"it has {len(frame)} bytes, which is less than a header")
+        raise UnreadableError(f"it has {len(frame)} bytes, fewer than a header")
     header = _HEADER.unpack_from(frame)
     magic, flags, *_ = header
     if magic != MAGIC or flags > sum(_EXTRAS.values()):
@@ -305,7 +305,7 @@ def _excess(messages: int, charge: int) -> str | None:
 def _column(section: _Section, body: pa.Buffer) -> pa.Array:
     if checksum(body) % MODULUS != section.total:
         raise UnreadableError(
-            f"the sum of its column {section.name!r} is another one: it was damaged"
+            f"the checksum of its column {section.name!r} does not match: it was damaged"
         )
     try:
         unpacked = packing.unpack(body, section.codec, section.plan.stored)
@@ -314,5 +314,5 @@ def _column(section: _Section, body: pa.Buffer) -> pa.Array:
         return section.node.build(section.plan.open(unpacked))
     except (pa.ArrowException, OSError, ValueError) as error:
         raise UnreadableError(
-            f"its column {section.name!r} is not what its directory says: {error}"
+            f"its column {section.name!r} does not match its directory: {error}"
         ) from error

@@ -102,7 +102,7 @@ def test_a_column_that_nobody_wants_is_not_looked_at():
     found = decode(bytes(frame), 3, schemas, ["fare", "vendor", "gone"]).columns
 
     assert list(found) == ["vendor", "fare"]
-    with pytest.raises(UnreadableError, match="the sum of its column 'tags'"):
+    with pytest.raises(UnreadableError, match="the checksum of its column 'tags'"):
         decode(bytes(frame), 3, schemas)
 
 
@@ -110,7 +110,7 @@ def test_a_byte_of_the_directory_that_changed_by_accident_is_noticed():
     frame = bytearray(encode(BATCH, TRIPS, 7, "lz4"))
     frame[HEADER.size + 1] ^= 1
 
-    with pytest.raises(UnreadableError, match="the sum of its directory"):
+    with pytest.raises(UnreadableError, match="the checksum of its directory"):
         decode(bytes(frame), 3, schemas)
 
 
@@ -308,7 +308,7 @@ def test_a_section_that_holds_more_than_the_directory_says_is_not_decompressed(c
     before = pa.total_allocated_bytes()
 
     refused(
-        forged(schema, 10, ([0], bomb), codec=codec), 10, schema, "not what its directory says"
+        forged(schema, 10, ([0], bomb), codec=codec), 10, schema, "does not match its directory"
     )
 
     assert pa.total_allocated_bytes() == before
