@@ -458,7 +458,8 @@ def _cast(array: pa.Array, target: pa.DataType, check: Check) -> pa.Array | None
     if of.is_floating(given) and of.is_floating(target):
         return _rounded(array, target, check)
     if of.is_floating(given) and of.is_decimal(target):
-        return _float_to_decimal(array, target)
+        # By text: the number that is printed, 0.1 and not 0.1000000000000000055.
+        return array.cast(_STRING).cast(target)
     if of.is_integer(given) and of.is_decimal(target):
         digits = _INTEGER_DIGITS[given.bit_width]
         return array.cast(pa.decimal128(digits, 0)).cast(target)
@@ -478,13 +479,6 @@ def _rounded(array: pa.Array, target: pa.DataType, check: Check) -> pa.Array | N
         same = pc.or_(pc.equal(converted.cast(array.type), array), pc.is_nan(array))
         return None if _any(pc.invert(same)) else converted
     return converted
-
-
-def _float_to_decimal(array: pa.Array, target: pa.DataType) -> pa.Array | None:
-    # The decimal must be the number that is printed: 0.1, not 0.1000000000000000055.
-    converted = array.cast(target)
-    again = converted.cast(_STRING).cast(array.type)
-    return None if _any(pc.not_equal(again, array)) else converted
 
 
 def _any(flags: pa.Array) -> bool:
