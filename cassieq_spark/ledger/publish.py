@@ -13,6 +13,7 @@ from cassieq_spark.errors import (
     ContentionError,
     NotAppliedError,
     OutcomeUnknownError,
+    QueueStateError,
     StoreError,
     TooLargeError,
 )
@@ -81,7 +82,8 @@ def publish(
             writer's clock is ahead; or the write took half as long as its name is remembered.
             Write them again.
         QueueStateError: There is no such queue, or it was purged or deleted; nothing was applied.
-        OutcomeUnknownError: The answer was lost, and so was every trace that could tell.
+        OutcomeUnknownError: The answer was lost, and so was every trace that could tell; for
+            example, the queue was purged or deleted meanwhile.
         TooLargeError: There are more than `MOST_BLOCKS` blocks; nothing was applied.
     """
     pending = [each for each in pending if each.count]
@@ -125,9 +127,11 @@ class _Publishing:
     def run(self) -> Published:
         try:
             return self._try_again_and_again()
-        except StoreError as error:
+        except (StoreError, QueueStateError) as error:
             told = isinstance(error, OutcomeUnknownError)
-            if self._doubtful and not self._is_named and not told:
+            # A name can still be asked, unless the queue was purged or deleted with it.
+            is_there = isinstance(error, (StoreError, BatchOrderError, BatchChangedError))
+            if self._doubtful and not (self._is_named and is_there) and not told:
                 raise OutcomeUnknownError(
                     f"queue {self._queue_id}: the answer to a publish at {self._doubtful[0]} was "
                     f"lost, so it may be visible, now or later; then: {error}"
@@ -163,8 +167,8 @@ class _Publishing:
                         "again, and check that the clocks agree"
                     )
                 case Fenced(oldest=oldest, fence=fence):
-                    self._doubtful.clear()  # fenced as well
                     check_open(self._queue_id, self._ledger.read_head())
+                    self._doubtful.clear()  # fenced as well
                     raise NotAppliedError(
                         f"queue {self._queue_id}: the write began at {oldest} and the queue's "
                         f"fence stands at {fence}, so its blocks may have been deleted; write "

@@ -29,6 +29,13 @@ MUTANTS = (
         "",
     ),
     Mutant(
+        "a name is said to tell, though its queue was purged with it",
+        "I1",
+        "ledger/publish.py",
+        "not (self._is_named and is_there)",
+        "not self._is_named",
+    ),
+    Mutant(
         "a batch below the last one counts as published",
         "I4",
         "ledger/decide.py",

@@ -106,7 +106,8 @@ class ClientProducer(UntilTheEnd):
             yield told
             outcome = Outcome.VISIBLE
         except CassieqError as error:
-            outcome = _outcome_of(error)
+            # What was put and is put again is there, whatever becomes of the repetition.
+            outcome = Outcome.VISIBLE if told else _outcome_of(error)
             raise
         finally:
             home = before if _home(self.world.store, queue) == before else None

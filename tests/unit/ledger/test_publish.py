@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import logging
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -20,6 +20,7 @@ from cassieq_spark.errors import (
 from cassieq_spark.ledger import publish as publish_module
 from cassieq_spark.ledger.decide import Publication, decide_publish
 from cassieq_spark.ledger.ledger import Ledger
+from cassieq_spark.ledger.once import Once
 from cassieq_spark.ledger.publish import (
     ALREADY_PUBLISHED,
     CHANGED,
@@ -29,6 +30,7 @@ from cassieq_spark.ledger.publish import (
 )
 from cassieq_spark.ledger.state import LedgerHead
 from cassieq_spark.model import QueueId, Range, SinkBatch
+from cassieq_spark.queues import purge_queue
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import MOST_OPS
 from cassieq_spark.testing.faults import Fault, FaultyStore
@@ -204,6 +206,41 @@ def test_an_error_after_a_lost_answer_does_not_claim_that_nothing_was_applied(
 
     with pytest.raises(OutcomeUnknownError, match="the read timed out"):
         publish(Ledger(store, queue_id), make_pending([2]))
+
+
+@pytest.mark.parametrize("after", range(1, 6))
+@pytest.mark.parametrize(
+    "batch",
+    [None, SinkBatch("s", 0), Once("key:k", timedelta(days=1))],
+    ids=["unnamed", "batch", "key"],
+)
+def test_when_a_purge_removes_every_trace_of_a_publish_it_is_not_called_not_applied(
+    queue_id: QueueId, store: FaultyStore, batch: SinkBatch | Once | None, after: int
+):
+    ledger, applied = Ledger(store, queue_id), []
+
+    def purge() -> None:
+        purge_queue(store, queue_id.partition("@")[0], force=True)
+        head = ledger.read_head()
+        applied.append(head.next == 2)
+        # As the repair does with a version that is over.
+        assert ledger.finalise(head, head.next)
+        assert ledger.empty(end=head.next)
+
+    store.fault = Fault.ANSWER_LOST
+    store.interrupt(purge, after=after)
+
+    try:
+        publish(ledger, make_pending([2], datetime.now(UTC)), batch=batch)
+    except OutcomeUnknownError:
+        was_refused = False
+    except QueueStateError:
+        was_refused = True
+    else:
+        was_refused = False
+
+    assert not (was_refused and applied == [True])
+    assert was_refused or applied != [False]
 
 
 def test_a_batch_may_be_retried_after_any_error(queue_id: QueueId, store: FaultyStore):
