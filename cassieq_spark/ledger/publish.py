@@ -13,7 +13,6 @@ from cassieq_spark.errors import (
     ContentionError,
     NotAppliedError,
     OutcomeUnknownError,
-    QueueStateError,
     StoreError,
     TooLargeError,
 )
@@ -28,7 +27,7 @@ from cassieq_spark.ledger.decide import (
 )
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.once import Mark, Once, TooLate, claim, read_head_and_mark
-from cassieq_spark.ledger.state import check_open
+from cassieq_spark.ledger.state import LedgerStatus, check_open
 from cassieq_spark.model import PendingBlock, QueueId, Range, SinkBatch
 from cassieq_spark.store.protocol import MOST_OPS
 
@@ -127,11 +126,9 @@ class _Publishing:
     def run(self) -> Published:
         try:
             return self._try_again_and_again()
-        except (StoreError, QueueStateError) as error:
+        except StoreError as error:
             told = isinstance(error, OutcomeUnknownError)
-            # A name can still be asked, unless the queue was purged or deleted with it.
-            is_there = isinstance(error, (StoreError, BatchOrderError, BatchChangedError))
-            if self._doubtful and not (self._is_named and is_there) and not told:
+            if self._doubtful and not self._is_named and not told:
                 raise OutcomeUnknownError(
                     f"queue {self._queue_id}: the answer to a publish at {self._doubtful[0]} was "
                     f"lost, so it may be visible, now or later; then: {error}"
@@ -167,8 +164,8 @@ class _Publishing:
                         "again, and check that the clocks agree"
                     )
                 case Fenced(oldest=oldest, fence=fence):
-                    check_open(self._queue_id, self._ledger.read_head())
                     self._doubtful.clear()  # fenced as well
+                    check_open(self._queue_id, self._ledger.read_head())
                     raise NotAppliedError(
                         f"queue {self._queue_id}: the write began at {oldest} and the queue's "
                         f"fence stands at {fence}, so its blocks may have been deleted; write "
@@ -224,7 +221,9 @@ class _Publishing:
             if block is not None and block.block == self._pending[0].block:
                 return monotons
             head = self._ledger.read_head(serial=True)
-            if block is None and head.finalised > monotons.start and not self._is_named:
+            # A name can be asked instead, unless the queue was purged or deleted with it.
+            tells = self._is_named and head.status is LedgerStatus.OPEN
+            if block is None and head.finalised > monotons.start and not tells:
                 raise OutcomeUnknownError(
                     f"queue {self._queue_id}: the answer to a publish at {monotons} was lost, and "
                     "the repair has trimmed the ledger there since"

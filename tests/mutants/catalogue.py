@@ -32,8 +32,8 @@ MUTANTS = (
         "a name is said to tell, though its queue was purged with it",
         "I1",
         "ledger/publish.py",
-        "not (self._is_named and is_there)",
-        "not self._is_named",
+        "self._is_named and head.status is LedgerStatus.OPEN",
+        "self._is_named",
     ),
     Mutant(
         "a batch below the last one counts as published",
