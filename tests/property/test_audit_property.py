@@ -229,7 +229,7 @@ def act(queue: RepairedQueue, action: tuple[object, ...]) -> None:
             case ("settle", str(group), int(count)):
                 queue.settle(group, count)
             case ("finish",):
-                for group in queue.batches or ["billing"]:
+                for group in queue.leases or ["billing"]:
                     queue.settle(group, 1000)
                 queue.repair()
             case ("pass time", timedelta() as by):

@@ -164,7 +164,7 @@ class World:
         """Lowest monoton that any group is owed; nobody reads meanwhile."""
         groups = [
             ConsumerGroup(Ledger(self.queue.store, self.queue.queue_id), name)
-            for name in self.queue.batches
+            for name in self.queue.leases
         ]
         return min((group.read(every_waiting=True).floor for group in groups), default=0)
 
