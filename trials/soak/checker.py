@@ -211,7 +211,8 @@ def _judge_deliveries(verdict: Verdict, journal: Journal, max_deliveries: int) -
         by_message[each.queue_id, each.group, each.monoton].append(each)
     again = 0
     for every in by_message.values():
-        every.sort(key=lambda each: each.at)
+        # In the order of the leases: an answer may arrive after its lease is over.
+        every.sort(key=lambda each: (each.count, each.at))
         again += len(every) - 1
         acts = {
             lease: [

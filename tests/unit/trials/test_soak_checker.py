@@ -214,6 +214,21 @@ def test_two_do_not_hold_a_message_at_once() -> None:
     assert found(journal, make_debt()) == {"held by two"}
 
 
+def test_an_answer_that_comes_after_its_lease_is_over_holds_nothing() -> None:
+    journal = make_journal(1)
+    journal.settles = []
+    journal.deliveries = [
+        make_delivery(at=4, until=after(2)),
+        make_delivery(at=3, lease=OTHER, count=2, until=after(9)),
+    ]
+
+    assert found(journal, make_debt()) == set()
+
+    journal.deliveries[0] = make_delivery(at=4, until=after(3.5))
+
+    assert found(journal, make_debt()) == {"held by two"}
+
+
 def test_another_may_have_what_its_holder_releases() -> None:
     journal = make_journal(2)
     journal.settles = [Settle(LEASE, frozenset([0]), after(2), after(2), settled=False)]
