@@ -150,17 +150,12 @@ class Node:
         return code, step, has_nulls
 
 
-class _Fixed(Node):
-    """Numbers as they are: floats."""
-
-    def __init__(self, type_: pa.DataType, *, nullable: bool) -> None:
-        super().__init__(type_, nullable=nullable)
-        self._width = type_.bit_width // 8
-        self._dtype = np.dtype(f"<f{self._width}")
+class _Plain(Node):
+    """Values as they are, in one buffer: what floats and booleans share."""
 
     def write(self, loaded: Loaded, body: Body) -> None:
         body.entries.append(NULLS if loaded.nulls is not None else 0)
-        body.add(self._width, bytes_of(loaded.values))
+        body.add(self._width, self._pack(loaded.values))
         write_nulls(loaded, body)
 
     def measure(self, count: int, entries: Iterator[int], plan: Plan) -> None:
@@ -168,44 +163,54 @@ class _Fixed(Node):
         _refuse(step)
         plan.charge += self._width * count
         plan.keep(count, has_nulls)
-        plan.expect(self._width, self._width * count)
+        plan.expect(self._width, self._packed_bytes(count))
         expect_nulls(count, plan, has_nulls=has_nulls)
 
     def build(self, parts: Parts) -> pa.Array:
         count, has_nulls = next(parts.nodes)
         values = next(parts.buffers)
         return _array(self.type, count, [values], parts, has_nulls)
+
+    def _pack(self, values: Numbers | None) -> bytes:
+        """The buffer of some values."""
+        raise NotImplementedError
+
+    def _packed_bytes(self, count: int) -> int:
+        """The size of the buffer of a number of values."""
+        raise NotImplementedError
+
+
+class _Floats(_Plain):
+    """Floating-point numbers."""
+
+    def __init__(self, type_: pa.DataType, *, nullable: bool) -> None:
+        super().__init__(type_, nullable=nullable)
+        self._width = type_.bit_width // 8
+        self._dtype = np.dtype(f"<f{self._width}")
 
     def _load(self, array: pa.Array, blank: Flags | None, loaded: Loaded) -> None:
         values = values_of(array, self._dtype)
         loaded.values = values if blank is None else np.where(blank, self._dtype.type(0), values)
 
+    def _pack(self, values: Numbers | None) -> bytes:
+        return bytes_of(values)
 
-class _Booleans(Node):
+    def _packed_bytes(self, count: int) -> int:
+        return self._width * count
+
+
+class _Booleans(_Plain):
     """Bits."""
-
-    def write(self, loaded: Loaded, body: Body) -> None:
-        body.entries.append(NULLS if loaded.nulls is not None else 0)
-        if loaded.values is not None:
-            body.add(1, packing.bits(loaded.values))
-        write_nulls(loaded, body)
-
-    def measure(self, count: int, entries: Iterator[int], plan: Plan) -> None:
-        _, step, has_nulls = self._open(entries, 0)
-        _refuse(step)
-        plan.charge += count
-        plan.keep(count, has_nulls)
-        plan.expect(1, bit_bytes(count))
-        expect_nulls(count, plan, has_nulls=has_nulls)
-
-    def build(self, parts: Parts) -> pa.Array:
-        count, has_nulls = next(parts.nodes)
-        values = next(parts.buffers)
-        return _array(self.type, count, [values], parts, has_nulls)
 
     def _load(self, array: pa.Array, blank: Flags | None, loaded: Loaded) -> None:
         values = bits_of(array.buffers()[1], array.offset, len(array))
         loaded.values = values if blank is None else values & ~blank
+
+    def _pack(self, values: Numbers | None) -> bytes:
+        return b"" if values is None else packing.bits(values)
+
+    def _packed_bytes(self, count: int) -> int:
+        return bit_bytes(count)
 
 
 class _Integers(Node):
@@ -568,8 +573,8 @@ _FLAT: tuple[tuple[Callable[[pa.DataType], bool], Callable[..., Node]], ...] = (
     (pt.is_string, _Texts),
     (pt.is_binary, _Texts),
     (pt.is_boolean, _Booleans),
-    (pt.is_float32, _Fixed),
-    (pt.is_float64, _Fixed),
+    (pt.is_float32, _Floats),
+    (pt.is_float64, _Floats),
     (pt.is_decimal128, _Decimals),
     (_is_date, _dates),
     (_is_instant, _instants),

@@ -449,7 +449,7 @@ MUTANTS = (
     ),
     # -- reads of different moments -----------------------------------------------------------
     Mutant(
-        "a lease goes by what waited at another moment",
+        "a lease decides by waiting rows read at another moment than the slots",
         "I5",
         "groups/group.py",
         "            state = self._with_waiting(state, limit=_WAITING_READ, serial=True)\n",
@@ -457,7 +457,7 @@ MUTANTS = (
         _IN_SOME_ORDER,
     ),
     Mutant(
-        "a dead-lettering goes by what waited at another moment",
+        "a dead-lettering decides by waiting rows read at another moment than the slots",
         "I5",
         "groups/group.py",
         "state = self._with_waiting(self._read_slots(), limit=_WAITING_READ, serial=True)",

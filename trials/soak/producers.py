@@ -106,7 +106,7 @@ class ClientProducer(UntilTheEnd):
             yield told
             outcome = Outcome.VISIBLE
         except CassieqError as error:
-            # What was put and is put again is there, whatever becomes of the repetition.
+            # A second put of the same numbers has failed, but the first one made them visible.
             outcome = Outcome.VISIBLE if told else _outcome_of(error)
             raise
         finally:
