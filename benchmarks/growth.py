@@ -30,6 +30,7 @@ from cassandra.cluster import Session
 from benchmarks.bench.measures import Counts
 from benchmarks.bench.payloads import PAYLOADS, READINGS
 from benchmarks.lines import compared, show
+from cassieq_spark.arrow.rows import PlainRows
 from cassieq_spark.fetch import fetch
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.lease import LeaseRequest
@@ -108,10 +109,11 @@ class Used:
         if self._end is done:
             return 0
         tasks = reader.tasks(self._end, messages_per_task=100_000)
+        as_rows = PlainRows(self.queue.name, include_headers=False)
         return sum(
             rows.num_rows
             for task in tasks
-            for rows in fetch(self.environment.store, self.queue, task, include_headers=False)
+            for rows in fetch(self.environment.store, self.queue, task, as_rows)
         )
 
     def reader(self) -> Reader:

@@ -6,14 +6,14 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from itertools import islice
 from uuid import UUID
 
 import pyarrow as pa
 
-from cassieq_spark.arrow.chunks import decode
-from cassieq_spark.arrow.rows import message_rows
+from cassieq_spark.arrow import chunks, typed_chunks
+from cassieq_spark.arrow.rows import Rows, rows_of
+from cassieq_spark.arrow.typed_framing import EXTRA
 from cassieq_spark.errors import InvariantError, LeaseLostError, UnreadableError
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.state import check_tiling
@@ -25,6 +25,9 @@ from cassieq_spark.model import (
     Range,
     Ranges,
 )
+from cassieq_spark.queues import read_record
+from cassieq_spark.schemas.ddl import schema_of
+from cassieq_spark.schemas.evolution import present
 from cassieq_spark.store.protocol import Store
 
 
@@ -205,13 +208,75 @@ class Damage:
     reason: str
 
 
-def fetch(  # noqa: PLR0913 (which messages, and how their rows look)
+class Decoder:
+    """Decodes the chunks of one queue.
+
+    A chunk may be written by a version of the schema that is newer than the queue's definition
+    here. Then the queue's row is read anew: one serial read.
+
+    Args:
+        store: Where the queue is kept.
+        queue: Which queue.
+        columns: The columns that are wanted of a queue with a schema, in its types; None: those of
+            its schema. Others are not decompressed.
+        with_extras: Whether the keys and headers of its messages are wanted as well.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        queue: QueueDefinition,
+        *,
+        columns: pa.Schema | None = None,
+        with_extras: bool = True,
+    ) -> None:
+        self.store = store
+        self.queue = queue
+        self._schemas = queue.schemas
+        if queue.schema is None:
+            self._columns = None
+            return
+        self._columns = schema_of(queue.schema) if columns is None else columns
+        self._extras = list(EXTRA) if with_extras else []
+        self._schema = pa.schema([*self._columns, *self._extras])
+        self._wanted = frozenset(self._schema.names)
+
+    def decode(self, chunk: Chunk, offsets: Range) -> pa.RecordBatch:
+        """The messages of a chunk at the given offsets of its block, as far as it has them.
+
+        Returns:
+            As `chunks.decode`; or the columns that are wanted, and then ``_key`` and ``_headers``,
+            if they are wanted.
+
+        Raises:
+            UnreadableError: The chunk is no frame, or not the one that its row describes.
+            MessageError: A newer version of the schema wrote a value that does not fit the type
+                that its column has here.
+        """
+        if self._columns is None:
+            return chunks.decode(chunk, offsets)
+        version, found = typed_chunks.decode(chunk, offsets, self._schema_of, self._wanted)
+        rows = present(found, schema_of(self._schemas[version - 1]), self._columns)
+        arrays = [*rows.columns, *(found.column(field.name) for field in self._extras)]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _schema_of(self, version: int) -> pa.Schema | None:
+        if version > len(self._schemas):
+            # Serially: a plain read may miss a change that the writer has seen.
+            record = read_record(self.store, self.queue.name, serial=True)
+            if record is not None and record.definition.queue_id == self.queue.queue_id:
+                self._schemas = record.definition.schemas
+        if not 0 < version <= len(self._schemas):
+            return None
+        return schema_of(self._schemas[version - 1])
+
+
+def fetch(
     store: Store,
     queue: QueueDefinition,
     pieces: Iterable[Piece],
+    rows: Rows | None = None,
     *,
-    include_headers: bool,
-    receipt_prefix: str | None = None,
     on_unreadable: OnUnreadable | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Read messages, piece after piece. One read for each bucket; no side effect.
@@ -222,31 +287,23 @@ def fetch(  # noqa: PLR0913 (which messages, and how their rows look)
         store: Where the queue is kept.
         queue: Which queue.
         pieces: Which messages.
-        include_headers: Whether the rows have a column ``headers``.
-        receipt_prefix: What their receipts begin with; None for rows without receipts.
+        rows: How their rows look; None: with all that there is.
         on_unreadable: Is told of messages that can't be read, which are left out. None: an error.
 
     Raises:
         LeaseLostError: Messages are not there any more.
         UnreadableError: Messages can't be read, and nobody is to be told.
+        MessageError: See `Decoder.decode`.
     """
-    as_rows = partial(
-        message_rows,
-        queue=queue.name,
-        include_headers=include_headers,
-        receipt_prefix=receipt_prefix,
-    )
+    rows = rows_of(queue) if rows is None else rows
+    decoder = Decoder(store, queue, columns=rows.columns, with_extras=rows.with_extras)
     batches = (
-        batch
-        for piece in pieces
-        for batch in _fetch_piece(store, queue, piece, as_rows, on_unreadable)
+        batch for piece in pieces for batch in _fetch_piece(decoder, piece, rows, on_unreadable)
     )
     return _put_together(batches)
 
 
-def read_piece(
-    store: Store, queue: QueueDefinition, piece: Piece
-) -> Iterator[tuple[Range, pa.RecordBatch | Damage]]:
+def read_piece(decoder: Decoder, piece: Piece) -> Iterator[tuple[Range, pa.RecordBatch | Damage]]:
     """Read the messages of a piece, in order, up to the first one that is not in the store.
 
     Nothing in a row is believed that does not fit its key and its data. What can't be read ends
@@ -255,8 +312,8 @@ def read_piece(
     Returns:
         Offsets in the block, one run after the other without a gap, and what is there.
     """
-    at, damage = piece.offsets.start, None
-    for where, row in store.read_chunks(queue.queue_id, bucket_slices(piece, queue)):
+    queue, at, damage = decoder.queue, piece.offsets.start, None
+    for where, row in decoder.store.read_chunks(queue.queue_id, bucket_slices(piece, queue)):
         if damage is not None:
             ends = min(_end_of(damage, queue), row.start)
             if at < ends:
@@ -266,7 +323,7 @@ def read_piece(
         if row.start < row.stop <= at:
             continue
         wanted = Range(at, piece.offsets.stop)
-        found = _look(store, queue, where, row, wanted)
+        found = _look(decoder, where, row, wanted)
         if isinstance(found, Damage):
             damage = found
         elif row.start > at or not found.num_rows:
@@ -281,16 +338,17 @@ def read_piece(
 
 
 def _look(
-    store: Store, queue: QueueDefinition, where: BucketSlice, row: Chunk, wanted: Range
+    decoder: Decoder, where: BucketSlice, row: Chunk, wanted: Range
 ) -> pa.RecordBatch | Damage:
     try:
-        return decode(row, wanted)
+        return decoder.decode(row, wanted)
     except UnreadableError:
         just_it = BucketSlice(where.block, where.bucket, row.start, row.start + 1)
-        again = (chunk for _, chunk in store.read_chunks(queue.queue_id, [just_it]))
+        found = decoder.store.read_chunks(decoder.queue.queue_id, [just_it])
+        again = (chunk for _, chunk in found)
         row = next(again, row)
     try:
-        return decode(row, wanted)
+        return decoder.decode(row, wanted)
     except UnreadableError as error:
         return Damage(row, f"unreadable: {error}")
 
@@ -302,14 +360,11 @@ def _end_of(damage: Damage, queue: QueueDefinition) -> int:
 
 
 def _fetch_piece(
-    store: Store,
-    queue: QueueDefinition,
-    piece: Piece,
-    as_rows: Callable[..., pa.RecordBatch],
-    on_unreadable: OnUnreadable | None,
+    decoder: Decoder, piece: Piece, rows: Rows, on_unreadable: OnUnreadable | None
 ) -> Iterator[pa.RecordBatch]:
+    queue = decoder.queue
     at, first = piece.offsets.start, piece.first_monoton - piece.offsets.start
-    for offsets, found in read_piece(store, queue, piece):
+    for offsets, found in read_piece(decoder, piece):
         at = offsets.stop
         if isinstance(found, Damage):
             monotons = Range(first + offsets.start, first + offsets.stop)
@@ -322,7 +377,7 @@ def _fetch_piece(
                 )
             on_unreadable(monotons, found.reason)
             continue
-        yield as_rows(
+        yield rows.of(
             found,
             first_monoton=first + offsets.start,
             published_at=piece.published_at,

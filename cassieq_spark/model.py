@@ -198,6 +198,8 @@ class QueueDefinition:
             nothing is.
         keep_settled: What every group has settled is kept until so long after it became visible,
             to be read again; None: it is not kept.
+        schemas: The versions of its schema in Spark's DDL, the first one first; none: its messages
+            are bytes.
     """
 
     name: str
@@ -211,6 +213,12 @@ class QueueDefinition:
     strict_fifo: bool = False
     expire_after: timedelta | None = None
     keep_settled: timedelta | None = None
+    schemas: tuple[str, ...] = ()
+
+    @property
+    def schema(self) -> str | None:
+        """Its columns now, in Spark's DDL; None: its messages are bytes."""
+        return self.schemas[-1] if self.schemas else None
 
     @property
     def queue_id(self) -> QueueId:

@@ -10,13 +10,14 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from operator import methodcaller
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from cassieq_spark.arguments import REDRIVES, RESERVED, is_reserved, reserved
 from cassieq_spark.arrow import framing
+from cassieq_spark.arrow.fingerprint import Fingerprint, fingerprint_of
 from cassieq_spark.arrow.framing import STORED
 from cassieq_spark.errors import MessageError, OptionError
 from cassieq_spark.model import MOST_BUCKETS, Chunk, Range
@@ -24,8 +25,35 @@ from cassieq_spark.model import MOST_BUCKETS, Chunk, Range
 _AS_PY = methodcaller("as_py")
 
 
+class ColumnNames(NamedTuple):
+    """What the columns are called that a message has beside its value."""
+
+    key: str
+    headers: str
+    delay: str
+    visible_at: str
+
+
 class Form(Protocol):
     """What the messages of a queue consist of, and how a chunk stores them."""
+
+    @property
+    def names(self) -> ColumnNames:
+        """What the columns are called that a message has beside its value."""
+        ...
+
+    def assigned(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """What a writer gives, as columns that `stored` takes, with those of `names`.
+
+        Raises:
+            SchemaError: The columns are not those of the queue.
+            MessageError: A value does not fit its column.
+        """
+        ...
+
+    def fingerprint(self, batch: pa.RecordBatch) -> Fingerprint:
+        """The fingerprint of the rows that `assigned` returned."""
+        ...
 
     def stored(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The columns of ``batch`` that a chunk has, in their order and types."""
@@ -62,6 +90,16 @@ class Form(Protocol):
 
 class PlainForm:
     """Messages that are bytes: ``key``, ``value`` and ``headers``."""
+
+    names = ColumnNames("key", "headers", "delay", "visible_at")
+
+    def assigned(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """See `Form.assigned`; it returns what it is given."""
+        return iter(batches)
+
+    def fingerprint(self, batch: pa.RecordBatch) -> Fingerprint:
+        """See `Form.fingerprint`."""
+        return fingerprint_of(batch)
 
     def stored(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """See `Form.stored`; other columns are left out."""

@@ -92,7 +92,7 @@ class Fingerprinting:
 
     Args:
         batches: As `chunks.Cutter.feed` takes them.
-        of: The fingerprint of the rows of one batch; by default of those without a schema.
+        of: The fingerprint of the rows of one batch.
 
     Attributes:
         found: The fingerprint, so far.
@@ -101,10 +101,10 @@ class Fingerprinting:
     def __init__(
         self,
         batches: Iterable[pa.RecordBatch],
-        of: Callable[[pa.RecordBatch], Fingerprint] | None = None,
+        of: Callable[[pa.RecordBatch], Fingerprint],
     ) -> None:
         self._batches = batches
-        self._of = of or fingerprint_of
+        self._of = of
         self.found = Fingerprint()
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, lru_cache
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from cassieq_spark.arrow.framing import HEADERS, STORED
+from cassieq_spark.arrow.typed_framing import EXTRA, HEADERS_COLUMN, KEY_COLUMN
+from cassieq_spark.model import QueueDefinition
+from cassieq_spark.schemas.ddl import schema_of
+from cassieq_spark.schemas.rows import to_dicts
 
 _ROW = [
     ("queue", pa.string(), "STRING"),
@@ -22,45 +28,198 @@ _ROW = [
     ("receipt", pa.string(), "STRING"),
 ]
 
+#: What a row of a queue with a schema has beside the columns of the queue.
+METADATA = "_metadata"
 _TYPES = {name: type_ for name, type_, _ in _ROW}
 #: How many constant columns are kept for further chunks; each takes some kilobytes.
 _KEPT = 64
 
 
-def message_rows(  # noqa: PLR0913 - each is a column of its own, by name
-    batch: pa.RecordBatch,
-    *,
-    queue: str,
-    first_monoton: int,
-    published_at: datetime,
-    delivery_count: int | None,
-    include_headers: bool,
-    receipt_prefix: str | None = None,
-) -> pa.RecordBatch:
-    """Make rows of messages that `chunks.decode` returned.
+class Rows(Protocol):
+    """What rows a reader wants of messages."""
 
-    Args:
-        batch: Consecutive messages of one block.
+    @property
+    def columns(self) -> pa.Schema | None:
+        """The columns of the queue that it wants; None: its messages are bytes."""
+        ...
+
+    @property
+    def with_extras(self) -> bool:
+        """Whether it wants their keys and headers."""
+        ...
+
+    def of(
+        self,
+        batch: pa.RecordBatch,
+        *,
+        first_monoton: int,
+        published_at: datetime,
+        delivery_count: int | None,
+    ) -> pa.RecordBatch:
+        """Make rows of decoded messages.
+
+        Args:
+            batch: Consecutive messages of one block.
+            first_monoton: The monoton of the first message.
+            published_at: An aware instant.
+            delivery_count: How often they were delivered to the group, now included; None when
+                browsing.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PlainRows:
+    """Rows of a queue whose messages are bytes, as `chunks.decode` returns them.
+
+    Attributes:
         queue: The queue's name, without its version.
-        first_monoton: The monoton of the first message.
-        published_at: An aware instant.
-        delivery_count: How often they were delivered to the group, now included; None when
-            browsing.
         include_headers: Whether to add a column ``headers``.
         receipt_prefix: What their receipts begin with; None for no column ``receipt``.
     """
-    count = batch.num_rows
-    include_receipts = receipt_prefix is not None
-    schema = row_schema(include_headers=include_headers, include_receipts=include_receipts)
-    same = {"queue": queue, "published_at": published_at, "delivery_count": delivery_count}
-    columns = {name: batch.column(name) for name in STORED.names}
+
+    queue: str
+    include_headers: bool = True
+    receipt_prefix: str | None = None
+    columns: ClassVar[None] = None
+    with_extras: ClassVar[bool] = True
+
+    def of(
+        self,
+        batch: pa.RecordBatch,
+        *,
+        first_monoton: int,
+        published_at: datetime,
+        delivery_count: int | None,
+    ) -> pa.RecordBatch:
+        """See `Rows.of`."""
+        include_receipts = self.receipt_prefix is not None
+        schema = row_schema(
+            include_headers=self.include_headers, include_receipts=include_receipts
+        )
+        columns = _told(
+            schema.names,
+            batch.num_rows,
+            first_monoton,
+            {
+                "queue": self.queue,
+                "published_at": published_at,
+                "delivery_count": delivery_count,
+            },
+            self.receipt_prefix,
+        )
+        columns |= {name: batch.column(name) for name in STORED.names}
+        return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
+
+
+@dataclass(frozen=True, slots=True)
+class TypedRows:
+    """Rows of a queue with a schema, as `fetch.Decoder` returns them.
+
+    Attributes:
+        queue: The queue's name, without its version.
+        columns: The columns of the queue that are wanted.
+        with_metadata: Whether to add the struct ``_metadata``: what the ledger knows of a message,
+            its key and its headers.
+        receipt_prefix: What the receipts in it begin with; None for no field ``receipt``.
+    """
+
+    queue: str
+    columns: pa.Schema
+    with_metadata: bool = True
+    receipt_prefix: str | None = None
+
+    @property
+    def with_extras(self) -> bool:
+        """See `Rows`."""
+        return self.with_metadata
+
+    def of(
+        self,
+        batch: pa.RecordBatch,
+        *,
+        first_monoton: int,
+        published_at: datetime,
+        delivery_count: int | None,
+    ) -> pa.RecordBatch:
+        """See `Rows.of`."""
+        if not self.with_metadata:
+            return batch
+        fields = list(metadata_type(include_receipts=self.receipt_prefix is not None))
+        columns = _told(
+            [field.name for field in fields],
+            batch.num_rows,
+            first_monoton,
+            {
+                "queue": self.queue,
+                "published_at": published_at,
+                "delivery_count": delivery_count,
+            },
+            self.receipt_prefix,
+        )
+        columns |= {"key": batch.column(KEY_COLUMN), "headers": batch.column(HEADERS_COLUMN)}
+        arrays = [columns[field.name] for field in fields]
+        metadata = pa.StructArray.from_arrays(arrays, fields=fields)
+        own = [batch.column(name) for name in self.columns.names]
+        schema = self.columns.append(pa.field(METADATA, metadata.type))
+        return pa.RecordBatch.from_arrays([*own, metadata], schema=schema)
+
+
+def about(queue: QueueDefinition) -> Rows:
+    """What the ledger knows of messages, their keys and headers, and no columns of the queue."""
+    if queue.schema is None:
+        return PlainRows(queue.name)
+    return TypedRows(queue.name, pa.schema([]))
+
+
+def told(rows: pa.RecordBatch, name: str) -> pa.Array:
+    """What rows of `rows_of` or `about` tell beside the values: ``monoton``, ``headers``, ..."""
+    if METADATA in rows.schema.names:
+        return rows.column(METADATA).field(name)
+    return rows.column(name)
+
+
+def stored_of(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """The messages of rows of `rows_of`, as `fetch.Decoder` returns them."""
+    if METADATA not in rows.schema.names:
+        return rows.select(STORED.names)
+    own = rows.drop_columns([METADATA])
+    arrays = [*own.columns, told(rows, "key"), told(rows, "headers")]
+    return pa.RecordBatch.from_arrays(arrays, [*own.schema.names, *EXTRA.names])
+
+
+def values_of(rows: pa.RecordBatch) -> list[Any]:
+    """The values of rows of `rows_of`: bytes, or dicts of columns.
+
+    Raises:
+        UnreadableError: A date or an instant is not of the years 1 to 9999.
+    """
+    if METADATA in rows.schema.names:
+        return list(to_dicts(rows.drop_columns([METADATA])))
+    return list(rows.column("value").to_pylist())
+
+
+def rows_of(queue: QueueDefinition) -> Rows:
+    """All that there is of a queue's messages."""
+    if queue.schema is None:
+        return PlainRows(queue.name)
+    return TypedRows(queue.name, schema_of(queue.schema))
+
+
+def _told(
+    names: Sequence[str],
+    count: int,
+    first_monoton: int,
+    same: Mapping[str, str | datetime | int | None],
+    receipt_prefix: str | None,
+) -> dict[str, pa.Array]:
+    """What the ledger knows of consecutive messages."""
+    columns = {name: _repeated(name, value, count) for name, value in same.items()}
     columns["monoton"] = pc.add(_numbers(count), first_monoton)
-    if include_receipts:
+    if "receipt" in names:
         numbers = columns["monoton"].cast(pa.string())
         columns["receipt"] = pc.binary_join_element_wise(receipt_prefix, numbers, "")
-    for name, value in same.items():
-        columns[name] = _repeated(name, value, count)
-    return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
+    return columns
 
 
 @lru_cache(maxsize=_KEPT)
@@ -79,6 +238,13 @@ def row_schema(*, include_headers: bool, include_receipts: bool = False) -> pa.S
     """The Arrow schema of the source, exactly as Spark derives it from `row_ddl`."""
     columns = _row(include_headers=include_headers, include_receipts=include_receipts)
     return pa.schema([(name, type_) for name, type_, _ in columns])
+
+
+@cache
+def metadata_type(*, include_receipts: bool) -> pa.DataType:
+    """The type of the column ``_metadata`` of a queue with a schema."""
+    columns = _row(include_headers=True, include_receipts=include_receipts)
+    return pa.struct([(name, type_) for name, type_, _ in columns if name != "value"])
 
 
 def row_ddl(*, include_headers: bool, include_receipts: bool = False) -> str:

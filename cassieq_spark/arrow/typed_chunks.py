@@ -6,16 +6,26 @@ columns ``_key`` and ``_headers``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import lru_cache
 
 import pyarrow as pa
 
 from cassieq_spark.arrow import typed_framing
-from cassieq_spark.arrow.chunks import check_headers, check_sizes, row_at
-from cassieq_spark.arrow.typed_framing import EXTRA, HEADERS_COLUMN, BadColumnError
+from cassieq_spark.arrow.chunks import ColumnNames, check_headers, check_sizes, row_at
+from cassieq_spark.arrow.fingerprint import Fingerprint
+from cassieq_spark.arrow.typed_fingerprint import fingerprint_of_rows
+from cassieq_spark.arrow.typed_framing import (
+    EXTRA,
+    HEADERS_COLUMN,
+    KEY_COLUMN,
+    BadColumnError,
+)
 from cassieq_spark.errors import MessageError
 from cassieq_spark.model import Chunk, Range
+from cassieq_spark.schemas.assign import assign
+
+NAMES = ColumnNames(KEY_COLUMN, HEADERS_COLUMN, "_delay", "_visible_at")
 
 
 class TypedForm:
@@ -33,10 +43,23 @@ class TypedForm:
         TypeError: A column's type can't be stored.
     """
 
+    names = NAMES
+
     def __init__(self, schema: pa.Schema, version: int) -> None:
         self.schema = schema
         self.version = version
         self._layout = typed_framing.layout_of(schema)
+
+    def assigned(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """See `chunks.Form.assigned`; the columns of the queue go by name, in any case."""
+        first_row = 0
+        for batch in batches:
+            yield self._assigned(batch, first_row)
+            first_row += batch.num_rows
+
+    def fingerprint(self, batch: pa.RecordBatch) -> Fingerprint:
+        """See `chunks.Form.fingerprint`."""
+        return fingerprint_of_rows(batch, self.schema)
 
     def stored(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Key and headers, if they are there, and the columns of the schema, in its types.
@@ -80,6 +103,19 @@ class TypedForm:
     def encode(self, messages: pa.RecordBatch, compression: str) -> bytes:
         """See `chunks.Form.encode`."""
         return typed_framing.encode(messages, self.schema, self.version, compression)
+
+    def _assigned(self, batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
+        special = [name for name in batch.schema.names if name.lower() in NAMES]
+        others = [name for name in batch.schema.names if name not in special]
+        if others:
+            rows = assign(batch.select(others), self.schema, first_row=first_row)
+        else:
+            # Arrow forgets how many rows a batch without columns has.
+            nothing = pa.record_batch([pa.nulls(batch.num_rows)], names=[self.schema.names[0]])
+            rows = assign(nothing, self.schema, first_row=first_row)
+        for name in special:
+            rows = rows.append_column(name.lower(), batch.column(name))
+        return rows
 
     def _first_bad(self, messages: pa.RecordBatch) -> int:
         """The first row that can't be stored; there is one."""

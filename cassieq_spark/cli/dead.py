@@ -30,6 +30,7 @@ from cassieq_spark.dead_letters.redrive import RedriveReport, Route, plan_routes
 from cassieq_spark.dead_letters.redrive import redrive as redrive_letters
 from cassieq_spark.dead_letters.survey import Message, Survey, read_message, survey
 from cassieq_spark.errors import OptionError
+from cassieq_spark.schemas.rows import json_of, json_text
 from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.settings.kinds import Kind, duration
 from cassieq_spark.settings.position import parse_position
@@ -317,21 +318,24 @@ def _print_message(message: Message, *, full: bool) -> None:
     rows = [("queue", message.queue), ("monoton", str(message.monoton))]
     rows += [("published at", instant_text(message.published_at, _MS) or "-")]
     rows += [(name, "-" if value is None else value) for name, value in message.headers or ()]
-    rows += [("key", shown(message.key, limit)), ("value", shown(message.value, limit))]
-    for name, value in rows:
-        table.add_row(Text(visible(name)), Text(visible(value), overflow="fold"))
+    value = message.value
+    text = json_text(value) if isinstance(value, dict) else value
+    rows += [("key", shown(message.key, limit)), ("value", shown(text, limit))]
+    for name, told in rows:
+        table.add_row(Text(visible(name)), Text(visible(told), overflow="fold"))
     Console().print(table)
 
 
 def _message_json(message: Message) -> dict[str, Any]:
-    """A dead letter, key and value in base 64."""
+    """A dead letter, key and value in base 64; an object, if the queue has a schema."""
+    value = message.value
     return {
         "queue": message.queue,
         "monoton": message.monoton,
         "published_at": instant_text(message.published_at, _MS),
         "headers": dict(message.headers or ()),
         "key": None if message.key is None else b64encode(message.key).decode(),
-        "value": b64encode(message.value).decode(),
+        "value": json_of(value) if isinstance(value, dict) else b64encode(value).decode(),
     }
 
 

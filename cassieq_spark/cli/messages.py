@@ -15,6 +15,7 @@ from cassieq_spark.cli.options import AsJson, QueueName, Value, command
 from cassieq_spark.cli.output import tell
 from cassieq_spark.client import Client, Message, NewMessage, StoredMessage
 from cassieq_spark.errors import OptionError
+from cassieq_spark.schemas.rows import json_of
 from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.settings.kinds import duration
 from cassieq_spark.settings.position import POSITION, StartingPosition
@@ -59,7 +60,10 @@ def put(  # noqa: PLR0913 (one per option)
     ] = timedelta(0),
     as_json: AsJson = False,
 ) -> None:
-    """Put messages; they become visible all together, or none does."""
+    """Put messages; they become visible all together, or none does.
+
+    Of a queue with a schema, each is a JSON object with its columns.
+    """
     if bool(values) == (file is not None):
         raise OptionError("give either messages to put, or --file with one message in each line")
     headers = dict(_header(text) for text in header or ())
@@ -104,7 +108,8 @@ def receive(  # noqa: PLR0913 (one per option)
 ) -> None:
     """Lease messages and print them, one per line; print nothing if none comes in time.
 
-    A file or a pipe gets the exact bytes; on a terminal, control characters are spelled out.
+    A file or a pipe gets the exact bytes; on a terminal, control characters are spelled out. Of a
+    queue with a schema, a line is a JSON object.
 
     Each message is acked after it is printed. If the pipe breaks, or on Ctrl-C, the others are
     released at once.
@@ -137,7 +142,8 @@ def peek(
 ) -> None:
     """Print messages, one per line, including leased and settled ones; leases nothing.
 
-    A file or a pipe gets the exact bytes; on a terminal, control characters are spelled out.
+    A file or a pipe gets the exact bytes; on a terminal, control characters are spelled out. Of a
+    queue with a schema, a line is a JSON object.
     """
     with _client(connection) as client:
         for message in client.peek(queue, max=most, start=start):
@@ -172,6 +178,8 @@ def _print(message: StoredMessage, *, as_json: bool) -> None:
     line = message.value
     if as_json:
         line = json_line(_as_json(message)).encode()
+    elif isinstance(line, dict):
+        line = json_line(json_of(line)).encode()
     elif out.isatty():
         # A program gets every byte, a terminal nothing that it would act on.
         line = visible_bytes(line).encode()
@@ -187,7 +195,7 @@ def _as_json(message: StoredMessage) -> dict[str, Any]:
         "queue": message.queue,
         "monoton": message.monoton,
         **_text("key", message.key),
-        **_text("value", message.value),
+        **_value(message.value),
         "headers": dict(message.headers),
         "published_at": message.published_at.isoformat(timespec="milliseconds"),
     }
@@ -199,6 +207,10 @@ def _as_json(message: StoredMessage) -> dict[str, Any]:
             "lease_until": message.lease_until.isoformat(timespec="milliseconds"),
         }
     return values
+
+
+def _value(value: Any) -> dict[str, Any]:
+    return {"value": json_of(value)} if isinstance(value, dict) else _text("value", value)
 
 
 def _text(name: str, data: bytes | None) -> dict[str, str | None]:

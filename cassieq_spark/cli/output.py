@@ -83,6 +83,7 @@ def definition_json(queue: QueueDefinition) -> dict[str, Any]:
         "strict_fifo": queue.strict_fifo,
         "expire_after_seconds": _whole_seconds(queue.expire_after),
         "keep_settled_seconds": _whole_seconds(queue.keep_settled),
+        "schema": queue.schema,
     }
 
 

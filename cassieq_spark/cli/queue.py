@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing, suppress
 from datetime import timedelta
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -40,6 +41,8 @@ from cassieq_spark.queues import (
     resume_queue,
 )
 from cassieq_spark.queues.stats import QueueStats, queue_stats
+from cassieq_spark.schemas.ddl import to_ddl
+from cassieq_spark.schemas.files import parse_schema, read_schema_file
 from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.settings.kinds import duration
 from cassieq_spark.store import open_store
@@ -56,6 +59,22 @@ _KEEP_SETTLED = "Keep messages for this long after all groups have settled them,
 _PERIOD = duration(timedelta(days=20_000), zero=True)
 #: What the store takes.
 _LONGEST_LEASE_SECONDS = 20_000 * 86_400
+
+_Schema = Annotated[
+    str | None,
+    typer.Option(
+        help="Columns of its messages, in Spark's DDL: 'vendor string not null, fare "
+        "decimal(10,2)'.",
+        show_default="messages are bytes",
+    ),
+]
+_SchemaFile = Annotated[
+    Path | None,
+    typer.Option(
+        help="The same as a file: DDL, Spark's JSON, an Avro schema (.avsc), or a Parquet file.",
+        show_default=False,
+    ),
+]
 
 #: What can't be altered: there to be refused with a reason.
 _Fixed = Annotated[int | None, typer.Option(hidden=True)]
@@ -113,9 +132,12 @@ def create(  # noqa: PLR0913 (one per option)
     keep_settled: Annotated[
         timedelta | None, Value(_PERIOD, f"{_KEEP_SETTLED}.", without="not at all")
     ] = None,
+    schema: _Schema = None,
+    schema_file: _SchemaFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Create a queue, and its dead-letter queue."""
+    columns = _columns(schema, schema_file)
     if dead_letter_queue and (drop_dead or not max_deliveries):
         raise OptionError(
             "--dead-letter-queue cannot be combined with --drop-dead or --max-deliveries 0"
@@ -133,6 +155,7 @@ def create(  # noqa: PLR0913 (one per option)
             strict_fifo=strict_fifo,
             expire_after=expire_after or None,
             keep_settled=keep_settled or None,
+            schema=columns,
         )
     if as_json:
         print_json({"queue_id": queue.queue_id, **definition_json(queue)})
@@ -241,6 +264,8 @@ def alter(  # noqa: PLR0913 (one per option)
     keep_settled: Annotated[
         timedelta | None, Value(_PERIOD, f"{_KEEP_SETTLED}; 0s: not at all.")
     ] = None,
+    schema: _Schema = None,
+    schema_file: _SchemaFile = None,
     bucket_size: _Fixed = None,
     chunk_size: _Fixed = None,
     strict_fifo: Annotated[
@@ -250,12 +275,15 @@ def alter(  # noqa: PLR0913 (one per option)
 ) -> None:
     """Alter a queue; settings that are not given stay. Readers and writers see it when they start.
 
-    Bucket size, chunk size and order can't be altered.
+    Bucket size, chunk size and order can't be altered. A schema is given whole. Columns that may
+    be null can be added and dropped, types widened, and not null taken away.
     """
+    columns = _columns(schema, schema_file)
     _refuse_fixed(bucket_size, chunk_size, strict_fifo)
     if dead_letter_queue and drop_dead:
         raise OptionError("--dead-letter-queue cannot be combined with --drop-dead")
-    settings = (lease_seconds, max_deliveries, dead_letter_queue, expire_after, keep_settled)
+    periods = (expire_after, keep_settled)
+    settings = (lease_seconds, max_deliveries, dead_letter_queue, *periods, columns)
     if not drop_dead and all(each is None for each in settings):
         raise OptionError("nothing to alter: give a setting, as in --lease-seconds 120")
     with closing(open_store(connection)) as store:
@@ -267,6 +295,7 @@ def alter(  # noqa: PLR0913 (one per option)
             dead_letter_queue="" if drop_dead else dead_letter_queue,
             expire_after=expire_after,
             keep_settled=keep_settled,
+            schema=columns,
         )
     tell(
         f"Queue {name} is altered: cassieq queue show {name}. Restart its "
@@ -405,6 +434,15 @@ def fix(
         echo(f"Group {group}: {count:,} message(s) {'would be' if dry_run else 'are'} due now.")
     if done.fence is None and not done.due:
         echo(f"Nothing in queue {name} is ahead of its time.")
+
+
+def _columns(schema: str | None, file: Path | None) -> str | None:
+    """The schema that was given, in Spark's DDL."""
+    if schema is not None and file is not None:
+        raise OptionError("--schema and --schema-file exclude each other: give one of them")
+    if file is not None:
+        return to_ddl(read_schema_file(file))
+    return None if schema is None else to_ddl(parse_schema(schema))
 
 
 def _record(record: QueueRecord) -> dict[str, Any]:

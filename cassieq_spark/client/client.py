@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Self, Unpack, overload
+from typing import Protocol, Self, Unpack, overload
 
 import pyarrow as pa
 
@@ -35,7 +35,7 @@ from cassieq_spark.dead_letters.letters import Filter
 from cassieq_spark.dead_letters.purge import PurgeReport, purge
 from cassieq_spark.dead_letters.redrive import RedriveReport, redrive
 from cassieq_spark.dead_letters.survey import Survey, survey
-from cassieq_spark.errors import OptionError
+from cassieq_spark.errors import OptionError, SchemaError
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.lease import LeaseRequest
 from cassieq_spark.groups.registration import create_group, delete_group
@@ -55,10 +55,10 @@ from cassieq_spark.producer.new_message import (
     CheckedMessage,
     Headers,
     NewMessage,
+    Value,
     batches_of,
     check_all,
     check_message,
-    message_limit,
     visible_from,
 )
 from cassieq_spark.producer.producer import (
@@ -77,6 +77,9 @@ from cassieq_spark.queues import (
     read_queue,
 )
 from cassieq_spark.queues.stats import QueueStats, queue_stats
+from cassieq_spark.schemas.assign import as_arrow
+from cassieq_spark.schemas.canonical import canonical
+from cassieq_spark.schemas.ddl import to_ddl
 from cassieq_spark.settings.connection import Connection, connection_options
 from cassieq_spark.settings.position import StartingPosition
 from cassieq_spark.store import open_store
@@ -130,7 +133,7 @@ class Client:
     def put(  # noqa: PLR0913 (each is a property of the message, by name)
         self,
         queue: str,
-        value: bytes | str,
+        value: Value,
         *,
         key: bytes | str | None = None,
         headers: Headers | None = None,
@@ -141,7 +144,8 @@ class Client:
 
         Args:
             queue: Name of the queue.
-            value: Its body; text is stored as UTF-8.
+            value: Its body; text is stored as UTF-8. If the queue has a schema, a dict of its
+                columns, or a JSON object as text.
             key: Anything by which the program identifies it.
             headers: Names with values.
             delay: How long after it is published it is delivered, at the earliest.
@@ -159,13 +163,16 @@ class Client:
                 and never will be.
         """
         new = NewMessage(value, key, headers, delay, visible_at)
-        return self._put(queue, [check_message(new, limit=message_limit(queue))])[0]
+        with self._calls:
+            definition = read_queue(self._store, queue)
+            checked = check_message(new, definition)
+            return Publisher(self._store, definition).put([checked])[0]
 
     @overload
     def put_many(
         self,
         queue: str,
-        messages: Iterable[bytes | str | NewMessage],
+        messages: Iterable[Value | NewMessage] | ArrowRows,
         *,
         delay: timedelta | None = None,
         visible_at: datetime | None = None,
@@ -175,7 +182,7 @@ class Client:
     def put_many(
         self,
         queue: str,
-        messages: Iterable[bytes | str | NewMessage],
+        messages: Iterable[Value | NewMessage] | ArrowRows,
         *,
         delay: timedelta | None = None,
         visible_at: datetime | None = None,
@@ -187,7 +194,7 @@ class Client:
     def put_many(  # noqa: PLR0913 (what to put, and how, by name)
         self,
         queue: str,
-        messages: Iterable[bytes | str | NewMessage],
+        messages: Iterable[Value | NewMessage] | ArrowRows,
         *,
         delay: timedelta | None = None,
         visible_at: datetime | None = None,
@@ -201,7 +208,10 @@ class Client:
 
         Args:
             queue: Name of the queue.
-            messages: Values, or messages with more than that.
+            messages: Values, or messages with more than that. If the queue has a schema, also
+                an Arrow table, or what hands itself over as one, such as a DataFrame of pandas,
+                polars or DuckDB; it may have the columns ``_key``, ``_headers``, ``_delay`` and
+                ``_visible_at``.
             delay: How long after they are published they are delivered, at the earliest.
             visible_at: When they are delivered, at the earliest; aware.
             txn_app_id: Names the writer. Calls of the same ``txn_version`` publish once.
@@ -226,9 +236,10 @@ class Client:
         batch = _batch_named(txn_app_id, txn_version, idempotency_key)
         visible = visible_from(delay, visible_at)
         with self._calls:
-            publisher = Publisher(self._store, read_queue(self._store, queue))
-            checked = check_all(messages, limit=message_limit(queue))
-            written = publisher.write(batches_of(checked), batch, visible=visible)
+            definition = read_queue(self._store, queue)
+            publisher = Publisher(self._store, definition)
+            batches = _batches_of(messages, definition)
+            written = publisher.write(batches, batch, visible=visible)
             return publisher.publish([written]).monotons
 
     def producer(
@@ -426,7 +437,7 @@ class Client:
     def replace(
         self,
         message: Message | str,
-        value: bytes | str,
+        value: Value,
         *,
         key: bytes | str | None = None,
         headers: Headers | None = None,
@@ -450,12 +461,11 @@ class Client:
         """
         check_duration("delay", delay)
         leases = by_lease([message])
-        (queue,) = (lease.queue for lease in leases)
-        new = check_message(NewMessage(value, key, headers), limit=message_limit(queue))
-        (batch,) = batches_of([new])
+        new = NewMessage(value, key, headers)
 
         def replace(consumer: Consumer, key: LeaseKey, monotons: Ranges) -> Settled:
             monoton = pa.array([monotons.start], pa.int64())
+            (batch,) = batches_of([check_message(new, consumer.queue)], consumer.queue)
             replacement = batch.append_column("monoton", monoton)
             return consumer.replace(key.lease, replacement, deliveries=key.deliveries, delay=delay)
 
@@ -475,6 +485,7 @@ class Client:
         strict_fifo: bool = False,
         expire_after: timedelta | None = None,
         keep_settled: timedelta | None = None,
+        schema: pa.Schema | str | None = None,
     ) -> QueueDefinition:
         """Create a queue, and its dead-letter queue. Two LWTs for each.
 
@@ -491,9 +502,12 @@ class Client:
             keep_settled: Messages that every group has settled are kept until so long after they
                 became visible, and groups can go back to them; whole seconds. None: they are not
                 kept.
+            schema: Its columns: an Arrow schema, or Spark's DDL, as in ``vendor string not null,
+                fare decimal(10,2)``. None: its messages are bytes.
 
         Raises:
             OptionError: A value is out of range, or contradicts another one.
+            SchemaError: The messages do not fit the dead-letter queue.
             QueueStateError: The queue exists already.
         """
         validate_name("queue", queue)
@@ -507,6 +521,7 @@ class Client:
                 "drop_dead or max_deliveries 0: leave it out"
             )
         target = dead_letter_queue or f"{queue}.dead"
+        ddl = schema if schema is None or isinstance(schema, str) else to_ddl(canonical(schema))
         with self._calls:
             return create_queue(
                 self._store,
@@ -517,6 +532,7 @@ class Client:
                 strict_fifo=strict_fifo,
                 expire_after=expire_after,
                 keep_settled=keep_settled,
+                schema=ddl,
             )
 
     def queue(self, queue: str) -> QueueDefinition:
@@ -750,6 +766,27 @@ class Client:
         leases = by_lease(messages)
         with self._calls:
             return settle_all(self._store, leases, settlement_of)
+
+
+class ArrowRows(Protocol):
+    """What hands itself over as an Arrow table."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """See Arrow's PyCapsule interface."""
+
+
+def _batches_of(
+    messages: Iterable[Value | NewMessage] | ArrowRows, queue: QueueDefinition
+) -> Iterator[pa.RecordBatch]:
+    if not (hasattr(messages, "__arrow_c_stream__") or hasattr(messages, "__arrow_c_array__")):
+        return batches_of(check_all(messages, queue), queue)
+    if queue.schema is None:
+        raise SchemaError(
+            f"queue {queue.name!r} has no schema, so it takes no tables: put values, or create a "
+            "queue with a schema"
+        )
+    table = as_arrow(messages)
+    return iter(table.to_batches() if isinstance(table, pa.Table) else [table])
 
 
 def _batch_named(

@@ -301,6 +301,4 @@ def read_stored(
         InvariantError: The ledger has a hole there (I1).
     """
     pieces = find_pieces(Ledger(store, queue.queue_id), monotons, deliveries=None)
-    return stored_messages(
-        fetch(store, queue, pieces, include_headers=True, on_unreadable=on_unreadable)
-    )
+    return stored_messages(fetch(store, queue, pieces, on_unreadable=on_unreadable))

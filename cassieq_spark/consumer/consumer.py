@@ -15,7 +15,7 @@ import pyarrow as pa
 from cassieq_spark.arrow.chunks import check_messages
 from cassieq_spark.consumer.prefetch import Prefetch
 from cassieq_spark.dead_letters.dead_letter import dead_letter_messages
-from cassieq_spark.errors import InvariantError
+from cassieq_spark.errors import InvariantError, SchemaError
 from cassieq_spark.fetch import Finder, Piece
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.lease import Lease, LeasedSlot, LeaseRequest
@@ -274,11 +274,17 @@ class Consumer:
 
         Raises:
             MessageError: A new message that the queue does not take; nothing has changed then.
+            SchemaError: The queue has a schema; nothing has changed then.
             OptionError: A delay in a strictly ordered queue; nothing has changed then.
             ContentionError: Lost to others again and again.
             QueueStateError: There is no such group.
         """
         queue = self.queue
+        if queue.schema is not None:
+            raise SchemaError(
+                f"queue {queue.name!r} has a schema, and its messages can't be replaced: put the "
+                "new message, and then ack this one"
+            )
         if delay:
             check_delayable(queue)
         new = replacements.drop_columns(["monoton"])

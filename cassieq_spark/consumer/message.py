@@ -9,9 +9,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from cassieq_spark.arrow.rows import told, values_of
 from cassieq_spark.producer.new_message import Headers
 
-_PUBLISHED_AT = "published_at"
+#: Bytes of a number or an instant.
+_SCALAR = 16
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -23,7 +25,7 @@ class StoredMessage:
         queue: Name of the queue.
         monoton: Its position there, from 0, without gaps.
         key: As put; text comes back as UTF-8.
-        value: As put; text comes back as UTF-8.
+        value: As put; text comes back as UTF-8. If the queue has a schema, a dict of its columns.
         headers: As put; empty if there were none.
         published_at: When it was published, by the coordinator's clock.
     """
@@ -31,7 +33,7 @@ class StoredMessage:
     queue: str
     monoton: int
     key: bytes | None
-    value: bytes
+    value: Any
     headers: Headers = field(hash=False)
     published_at: datetime
 
@@ -43,7 +45,7 @@ class StoredMessage:
         is sent as Base64 before it takes more.
         """
         headers = sum(len(name) + len(text or "") for name, text in self.headers.items())
-        return len(self.value) + len(self.key or b"") + 3 * headers
+        return _size_of(self.value) + len(self.key or b"") + 3 * headers
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,23 +65,33 @@ class Message(StoredMessage):
     lease_until: datetime
 
 
-def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
-    """The rows of batches that were fetched; instants as microseconds since 1970."""
-    for batch in batches:
-        at = batch.schema.get_field_index(_PUBLISHED_AT)
-        # As instants, Arrow would look for a time zone database, which a machine may not have.
-        plain = batch.set_column(at, _PUBLISHED_AT, batch.column(at).cast(pa.int64()))
-        yield from plain.to_pylist()
+def _size_of(value: Any) -> int:
+    """About the bytes of a value, which may be a dict of columns."""
+    if isinstance(value, (bytes, str)):
+        return len(value)
+    if isinstance(value, dict):
+        return sum(len(str(name)) + _size_of(each) for name, each in value.items())
+    if isinstance(value, list):
+        return sum(map(_size_of, value))
+    return _SCALAR
 
 
 def stored_messages(batches: Iterable[pa.RecordBatch]) -> Iterator[StoredMessage]:
     """The rows of batches that were fetched, as messages."""
-    for row in rows_of(batches):
-        yield StoredMessage(
-            row["queue"],
-            row["monoton"],
-            row["key"],
-            row["value"],
-            dict(row["headers"] or ()),
-            _EPOCH + timedelta(microseconds=row[_PUBLISHED_AT]),
+    for batch in batches:
+        # As instants, Arrow would look for a time zone database, which a machine may not have.
+        published = told(batch, "published_at").cast(pa.int64()).to_pylist()
+        columns = (
+            told(batch, name).to_pylist() for name in ("queue", "monoton", "key", "headers")
         )
+        for queue, monoton, key, headers, value, at in zip(
+            *columns, values_of(batch), published, strict=True
+        ):
+            yield StoredMessage(
+                queue,
+                monoton,
+                key,
+                value,
+                dict(headers or ()),
+                _EPOCH + timedelta(microseconds=at),
+            )

@@ -130,9 +130,7 @@ class Prefetch:
         self._put(self._read(pieces), most_bytes, leased.monotons.hull.stop)
 
     def _read(self, pieces: Iterable[Piece]) -> Iterator[StoredMessage]:
-        batches = fetch(
-            self._store, self.queue, pieces, include_headers=True, on_unreadable=self._note
-        )
+        batches = fetch(self._store, self.queue, pieces, on_unreadable=self._note)
         return stored_messages(batches)
 
     def _put(self, messages: Iterable[StoredMessage], most_bytes: int | None, stop: int) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
@@ -17,9 +17,10 @@ from hashlib import sha256
 import pyarrow as pa
 
 from cassieq_spark.arguments import RESERVED
-from cassieq_spark.arrow.framing import HEADERS, STORED
+from cassieq_spark.arrow.forms import form_of
+from cassieq_spark.dead_letters.copies import check_same_kind, copies_of, letter_of_bytes
 from cassieq_spark.errors import CassieqError, InvariantError
-from cassieq_spark.fetch import Damage, Piece, find_pieces, read_piece
+from cassieq_spark.fetch import Damage, Decoder, Piece, find_pieces, read_piece
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.plan import too_often
 from cassieq_spark.groups.state import Waiting
@@ -96,7 +97,7 @@ def _publish_copies(
     ledger = Ledger(store, target.queue_id)
     if not group.has_waiting(dead) or read_mark(ledger, once) is not None:
         return
-    copies = _Copies(store, queue, group, dead)
+    copies = _Copies(store, queue, target, group, dead)
     # The largest message allowed grows by its new headers.
     options = SinkOptions(queue=target.name, max_message_bytes=sys.maxsize)
     written = write_block(store, target, copies, options, takes_reserved=True)
@@ -133,10 +134,17 @@ class _Copies:
     """
 
     def __init__(
-        self, store: Store, queue: QueueDefinition, group: ConsumerGroup, dead: Waiting
+        self,
+        store: Store,
+        queue: QueueDefinition,
+        target: QueueDefinition,
+        group: ConsumerGroup,
+        dead: Waiting,
     ) -> None:
+        check_same_kind(queue, target)
         self._store = store
         self._queue = queue
+        self._target = target
         self._dead = dead
         told = {
             "origin-queue": queue.name,
@@ -152,11 +160,12 @@ class _Copies:
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         queue, dead = self._queue, self._dead
+        decoder = Decoder(self._store, queue)
         pieces = find_pieces(
             Ledger(self._store, queue.queue_id), dead.monotons, deliveries=dead.deliveries
         )
         for piece in pieces:
-            for offsets, found in read_piece(self._store, queue, piece):
+            for offsets, found in read_piece(decoder, piece):
                 first = piece.part(offsets).first_monoton
                 if isinstance(found, Damage):
                     yield self._unreadable(piece, first, len(offsets), found)
@@ -165,12 +174,12 @@ class _Copies:
                 self.copied += len(offsets)
 
     def _copy(self, piece: Piece, first: int, batch: pa.RecordBatch) -> pa.RecordBatch:
+        names = form_of(self._queue).names
         headers = [
-            dict(given or ()) | self._about(piece, monoton)
-            for monoton, given in enumerate(batch.column("headers").to_pylist(), first)
+            list((dict(given or ()) | self._about(piece, monoton)).items())
+            for monoton, given in enumerate(batch.column(names.headers).to_pylist(), first)
         ]
-        at = batch.schema.get_field_index("headers")
-        return batch.set_column(at, "headers", _map_of(headers))
+        return copies_of(batch, headers, self._queue, self._target)
 
     def _unreadable(self, piece: Piece, first: int, count: int, damage: Damage) -> pa.RecordBatch:
         data = damage.chunk.data
@@ -180,20 +189,11 @@ class _Copies:
             RESERVED + "chunk": f"{piece.block}/{damage.chunk.bucket}/{damage.chunk.start}",
             RESERVED + "chunk-bytes": str(len(data)),
         }
-        columns = [
-            pa.array([None], pa.binary()),
-            pa.array([data[:UNREADABLE_BYTES]], pa.binary()),
-            _map_of([headers]),
-        ]
-        return pa.RecordBatch.from_arrays(columns, schema=STORED)
+        return letter_of_bytes(data[:UNREADABLE_BYTES], headers, self._target)
 
     def _about(self, piece: Piece, monoton: int) -> dict[str, str]:
         of_it = {"origin-monoton": str(monoton), "published-at": _show(piece.published_at)}
         return self._told | {RESERVED + name: value for name, value in of_it.items()}
-
-
-def _map_of(headers: Sequence[Mapping[str, str | None]]) -> pa.Array:
-    return pa.array([list(each.items()) for each in headers], HEADERS)
 
 
 def _log_done(queue: QueueDefinition, group: ConsumerGroup, dead: Waiting) -> None:

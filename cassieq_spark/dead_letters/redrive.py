@@ -12,6 +12,7 @@ from functools import partial
 
 import pyarrow as pa
 
+from cassieq_spark.arrow.rows import stored_of, told
 from cassieq_spark.dead_letters.claims import (
     ADMIN_GROUP,
     Claim,
@@ -23,6 +24,7 @@ from cassieq_spark.dead_letters.claims import (
     open_admin_group,
     token_for,
 )
+from cassieq_spark.dead_letters.copies import check_same_kind, copies_of
 from cassieq_spark.dead_letters.letters import DeadLetterGroup, redriven_headers
 from cassieq_spark.dead_letters.survey import Survey, Wait, Watch, read_messages, unwatched
 from cassieq_spark.errors import OptionError, QueueStateError
@@ -44,7 +46,6 @@ TAKEN_OVER = "dead.taken_over"
 
 #: Messages in one publish, at the most.
 BATCH = 1024
-_HEADERS = pa.map_(pa.string(), pa.string())
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +110,7 @@ def plan_routes(
     routes = []
     for name, each in groups.items():
         target = _read_target(store, name)
+        check_same_kind(found.queue, target)
         if not force:
             _check_groups(store, target, each)
         routes.append(Route(target, Ranges.union(group.monotons for group in each)))
@@ -210,9 +212,8 @@ class _Run:
         batches = read_messages(self.store, self.queue, claimed.monotons)
         # The largest message allowed grows by its new header.
         options = SinkOptions(queue=target.name, max_message_bytes=sys.maxsize)
-        written = write_block(
-            self.store, target, _with_redriven_headers(batches), options, takes_reserved=True
-        )
+        copies = (_redriven(batch, self.queue, target) for batch in batches)
+        written = write_block(self.store, target, copies, options, takes_reserved=True)
         once = once_of(self.queue.queue_id, claimed.lease)
         ledger = Ledger(self.store, target.queue_id)
         done = publish(ledger, [written], batch=once)
@@ -258,9 +259,9 @@ def _batches(routes: Iterable[Route], size: int) -> Iterator[tuple[Route, Ranges
     return ((route, batch) for route in routes for batch in batches_of(route.monotons, size))
 
 
-def _with_redriven_headers(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _redriven(
+    rows: pa.RecordBatch, source: QueueDefinition, target: QueueDefinition
+) -> pa.RecordBatch:
     """Key and value as they were, with the headers of a redriven message."""
-    for batch in batches:
-        headers = [redriven_headers(given) for given in batch.column("headers").to_pylist()]
-        at = batch.schema.get_field_index("headers")
-        yield batch.set_column(at, "headers", pa.array(headers, _HEADERS))
+    headers = [redriven_headers(given) for given in told(rows, "headers").to_pylist()]
+    return copies_of(stored_of(rows), headers, source, target)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 
 import pyarrow as pa
 
 from cassieq_spark.arguments import check_count
+from cassieq_spark.arrow.rows import Rows, about, told, values_of
 from cassieq_spark.dead_letters.claims import ADMIN_GROUP, read_claims
 from cassieq_spark.dead_letters.letters import (
     DeadLetter,
@@ -62,7 +64,8 @@ class Message:
         queue: Name of the dead-letter queue.
         monoton: Where it is there.
         published_at: When it came there.
-        headers, key, value: As they are there.
+        headers, key: As they are there.
+        value: As it is there; a dict of its columns, if the queue has a schema.
     """
 
     queue: str
@@ -70,7 +73,7 @@ class Message:
     published_at: datetime
     headers: Headers
     key: bytes | None
-    value: bytes
+    value: Any
 
 
 def survey(
@@ -123,10 +126,11 @@ def read_message(store: Store, name: str, monoton: int) -> Message:
             f"purged, or never existed; see which exist: cassieq dead list {name}"
         )
     at = Ranges.of(Range(monoton, monoton + 1))
-    (row,) = (row for batch in read_messages(store, queue, at) for row in batch.to_pylist())
-    return Message(
-        queue.name, monoton, row["published_at"], row["headers"], row["key"], row["value"]
+    (rows,) = read_messages(store, queue, at)
+    published_at, headers, key = (
+        told(rows, name)[0].as_py() for name in ("published_at", "headers", "key")
     )
+    return Message(queue.name, monoton, published_at, headers, key, *values_of(rows))
 
 
 def find_dead_letter_queue(store: Store, name: str) -> tuple[QueueDefinition, str | None]:
@@ -176,10 +180,10 @@ def _read_letters(
     store: Store, queue: QueueDefinition, monotons: Ranges, watch: Watch
 ) -> Iterator[DeadLetter]:
     done, total, found = 0, monotons.count, Unreadable()
-    for batch in read_messages(store, queue, monotons, found.add):
+    for batch in read_messages(store, queue, monotons, about(queue), found.add):
         watch("reading", done, total)
-        numbers = batch.column("monoton").to_pylist()
-        yield from map(read_letter, numbers, batch.column("headers").to_pylist())
+        numbers = told(batch, "monoton").to_pylist()
+        yield from map(read_letter, numbers, told(batch, "headers").to_pylist())
         done += batch.num_rows
     for reason, ranges in found.by_reason().items():
         for part in ranges:
@@ -190,6 +194,7 @@ def read_messages(
     store: Store,
     queue: QueueDefinition,
     monotons: Ranges,
+    rows: Rows | None = None,
     on_unreadable: OnUnreadable | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Read messages in order. About one read for each bucket that has some of them.
@@ -198,10 +203,11 @@ def read_messages(
         store: Where the queue is kept.
         queue: Which queue.
         monotons: Which messages; none is finalised.
+        rows: As for `fetch`; with monotons.
         on_unreadable: As for `fetch`.
 
     Returns:
-        Rows of the source, with headers.
+        Their rows.
 
     Raises:
         LeaseLostError: Messages are not there any more.
@@ -218,10 +224,10 @@ def read_messages(
                 raise UnreadableError(f"queue {queue.queue_id}: messages {part} are {reason}")
             on_unreadable(part, reason)
 
-    batches = fetch(store, queue, pieces, include_headers=True, on_unreadable=tell)
+    batches = fetch(store, queue, pieces, rows, on_unreadable=tell)
     for batch in batches:
         mask = []
-        for monoton in batch.column("monoton").to_pylist():
+        for monoton in told(batch, "monoton").to_pylist():
             while part is not None and part.stop <= monoton:
                 part = next(parts, None)
             mask.append(part is not None and part.start <= monoton)

@@ -12,13 +12,11 @@ import pyarrow.compute as pc
 
 from cassieq_spark.arguments import A_YEAR, FIRST_INSTANT, LAST_INSTANT
 from cassieq_spark.arrow.chunks import Cutter, check_messages, cut
+from cassieq_spark.arrow.forms import form_of
 from cassieq_spark.errors import MessageError
 from cassieq_spark.model import Chunk, PendingBlock, QueueDefinition
 from cassieq_spark.settings import SinkOptions
 from cassieq_spark.store.protocol import Store
-
-#: The columns that say when a message is to be delivered.
-DELAY, VISIBLE_AT = "delay", "visible_at"
 
 #: How many visibility times a task of a write has open at a time, at the most.
 MOST_TIMES = 100
@@ -106,8 +104,8 @@ def write_blocks(
         store: Where the queue is kept.
         queue: Which queue.
         batches: As `chunks.Cutter.feed` takes them; optionally with a column ``delay`` (duration,
-            or a number of seconds), counted from publication, or ``visible_at`` (timestamp). Null
-            means at once.
+            or a number of seconds), counted from publication, or ``visible_at`` (timestamp), or
+            as the form of the queue calls them. Null means at once.
         options: How to write.
         most_times: How many visibility times may be open at a time; at least three.
 
@@ -120,9 +118,11 @@ def write_blocks(
         StoreError: Cassandra did not take the messages within the time allowed.
     """
     writer: _TimedWriter | None = None
+    names = form_of(queue).names
     iterator = iter(batches)
     for first in iterator:
-        column = next((name for name in (DELAY, VISIBLE_AT) if name in first.schema.names), None)
+        timed = (name for name in (names.delay, names.visible_at) if name in first.schema.names)
+        column = next(timed, None)
         if column is None:
             return [write_block(store, queue, _chain(first, iterator), options)]
         if writer is None:
@@ -146,6 +146,7 @@ def _cutter(
         compression=options.compression,
         max_message_bytes=options.max_message_bytes,
         takes_reserved=takes_reserved,
+        form=form_of(queue),
     )
 
 
@@ -218,7 +219,9 @@ class _TimedWriter:
         self._store = store
         self._queue = queue
         self._options = options
+        self._form = form_of(queue)
         self._column = column
+        self._is_instant = column == self._form.names.visible_at
         self._most_times = most_times
         self._open: dict[int, _TimedBlock] = {}
         self._closed: list[tuple[int, _TimedBlock]] = []
@@ -228,7 +231,7 @@ class _TimedWriter:
 
     def add(self, batch: pa.RecordBatch) -> None:
         most = self._options.max_message_bytes
-        check_messages(batch, most, first_row=self._rows)
+        check_messages(batch, most, first_row=self._rows, form=self._form)
         wanted = self._wanted(batch.column(self._column))
         self._rows += batch.num_rows
         self._make_room(wanted)
@@ -249,7 +252,7 @@ class _TimedWriter:
 
     def _wanted(self, column: pa.Array) -> pa.Array:
         """When each message is to be delivered, in microseconds; 0 for at once."""
-        if self._column == VISIBLE_AT:
+        if self._is_instant:
             wanted = column.cast(pa.timestamp("us", "UTC")).cast(pa.int64())
             self._refuse(
                 pc.greater_equal(wanted, _LAST_INSTANT),
@@ -301,7 +304,7 @@ class _TimedWriter:
     def _visible(self, time: int) -> datetime | timedelta | None:
         if not time:
             return None
-        if self._column == DELAY:
+        if not self._is_instant:
             return timedelta(microseconds=time)
         # Rounded up in steps of centuries, it might leave the calendar.
         return _EPOCH + timedelta(microseconds=min(time, _LAST_INSTANT))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import Any
 
 import pyarrow as pa
 
@@ -14,9 +15,15 @@ from cassieq_spark.arguments import (
     check_instant,
     check_many,
     header_pairs,
+    shown,
 )
+from cassieq_spark.arrow.forms import form_of
 from cassieq_spark.arrow.framing import STORED
+from cassieq_spark.arrow.typed_framing import EXTRA
 from cassieq_spark.errors import MessageError, OptionError
+from cassieq_spark.model import QueueDefinition
+from cassieq_spark.schemas.ddl import schema_of
+from cassieq_spark.schemas.rows import from_dicts, from_json, parse_json
 from cassieq_spark.settings import SinkOptions
 
 #: Messages and bytes that are put together before they are cut into chunks.
@@ -24,6 +31,8 @@ _BATCH_COUNT = 512
 _BATCH_BYTES = 1 << 20
 
 Headers = Mapping[str, str | None]
+#: The body of a message: a mapping has the columns of a queue with a schema.
+Value = bytes | str | Mapping[str, Any]
 #: When a message is delivered, at the earliest: at an instant, so long after it is published, or,
 #: None, at once.
 Visible = datetime | timedelta | None
@@ -34,14 +43,15 @@ class NewMessage:
     """A message to be put.
 
     Attributes:
-        value: Its body; text is stored as UTF-8.
+        value: Its body; text is stored as UTF-8. If the queue has a schema, a dict of its columns,
+            or a JSON object as text or bytes.
         key: Anything by which the program identifies it; the queue ignores it.
         headers: Names with values that describe the message.
         delay: How long after it is published it is delivered, at the earliest.
         visible_at: When it is delivered, at the earliest; aware; instead of a delay.
     """
 
-    value: bytes | str
+    value: Value
     key: bytes | str | None = None
     headers: Headers | None = field(default=None, hash=False)
     delay: timedelta | None = None
@@ -54,14 +64,14 @@ class CheckedMessage:
 
     Attributes:
         key: Or None.
-        value: Its body.
+        value: Its body; a batch of one row, if the queue has a schema.
         headers: Names with values; None if there are none.
         size: Bytes of all three.
         visible: When it is to be delivered.
     """
 
     key: bytes | None
-    value: bytes
+    value: bytes | pa.RecordBatch
     headers: tuple[tuple[str, str | None], ...] | None
     size: int
     visible: Visible = None
@@ -73,26 +83,34 @@ def message_limit(queue: str) -> int:
 
 
 def check_message(
-    message: bytes | str | NewMessage, *, limit: int, what: str = "the message"
+    message: Value | NewMessage, queue: QueueDefinition, *, what: str = "the message"
 ) -> CheckedMessage:
     """Refuse a message that the queue does not take.
 
     Args:
         message: A value, or a message with more than that.
-        limit: Most bytes that it may have, with its key and headers.
+        queue: Which queue.
         what: Which message it is, for errors.
 
     Raises:
         MessageError: Its value, key or headers are of another type, a header has no name, a text
-            is not one that UTF-8 can hold, or it is too large.
+            is not one that UTF-8 can hold, or it is too large; or a value does not fit its column.
+        SchemaError: The queue has other columns.
         OptionError: See `visible_from`.
     """
     new = message if isinstance(message, NewMessage) else NewMessage(message)
+    limit = message_limit(queue.name)
     visible = visible_from(new.delay, new.visible_at)
-    value = bytes_of(new.value, f"the value of {what}")
+    value: bytes | pa.RecordBatch
+    if queue.schema is None:
+        value = bytes_of(new.value, f"the value of {what}")
+        size = len(value)
+    else:
+        value = _row_of(new.value, schema_of(queue.schema), what)
+        size = sum(form_of(queue).check(value, limit, first_row=0).to_pylist())
     key = None if new.key is None else bytes_of(new.key, f"the key of {what}")
     headers = None if new.headers is None else header_pairs(new.headers, what) or None
-    size = len(value) + len(key or b"")
+    size += len(key or b"")
     size += sum(len(text.encode()) for pair in headers or () for text in pair if text)
     if size > limit:
         raise MessageError(
@@ -103,34 +121,46 @@ def check_message(
 
 
 def check_all(
-    messages: Iterable[bytes | str | NewMessage], *, limit: int
+    messages: Iterable[Value | NewMessage], queue: QueueDefinition
 ) -> Iterator[CheckedMessage]:
     """Check messages as they come, all of which are to be delivered at the same time.
 
     Raises:
-        MessageError: See `check_message`; or one of them has a delay of its own, or they are not
-            several messages but one.
+        MessageError, SchemaError: See `check_message`; or one of them has a delay of its own, or
+            they are not several messages but one.
     """
-    if isinstance(messages, NewMessage):
+    if isinstance(messages, (NewMessage, Mapping)):
         raise MessageError(
             "messages must be a list of values, such as [message]; for a single value, use put"
         )
     check_many("messages", messages, "a list of values; for a single value, use put")
-    return _checked_one_by_one(messages, limit)
+    return _checked_one_by_one(messages, queue)
 
 
 def _checked_one_by_one(
-    messages: Iterable[bytes | str | NewMessage], limit: int
+    messages: Iterable[Value | NewMessage], queue: QueueDefinition
 ) -> Iterator[CheckedMessage]:
     for number, message in enumerate(messages):
         what = f"message {number} (counted from 0)"
-        checked = check_message(message, limit=limit, what=what)
+        checked = check_message(message, queue, what=what)
         if checked.visible is not None:
             raise MessageError(
                 f"{what} has a delay of its own, and put_many delivers all messages of a call at "
                 "the same time: give put_many the delay, or use a producer"
             )
         yield checked
+
+
+def _row_of(value: Value, schema: pa.Schema, what: str) -> pa.RecordBatch:
+    """The one row of a value of a queue with a schema."""
+    if isinstance(value, Mapping):
+        return from_dicts([value], schema)
+    if isinstance(value, (bytes, str)):
+        return from_json([parse_json(value)], schema)
+    raise MessageError(
+        f"the value of {what} must be a dict of the queue's columns, or a JSON object as text, "
+        f"not {shown(value)}"
+    )
 
 
 def visible_from(delay: timedelta | None, visible_at: datetime | None) -> Visible:
@@ -146,19 +176,29 @@ def visible_from(delay: timedelta | None, visible_at: datetime | None) -> Visibl
     return None if delay is None else check_duration("delay", delay) or None
 
 
-def batches_of(messages: Iterable[CheckedMessage]) -> Iterator[pa.RecordBatch]:
+def batches_of(
+    messages: Iterable[CheckedMessage], queue: QueueDefinition
+) -> Iterator[pa.RecordBatch]:
     """Put messages together into Arrow batches as they come, a bounded number of bytes each."""
-    return _batches(messages, STORED)
+    return _batches(messages, STORED if queue.schema is None else EXTRA)
 
 
-def narrow_batches_of(messages: Sequence[CheckedMessage]) -> Iterator[pa.RecordBatch]:
+def narrow_batches_of(
+    messages: Sequence[CheckedMessage], queue: QueueDefinition
+) -> Iterator[pa.RecordBatch]:
     """As `batches_of`, without columns that no message has: each takes some hundred bytes."""
+    schema = STORED if queue.schema is None else EXTRA
     used = [
         column
-        for column in STORED
-        if any(getattr(message, column.name) is not None for message in messages)
+        for column in schema
+        if any(getattr(message, _attribute(column)) is not None for message in messages)
     ]
     return _batches(messages, pa.schema(used))
+
+
+def _attribute(column: pa.Field) -> str:
+    """Where a message has what goes into a column: ``_key`` is its key as well."""
+    return str(column.name).removeprefix("_")
 
 
 def _batches(messages: Iterable[CheckedMessage], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -175,8 +215,15 @@ def _batches(messages: Iterable[CheckedMessage], schema: pa.Schema) -> Iterator[
 
 
 def _batch(messages: Sequence[CheckedMessage], schema: pa.Schema) -> pa.RecordBatch:
+    """A batch with these columns, and those of the queue, if it has a schema."""
     columns = [
-        pa.array([getattr(message, column.name) for message in messages], column.type)
+        pa.array([getattr(message, _attribute(column)) for message in messages], column.type)
         for column in schema
     ]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+    rows = [message.value for message in messages if isinstance(message.value, pa.RecordBatch)]
+    if not rows:
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
+    own = pa.concat_batches(rows)
+    return pa.RecordBatch.from_arrays(
+        [*own.columns, *columns], schema=pa.schema([*own.schema, *schema])
+    )

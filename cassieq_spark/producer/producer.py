@@ -20,9 +20,9 @@ from cassieq_spark.producer.blocks import FINEST, MOST_TIMES
 from cassieq_spark.producer.new_message import (
     CheckedMessage,
     NewMessage,
+    Value,
     Visible,
     check_message,
-    message_limit,
 )
 from cassieq_spark.queues import check_delayable
 
@@ -76,11 +76,10 @@ class Producer:
         check_count("max_bytes", max_bytes)
         self.queue = queue.name
         self._definition = queue
-        self._limit = message_limit(queue.name)
         self._new_batcher = partial(_Batcher, publish, queue.name, linger, max_batch, max_bytes)
         self._batchers: dict[int, _Batcher] = {}
 
-    def put(self, message: bytes | str | NewMessage) -> Future[int]:
+    def put(self, message: Value | NewMessage) -> Future[int]:
         """Put a message into the next batch; waits while there is no room for it.
 
         The future's callbacks run in the producer's thread and hold up its next batch: they must
@@ -100,7 +99,7 @@ class Producer:
         """
         return self._batcher.add(self._checked(message))
 
-    def try_put(self, message: bytes | str | NewMessage) -> Future[int] | None:
+    def try_put(self, message: Value | NewMessage) -> Future[int] | None:
         """As `put`, but never waits: None if there is no room for the message now."""
         return self._batcher.try_add(self._checked(message))
 
@@ -128,9 +127,9 @@ class Producer:
             if error is None:
                 raise
 
-    def _checked(self, message: bytes | str | NewMessage) -> CheckedMessage:
+    def _checked(self, message: Value | NewMessage) -> CheckedMessage:
         """Refuse a message that would fail its whole batch."""
-        checked = check_message(message, limit=self._limit)
+        checked = check_message(message, self._definition)
         if checked.visible is None:
             return checked
         check_delayable(self._definition)

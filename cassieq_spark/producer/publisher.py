@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from cassieq_spark.arrow.fingerprint import Fingerprint, Fingerprinting
+from cassieq_spark.arrow.forms import form_of
 from cassieq_spark.errors import InvariantError
 from cassieq_spark.ledger.decide import Standing, standing_of
 from cassieq_spark.ledger.ledger import Ledger
@@ -62,6 +63,7 @@ class Publisher:
         self._queue = queue
         self._ledger = Ledger(store, queue.queue_id)
         self._options = SinkOptions(queue=queue.name) if options is None else options
+        self._form = form_of(queue)
 
     def write(
         self,
@@ -88,6 +90,7 @@ class Publisher:
             OptionError: The messages are to be delayed, in a strictly ordered queue.
             StoreError: Cassandra did not take the messages within the time allowed.
         """
+        batches = self._form.assigned(batches)
         if isinstance(batch, Once):
             # Under a key, whatever comes is the same.
             mark = read_mark(self._ledger, batch)
@@ -97,7 +100,7 @@ class Publisher:
             return Written(batch, self._blocks(batches, visible, most_times))
         last = self._ledger.read_sink(batch.sink)
         check_order(self._queue.queue_id, batch, last)
-        passing = Fingerprinting(batches)
+        passing = Fingerprinting(batches, self._form.fingerprint)
         if standing_of(batch, last) is Standing.NEW:
             blocks = self._blocks(passing, visible, most_times)
             return Written(batch, blocks, passing.found)
@@ -146,7 +149,7 @@ class Publisher:
         written = []
         for visible, indices in dealt.items():
             part = [messages[index] for index in indices]
-            written.append(self.write(narrow_batches_of(part), visible=visible))
+            written.append(self.write(narrow_batches_of(part, self._queue), visible=visible))
         published = self.publish(written).monotons
         if published is None:
             raise InvariantError(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 
 from cassieq_spark.arguments import check_count, check_flag, shown
 from cassieq_spark.errors import OptionError
 from cassieq_spark.model import QueueDefinition, validate_name
+from cassieq_spark.schemas.ddl import parse_ddl, schema_of, to_ddl, to_stored
+from cassieq_spark.schemas.evolution import check_change
 
 _SECOND = timedelta(seconds=1)
 #: Versions that may wait to be retired: purges since the repair has run.
@@ -50,6 +53,25 @@ def validate_settings(queue: QueueDefinition) -> None:
         _validate_duration("the time after which messages expire", queue.expire_after)
     if queue.keep_settled is not None:
         _validate_duration("the time for which settled messages are kept", queue.keep_settled)
+
+
+def next_versions(versions: Sequence[str], schema: str) -> tuple[str, ...]:
+    """The versions of a schema once it is another one; the same if nothing changes.
+
+    Args:
+        versions: Those that a queue has had, as its definition has them; none for a new queue.
+        schema: The schema that is wanted, in Spark's DDL.
+
+    Raises:
+        OptionError: It is no schema, or the queue has had too many.
+        SchemaError: The change is not safe.
+    """
+    wanted = parse_ddl(schema)
+    if versions and not check_change([schema_of(each) for each in versions], wanted):
+        return tuple(versions)
+    found = (*versions, to_ddl(wanted))
+    to_stored(found)
+    return found
 
 
 def validate_versions(version: int, retired: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from cassieq_spark.errors import ExistsError, InvariantError, QueueStateError
+from cassieq_spark.errors import ExistsError, InvariantError, QueueStateError, SchemaError
 from cassieq_spark.groups.registration import check_unleased, close_groups
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.lifecycle import close_ledger, open_next, set_paused
@@ -16,7 +16,7 @@ from cassieq_spark.model import (
     DEFAULT_LEASE,
     QueueDefinition,
 )
-from cassieq_spark.queues.definition import validate
+from cassieq_spark.queues.definition import next_versions, validate
 from cassieq_spark.queues.record import (
     QueueRecord,
     Status,
@@ -31,6 +31,8 @@ from cassieq_spark.queues.record import (
     read_record,
     settings_of,
 )
+from cassieq_spark.schemas.ddl import schema_of, to_ddl
+from cassieq_spark.schemas.evolution import dead_letter_schema
 from cassieq_spark.store.protocol import ServerNow, Store, Values
 
 _FIRST_VERSION = 1
@@ -48,6 +50,7 @@ def create_queue(  # noqa: PLR0913 (each is a setting of its own, by name)
     strict_fifo: bool = False,
     expire_after: timedelta | None = None,
     keep_settled: timedelta | None = None,
+    schema: str | None = None,
 ) -> QueueDefinition:
     """Create a queue. Two LWTs, and some reads if the repair job has not retired an earlier one.
 
@@ -59,15 +62,18 @@ def create_queue(  # noqa: PLR0913 (each is a setting of its own, by name)
         lease: How long a reader holds messages unless it says otherwise; whole seconds.
         max_deliveries: After so many, a message is dead; 0 for never.
         dead_letter_queue: Where dead messages go; made, without a limit, if it does not exist.
-            None: they are dropped.
+            With a schema, it gets columns in which these messages fit. None: they are dropped.
         strict_fifo: Whether a group is given no message before the ones below it are settled.
         expire_after: What was not consumed so long after it became visible is thrown away; whole
             seconds. None: nothing is.
         keep_settled: What every group has settled is kept until so long after it became visible,
             and groups can go back to it; whole seconds. None: it is not kept.
+        schema: Its columns in Spark's DDL, as in ``vendor string not null, fare decimal(10,2)``.
+            None: its messages are bytes.
 
     Raises:
-        OptionError: A value is out of range.
+        OptionError: A value is out of range, or the schema is none.
+        SchemaError: The messages do not fit the dead-letter queue.
         ExistsError: There is a queue of that name.
         ContentionError: No answer, again and again.
     """
@@ -83,11 +89,12 @@ def create_queue(  # noqa: PLR0913 (each is a setting of its own, by name)
             strict_fifo=strict_fifo,
             expire_after=expire_after,
             keep_settled=keep_settled,
+            schemas=() if schema is None else next_versions((), schema),
         )
     )
     if dead_letter_queue is not None:
         _refuse_if_there(name, read_record(store, name))
-        make_dead_letter_queue(store, dead_letter_queue)
+        make_dead_letter_queue(store, dead_letter_queue, wanted)
 
     def create(found: QueueRecord | None) -> Values:
         _refuse_if_there(name, found)
@@ -105,11 +112,53 @@ def create_queue(  # noqa: PLR0913 (each is a setting of its own, by name)
     return active(name, change(store, name, create)).definition
 
 
-def make_dead_letter_queue(store: Store, name: str) -> None:
-    """Make the queue for another one's dead messages if there is none. One read if there is."""
+def make_dead_letter_queue(store: Store, name: str, source: QueueDefinition) -> None:
+    """Let a queue take the dead messages of another one. One read if it does.
+
+    It is made if there is none. If the messages have a schema, it gets columns in which they fit.
+
+    Args:
+        store: Where both are kept.
+        name: The dead-letter queue.
+        source: The other queue, as it is about to be.
+
+    Raises:
+        SchemaError: It can't take these messages.
+        ContentionError: Lost to others, or no answer, again and again.
+    """
     found = read_record(store, name)
     if found is None or found.is_gone:
-        create_queue(store, name)
+        create_queue(store, name, schema=_taking((), source))
+        return
+    _check_taken(source, found.definition)
+
+    def widen(record: QueueRecord | None) -> Values | None:
+        queue = known(name, record).definition
+        _check_taken(source, queue)
+        schema = _taking(queue.schemas, source)
+        schemas = () if schema is None else next_versions(queue.schemas, schema)
+        return None if schemas == queue.schemas else settings_of(replace(queue, schemas=schemas))
+
+    if source.schema is not None:
+        change(store, name, widen)
+
+
+def _check_taken(source: QueueDefinition, target: QueueDefinition) -> None:
+    """Refuse a dead-letter queue with a schema for messages without one, and the other way."""
+    if (source.schema is None) != (target.schema is None):
+        has, lacks = (source, target) if source.schema else (target, source)
+        raise SchemaError(
+            f"queue {target.name!r} can't be the dead-letter queue of {source.name!r}: "
+            f"{has.name!r} has a schema and {lacks.name!r} has none; name another queue"
+        )
+
+
+def _taking(versions: tuple[str, ...], source: QueueDefinition) -> str | None:
+    """The schema by which a dead-letter queue of these versions takes a queue's messages."""
+    if source.schema is None:
+        return None
+    before = [schema_of(each) for each in versions]
+    return to_ddl(dead_letter_schema(schema_of(source.schema), before))
 
 
 def alter_queue(  # noqa: PLR0913 (each is a setting of its own, by name)
@@ -121,12 +170,14 @@ def alter_queue(  # noqa: PLR0913 (each is a setting of its own, by name)
     dead_letter_queue: str | None = None,
     expire_after: timedelta | None = None,
     keep_settled: timedelta | None = None,
+    schema: str | None = None,
 ) -> QueueDefinition:
     """Alter a queue; what is None stays as it is. One LWT and three reads; no LWT if all is so.
 
-    Readers and writers that run keep the settings that they began with. The repair job uses the
-    new times with its next run. Sizes can't be altered, as the keys of all stored messages come
-    from them. Nor can the order, as readers that run would keep the old one.
+    Readers and writers that run keep the settings that they began with, their schema too: readers
+    read later messages by it. The repair job uses the new times with its next run. Sizes can't be
+    altered, as the keys of all stored messages come from them. Nor can the order, as readers that
+    run would keep the old one.
 
     Args:
         store: Where the queue is kept.
@@ -139,9 +190,12 @@ def alter_queue(  # noqa: PLR0913 (each is a setting of its own, by name)
             seconds. Zero: nothing is.
         keep_settled: What every group has settled is kept until so long after it became visible;
             whole seconds. Zero: it is not kept.
+        schema: All of its columns in Spark's DDL. Columns may be added and dropped if they may be
+            null, types widened, and ``not null`` taken away. The dead-letter queue follows.
 
     Raises:
         OptionError: A value is out of range, or contradicts another one.
+        SchemaError: The schema can't be changed so, or messages do not fit the dead-letter queue.
         QueueStateError: There is no active queue of that name.
         ContentionError: Lost to others, or no answer, again and again.
     """
@@ -159,12 +213,14 @@ def alter_queue(  # noqa: PLR0913 (each is a setting of its own, by name)
                 ),
                 expire_after=queue.expire_after if expire_after is None else expire_after or None,
                 keep_settled=queue.keep_settled if keep_settled is None else keep_settled or None,
+                schemas=_altered_schemas(queue, schema),
             )
         )
 
-    altered(read_queue(store, name))
-    if dead_letter_queue:
-        make_dead_letter_queue(store, dead_letter_queue)
+    wanted = altered(read_queue(store, name))
+    if wanted.dead_letter_queue and (dead_letter_queue or schema is not None):
+        # First, so that it can take what is written by the new schema.
+        make_dead_letter_queue(store, wanted.dead_letter_queue, wanted)
 
     def alter(found: QueueRecord | None) -> Values | None:
         queue = active(name, found).definition
@@ -172,6 +228,17 @@ def alter_queue(  # noqa: PLR0913 (each is a setting of its own, by name)
         return None if wanted == queue else settings_of(wanted)
 
     return active(name, change(store, name, alter)).definition
+
+
+def _altered_schemas(queue: QueueDefinition, schema: str | None) -> tuple[str, ...]:
+    if schema is None:
+        return queue.schemas
+    if not queue.schemas:
+        raise SchemaError(
+            f"queue {queue.name!r} has no schema, and its messages are bytes: create another "
+            "queue with the schema"
+        )
+    return next_versions(queue.schemas, schema)
 
 
 def pause_queue(store: Store, name: str) -> bool:

@@ -21,6 +21,7 @@ from cassieq_spark.errors import (
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import QueueDefinition, QueueId, validate_name
 from cassieq_spark.queues.definition import validate_settings, validate_versions
+from cassieq_spark.schemas.ddl import parse_stored, to_stored
 from cassieq_spark.store.decoded import decoded
 from cassieq_spark.store.protocol import (
     Insert,
@@ -280,6 +281,7 @@ def record_of(row: Row) -> QueueRecord:
         strict_fifo=bool(values["strict_fifo"]),
         expire_after=timedelta(seconds=values["expire_after_seconds"] or 0) or None,
         keep_settled=timedelta(seconds=values["keep_settled_seconds"] or 0) or None,
+        schemas=parse_stored(values["schema_versions"]) if values["schema_versions"] else (),
     )
     validate_settings(definition)
     retired = values["retired"] or 0
@@ -298,6 +300,7 @@ def settings_of(queue: QueueDefinition) -> Values:
         "strict_fifo": queue.strict_fifo,
         "expire_after_seconds": int((queue.expire_after or _ZERO).total_seconds()),
         "keep_settled_seconds": int((queue.keep_settled or _ZERO).total_seconds()),
+        "schema_versions": to_stored(queue.schemas) if queue.schemas else "",
     }
 
 

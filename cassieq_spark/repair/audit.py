@@ -11,9 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from uuid import UUID
 
-from cassieq_spark.arrow.chunks import decode
-from cassieq_spark.errors import UnreadableError
-from cassieq_spark.fetch import bucket_slices, pieces_of
+from cassieq_spark.errors import MessageError, UnreadableError
+from cassieq_spark.fetch import Decoder, bucket_slices, pieces_of
 from cassieq_spark.groups.registration import read_group_states
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.state import LedgerHead
@@ -238,15 +237,16 @@ def verify(
         alive: Which messages to read.
         checkpoint: Ends it early when it says no.
     """
+    decoder = Decoder(store, queue)
     first = {block.block: block.monotons.start for block in blocks}
     suspects = [
         BucketSlice(piece.block, chunk.bucket, chunk.start, _latest_end(chunk, queue))
         for piece, chunk in _chunks(store, queue, blocks, alive, checkpoint)
-        if fault_of(chunk) is not None
+        if fault_of(decoder, chunk) is not None
     ]
     bad: dict[UUID, list[Range]] = {}
     for each in suspects:
-        if fault := _fault_now(store, queue, each):
+        if fault := _fault_now(decoder, each):
             _log(queue, each.block, fault)
             start, offsets = first[each.block], _looked_for(each, queue)
             bad.setdefault(each.block, []).append(
@@ -265,10 +265,12 @@ def verify(
     ]
 
 
-def fault_of(chunk: Chunk) -> str | None:
+def fault_of(decoder: Decoder, chunk: Chunk) -> str | None:
     """Why the messages of a chunk can't be read; None if they can."""
     try:
-        decode(chunk, Range(chunk.start, max(chunk.start, chunk.stop)))
+        decoder.decode(chunk, Range(chunk.start, max(chunk.start, chunk.stop)))
+    except MessageError:
+        return None  # by a schema that is newer than the audit
     except UnreadableError as error:
         return f"the chunk at offset {chunk.start} of bucket {chunk.bucket} can't be read: {error}"
     return None
@@ -301,9 +303,10 @@ def _looked_for(chunk: BucketSlice, queue: QueueDefinition) -> Range:
     return Range(chunk.start, chunk.stop) & Range(first, first + queue.bucket_size)
 
 
-def _fault_now(store: Store, queue: QueueDefinition, suspect: BucketSlice) -> str | None:
+def _fault_now(decoder: Decoder, suspect: BucketSlice) -> str | None:
     just_it = replace(suspect, stop=suspect.start + 1)
-    faults = (fault_of(chunk) for _, chunk in store.read_chunks(queue.queue_id, [just_it]))
+    found = decoder.store.read_chunks(decoder.queue.queue_id, [just_it])
+    faults = (fault_of(decoder, chunk) for _, chunk in found)
     return next(filter(None, faults), None)
 
 

@@ -113,7 +113,9 @@ def _without_index(given: pa.Table | pa.RecordBatch) -> pa.Table | pa.RecordBatc
     return given.select([name for name in given.schema.names if not _PANDAS_INDEX.fullmatch(name)])
 
 
-def assign(given: pa.Table | pa.RecordBatch, schema: pa.Schema) -> pa.Table | pa.RecordBatch:
+def assign(
+    given: pa.Table | pa.RecordBatch, schema: pa.Schema, *, first_row: int = 0
+) -> pa.Table | pa.RecordBatch:
     """Turn the columns of a writer into those of the queue.
 
     Columns of the queue's type are not copied. A nullable column that is missing is null.
@@ -122,6 +124,7 @@ def assign(given: pa.Table | pa.RecordBatch, schema: pa.Schema) -> pa.Table | pa
         given: Columns in any order; their names may differ in case. What a stranger has sent is to
             be validated in full before.
         schema: The canonical schema of the queue.
+        first_row: How to number the first row in an error.
 
     Returns:
         A table or a batch, as given, with the queue's columns and as many rows.
@@ -141,7 +144,7 @@ def assign(given: pa.Table | pa.RecordBatch, schema: pa.Schema) -> pa.Table | pa
     for field in schema:
         index = found.get(field.name)
         column = None if index is None else given.column(index)
-        columns.append(_assigned(column, field, given.num_rows))
+        columns.append(_assigned(column, field, given.num_rows, first_row))
     if isinstance(given, pa.RecordBatch):
         return pa.RecordBatch.from_arrays(columns, schema=schema)
     return pa.Table.from_arrays(columns, schema=schema)
@@ -216,9 +219,11 @@ def convert(
     return _atomic(array, field, path, check)
 
 
-def locate(column: pa.Array | pa.ChunkedArray, field: pa.Field, *, check: Check) -> str:
+def locate(
+    column: pa.Array | pa.ChunkedArray, field: pa.Field, *, check: Check, first_row: int = 0
+) -> str:
     """Say which row of a column does not fit, and which value of it; for errors."""
-    start, array = 0, column
+    start, array = first_row, column
     if isinstance(column, pa.ChunkedArray):
         for chunk in column.chunks:
             if _misfit(chunk, field, check):
@@ -243,7 +248,7 @@ def locate(column: pa.Array | pa.ChunkedArray, field: pa.Field, *, check: Check)
 
 
 def _assigned(
-    column: pa.Array | pa.ChunkedArray | None, field: pa.Field, count: int
+    column: pa.Array | pa.ChunkedArray | None, field: pa.Field, count: int, first_row: int
 ) -> pa.Array | pa.ChunkedArray:
     if column is None:
         return pa.nulls(count, field.type)
@@ -253,7 +258,7 @@ def _assigned(
             return pa.chunked_array(chunks, field.type)
         return convert(column, field, field.name, check=WRITTEN)
     except Misfit:
-        raise MessageError(locate(column, field, check=WRITTEN)) from None
+        raise MessageError(locate(column, field, check=WRITTEN, first_row=first_row)) from None
 
 
 def _unknown(path: str, name: str, wanted: dict[str, str]) -> str:

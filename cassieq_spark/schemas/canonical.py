@@ -190,6 +190,26 @@ def struct_of(fields: list[pa.Field], path: str) -> pa.DataType:
     return pa.struct(fields)
 
 
+def all_nullable(schema: pa.Schema) -> pa.Schema:
+    """The same columns, all of which may be null, as may their parts; but for keys of maps."""
+    return pa.schema([_nullable_field(field) for field in schema])
+
+
+def _nullable_field(field: pa.Field) -> pa.Field:
+    return field.with_nullable(True).with_type(_nullable_type(field.type))
+
+
+def _nullable_type(type_: pa.DataType) -> pa.DataType:
+    if of.is_struct(type_):
+        return pa.struct([_nullable_field(field) for field in type_])
+    if of.is_list(type_):
+        return array_of(_nullable_type(type_.value_type))
+    if of.is_map(type_):
+        value = pa.field("value", _nullable_type(type_.item_type))
+        return pa.map_(map_key(type_).with_type(_nullable_type(type_.key_type)), value)
+    return type_
+
+
 def decimal_of(precision: int, scale: int, path: str) -> pa.DataType:
     """The canonical type of a decimal.
 

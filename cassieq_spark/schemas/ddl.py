@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple, NoReturn
 
 import pyarrow as pa
@@ -126,13 +127,16 @@ def ddl_type(type_: pa.DataType) -> str:
     return _type(type_)
 
 
-def to_stored(versions: Sequence[pa.Schema]) -> str:
+def to_stored(versions: Sequence[str]) -> str:
     """Write the versions of a queue's schema, the first one first: a JSON array of DDL texts.
+
+    Args:
+        versions: As `to_ddl` writes them.
 
     Raises:
         OptionError: They are more than a row should hold.
     """
-    text = json.dumps([to_ddl(version) for version in versions], ensure_ascii=False)
+    text = json.dumps(list(versions), ensure_ascii=False)
     if len(versions) > MOST_VERSIONS or len(text) > MOST_TEXT:
         raise OptionError(
             f"the versions of a schema may be at most {MOST_VERSIONS:,}, with {MOST_TEXT:,} "
@@ -141,8 +145,12 @@ def to_stored(versions: Sequence[pa.Schema]) -> str:
     return text
 
 
-def parse_stored(text: str) -> tuple[pa.Schema, ...]:
+@lru_cache(maxsize=256)
+def parse_stored(text: str) -> tuple[str, ...]:
     """Read the versions of a queue's schema; the version ``n`` is the ``n - 1``-th of them.
+
+    Returns:
+        Each as `to_ddl` writes it.
 
     Raises:
         InvariantError: No release has written this.
@@ -153,13 +161,19 @@ def parse_stored(text: str) -> tuple[pa.Schema, ...]:
     try:
         listed = json.loads(text)
         is_list = isinstance(listed, list) and 0 < len(listed) <= MOST_VERSIONS
-        versions = tuple(parse_ddl(each) for each in listed) if is_list else ()
+        versions = tuple(to_ddl(parse_ddl(each)) for each in listed) if is_list else ()
         again = to_stored(versions)
     except (ValueError, RecursionError) as error:
         raise InvariantError(f"{wrong}: {error}") from error
     if not versions or again != text:
         raise InvariantError(f"{wrong}: it is no list of versions as this program writes it")
     return versions
+
+
+@lru_cache(maxsize=1024)
+def schema_of(ddl: str) -> pa.Schema:
+    """The schema that a text of `to_ddl` stands for; cached."""
+    return parse_ddl(ddl)
 
 
 def _name(name: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -104,6 +105,35 @@ def check_change(versions: Sequence[pa.Schema], new: pa.Schema) -> tuple[Change,
     return changes
 
 
+def dead_letter_schema(source: pa.Schema, before: Sequence[pa.Schema]) -> pa.Schema:
+    """The schema by which a dead-letter queue takes the messages of another queue.
+
+    All columns may be null, as a message that can't be read has none of them.
+
+    Args:
+        source: The canonical schema of the other queue.
+        before: The versions of the dead-letter queue, the first one first; none if it is new.
+
+    Returns:
+        The last version, if that takes them already; else columns as in ``source``, and then
+        those that the dead-letter queue has besides.
+
+    Raises:
+        SchemaError: It can't be changed so.
+    """
+    nullable = [field.with_nullable(True) for field in source]
+    if not before:
+        return pa.schema(nullable)
+    last = before[-1]
+    with suppress(SchemaError):
+        changes = check_change([pa.schema(nullable)], last)
+        if all(change.kind is not ChangeKind.DROPPED for change in changes):
+            return last
+    wanted = pa.schema([*nullable, *(field for field in last if field.name not in source.names)])
+    check_change(before, wanted)
+    return wanted
+
+
 def is_wider(old: pa.DataType, new: pa.DataType) -> bool:
     """Whether an atomic type holds all values of another one.
 
@@ -124,7 +154,15 @@ def is_wider(old: pa.DataType, new: pa.DataType) -> bool:
     return bool(more and new.scale >= old.scale)
 
 
-def present(batch: pa.RecordBatch, written: pa.Schema, wanted: pa.Schema) -> pa.RecordBatch:
+_NEWER = (
+    "a newer version of the schema has changed it: restart the query, so that it reads by the new "
+    "schema"
+)
+
+
+def present(
+    batch: pa.RecordBatch, written: pa.Schema, wanted: pa.Schema, *, advice: str = _NEWER
+) -> pa.RecordBatch:
     """Turn columns that were written by one version into those that another version has.
 
     Columns of the same type are not copied. A column that was not written is null, in structs too;
@@ -135,6 +173,7 @@ def present(batch: pa.RecordBatch, written: pa.Schema, wanted: pa.Schema) -> pa.
             be there.
         written: The version by which they were written.
         wanted: The columns that the reader has: a version, or some of its columns.
+        advice: What to do about values that do not fit, for errors.
 
     Raises:
         MessageError: A value that was written by a newer version does not fit the type that its
@@ -143,32 +182,26 @@ def present(batch: pa.RecordBatch, written: pa.Schema, wanted: pa.Schema) -> pa.
     columns = []
     for field in wanted:
         if written.get_field_index(field.name) < 0:
-            columns.append(_missing(field, batch.num_rows))
+            columns.append(_missing(field, batch.num_rows, advice))
             continue
         index = batch.schema.get_field_index(field.name)
         if index < 0:
             raise InvariantError(f"column {field.name!r} was written, and has not been read")
-        columns.append(_presented(batch.column(index), field))
+        columns.append(_presented(batch.column(index), field, advice))
     return pa.RecordBatch.from_arrays(columns, schema=wanted)
 
 
-def _presented(array: pa.Array, field: pa.Field) -> pa.Array:
+def _presented(array: pa.Array, field: pa.Field, advice: str) -> pa.Array:
     try:
         return convert(array, field, field.name, check=EXACT)
     except Misfit:
-        raise MessageError(
-            f"{locate(array, field, check=EXACT)}; a newer version of the schema wrote it: "
-            "restart the query, so that it reads by the new schema"
-        ) from None
+        raise MessageError(f"{locate(array, field, check=EXACT)}; {advice}") from None
 
 
-def _missing(field: pa.Field, count: int) -> pa.Array:
+def _missing(field: pa.Field, count: int, advice: str) -> pa.Array:
     if field.nullable or not count:
         return pa.nulls(count, field.type)
-    raise MessageError(
-        f"column {field.name!r} is not null, and a newer version of the schema has dropped it: "
-        "restart the query, so that it reads by the new schema"
-    )
+    raise MessageError(f"column {field.name!r} is not null, and is not there; {advice}")
 
 
 class _Check:

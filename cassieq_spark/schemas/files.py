@@ -128,7 +128,16 @@ def parse_spark_json(given: dict[str, Any]) -> pa.Schema:
     Raises:
         OptionError: It is something else, or has a column that no queue can have.
     """
-    return checked(pa.schema(_spark_fields(given, "", 0)))
+    return checked(parse_spark_fields(given))
+
+
+def parse_spark_fields(given: dict[str, Any]) -> pa.Schema:
+    """Read the columns of a DataFrame, whatever their names.
+
+    Raises:
+        OptionError: It is something else, or has a type that no queue can have.
+    """
+    return pa.schema(_spark_fields(given, "", 0))
 
 
 def to_spark_json(schema: pa.Schema) -> str:

@@ -82,7 +82,9 @@ class _WrongNamesError(Exception):
         super().__init__("; ".join(problems))
 
 
-def from_dicts(rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
+def from_dicts(
+    rows: Iterable[Mapping[str, Any]], schema: pa.Schema, *, first_row: int = 0
+) -> pa.RecordBatch:
     """Turn dicts into the columns of a queue.
 
     Structs are dicts, arrays are lists, maps are dicts or lists of pairs.
@@ -90,26 +92,30 @@ def from_dicts(rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> pa.Recor
     Args:
         rows: One for each message; a nullable column that is missing is null.
         schema: The canonical schema of the queue.
+        first_row: How to number the first row in an error.
 
     Raises:
         SchemaError: A row has an unknown name, one twice, or lacks one that is not null.
         MessageError: A value does not fit, or a row is no dict; names the row.
     """
-    return _batch(rows, schema, _of_python)
+    return _batch(rows, schema, _of_python, first_row)
 
 
-def from_json(rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
+def from_json(
+    rows: Iterable[Mapping[str, Any]], schema: pa.Schema, *, first_row: int = 0
+) -> pa.RecordBatch:
     """Turn parsed JSON objects into the columns of a queue.
 
     Args:
         rows: What `parse_json` returns, one for each message.
         schema: The canonical schema of the queue.
+        first_row: How to number the first row in an error.
 
     Raises:
         SchemaError: A row has an unknown name, one twice, or lacks one that is not null.
         MessageError: A value does not fit, or a row is no object; names the row.
     """
-    return _batch(rows, schema, _of_json)
+    return _batch(rows, schema, _of_json, first_row)
 
 
 def parse_json(text: str | bytes) -> Any:
@@ -163,12 +169,45 @@ def to_json(batch: pa.RecordBatch | pa.Table) -> list[dict[str, Any]]:
     return rows
 
 
+def json_text(row: dict[str, Any]) -> bytes:
+    """A dict that `to_dicts` returned as a JSON object, which `from_json` reads again."""
+    return json.dumps(json_of(row), ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def json_of(value: Any) -> Any:
+    """Turn a value of a dict that `to_dicts` returned into one that ``json.dumps`` takes.
+
+    As `to_json` does, but by the types that Python has for them. A dict whose keys are not all
+    text becomes a list of pairs.
+    """
+    if isinstance(value, dict):
+        if all(isinstance(key, str) for key in value):
+            return {key: json_of(each) for key, each in value.items()}
+        return _pairs_to_json(value.items())
+    if isinstance(value, list):
+        if value and all(isinstance(each, tuple) for each in value):
+            return _pairs_to_json(value)
+        return [json_of(each) for each in value]
+    return next(
+        (write(value) for kind, write in _BY_KIND if isinstance(value, kind)),
+        value,
+    )
+
+
+def _pairs_to_json(pairs: Iterable[tuple[Any, Any]]) -> list[dict[str, Any]]:
+    return [{"key": json_of(one), "value": json_of(other)} for one, other in pairs]
+
+
 def _batch(
-    rows: Iterable[Mapping[str, Any]], schema: pa.Schema, leaf: Callable[[pa.DataType], _Reader]
+    rows: Iterable[Mapping[str, Any]],
+    schema: pa.Schema,
+    leaf: Callable[[pa.DataType], _Reader],
+    first_row: int,
 ) -> pa.RecordBatch:
     read = _struct_reader(list(schema), leaf, "")
     converted = []
-    for number, row in enumerate(check_many("rows", rows, "dicts, one for each message")):
+    many = check_many("rows", rows, "dicts, one for each message")
+    for number, row in enumerate(many, first_row):
         try:
             converted.append(read(row))
         except _Unfit as unfit:
@@ -617,17 +656,25 @@ def _to_json(type_: pa.DataType) -> _Writer | None:
     if of.is_nested(type_):
         return _nested(type_, _to_json, _map_to_json)
     if of.is_decimal(type_):
-        return lambda value: format(value, "f")
+        return _decimal_to_json
     if of.is_floating(type_):
         return _float_to_json
     writers: dict[pa.DataType, _Writer] = {
-        pa.binary(): lambda value: base64.b64encode(value).decode(),
+        pa.binary(): _binary_to_json,
         pa.date32(): date.isoformat,
-        TIMESTAMP: lambda value: value.replace(tzinfo=None).isoformat() + "Z",
-        TIMESTAMP_NTZ: datetime.isoformat,
+        TIMESTAMP: _instant_to_json,
+        TIMESTAMP_NTZ: _instant_to_json,
         INTERVAL: _interval_to_json,
     }
     return writers.get(type_)
+
+
+def _binary_to_json(value: bytes) -> str:
+    return base64.b64encode(value).decode()
+
+
+def _instant_to_json(value: datetime) -> str:
+    return value.replace(tzinfo=None).isoformat() + ("Z" if value.tzinfo else "")
 
 
 def _map_to_json(type_: pa.DataType) -> _Writer:
@@ -646,6 +693,10 @@ def _map_to_json(type_: pa.DataType) -> _Writer:
     return changed
 
 
+def _decimal_to_json(value: Decimal) -> str:
+    return format(value, "f")
+
+
 def _float_to_json(value: float) -> float | str:
     if math.isfinite(value):
         return value
@@ -657,3 +708,14 @@ def _interval_to_json(value: timedelta) -> str:
     seconds, fraction = divmod(abs(count), 1_000_000)
     digits = f".{fraction:06}".rstrip("0") if fraction else ""
     return f"{'-' if count < 0 else ''}PT{seconds}{digits}S"
+
+
+#: How `json_of` writes values, by their types; an instant is a date as well.
+_BY_KIND: tuple[tuple[type, Callable[[Any], Any]], ...] = (
+    (float, _float_to_json),
+    (Decimal, _decimal_to_json),
+    (bytes, _binary_to_json),
+    (datetime, _instant_to_json),
+    (date, date.isoformat),
+    (timedelta, _interval_to_json),
+)

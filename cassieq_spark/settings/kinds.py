@@ -108,6 +108,13 @@ def _parse_text(text: str) -> str:
     return text
 
 
+def _parse_names(text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(","))
+    if not all(names):
+        raise ValueError(text)
+    return names
+
+
 def _show_largest(units: dict[str, int], value: int) -> str:
     """Write a number in the largest unit that needs no fraction."""
     return next(f"{value // n}{unit}" for unit, n in units.items() if value % n == 0)
@@ -127,6 +134,7 @@ def _within(least: int, value: int, most: int) -> int:
 
 
 TEXT: Kind[str] = Kind("text", _parse_text)
+NAMES: Kind[tuple[str, ...]] = Kind("names with commas between them", _parse_names, ",".join)
 BOOLEAN: Kind[bool] = Kind(
     "true or false",
     lambda text: choice("false", "true").parse(text) == "true",

@@ -16,6 +16,7 @@ from cassieq_spark.settings.declaration import (
 )
 from cassieq_spark.settings.kinds import (
     BOOLEAN,
+    NAMES,
     SECONDS,
     TEXT,
     choice,
@@ -192,14 +193,31 @@ class SourceOptions(RoleOptions):
         "Whether rows have the column `headers`.",
         only_for=(STREAM, BATCH),
     )
-
     include_receipts: bool = setting(
         "includeReceipts",
         BOOLEAN,
         False,
         "Whether rows of a stream have the column `receipt`, by which a write with "
-        "`operation` settles a message.",
+        "`operation` settles a message; of a queue with a schema, the field "
+        "`_metadata.receipt`.",
         only_for=(STREAM,),
+    )
+    columns: tuple[str, ...] | None = setting(
+        "columns",
+        NAMES,
+        None,
+        "Of a queue with a schema: the columns to read, as in `vendor,fare`. The others are not "
+        "even decompressed.",
+        without="all of them",
+        only_for=(STREAM, BATCH),
+    )
+    include_metadata: bool = setting(
+        "includeMetadata",
+        BOOLEAN,
+        False,
+        "Of a queue with a schema: whether rows have the struct `_metadata`, with queue, monoton, "
+        "key, headers, published_at and delivery_count.",
+        only_for=(STREAM, BATCH),
     )
 
     def check_meaning(self, reads: str, given: Iterable[str]) -> None:

@@ -115,6 +115,13 @@ class SinkOptions(RoleOptions):
         "Without it, with the batch inside `foreachBatch`, and at once "
         "elsewhere; over Spark Connect, give it.",
     )
+    create_queue: bool = setting(
+        "createQueue",
+        BOOLEAN,
+        False,
+        "Whether to create the queue if there is none, with the columns of the DataFrame as its "
+        "schema and the defaults of `Client.create_queue`.",
+    )
     compression: str = setting(
         "compression",
         choice("lz4", "zstd", "none"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -16,9 +17,11 @@ from cassieq_spark.settings.reading import BATCH, STREAM
 from cassieq_spark.settings.writing import PUBLISH
 
 if TYPE_CHECKING:
+    from cassieq_spark.model import QueueDefinition
     from cassieq_spark.spark.sink.message_writer import MessageStreamWriter, MessageWriter
     from cassieq_spark.spark.sink.receipt_writer import ReceiptWriter
     from cassieq_spark.spark.source.browse import MessageReader, ViewReader
+    from cassieq_spark.spark.source.columns import Columns
     from cassieq_spark.spark.source.stream import MessageStreamReader
 
 _OLDEST_SPARK = (4, 2)
@@ -32,19 +35,30 @@ class CassieqDataSource(DataSource):
     writing publishes, all or nothing. Options: docs/options.md; columns: docs/views.md.
     """
 
+    #: What `schema` has read of the queue.
+    _definition: QueueDefinition | None = None
+
     @classmethod
     def name(cls) -> str:
         """What goes into ``format(...)``."""
         return "cassieq"
 
-    def schema(self) -> str:
-        """The columns of a message, or of another view; see docs/views.md."""
+    def schema(self) -> str | StructType:
+        """The columns of the queue, or of a message, or of another view; see docs/views.md.
+
+        One read of the queue's row.
+        """
         _check_platform()
         options = self._source_options()
         if options.view != MESSAGES:
             from cassieq_spark.spark.source.views import VIEWS
 
             return VIEWS[options.view].ddl
+        columns = self._columns(options)
+        if columns.schema is not None:
+            from cassieq_spark.schemas.files import to_spark_json
+
+            return StructType.fromJson(json.loads(to_spark_json(columns.whole)))
         from cassieq_spark.arrow.rows import row_ddl
 
         return row_ddl(
@@ -53,26 +67,25 @@ class CassieqDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> MessageStreamReader:
         """Lease, process, ack."""
-        self._check_schema(schema)
         from cassieq_spark.spark.source.stream import MessageStreamReader
 
         options = self._source_options()
-        reader = MessageStreamReader(options)
+        options.stream_group()
         options.check_meaning(STREAM, self.options)
-        return reader
+        return MessageStreamReader(options, self._given_columns(options, schema))
 
     def reader(self, schema: StructType) -> MessageReader | ViewReader:
         """Look without leasing."""
-        self._check_schema(schema)
         options = self._source_options()
         options.check_meaning(BATCH, self.options)
         if options.view != MESSAGES:
             from cassieq_spark.spark.source.browse import ViewReader
 
+            self._check_schema(schema)
             return ViewReader(options)
         from cassieq_spark.spark.source.browse import MessageReader
 
-        return MessageReader(options)
+        return MessageReader(options, self._given_columns(options, schema))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> MessageStreamWriter:
         """Publish every micro-batch once."""
@@ -102,10 +115,36 @@ class CassieqDataSource(DataSource):
     def _sink_options(self) -> SinkOptions:
         return SinkOptions.parse(self.options)
 
+    def _columns(self, options: SourceOptions) -> Columns:
+        from cassieq_spark.spark.source.columns import columns_of
+
+        return columns_of(self._queue(options), options)
+
+    def _given_columns(self, options: SourceOptions, schema: StructType) -> Columns:
+        """The columns of the schema that Spark hands over: ours, or the one that a user gave."""
+        columns = self._columns(options)
+        if columns.schema is None:
+            self._check_schema(schema)
+            return columns
+        from cassieq_spark.schemas.files import parse_spark_fields
+        from cassieq_spark.spark.source.columns import check_given
+
+        given = parse_spark_fields(schema.jsonValue())
+        return check_given(self._queue(options), columns, given)
+
+    def _queue(self, options: SourceOptions) -> QueueDefinition:
+        """The queue; Spark hands this object on to the processes in which it makes readers."""
+        if self._definition is None:
+            from cassieq_spark.queues import read_queue
+            from cassieq_spark.store import open_store
+
+            self._definition = read_queue(open_store(options.connection), options.queue)
+        return self._definition
+
     def _check_schema(self, schema: StructType) -> None:
         expected = self.schema()
         given = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in schema)
-        if _plain(given) != _plain(expected):
+        if _plain(given) != _plain(str(expected)):
             raise OptionError(
                 f"the rows are: {expected}; not: {given}. Leave out .schema(...), and "
                 "select or cast afterwards"

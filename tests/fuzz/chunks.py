@@ -27,7 +27,7 @@ from cassieq_spark import Client
 from cassieq_spark.arrow import typed_chunks, typed_framing
 from cassieq_spark.arrow.chunks import decode
 from cassieq_spark.arrow.framing import MOST_BYTES
-from cassieq_spark.arrow.rows import message_rows
+from cassieq_spark.arrow.rows import PlainRows
 from cassieq_spark.errors import UnreadableError
 from cassieq_spark.model import Chunk, Range
 from cassieq_spark.queues import create_queue
@@ -115,13 +115,11 @@ def try_plain(seed: int, number: int) -> bool:
         return False
     part = decode(chunk, Range(count // 3, count)) if count > 1 else messages
     for batch in (messages, part):
-        rows = message_rows(
+        rows = PlainRows("q", include_headers=True).of(
             batch,
-            queue="q",
             first_monoton=0,
             published_at=NOW,
             delivery_count=1,
-            include_headers=True,
         )
         _hand_over(pa.concat_batches([rows, rows]))
     return True

@@ -38,7 +38,7 @@ def batch_of(rows: Sequence[Row]) -> pa.RecordBatch:
 
 
 def of(*parts: pa.RecordBatch) -> Fingerprint:
-    passing = Fingerprinting(parts)
+    passing = Fingerprinting(parts, fingerprint_of)
     assert list(passing) == list(parts)
     return passing.found
 

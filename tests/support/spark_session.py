@@ -116,12 +116,23 @@ def queue(
     spark: SparkSession, cassandra_store: Store, connection: ConnectionOptions, tmp_path: Path
 ) -> QueueOnSpark:
     definition = create_queue(cassandra_store, f"q-{uuid4().hex[:12]}")
+    return queue_on_spark(spark, cassandra_store, definition, connection, tmp_path)
+
+
+def queue_on_spark(
+    spark: SparkSession,
+    store: Store,
+    definition: QueueDefinition,
+    connection: ConnectionOptions,
+    folder: Path,
+) -> QueueOnSpark:
+    """A queue that a test has created."""
     options = {
         "spark.cassandra.connection.host": ",".join(connection.contact_points),
         "spark.cassandra.connection.port": str(connection.port),
         "keyspace": connection.keyspace,
     }
-    return QueueOnSpark(spark, cassandra_store, definition, options, tmp_path)
+    return QueueOnSpark(spark, store, definition, options, folder)
 
 
 def numbers_of(rows: list[Row]) -> list[int]:

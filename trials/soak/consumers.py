@@ -9,8 +9,8 @@ from uuid import UUID
 
 from cassieq_spark import Client, Message
 from cassieq_spark.arrow.receipts import Receipt
+from cassieq_spark.arrow.rows import PlainRows
 from cassieq_spark.client import Exchanged, LeaseRequest
-from cassieq_spark.consumer.message import rows_of
 from cassieq_spark.errors import (
     QueueStateError,
 )
@@ -255,10 +255,10 @@ class QueryReader(Actor):
         if self.chance.random() < 0.1:
             self.pause(self.chance.uniform(0, 6))
         for task in tasks:
-            found = fetch(
-                self.store, self._reader.queue, task, include_headers=True, receipt_prefix=prefix
-            )
-            rows = list(rows_of(found))
+            as_rows = PlainRows(self._reader.queue.name, receipt_prefix=prefix)
+            found = fetch(self.store, self._reader.queue, task, as_rows)
+            names = ["monoton", "value", "delivery_count"]
+            rows = [row for batch in found for row in batch.select(names).to_pylist()]
             at = now()
             self._held[1].update(row["monoton"] for row in rows)
             self.world.journal.deliveries += [

@@ -19,6 +19,7 @@ from cassieq_spark.errors import (
     OptionError,
     OutcomeUnknownError,
     QueueStateError,
+    SchemaError,
     StoreError,
     UnreadableError,
 )
@@ -107,6 +108,7 @@ _STATUSES: tuple[tuple[type[Exception], int], ...] = (
     (StoreError, 503),
     (OptionError, 400),
     (MessageError, 400),
+    (SchemaError, 400),
     (InvariantError, 500),
     (UnreadableError, 500),
     # No client gets this answer.

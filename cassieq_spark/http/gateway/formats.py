@@ -14,7 +14,7 @@ from cassieq_spark.arrow.streams import Declared, declared
 from cassieq_spark.client import Message, NewMessage
 from cassieq_spark.http.gateway.errors import RefusedError
 from cassieq_spark.http.gateway.requests import decoded
-from cassieq_spark.http.gateway.responses import json_object, message_json, pop_receipt
+from cassieq_spark.http.gateway.responses import body_of, json_object, message_json, pop_receipt
 from cassieq_spark.http.gateway.schemas import NewMessageLine
 
 LINES = "application/x-ndjson"
@@ -116,7 +116,7 @@ def write_arrow(messages: Sequence[Message]) -> bytes:
             "deliveryCount": each.delivery_count,
             "monoton": each.monoton,
             "key": each.key,
-            "value": each.value,
+            "value": body_of(each),
             "headers": list(each.headers.items()),
             "publishedAt": each.published_at,
             "leaseUntil": each.lease_until,

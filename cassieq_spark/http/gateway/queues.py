@@ -96,6 +96,7 @@ async def create_queue(call: Call) -> Response:
             strict_fifo=given.strict_fifo,
             expire_after=_period(given.expire_after_seconds),
             keep_settled=_period(given.keep_settled_seconds),
+            schema=given.columns,
         )
     except ExistsError:
         if call.query.error_if_exists:

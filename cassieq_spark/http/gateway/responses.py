@@ -21,6 +21,7 @@ from cassieq_spark.http.gateway.errors import RefusedError
 from cassieq_spark.http.gateway.requests import BASE64, TEXT
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.queues.stats import QueueStats
+from cassieq_spark.schemas.rows import json_text
 
 M = TypeVar("M", bound=StoredMessage)
 
@@ -55,6 +56,7 @@ def queue_json(queue: QueueDefinition) -> dict[str, Any]:
         "leaseSeconds": int(queue.lease.total_seconds()),
         "expireAfterSeconds": _whole_seconds(queue.expire_after),
         "keepSettledSeconds": _whole_seconds(queue.keep_settled),
+        "schema": queue.schema,
         "createdAt": _instant(queue.created_at),
     }
 
@@ -85,7 +87,7 @@ def stats_json(stats: QueueStats) -> dict[str, Any]:
 
 def stored_json(message: StoredMessage) -> dict[str, Any]:
     """A stored message."""
-    text, encoding = _encoded(message.value)
+    text, encoding = _encoded(body_of(message))
     key, key_encoding = (None, TEXT) if message.key is None else _encoded(message.key)
     return {
         "message": text,
@@ -96,6 +98,12 @@ def stored_json(message: StoredMessage) -> dict[str, Any]:
         "headers": dict(message.headers),
         "publishedAt": _instant(message.published_at),
     }
+
+
+def body_of(message: StoredMessage) -> bytes:
+    """The value of a message; a JSON object, if the queue has a schema."""
+    value = message.value
+    return json_text(value) if isinstance(value, dict) else bytes(value)
 
 
 def message_json(message: Message) -> dict[str, Any]:

@@ -80,6 +80,14 @@ class QueueOptions(Payload):
         le=_A_YEAR,
         description="Keep settled messages, so that groups can be moved back.",
     )
+    columns: str | None = Field(
+        default=None,
+        alias="schema",
+        max_length=1 << 16,
+        description="Columns of the messages, in Spark's DDL. Without it, messages are bytes; "
+        "with it, JSON objects.",
+        examples=["vendor string not null, fare decimal(10,2)"],
+    )
 
 
 def _within_a_year(at: datetime) -> datetime:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
 from cassieq_spark.errors import SchemaError
@@ -47,6 +47,13 @@ _OPERATION = _Column(("string",), "string", "'ack' as operation")
 _REASON = _Column(("string",), "string", "'no such customer' as reason")
 _SECONDS = _Column(_WHOLE, "a whole number", "600 as seconds")
 
+#: What the columns are called that a message has beside those of a queue with a schema.
+_SPECIAL = {
+    "_key": replace(_KEY, example="cast(id as string) as _key"),
+    "_headers": replace(_HEADERS, example="map('origin', 'web') as _headers"),
+    "_delay": replace(_DELAY, example="interval 10 seconds as _delay"),
+    "_visible_at": replace(_VISIBLE_AT, example="timestamp '2026-12-24 18:00:00Z' as _visible_at"),
+}
 _MESSAGE = {"value": _VALUE, "key": _KEY, "headers": _HEADERS}
 _PUBLISHED = _MESSAGE | {"delay": _DELAY, "visible_at": _VISIBLE_AT}
 #: The columns that each operation takes besides receipts: the names of those it needs, and all.
@@ -81,17 +88,48 @@ def validate_published(fields: Sequence[tuple[str, str]], *, strict_fifo: bool =
             contradicts another one or the queue; names all problems.
     """
     problems = _problems(fields, _PUBLISHED, required=("value",))
-    late = sorted({name for name, _ in fields} & {"delay", "visible_at"})
-    if len(late) > 1:
-        problems.append("there are columns 'delay' and 'visible_at': keep one of them")
-    elif late and strict_fifo:
-        problems.append(
-            f"column {late[0]!r}: the queue is strictly ordered, so a delayed "
-            "message would hold up all later ones; drop the column, or use another "
-            "queue"
-        )
+    problems += _late_problems(fields, ("delay", "visible_at"), strict_fifo=strict_fifo)
     if problems:
         raise SchemaError("cannot publish this DataFrame: " + "; ".join(problems))
+
+
+def validate_special(fields: Sequence[tuple[str, str]], *, strict_fifo: bool) -> None:
+    """Check the columns that a message has beside those of a queue with a schema.
+
+    Args:
+        fields: Names with types, as Spark's ``simpleString()`` writes them; columns of the queue
+            are left alone.
+        strict_fifo: Whether the queue is strictly ordered, so that nothing can be delayed.
+
+    Raises:
+        SchemaError: One is there twice, of another type, or contradicts another one or the queue;
+            names all problems.
+    """
+    special = [(name.lower(), type_) for name, type_ in fields if name.lower() in _SPECIAL]
+    problems = _problems(special, _SPECIAL, required=())
+    problems += _late_problems(special, ("_delay", "_visible_at"), strict_fifo=strict_fifo)
+    if problems:
+        raise SchemaError("cannot publish this DataFrame: " + "; ".join(problems))
+
+
+def is_special(name: str) -> bool:
+    """Whether a column says how a message is put, to a queue with a schema."""
+    return name.lower() in _SPECIAL
+
+
+def _late_problems(
+    fields: Sequence[tuple[str, str]], names: tuple[str, str], *, strict_fifo: bool
+) -> list[str]:
+    late = [name for name in names if name in dict(fields)]
+    if len(late) > 1:
+        return [f"there are columns {names[0]!r} and {names[1]!r}: keep one of them"]
+    if late and strict_fifo:
+        problem = (
+            f"column {late[0]!r}: the queue is strictly ordered, so a delayed message would hold "
+            "up all later ones; drop the column, or use another queue"
+        )
+        return [problem]
+    return []
 
 
 def validate_settled(fields: Sequence[tuple[str, str]], operation: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import cast
 
@@ -13,16 +14,21 @@ from pyspark.sql.datasource import (
     DataSourceStreamArrowWriter,
     WriterCommitMessage,
 )
-from pyspark.sql.types import StructType
+from pyspark.sql.types import NullType, StructField, StructType
 
-from cassieq_spark.errors import InvariantError, OptionError
+from cassieq_spark.client import Client
+from cassieq_spark.errors import ExistsError, InvariantError, NotFoundError, OptionError
 from cassieq_spark.model import QueueDefinition, SinkBatch
 from cassieq_spark.producer.blocks import times_of_task
 from cassieq_spark.producer.publisher import Publisher, Written
 from cassieq_spark.queues import read_queue
+from cassieq_spark.schemas.assign import assign
+from cassieq_spark.schemas.canonical import all_nullable
+from cassieq_spark.schemas.ddl import schema_of
+from cassieq_spark.schemas.files import parse_spark_fields, parse_spark_json
 from cassieq_spark.settings import SinkOptions
 from cassieq_spark.settings.writing import BY_BATCH, PUBLISH
-from cassieq_spark.spark.sink.columns import validate_published
+from cassieq_spark.spark.sink.columns import is_special, validate_published, validate_special
 from cassieq_spark.spark.sink.query import (
     BATCH_ID,
     QUERY_ID,
@@ -49,11 +55,27 @@ class _Writing:
             raise OptionError(
                 "a queue can only be appended to: use outputMode('append') or mode('append')"
             )
-        columns = [(field.name, field.dataType.simpleString()) for field in schema.fields]
-        validate_published(columns)
         self._options = options
-        self._queue: QueueDefinition = read_queue(self._store(), options.queue)
-        validate_published(columns, strict_fifo=self._queue.strict_fifo)
+        self._queue = self._made_or_read(schema)
+        columns = [(field.name, field.dataType.simpleString()) for field in schema.fields]
+        if self._queue.schema is None:
+            validate_published(columns, strict_fifo=self._queue.strict_fifo)
+            return
+        validate_special(columns, strict_fifo=self._queue.strict_fifo)
+        assign(_arrow_schema(_own(schema)).empty_table(), schema_of(self._queue.schema))
+
+    def _made_or_read(self, schema: StructType) -> QueueDefinition:
+        store, name = self._store(), self._options.queue
+        try:
+            return read_queue(store, name)
+        except NotFoundError:
+            if not self._options.create_queue:
+                raise
+        wanted = parse_spark_json(StructType(_own(schema)).jsonValue())
+        with suppress(ExistsError):
+            # As Spark's tables: what an expression can't be now, a later write may have.
+            Client.from_store(store).create_queue(name, schema=all_nullable(wanted))
+        return read_queue(store, name)
 
     def _store(self) -> Store:
         return open_store(self._options.connection)
@@ -135,6 +157,23 @@ class MessageWriter(_Writing, DataSourceArrowWriter):
         if self._options.exactly_once == BY_BATCH:
             return _batch_of_foreach(app)
         return None if app is None or version is None else SinkBatch(f"app:{app}", version)
+
+
+def _own(schema: StructType) -> list[StructField]:
+    """The columns of a DataFrame that are those of a queue with a schema."""
+    return [field for field in schema.fields if not is_special(field.name)]
+
+
+def _arrow_schema(fields: Sequence[StructField]) -> pa.Schema:
+    """The Arrow types in which Spark hands over columns."""
+    return pa.schema(
+        [
+            pa.field(field.name, pa.null())
+            if isinstance(field.dataType, NullType)
+            else parse_spark_fields(StructType([field]).jsonValue()).field(0)
+            for field in fields
+        ]
+    )
 
 
 def _batch_of_task() -> SinkBatch:

@@ -15,6 +15,7 @@ from cassieq_spark.model import Range, Ranges
 from cassieq_spark.queues import read_queue
 from cassieq_spark.settings import SourceOptions
 from cassieq_spark.settings.position import show_position
+from cassieq_spark.spark.source.columns import Columns
 from cassieq_spark.spark.source.stream import TaskPartition
 from cassieq_spark.spark.source.tasks import cut_tasks
 from cassieq_spark.spark.source.views import read_view
@@ -28,8 +29,9 @@ class MessageReader(DataSourceReader):
     the partitions of a filtered query, and answers other queries of the DataFrame with them.
     """
 
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(self, options: SourceOptions, columns: Columns) -> None:
         self._options = options
+        self._columns = columns
 
     def partitions(self) -> list[InputPartition]:
         """Find the messages. Four reads; some twenty more for each position that is an instant.
@@ -84,7 +86,7 @@ class MessageReader(DataSourceReader):
             open_store(self._options.connection),
             task.queue,
             task.task,
-            include_headers=self._options.include_headers,
+            self._columns.rows(task.queue.name),
         )
 
 

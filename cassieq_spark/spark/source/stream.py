@@ -26,6 +26,7 @@ from cassieq_spark.groups.lease import LeaseRequest
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.queues import read_queue
 from cassieq_spark.settings import SourceOptions
+from cassieq_spark.spark.source.columns import Columns
 from cassieq_spark.spark.source.offsets import initial_offset
 from cassieq_spark.spark.source.reader import Reader
 from cassieq_spark.spark.source.tasks import Task
@@ -61,8 +62,9 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     called, and once to be pickled to executors. So it opens nothing until it is asked something.
     """
 
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(self, options: SourceOptions, columns: Columns) -> None:
         self._options = options
+        self._columns = columns
         self._group = options.stream_group()
         self._reader: Reader | None = None
 
@@ -131,8 +133,7 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 store,
                 task.queue,
                 task.task,
-                include_headers=self._options.include_headers,
-                receipt_prefix=task.receipt_prefix if self._options.include_receipts else None,
+                self._columns.rows(task.queue.name, task.receipt_prefix),
                 on_unreadable=found.add,
             )
         finally:

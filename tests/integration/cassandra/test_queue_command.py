@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from datetime import timedelta
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
@@ -16,7 +17,7 @@ from cassieq_spark.model import PendingBlock, QueueId
 from cassieq_spark.producer.blocks import new_block_id
 from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store.protocol import Store
-from tests.support.command_line import Command, make_command
+from tests.support.command_line import Command, cassieq, make_command
 
 
 @pytest.fixture
@@ -135,3 +136,57 @@ def test_figures_are_exact(queue_command: Command, name: str, cassandra_store: S
         "unexamined": 0,
     }
     assert "1,000 messages published" in queue_command("stats", name).stdout
+
+
+def test_a_schema_is_created_altered_and_shown(queue_command: Command, name: str, tmp_path: Path):
+    avro = tmp_path / "trip.avsc"
+    fields = [{"name": "vendor", "type": "string"}, {"name": "fare", "type": ["null", "double"]}]
+    avro.write_text(json.dumps({"type": "record", "name": "trip", "fields": fields}))
+
+    queue_command("create", name, "--schema-file", str(avro))
+    assert "vendor string not null, fare double" in queue_command("show", name).stdout
+    queue_command("alter", name, "--schema", "vendor string, fare double, tip int")
+
+    shown = json.loads(queue_command("show", name, "--json").stdout)
+    assert shown["schema"] == "vendor string, fare double, tip int"
+    dead = json.loads(queue_command("show", f"{name}.dead", "--json").stdout)
+    assert dead["schema"] == shown["schema"]
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "problem"),
+    [
+        (["--schema", "fare"], OptionError, "type"),
+        (["--schema", "fare variant"], OptionError, "variant"),
+        (["--schema", "a int", "--schema-file", "x"], OptionError, "exclude each other"),
+        (["--schema-file", "/nowhere/trip.avsc"], OptionError, "/nowhere/trip.avsc"),
+    ],
+)
+def test_what_is_no_schema_is_refused(
+    queue_command: Command, name: str, words: list[str], error: type[Exception], problem: str
+):
+    with pytest.raises(error, match=problem):
+        queue_command("create", name, *words)
+    with pytest.raises(QueueStateError, match="there is no queue"):
+        queue_command("show", name)
+
+
+def test_messages_of_a_queue_with_a_schema_are_json_objects(
+    queue_command: Command, connection: ConnectionOptions, name: str
+):
+    queue_command("create", name, "--schema", "vendor string not null, fare decimal(10,2)")
+    host, port = connection.endpoints[0]
+    reach = [
+        *("--contact-points", f"{host}:{port}", "--port", str(port)),
+        *("--keyspace", connection.keyspace),
+    ]
+
+    put = cassieq("put", name, '{"vendor": "v", "fare": 1.5}', *reach)
+    peeked = cassieq("peek", name, *reach)
+    as_json = cassieq("peek", name, "--json", *reach)
+    refused = cassieq("put", name, '{"vender": "v"}', *reach)
+
+    assert (put.code, refused.code) == (0, 1)
+    assert json.loads(peeked.out) == {"vendor": "v", "fare": "1.50"}
+    assert json.loads(as_json.out)["value"] == {"vendor": "v", "fare": "1.50"}
+    assert "no column 'vender': did you mean 'vendor'" in refused.err

@@ -18,6 +18,7 @@ from cassieq_spark.settings import SinkOptions, SourceOptions
 from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.spark.sink import message_writer
 from cassieq_spark.spark.source import idle_backoff, stream
+from cassieq_spark.spark.source.columns import Columns
 from cassieq_spark.store.protocol import Store
 from cassieq_spark.testing.stores import CountingStore
 
@@ -64,7 +65,7 @@ def test_consuming_a_micro_batch_costs_one_lwt_and_an_idle_trigger_none(
     for version in range(3):
         _publish(definition, connection, version=version)
     options = SourceOptions(queue=definition.name, group="g", connection=connection)
-    source = stream.MessageStreamReader(options)
+    source = stream.MessageStreamReader(options, Columns(None))
     end = source.initialOffset()
     end = source.latestOffset(end, ReadMaxRows(2_000))
     assert len(list(_read(source, end))) == 2_000

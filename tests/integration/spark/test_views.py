@@ -18,6 +18,7 @@ from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import Range
 from cassieq_spark.settings import SourceOptions
 from cassieq_spark.spark.source import stream
+from cassieq_spark.spark.source.columns import Columns
 from cassieq_spark.spark.source.views import VIEWS
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.testing.faults import FaultyStore
@@ -223,7 +224,7 @@ def test_figures_that_cannot_be_read_do_not_end_a_query(
     make_queue(store, [9])
     monkeypatch.setattr(stream, "open_store", lambda _: store)
     monkeypatch.setattr(stream, "_survive_termination", lambda: None)
-    source = stream.MessageStreamReader(SourceOptions(queue="q", group="g"))
+    source = stream.MessageStreamReader(SourceOptions(queue="q", group="g"), Columns(None))
     assert source.reportLatestOffset() is None
     end = source.latestOffset(source.initialOffset(), ReadMaxRows(5))
 

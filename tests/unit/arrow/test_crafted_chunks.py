@@ -24,6 +24,7 @@ from cassieq_spark.dead_letters.survey import survey
 from cassieq_spark.queues import create_queue
 from cassieq_spark.settings import SourceOptions
 from cassieq_spark.spark.source import stream
+from cassieq_spark.spark.source.columns import Columns
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.testing.stores import CountingStore
 
@@ -173,7 +174,7 @@ class Query:
         monkeypatch.setattr(stream, "open_store", lambda _: scene.store)
         options = SourceOptions(queue="q", group="g", starting_position="earliest")
         self.options = replace(options, messages_per_task=CHUNK)
-        self.source = stream.MessageStreamReader(self.options)
+        self.source = stream.MessageStreamReader(self.options, Columns(None))
         self.end = self.source.initialOffset()
 
     def batch(self, limit: int) -> list[InputPartition]:
@@ -181,7 +182,7 @@ class Query:
         return self.source.partitions(start, self.end) if self.end != start else []
 
     def read(self, tasks: list[InputPartition]) -> list[int]:
-        executor = stream.MessageStreamReader(self.options)
+        executor = stream.MessageStreamReader(self.options, Columns(None))
         batches = [batch for task in tasks for batch in executor.read(task)]
         return [row["monoton"] for batch in batches for row in batch.to_pylist()]
 
@@ -216,10 +217,10 @@ def test_a_task_that_is_closed_early_tells_of_what_it_has_met(
     scene.craft(0)
     query = Query(scene, monkeypatch)
     query.options = replace(query.options, messages_per_task=COUNT)
-    query.source = stream.MessageStreamReader(query.options)
+    query.source = stream.MessageStreamReader(query.options, Columns(None))
     (task,) = query.batch(COUNT)
 
-    batches = stream.MessageStreamReader(query.options).read(task)
+    batches = stream.MessageStreamReader(query.options, Columns(None)).read(task)
     next(batches)
     batches.close()  # type: ignore[attr-defined]
     query.batch(COUNT)

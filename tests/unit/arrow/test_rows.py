@@ -8,7 +8,7 @@ from pyspark.sql import types
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from cassieq_spark.arrow.chunks import STORED
-from cassieq_spark.arrow.rows import message_rows, row_ddl, row_schema
+from cassieq_spark.arrow.rows import PlainRows, row_ddl, row_schema
 
 NOON = datetime(2026, 11, 20, 12, 0, 0, 123000, tzinfo=UTC)
 
@@ -28,13 +28,11 @@ def messages(
 def test_rows_have_the_schema_of_the_source(include_headers: bool):
     stored = messages("a", "b", headers=[[("n", "v")], None])
 
-    rows = message_rows(
+    rows = PlainRows("orders", include_headers=include_headers).of(
         stored,
-        queue="orders",
         first_monoton=0,
         published_at=NOON,
         delivery_count=None,
-        include_headers=include_headers,
     )
 
     same = {"queue": "orders", "key": None, "published_at": NOON, "delivery_count": None}
@@ -51,13 +49,11 @@ def test_rows_have_the_schema_of_the_source(include_headers: bool):
 def test_rows_count_monotons_from_the_first():
     stored = messages(*"abc")
 
-    rows = message_rows(
+    rows = PlainRows("orders", include_headers=False).of(
         stored.slice(1, 2),
-        queue="orders",
         first_monoton=2**62,
         published_at=NOON,
         delivery_count=3,
-        include_headers=False,
     )
 
     assert rows.column("monoton").to_pylist() == [2**62, 2**62 + 1]
@@ -68,14 +64,13 @@ def test_rows_count_monotons_from_the_first():
 def test_with_a_prefix_rows_have_receipts_of_their_monotons(include_headers: bool):
     stored = messages(*"abc")
 
-    rows = message_rows(
+    rows = PlainRows(
+        "orders", include_headers=include_headers, receipt_prefix="orders@1/g/token/"
+    ).of(
         stored.slice(1, 2),
-        queue="orders",
         first_monoton=2**62 - 1,
         published_at=NOON,
         delivery_count=3,
-        include_headers=include_headers,
-        receipt_prefix="orders@1/g/token/",
     )
 
     assert rows.schema == row_schema(include_headers=include_headers, include_receipts=True)
@@ -99,14 +94,11 @@ def test_the_receipt_is_the_last_column_and_there_only_if_asked_for():
 def test_no_messages_make_no_rows(receipt_prefix: str | None):
     stored = messages("a")
 
-    rows = message_rows(
+    rows = PlainRows("orders", include_headers=True, receipt_prefix=receipt_prefix).of(
         stored.slice(1, 0),
-        queue="orders",
         first_monoton=7,
         published_at=NOON,
         delivery_count=1,
-        include_headers=True,
-        receipt_prefix=receipt_prefix,
     )
 
     include_receipts = receipt_prefix is not None

@@ -60,7 +60,7 @@ class Scene:
         pieces = find_pieces(
             Ledger(self.store, queue.queue_id), Ranges.parse(monotons), deliveries=None
         )
-        batches = fetch(self.store, queue, pieces, include_headers=True)
+        batches = fetch(self.store, queue, pieces)
         return [row for batch in batches for row in batch.to_pylist()]
 
     @property

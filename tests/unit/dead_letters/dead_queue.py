@@ -136,7 +136,7 @@ def read_all(store: Store, queue: QueueDefinition) -> list[dict[str, Any]]:
     """Every message of a queue."""
     every = Ranges.of(Range(0, Ledger(store, queue.queue_id).read_head().next))
     pieces = find_pieces(Ledger(store, queue.queue_id), every, deliveries=None)
-    batches = fetch(store, queue, pieces, include_headers=True)
+    batches = fetch(store, queue, pieces)
     return [row for batch in batches for row in batch.to_pylist()]
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from cassieq_spark.arrow.rows import PlainRows
 from cassieq_spark.fetch import SMALL_BYTES, SMALL_COUNT, fetch, find_pieces
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
@@ -21,7 +22,7 @@ def batches_of(*values: bytes) -> list[pa.RecordBatch]:
     publish(Ledger(store, queue.queue_id), [written])
     every = Ranges.of(Range(0, len(values)))
     pieces = find_pieces(Ledger(store, queue.queue_id), every, deliveries=None)
-    batches = list(fetch(store, queue, pieces, include_headers=False))
+    batches = list(fetch(store, queue, pieces, PlainRows(queue.name, include_headers=False)))
     fetched = [value for batch in batches for value in batch.column("value").to_pylist()]
     assert fetched == list(values)
     return batches

@@ -50,9 +50,7 @@ class Scene:
         pieces = find_pieces(
             Ledger(self.store, self.queue.queue_id), Ranges.of(wanted), deliveries=None
         )
-        batches = fetch(
-            self.store, self.queue, pieces, include_headers=True, on_unreadable=found.add
-        )
+        batches = fetch(self.store, self.queue, pieces, on_unreadable=found.add)
         rows = [row for batch in batches for row in batch.to_pylist()]
         assert all(row["value"] == b"%d" % row["monoton"] for row in rows)
         lost = Ranges.of(*(part for each in found.by_reason().values() for part in each))
@@ -138,7 +136,7 @@ def test_nobody_to_be_told_makes_it_an_error_that_names_them():
     )
 
     with pytest.raises(UnreadableError, match=r"messages \[4, 8\) are unreadable: .* offset 4"):
-        list(fetch(scene.store, scene.queue, pieces, include_headers=True))
+        list(fetch(scene.store, scene.queue, pieces))
 
 
 class _OtherReplica(WrappedStore):
@@ -166,7 +164,7 @@ def test_what_another_replica_has_whole_is_read():
         Ledger(scene.store, scene.queue.queue_id), Ranges.of(EVERY), deliveries=None
     )
 
-    batches = list(fetch(other, scene.queue, pieces, include_headers=True))
+    batches = list(fetch(other, scene.queue, pieces))
 
     assert sum(batch.num_rows for batch in batches) == COUNT
     assert other.reads == 1 + 4

@@ -11,7 +11,8 @@ import pytest
 from rich.console import Console
 
 from cassieq_spark.cli.repair import USAGE, main
-from cassieq_spark.model import Chunk, QueueId, Range, Ranges
+from cassieq_spark.fetch import Decoder
+from cassieq_spark.model import Chunk, QueueDefinition, QueueId, Range, Ranges
 from cassieq_spark.queues import delete_queue
 from cassieq_spark.repair.audit import fault_of
 from cassieq_spark.repair.context import Checkpoint, Thoroughness
@@ -139,10 +140,12 @@ def test_reading_data_ends_when_the_repair_is_to_end(queue: RepairedQueue):
 
 
 def test_a_chunk_is_whole_if_all_of_it_can_be_read():
-    assert fault_of(Chunk(0, 0, 2, data_of(2))) is None
-    assert "fewer than a header" in str(fault_of(Chunk(0, 0, 2, b"")))
-    assert "has 1 messages" in str(fault_of(Chunk(0, 0, 2, data_of(1))))
-    assert "its row says -3" in str(fault_of(Chunk(0, 3, 0, data_of(1))))
+    decoder = Decoder(MemoryStore(), QueueDefinition("q", 1))
+
+    assert fault_of(decoder, Chunk(0, 0, 2, data_of(2))) is None
+    assert "fewer than a header" in str(fault_of(decoder, Chunk(0, 0, 2, b"")))
+    assert "has 1 messages" in str(fault_of(decoder, Chunk(0, 0, 2, data_of(1))))
+    assert "its row says -3" in str(fault_of(decoder, Chunk(0, 3, 0, data_of(1))))
 
 
 def test_a_bucket_that_was_deleted_too_early_is_told_from_chunks_that_are_gone(

@@ -109,7 +109,7 @@ def test_names_in_structs_may_be_those_of_the_writers_columns():
 
 
 def test_versions_are_stored_as_a_list_of_texts():
-    versions = parse_ddl("a int"), parse_ddl("a bigint, `é` string")
+    versions = ("a int", "a bigint, `é` string")
 
     stored = to_stored(versions)
 

@@ -1,0 +1,141 @@
+"""Which columns a read of messages has. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+import pyarrow as pa
+
+from cassieq_spark.arrow.rows import METADATA, PlainRows, Rows, TypedRows, metadata_type
+from cassieq_spark.errors import OptionError
+from cassieq_spark.model import QueueDefinition
+from cassieq_spark.schemas.canonical import type_name
+from cassieq_spark.schemas.ddl import schema_of
+from cassieq_spark.settings import SourceOptions
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The columns of a read.
+
+    Attributes:
+        schema: Columns of the queue; None: its messages are bytes.
+        include_headers: Whether there is a column ``headers``, if messages are bytes.
+        include_metadata: Whether there is a column ``_metadata``, if they are not.
+        include_receipts: Whether there is a column ``receipt``, or such a field in ``_metadata``.
+    """
+
+    schema: pa.Schema | None
+    include_headers: bool = False
+    include_metadata: bool = False
+    include_receipts: bool = False
+
+    @property
+    def whole(self) -> pa.Schema | None:
+        """All columns of a queue with a schema, as Spark is to have them; None if it has none."""
+        if self.schema is None or not self.include_metadata:
+            return self.schema
+        metadata = metadata_type(include_receipts=self.include_receipts)
+        return self.schema.append(pa.field(METADATA, metadata))
+
+    def rows(self, queue: str, receipt_prefix: str | None = None) -> Rows:
+        """How messages of a queue become rows.
+
+        Args:
+            queue: Its name.
+            receipt_prefix: What receipts begin with, if they are included.
+        """
+        prefix = receipt_prefix if self.include_receipts else None
+        if self.schema is None:
+            return PlainRows(queue, self.include_headers, prefix)
+        return TypedRows(queue, self.schema, self.include_metadata, prefix)
+
+
+def columns_of(queue: QueueDefinition, options: SourceOptions) -> Columns:
+    """The columns that the options ask for.
+
+    Raises:
+        OptionError: An option is for queues without a schema, or with one; or a column is unknown.
+    """
+    if queue.schema is None:
+        _refuse(
+            f"queue {queue.name!r} has no schema, and its messages are bytes",
+            {"columns": options.columns is not None, "includeMetadata": options.include_metadata},
+        )
+        return Columns(
+            None,
+            include_headers=options.include_headers,
+            include_receipts=options.include_receipts,
+        )
+    _refuse(
+        f"queue {queue.name!r} has a schema; headers are in includeMetadata",
+        {"includeHeaders": options.include_headers},
+    )
+    schema = schema_of(queue.schema)
+    return Columns(
+        schema if options.columns is None else _chosen(queue, schema, options.columns),
+        include_metadata=options.include_metadata or options.include_receipts,
+        include_receipts=options.include_receipts,
+    )
+
+
+def check_given(queue: QueueDefinition, columns: Columns, given: pa.Schema) -> Columns:
+    """The columns that a reader has named by ``.schema(...)``; some of those of the queue.
+
+    Args:
+        queue: Which queue; it has a schema.
+        columns: What `columns_of` returned.
+        given: What the reader wants, canonical.
+
+    Raises:
+        OptionError: The queue has no such columns.
+    """
+    if given.equals(columns.whole):
+        return columns
+    schema = schema_of(queue.schema or "")
+    own = [field for field in given if field.name != METADATA]
+    chosen = _chosen(queue, schema, [field.name for field in own])
+    for wanted, field in zip(own, chosen, strict=True):
+        if wanted.type != field.type:
+            raise OptionError(
+                f"column {field.name!r} of queue {queue.name!r} is {type_name(field.type)}, not "
+                f"{type_name(wanted.type)}: name it as it is, and cast it afterwards"
+            )
+        if field.nullable and not wanted.nullable:
+            raise OptionError(
+                f"column {field.name!r} of queue {queue.name!r} may be null: leave out not null"
+            )
+    with_metadata = len(own) < len(given)
+    whole = Columns(
+        pa.schema(own),
+        include_metadata=with_metadata,
+        include_receipts=columns.include_receipts,
+    )
+    if columns.include_metadata != with_metadata or not given.equals(whole.whole):
+        raise OptionError(
+            f"column {METADATA!r} comes with the option includeMetadata, and has all of its "
+            "fields: leave it out of .schema(...), and use the option 'columns' instead"
+        )
+    return whole
+
+
+def _chosen(queue: QueueDefinition, schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
+    known = {name.lower(): name for name in schema.names}
+    for name in names:
+        if name.lower() not in known:
+            near = get_close_matches(name.lower(), known, 1)
+            every = ", ".join(schema.names)
+            advice = f"did you mean {known[near[0]]!r}?" if near else f"it has {every}"
+            raise OptionError(f"queue {queue.name!r} has no column {name!r}; {advice}")
+    wanted = [known[name.lower()] for name in names]
+    if len(set(wanted)) < len(wanted):
+        raise OptionError(f"a column is named twice: {', '.join(names)}")
+    return pa.schema([schema.field(name) for name in wanted])
+
+
+def _refuse(why: str, given: dict[str, bool]) -> None:
+    for option, is_given in given.items():
+        if is_given:
+            raise OptionError(f"{why}: leave out the option {option!r}")

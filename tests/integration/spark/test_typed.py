@@ -1,0 +1,271 @@
+"""Queues with a schema: DataFrames go in and come out as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from chispa import assert_df_equality
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from cassieq_spark.queues import alter_queue, create_queue, read_queue
+from cassieq_spark.settings.connection import ConnectionOptions
+from cassieq_spark.store.protocol import Store
+from tests.support.spark_session import QueueOnSpark, queue_on_spark
+
+TRIPS = (
+    "vendor string not null, fare decimal(10,2), picked_up timestamp, "
+    "stops array<struct<zone:int,at:timestamp>>"
+)
+#: A column of each type, and a value of it.
+EVERY = {
+    "boolean": "id % 2 = 0",
+    "tinyint": "cast(id % 100 as tinyint)",
+    "smallint": "cast(id as smallint)",
+    "int": "cast(id as int)",
+    "bigint": "id",
+    "float": "cast(id / 3 as float)",
+    "double": "id / 3",
+    "decimal(38,18)": "cast(id / 7 as decimal(38,18))",
+    "string": "repeat('ü', cast(id % 4 as int))",
+    "binary": "cast(cast(id as string) as binary)",
+    "date": "date_add(date'2026-11-22', cast(id as int))",
+    "timestamp": "timestamp_micros(id * 1000001)",
+    "timestamp_ntz": "cast(timestamp_micros(id * 1000001) as timestamp_ntz)",
+    "interval day to second": "make_dt_interval(0, 0, 0, id)",
+    "array<string>": "array(cast(id as string), null)",
+    "map<string,int>": "map('a', cast(id as int), 'b', null)",
+    "struct<x:int,y:array<double>>": "named_struct('x', cast(id as int), 'y', array(id / 2))",
+}
+
+
+@pytest.fixture
+def make(
+    spark: SparkSession, cassandra_store: Store, connection: ConnectionOptions, tmp_path: Path
+) -> Callable[..., QueueOnSpark]:
+    """Creates a queue with a schema."""
+
+    def create(schema: str, **settings: object) -> QueueOnSpark:
+        name = f"q-{uuid4().hex[:12]}"
+        definition = create_queue(cassandra_store, name, schema=schema, **settings)
+        return queue_on_spark(spark, cassandra_store, definition, connection, tmp_path)
+
+    return create
+
+
+def every_type(spark: SparkSession, count: int) -> DataFrame:
+    """Rows with a column of each type, a third of whose values are null."""
+    columns = [
+        f"if((id + {number}) % 3 = 0, null, {value}) as c{number}"
+        for number, value in enumerate(EVERY.values())
+    ]
+    return spark.range(count, numPartitions=3).selectExpr("id", *columns)
+
+
+def trips(spark: SparkSession, count: int) -> DataFrame:
+    return spark.range(count, numPartitions=2).selectExpr(
+        "concat('v', cast(id % 7 as string)) as vendor",
+        "cast(id / 4 as decimal(10,2)) as fare",
+        "timestamp_seconds(id) as picked_up",
+        "array(named_struct('zone', cast(id as int), 'at', timestamp_seconds(id))) as stops",
+    )
+
+
+def test_every_type_and_null_comes_back_as_it_was(make: Callable[..., QueueOnSpark]):
+    schema = ", ".join(f"c{number} {type_}" for number, type_ in enumerate(EVERY))
+    queue = make(f"id bigint not null, {schema}")
+    rows = every_type(queue.spark, 1_000)
+
+    queue.publish(rows)
+
+    assert_df_equality(queue.browse().orderBy("id"), rows.orderBy("id"), ignore_nullable=True)
+
+
+def test_a_stream_brings_the_rows_from_queue_to_queue(make: Callable[..., QueueOnSpark]):
+    first, second = make(TRIPS), make(TRIPS)
+    first.publish(trips(first.spark, 500))
+
+    writer = first.stream("g").writeStream.format("cassieq").options(**second.options)
+    writer = writer.option("checkpointLocation", str(first.folder / "copy"))
+    writer.trigger(availableNow=True).start().awaitTermination()
+
+    found = second.browse()
+    assert found.schema == first.browse().schema
+    assert_df_equality(found, trips(first.spark, 500), ignore_row_order=True, ignore_nullable=True)
+
+
+def test_rows_have_their_metadata_if_it_is_asked_for(make: Callable[..., QueueOnSpark]):
+    queue = make(TRIPS)
+    queue.publish(
+        trips(queue.spark, 10)
+        .selectExpr("*", "vendor as _key", "map('n', vendor) as _headers")
+        .coalesce(1)
+    )
+
+    rows = queue.browse(includeMetadata="true").orderBy("_metadata.monoton").collect()
+
+    assert [row._metadata.monoton for row in rows] == list(range(10))
+    assert [bytes(row._metadata.key).decode() for row in rows] == [row.vendor for row in rows]
+    assert [row._metadata.headers for row in rows] == [{"n": row.vendor} for row in rows]
+    assert {row._metadata.queue for row in rows} == {queue.definition.name}
+
+
+def test_rows_are_settled_by_the_receipts_of_their_metadata(make: Callable[..., QueueOnSpark]):
+    queue = make(TRIPS, max_deliveries=3)
+    queue.publish(trips(queue.spark, 10))
+
+    def reject_some(batch: DataFrame, _: int) -> None:
+        bad = batch.where("fare >= 2").select("_metadata.receipt")
+        writer = bad.write.format("cassieq").options(**queue.options)
+        writer.options(operation="reject", reason="dear").mode("append").save()
+
+    query = queue.start(queue.stream("g", includeReceipts="true"), reject_some)
+    query.awaitTermination()
+
+    assert queue.group_stats("g").depth == 0
+
+
+@pytest.mark.parametrize("options", [{"columns": "fare, VENDOR"}, {}])
+def test_only_the_columns_that_are_asked_for_are_read(
+    make: Callable[..., QueueOnSpark], options: dict[str, str]
+):
+    queue = make(TRIPS)
+    queue.publish(trips(queue.spark, 100))
+    reader = queue.spark.read.format("cassieq").options(**queue.options).options(**options)
+    if not options:
+        reader = reader.schema("fare decimal(10,2), vendor string")
+
+    found = reader.load()
+
+    assert found.columns == ["fare", "vendor"]
+    assert_df_equality(
+        found,
+        trips(queue.spark, 100).select("fare", "vendor"),
+        ignore_row_order=True,
+        ignore_nullable=True,
+    )
+
+
+def test_columns_go_by_name_and_become_the_queues_types(make: Callable[..., QueueOnSpark]):
+    queue = make("a bigint, b double, c string not null, d timestamp")
+
+    queue.publish(queue.spark.sql("select 'x' as C, 7S as A, 1.5BD as b"))
+
+    (row,) = queue.browse().collect()
+    assert (row.a, row.b, row.c, row.d) == (7, 1.5, "x", None)
+
+
+@pytest.mark.parametrize(
+    ("query", "problem"),
+    [
+        ("select 1 as fare", "column 'vendor' string is missing"),
+        ("select 'v' as vendor, 1 as fair", "has no column 'fair': did you mean 'fare'"),
+        ("select 'v' as vendor, array(1) as fare", "column 'fare'.*array<int>.*decimal"),
+        ("select cast(null as string) as vendor", "column 'vendor', row 0.*it is null"),
+        ("select 'v' as vendor, 123456789012 as fare", "column 'fare', row 0.*123456789012"),
+        ("select 'v' as vendor, 1 as _key", "column '_key' is int, expected string or binary"),
+        ("select 'v' as vendor, 'v' as Vendor", "there are 2 columns 'vendor'|[Dd]uplicate"),
+        ("select 'v' as vendor, -1 as _delay", "row 0.*has a negative delay"),
+    ],
+)
+def test_rows_that_do_not_fit_are_refused_and_nothing_is_visible(
+    make: Callable[..., QueueOnSpark], query: str, problem: str
+):
+    queue = make(TRIPS)
+
+    with pytest.raises(PySparkException, match=f"(?s){problem}"):
+        queue.publish(queue.spark.sql(query))
+
+    assert queue.stats().next == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"columns": "fair"}, "has no column 'fair'; did you mean 'fare'"),
+        ({"columns": "fare,fare"}, "a column is named twice"),
+        ({"includeHeaders": "true"}, "has a schema; headers are in includeMetadata"),
+    ],
+)
+def test_reads_that_make_no_sense_are_refused(
+    make: Callable[..., QueueOnSpark], options: dict[str, str], problem: str
+):
+    with pytest.raises(PySparkException, match=problem):
+        make(TRIPS).browse(**options)
+
+
+@pytest.mark.parametrize(
+    ("schema", "problem"),
+    [
+        ("fare double", r"is decimal\(10,2\), not double"),
+        ("fair int", "has no column 'fair'"),
+        ("_metadata struct<monoton:bigint>, fare decimal(10,2)", "includeMetadata"),
+    ],
+)
+def test_a_schema_that_the_queue_does_not_have_is_refused(
+    make: Callable[..., QueueOnSpark], schema: str, problem: str
+):
+    queue = make(TRIPS)
+    reader = queue.spark.read.format("cassieq").options(**queue.options).schema(schema)
+
+    with pytest.raises(PySparkException, match=problem):
+        reader.load().collect()
+
+
+@pytest.mark.parametrize("options", [{"columns": "value"}, {"includeMetadata": "true"}])
+def test_what_needs_a_schema_is_refused_without_one(queue: QueueOnSpark, options: dict[str, str]):
+    with pytest.raises(PySparkException, match="has no schema, and its messages are bytes"):
+        queue.browse(**options)
+
+
+def test_a_write_creates_the_queue_with_the_columns_of_the_dataframe(queue: QueueOnSpark):
+    name = f"{queue.definition.name}-made"
+    rows = trips(queue.spark, 10)
+
+    for _ in range(2):
+        queue.publish(rows.withColumn("_key", rows.vendor), queue=name, createQueue="true")
+
+    assert read_queue(queue.store, name).schema == TRIPS.replace(" not null", "")
+    assert queue.browse(queue=name).count() == 20
+
+
+def test_a_running_query_reads_what_a_newer_schema_wrote_by_its_own(
+    make: Callable[..., QueueOnSpark],
+):
+    queue = make("a int, b string")
+    queue.publish(queue.spark.sql("select 1 as a, 'x' as b"))
+    batches: list[list[tuple[object, ...]]] = []
+
+    def alter_after_first(batch: DataFrame, number: int) -> None:
+        batches.append([tuple(row) for row in batch.collect()])
+        if number == 0:
+            alter_queue(queue.store, queue.definition.name, schema="a bigint, c double")
+            queue.publish(queue.spark.sql("select 2L as a, 2.5D as c"))
+
+    query = queue.start(
+        queue.stream("g"), alter_after_first, checkpoint="c", processingTime="0 seconds"
+    )
+    try:
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    alter_again = queue.browse().orderBy("a")
+
+    assert batches == [[(1, "x")], [(2, None)]]
+    assert [tuple(row) for row in alter_again.collect()] == [(1, None), (2, 2.5)]
+
+
+def test_an_sql_view_is_selected_from_and_inserted_into(make: Callable[..., QueueOnSpark]):
+    queue = make("a int, b string")
+    options = ", ".join(f"`{key}` '{value}'" for key, value in queue.options.items())
+    view = f"v{uuid4().hex[:8]}"
+    queue.spark.sql(f"create temporary view {view} using cassieq options ({options})")
+
+    queue.publish(queue.spark.sql("select 5 as a, 'x' as b"))
+
+    assert [tuple(row) for row in queue.spark.sql(f"select b, a from {view}").collect()] == [
+        ("x", 5)
+    ]

@@ -1,0 +1,238 @@
+"""Clients of a queue with a schema: dicts, JSON and tables in, dicts out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from cassieq_spark import Client
+from cassieq_spark.dead_letters.survey import read_message
+from cassieq_spark.errors import (
+    BatchChangedError,
+    MessageError,
+    SchemaError,
+)
+from cassieq_spark.ledger.ledger import Ledger
+from cassieq_spark.model import Chunk, Range
+from cassieq_spark.queues import alter_queue, read_queue
+from cassieq_spark.testing.stores import CountingStore
+from tests.support.faults import FakeClock
+
+TRIPS = "vendor string not null, fare decimal(10,2), at timestamp, stops array<struct<zone:int>>"
+NOON = datetime(2026, 11, 23, 12, tzinfo=UTC)
+TRIP = {"vendor": "v", "fare": Decimal("1.50"), "at": NOON, "stops": [{"zone": 3}]}
+
+
+@pytest.fixture
+def trips(client: Client, store: CountingStore) -> Iterator[Client]:
+    client.create_queue("trips", schema=TRIPS, max_deliveries=2)
+    store.reset()
+    return client
+
+
+def values(client: Client, queue: str = "trips") -> list[Any]:
+    return [message.value for message in client.peek(queue, max=1_000)]
+
+
+def test_a_dict_comes_back_as_it_was_for_one_lwt(trips: Client, store: CountingStore):
+    assert trips.put("trips", TRIP, key="k", headers={"a": "b"}) == 0
+    assert (store.cas_count, store.read_count) == (1, 2)
+
+    (message,) = trips.receive("trips", "g")
+
+    assert message.value == TRIP
+    assert (message.key, message.headers, message.monoton) == (b"k", {"a": "b"}, 0)
+    assert trips.ack(message) == []
+
+
+def test_a_schema_may_be_one_of_arrow(client: Client):
+    schema = pa.schema([pa.field("a", pa.int8(), nullable=False), ("b", pa.large_string())])
+
+    created = client.create_queue("q2", schema=schema)
+
+    assert created.schema == "a tinyint not null, b string"
+
+
+def test_text_is_a_json_object(trips: Client):
+    trips.put("trips", '{"vendor": "v", "fare": 1.50, "at": "2026-11-23T12:00:00Z"}')
+
+    assert values(trips) == [TRIP | {"stops": None}]
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "problem"),
+    [
+        ({"fare": Decimal(1)}, SchemaError, "'vendor' string is missing"),
+        ({"vendor": None}, MessageError, "'vendor'.*it is null"),
+        ({"vendor": "v", "fair": 1}, SchemaError, "no column 'fair': did you mean 'fare'"),
+        ({"vendor": "v", "fare": "x"}, MessageError, "'fare'.*'x'.*decimal"),
+        ({"vendor": "v" * 9_000_000}, MessageError, "the limit is 8388608"),
+        ("no json", MessageError, "no JSON"),
+        ("[1]", MessageError, "no dict of columns"),
+        (b"\xff", MessageError, "no JSON"),
+        (5, MessageError, "must be a dict of the queue's columns.*not 5"),
+        (None, MessageError, "must be a dict of the queue's columns.*not None"),
+    ],
+)
+def test_what_does_not_fit_is_refused_and_nothing_is_written(
+    trips: Client, store: CountingStore, value: Any, error: type[Exception], problem: str
+):
+    with pytest.raises(error, match=problem):
+        trips.put("trips", value)
+    with pytest.raises(error, match=problem):
+        trips.put_many("trips", [TRIP, value])
+
+    assert store.cas_count == 0
+    assert values(trips) == []
+
+
+def test_a_queue_without_a_schema_takes_no_dicts_and_no_tables(client: Client):
+    with pytest.raises(MessageError, match="is of type dict, expected bytes or str"):
+        client.put("q", {"a": 1})
+    with pytest.raises(SchemaError, match="'q' has no schema, so it takes no tables"):
+        client.put_many("q", pa.table({"value": ["a"]}))
+
+
+class Stream:
+    """What polars and DuckDB hand over: Arrow's C stream, and nothing else."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self._table = table
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        return self._table.__arrow_c_stream__(requested_schema)
+
+
+@pytest.mark.parametrize("as_given", [pa.table, Stream, pa.Table.to_pandas])
+def test_a_table_is_put_by_one_lwt(trips: Client, store: CountingStore, as_given: Any):
+    table = pa.table({"fare": [1.5, None], "vendor": ["a", "b"], "_key": ["x", None]})
+
+    assert trips.put_many("trips", as_given(table)) == Range(0, 2)
+
+    assert store.cas_count == 1
+    first, second = trips.receive("trips", "g", max=10)
+    assert (first.value["fare"], first.key) == (Decimal("1.50"), b"x")
+    assert (second.value["vendor"], second.value["fare"], second.key) == ("b", None, None)
+
+
+@pytest.mark.parametrize("value", ["x" * 3, 5])
+def test_a_table_that_does_not_fit_is_refused_whole(trips: Client, value: Any):
+    table = pa.table({"vendor": ["a"] * 2_000 + [None], "fare": [Decimal(1)] * 2_001})
+    wrong = pa.table({"vendor": ["a"], "tip": [value]})
+
+    with pytest.raises(MessageError, match=r"column 'vendor', row 2000.*null"):
+        trips.put_many("trips", table)
+    with pytest.raises(SchemaError, match="no column 'tip'"):
+        trips.put_many("trips", pd.DataFrame(wrong.to_pandas()))
+
+    assert values(trips) == []
+
+
+def test_a_table_delays_its_rows_by_its_own_columns(trips: Client, clock: FakeClock):
+    later = pa.array([None, 60.0])
+    trips.put_many("trips", pa.table({"vendor": ["now", "later"], "_delay": later}))
+
+    assert [each.value["vendor"] for each in trips.receive("trips", "g", max=5)] == ["now"]
+    clock.advance(timedelta(seconds=62))
+    # What is due again and what was never handed out come in turns.
+    both = [each.value["vendor"] for _ in range(2) for each in trips.receive("trips", "g", max=5)]
+    assert sorted(both) == ["later", "now"]
+
+
+def test_a_named_batch_of_other_rows_is_an_error_and_the_same_rows_are_a_replay(trips: Client):
+    table = pa.table({"vendor": ["a", "b"]})
+    names: Any = {"txn_app_id": "app", "txn_version": 1}
+
+    assert trips.put_many("trips", table, **names) == Range(0, 2)
+    assert trips.put_many("trips", [{"vendor": "b"}, {"vendor": "a"}], **names) is None
+    with pytest.raises(BatchChangedError):
+        trips.put_many("trips", pa.table({"vendor": ["a", "c"]}), **names)
+
+
+def test_a_producer_collects_dicts(trips: Client, store: CountingStore):
+    with trips.producer("trips") as producer:
+        with pytest.raises(MessageError, match="must be a dict"):
+            producer.put(3)  # type: ignore[arg-type]
+        puts = [producer.put({"vendor": f"{number}"}) for number in range(50)]
+
+    assert [put.result() for put in puts] == list(range(50))
+    assert [value["vendor"] for value in values(trips)] == [str(number) for number in range(50)]
+
+
+def test_messages_of_all_versions_are_read_by_the_last_one(trips: Client, store: CountingStore):
+    receiver_of_old = read_queue(store, "trips")
+    trips.put("trips", TRIP)
+    alter_queue(store, "trips", schema=f"{TRIPS}, tip double")
+    trips.put("trips", TRIP | {"tip": 0.5})
+
+    assert values(trips) == [TRIP | {"tip": None}, TRIP | {"tip": 0.5}]
+    assert receiver_of_old.schema == TRIPS
+
+
+def test_dead_letters_keep_their_columns_and_go_back(trips: Client, store: CountingStore):
+    trips.put("trips", TRIP, key="k", headers={"own": "h"})
+    (message,) = trips.receive("trips", "g")
+    trips.reject(message, reason="bad")
+    trips.receive("trips", "g")
+
+    dead = read_message(store, "trips", 0)
+    assert (dead.value, dead.key) == (TRIP, b"k")
+    assert dict(dead.headers or ())["cassieq.reason"] == "bad"
+    found = trips.dead_letters("trips")
+    assert found.monotons.count == 1
+    trips.redrive(found)
+
+    (again,) = trips.receive("trips", "g")
+    assert (again.value, again.key) == (TRIP, b"k")
+    assert again.headers == {"own": "h", "cassieq.redrives": "1"}
+
+
+def test_dead_letters_go_to_no_queue_of_the_other_kind(trips: Client):
+    trips.put("trips", TRIP)
+    (message,) = trips.receive("trips", "g")
+    trips.reject(message, reason="bad")
+    trips.receive("trips", "g")
+    found = trips.dead_letters("trips")
+
+    with pytest.raises(SchemaError, match=r"'trips.dead' has a schema and 'q' has none"):
+        trips.redrive(found, to="q")
+
+
+def test_what_can_not_be_read_becomes_a_dead_letter_with_its_bytes(
+    trips: Client, store: CountingStore
+):
+    trips.put("trips", TRIP)
+    trips.put("trips", TRIP | {"vendor": "w"})
+    queue_id = trips.queue("trips").queue_id
+    block = Ledger(store, queue_id).read_blocks()[0].block
+    store.write_chunks(queue_id, block, [Chunk(0, 0, 1, b"broken")])
+
+    readable = trips.receive("trips", "g", max=5)
+    trips.receive("trips", "g", max=5)
+
+    assert [each.value["vendor"] for each in readable] == ["w"]
+    dead = read_message(store, "trips", 0)
+    assert dead.key == b"broken"
+    assert dead.value == dict.fromkeys(TRIP)
+    assert "unreadable" in str(dict(dead.headers or ())["cassieq.reason"])
+
+
+def test_a_message_is_not_replaced(trips: Client):
+    trips.put("trips", TRIP)
+    (message,) = trips.receive("trips", "g")
+
+    with pytest.raises(SchemaError, match="messages can't be replaced: put the new message"):
+        trips.replace(message, TRIP)
+
+    assert trips.ack(message) == []
+
+
+def test_a_single_dict_is_not_several(trips: Client):
+    with pytest.raises(MessageError, match="for a single value, use put"):
+        trips.put_many("trips", TRIP)  # type: ignore[arg-type]
