@@ -21,6 +21,8 @@ DEFAULT_BUCKET_SIZE = 8192
 MOST_BUCKETS = 1_000_000
 #: Messages per row of a bucket, at the most.
 DEFAULT_CHUNK_SIZE = 512
+#: The same for queues with a schema: each chunk costs some time for each column.
+TYPED_BUCKET_SIZE, TYPED_CHUNK_SIZE = 16_384, 4096
 #: How long a lease lasts unless its heartbeat extends it.
 DEFAULT_LEASE = timedelta(seconds=60)
 

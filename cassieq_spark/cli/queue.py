@@ -22,7 +22,13 @@ from cassieq_spark.cli.output import (
 )
 from cassieq_spark.errors import InvariantError, NotFoundError, OptionError
 from cassieq_spark.ledger.ledger import Ledger
-from cassieq_spark.model import DEFAULT_BUCKET_SIZE, DEFAULT_CHUNK_SIZE, DEFAULT_LEASE
+from cassieq_spark.model import (
+    DEFAULT_BUCKET_SIZE,
+    DEFAULT_CHUNK_SIZE,
+    DEFAULT_LEASE,
+    TYPED_BUCKET_SIZE,
+    TYPED_CHUNK_SIZE,
+)
 from cassieq_spark.queues import (
     QueueRecord,
     Status,
@@ -94,9 +100,19 @@ def create(  # noqa: PLR0913 (one per option)
     *,
     connection: ConnectionOptions,
     bucket_size: Annotated[
-        int, typer.Option(help="Messages per Cassandra partition; a multiple of --chunk-size.")
-    ] = DEFAULT_BUCKET_SIZE,
-    chunk_size: Annotated[int, typer.Option(help="Most messages per row.")] = DEFAULT_CHUNK_SIZE,
+        int | None,
+        typer.Option(
+            help="Messages per Cassandra partition; a multiple of --chunk-size.",
+            show_default=f"{DEFAULT_BUCKET_SIZE}; {TYPED_BUCKET_SIZE} with a schema",
+        ),
+    ] = None,
+    chunk_size: Annotated[
+        int | None,
+        typer.Option(
+            help="Most messages per row.",
+            show_default=f"{DEFAULT_CHUNK_SIZE}; {TYPED_CHUNK_SIZE} with a schema",
+        ),
+    ] = None,
     lease_seconds: Annotated[
         int,
         typer.Option(

@@ -26,6 +26,8 @@ _TASKS_OF_MOST_TIMES = 60
 _FEWEST_TIMES = 3
 #: Visibility times are rounded up to multiples of this, or of more if there are too many.
 FINEST = timedelta(seconds=1)
+#: Bytes of messages per chunk, before compression, if the options do not say.
+_CHUNK_BYTES, _TYPED_CHUNK_BYTES = 256 << 10, 1 << 20
 #: How many bytes of delayed messages are collected before they are written.
 _HELD_BYTES = 8 << 20
 #: Messages that were due longer ago than this are visible at once, whatever the clocks say.
@@ -142,12 +144,17 @@ def _cutter(
     return Cutter(
         chunk_size=queue.chunk_size,
         bucket_size=queue.bucket_size,
-        chunk_bytes=options.chunk_bytes,
+        chunk_bytes=options.chunk_bytes or _chunk_bytes(queue),
         compression=options.compression,
         max_message_bytes=options.max_message_bytes,
         takes_reserved=takes_reserved,
         form=form_of(queue),
     )
+
+
+def _chunk_bytes(queue: QueueDefinition) -> int:
+    """Each chunk of a queue with a schema costs some time for each column, so they are larger."""
+    return _CHUNK_BYTES if queue.schema is None else _TYPED_CHUNK_BYTES
 
 
 class _Counted:

@@ -14,6 +14,8 @@ from cassieq_spark.model import (
     DEFAULT_BUCKET_SIZE,
     DEFAULT_CHUNK_SIZE,
     DEFAULT_LEASE,
+    TYPED_BUCKET_SIZE,
+    TYPED_CHUNK_SIZE,
     QueueDefinition,
 )
 from cassieq_spark.queues.definition import next_versions, validate
@@ -42,8 +44,8 @@ def create_queue(  # noqa: PLR0913 (each is a setting of its own, by name)
     store: Store,
     name: str,
     *,
-    bucket_size: int = DEFAULT_BUCKET_SIZE,
-    chunk_size: int = DEFAULT_CHUNK_SIZE,
+    bucket_size: int | None = None,
+    chunk_size: int | None = None,
     lease: timedelta = DEFAULT_LEASE,
     max_deliveries: int = 0,
     dead_letter_queue: str | None = None,
@@ -57,8 +59,9 @@ def create_queue(  # noqa: PLR0913 (each is a setting of its own, by name)
     Args:
         store: Where it is to be kept.
         name: See `validate_name`.
-        bucket_size: Messages per Cassandra partition; a multiple of ``chunk_size``.
-        chunk_size: Messages per row, at the most.
+        bucket_size: Messages per Cassandra partition; a multiple of ``chunk_size``. None: 8,192,
+            or 16,384 with a schema.
+        chunk_size: Messages per row, at the most. None: 512, or 4,096 with a schema.
         lease: How long a reader holds messages unless it says otherwise; whole seconds.
         max_deliveries: After so many, a message is dead; 0 for never.
         dead_letter_queue: Where dead messages go; made, without a limit, if it does not exist.
@@ -77,12 +80,17 @@ def create_queue(  # noqa: PLR0913 (each is a setting of its own, by name)
         ExistsError: There is a queue of that name.
         ContentionError: No answer, again and again.
     """
+    of_bucket, of_chunk = (
+        (DEFAULT_BUCKET_SIZE, DEFAULT_CHUNK_SIZE)
+        if schema is None
+        else (TYPED_BUCKET_SIZE, TYPED_CHUNK_SIZE)
+    )
     wanted = validate(
         QueueDefinition(
             name,
             _FIRST_VERSION,
-            bucket_size,
-            chunk_size,
+            of_bucket if bucket_size is None else bucket_size,
+            of_chunk if chunk_size is None else chunk_size,
             lease,
             max_deliveries,
             dead_letter_queue,

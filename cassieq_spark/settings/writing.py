@@ -128,12 +128,13 @@ class SinkOptions(RoleOptions):
         "lz4",
         "How messages are compressed.",
     )
-    chunk_bytes: int = setting(
+    chunk_bytes: int | None = setting(
         "chunkBytes",
         size(_LARGEST_MESSAGE),
-        256 << 10,
+        None,
         "Bytes of messages per row of Cassandra, before compression; a larger "
         "message has a row of its own.",
+        without="256k; 1m if the queue has a schema",
     )
     max_message_bytes: int = setting(
         "maxMessageBytes",

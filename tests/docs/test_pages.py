@@ -20,6 +20,7 @@ PAGES = (
     "docs/quickstart.md",
     "docs/source.md",
     "docs/sink.md",
+    "docs/typed.md",
     "docs/consumer-groups.md",
     "docs/migrating.md",
     "docs/dead-letters.md",
