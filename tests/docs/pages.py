@@ -46,6 +46,8 @@ def connect(program: str, *, host: str, keyspace: str) -> str:
     """A program of a document, but for where its cluster is, and any port that is free."""
     there = f'("spark.cassandra.connection.host", "{host}").option("keyspace", "{keyspace}")'
     program = program.replace('.format("cassieq")', f'.format("cassieq").option{there}')
+    reach = f"`spark.cassandra.connection.host` '{host}', keyspace '{keyspace}'"
+    program = program.replace("OPTIONS (", f"OPTIONS ({reach}, ")
     reach = f'contact_points="{host}", keyspace="{keyspace}"'
     program = program.replace("Client()", f"Client({reach})").replace("server(9109)", "server(0)")
     reach = f'contact_points=("{host}",), keyspace="{keyspace}"'
