@@ -1,0 +1,134 @@
+"""Whatever the columns, rows come out of a queue as they went in: by every way in, and out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from cassieq_spark import Client
+from cassieq_spark.errors import MessageError
+from cassieq_spark.queues import alter_queue, create_queue
+from cassieq_spark.schemas.canonical import checked
+from cassieq_spark.schemas.ddl import to_ddl
+from cassieq_spark.schemas.evolution import present
+from cassieq_spark.schemas.rows import to_dicts, to_json
+from cassieq_spark.store.memory import MemoryStore
+from tests.support.schemas import batches, histories, schemas
+
+#: Each of them makes queues and their groups.
+few = settings(
+    max_examples=settings().max_examples // 2, suppress_health_check=[HealthCheck.too_slow]
+)
+
+Put = Callable[[Client, pa.RecordBatch], None]
+
+
+def as_a_table(client: Client, batch: pa.RecordBatch) -> None:
+    client.put_many("q", pa.Table.from_batches([batch.slice(0, 1), batch.slice(1)]))
+
+
+def as_dicts(client: Client, batch: pa.RecordBatch) -> None:
+    client.put_many("q", to_dicts(batch))
+
+
+def as_json(client: Client, batch: pa.RecordBatch) -> None:
+    client.put_many("q", [json.dumps(row) for row in to_json(batch)])
+
+
+def one_by_one(client: Client, batch: pa.RecordBatch) -> None:
+    with client.producer("q") as producer:
+        for row in to_dicts(batch):
+            producer.put(row)
+
+
+@st.composite
+def filled(draw: st.DrawFn) -> pa.RecordBatch:
+    """Rows of any schema."""
+    schema = checked(draw(schemas(depth=2)))
+    return draw(batches(schema, min_size=1, max_size=6))
+
+
+def client_of(schema: pa.Schema, chunk_size: int) -> Client:
+    store = MemoryStore()
+    create_queue(
+        store,
+        "q",
+        bucket_size=2 * chunk_size,
+        chunk_size=chunk_size,
+        max_deliveries=1,
+        dead_letter_queue="d",
+        schema=to_ddl(schema),
+    )
+    return Client.from_store(store)
+
+
+def shown(values: Sequence[Any]) -> list[str]:
+    """Not a number is not equal to itself."""
+    return [repr(value) for value in values]
+
+
+@few
+@given(filled(), st.sampled_from([as_a_table, as_dicts, as_json, one_by_one]), st.integers(1, 4))
+def test_rows_come_back_as_they_were_put_also_from_the_dead(
+    batch: pa.RecordBatch, put: Put, chunk_size: int
+):
+    client = client_of(batch.schema, chunk_size)
+    expected = shown(to_dicts(batch))
+
+    put(client, batch)
+
+    assert shown([each.value for each in client.peek("q", max=100)]) == expected
+    received = client.receive("q", "g", max=100)
+    assert shown([each.value for each in received]) == expected
+    client.reject(*received, reason="no")
+    client.receive("q", "g")
+    assert shown([each.value for each in client.peek("d", max=100)]) == expected
+    client.redrive(client.dead_letters("q"))
+    again = client.receive("q", "g", max=100)
+    assert shown([each.value for each in again]) == expected
+    assert client.ack(*again) == []
+
+
+@few
+@given(st.data(), histories())
+def test_each_version_reads_what_all_versions_have_put(
+    data: st.DataObject, versions: list[pa.Schema]
+):
+    client = client_of(versions[0], 2)
+    written = []
+    for schema in versions:
+        alter_queue(client._store, "q", schema=to_ddl(schema))
+        batch = data.draw(batches(schema, min_size=1, max_size=2))
+        as_a_table(client, batch)
+        written.append(batch)
+
+    found = [each.value for each in client.peek("q", max=100)]
+
+    assert shown(found) == shown(
+        [row for batch in written for row in to_dicts(present(batch, batch.schema, versions[-1]))]
+    )
+
+
+@few
+@given(filled(), st.data())
+def test_rows_of_which_one_does_not_fit_are_refused_together(
+    batch: pa.RecordBatch, data: st.DataObject
+):
+    client = client_of(batch.schema, 2)
+    rows = to_dicts(batch)
+    place = data.draw(st.integers(0, len(rows)))
+    rows.insert(place, data.draw(st.sampled_from([{"no such column": 1}, 5, "[", None])))
+
+    try:
+        client.put_many("q", rows)
+    except (MessageError, TypeError):
+        assert client.peek("q", max=10) == []
+    else:
+        raise AssertionError(rows)
+    assert client.receive("q", "g", wait=timedelta(0)) == []
