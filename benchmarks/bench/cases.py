@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import count
 
+from benchmarks.bench import rows
 from benchmarks.bench.contest import Contest, Measures
 from benchmarks.bench.lab import Lab
 from benchmarks.bench.measures import (
@@ -63,6 +64,8 @@ _READERS = {
 }
 #: Batches of 20,000 take many seconds of Spark's own, so not with every payload.
 _SMALL_BATCHES = (RANDOM, FLIGHTS)
+#: Payloads that are JSON, and so rows as well.
+_OF_COLUMNS = (ORDERS, FLIGHTS)
 _THREADS = (1, 8, 64)
 _TEN = 10
 #: Messages of a round before all contests.
@@ -113,6 +116,9 @@ def contests(lab: Lab, scale: Scale) -> Iterator[Contest]:
         lab.clear()
         yield from _reads(lab, systems, payload, limit)
         lab.clear()
+        if name in _OF_COLUMNS:
+            yield from rows.contests(lab, payload)
+            lab.clear()
 
 
 def warm_up(lab: Lab) -> None:

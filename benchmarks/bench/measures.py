@@ -75,17 +75,20 @@ def write_stream(lab: Lab, system: System, payload: Payload, place: str, *, batc
     """Write all messages with a streaming query, so many a micro-batch."""
     source = lab.spark.readStream.schema("value binary")
     frame = source.option("maxFilesPerTrigger", FILES_PER_BATCH).parquet(payload.files(batch))
-    return _run(lab, frame, payload.count, system.form, system.write_options(place))
+    return run_stream(lab, frame, payload.count, system.form, system.write_options(place))
 
 
 def read_stream(lab: Lab, system: System, place: str, *, messages: int, batch: int | None) -> Took:
     """Read all messages with a streaming query that stops at the end, and do nothing with them."""
     source = lab.spark.readStream.format(system.form)
     frame = source.options(**system.read_options(place, batch)).load()
-    return _run(lab, frame, messages, "noop", {})
+    return run_stream(lab, frame, messages, "noop", {})
 
 
-def _run(lab: Lab, frame: DataFrame, messages: int, form: str, options: dict[str, str]) -> Took:
+def run_stream(
+    lab: Lab, frame: DataFrame, messages: int, form: str, options: dict[str, str]
+) -> Took:
+    """Run a stream to its end, with AvailableNow."""
     began = time.perf_counter()
     writer = frame.writeStream.format(form).options(**options)
     writer = writer.option("checkpointLocation", lab.new_folder())

@@ -11,7 +11,7 @@ from html import escape
 from importlib.metadata import version
 from pathlib import Path
 
-from benchmarks.bench import cases
+from benchmarks.bench import cases, rows
 from benchmarks.bench.contest import Figure, find
 from benchmarks.bench.jars import BROKER, CASSANDRA_CONNECTOR, KAFKA_CONNECTOR
 from benchmarks.bench.lab import HEAP_MB
@@ -100,6 +100,12 @@ def goals() -> Iterator[Goal]:
     yield Goal(cases.WRITE_100K, RANDOM, limit, 0.7, cases.INSIDE, cases.RATE)
     yield Goal(cases.READ_ALL, RANDOM, limit, 0.5, cases.INSIDE, cases.RATE)
     yield Goal(cases.BATCH_WRITE, RANDOM, (APPEND,), 1.3)
+    json = (rows.JSON,)
+    for payload in (ORDERS, FLIGHTS):
+        yield Goal(rows.WRITE, payload, json, 1.2, rows.RATE)
+        yield Goal(rows.READ, payload, json, 3.5, rows.INSIDE)
+        yield Goal(rows.READ_SOME, payload, json, 7.0, rows.INSIDE)
+        yield Goal(rows.WRITE, payload, json, 0.8, rows.STORED, at_most=True)
     tuned = (KAFKA_TUNED,)
     yield Goal(cases.SMALL_READ, "", tuned, 1.2, cases.MS, at_most=True)
     yield Goal(cases.LATENCY, "", tuned, 1.3, cases.MS, at_most=True)

@@ -92,11 +92,11 @@ def _cassieq(lab: Lab) -> System:
         new=lab.new_queue,
         drop=lambda _: None,
         writing=reach,
-        reading=lambda queue: reach | {"group": _new_group(lab, queue)},
+        reading=lambda queue: reach | {"group": new_group(lab, queue)},
     )
 
 
-def _new_group(lab: Lab, queue: str) -> str:
+def new_group(lab: Lab, queue: str) -> str:
     """A group of its own is owed everything; it is made beforehand, as a group is made once."""
     group = f"g-{uuid4().hex[:12]}"
     queue_id = read_queue(lab.store, queue).queue_id

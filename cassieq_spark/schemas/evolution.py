@@ -209,6 +209,8 @@ class _Check:
 
     def __init__(self) -> None:
         self.problems: list[str] = []
+        # Keys of maps: without one of their fields, two of them may be equal.
+        self._keys: list[str] = []
 
     def fields(
         self, before: list[list[pa.Field]], new: list[pa.Field], path: str
@@ -251,6 +253,8 @@ class _Check:
     def _type(self, history: list[pa.Field], new: pa.Field, path: str) -> Iterator[Change]:
         old = history[0]
         if of.is_nested(old.type) and old.type.id == new.type.id:
+            if of.is_map(new.type):
+                self._keys.append(joined(path, "key"))
             before = [parts(known.type) for known in history if known.type.id == new.type.id]
             yield from self.fields(before, parts(new.type), path)
         elif is_wider(old.type, new.type):
@@ -270,6 +274,7 @@ class _Check:
         prefix: str,
     ) -> Iterator[Change]:
         path = joined(prefix, field.name)
+        self._refuse_in_key(path)
         if not field.nullable:
             self._refuse(path, "is new and not null, and stored messages lack it: let it be null")
         for known in (known for fields in before for known in fields):
@@ -292,6 +297,7 @@ class _Check:
 
     def _dropped(self, field: pa.Field, prefix: str) -> Iterator[Change]:
         path = joined(prefix, field.name)
+        self._refuse_in_key(path)
         if not field.nullable:
             self._refuse(
                 path,
@@ -317,6 +323,14 @@ class _Check:
                 )
                 found |= {field.name, name}
         return found
+
+    def _refuse_in_key(self, path: str) -> None:
+        if any(path.startswith(f"{key}.") for key in self._keys):
+            self._refuse(
+                path,
+                "is a part of a map's keys, of which two may be equal to a reader of a version "
+                "without it",
+            )
 
     def _refuse(self, path: str, why: str) -> None:
         self.problems.append(f"column {path!r} {why}")

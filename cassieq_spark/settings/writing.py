@@ -151,6 +151,7 @@ class SinkOptions(RoleOptions):
                 {"option 'txnAppId'": self.txn_app_id, "option 'txnVersion'": self.txn_version}
             )
         given = {
+            "createQueue": (self.create_queue, (PUBLISH,)),
             "delay": (bool(self.delay), (RELEASE, REPLACE, EACH)),
             "seconds": (self.seconds is not None, (EXTEND, EACH)),
             "reason": (self.reason != "rejected", (REJECT, EACH)),

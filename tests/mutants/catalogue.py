@@ -12,6 +12,9 @@ _IN_SOME_ORDER = ("test_interleavings.py",)
 #: Where a client acks and leases at once.
 _EXCHANGED = ("test_client_machine.py",)
 
+#: What tests queues with a schema by a client.
+_TYPED = ("../unit/fetch/test_decoder.py", "../unit/client/test_typed.py")
+
 MUTANTS = (
     # -- the ledger ---------------------------------------------------------------------------
     Mutant(
@@ -1376,5 +1379,67 @@ MUTANTS = (
         "groups/changes.py",
         "            end = max(end, min(beyond))",
         "            end = max(end, beyond[0])",
+    ),
+    # -- queues with a schema -----------------------------------------------------------------
+    Mutant(
+        "any change of a schema is safe",
+        "schema",
+        "queues/definition.py",
+        "    if versions and not check_change([schema_of(each) for each in versions], wanted):\n",
+        "    if versions and to_ddl(wanted) == versions[-1]:\n",
+    ),
+    Mutant(
+        "a dead-letter queue keeps the columns that it has",
+        "schema",
+        "queues/lifecycle.py",
+        "    if source.schema is not None:\n        change(store, name, widen)\n",
+        "",
+    ),
+    Mutant(
+        "the same change is a version once more",
+        "schema",
+        "queues/definition.py",
+        "        return tuple(versions)\n",
+        "        pass\n",
+    ),
+    Mutant(
+        "a newer version of a schema is not looked up",
+        "schema",
+        "fetch.py",
+        "        if version > len(self._schemas):\n",
+        "        if version > len(self._schemas) + 1:\n",
+        _TYPED,
+    ),
+    Mutant(
+        "versions of a schema are those of another queue of the name",
+        "schema",
+        "fetch.py",
+        "record is not None and record.definition.queue_id == self.queue.queue_id",
+        "record is not None",
+        _TYPED,
+    ),
+    Mutant(
+        "messages are shown by the version that wrote them",
+        "schema",
+        "fetch.py",
+        "present(found, schema_of(self._schemas[version - 1]), self._columns)",
+        "found.select([n for n in self._columns.names if n in found.schema.names])",
+        _TYPED,
+    ),
+    Mutant(
+        "rows of a schema all have one fingerprint",
+        "I4",
+        "producer/publisher.py",
+        "Fingerprinting(batches, self._form.fingerprint)",
+        "Fingerprinting(batches, lambda batch: Fingerprint(batch.num_rows))",
+        _TYPED,
+    ),
+    Mutant(
+        "columns of a writer go by their places",
+        "schema",
+        "schemas/assign.py",
+        "    if [field.name for field in fields] == list(names):\n",
+        "    if len(fields) == len(names):\n",
+        ("../unit/schemas/test_assign.py", *_TYPED),
     ),
 )

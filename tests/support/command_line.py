@@ -28,6 +28,8 @@ _ARGUMENTS = {
     "name": "orders",
     "group": "billing",
     "monoton": "5",
+    "source": "orders",
+    "target": "orders.parquet",
     "user": "repair",
     "role": "repairer",
     "values": "hello",

@@ -13,7 +13,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from cassieq_spark.consumer.consumer import Consumer
-from cassieq_spark.errors import OptionError
+from cassieq_spark.errors import OptionError, SchemaError
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.queues import read_queue
 from cassieq_spark.settings import SinkOptions
@@ -60,6 +60,11 @@ class ReceiptWriter(DataSourceArrowWriter):
             raise OptionError("option 'txnAppId' is for publishing; settling twice does no harm")
         self._options = options
         self._queue: QueueDefinition = read_queue(open_store(options.connection), options.queue)
+        if self._queue.schema is not None and "value" in dict(columns):
+            raise SchemaError(
+                f"queue {options.queue!r} has a schema, and its messages can't be replaced: leave "
+                "out the column 'value', publish the new rows, and then ack the old ones"
+            )
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReceipts:
         """On an executor: read receipts, and settle nothing yet."""

@@ -167,6 +167,11 @@ VIEWS: Mapping[str, View] = MappingProxyType(
                         "How long after it became visible a message is kept that every group "
                         "has settled; null: it is not kept.",
                     ),
+                    Column(
+                        "schema",
+                        "STRING",
+                        "Columns of its messages, in Spark's DDL; null: messages are bytes.",
+                    ),
                     Column("created_at", "TIMESTAMP", "When it was created."),
                 ),
             ),
@@ -304,7 +309,7 @@ def _queues(store: Store, options: SourceOptions) -> Iterator[ViewRow]:
                 None if each is None else int(each.total_seconds())
                 for each in (it.expire_after, it.keep_settled)
             )
-            settings = (*sizes, *dead, it.strict_fifo, *periods)
+            settings = (*sizes, *dead, it.strict_fifo, *periods, it.schema)
             yield it.name, it.version, record.status.value, *settings, it.created_at
 
 

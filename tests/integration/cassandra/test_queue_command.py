@@ -184,9 +184,9 @@ def test_messages_of_a_queue_with_a_schema_are_json_objects(
     put = cassieq("put", name, '{"vendor": "v", "fare": 1.5}', *reach)
     peeked = cassieq("peek", name, *reach)
     as_json = cassieq("peek", name, "--json", *reach)
-    refused = cassieq("put", name, '{"vender": "v"}', *reach)
+    refused = cassieq("put", name, '{"vendr": "v"}', *reach)
 
     assert (put.code, refused.code) == (0, 1)
     assert json.loads(peeked.out) == {"vendor": "v", "fare": "1.50"}
     assert json.loads(as_json.out)["value"] == {"vendor": "v", "fare": "1.50"}
-    assert "no column 'vender': did you mean 'vendor'" in refused.err
+    assert "no column 'vendr': did you mean 'vendor'" in refused.err

@@ -7,7 +7,9 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+import duckdb
 import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -26,6 +28,7 @@ from tests.support.faults import FakeClock
 
 TRIPS = "vendor string not null, fare decimal(10,2), at timestamp, stops array<struct<zone:int>>"
 NOON = datetime(2026, 11, 23, 12, tzinfo=UTC)
+UTC_MICROSECONDS = pa.timestamp("us", "UTC")
 TRIP = {"vendor": "v", "fare": Decimal("1.50"), "at": NOON, "stops": [{"zone": 3}]}
 
 
@@ -107,6 +110,34 @@ class Stream:
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         return self._table.__arrow_c_stream__(requested_schema)
+
+
+def rich() -> pa.Table:
+    """What Arrow, pandas, polars and DuckDB all have."""
+    count = range(3_000)
+    return pa.table(
+        {
+            "a": pa.array(count, pa.int32()),
+            "b": pa.array([None if each % 3 else each / 2 for each in count]),
+            "c": pa.array([f"text {each} ü" for each in count]),
+            "d": pa.array([NOON + timedelta(seconds=each) for each in count], UTC_MICROSECONDS),
+            "e": pa.array([NOON.date() + timedelta(days=each) for each in count]),
+            "f": pa.array([each % 2 == 0 for each in count]),
+            "g": pa.array([[each, each + 1] for each in count], pa.list_(pa.int64())),
+            "h": pa.array([{"x": each, "y": f"{each}"} for each in count]),
+            "i": pa.array([Decimal(each).scaleb(-2) for each in count], pa.decimal128(10, 2)),
+        }
+    )
+
+
+@pytest.mark.parametrize("as_given", [pl.from_arrow, duckdb.from_arrow, Stream])
+def test_tables_of_others_come_back_as_they_were(client: Client, as_given: Any):
+    table = rich()
+    client.create_queue("rich", schema=table.schema)
+
+    client.put_many("rich", as_given(table))
+
+    assert [each.value for each in client.peek("rich", max=5_000)] == table.to_pylist()
 
 
 @pytest.mark.parametrize("as_given", [pa.table, Stream, pa.Table.to_pandas])

@@ -224,6 +224,7 @@ def test_queues_are_all_of_the_keyspace_or_the_one_asked_for():
         "strict_fifo": False,
         "expire_after_seconds": None,
         "keep_settled_seconds": None,
+        "schema": None,
         "created_at": created.created_at,
     }
 
@@ -236,6 +237,7 @@ def test_queues_that_are_gone_are_shown_with_what_became_of_them():
         strict_fifo=True,
         expire_after=timedelta(days=7),
         keep_settled=timedelta(days=1),
+        schema="a int",
     )
     delete_queue(store, "q")
 
@@ -243,7 +245,7 @@ def test_queues_that_are_gone_are_shown_with_what_became_of_them():
 
     assert (row["version"], row["status"]) == (1, "deleting")
     assert (row["strict_fifo"], row["expire_after_seconds"]) == (True, 604_800)
-    assert row["keep_settled_seconds"] == 86_400
+    assert (row["keep_settled_seconds"], row["schema"]) == (86_400, "a int")
 
 
 @pytest.mark.parametrize("view", ["blocks", "leases", "groups", "stats"])

@@ -1,0 +1,72 @@
+"""``cassieq copy``: a queue into a file, and a file into a queue."""
+
+from __future__ import annotations
+
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cassieq_spark.cli.options import AsJson, command
+from cassieq_spark.cli.output import progress_bar, tell
+from cassieq_spark.client import Client
+from cassieq_spark.client.files import export_queue, import_file, is_file, schema_of_file
+from cassieq_spark.errors import ExistsError, OptionError
+from cassieq_spark.queues import read_queue
+from cassieq_spark.settings.connection import ConnectionOptions
+from cassieq_spark.store import open_store
+
+app = typer.Typer()
+
+
+@command(app)
+def copy(  # noqa: PLR0913 (one per option)
+    source: Annotated[str, typer.Argument(help="A queue, or a file.", show_default=False)],
+    target: Annotated[str, typer.Argument(help="A file, or a queue.", show_default=False)],
+    *,
+    connection: ConnectionOptions,
+    create: Annotated[
+        bool, typer.Option("--create", help="Create the queue with the columns of the file.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Copy the messages of a queue to a file, or the rows of a file to a queue.
+
+    A file is one whose name ends in .parquet, .arrow (a stream) or .jsonl. It has the columns of
+    the queue, with _key and _headers; or value, key and headers, if messages are bytes. Nothing
+    is leased. The rows of a file become visible together, or none does.
+    """
+    if is_file(source) == is_file(target):
+        raise OptionError(
+            "give a queue and a file, whose name ends in .parquet, .arrow or .jsonl, not "
+            f"{source!r} and {target!r}"
+        )
+    with closing(open_store(connection)) as store, progress_bar() as watch:
+        if is_file(target):
+            count = export_queue(
+                store,
+                read_queue(store, source),
+                Path(target),
+                force=force,
+                watch=lambda done, total: watch("copying", done, total),
+            )
+        else:
+            path = Path(source)
+            if create:
+                with suppress(ExistsError):
+                    Client.from_store(store).create_queue(target, schema=schema_of_file(path))
+            count = len(
+                import_file(
+                    store,
+                    read_queue(store, target),
+                    path,
+                    watch=lambda done, total: watch("copying", done, total or done),
+                )
+            )
+    tell(
+        f"{count:,} message(s) copied from {source} to {target}.",
+        {"source": source, "target": target, "count": count},
+        as_json=as_json,
+    )

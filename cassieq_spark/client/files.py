@@ -1,0 +1,254 @@
+"""Queues into files and back: Parquet, Arrow streams, JSON lines."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cassieq_spark.arrow.framing import STORED
+from cassieq_spark.arrow.rows import stored_of
+from cassieq_spark.arrow.typed_framing import EXTRA
+from cassieq_spark.errors import ExistsError, MessageError, OptionError, SchemaError
+from cassieq_spark.fetch import fetch, pieces_of
+from cassieq_spark.ledger.ledger import Ledger
+from cassieq_spark.model import QueueDefinition, Range, Ranges
+from cassieq_spark.producer.publisher import Publisher
+from cassieq_spark.schemas.canonical import canonical
+from cassieq_spark.schemas.ddl import schema_of
+from cassieq_spark.schemas.rows import from_json, parse_json, to_json
+from cassieq_spark.store.protocol import Store
+
+#: Is told how many messages are done, and of how many; 0 if nobody knows.
+Watch = Callable[[int, int], None]
+
+_LINES = 1024
+
+
+class Writer(Protocol):
+    """Takes batches until it is closed."""
+
+    def write_batch(self, batch: pa.RecordBatch) -> None:
+        """Write a batch."""
+        ...
+
+    def close(self) -> None:
+        """Write what is left."""
+        ...
+
+
+def is_file(name: str) -> bool:
+    """Whether this is the name of a file that `export_queue` writes."""
+    return Path(name).suffix in _FORMATS
+
+
+def export_queue(
+    store: Store, queue: QueueDefinition, path: Path, *, force: bool, watch: Watch
+) -> int:
+    """Write all messages of a queue that are stored to a file. Leases and changes nothing.
+
+    The file is complete or not there. It has the columns of the queue, or ``value``; and ``_key``
+    and ``_headers``, or ``key`` and ``headers``. What a query or client published is there, also
+    if it is leased, delayed or settled.
+
+    Args:
+        store: Where the queue is kept.
+        queue: Which queue.
+        path: The file; its suffix says in which format.
+        force: Whether it may be there already.
+        watch: Is told how far it is.
+
+    Returns:
+        How many messages.
+
+    Raises:
+        ExistsError: The file is there.
+        UnreadableError: A message can't be read.
+    """
+    if path.exists() and not force:
+        raise ExistsError(f"{path} exists already: name another file, or give --force")
+    ledger = Ledger(store, queue.queue_id)
+    head = ledger.read_head(serial=True)
+    monotons = Range(head.finalised, head.next)
+    pieces = pieces_of(ledger.locate(monotons), Ranges.of(monotons), deliveries=None)
+    part = path.with_name(f"{path.name}.part")
+    open_writer, _ = _FORMATS[path.suffix]
+    done = 0
+    try:
+        with closing(open_writer(part, columns_of(queue))) as writer:
+            for rows in fetch(store, queue, pieces):
+                writer.write_batch(stored_of(rows).cast(columns_of(queue)))
+                done += rows.num_rows
+                watch(done, len(monotons))
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+    return done
+
+
+def import_file(store: Store, queue: QueueDefinition, path: Path, *, watch: Watch) -> Range:
+    """Publish the rows of a file, all together or none. One LWT.
+
+    Args:
+        store: Where the queue is kept.
+        queue: Which queue.
+        path: The file; its suffix says in which format.
+        watch: Is told how far it is.
+
+    Returns:
+        The monotons of the rows; empty if there are none.
+
+    Raises:
+        SchemaError: Its columns are not those of the queue.
+        MessageError: A value does not fit, or a line is no JSON object.
+        OptionError: The file can't be read.
+    """
+    publisher = Publisher(store, queue)
+    with _opened(path, queue) as (total, batches):
+        written = publisher.write(_watched(batches, total, watch))
+    return publisher.publish([written]).monotons or Range(0, 0)
+
+
+def schema_of_file(path: Path) -> pa.Schema:
+    """The columns of a queue that takes the rows of a file.
+
+    Raises:
+        OptionError: The file can't be read, or has columns that no queue can have.
+    """
+    if path.suffix == ".jsonl":
+        raise OptionError(
+            f"{path} does not say which types its columns have: create the queue first"
+        )
+    with _reading(path):
+        if path.suffix == ".parquet":
+            schema = pq.read_schema(path)
+        else:
+            with pa.ipc.open_stream(path) as reader:
+                schema = reader.schema
+    return canonical(pa.schema([field for field in schema if field.name not in EXTRA.names]))
+
+
+def columns_of(queue: QueueDefinition) -> pa.Schema:
+    """The columns of a file with the messages of a queue."""
+    if queue.schema is None:
+        return STORED
+    return pa.schema([*schema_of(queue.schema), *EXTRA])
+
+
+def _watched(
+    batches: Iterator[pa.RecordBatch], total: int, watch: Watch
+) -> Iterator[pa.RecordBatch]:
+    done = 0
+    for batch in batches:
+        yield batch
+        done += batch.num_rows
+        watch(done, total)
+
+
+@contextmanager
+def _opened(path: Path, queue: QueueDefinition) -> Iterator[tuple[int, Iterator[pa.RecordBatch]]]:
+    _, open_reader = _FORMATS[path.suffix]
+    with _reading(path), open_reader(path, queue) as (total, batches):
+        yield total, (_as_put(batch, queue, path) for batch in batches)
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        raise OptionError(f"the file {path} can't be read: {error}") from error
+
+
+def _as_put(batch: pa.RecordBatch, queue: QueueDefinition, path: Path) -> pa.RecordBatch:
+    """Rows of a file as a publisher takes them; it looks at columns of a schema itself."""
+    if queue.schema is not None:
+        return batch
+    unknown = [name for name in batch.schema.names if name not in STORED.names]
+    if unknown or "value" not in batch.schema.names:
+        raise SchemaError(
+            f"the columns of {path} are {', '.join(batch.schema.names)}; queue {queue.name!r} has "
+            "no schema and takes value, key and headers: create a queue with a schema"
+        )
+    schema = pa.schema([STORED.field(name) for name in batch.schema.names])
+    try:
+        return batch.cast(schema)
+    except pa.ArrowException as error:
+        raise SchemaError(f"the columns of {path} do not fit the queue: {error}") from error
+
+
+class _LinesWriter:
+    """Writes a JSON object for each row."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("w", encoding="utf-8")
+
+    def write_batch(self, batch: pa.RecordBatch) -> None:
+        """See `Writer`."""
+        for row in to_json(batch):
+            self._file.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+    def close(self) -> None:
+        """See `Writer`."""
+        self._file.close()
+
+
+@contextmanager
+def _read_parquet(
+    path: Path, _: QueueDefinition
+) -> Iterator[tuple[int, Iterator[pa.RecordBatch]]]:
+    with pq.ParquetFile(path) as file:
+        yield file.metadata.num_rows, file.iter_batches()
+
+
+@contextmanager
+def _read_arrow(path: Path, _: QueueDefinition) -> Iterator[tuple[int, Iterator[pa.RecordBatch]]]:
+    with pa.ipc.open_stream(path) as reader:
+        yield 0, (_checked(batch) for batch in reader)
+
+
+def _checked(batch: pa.RecordBatch) -> pa.RecordBatch:
+    batch.validate(full=True)
+    return batch
+
+
+@contextmanager
+def _read_lines(
+    path: Path, queue: QueueDefinition
+) -> Iterator[tuple[int, Iterator[pa.RecordBatch]]]:
+    with path.open("rb") as file:
+        yield 0, _rows_of_lines(file, columns_of(queue))
+
+
+def _rows_of_lines(lines: Iterator[bytes], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    first = 0
+    while taken := list(islice(lines, _LINES)):
+        rows: list[Any] = []
+        for number, line in enumerate(taken, first):
+            try:
+                rows.append(parse_json(line))
+            except MessageError as error:
+                raise MessageError(f"line {number} (counted from 0): {error}") from error
+        yield from_json(rows, schema, first_row=first)
+        first += len(taken)
+
+
+_Open = tuple[
+    Callable[[Path, pa.Schema], Writer],
+    Callable[
+        [Path, QueueDefinition],
+        AbstractContextManager[tuple[int, Iterator[pa.RecordBatch]]],
+    ],
+]
+#: How files are written and read, by their suffix.
+_FORMATS: dict[str, _Open] = {
+    ".parquet": (pq.ParquetWriter, _read_parquet),
+    ".arrow": (pa.ipc.new_stream, _read_arrow),
+    ".jsonl": (lambda path, _: _LinesWriter(path), _read_lines),
+}

@@ -1,0 +1,162 @@
+"""Queues into files and back."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from cassieq_spark import Client, NewMessage
+from cassieq_spark.client.files import export_queue, import_file, schema_of_file
+from cassieq_spark.errors import ExistsError, MessageError, OptionError, SchemaError
+from cassieq_spark.model import Range
+from cassieq_spark.queues import read_queue
+from cassieq_spark.testing.stores import CountingStore
+
+FORMATS = ("x.parquet", "x.arrow", "x.jsonl")
+SCHEMA = (
+    "vendor string not null, fare decimal(10,2), at timestamp, raw binary, "
+    "stops array<struct<zone:int>>, tags map<string,int>"
+)
+TRIPS: list[Any] = [
+    NewMessage(
+        {
+            "vendor": f"v{number}",
+            "fare": Decimal(number).scaleb(-2),
+            "at": datetime(2026, 11, 23, 12, 0, 0, number, tzinfo=UTC),
+            "raw": bytes([number % 256]),
+            "stops": [{"zone": number}, None],
+            "tags": {"n": number, "": None},
+        },
+        key=b"\xff%d" % number,
+        headers={"h": str(number)},
+    )
+    for number in range(2_000)
+] + [{"vendor": "only"}]
+BYTES = [NewMessage(b"\xff\x00", key=b"\xfe"), NewMessage("text", headers={"a": "b"}), b""]
+
+
+def untold(*_: int) -> None:
+    """Nobody watches."""
+
+
+def all_of(client: Client, queue: str) -> list[tuple[Any, ...]]:
+    return [(each.key, each.value, dict(each.headers)) for each in client.peek(queue, max=10_000)]
+
+
+@pytest.mark.parametrize("schema", [SCHEMA, None])
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_queue_comes_back_from_a_file_as_it_was(
+    client: Client, store: CountingStore, tmp_path: Path, name: str, schema: str | None
+):
+    for queue in ("a", "b"):
+        client.create_queue(queue, schema=schema)
+    client.put_many("a", TRIPS if schema else BYTES)
+    file, told = tmp_path / name, []
+
+    count = export_queue(
+        store, read_queue(store, "a"), file, force=False, watch=lambda *it: told.append(it)
+    )
+    store.reset()
+    monotons = import_file(store, read_queue(store, "b"), file, watch=untold)
+
+    assert count == told[-1][0] == told[-1][1] == len(TRIPS if schema else BYTES)
+    assert monotons == Range(0, count)
+    assert store.cas_count == 1
+    assert all_of(client, "b") == all_of(client, "a")
+    assert [each.name for each in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_an_empty_queue_is_an_empty_file(
+    client: Client, store: CountingStore, tmp_path: Path, name: str
+):
+    client.create_queue("a", schema=SCHEMA)
+    queue = read_queue(store, "a")
+
+    assert export_queue(store, queue, tmp_path / name, force=False, watch=untold) == 0
+    assert import_file(store, queue, tmp_path / name, watch=untold) == Range(0, 0)
+
+
+def test_a_file_that_is_there_is_left_alone(client: Client, store: CountingStore, tmp_path: Path):
+    file = tmp_path / "x.parquet"
+    file.write_text("mine")
+    queue = read_queue(store, "q")
+    client.put("q", "a")
+
+    with pytest.raises(ExistsError, match="exists already: name another file, or give --force"):
+        export_queue(store, queue, file, force=False, watch=untold)
+    assert file.read_text() == "mine"
+
+    assert export_queue(store, queue, file, force=True, watch=untold) == 1
+    assert pq.read_table(file).column_names == ["key", "value", "headers"]
+
+
+def test_a_copy_that_breaks_off_leaves_no_file(
+    client: Client, store: CountingStore, tmp_path: Path
+):
+    client.put_many("q", ["a"] * 2_000)
+
+    def stop(*_: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        export_queue(store, read_queue(store, "q"), tmp_path / "x.arrow", force=False, watch=stop)
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_queue_may_have_the_columns_of_a_file(client: Client, tmp_path: Path):
+    client.create_queue("a", schema=SCHEMA)
+    client.put_many("a", TRIPS[:3])
+    table = pa.table({"a": pa.array([1], pa.uint16()), "_key": ["k"]})
+    pq.write_table(table, tmp_path / "x.parquet")
+
+    assert schema_of_file(tmp_path / "x.parquet") == pa.schema([("a", pa.int32())])
+    with pytest.raises(OptionError, match="does not say which types"):
+        schema_of_file(tmp_path / "x.jsonl")
+
+
+BAD = [
+    ("x.parquet", b"no parquet", OptionError, "can't be read"),
+    ("x.arrow", b"no arrow", OptionError, "can't be read"),
+    ("x.jsonl", b'{"vendor": "v"}\n{"vendor": 1}\n', MessageError, "'vendor', row 1"),
+    ("x.jsonl", b'{"vendor": "v"}\n[\n', MessageError, "line 1 .* no JSON"),
+    ("x.jsonl", b'{"vendr": "v"}\n', SchemaError, "did you mean 'vendor'"),
+    ("gone.parquet", None, OptionError, "can't be read"),
+]
+
+
+@pytest.mark.parametrize("bad", BAD, ids=lambda bad: f"{bad[0]} {bad[3]}")
+def test_a_file_that_does_not_fit_changes_nothing(
+    client: Client,
+    store: CountingStore,
+    tmp_path: Path,
+    bad: tuple[str, bytes | None, type[Exception], str],
+):
+    name, content, error, problem = bad
+    client.create_queue("a", schema=SCHEMA)
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+
+    with pytest.raises(error, match=problem):
+        import_file(store, read_queue(store, "a"), tmp_path / name, watch=untold)
+
+    assert client.peek("a") == []
+
+
+def test_a_queue_without_a_schema_takes_no_other_columns(
+    store: CountingStore, client: Client, tmp_path: Path
+):
+    file = tmp_path / "x.parquet"
+    pq.write_table(pa.table({"value": ["a"], "fare": [1]}), file)
+
+    with pytest.raises(SchemaError, match="'q' has no schema and takes value, key and headers"):
+        import_file(store, read_queue(store, "q"), file, watch=untold)
+
+    assert client.peek("q") == []
