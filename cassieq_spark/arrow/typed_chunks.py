@@ -10,10 +10,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import lru_cache
 
 import pyarrow as pa
+import pyarrow.types as pt
 
 from cassieq_spark.arrow import typed_framing
 from cassieq_spark.arrow.chunks import ColumnNames, check_headers, check_sizes, row_at
 from cassieq_spark.arrow.fingerprint import Fingerprint
+from cassieq_spark.arrow.framing import HEADERS
 from cassieq_spark.arrow.typed_fingerprint import fingerprint_of_rows
 from cassieq_spark.arrow.typed_framing import (
     EXTRA,
@@ -21,7 +23,7 @@ from cassieq_spark.arrow.typed_framing import (
     KEY_COLUMN,
     BadColumnError,
 )
-from cassieq_spark.errors import MessageError
+from cassieq_spark.errors import MessageError, SchemaError
 from cassieq_spark.model import Chunk, Range
 from cassieq_spark.schemas.assign import assign
 
@@ -113,8 +115,10 @@ class TypedForm:
             # Arrow forgets how many rows a batch without columns has.
             nothing = pa.record_batch([pa.nulls(batch.num_rows)], names=[self.schema.names[0]])
             rows = assign(nothing, self.schema, first_row=first_row)
+        if len({name.lower() for name in special}) < len(special):
+            raise SchemaError(f"a column is there twice: {', '.join(special)}")
         for name in special:
-            rows = rows.append_column(name.lower(), batch.column(name))
+            rows = rows.append_column(name.lower(), _special(name.lower(), batch.column(name)))
         return rows
 
     def _first_bad(self, messages: pa.RecordBatch) -> int:
@@ -129,6 +133,49 @@ class TypedForm:
             else:
                 first, count = first + half, count - half
         return first
+
+
+def _special(name: str, column: pa.Array) -> pa.Array:
+    """A column that a message has beside those of the queue, in its type."""
+    given = column.type
+    if pt.is_null(given):
+        return pa.nulls(len(column), _SPECIAL[name][0])
+    wanted, expected, fits = _SPECIAL[name]
+    try:
+        if fits(given):
+            # A number of seconds is a delay as it is.
+            return column if name == NAMES.delay else column.cast(wanted)
+    except pa.ArrowException as error:
+        raise MessageError(f"column {name!r} has a value that does not fit: {error}") from error
+    raise SchemaError(f"column {name!r} is {given}, expected {expected}")
+
+
+def _is_text(given: pa.DataType) -> bool:
+    kinds = (pt.is_string, pt.is_large_string, pt.is_binary, pt.is_large_binary)
+    views = (pt.is_string_view, pt.is_binary_view)
+    return any(is_one(given) for is_one in (*kinds, *views))
+
+
+#: The type of each column that a message has beside those of the queue, what writers may give
+#: instead, and whether a type is that.
+_SPECIAL: dict[str, tuple[pa.DataType, str, Callable[[pa.DataType], bool]]] = {
+    NAMES.key: (pa.binary(), "string or binary", _is_text),
+    NAMES.headers: (
+        HEADERS,
+        "map<string,string>",
+        lambda given: pt.is_map(given) and _is_text(given.key_type) and _is_text(given.item_type),
+    ),
+    NAMES.delay: (
+        pa.duration("us"),
+        "a duration, or a number of seconds",
+        lambda given: pt.is_duration(given) or pt.is_integer(given) or pt.is_floating(given),
+    ),
+    NAMES.visible_at: (
+        pa.timestamp("us", "UTC"),
+        "a timestamp with a time zone",
+        lambda given: pt.is_timestamp(given) and given.tz is not None,
+    ),
+}
 
 
 def decode(

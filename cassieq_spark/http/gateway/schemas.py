@@ -83,7 +83,7 @@ class QueueOptions(Payload):
     columns: str | None = Field(
         default=None,
         alias="schema",
-        max_length=1 << 16,
+        max_length=1 << 14,
         description="Columns of the messages, in Spark's DDL. Without it, messages are bytes; "
         "with it, JSON objects.",
         examples=["vendor string not null, fare decimal(10,2)"],

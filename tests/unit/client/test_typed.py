@@ -165,6 +165,33 @@ def test_a_table_that_does_not_fit_is_refused_whole(trips: Client, value: Any):
     assert values(trips) == []
 
 
+@pytest.mark.parametrize(
+    ("columns", "problem"),
+    [
+        ({"_key": [1]}, "'_key' is int64, expected string or binary"),
+        ({"_headers": ["x"]}, "'_headers' is string, expected map"),
+        ({"_headers": pa.array([[(1, 2)]], pa.map_(pa.int8(), pa.int8()))}, "_headers"),
+        ({"_delay": ["1s"]}, "'_delay' is string, expected a duration"),
+        ({"_visible_at": [NOON.replace(tzinfo=None)]}, "expected a timestamp with a time zone"),
+        ({"_key": ["a"], "_KEY": ["b"]}, "a column is there twice: _key, _KEY"),
+        ({"_delay": [-1.0]}, "has a negative delay"),
+        ({"_metadata": ["x"]}, "no column '_metadata'"),
+    ],
+)
+def test_columns_that_say_how_a_row_is_put_have_their_types(
+    trips: Client, columns: dict[str, Any], problem: str
+):
+    with pytest.raises((SchemaError, MessageError), match=problem):
+        trips.put_many("trips", pa.table({"vendor": ["v"], **columns}))
+
+    assert values(trips) == []
+
+
+@pytest.mark.parametrize("name", ["_key", "_headers", "_delay", "_visible_at"])
+def test_such_a_column_may_have_nothing_in_it(trips: Client, name: str):
+    assert trips.put_many("trips", pa.table({"vendor": ["v"], name: pa.nulls(1)})) == Range(0, 1)
+
+
 def test_a_table_delays_its_rows_by_its_own_columns(trips: Client, clock: FakeClock):
     later = pa.array([None, 60.0])
     trips.put_many("trips", pa.table({"vendor": ["now", "later"], "_delay": later}))
