@@ -14,7 +14,12 @@ import pyarrow as pa
 from cassieq_spark.arrow import chunks, typed_chunks
 from cassieq_spark.arrow.rows import Rows, rows_of
 from cassieq_spark.arrow.typed_framing import EXTRA
-from cassieq_spark.errors import InvariantError, LeaseLostError, UnreadableError
+from cassieq_spark.errors import (
+    InvariantError,
+    LeaseLostError,
+    QueueStateError,
+    UnreadableError,
+)
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.state import check_tiling
 from cassieq_spark.model import (
@@ -220,6 +225,8 @@ class Decoder:
         columns: The columns that are wanted of a queue with a schema, in its types; None: those of
             its schema. Others are not decompressed.
         with_extras: Whether the keys and headers of its messages are wanted as well.
+        whole: Whether a version that is newer than the definition is an error, so that nothing is
+            left out of copies.
     """
 
     def __init__(
@@ -229,8 +236,10 @@ class Decoder:
         *,
         columns: pa.Schema | None = None,
         with_extras: bool = True,
+        whole: bool = False,
     ) -> None:
         self.store = store
+        self._whole = whole
         self.queue = queue
         self._schemas = queue.schemas
         if queue.schema is None:
@@ -252,6 +261,7 @@ class Decoder:
             UnreadableError: The chunk is no frame, or not the one that its row describes.
             MessageError: A newer version of the schema wrote a value that does not fit the type
                 that its column has here.
+            QueueStateError: A newer version wrote it, and it is wanted whole.
         """
         if self._columns is None:
             return chunks.decode(chunk, offsets)
@@ -262,6 +272,11 @@ class Decoder:
 
     def _schema_of(self, version: int) -> pa.Schema | None:
         if version > len(self._schemas):
+            if self._whole:
+                raise QueueStateError(
+                    f"the schema of queue {self.queue.name!r} has changed meanwhile, and a "
+                    "message may have more columns than its copy would: try again"
+                )
             # Serially: a plain read may miss a change that the writer has seen.
             record = read_record(self.store, self.queue.name, serial=True)
             if record is not None and record.definition.queue_id == self.queue.queue_id:
@@ -271,13 +286,14 @@ class Decoder:
         return schema_of(self._schemas[version - 1])
 
 
-def fetch(
+def fetch(  # noqa: PLR0913 (which messages, how their rows look, and what is an error)
     store: Store,
     queue: QueueDefinition,
     pieces: Iterable[Piece],
     rows: Rows | None = None,
     *,
     on_unreadable: OnUnreadable | None = None,
+    whole: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """Read messages, piece after piece. One read for each bucket; no side effect.
 
@@ -289,14 +305,17 @@ def fetch(
         pieces: Which messages.
         rows: How their rows look; None: with all that there is.
         on_unreadable: Is told of messages that can't be read, which are left out. None: an error.
+        whole: See `Decoder`.
 
     Raises:
         LeaseLostError: Messages are not there any more.
         UnreadableError: Messages can't be read, and nobody is to be told.
-        MessageError: See `Decoder.decode`.
+        MessageError, QueueStateError: See `Decoder.decode`.
     """
     rows = rows_of(queue) if rows is None else rows
-    decoder = Decoder(store, queue, columns=rows.columns, with_extras=rows.with_extras)
+    decoder = Decoder(
+        store, queue, columns=rows.columns, with_extras=rows.with_extras, whole=whole
+    )
     batches = (
         batch for piece in pieces for batch in _fetch_piece(decoder, piece, rows, on_unreadable)
     )

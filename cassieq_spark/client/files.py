@@ -82,7 +82,7 @@ def export_queue(
     done = 0
     try:
         with closing(open_writer(part, columns_of(queue))) as writer:
-            for rows in fetch(store, queue, pieces):
+            for rows in fetch(store, queue, pieces, whole=True):
                 writer.write_batch(stored_of(rows).cast(columns_of(queue)))
                 done += rows.num_rows
                 watch(done, len(monotons))

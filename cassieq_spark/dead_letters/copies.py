@@ -11,10 +11,28 @@ from cassieq_spark.arrow.typed_framing import EXTRA
 from cassieq_spark.errors import SchemaError
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.schemas.ddl import schema_of
-from cassieq_spark.schemas.evolution import present
+from cassieq_spark.schemas.evolution import dead_letter_schema, present
 
 #: The headers of each message.
 Headers = Sequence[Sequence[tuple[str, str | None]]]
+
+
+def check_takes_all(source: QueueDefinition, target: QueueDefinition) -> None:
+    """Refuse a dead-letter queue in whose columns something of a message would get lost.
+
+    Raises:
+        SchemaError: It has other columns, or one of the two queues has no schema.
+    """
+    check_same_kind(source, target)
+    if source.schema is None or target.schema is None:
+        return
+    before = schema_of(target.schema)
+    if dead_letter_schema(schema_of(source.schema), [before]) is not before:
+        raise SchemaError(
+            f"queue {target.name!r} lacks columns of queue {source.name!r}, whose dead-letter "
+            "queue it is: cassieq queue alter"
+            f" {source.name} --dead-letter-queue {target.name} adds them"
+        )
 
 
 def check_same_kind(source: QueueDefinition, target: QueueDefinition) -> None:

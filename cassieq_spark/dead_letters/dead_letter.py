@@ -18,8 +18,8 @@ import pyarrow as pa
 
 from cassieq_spark.arguments import RESERVED
 from cassieq_spark.arrow.forms import form_of
-from cassieq_spark.dead_letters.copies import check_same_kind, copies_of, letter_of_bytes
-from cassieq_spark.errors import CassieqError, InvariantError
+from cassieq_spark.dead_letters.copies import check_takes_all, copies_of, letter_of_bytes
+from cassieq_spark.errors import CassieqError, InvariantError, QueueStateError
 from cassieq_spark.fetch import Damage, Decoder, Piece, find_pieces, read_piece
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.plan import too_often
@@ -72,8 +72,10 @@ def dead_letter_messages(
     for each in dead:
         try:
             if queue.dead_letter_queue is not None:
+                # The dead-letter queue is widened first, so what is read later has all columns.
+                source = _as_it_is_now(store, queue)
                 target = read_queue(store, queue.dead_letter_queue)
-                _publish_copies(store, queue, target, group, each)
+                _publish_copies(store, source, target, group, each)
             if group.remove_dead(each):
                 count += each.monotons.count
                 _log_done(queue, group, each)
@@ -82,6 +84,16 @@ def dead_letter_messages(
             with suppress(CassieqError):
                 group.defer_dead(each, by=RETRY_AFTER)
     return count
+
+
+def _as_it_is_now(store: Store, queue: QueueDefinition) -> QueueDefinition:
+    """The queue with all the columns that its messages may have. One read, if it has a schema."""
+    if queue.schema is None:
+        return queue
+    found = read_queue(store, queue.name)
+    if found.queue_id != queue.queue_id:
+        raise QueueStateError(f"queue {queue.queue_id} is {found.queue_id} by now")
+    return found
 
 
 def _publish_copies(
@@ -141,7 +153,7 @@ class _Copies:
         group: ConsumerGroup,
         dead: Waiting,
     ) -> None:
-        check_same_kind(queue, target)
+        check_takes_all(queue, target)
         self._store = store
         self._queue = queue
         self._target = target
@@ -160,7 +172,7 @@ class _Copies:
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         queue, dead = self._queue, self._dead
-        decoder = Decoder(self._store, queue)
+        decoder = Decoder(self._store, queue, whole=True)
         pieces = find_pieces(
             Ledger(self._store, queue.queue_id), dead.monotons, deliveries=dead.deliveries
         )

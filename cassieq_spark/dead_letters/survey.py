@@ -224,7 +224,8 @@ def read_messages(
                 raise UnreadableError(f"queue {queue.queue_id}: messages {part} are {reason}")
             on_unreadable(part, reason)
 
-    batches = fetch(store, queue, pieces, rows, on_unreadable=tell)
+    # What only tells of messages has none of their columns.
+    batches = fetch(store, queue, pieces, rows, on_unreadable=tell, whole=rows is None)
     for batch in batches:
         mask = []
         for monoton in told(batch, "monoton").to_pylist():

@@ -1442,4 +1442,28 @@ MUTANTS = (
         "    if len(fields) == len(names):\n",
         ("../unit/schemas/test_assign.py", *_TYPED),
     ),
+    Mutant(
+        "a dead letter has the columns that its reader knows",
+        "schema",
+        "dead_letters/dead_letter.py",
+        "                source = _as_it_is_now(store, queue)\n",
+        "                source = queue\n",
+        _TYPED,
+    ),
+    Mutant(
+        "a dead letter has the columns that fit",
+        "schema",
+        "dead_letters/dead_letter.py",
+        "        check_takes_all(queue, target)\n",
+        "",
+        _TYPED,
+    ),
+    Mutant(
+        "a copy leaves out what a newer version wrote",
+        "schema",
+        "fetch.py",
+        "            if self._whole:\n",
+        "            if False:\n",
+        _TYPED,
+    ),
 )

@@ -14,14 +14,20 @@ import pyarrow as pa
 import pytest
 
 from cassieq_spark import Client
+from cassieq_spark.arrow.receipts import Receipt
+from cassieq_spark.dead_letters.dead_letter import dead_letter_messages
 from cassieq_spark.dead_letters.survey import read_message
 from cassieq_spark.errors import (
     BatchChangedError,
     MessageError,
+    QueueStateError,
     SchemaError,
 )
+from cassieq_spark.fetch import fetch, find_pieces
+from cassieq_spark.groups.group import ConsumerGroup
+from cassieq_spark.groups.state import Settlement
 from cassieq_spark.ledger.ledger import Ledger
-from cassieq_spark.model import Chunk, Range
+from cassieq_spark.model import Chunk, Range, Ranges
 from cassieq_spark.queues import alter_queue, read_queue
 from cassieq_spark.testing.stores import CountingStore
 from tests.support.faults import FakeClock
@@ -130,7 +136,9 @@ def rich() -> pa.Table:
     )
 
 
-@pytest.mark.parametrize("as_given", [pl.from_arrow, duckdb.from_arrow, Stream])
+@pytest.mark.parametrize(
+    "as_given", [pl.from_arrow, duckdb.from_arrow, Stream], ids=["polars", "duckdb", "C"]
+)
 def test_tables_of_others_come_back_as_they_were(client: Client, as_given: Any):
     table = rich()
     client.create_queue("rich", schema=table.schema)
@@ -249,6 +257,59 @@ def test_dead_letters_keep_their_columns_and_go_back(trips: Client, store: Count
     (again,) = trips.receive("trips", "g")
     assert (again.value, again.key) == (TRIP, b"k")
     assert again.headers == {"own": "h", "cassieq.redrives": "1"}
+
+
+def reject(client: Client, group: ConsumerGroup) -> None:
+    """Reject what there is, and leave it to others to dead-letter it."""
+    messages = client.receive("trips", "g", max=10)
+    rejected = Ranges.of(*(Range(each.monoton, each.monoton + 1) for each in messages))
+    lease = Receipt.parse(messages[0].receipt).lease
+    group.settle(lease, Settlement(rejected={"bad": rejected}))
+
+
+def test_a_reader_of_the_old_schema_loses_no_column_of_a_dead_letter(
+    trips: Client, store: CountingStore
+):
+    old = trips.queue("trips")
+    trips.put("trips", TRIP)
+    group = ConsumerGroup(Ledger(store, old.queue_id), "g")
+    trips.create_group("trips", "g")
+    alter_queue(store, "trips", schema=f"{TRIPS}, tip double")
+    trips.put("trips", TRIP | {"tip": 0.5})
+    reject(trips, group)
+
+    assert dead_letter_messages(store, old, group, group.read().waiting) == 2
+
+    assert values(trips, "trips.dead") == [TRIP | {"tip": None}, TRIP | {"tip": 0.5}]
+
+
+def test_where_a_column_would_get_lost_messages_stay(trips: Client, store: CountingStore):
+    old = trips.queue("trips")
+    group = ConsumerGroup(Ledger(store, old.queue_id), "g")
+    trips.create_group("trips", "g")
+    alter_queue(store, "trips", dead_letter_queue="other")
+    alter_queue(store, "trips", schema=f"{TRIPS}, tip double")
+    trips.put("trips", TRIP | {"tip": 0.5})
+    reject(trips, group)
+
+    # It still knows the dead-letter queue of before, which has no tips.
+    assert dead_letter_messages(store, old, group, group.read().waiting) == 0
+
+    assert values(trips, "trips.dead") == []
+    (waiting,) = group.read().waiting
+    assert waiting.reason == "bad"
+
+
+def test_a_copy_by_an_old_definition_is_refused_and_not_made_without_columns(
+    trips: Client, store: CountingStore
+):
+    old = trips.queue("trips")
+    alter_queue(store, "trips", schema=f"{TRIPS}, tip double")
+    trips.put("trips", TRIP | {"tip": 0.5})
+    pieces = find_pieces(Ledger(store, old.queue_id), Ranges.of(Range(0, 1)), deliveries=None)
+
+    with pytest.raises(QueueStateError, match=r"has changed meanwhile.*try again"):
+        list(fetch(store, old, pieces, whole=True))
 
 
 def test_dead_letters_go_to_no_queue_of_the_other_kind(trips: Client):
