@@ -15,7 +15,7 @@ from cassieq_spark.model import Range, Ranges
 from cassieq_spark.queues import read_queue
 from cassieq_spark.settings import SourceOptions
 from cassieq_spark.settings.position import show_position
-from cassieq_spark.spark.source.columns import Columns
+from cassieq_spark.spark.source.columns import Columns, check_still_there
 from cassieq_spark.spark.source.stream import TaskPartition
 from cassieq_spark.spark.source.tasks import cut_tasks
 from cassieq_spark.spark.source.views import read_view
@@ -44,6 +44,7 @@ class MessageReader(DataSourceReader):
         """
         store, options = open_store(self._options.connection), self._options
         queue = read_queue(store, options.queue)
+        check_still_there(self._columns, queue)
         ledger = Ledger(store, queue.queue_id)
         monotons = self._between_positions(ledger)
         if options.max_messages is not None:

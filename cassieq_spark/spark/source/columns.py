@@ -9,7 +9,7 @@ from difflib import get_close_matches
 import pyarrow as pa
 
 from cassieq_spark.arrow.rows import METADATA, PlainRows, Rows, TypedRows, metadata_type
-from cassieq_spark.errors import OptionError
+from cassieq_spark.errors import OptionError, QueueStateError
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.schemas.canonical import type_name
 from cassieq_spark.schemas.ddl import schema_of
@@ -119,6 +119,25 @@ def check_given(queue: QueueDefinition, columns: Columns, given: pa.Schema) -> C
             "fields: leave it out of .schema(...), and use the option 'columns' instead"
         )
     return whole
+
+
+def check_still_there(columns: Columns, queue: QueueDefinition) -> None:
+    """Refuse a queue that was created anew, with other columns, since a DataFrame was made.
+
+    Args:
+        columns: Those of the DataFrame; of any version of the queue's schema.
+        queue: The queue as it is now.
+
+    Raises:
+        QueueStateError: No version of its schema has such columns.
+    """
+    had = {(field.name, field.type) for each in queue.schemas for field in schema_of(each)}
+    wanted = {(field.name, field.type) for field in columns.schema or ()}
+    if (columns.schema is None) != (queue.schema is None) or not wanted <= had:
+        raise QueueStateError(
+            f"queue {queue.name!r} was created anew with other columns since this DataFrame was "
+            "made: load it again"
+        )
 
 
 def _chosen(queue: QueueDefinition, schema: pa.Schema, names: Sequence[str]) -> pa.Schema:

@@ -26,7 +26,7 @@ from cassieq_spark.groups.lease import LeaseRequest
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.queues import read_queue
 from cassieq_spark.settings import SourceOptions
-from cassieq_spark.spark.source.columns import Columns
+from cassieq_spark.spark.source.columns import Columns, check_still_there
 from cassieq_spark.spark.source.offsets import initial_offset
 from cassieq_spark.spark.source.reader import Reader
 from cassieq_spark.spark.source.tasks import Task
@@ -155,6 +155,7 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._reader is None:
             store = open_store(self._options.connection)
             queue = read_queue(store, self._options.queue)
+            check_still_there(self._columns, queue)
             self._reader = Reader(
                 store,
                 queue,
