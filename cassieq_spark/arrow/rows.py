@@ -48,6 +48,11 @@ class Rows(Protocol):
         """Whether it wants their keys and headers."""
         ...
 
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the rows."""
+        ...
+
     def of(
         self,
         batch: pa.RecordBatch,
@@ -84,6 +89,14 @@ class PlainRows:
     columns: ClassVar[None] = None
     with_extras: ClassVar[bool] = True
 
+    @property
+    def schema(self) -> pa.Schema:
+        """See `Rows`."""
+        return row_schema(
+            include_headers=self.include_headers,
+            include_receipts=self.receipt_prefix is not None,
+        )
+
     def of(
         self,
         batch: pa.RecordBatch,
@@ -93,10 +106,7 @@ class PlainRows:
         delivery_count: int | None,
     ) -> pa.RecordBatch:
         """See `Rows.of`."""
-        include_receipts = self.receipt_prefix is not None
-        schema = row_schema(
-            include_headers=self.include_headers, include_receipts=include_receipts
-        )
+        schema = self.schema
         columns = _told(
             schema.names,
             batch.num_rows,
@@ -134,6 +144,14 @@ class TypedRows:
         """See `Rows`."""
         return self.with_metadata
 
+    @property
+    def schema(self) -> pa.Schema:
+        """See `Rows`."""
+        if not self.with_metadata:
+            return self.columns
+        type_ = metadata_type(include_receipts=self.receipt_prefix is not None)
+        return self.columns.append(pa.field(METADATA, type_))
+
     def of(
         self,
         batch: pa.RecordBatch,
@@ -161,8 +179,7 @@ class TypedRows:
         arrays = [columns[field.name] for field in fields]
         metadata = pa.StructArray.from_arrays(arrays, fields=fields)
         own = [batch.column(name) for name in self.columns.names]
-        schema = self.columns.append(pa.field(METADATA, metadata.type))
-        return pa.RecordBatch.from_arrays([*own, metadata], schema=schema)
+        return pa.RecordBatch.from_arrays([*own, metadata], schema=self.schema)
 
 
 def about(queue: QueueDefinition) -> Rows:
@@ -199,11 +216,11 @@ def values_of(rows: pa.RecordBatch) -> list[Any]:
     return list(rows.column("value").to_pylist())
 
 
-def rows_of(queue: QueueDefinition) -> Rows:
-    """All that there is of a queue's messages."""
+def rows_of(queue: QueueDefinition, *, receipt_prefix: str | None = None) -> Rows:
+    """All that there is of a queue's messages; their receipts, if they begin with something."""
     if queue.schema is None:
-        return PlainRows(queue.name)
-    return TypedRows(queue.name, schema_of(queue.schema))
+        return PlainRows(queue.name, receipt_prefix=receipt_prefix)
+    return TypedRows(queue.name, schema_of(queue.schema), receipt_prefix=receipt_prefix)
 
 
 def _told(

@@ -14,10 +14,12 @@ from datetime import timedelta
 from functools import partial, wraps
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack
 
+import pyarrow as pa
+
 from cassieq_spark.arguments import AT_ONCE, check_count
 from cassieq_spark.client.client import Client
 from cassieq_spark.client.exchange import Exchange
-from cassieq_spark.client.receiver import check_receive, pauses_within
+from cassieq_spark.client.receiver import Handed, Receiver, check_receive, pauses_within
 from cassieq_spark.consumer.message import Message
 from cassieq_spark.errors import CassieqError
 from cassieq_spark.groups.lease import LeaseRequest
@@ -260,21 +262,44 @@ class AsyncClient(InThreads[Client]):
     ) -> list[Message]:
         """Lease messages; see `Client.receive`. If it is cancelled, it releases what it leased."""
         check_receive(max, wait, lease, max_bytes)
-        pauses = pauses_within(wait)
         make = partial(self._blocking.receiver, queue, group, make_group=make_group)
         receiver = await self._threads.run(make)
         request = LeaseRequest(
             max_messages=max, lease=lease, max_bytes=max_bytes, max_decoded_bytes=max_bytes
         )
-        look = partial(receiver.look, request)
+        return await self._look(receiver, partial(receiver.look, request), wait)
+
+    async def receive_table(  # noqa: PLR0913 (what to receive, and how, by name)
+        self,
+        queue: str,
+        group: str,
+        *,
+        max: int = 10_000,  # noqa: A002 (the word that a user looks for)
+        wait: timedelta = AT_ONCE,
+        lease: timedelta | None = None,
+        make_group: bool = True,
+    ) -> pa.Table:
+        """Lease messages as a table; see `Client.receive_table` and `receive`."""
+        check_receive(max, wait, lease, None)
+        make = partial(self._blocking.receiver, queue, group, make_group=make_group)
+        receiver = await self._threads.run(make)
+        request = LeaseRequest(max_messages=max, lease=lease)
+        return await self._look(receiver, partial(receiver.look_table, request), wait)
+
+    async def _look(
+        self, receiver: Receiver, look: Callable[[], Handed], wait: timedelta
+    ) -> Handed:
+        """Look until there is something, the time is over, or the client is closed."""
+        pauses = pauses_within(wait)
+        undo: Callable[[Handed], object] = receiver.give_back
         while True:
-            messages = await self._threads.run(look, undo=receiver.give_back)
-            pause = None if messages else next(pauses, None)
+            handed: Handed = await self._threads.run(look, undo=undo)
+            pause = None if len(handed) else next(pauses, None)
             if pause is None:
-                return messages
+                return handed
             await asyncio.sleep(pause)
             if self._threads.closed:
-                return []
+                return handed
 
     def producer(
         self,

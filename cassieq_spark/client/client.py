@@ -323,6 +323,45 @@ class Client:
                 if pause is None or not self._calls.pause(pause):
                     return messages
 
+    def receive_table(  # noqa: PLR0913 (what to receive, and how, by name)
+        self,
+        queue: str,
+        group: str,
+        *,
+        max: int = 10_000,  # noqa: A002 (the word that a user looks for)
+        wait: timedelta = AT_ONCE,
+        lease: timedelta | None = None,
+        make_group: bool = True,
+    ) -> pa.Table:
+        """Lease messages, as an Arrow table. One LWT and some reads; see `receive`.
+
+        Args:
+            queue: Name of the queue.
+            group: Name of the consumer group.
+            max: Most messages.
+            wait: How long to wait for the first message.
+            lease: How long they are held; None for the queue's default.
+            make_group: Whether to create the group if it does not exist.
+
+        Returns:
+            The columns of the queue, and the struct ``_metadata`` with the field ``receipt``, by
+            which a message is settled; of a queue without a schema, the columns ``key``,
+            ``value``, ``headers``, ``receipt`` and the like. No rows if none came in time.
+
+        Raises:
+            OptionError, QueueStateError, StoreError: See `receive`.
+        """
+        check_receive(max, wait, lease, None)
+        pauses = pauses_within(wait)
+        request = LeaseRequest(max_messages=max, lease=lease)
+        with self._calls:
+            receiver = self.receiver(queue, group, make_group=make_group)
+            while True:
+                table = receiver.look_table(request)
+                pause = None if table.num_rows else next(pauses, None)
+                if pause is None or not self._calls.pause(pause):
+                    return table
+
     def receiver(self, queue: str, group: str, *, make_group: bool = True) -> Receiver:
         """Make a receiver: it looks once for messages, and does not wait. One read."""
         return Receiver(self._store, self._turns, queue, group, make_group=make_group)

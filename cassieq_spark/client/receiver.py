@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
+from typing import Any, TypeVar
+
+import pyarrow as pa
 
 from cassieq_spark import backoff
 from cassieq_spark.arguments import A_MOMENT, check_count, check_duration, check_flag
 from cassieq_spark.arrow.receipts import receipt_prefix
+from cassieq_spark.arrow.rows import rows_of, told
 from cassieq_spark.consumer.consumer import Consumer
 from cassieq_spark.consumer.message import Message, StoredMessage, stored_messages
 from cassieq_spark.consumer.prefetch import Prefetch
@@ -30,6 +35,9 @@ GIVE_BACK_FAILED = "receive.give_back_failed"
 
 #: For how long a receiver goes by what it has read of the ledger and the group.
 CACHED_FOR = timedelta(milliseconds=100)
+
+#: What a program gets of a lease.
+Handed = TypeVar("Handed", bound=Sized)
 
 #: Of each group that a client has received for, whether fresh messages go first next time.
 Turns = dict[tuple[QueueId, str], bool]
@@ -121,31 +129,40 @@ class Receiver:
             self._turns[key] = any(each.deliveries > 1 for each in lease.leased)
         return lease
 
+    def look_table(self, request: LeaseRequest) -> pa.Table:
+        """As `look`, as an Arrow table."""
+        self._consumer.forget()
+        lease = self.lease(request)
+        return self._hand_over(lease, partial(self._table, lease))
+
     def fetch(self, lease: Lease) -> list[Message]:
         """Fetch what was leased, and dead-letter what was leased too often.
 
         Raises:
             StoreError: Cassandra failed; what was leased is due again, at once if possible.
         """
+        take: Callable[[Unreadable], list[Message]] = partial(self._messages, lease)
+        return self._hand_over(lease, take)
+
+    def _hand_over(self, lease: Lease, take: Callable[[Unreadable], Handed]) -> Handed:
         try:
             unreadable = Unreadable()
-            messages = self._messages(lease, unreadable)
-            read = Ranges.of(*(Range(each.monoton, each.monoton + 1) for each in messages))
-            self._consumer.return_unread(lease, read, unreadable.by_reason())
+            handed = take(unreadable)
+            self._consumer.return_unread(lease, _monotons_of(handed), unreadable.by_reason())
             self._consumer.dead_letter(lease.dead)
         except BaseException:
             if lease.leased:
                 self._give_back(lease)
             raise
         self._given = lease
-        return messages
+        return handed
 
-    def give_back(self, messages: Sequence[Message]) -> None:
+    def give_back(self, messages: Sequence[Message] | pa.Table) -> None:
         """Make messages due again that were returned last, and that nobody got. Never raises.
 
         One LWT and two reads; nothing without messages.
         """
-        if messages and self._given is not None:
+        if len(messages) and self._given is not None:
             self._give_back(self._given)
 
     def _ensure_group(self) -> None:
@@ -156,6 +173,23 @@ class Receiver:
                 "does not create it: create it first"
             )
         ensure_group(group, starting="earliest")
+
+    def _table(self, lease: Lease, unreadable: Unreadable) -> pa.Table:
+        prefix = receipt_prefix(self.queue.queue_id, self.group, lease.token)
+        rows = rows_of(self.queue, receipt_prefix=prefix)
+        ledger = Ledger(self._store, self.queue.queue_id)
+        batches = [
+            batch
+            for each in lease.leased
+            for batch in fetch(
+                self._store,
+                self.queue,
+                find_pieces(ledger, each.monotons, deliveries=each.deliveries),
+                rows,
+                on_unreadable=unreadable.add,
+            )
+        ]
+        return pa.Table.from_batches(batches, rows.schema)
 
     def _messages(self, lease: Lease, unreadable: Unreadable) -> list[Message]:
         prefix = receipt_prefix(self.queue.queue_id, self.group, lease.token)
@@ -213,6 +247,16 @@ class Receiver:
                 error,
                 extra={"action": GIVE_BACK_FAILED, **self._consumer.log_fields},
             )
+
+
+def _monotons_of(handed: Any) -> Ranges:
+    """The monotons of messages, or of the rows of a table."""
+    if isinstance(handed, pa.Table):
+        batches = handed.to_batches()
+        monotons = [each for batch in batches for each in told(batch, "monoton").to_pylist()]
+    else:
+        monotons = [message.monoton for message in handed]
+    return Ranges.of(*(Range(each, each + 1) for each in monotons))
 
 
 def check_receive(

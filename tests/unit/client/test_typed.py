@@ -200,6 +200,39 @@ def test_such_a_column_may_have_nothing_in_it(trips: Client, name: str):
     assert trips.put_many("trips", pa.table({"vendor": ["v"], name: pa.nulls(1)})) == Range(0, 1)
 
 
+def test_a_table_is_received_with_receipts_by_one_lwt(trips: Client, store: CountingStore):
+    trips.put_many("trips", [TRIP | {"vendor": f"{number}"} for number in range(300)])
+    trips.create_group("trips", "g")
+    store.reset()
+
+    table = trips.receive_table("trips", "g", max=200)
+
+    assert store.cas_count == 1
+    assert table.schema.names == ["vendor", "fare", "at", "stops", "_metadata"]
+    assert table["vendor"].to_pylist() == [str(number) for number in range(200)]
+    told = table["_metadata"].to_pylist()
+    assert trips.ack(*(each["receipt"] for each in told)) == []
+    assert {each["delivery_count"] for each in told} == {1}
+    assert trips.receive_table("trips", "g").num_rows == 100
+
+
+def test_an_empty_table_has_the_same_columns(trips: Client):
+    empty = trips.receive_table("trips", "g")
+    trips.put("trips", TRIP)
+
+    assert empty.num_rows == 0
+    assert empty.schema == trips.receive_table("trips", "g").schema
+
+
+def test_a_queue_without_a_schema_is_received_as_a_table_as_well(client: Client):
+    client.put("q", "hello", key="k")
+
+    (row,) = client.receive_table("q", "g").to_pylist()
+
+    assert (row["value"], row["key"], row["delivery_count"]) == (b"hello", b"k", 1)
+    assert client.ack(row["receipt"]) == []
+
+
 def test_a_table_delays_its_rows_by_its_own_columns(trips: Client, clock: FakeClock):
     later = pa.array([None, 60.0])
     trips.put_many("trips", pa.table({"vendor": ["now", "later"], "_delay": later}))
