@@ -19,7 +19,7 @@ STATUSES = {
     errors.CassieqError: 503,
     errors.OptionError: 400,
     errors.SetupError: 503,
-    errors.SchemaError: 503,
+    errors.SchemaError: 400,
     errors.MessageError: 400,
     errors.QueueStateError: 409,
     errors.NotFoundError: 404,
