@@ -115,6 +115,7 @@ class Scene:
             "headers": {"a": "b"},
             "idempotency_key": None,
             "keep_settled": 60 * SECOND,
+            "schema": "a int, b string",
             "key": b"k",
             "lease": SECOND,
             "limit": 3,

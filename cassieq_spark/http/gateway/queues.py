@@ -42,6 +42,7 @@ _QUEUE = {
     "leaseSeconds": 30,
     "expireAfterSeconds": None,
     "keepSettledSeconds": None,
+    "schema": None,
     "createdAt": "2026-11-20T12:00:00Z",
 }
 _GROUP = {

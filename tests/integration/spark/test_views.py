@@ -120,7 +120,7 @@ def test_queues_need_no_queue(queue: QueueOnSpark):
 
     definition = queue.definition
     sizes = (definition.bucket_size, definition.chunk_size)
-    settings = (definition.version, "active", *sizes, 60, 0, None, False, None, None)
+    settings = (definition.version, "active", *sizes, 60, 0, None, False, None, None, None)
     assert_df_equality(
         mine.drop("created_at"),
         expected(queue, "queues", (*settings, None)).drop("created_at"),
