@@ -115,6 +115,7 @@ def test_a_version_that_a_new_queue_of_the_name_has_is_not_that_of_the_old_one()
     scene = Scene()
     delete_queue(scene.store, "q")
     create_queue(scene.store, "q", schema="other string")
+    alter_queue(scene.store, "q", schema="other string, more int")
     assert read_queue(scene.store, "q").queue_id == "q@2"
 
     with pytest.raises(UnreadableError, match="version 2, which the queue never had"):
