@@ -79,7 +79,8 @@ class Value:
         default = parameter.default
         is_given = default is not None and default is not inspect.Parameter.empty
         info = typer.Option(
-            *([self.name] if self.name else []),
+            # Named: typer 0.27 would take a metavar that spells the name for it.
+            self.name or _dashed(parameter.name),
             help=self.meaning,
             metavar=self.kind.metavar,
             show_default=True if is_given else self.without,
@@ -92,8 +93,12 @@ class Value:
 
     def read(self, parameter: str, text: str | None) -> Any:
         """The value of a text; None of None."""
-        name = self.name or "--" + parameter.replace("_", "-")
+        name = self.name or _dashed(parameter)
         return None if text is None else parse_value(name, self.kind, text)
+
+
+def _dashed(parameter: str) -> str:
+    return "--" + parameter.replace("_", "-")
 
 
 def command(
