@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from operator import attrgetter
 from typing import Any
 
 import pyarrow as pa
@@ -24,7 +25,7 @@ from cassieq_spark.errors import MessageError, OptionError
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.schemas.ddl import schema_of
 from cassieq_spark.schemas.rows import from_dicts, from_json, parse_json
-from cassieq_spark.settings import SinkOptions
+from cassieq_spark.settings.writing import LARGEST_MESSAGE
 
 #: Messages and bytes that are put together before they are cut into chunks.
 _BATCH_COUNT = 512
@@ -77,11 +78,6 @@ class CheckedMessage:
     visible: Visible = None
 
 
-def message_limit(queue: str) -> int:
-    """Most bytes that a message may have, with its key and headers."""
-    return SinkOptions(queue=queue).max_message_bytes
-
-
 def check_message(
     message: Value | NewMessage, queue: QueueDefinition, *, what: str = "the message"
 ) -> CheckedMessage:
@@ -99,7 +95,6 @@ def check_message(
         OptionError: See `visible_from`.
     """
     new = message if isinstance(message, NewMessage) else NewMessage(message)
-    limit = message_limit(queue.name)
     visible = visible_from(new.delay, new.visible_at)
     value: bytes | pa.RecordBatch
     if queue.schema is None:
@@ -107,15 +102,15 @@ def check_message(
         size = len(value)
     else:
         value = _row_of(new.value, schema_of(queue.schema), what)
-        size = sum(form_of(queue).check(value, limit, first_row=0).to_pylist())
+        size = sum(form_of(queue).check(value, LARGEST_MESSAGE, first_row=0).to_pylist())
     key = None if new.key is None else bytes_of(new.key, f"the key of {what}")
     headers = None if new.headers is None else header_pairs(new.headers, what) or None
     size += len(key or b"")
     size += sum(len(text.encode()) for pair in headers or () for text in pair if text)
-    if size > limit:
+    if size > LARGEST_MESSAGE:
         raise MessageError(
             f"{what} is {size} bytes with its key and headers: the limit is "
-            f"{limit}; store it elsewhere and put a reference into the queue"
+            f"{LARGEST_MESSAGE}; store it elsewhere and put a reference into the queue"
         )
     return CheckedMessage(key, value, headers, size, visible)
 
@@ -191,14 +186,14 @@ def narrow_batches_of(
     used = [
         column
         for column in schema
-        if any(getattr(message, _attribute(column)) is not None for message in messages)
+        if any(value is not None for value in map(_attribute(column), messages))
     ]
     return _batches(messages, pa.schema(used))
 
 
-def _attribute(column: pa.Field) -> str:
-    """Where a message has what goes into a column: ``_key`` is its key as well."""
-    return str(column.name).removeprefix("_")
+def _attribute(column: pa.Field) -> Callable[[CheckedMessage], Any]:
+    """Gets what a message has for a column: ``_key`` is its key as well."""
+    return attrgetter(str(column.name).removeprefix("_"))
 
 
 def _batches(messages: Iterable[CheckedMessage], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -216,10 +211,7 @@ def _batches(messages: Iterable[CheckedMessage], schema: pa.Schema) -> Iterator[
 
 def _batch(messages: Sequence[CheckedMessage], schema: pa.Schema) -> pa.RecordBatch:
     """A batch with these columns, and those of the queue, if it has a schema."""
-    columns = [
-        pa.array([getattr(message, _attribute(column)) for message in messages], column.type)
-        for column in schema
-    ]
+    columns = [pa.array(list(map(_attribute(column), messages)), column.type) for column in schema]
     rows = [message.value for message in messages if isinstance(message.value, pa.RecordBatch)]
     if not rows:
         return pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -19,7 +19,7 @@ from cassieq_spark.settings.kinds import (
 )
 from cassieq_spark.settings.spark import RoleOptions, a_role
 
-_LARGEST_MESSAGE = 8 << 20
+LARGEST_MESSAGE = 8 << 20
 _LARGEST_BIGINT = 2**63 - 1
 
 #: What a write does.
@@ -130,7 +130,7 @@ class SinkOptions(RoleOptions):
     )
     chunk_bytes: int | None = setting(
         "chunkBytes",
-        size(_LARGEST_MESSAGE),
+        size(LARGEST_MESSAGE),
         None,
         "Bytes of messages per row of Cassandra, before compression; a larger "
         "message has a row of its own.",
@@ -138,8 +138,8 @@ class SinkOptions(RoleOptions):
     )
     max_message_bytes: int = setting(
         "maxMessageBytes",
-        size(_LARGEST_MESSAGE),
-        _LARGEST_MESSAGE,
+        size(LARGEST_MESSAGE),
+        LARGEST_MESSAGE,
         "Largest message, with its key and headers; a larger one fails the write.",
     )
 
