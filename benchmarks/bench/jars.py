@@ -132,6 +132,8 @@ KAFKA_CONNECTOR = Jars(
     ),
     transitive=False,
 )
+#: Spark has what it depends on.
+AVRO = Jars("spark-avro-4.2.0", ("org.apache.spark:spark-avro_2.13:4.2.0",), transitive=False)
 
 
 def resolve(jars: Jars) -> list[Path]:

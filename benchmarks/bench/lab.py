@@ -21,7 +21,13 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 import trials.spark
-from benchmarks.bench.jars import BROKER, CASSANDRA_CONNECTOR, KAFKA_CONNECTOR, resolve
+from benchmarks.bench.jars import (
+    AVRO,
+    BROKER,
+    CASSANDRA_CONNECTOR,
+    KAFKA_CONNECTOR,
+    resolve,
+)
 from cassieq_spark.errors import SetupError
 from cassieq_spark.node.java import find_java
 from cassieq_spark.node.ports import PortClaims
@@ -247,7 +253,8 @@ def start_spark(scratch: Path, host: str) -> SparkSession:
     # Workers import what they unpickle, whatever folder they are started in.
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
     name, _, port = host.partition(":")
-    jars = [*resolve(KAFKA_CONNECTOR), *resolve(CASSANDRA_CONNECTOR)]
+    packages = (KAFKA_CONNECTOR, AVRO, CASSANDRA_CONNECTOR)
+    jars = [jar for package in packages for jar in resolve(package)]
     settings = {
         "spark.driver.memory": "2g",
         "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={scratch}",

@@ -100,10 +100,11 @@ def goals() -> Iterator[Goal]:
     yield Goal(cases.WRITE_100K, RANDOM, limit, 0.7, cases.INSIDE, cases.RATE)
     yield Goal(cases.READ_ALL, RANDOM, limit, 0.5, cases.INSIDE, cases.RATE)
     yield Goal(cases.BATCH_WRITE, RANDOM, (APPEND,), 1.3)
-    json = (rows.JSON,)
+    json, avro = (rows.JSON,), (rows.AVRO,)
     for payload in (ORDERS, FLIGHTS):
         yield Goal(rows.WRITE, payload, json, 1.2, rows.RATE)
         yield Goal(rows.READ, payload, json, 3.5, rows.INSIDE)
+        yield Goal(rows.READ, payload, avro, 2.5, rows.INSIDE)
         yield Goal(rows.READ_SOME, payload, json, 7.0, rows.INSIDE)
         yield Goal(rows.WRITE, payload, json, 0.8, rows.STORED, at_most=True)
     tuned = (KAFKA_TUNED,)

@@ -1,4 +1,7 @@
-"""DataFrames in and out: as columns of a queue with a schema, and as JSON through Kafka."""
+"""DataFrames in and out: as columns of a queue with a schema, and through Kafka.
+
+There a row is a JSON object, or an Avro record without a registry.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 from uuid import uuid4
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
+from pyspark.sql.avro.functions import from_avro, to_avro
 from pyspark.sql.types import StructType
 
 from benchmarks.bench.contest import Contest, Measures
@@ -32,7 +36,7 @@ from cassieq_spark.schemas.canonical import all_nullable
 from cassieq_spark.schemas.ddl import to_ddl
 from cassieq_spark.schemas.files import parse_spark_json
 
-JSON = f"{KAFKA_LZ4}, JSON"
+JSON, AVRO = f"{KAFKA_LZ4}, JSON", f"{KAFKA_LZ4}, Avro"
 WRITE = "batch write of a DataFrame"
 READ = "AvailableNow read into columns, 100,000 a batch"
 READ_SOME = "the same, 3 columns"
@@ -97,6 +101,7 @@ def contests(lab: Lab, payload: Payload) -> Iterator[Contest]:
     pipelines: dict[str, Pipeline] = {
         CASSIEQ: _Columns(lab),
         JSON: _Json(lab, systems_of(lab)[KAFKA_LZ4]),
+        AVRO: _Avro(lab, systems_of(lab)[KAFKA_LZ4]),
     }
     yield Contest(
         WRITE, rows.name, {name: partial(_write, lab, it, rows) for name, it in pipelines.items()}
@@ -158,8 +163,8 @@ class _Columns:
         return sum(block.size for block in ledger.read_blocks())
 
 
-class _Json:
-    """A topic with a JSON object for each row, compressed."""
+class _Records:
+    """A topic with a message for each row, compressed."""
 
     def __init__(self, lab: Lab, system: System) -> None:
         self._lab = lab
@@ -170,7 +175,7 @@ class _Json:
         return self._system.new()
 
     def write(self, place: str, frame: DataFrame) -> None:
-        values = frame.select(sf.to_json(sf.struct("*")).alias("value"))
+        values = frame.select(self._encoded(sf.struct("*")).alias("value"))
         writer = values.write.format("kafka").options(**self._system.write_options(place))
         writer.mode("append").save()
 
@@ -180,9 +185,41 @@ class _Json:
             wanted = StructType([field for field in rows.schema if field.name in columns])
         reader = self._lab.spark.readStream.format("kafka")
         frame = reader.options(**self._system.read_options(place, _BATCH)).load()
-        parsed = sf.from_json(frame["value"].cast("string"), wanted)
-        return frame.select(parsed.alias("row")).select("row.*")
+        row = self._decoded(frame["value"], rows.schema, wanted).alias("row")
+        return frame.select(row).select("row.*")
 
     def stored(self, place: str) -> int:
         parts = Path(self._lab.folder / "kafka").rglob(f"{place}-*/*.log")
         return sum(part.stat().st_size for part in parts)
+
+    def _encoded(self, row: Column) -> Column:
+        raise NotImplementedError
+
+    def _decoded(self, value: Column, schema: StructType, wanted: StructType) -> Column:
+        raise NotImplementedError
+
+
+class _Json(_Records):
+    def _encoded(self, row: Column) -> Column:
+        return sf.to_json(row)
+
+    def _decoded(self, value: Column, schema: StructType, wanted: StructType) -> Column:
+        del schema
+        return sf.from_json(value.cast("string"), wanted)
+
+
+class _Avro(_Records):
+    def _encoded(self, row: Column) -> Column:
+        return to_avro(row)
+
+    def _decoded(self, value: Column, schema: StructType, wanted: StructType) -> Column:
+        options = {"avroSchema": self._avro(wanted)}
+        return from_avro(value, self._avro(schema), options)
+
+    def _avro(self, schema: StructType) -> str:
+        """A schema as Spark writes it in Avro."""
+        jvm: Any = self._lab.spark.sparkContext._jvm  # noqa: SLF001 (Python has no way to it)
+        converters = jvm.org.apache.spark.sql.avro.SchemaConverters
+        of_jvm = jvm.org.apache.spark.sql.types.DataType.fromJson(schema.json())
+        # As `to_avro` writes a struct that is never null.
+        return str(converters.toAvroType(of_jvm, False, "topLevelRecord", "").toString())

@@ -29,6 +29,14 @@ def copy(  # noqa: PLR0913 (one per option)
     create: Annotated[
         bool, typer.Option("--create", help="Create the queue with the columns of the file.")
     ] = False,
+    key: Annotated[
+        str | None,
+        typer.Option(
+            "--key",
+            help="The column whose values become the keys of the messages.",
+            show_default=False,
+        ),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -43,6 +51,8 @@ def copy(  # noqa: PLR0913 (one per option)
             "give a queue and a file, whose name ends in .parquet, .arrow or .jsonl, not "
             f"{source!r} and {target!r}"
         )
+    if key is not None and is_file(target):
+        raise OptionError("--key is for copying a file to a queue: leave it out")
     with closing(open_store(connection)) as store, progress_bar() as watch:
         if is_file(target):
             count = export_queue(
@@ -62,6 +72,7 @@ def copy(  # noqa: PLR0913 (one per option)
                     store,
                     read_queue(store, target),
                     path,
+                    key=key,
                     watch=lambda done, total: watch("copying", done, total or done),
                 )
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
@@ -14,7 +15,7 @@ import pyarrow.parquet as pq
 
 from cassieq_spark.arrow.framing import STORED
 from cassieq_spark.arrow.rows import stored_of
-from cassieq_spark.arrow.typed_framing import EXTRA
+from cassieq_spark.arrow.typed_framing import EXTRA, KEY_COLUMN
 from cassieq_spark.errors import ExistsError, MessageError, OptionError, SchemaError
 from cassieq_spark.fetch import fetch, pieces_of
 from cassieq_spark.ledger.ledger import Ledger
@@ -92,13 +93,17 @@ def export_queue(
     return done
 
 
-def import_file(store: Store, queue: QueueDefinition, path: Path, *, watch: Watch) -> Range:
+def import_file(
+    store: Store, queue: QueueDefinition, path: Path, *, key: str | None = None, watch: Watch
+) -> Range:
     """Publish the rows of a file, all together or none. One LWT.
 
     Args:
         store: Where the queue is kept.
         queue: Which queue.
         path: The file; its suffix says in which format.
+        key: The column of the queue whose values become the keys of the messages, as text or
+            bytes.
         watch: Is told how far it is.
 
     Returns:
@@ -107,11 +112,14 @@ def import_file(store: Store, queue: QueueDefinition, path: Path, *, watch: Watc
     Raises:
         SchemaError: Its columns are not those of the queue.
         MessageError: A value does not fit, or a line is no JSON object.
-        OptionError: The file can't be read.
+        OptionError: The file can't be read; or the queue has no such column, or the file keys of
+            its own.
     """
     publisher = Publisher(store, queue)
+    name = None if key is None else _key_column(queue, key)
     with _opened(path, queue) as (total, batches):
-        written = publisher.write(_watched(batches, total, watch))
+        rows = batches if name is None else (_keyed(each, name, path) for each in batches)
+        written = publisher.write(_watched(rows, total, watch))
     return publisher.publish([written]).monotons or Range(0, 0)
 
 
@@ -164,6 +172,42 @@ def _reading(path: Path) -> Iterator[None]:
         yield
     except (pa.ArrowException, OSError) as error:
         raise OptionError(f"the file {path} can't be read: {error}") from error
+
+
+def _key_column(queue: QueueDefinition, key: str) -> str:
+    names = [] if queue.schema is None else schema_of(queue.schema).names
+    if not names:
+        raise OptionError(
+            f"queue {queue.name!r} has no schema, so none of its columns can be the key: give the "
+            "file a column 'key'"
+        )
+    if key not in names:
+        near = difflib.get_close_matches(key, names, 1)
+        raise OptionError(
+            f"queue {queue.name!r} has no column {key!r}: "
+            + (f"did you mean {near[0]!r}?" if near else f"it has {', '.join(names)[:200]}")
+        )
+    return key
+
+
+def _keyed(batch: pa.RecordBatch, key: str, path: Path) -> pa.RecordBatch:
+    """Rows with the values of a column as their keys."""
+    found = {name.lower(): name for name in batch.schema.names}
+    own = found.get(KEY_COLUMN)
+    if own is not None:
+        if batch.column(own).null_count < batch.num_rows:
+            raise OptionError(f"{path} has a column {own!r} with keys: leave out --key")
+        batch = batch.drop_columns([own])
+    # A column that is missing is null.
+    values = batch.column(found[key.lower()]) if key.lower() in found else pa.nulls(batch.num_rows)
+    is_bytes = pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type)
+    try:
+        keys = values.cast(pa.binary() if is_bytes else pa.string())
+    except pa.ArrowException as error:
+        raise OptionError(
+            f"column {key!r} of {path} is {values.type}, whose values can't be keys: {error}"
+        ) from error
+    return batch.append_column(KEY_COLUMN, keys)
 
 
 def _as_put(batch: pa.RecordBatch, queue: QueueDefinition, path: Path) -> pa.RecordBatch:

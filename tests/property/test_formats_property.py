@@ -13,9 +13,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cassieq_spark.client import Message
+from cassieq_spark.errors import CassieqError
 from cassieq_spark.http.client.messages import encoded, line_of, messages_of
 from cassieq_spark.http.gateway.errors import RefusedError
 from cassieq_spark.http.gateway.formats import read_arrow, read_lines, write_lines
+from cassieq_spark.http.gateway.tables import read_table
+from cassieq_spark.schemas.assign import assign
+from cassieq_spark.schemas.ddl import schema_of
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 RECEIPT = "q@1/g/00000000-0000-0000-0000-000000000000/0"
@@ -105,3 +109,50 @@ def test_a_stream_that_was_tampered_with_is_refused_or_within_the_limits(
         messages, size = read_arrow(bytes(body), 30, MOST_BYTES)
         assert len(messages) <= 30
         assert size <= MOST_BYTES
+
+
+COLUMNS = schema_of("name string, marks array<bigint>, spot struct<x:int,y:string>, ok boolean")
+TYPED_ROWS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "name": st.none() | TEXTS,
+            "marks": st.none() | st.lists(st.none() | st.integers(-9, 9), max_size=4),
+            "spot": st.none() | st.fixed_dictionaries({"x": st.just(1), "y": TEXTS}),
+            "ok": st.none() | st.booleans(),
+        }
+    ),
+    min_size=1,
+    max_size=20,
+)
+
+
+def typed_arrow_of(rows: list[dict[str, object]], codec: str | None) -> bytes:
+    table = pa.Table.from_pylist(rows, COLUMNS)
+    sink = io.BytesIO()
+    options = pa.ipc.IpcWriteOptions(compression=codec)
+    with pa.ipc.new_stream(sink, COLUMNS, options=options) as writer:
+        writer.write_table(table, max_chunksize=7)
+    return sink.getvalue()
+
+
+@given(TYPED_ROWS, CODECS)
+def test_the_gateway_reads_the_rows_of_others(rows, codec: str | None):
+    table, _ = read_table(typed_arrow_of(rows, codec), COLUMNS, len(rows), MOST_BYTES)
+
+    assert assign(table, COLUMNS).to_pylist() == rows
+
+
+@given(TYPED_ROWS, CODECS, st.data())
+def test_rows_that_were_tampered_with_are_refused_or_within_the_limits(
+    rows, codec: str | None, data: st.DataObject
+):
+    body = bytearray(typed_arrow_of(rows, codec))
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, len(body) - 1))
+        body[at] = data.draw(st.sampled_from([0, 1, 0x7F, 0x80, 0xFF, body[at] ^ 1]))
+
+    with suppress(RefusedError, CassieqError):
+        table, size = read_table(bytes(body), COLUMNS, 30, MOST_BYTES)
+        assert table.num_rows <= 30
+        assert size <= MOST_BYTES
+        assert assign(table, COLUMNS).nbytes <= 32 * MOST_BYTES

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -20,7 +20,7 @@ from cassieq_spark.http.gateway.schemas import NewMessageLine
 LINES = "application/x-ndjson"
 ARROW = "application/vnd.apache.arrow.stream"
 
-_HEADERS = pa.map_(pa.string(), pa.string())
+HEADERS = pa.map_(pa.string(), pa.string())
 _MESSAGES = pa.schema(
     [
         ("popReceipt", pa.string()),
@@ -28,7 +28,7 @@ _MESSAGES = pa.schema(
         ("monoton", pa.int64()),
         ("key", pa.binary()),
         ("value", pa.binary()),
-        ("headers", _HEADERS),
+        ("headers", HEADERS),
         ("publishedAt", pa.timestamp("us", "UTC")),
         ("leaseUntil", pa.timestamp("us", "UTC")),
     ]
@@ -75,19 +75,10 @@ def read_arrow(body: bytes, most: int, most_bytes: int) -> tuple[list[NewMessage
         RefusedError: 400; it is not such a stream, it has other columns, or more than ``most``
             messages. 413; decoded, it has more than ``most_bytes``.
     """
-    try:
-        stream = declared(body)
-        _check_declared(stream, most, most_bytes)
-        with pa.ipc.open_stream(body) as reader:
-            table = reader.read_all()
-        table.validate(full=True)
-    except (pa.ArrowException, ValueError, OSError) as error:
-        raise RefusedError(f"the body is not an Arrow IPC stream: {error}") from error
+    table, size = open_table(body, most, most_bytes, _check_columns)
     names = table.column_names
-    size = max(stream.size, sum(_expanded_bytes(table.column(name)) for name in names))
-    _check_size(size, most_bytes)
     try:
-        casts = {"value": pa.binary(), "key": pa.binary(), "headers": _HEADERS}
+        casts = {"value": pa.binary(), "key": pa.binary(), "headers": HEADERS}
         columns = {name: table.column(name).cast(casts[name]).to_pylist() for name in names}
     except (pa.ArrowException, UnicodeDecodeError) as error:
         raise RefusedError(f"{_TYPES}: {error}") from error
@@ -101,6 +92,51 @@ def read_arrow(body: bytes, most: int, most_bytes: int) -> tuple[list[NewMessage
         for value, key, pairs in zip(columns["value"], keys, headers, strict=True)
     ]
     return messages, size
+
+
+def open_table(
+    body: bytes, most: int, most_bytes: int, check: Callable[[pa.Schema], None]
+) -> tuple[pa.Table, int]:
+    """Decode an Arrow IPC stream of strangers, after its size was computed from what it declares.
+
+    Args:
+        body: The stream.
+        most: Most rows.
+        most_bytes: Most bytes when it is decoded.
+        check: Refuses columns whose values may be shared in a way that is not computed: only a
+            column itself may be a dictionary or a view of texts or bytes.
+
+    Returns:
+        The table, and about how many bytes it has.
+
+    Raises:
+        RefusedError: 400; it is not such a stream, or has more than ``most`` rows. 413; decoded,
+            it has more than ``most_bytes``.
+    """
+    try:
+        stream = declared(body)
+        check(stream.schema)
+        _check_declared(stream, most, most_bytes)
+        with pa.ipc.open_stream(body) as reader:
+            table = reader.read_all()
+        table.validate(full=True)
+    except (pa.ArrowException, ValueError, OSError) as error:
+        raise RefusedError(f"the body is not an Arrow IPC stream: {error}") from error
+    size = max(stream.size, sum(map(_expanded_bytes, table.columns)))
+    _check_size(size, most_bytes)
+    return table, size
+
+
+def is_bytes(kind: pa.DataType) -> bool:
+    """Whether values of a type are texts or bytes, perhaps shared by a dictionary or as views."""
+    if pa.types.is_dictionary(kind):
+        return kind.value_type in _BYTES
+    return kind in _BYTES or kind in _VIEWS
+
+
+def is_headers(kind: pa.DataType) -> bool:
+    """Whether values of a type are headers."""
+    return pa.types.is_map(kind) and {kind.key_type, kind.item_type} <= _BYTES
 
 
 def write_lines(messages: Iterable[Message]) -> bytes:
@@ -148,31 +184,23 @@ def _message_of(number: int, line: bytes) -> NewMessage:
     return NewMessage(value, None, given.headers)
 
 
-def _check_declared(stream: Declared, most: int, most_bytes: int) -> None:
-    """Check what a stream declares, before it is decoded."""
-    names = stream.schema.names
+def _check_columns(schema: pa.Schema) -> None:
+    names = schema.names
     if "value" not in names or not set(names) <= _COLUMNS or len(set(names)) < len(names):
         raise RefusedError(
             f"a batch has the columns value, key and headers, not {', '.join(names)[:200]}"
         )
-    for field in stream.schema:
-        if not (_is_map if field.name == "headers" else _is_bytes)(field.type):
+    for field in schema:
+        if not (is_headers if field.name == "headers" else is_bytes)(field.type):
             raise RefusedError(f"{_TYPES}: {field.name} is {str(field.type)[:100]}")
+
+
+def _check_declared(stream: Declared, most: int, most_bytes: int) -> None:
+    """Check what a stream declares, before it is decoded."""
     _check_count(stream.rows, most)
     if stream.messages > _LINES_PER_MESSAGE * most:
         raise RefusedError(f"the stream has {stream.messages} parts for {stream.rows} messages")
     _check_size(stream.size, most_bytes)
-
-
-def _is_bytes(kind: pa.DataType) -> bool:
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-        return kind in _BYTES
-    return kind in _BYTES or kind in _VIEWS
-
-
-def _is_map(kind: pa.DataType) -> bool:
-    return pa.types.is_map(kind) and {kind.key_type, kind.item_type} <= _BYTES
 
 
 def _expanded_bytes(column: pa.ChunkedArray) -> int:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Any, TypeVar
 
+import pyarrow as pa
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.client import Message, NewMessage, StoredMessage
+from cassieq_spark.errors import MessageError, SchemaError
 from cassieq_spark.http.accounts import Right
 from cassieq_spark.http.gateway.coalescer import Action
 from cassieq_spark.http.gateway.errors import RefusedError
@@ -44,6 +47,8 @@ from cassieq_spark.http.gateway.schemas import (
     ReleasedReceipts,
     Update,
 )
+from cassieq_spark.http.gateway.tables import read_table, write_table
+from cassieq_spark.schemas.ddl import schema_of
 from cassieq_spark.settings.position import POSITION, StartingPosition
 
 T = TypeVar("T")
@@ -202,8 +207,10 @@ async def put_many(call: Call) -> Response:
     if kind == LINES:
         messages = await asyncio.to_thread(read_lines, call.body, limits.batch_count)
     elif kind == ARROW:
+        columns = await _columns(call)
+        read = read_arrow if columns is None else partial(read_table, columns=columns)
         messages, size = await asyncio.to_thread(
-            read_arrow, call.body, limits.batch_count, limits.batch_bytes
+            read, call.body, most=limits.batch_count, most_bytes=limits.batch_bytes
         )
     else:
         raise RefusedError(f"a batch is {LINES} or {ARROW}, not {kind[:60]!r}", 415)
@@ -235,12 +242,25 @@ async def receive_many(call: Call) -> Response:
     most = call.gateway.limits.batch_count
     if call.query.max > most:
         raise RefusedError(f"max is {call.query.max}: the limit is {most}")
+    # Before anything is leased, as it may fail.
+    columns = await _columns(call) if kind == ARROW else None
     messages = await _leased(call, call.query.max)
     if not messages:
         return Response(status_code=204)
-    write, kind = (write_arrow, ARROW) if kind == ARROW else (write_lines, LINES)
+    write: Callable[[Sequence[Message]], bytes] = write_lines
+    if kind == ARROW:
+        write = write_arrow if columns is None else partial(write_table, columns=columns)
+    else:
+        kind = LINES
     admission = call.gateway.admission
-    return await answer_with(messages, write, kind, admission=admission, account=call.account)
+    try:
+        return await answer_with(messages, write, kind, admission=admission, account=call.account)
+    except (MessageError, SchemaError) as error:
+        receipts = [Receipt.parse(each.receipt) for each in messages]
+        await call.gateway.settlements.settle(receipts, Action("release"))
+        raise RefusedError(
+            "the schema of the queue was changed just now: send the request again", 409
+        ) from error
 
 
 @Endpoint(
@@ -324,6 +344,12 @@ async def peek(call: Call) -> Response:
             call.queue, max=call.query.max, start=start, max_bytes=limit
         )
         return await answer_with(found, _array, kind, admission=admission, account=call.account)
+
+
+async def _columns(call: Call) -> pa.Schema | None:
+    """The schema of the queue; None if it has none. One read."""
+    ddl = (await call.gateway.client.queue(call.queue)).schema
+    return None if ddl is None else schema_of(ddl)
 
 
 async def _leased(call: Call, most: int) -> list[Message]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +16,29 @@ ARROW = "application/vnd.apache.arrow.stream"
 TRIP = {"vendor": "v", "fare": "1.50", "stops": [{"zone": 3}]}
 MANY = ", ".join(f"c{number} int" for number in range(201))
 SCHEMA = "vendor string not null, fare decimal(10,2), stops array<struct<zone:int>>"
+
+
+def stream_of(table: pa.Table) -> bytes:
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue()
+
+
+def put(account: Account, path: str, table: pa.Table, **more: Any) -> Any:
+    return account.ask(
+        "POST",
+        f"{path}/messages/batch",
+        content=stream_of(table),
+        headers={"Content-Type": ARROW},
+        **more,
+    )
+
+
+def received(account: Account, path: str) -> pa.Table:
+    answer = account.ask("POST", f"{path}/messages/receive", headers={"Accept": ARROW})
+    assert answer.status_code == 200, answer.text
+    return pa.ipc.open_stream(answer.content).read_all()
 
 
 @pytest.fixture(scope="module")
@@ -44,12 +69,12 @@ def test_objects_come_out_as_they_went_in(shop: Account):
 
     single = shop.ask("GET", "/trips/messages/next").json()
     (as_line,) = shop.ask("POST", "/trips/messages/receive", params={"max": 1}).text.splitlines()
-    answer = shop.ask("POST", "/trips/messages/receive", headers={"Accept": ARROW})
-    (row,) = pa.ipc.open_stream(answer.content).read_all().to_pylist()
+    (row,) = received(shop, "/trips").to_pylist()
 
     assert (json.loads(single["message"]), single["key"]) == (TRIP, "k")
     assert json.loads(json.loads(as_line)["message"]) == TRIP
-    assert json.loads(row["value"]) == TRIP
+    assert {name: row[name] for name in TRIP} == TRIP | {"fare": Decimal("1.50")}
+    assert row["_metadata"]["monoton"] == 2
     assert len(shop.ask("GET", "/trips/messages").json()) == 3
 
 
@@ -73,5 +98,63 @@ def test_what_does_not_fit_is_refused_with_a_400(shop: Account, body: bytes, pro
     answer = shop.ask("POST", "/trips/messages", content=body)
 
     assert answer.status_code == 400
+    assert problem in answer.json()["message"]
+    assert shop.ask("GET", "/trips/statistics").json()["stored"] == before
+
+
+ROWS = pa.table(
+    {
+        "Stops": pa.array([[{"zone": 3}], None], pa.list_(pa.struct([("zone", pa.int32())]))),
+        "vendor": pa.array(["v", "w"]).dictionary_encode(),
+        "fare": pa.array([1, None], pa.int8()),
+        "_key": ["k", None],
+        "_headers": pa.array([[("h", "1")], None], pa.map_(pa.string(), pa.string())),
+    }
+)
+
+
+def test_an_arrow_stream_has_the_columns_of_the_queue_both_ways(shop: Account):
+    made = shop.ask("POST", content=json.dumps({"queueName": "rides", "schema": SCHEMA}))
+    answer = put(shop, "/rides", ROWS)
+    table = received(shop, "/rides")
+
+    assert (made.status_code, answer.status_code) == (201, 201), answer.text
+    assert table.drop_columns("_metadata").to_pylist() == [
+        {"vendor": "v", "fare": Decimal("1.00"), "stops": [{"zone": 3}]},
+        {"vendor": "w", "fare": None, "stops": None},
+    ]
+    told = table.column("_metadata").to_pylist()
+    assert [each["key"] for each in told] == [b"k", None]
+    assert [each["headers"] for each in told] == [[("h", "1")], []]
+    assert [each["deliveryCount"] for each in told] == [1, 1]
+    receipts = [each["popReceipt"] for each in told]
+    acked = shop.ask("POST", "/rides/messages/ack", content=json.dumps({"popReceipts": receipts}))
+    assert acked.json() == {"stale": []}
+
+
+@pytest.mark.parametrize(
+    ("table", "problem"),
+    [
+        (pa.table({"vendor": ["v"], "fair": [1]}), "did you mean 'fare'"),
+        (pa.table({"fare": [1]}), "'vendor' string is missing"),
+        (pa.table({"vendor": ["v"], "fare": ["x"]}), "'fare'"),
+        (pa.table({"vendor": ["v"], "_delay": [5]}), "initialInvisibilitySeconds"),
+        (
+            ROWS.select(["vendor"]).append_column(
+                "_headers",
+                pa.array([[("cassieq.x", "1")]] * 2, pa.map_(pa.string(), pa.string())),
+            ),
+            "reserved",
+        ),
+    ],
+)
+def test_a_stream_that_does_not_fit_is_refused_with_a_400(
+    shop: Account, table: pa.Table, problem: str
+):
+    before = shop.ask("GET", "/trips/statistics").json()["stored"]
+
+    answer = put(shop, "/trips", table)
+
+    assert answer.status_code == 400, answer.text
     assert problem in answer.json()["message"]
     assert shop.ask("GET", "/trips/statistics").json()["stored"] == before

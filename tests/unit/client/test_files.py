@@ -160,3 +160,42 @@ def test_a_queue_without_a_schema_takes_no_other_columns(
         import_file(store, read_queue(store, "q"), file, watch=untold)
 
     assert client.peek("q") == []
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("key", ["vendor", "n"])
+def test_a_column_of_a_file_becomes_the_key(
+    client: Client, store: CountingStore, tmp_path: Path, name: str, key: str
+):
+    keys = {"vendor": [b"v", b"w"], "n": [b"7", None]}[key]
+    for queue in ("a", "b"):
+        client.create_queue(queue, schema="vendor string, n bigint")
+    client.put_many("a", [{"vendor": "v", "n": 7}, {"vendor": "w"}])
+    file = tmp_path / name
+    export_queue(store, read_queue(store, "a"), file, force=False, watch=untold)
+
+    import_file(store, read_queue(store, "b"), file, key=key, watch=untold)
+
+    assert [each.key for each in client.peek("b", max=10)] == keys
+
+
+def test_a_key_that_no_column_gives_is_refused(
+    client: Client, store: CountingStore, tmp_path: Path
+):
+    client.create_queue("a", schema="vendor string, stops array<int>")
+    queue, file = read_queue(store, "a"), tmp_path / "x.parquet"
+    pq.write_table(pa.table({"vendor": ["v"], "stops": [[1]], "_key": ["k"]}), file)
+
+    for key, problem in [
+        ("vendr", "did you mean 'vendor'"),
+        ("vendor", "a column '_key' with keys"),
+    ]:
+        with pytest.raises(OptionError, match=problem):
+            import_file(store, queue, file, key=key, watch=untold)
+    pq.write_table(pa.table({"vendor": ["v"], "stops": [[1]]}), file)
+    with pytest.raises(OptionError, match="can't be keys"):
+        import_file(store, queue, file, key="stops", watch=untold)
+    with pytest.raises(OptionError, match="'q' has no schema"):
+        import_file(store, read_queue(store, "q"), file, key="vendor", watch=untold)
+
+    assert client.peek("a") == []

@@ -1,0 +1,149 @@
+"""Bodies with rows of a queue with a schema: an Arrow IPC stream, read and written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import pyarrow as pa
+from pyarrow import types as of
+
+from cassieq_spark.arrow.rows import METADATA
+from cassieq_spark.arrow.typed_framing import HEADERS_COLUMN, KEY_COLUMN
+from cassieq_spark.client import Message
+from cassieq_spark.errors import OptionError
+from cassieq_spark.http.gateway.errors import RefusedError
+from cassieq_spark.http.gateway.formats import HEADERS, is_bytes, is_headers, open_table
+from cassieq_spark.http.gateway.responses import pop_receipt
+from cassieq_spark.schemas.canonical import all_nullable, canonical_type, parts, type_name
+from cassieq_spark.schemas.rows import from_dicts
+
+_FIELDS = [
+    pa.field("popReceipt", pa.string()),
+    pa.field("deliveryCount", pa.int32()),
+    pa.field("monoton", pa.int64()),
+    pa.field("key", pa.binary()),
+    pa.field("headers", HEADERS),
+    pa.field("publishedAt", pa.timestamp("us", "UTC")),
+    pa.field("leaseUntil", pa.timestamp("us", "UTC")),
+]
+_DELAYS = {"_delay", "_visible_at"}
+
+
+def read_table(
+    body: bytes, columns: pa.Schema, most: int, most_bytes: int
+) -> tuple[pa.Table, int]:
+    """Read rows of an Arrow IPC stream: the queue's columns, perhaps ``_key`` and ``_headers``.
+
+    Whether the columns and their values fit is for the client to say. Refused here is what would
+    take more memory when it is converted than is computed before: inside of lists, maps and
+    structs, values are of the queue's types, and neither dictionaries nor views.
+
+    Args:
+        body: The stream.
+        columns: The schema of the queue.
+        most: Most rows.
+        most_bytes: Most bytes when it is decoded.
+
+    Returns:
+        The rows, and about how many bytes they have.
+
+    Raises:
+        RefusedError: 400; it is not such a stream, a column has another type, or there are more
+            than ``most`` rows. 413; decoded, it has more than ``most_bytes``.
+    """
+    return open_table(body, most, most_bytes, partial(_check_columns, columns))
+
+
+def write_table(messages: Sequence[Message], columns: pa.Schema) -> bytes:
+    """Write messages as an Arrow IPC stream: the queue's columns, and a struct ``_metadata``.
+
+    Raises:
+        MessageError, SchemaError: The messages were read by another version of the schema, which
+            has other columns.
+    """
+    schema = all_nullable(columns)
+    rows = [message.value for message in messages if isinstance(message.value, dict)]
+    batch = from_dicts(rows, schema)
+    metadata = pa.array(
+        [
+            {
+                "popReceipt": pop_receipt(each.receipt),
+                "deliveryCount": each.delivery_count,
+                "monoton": each.monoton,
+                "key": each.key,
+                "headers": list(each.headers.items()),
+                "publishedAt": each.published_at,
+                "leaseUntil": each.lease_until,
+            }
+            for each in messages
+        ],
+        pa.struct(_FIELDS),
+    )
+    batch = batch.append_column(METADATA, metadata)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    body: bytes = sink.getvalue().to_pybytes()
+    return body
+
+
+def _check_columns(columns: pa.Schema, given: pa.Schema) -> None:
+    wanted = {field.name.lower(): field.type for field in columns}
+    for field in given:
+        name = field.name.lower()
+        if name in _DELAYS:
+            raise RefusedError(
+                f"the rows of a batch become visible together: leave out {field.name!r}, and "
+                "give initialInvisibilitySeconds or visibleAt"
+            )
+        if name == HEADERS_COLUMN:
+            fits = is_headers(field.type)
+        elif name == KEY_COLUMN or not of.is_nested(field.type):
+            fits = is_bytes(field.type) or _is_plain(field.type) or of.is_null(field.type)
+        else:
+            fits = _is_plain(field.type) and _has_same_parts(field, wanted.get(name))
+        if not fits:
+            raise RefusedError(
+                f"column {field.name[:100]!r} is {str(field.type)[:100]}: send it as "
+                + (type_name(wanted[name])[:500] if name in wanted else "a plain type")
+            )
+
+
+def _is_plain(kind: pa.DataType) -> bool:
+    """Whether each value of a type has bytes of its own."""
+    if of.is_list(kind) or of.is_large_list(kind):
+        return _is_plain(kind.value_type)
+    if of.is_map(kind):
+        return _is_plain(kind.key_type) and _is_plain(kind.item_type)
+    if of.is_struct(kind):
+        return kind.num_fields > 0 and all(_is_plain(part.type) for part in kind)
+    return kind in _TEXTS or of.is_primitive(kind) or of.is_decimal(kind)
+
+
+_TEXTS = {pa.string(), pa.binary(), pa.large_string(), pa.large_binary()}
+
+
+def _has_same_parts(field: pa.Field, wanted: pa.DataType | None) -> bool:
+    """Whether all values inside of lists, maps and structs are of the queue's types.
+
+    A column that the queue does not have, and a field that its struct does not have, pass: they
+    are not converted, but refused by their names.
+    """
+    if wanted is None:
+        return True
+    try:
+        return _is_same(canonical_type(field.type, field.name), wanted)
+    except OptionError as error:
+        raise RefusedError(str(error)) from error
+
+
+def _is_same(given: pa.DataType, wanted: pa.DataType) -> bool:
+    if not of.is_nested(given):
+        return bool(given == wanted)
+    if given.id != wanted.id:
+        return False
+    kinds = {part.name.lower(): part.type for part in parts(wanted)}
+    return all(
+        _is_same(part.type, kinds.get(part.name.lower(), part.type)) for part in parts(given)
+    )
