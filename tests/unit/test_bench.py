@@ -104,7 +104,16 @@ def test_a_goal_about_what_was_not_measured_is_not_judged():
 
 
 def test_every_goal_is_about_a_case_and_systems_that_take_part_in_it():
-    systems = {CASSIEQ, KAFKA, KAFKA_TUNED, KAFKA_LZ4, KAFKA_ZSTD, cases.LIMIT, rows.JSON}
+    systems = {
+        CASSIEQ,
+        KAFKA,
+        KAFKA_TUNED,
+        KAFKA_LZ4,
+        KAFKA_ZSTD,
+        cases.LIMIT,
+        rows.JSON,
+        rows.AVRO,
+    }
     assert {peer for goal in goals() for peer in goal.peers} - systems == {
         "Cassandra Connector tuned"
     }
