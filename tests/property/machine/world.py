@@ -65,7 +65,6 @@ class World:
     Attributes:
         is_shared: Whether others may act between any two calls of ``store``. Each time they did,
             its ``unrest`` has grown.
-        applied: The partitions of all compare-and-sets that were carried out so far.
     """
 
     def __init__(self, terms: Terms, *, dead_letters: bool) -> None:
@@ -99,7 +98,6 @@ class World:
         self.counting = CountingStore(self.tombstones)
         self.store = FaultyStore(self.counting, self._watch, self.replicas)
         self.is_shared = False
-        self.applied: list[Partition] = []
         self._values = count()
 
     @property
@@ -186,7 +184,6 @@ class World:
             model.outdated = value
 
     def _watch(self, partition: Partition) -> None:
-        self.applied.append(partition)
         model = next((m for key, m in self.models.items() if key in partition.key), None)
         if model is not None:
             model.watch(partition)
