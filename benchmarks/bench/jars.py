@@ -133,7 +133,7 @@ KAFKA_CONNECTOR = Jars(
     transitive=False,
 )
 #: Spark has what it depends on.
-AVRO = Jars("spark-avro-4.2.0", ("org.apache.spark:spark-avro_2.13:4.2.0",), transitive=False)
+AVRO = Jars("spark-avro-4.1.1", ("org.apache.spark:spark-avro_2.13:4.1.1",), transitive=False)
 
 
 def resolve(jars: Jars) -> list[Path]:
