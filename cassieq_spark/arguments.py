@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
+from difflib import get_close_matches
 from typing import TypeVar
 
 from cassieq_spark.errors import CassieqError, MessageError, OptionError
@@ -232,3 +233,16 @@ def _encoded(text: str, what: str, refusal: type[CassieqError]) -> bytes:
         return str.encode(text)
     except UnicodeEncodeError as error:
         raise refusal(f"{what} is not text that UTF-8 can encode: {error.reason}") from error
+
+
+def did_you_mean(name: str, known: Iterable[str], otherwise: str) -> str:
+    """Advice for an unknown name: the known one that is most like it, upper case or lower.
+
+    Args:
+        name: What was given.
+        known: What it could have been.
+        otherwise: The advice if none is like it.
+    """
+    by_lower_case = {each.lower(): each for each in known}
+    near = get_close_matches(name.lower(), by_lower_case, 1)
+    return f"did you mean {by_lower_case[near[0]]!r}?" if near else otherwise

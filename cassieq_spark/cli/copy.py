@@ -11,7 +11,13 @@ import typer
 from cassieq_spark.cli.options import AsJson, command
 from cassieq_spark.cli.output import progress_bar, tell
 from cassieq_spark.client import Client
-from cassieq_spark.client.files import export_queue, import_file, is_file, schema_of_file
+from cassieq_spark.client.files import (
+    check_key,
+    export_queue,
+    import_file,
+    is_file,
+    schema_of_file,
+)
 from cassieq_spark.errors import ExistsError, OptionError
 from cassieq_spark.queues import read_queue
 from cassieq_spark.settings.connection import ConnectionOptions
@@ -65,8 +71,11 @@ def copy(  # noqa: PLR0913 (one per option)
         else:
             path = Path(source)
             if create:
+                columns = schema_of_file(path)
+                if key is not None:
+                    check_key(key, columns, source)
                 with suppress(ExistsError):
-                    Client.from_store(store).create_queue(target, schema=schema_of_file(path))
+                    Client.from_store(store).create_queue(target, schema=columns)
             count = len(
                 import_file(
                     store,

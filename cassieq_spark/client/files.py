@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
@@ -13,6 +12,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from cassieq_spark.arguments import did_you_mean
 from cassieq_spark.arrow.framing import STORED
 from cassieq_spark.arrow.rows import stored_of
 from cassieq_spark.arrow.typed_framing import EXTRA, KEY_COLUMN
@@ -21,7 +21,7 @@ from cassieq_spark.fetch import fetch, pieces_of
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import QueueDefinition, Range, Ranges
 from cassieq_spark.producer.publisher import Publisher
-from cassieq_spark.schemas.canonical import canonical
+from cassieq_spark.schemas.canonical import canonical, type_name
 from cassieq_spark.schemas.ddl import schema_of
 from cassieq_spark.schemas.rows import from_json, parse_json, to_json
 from cassieq_spark.store.protocol import Store
@@ -116,9 +116,15 @@ def import_file(
             its own.
     """
     publisher = Publisher(store, queue)
-    name = None if key is None else _key_column(queue, key)
+    if key is not None:
+        if queue.schema is None:
+            raise OptionError(
+                f"queue {queue.name!r} has no schema, so none of its columns can be the key: give "
+                "the file a column 'key'"
+            )
+        check_key(key, schema_of(queue.schema), f"queue {queue.name!r}")
     with _opened(path, queue) as (total, batches):
-        rows = batches if name is None else (_keyed(each, name, path) for each in batches)
+        rows = batches if key is None else (_keyed(each, key, path) for each in batches)
         written = publisher.write(_watched(rows, total, watch))
     return publisher.publish([written]).monotons or Range(0, 0)
 
@@ -140,6 +146,28 @@ def schema_of_file(path: Path) -> pa.Schema:
             with pa.ipc.open_stream(path) as reader:
                 schema = reader.schema
     return canonical(pa.schema([field for field in schema if field.name not in EXTRA.names]))
+
+
+def check_key(key: str, columns: pa.Schema, whose: str) -> None:
+    """Check that a column can be the key.
+
+    Args:
+        key: Its name.
+        columns: Those that there are.
+        whose: What has them, for errors.
+
+    Raises:
+        OptionError: There is no such column, or its values can't be keys.
+    """
+    if key not in columns.names:
+        advice = did_you_mean(key, columns.names, f"it has {', '.join(columns.names)[:200]}")
+        raise OptionError(f"{whose} has no column {key!r}: {advice}")
+    kind = columns.field(key).type
+    if pa.types.is_nested(kind):
+        raise OptionError(
+            f"column {key!r} of {whose} is {type_name(kind)}, whose values can't be keys: name a "
+            "column of texts, bytes or numbers"
+        )
 
 
 def columns_of(queue: QueueDefinition) -> pa.Schema:
@@ -172,22 +200,6 @@ def _reading(path: Path) -> Iterator[None]:
         yield
     except (pa.ArrowException, OSError) as error:
         raise OptionError(f"the file {path} can't be read: {error}") from error
-
-
-def _key_column(queue: QueueDefinition, key: str) -> str:
-    names = [] if queue.schema is None else schema_of(queue.schema).names
-    if not names:
-        raise OptionError(
-            f"queue {queue.name!r} has no schema, so none of its columns can be the key: give the "
-            "file a column 'key'"
-        )
-    if key not in names:
-        near = difflib.get_close_matches(key, names, 1)
-        raise OptionError(
-            f"queue {queue.name!r} has no column {key!r}: "
-            + (f"did you mean {near[0]!r}?" if near else f"it has {', '.join(names)[:200]}")
-        )
-    return key
 
 
 def _keyed(batch: pa.RecordBatch, key: str, path: Path) -> pa.RecordBatch:

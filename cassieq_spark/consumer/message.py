@@ -44,8 +44,11 @@ class StoredMessage:
         JSON takes up to six bytes for one of a header. A value or key takes less than three, as it
         is sent as Base64 before it takes more.
         """
+        size = _size_of(self.value) + len(self.key or b"")
+        if not self.headers:
+            return size
         headers = sum(len(name) + len(text or "") for name, text in self.headers.items())
-        return _size_of(self.value) + len(self.key or b"") + 3 * headers
+        return size + 3 * headers
 
 
 @dataclass(frozen=True, slots=True)

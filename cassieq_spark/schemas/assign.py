@@ -9,7 +9,6 @@ Columns are converted as a whole. The row that does not fit is looked for only i
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Sequence
 from enum import Enum, auto
@@ -20,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types as of
 
-from cassieq_spark.arguments import shown
+from cassieq_spark.arguments import did_you_mean, shown
 from cassieq_spark.errors import MessageError, SchemaError
 from cassieq_spark.schemas.canonical import (
     TIMESTAMP,
@@ -262,8 +261,7 @@ def _assigned(
 
 
 def _unknown(path: str, name: str, wanted: dict[str, str]) -> str:
-    near = difflib.get_close_matches(name.lower(), wanted, 1)
-    hint = f"did you mean {wanted[near[0]]!r}?" if near else f"it has {_some(wanted.values())}"
+    hint = did_you_mean(name, wanted.values(), f"it has {_some(wanted.values())}")
     return f"the queue has no column {path!r}: {hint}"
 
 

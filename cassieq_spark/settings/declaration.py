@@ -7,11 +7,11 @@ from it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
-from difflib import get_close_matches
 from typing import Any, TypeVar
 
+from cassieq_spark.arguments import did_you_mean
 from cassieq_spark.errors import OptionError
 from cassieq_spark.settings.kinds import Kind
 
@@ -165,20 +165,16 @@ def parse_value(name: str, kind: Kind[_Value], text: str, *, secret: bool = Fals
         raise OptionError(name + explain(kind, shown, error)) from error
 
 
-def explain_unknown(what: str, name: str, known: Mapping[str, str]) -> str:
+def explain_unknown(what: str, name: str, known: Iterable[str]) -> str:
     """Name the nearest of the known names, or all of them if none is near.
 
     Args:
         what: What it should have been: ``option``.
         name: What was given.
-        known: The names as they are shown, by the names as they are compared.
+        known: The names that there are.
     """
-    nearest = get_close_matches(name, known, n=1)
-    advice = (
-        f"did you mean {known[nearest[0]]!r}?"
-        if nearest
-        else f"known: {', '.join(known.values())}"
-    )
+    names = list(known)
+    advice = did_you_mean(name, names, otherwise=f"known: {', '.join(names)}")
     return f"unknown {what} {name!r}; {advice}"
 
 

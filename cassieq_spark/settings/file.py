@@ -56,5 +56,4 @@ def read_settings(path: Path, known: Mapping[str, Collection[str]]) -> dict[str,
 
 
 def _unknown(what: str, given: Mapping[str, object], known: Collection[str]) -> list[str]:
-    shown = {name: name for name in known}
-    return [explain_unknown(what, name, shown) for name in given if name not in known]
+    return [explain_unknown(what, name, known) for name in given if name not in known]

@@ -89,4 +89,4 @@ def _explain_unknown(key: str, cls: type[RoleOptions]) -> str:
         if found := settings_by_option(role).get(key):
             return f"option {found.option!r} belongs to {role.role}, not {cls.role}"
     known = settings_by_option(cls, ConnectionOptions)
-    return explain_unknown("option", key, {each: str(it.option) for each, it in known.items()})
+    return explain_unknown("option", key, [str(each.option) for each in known.values()])

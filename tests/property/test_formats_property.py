@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -20,6 +19,7 @@ from cassieq_spark.http.gateway.formats import read_arrow, read_lines, write_lin
 from cassieq_spark.http.gateway.tables import read_table
 from cassieq_spark.schemas.assign import assign
 from cassieq_spark.schemas.ddl import schema_of
+from tests.support.arrow_streams import stream_of, tampered
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 RECEIPT = "q@1/g/00000000-0000-0000-0000-000000000000/0"
@@ -78,11 +78,7 @@ MOST_BYTES = 64 << 10
 def arrow_of(rows: list[dict[str, object]], codec: str | None) -> bytes:
     pairs = [each | {"headers": list(dict(each["headers"] or {}).items())} for each in rows]
     table = pa.Table.from_pylist(pairs, SCHEMA)
-    sink = io.BytesIO()
-    options = pa.ipc.IpcWriteOptions(compression=codec)
-    with pa.ipc.new_stream(sink, SCHEMA, options=options) as writer:
-        writer.write_table(table, max_chunksize=7)
-    return sink.getvalue()
+    return stream_of(table, rows_per_batch=7, compression=codec)
 
 
 @given(ROWS, CODECS)
@@ -100,13 +96,10 @@ def test_the_gateway_reads_the_streams_of_others(rows, codec: str | None):
 def test_a_stream_that_was_tampered_with_is_refused_or_within_the_limits(
     rows, codec: str | None, data: st.DataObject
 ):
-    body = bytearray(arrow_of(rows, codec))
-    for _ in range(data.draw(st.integers(1, 4))):
-        at = data.draw(st.integers(0, len(body) - 1))
-        body[at] = data.draw(st.sampled_from([0, 1, 0x7F, 0x80, 0xFF, body[at] ^ 1]))
+    body = tampered(data, arrow_of(rows, codec))
 
     with suppress(RefusedError):
-        messages, size = read_arrow(bytes(body), 30, MOST_BYTES)
+        messages, size = read_arrow(body, 30, MOST_BYTES)
         assert len(messages) <= 30
         assert size <= MOST_BYTES
 
@@ -128,11 +121,7 @@ TYPED_ROWS = st.lists(
 
 def typed_arrow_of(rows: list[dict[str, object]], codec: str | None) -> bytes:
     table = pa.Table.from_pylist(rows, COLUMNS)
-    sink = io.BytesIO()
-    options = pa.ipc.IpcWriteOptions(compression=codec)
-    with pa.ipc.new_stream(sink, COLUMNS, options=options) as writer:
-        writer.write_table(table, max_chunksize=7)
-    return sink.getvalue()
+    return stream_of(table, rows_per_batch=7, compression=codec)
 
 
 @given(TYPED_ROWS, CODECS)
@@ -146,13 +135,10 @@ def test_the_gateway_reads_the_rows_of_others(rows, codec: str | None):
 def test_rows_that_were_tampered_with_are_refused_or_within_the_limits(
     rows, codec: str | None, data: st.DataObject
 ):
-    body = bytearray(typed_arrow_of(rows, codec))
-    for _ in range(data.draw(st.integers(1, 4))):
-        at = data.draw(st.integers(0, len(body) - 1))
-        body[at] = data.draw(st.sampled_from([0, 1, 0x7F, 0x80, 0xFF, body[at] ^ 1]))
+    body = tampered(data, typed_arrow_of(rows, codec))
 
     with suppress(RefusedError, CassieqError):
-        table, size = read_table(bytes(body), COLUMNS, 30, MOST_BYTES)
+        table, size = read_table(body, COLUMNS, 30, MOST_BYTES)
         assert table.num_rows <= 30
         assert size <= MOST_BYTES
         assert assign(table, COLUMNS).nbytes <= 32 * MOST_BYTES

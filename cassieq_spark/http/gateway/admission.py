@@ -115,19 +115,6 @@ class Pool:
         _subtract(self._keys, sender, count)
         _subtract(self._accounts, sender.account, count)
 
-    @contextmanager
-    def one(self, sender: Sender) -> Iterator[None]:
-        """Take one for as long as the context lasts.
-
-        Raises:
-            RefusedError: See `take`.
-        """
-        self.take(sender)
-        try:
-            yield
-        finally:
-            self.give(sender)
-
     def _refusal(self, of: str, limit: int, whose: str, held: int) -> RefusedError:
         quota = Quota(self._what, of, limit)
         return over_quota(quota, f"{whose} {held} {self._unit}; the limit is {limit}")

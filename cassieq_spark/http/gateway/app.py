@@ -149,7 +149,8 @@ async def _answer(gateway: Gateway, endpoint: Endpoint, request: Request) -> Res
         grant = await gateway.authorizer.check(request, account, queue, endpoint.right)
         sender = Sender(account, grant.key)
     admission, limits = gateway.admission, gateway.limits
-    with admission.requests.one(sender):
+    admission.requests.take(sender)
+    try:
         call = Call(gateway, request, sender, names, endpoint.parse_query(request), grant)
         if endpoint.body is None:
             return await endpoint.handler(call)
@@ -161,6 +162,8 @@ async def _answer(gateway: Gateway, endpoint: Endpoint, request: Request) -> Res
             return await endpoint.handler(call)
         finally:
             body.release()
+    finally:
+        admission.requests.give(sender)
 
 
 def _names(path: Mapping[str, str]) -> dict[str, str]:
@@ -170,7 +173,7 @@ def _names(path: Mapping[str, str]) -> dict[str, str]:
 
 
 def _log(request: Request, endpoint: Endpoint, status: int, took: float) -> None:
-    if not logging.getLogger(__name__).isEnabledFor(logging.INFO):
+    if not logger.isEnabledFor(logging.INFO):
         return
     # Without the query, which has receipts and signatures.
     logger.info(

@@ -86,7 +86,8 @@ class Grant:
         """What a key allows, or a URL that it has signed."""
         rights = key.rights if permission is None else key.rights & permission.rights
         queues = (key.queue, permission.queue if permission else None)
-        return cls(key.name, rights, tuple(queue for queue in queues if queue is not None))
+        limited = tuple(queue for queue in queues if queue is not None)
+        return cls(key.name, rights, limited, scope=scope_of(key, permission))
 
     def covers(self, queue: str | None) -> bool:
         """Whether it extends to a queue, named without the account; None: to all queues."""
@@ -312,4 +313,4 @@ def _first(
     found = [key for key in keys if key.key is not None and fits(key.key)]
     if not found:
         return None
-    return replace(Grant.of(found[0], permission), scope=scope_of(found[0], permission))
+    return Grant.of(found[0], permission)

@@ -21,21 +21,22 @@ LINES = "application/x-ndjson"
 ARROW = "application/vnd.apache.arrow.stream"
 
 HEADERS = pa.map_(pa.string(), pa.string())
-_MESSAGES = pa.schema(
-    [
-        ("popReceipt", pa.string()),
-        ("deliveryCount", pa.int32()),
-        ("monoton", pa.int64()),
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-        ("headers", HEADERS),
-        ("publishedAt", pa.timestamp("us", "UTC")),
-        ("leaseUntil", pa.timestamp("us", "UTC")),
-    ]
-)
+#: What an answer says of each message besides its value.
+METADATA_FIELDS = [
+    pa.field("popReceipt", pa.string()),
+    pa.field("deliveryCount", pa.int32()),
+    pa.field("monoton", pa.int64()),
+    pa.field("key", pa.binary()),
+    pa.field("headers", HEADERS),
+    pa.field("publishedAt", pa.timestamp("us", "UTC")),
+    pa.field("leaseUntil", pa.timestamp("us", "UTC")),
+]
+#: Types of texts and bytes whose values are not shared.
+TEXTS = {pa.binary(), pa.string(), pa.large_binary(), pa.large_string()}
+
+_MESSAGES = pa.schema([*METADATA_FIELDS, ("value", pa.binary())])
 _COLUMNS = {"key", "value", "headers"}
 _TYPES = "value and key must be binary or string, headers a map of strings"
-_BYTES = {pa.binary(), pa.string(), pa.large_binary(), pa.large_string()}
 _VIEWS = {pa.binary_view(), pa.string_view()}
 #: A view is four 32-bit words; the first is its length.
 _WORDS_OF_VIEW = 4
@@ -130,13 +131,13 @@ def open_table(
 def is_bytes(kind: pa.DataType) -> bool:
     """Whether values of a type are texts or bytes, perhaps shared by a dictionary or as views."""
     if pa.types.is_dictionary(kind):
-        return kind.value_type in _BYTES
-    return kind in _BYTES or kind in _VIEWS
+        return kind.value_type in TEXTS
+    return kind in TEXTS or kind in _VIEWS
 
 
 def is_headers(kind: pa.DataType) -> bool:
     """Whether values of a type are headers."""
-    return pa.types.is_map(kind) and {kind.key_type, kind.item_type} <= _BYTES
+    return pa.types.is_map(kind) and {kind.key_type, kind.item_type} <= TEXTS
 
 
 def write_lines(messages: Iterable[Message]) -> bytes:
@@ -146,22 +147,28 @@ def write_lines(messages: Iterable[Message]) -> bytes:
 
 def write_arrow(messages: Sequence[Message]) -> bytes:
     """Write messages as an Arrow IPC stream."""
-    rows: list[dict[str, Any]] = [
-        {
-            "popReceipt": pop_receipt(each.receipt),
-            "deliveryCount": each.delivery_count,
-            "monoton": each.monoton,
-            "key": each.key,
-            "value": body_of(each),
-            "headers": list(each.headers.items()),
-            "publishedAt": each.published_at,
-            "leaseUntil": each.lease_until,
-        }
-        for each in messages
-    ]
+    rows = [metadata_of(each) | {"value": body_of(each)} for each in messages]
+    return stream_of(pa.RecordBatch.from_pylist(rows, _MESSAGES))
+
+
+def metadata_of(message: Message) -> dict[str, Any]:
+    """What an answer says of a message besides its value; see `METADATA_FIELDS`."""
+    return {
+        "popReceipt": pop_receipt(message.receipt),
+        "deliveryCount": message.delivery_count,
+        "monoton": message.monoton,
+        "key": message.key,
+        "headers": list(message.headers.items()),
+        "publishedAt": message.published_at,
+        "leaseUntil": message.lease_until,
+    }
+
+
+def stream_of(batch: pa.RecordBatch) -> bytes:
+    """An Arrow IPC stream with the rows of a batch."""
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, _MESSAGES) as writer:
-        writer.write_table(pa.Table.from_pylist(rows, _MESSAGES))
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
     body: bytes = sink.getvalue().to_pybytes()
     return body
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import cache
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
@@ -87,19 +88,24 @@ class Metrics:
 
     def __init__(self, admission: Admission, connections: ConnectionLimiter) -> None:
         registry = self._registry = CollectorRegistry()
-        self._requests = Counter(
+        requests = Counter(
             "cassieq_gateway_requests",
             "Requests that were answered.",
             ("operation", "status"),
             registry=registry,
         )
-        self._seconds = Histogram(
+        seconds = Histogram(
             "cassieq_gateway_request_seconds",
             "Time from a request to its answer, waiting for messages included.",
             ("operation",),
             buckets=_BUCKETS,
             registry=registry,
         )
+        # To find them by their labels takes as long as to count.
+        self._requests_of = cache(
+            lambda operation, status: requests.labels(operation, str(status))
+        )
+        self._seconds_of = cache(seconds.labels)
         self._refused = Counter(
             "cassieq_gateway_refused",
             "Requests and connections refused because a quota or limit is reached, and whose.",
@@ -121,8 +127,8 @@ class Metrics:
 
     def answered(self, operation: str, status: int, seconds: float) -> None:
         """Count a request."""
-        self._requests.labels(operation, str(status)).inc()
-        self._seconds.labels(operation).observe(seconds)
+        self._requests_of(operation, status).inc()
+        self._seconds_of(operation).observe(seconds)
 
     def text(self) -> bytes:
         """All metrics, in Prometheus's text format."""

@@ -371,9 +371,12 @@ async def _leased(call: Call, most: int) -> list[Message]:
     )
     if not wait:
         return await lease()
-    with gateway.admission.polls.one(call.sender):
-        messages = await _unless_disconnected(call.request, lease())
-    return messages or []
+    polls = gateway.admission.polls
+    polls.take(call.sender)
+    try:
+        return await _unless_disconnected(call.request, lease()) or []
+    finally:
+        polls.give(call.sender)
 
 
 async def _unless_disconnected(request: Request, work: Coroutine[Any, Any, T]) -> T | None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from base64 import b64encode, urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
+from pydantic_core import to_json
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -217,7 +217,7 @@ def json_array(objects: Iterable[dict[str, object]]) -> memoryview:
 
 def json_object(values: dict[str, object]) -> bytes:
     """A JSON object, with text as UTF-8."""
-    return json.dumps(values, ensure_ascii=False, separators=(",", ":")).encode()
+    return to_json(values)
 
 
 class LargeResponse(Response):

@@ -13,20 +13,18 @@ from cassieq_spark.arrow.typed_framing import HEADERS_COLUMN, KEY_COLUMN
 from cassieq_spark.client import Message
 from cassieq_spark.errors import OptionError
 from cassieq_spark.http.gateway.errors import RefusedError
-from cassieq_spark.http.gateway.formats import HEADERS, is_bytes, is_headers, open_table
-from cassieq_spark.http.gateway.responses import pop_receipt
+from cassieq_spark.http.gateway.formats import (
+    METADATA_FIELDS,
+    TEXTS,
+    is_bytes,
+    is_headers,
+    metadata_of,
+    open_table,
+    stream_of,
+)
 from cassieq_spark.schemas.canonical import all_nullable, canonical_type, parts, type_name
 from cassieq_spark.schemas.rows import from_dicts
 
-_FIELDS = [
-    pa.field("popReceipt", pa.string()),
-    pa.field("deliveryCount", pa.int32()),
-    pa.field("monoton", pa.int64()),
-    pa.field("key", pa.binary()),
-    pa.field("headers", HEADERS),
-    pa.field("publishedAt", pa.timestamp("us", "UTC")),
-    pa.field("leaseUntil", pa.timestamp("us", "UTC")),
-]
 _DELAYS = {"_delay", "_visible_at"}
 
 
@@ -65,27 +63,8 @@ def write_table(messages: Sequence[Message], columns: pa.Schema) -> bytes:
     schema = all_nullable(columns)
     rows = [message.value for message in messages if isinstance(message.value, dict)]
     batch = from_dicts(rows, schema)
-    metadata = pa.array(
-        [
-            {
-                "popReceipt": pop_receipt(each.receipt),
-                "deliveryCount": each.delivery_count,
-                "monoton": each.monoton,
-                "key": each.key,
-                "headers": list(each.headers.items()),
-                "publishedAt": each.published_at,
-                "leaseUntil": each.lease_until,
-            }
-            for each in messages
-        ],
-        pa.struct(_FIELDS),
-    )
-    batch = batch.append_column(METADATA, metadata)
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    body: bytes = sink.getvalue().to_pybytes()
-    return body
+    metadata = pa.array(map(metadata_of, messages), pa.struct(METADATA_FIELDS))
+    return stream_of(batch.append_column(METADATA, metadata))
 
 
 def _check_columns(columns: pa.Schema, given: pa.Schema) -> None:
@@ -118,10 +97,7 @@ def _is_plain(kind: pa.DataType) -> bool:
         return _is_plain(kind.key_type) and _is_plain(kind.item_type)
     if of.is_struct(kind):
         return kind.num_fields > 0 and all(_is_plain(part.type) for part in kind)
-    return kind in _TEXTS or of.is_primitive(kind) or of.is_decimal(kind)
-
-
-_TEXTS = {pa.string(), pa.binary(), pa.large_string(), pa.large_binary()}
+    return kind in TEXTS or of.is_primitive(kind) or of.is_decimal(kind)
 
 
 def _has_same_parts(field: pa.Field, wanted: pa.DataType | None) -> bool:

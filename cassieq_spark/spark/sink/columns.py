@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 
+from cassieq_spark.arguments import did_you_mean
 from cassieq_spark.errors import SchemaError
 from cassieq_spark.settings.writing import ACK, EACH, EXTEND, REJECT, RELEASE, REPLACE
 
@@ -175,11 +175,8 @@ def _problems(
 
 def _problem(name: str, type_: str, columns: Mapping[str, _Column]) -> str | None:
     if name not in columns:
-        nearest = get_close_matches(name.lower(), columns, n=1)
         otherwise = "put it into 'value', or drop it" if "value" in columns else "drop it"
-        return f"unknown column {name!r}; " + (
-            f"did you mean {nearest[0]!r}?" if nearest else otherwise
-        )
+        return f"unknown column {name!r}; {did_you_mean(name, columns, otherwise)}"
     # Collations and the lengths of varchar and char do not matter: Arrow has plain strings.
     plain = "string" if type_.startswith(("string collate ", "varchar(", "char(")) else type_
     column = columns[name]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 
 import pyarrow as pa
 
+from cassieq_spark.arguments import did_you_mean
 from cassieq_spark.arrow.rows import METADATA, PlainRows, Rows, TypedRows, metadata_type
 from cassieq_spark.errors import OptionError, QueueStateError
 from cassieq_spark.model import QueueDefinition
@@ -144,9 +144,7 @@ def _chosen(queue: QueueDefinition, schema: pa.Schema, names: Sequence[str]) -> 
     known = {name.lower(): name for name in schema.names}
     for name in names:
         if name.lower() not in known:
-            near = get_close_matches(name.lower(), known, 1)
-            every = ", ".join(schema.names)
-            advice = f"did you mean {known[near[0]]!r}?" if near else f"it has {every}"
+            advice = did_you_mean(name, schema.names, f"it has {', '.join(schema.names)}")
             raise OptionError(f"queue {queue.name!r} has no column {name!r}; {advice}")
     wanted = [known[name.lower()] for name in names]
     if len(set(wanted)) < len(wanted):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import json
 
 import pyarrow as pa
 import pytest
 
+from tests.support.arrow_streams import stream_of
 from tests.support.gateway import Account
 
 ARROW = "application/vnd.apache.arrow.stream"
@@ -22,13 +22,6 @@ def orders(account: Account) -> Account:
 
 def lines(*messages: object) -> str:
     return "".join(json.dumps(each) + "\n" for each in messages)
-
-
-def stream_of(table: pa.Table) -> bytes:
-    sink = io.BytesIO()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return sink.getvalue()
 
 
 def put(account: Account, *messages: object, **more):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from base64 import b64decode, b64encode
 from datetime import timedelta
@@ -16,6 +15,7 @@ from hypothesis import strategies as st
 
 from cassieq_spark.errors import OptionError
 from cassieq_spark.http.client import HttpQueue
+from tests.support.arrow_streams import stream_of
 from tests.support.gateway import HTTP, Account, RunningGateway
 
 ARROW = "application/vnd.apache.arrow.stream"
@@ -65,14 +65,10 @@ def as_arrow(account: Account, row: Row) -> httpx.Response:
         "value": pa.array([value], pa.binary()),
         "headers": pa.array([list(headers.items())], HEADERS),
     }
-    table = pa.table(arrays)
-    sink = io.BytesIO()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
     return account.ask(
         "POST",
         "/orders/messages/batch",
-        content=sink.getvalue(),
+        content=stream_of(pa.table(arrays)),
         headers={"Content-Type": ARROW},
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from decimal import Decimal
 from typing import Any
@@ -10,19 +9,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tests.support.arrow_streams import stream_of
 from tests.support.gateway import Account, RunningGateway
 
 ARROW = "application/vnd.apache.arrow.stream"
 TRIP = {"vendor": "v", "fare": "1.50", "stops": [{"zone": 3}]}
 MANY = ", ".join(f"c{number} int" for number in range(201))
 SCHEMA = "vendor string not null, fare decimal(10,2), stops array<struct<zone:int>>"
-
-
-def stream_of(table: pa.Table) -> bytes:
-    sink = io.BytesIO()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return sink.getvalue()
 
 
 def put(account: Account, path: str, table: pa.Table, **more: Any) -> Any:

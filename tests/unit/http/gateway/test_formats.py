@@ -9,18 +9,10 @@ import pytest
 from cassieq_spark.client import NewMessage
 from cassieq_spark.http.gateway.errors import RefusedError
 from cassieq_spark.http.gateway.formats import read_arrow, read_lines
+from tests.support.arrow_streams import stream_of
 
 MIB = 1 << 20
 HEADERS = pa.map_(pa.string(), pa.string())
-
-
-def stream_of(table: pa.Table, **options: object) -> bytes:
-    sink = io.BytesIO()
-    with pa.ipc.new_stream(
-        sink, table.schema, options=pa.ipc.IpcWriteOptions(**options)
-    ) as writer:
-        writer.write_table(table)
-    return sink.getvalue()
 
 
 def one_for_all(count: int, value: str) -> pa.Array:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from datetime import UTC, datetime
 
 import pyarrow as pa
@@ -13,6 +12,7 @@ from cassieq_spark.errors import SchemaError
 from cassieq_spark.http.gateway.errors import RefusedError
 from cassieq_spark.http.gateway.tables import read_table, write_table
 from cassieq_spark.schemas.ddl import schema_of
+from tests.support.arrow_streams import stream_of
 
 COLUMNS = schema_of(
     "name string, flags array<string>, at timestamp, spot struct<x:int>, tags map<string,int>"
@@ -22,18 +22,8 @@ RECEIPT = "q@1/g/00000000-0000-0000-0000-000000000000/0"
 MOST_BYTES = 1 << 20
 
 
-def stream_of(columns: dict[str, pa.Array], **options: object) -> bytes:
-    table = pa.table(columns)
-    sink = io.BytesIO()
-    with pa.ipc.new_stream(
-        sink, table.schema, options=pa.ipc.IpcWriteOptions(**options)
-    ) as writer:
-        writer.write_table(table)
-    return sink.getvalue()
-
-
 def refused(columns: dict[str, pa.Array], **options: object) -> RefusedError:
-    body = stream_of(columns, **options)
+    body = stream_of(pa.table(columns), **options)
     before = pa.default_memory_pool().bytes_allocated()
     with pytest.raises(RefusedError) as caught:
         read_table(body, COLUMNS, 1_000, MOST_BYTES)
@@ -101,7 +91,7 @@ def test_a_dictionary_counts_for_each_row():
     ],
 )
 def test_what_the_client_is_to_judge_passes(columns):
-    table, size = read_table(stream_of(columns), COLUMNS, 2, MOST_BYTES)
+    table, size = read_table(stream_of(pa.table(columns)), COLUMNS, 2, MOST_BYTES)
 
     assert table.num_rows == 2
     assert size <= MOST_BYTES
