@@ -29,7 +29,7 @@ from cassieq_spark.client.receiver import (
     peek_messages,
 )
 from cassieq_spark.client.settling import LeaseKey, by_lease, settle_all, settle_each
-from cassieq_spark.consumer.consumer import Consumer
+from cassieq_spark.consumer.consumer import Consumer, Replacements
 from cassieq_spark.consumer.message import Message, StoredMessage
 from cassieq_spark.dead_letters.letters import Filter
 from cassieq_spark.dead_letters.purge import PurgeReport, purge
@@ -503,10 +503,9 @@ class Client:
         new = NewMessage(value, key, headers)
 
         def replace(consumer: Consumer, key: LeaseKey, monotons: Ranges) -> Settled:
-            monoton = pa.array([monotons.start], pa.int64())
             (batch,) = batches_of([check_message(new, consumer.queue)], consumer.queue)
-            replacement = batch.append_column("monoton", monoton)
-            return consumer.replace(key.lease, replacement, deliveries=key.deliveries, delay=delay)
+            replaced = Replacements([monotons.start], batch)
+            return consumer.replace(key.lease, replaced, deliveries=key.deliveries, delay=delay)
 
         with self._calls:
             return settle_each(self._store, leases, replace)

@@ -8,14 +8,16 @@ from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from time import monotonic
+from typing import NamedTuple
 from uuid import UUID, uuid4
 
 import pyarrow as pa
 
 from cassieq_spark.arrow.chunks import check_messages
+from cassieq_spark.arrow.forms import form_of
 from cassieq_spark.consumer.prefetch import Prefetch
 from cassieq_spark.dead_letters.dead_letter import dead_letter_messages
-from cassieq_spark.errors import InvariantError, SchemaError
+from cassieq_spark.errors import InvariantError
 from cassieq_spark.fetch import Finder, Piece
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.lease import Lease, LeasedSlot, LeaseRequest
@@ -42,6 +44,19 @@ UNREADABLE = "read.unreadable"
 _HOLD = timedelta(seconds=60)
 
 _ALWAYS_READ = timedelta(0)
+
+
+class Replacements(NamedTuple):
+    """New messages, and which each of them replaces.
+
+    Attributes:
+        monotons: Those of the old messages.
+        new: For each of them a row, as the queue takes it: ``value``, or the columns of its
+            schema; optionally its key and headers.
+    """
+
+    monotons: Sequence[int]
+    new: pa.RecordBatch
 
 
 class Consumer:
@@ -247,7 +262,7 @@ class Consumer:
     def replace(
         self,
         lease: UUID,
-        replacements: pa.RecordBatch,
+        replacements: Replacements,
         *,
         deliveries: int | None = None,
         delay: timedelta = timedelta(0),
@@ -263,8 +278,7 @@ class Consumer:
 
         Args:
             lease: The token that holds the old messages.
-            replacements: Columns ``monoton`` (of the old message) and ``value``; optionally
-                ``key`` and ``headers``.
+            replacements: The new messages, and which each replaces.
             deliveries: Which delivery under that lease; see `Receipt`.
             delay: How much later the new ones are delivered, at the earliest.
             with_batch: Let the ack of the batch in hand ack the old ones, not this call.
@@ -274,23 +288,18 @@ class Consumer:
 
         Raises:
             MessageError: A new message that the queue does not take; nothing has changed then.
-            SchemaError: The queue has a schema; nothing has changed then.
+            SchemaError: The queue has other columns; nothing has changed then.
             OptionError: A delay in a strictly ordered queue; nothing has changed then.
             ContentionError: Lost to others again and again.
             QueueStateError: There is no such group.
         """
-        queue = self.queue
-        if queue.schema is not None:
-            raise SchemaError(
-                f"queue {queue.name!r} has a schema, and its messages can't be replaced: put the "
-                "new message, and then ack this one"
-            )
+        queue, form = self.queue, form_of(self.queue)
         if delay:
             check_delayable(queue)
-        new = replacements.drop_columns(["monoton"])
         options = SinkOptions(queue=queue.name)
-        check_messages(new, options.max_message_bytes, first_row=0)
-        monotons = replacements.column("monoton").to_pylist()
+        monotons = replacements.monotons
+        (rows,) = form.assigned([replacements.new])
+        check_messages(rows, options.max_message_bytes, first_row=0, form=form)
         hold = {max(_HOLD, queue.lease): Ranges.of(*(Range(at, at + 1) for at in monotons))}
         settle = partial(self.group.settle, lease, deliveries=deliveries, with_batch=with_batch)
         held = settle(Settlement(extended=hold))
@@ -300,7 +309,7 @@ class Consumer:
         )
         if not taken:
             return held
-        written = write_block(self._store, queue, [new.filter(pa.array(live))], options)
+        written = write_block(self._store, queue, [rows.filter(pa.array(live))], options)
         publish(self.group.ledger, [replace(written, visible=delay or None)])
         acked = settle(Settlement(acked=taken))
         if acked.stale:

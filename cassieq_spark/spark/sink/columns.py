@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cassieq_spark.arguments import did_you_mean
+from cassieq_spark.arrow.rows import METADATA
 from cassieq_spark.errors import SchemaError
 from cassieq_spark.settings.writing import ACK, EACH, EXTEND, REJECT, RELEASE, REPLACE
 
@@ -45,6 +47,8 @@ _VISIBLE_AT = _Column(
 _RECEIPT = _Column(("string",), "string", "receipt, of a stream with includeReceipts")
 _OPERATION = _Column(("string",), "string", "'ack' as operation")
 _REASON = _Column(("string",), "string", "'no such customer' as reason")
+#: The struct ``_metadata`` of a stream that is read with includeReceipts.
+_HAS_RECEIPT = re.compile(r"[<,]receipt:string[,>]")
 _SECONDS = _Column(_WHOLE, "a whole number", "600 as seconds")
 
 #: What the columns are called that a message has beside those of a queue with a schema.
@@ -152,6 +156,61 @@ def validate_settled(fields: Sequence[tuple[str, str]], operation: str) -> None:
             f"option 'operation' = {operation!r} cannot take this DataFrame (it takes the "
             f"columns {takes}): " + "; ".join(problems)
         )
+
+
+def validate_replaced(fields: Sequence[tuple[str, str]], own: Sequence[str]) -> list[str]:
+    """Check the columns of a DataFrame of rows that replace messages of a queue with a schema.
+
+    Args:
+        fields: Names with types, as Spark's ``simpleString()`` writes them.
+        own: The columns of the queue.
+
+    Returns:
+        The names of the others: those that are to be columns of the queue.
+
+    Raises:
+        SchemaError: The receipt is missing or there twice, or a column has another type; names all
+            problems.
+    """
+    source = receipt_source([name for name, _ in fields], own)
+    types = dict(fields)
+    problems = []
+    if source == METADATA and not _HAS_RECEIPT.search(types[source]):
+        problems.append(
+            f"column {source!r} has no receipt: read the stream with the option includeReceipts"
+        )
+    special = {name: column for name, column in _SPECIAL.items() if name != "_visible_at"}
+    known = special | ({} if source == METADATA else {source: _RECEIPT})
+    taken = [(name, type_) for name, type_ in fields if name == source or is_special(name)]
+    given = [(name.lower(), type_) for name, type_ in taken if name != METADATA]
+    problems += _problems(given, known, required=())
+    if problems:
+        raise SchemaError("cannot replace messages by this DataFrame: " + "; ".join(problems))
+    return [name for name, _ in fields if (name, types[name]) not in taken]
+
+
+def receipt_source(names: Sequence[str], own: Sequence[str]) -> str:
+    """The column of rows that has their receipts, or has them in a struct: ``_metadata``.
+
+    Args:
+        names: All columns of the rows.
+        own: Those of the queue, which may have one that is called ``receipt``.
+
+    Raises:
+        SchemaError: There is none, or both are there.
+    """
+    is_own = "receipt" in {name.lower() for name in own}
+    found = [name for name in ("receipt", METADATA) if name in names]
+    if is_own and "receipt" in found:
+        found.remove("receipt")
+    if len(found) == 1:
+        return found[0]
+    keep = "keep one of the columns 'receipt' and '_metadata'"
+    take = "keep the column '_metadata' of a stream that is read with includeReceipts"
+    raise SchemaError(
+        "cannot replace messages by this DataFrame: its receipts are "
+        + (f"there twice: {keep}" if found else f"missing: {take}")
+    )
 
 
 def _problems(

@@ -62,7 +62,7 @@ class _Writing:
             validate_published(columns, strict_fifo=self._queue.strict_fifo)
             return
         validate_special(columns, strict_fifo=self._queue.strict_fifo)
-        assign(_arrow_schema(_own(schema)).empty_table(), schema_of(self._queue.schema))
+        assign(arrow_schema(_own(schema)).empty_table(), schema_of(self._queue.schema))
 
     def _made_or_read(self, schema: StructType) -> QueueDefinition:
         store, name = self._store(), self._options.queue
@@ -164,7 +164,7 @@ def _own(schema: StructType) -> list[StructField]:
     return [field for field in schema.fields if not is_special(field.name)]
 
 
-def _arrow_schema(fields: Sequence[StructField]) -> pa.Schema:
+def arrow_schema(fields: Sequence[StructField]) -> pa.Schema:
     """The Arrow types in which Spark hands over columns."""
     return pa.schema(
         [

@@ -6,18 +6,24 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from itertools import tee
 from typing import Any
 from uuid import UUID
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cassieq_spark.arguments import A_YEAR
-from cassieq_spark.arrow.chunks import check_messages
+from cassieq_spark.arrow.chunks import PLAIN, Form, check_messages
 from cassieq_spark.arrow.receipts import Receipt
+from cassieq_spark.arrow.rows import METADATA
+from cassieq_spark.arrow.typed_chunks import TypedForm
+from cassieq_spark.consumer.consumer import Replacements
 from cassieq_spark.errors import MessageError
 from cassieq_spark.groups.state import Settlement
 from cassieq_spark.model import QueueId, Range, Ranges
 from cassieq_spark.settings.writing import ACK, EACH, EXTEND, REJECT, RELEASE, REPLACE
+from cassieq_spark.spark.sink.columns import receipt_source
 
 #: Consumer group and token of a lease, and which delivery under it; see `Receipt`.
 LeaseKey = tuple[str, UUID, int | None]
@@ -38,6 +44,7 @@ class Defaults:
         seconds: For extend.
         reason: For reject.
         max_message_bytes: Largest new message, with key and headers.
+        form: That of new messages.
     """
 
     queue_id: QueueId
@@ -46,6 +53,7 @@ class Defaults:
     seconds: timedelta
     reason: str
     max_message_bytes: int
+    form: Form = PLAIN
 
 
 @dataclass(slots=True)
@@ -54,7 +62,7 @@ class Outcomes:
 
     _done: list[int] = field(default_factory=list)
     _by: dict[tuple[str, Any], list[int]] = field(default_factory=lambda: defaultdict(list))
-    _new: dict[timedelta, list[pa.RecordBatch]] = field(default_factory=lambda: defaultdict(list))
+    _new: dict[timedelta, list[Replacements]] = field(default_factory=lambda: defaultdict(list))
 
     def add(self, monoton: int, operation: str, parameter: object) -> None:
         """Add one message."""
@@ -63,9 +71,9 @@ class Outcomes:
         else:
             self._by[operation, parameter].append(monoton)
 
-    def replace(self, delay: timedelta, new: pa.RecordBatch) -> None:
-        """Add new messages, with the monotons of the messages that they replace."""
-        self._new[delay].append(new)
+    def replace(self, delay: timedelta, replacements: Replacements) -> None:
+        """Add new messages."""
+        self._new[delay].append(replacements)
 
     def merge(self, other: Outcomes) -> None:
         """Add what another task has read for the same lease."""
@@ -86,10 +94,11 @@ class Outcomes:
             rejected=self._of(REJECT),
         )
 
-    def replacements(self) -> Iterator[tuple[timedelta, pa.RecordBatch]]:
+    def replacements(self) -> Iterator[tuple[timedelta, Replacements]]:
         """New messages by their delay."""
-        for delay, new in sorted(self._new.items()):
-            yield delay, pa.concat_batches(new)
+        for delay, parts in sorted(self._new.items()):
+            monotons = [monoton for part in parts for monoton in part.monotons]
+            yield delay, Replacements(monotons, pa.concat_batches(part.new for part in parts))
 
     def _of(self, operation: str) -> Mapping[Any, Ranges]:
         return {by: _ranges(found) for (name, by), found in self._by.items() if name == operation}
@@ -101,7 +110,7 @@ def read_outcomes(
     """Read rows of receipts, by lease.
 
     Args:
-        batches: Columns as `columns.validate_settled` accepts them.
+        batches: Columns as `columns.validate_settled` accepts them, or `validate_replaced`.
         defaults: What applies to rows that do not say it themselves.
 
     Raises:
@@ -109,19 +118,22 @@ def read_outcomes(
             delay is negative, or longer than a year; or the queue does not take a new message.
     """
     found: defaultdict[LeaseKey, Outcomes] = defaultdict(Outcomes)
-    first_row = 0
-    for batch in batches:
+    form, first_row = defaults.form, 0
+    left, right = tee(_split(batch, form) for batch in batches)
+    news = form.assigned(new for _, new in right)
+    for (receipts, _), new in zip(left, news, strict=True):
         replaced: defaultdict[tuple[LeaseKey, timedelta], dict[int, int]] = defaultdict(dict)
-        for at, row in enumerate(_Rows(batch, defaults, first_row)):
+        for at, row in enumerate(_Rows(receipts, defaults, first_row)):
             if row.operation == REPLACE:
                 replaced[row.lease, row.parameter][at] = row.monoton
             else:
                 found[row.lease].add(row.monoton, row.operation, row.parameter)
         for (lease, delay), rows in replaced.items():
-            new = _new_messages(batch, rows)
-            check_messages(new, defaults.max_message_bytes, first_row=first_row + min(rows))
-            found[lease].replace(delay, new)
-        first_row += batch.num_rows
+            taken = new.take(pa.array(list(rows), pa.int64()))
+            most = defaults.max_message_bytes
+            check_messages(taken, most, first_row=first_row + min(rows), form=form)
+            found[lease].replace(delay, Replacements(list(rows.values()), taken))
+        first_row += receipts.num_rows
     return dict(found)
 
 
@@ -137,8 +149,7 @@ class _Rows:
     """The rows of one batch, checked."""
 
     def __init__(self, batch: pa.RecordBatch, defaults: Defaults, first_row: int) -> None:
-        names = set(batch.schema.names) - set(_MESSAGE)
-        self._columns = {name: batch.column(name).to_pylist() for name in names}
+        self._columns = batch.to_pydict()
         self._count = batch.num_rows
         self._defaults = defaults
         self._first_row = first_row
@@ -195,11 +206,20 @@ class _Rows:
         return self._columns[column][at] if column in self._columns else None
 
 
-def _new_messages(batch: pa.RecordBatch, rows: Mapping[int, int]) -> pa.RecordBatch:
-    """The new messages of some rows, with the monotons of the messages that they replace."""
-    names = [name for name in _MESSAGE if name in batch.schema.names]
-    taken = batch.select(names).take(pa.array(list(rows), pa.int64()))
-    return taken.append_column("monoton", pa.array(list(rows.values()), pa.int64()))
+def _split(batch: pa.RecordBatch, form: Form) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    """The columns that say what is to be done, and those of new messages."""
+    if not isinstance(form, TypedForm):
+        names = [name for name in _MESSAGE if name in batch.schema.names]
+        return batch.drop_columns(names), batch.select(names)
+    source = receipt_source(batch.schema.names, form.schema.names)
+    column = batch.column(source)
+    receipts = {"receipt": pc.struct_field(column, "receipt") if source == METADATA else column}
+    others = batch.drop_columns([source])
+    for name in others.schema.names:
+        if name.lower() == form.names.delay:
+            receipts["delay"] = others.column(name)
+            others = others.drop_columns([name])
+    return pa.record_batch(receipts), others
 
 
 def _ranges(monotons: Iterable[int]) -> Ranges:

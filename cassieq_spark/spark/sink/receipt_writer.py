@@ -12,13 +12,18 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from cassieq_spark.arrow.chunks import PLAIN
+from cassieq_spark.arrow.forms import form_of
 from cassieq_spark.consumer.consumer import Consumer
 from cassieq_spark.errors import OptionError, SchemaError
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.queues import read_queue
+from cassieq_spark.schemas.assign import assign
+from cassieq_spark.schemas.ddl import schema_of
 from cassieq_spark.settings import SinkOptions
-from cassieq_spark.settings.writing import NOW, WITH_BATCH
-from cassieq_spark.spark.sink.columns import validate_settled
+from cassieq_spark.settings.writing import NOW, REPLACE, WITH_BATCH
+from cassieq_spark.spark.sink.columns import validate_replaced, validate_settled
+from cassieq_spark.spark.sink.message_writer import arrow_schema
 from cassieq_spark.spark.sink.query import is_in_batch
 from cassieq_spark.spark.sink.receipt_rows import Defaults, LeaseKey, Outcomes, read_outcomes
 from cassieq_spark.store import open_store
@@ -52,19 +57,25 @@ class ReceiptWriter(DataSourceArrowWriter):
     """
 
     def __init__(self, options: SinkOptions, schema: StructType, *, overwrite: bool) -> None:
-        columns = [(field.name, field.dataType.simpleString()) for field in schema.fields]
-        validate_settled(columns, options.operation)
         if overwrite:
             raise OptionError("receipts can only be appended: use mode('append')")
         if options.txn_app_id is not None:
             raise OptionError("option 'txnAppId' is for publishing; settling twice does no harm")
         self._options = options
         self._queue: QueueDefinition = read_queue(open_store(options.connection), options.queue)
-        if self._queue.schema is not None and "value" in dict(columns):
-            raise SchemaError(
-                f"queue {options.queue!r} has a schema, and its messages can't be replaced: leave "
-                "out the column 'value', publish the new rows, and then ack the old ones"
-            )
+        columns = [(field.name, field.dataType.simpleString()) for field in schema.fields]
+        if self._queue.schema is None or options.operation != REPLACE:
+            validate_settled(columns, options.operation)
+            if self._queue.schema is not None and "value" in dict(columns):
+                raise SchemaError(
+                    f"queue {options.queue!r} has a schema: leave out the column 'value', and "
+                    "replace messages by a write of their own, with 'operation' = 'replace'"
+                )
+            return
+        own = schema_of(self._queue.schema)
+        names = set(validate_replaced(columns, own.names))
+        rows = arrow_schema([field for field in schema.fields if field.name in names])
+        assign(rows.empty_table(), own)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReceipts:
         """On an executor: read receipts, and settle nothing yet."""
@@ -75,6 +86,7 @@ class ReceiptWriter(DataSourceArrowWriter):
             seconds=self._options.seconds or self._queue.lease,
             reason=self._options.reason,
             max_message_bytes=self._options.max_message_bytes,
+            form=form_of(self._queue) if self._options.operation == REPLACE else PLAIN,
         )
         return TaskReceipts(read_outcomes(iterator, defaults), in_batch=is_in_batch())
 
@@ -132,10 +144,10 @@ class ReceiptWriter(DataSourceArrowWriter):
         if settlement := outcomes.settlement():
             done = consumer.settle(lease, settlement, deliveries=deliveries, with_batch=with_batch)
             yield done.count, done.stale.count
-        for delay, new in outcomes.replacements():
+        for delay, replacements in outcomes.replacements():
             done = consumer.replace(
                 lease,
-                new,
+                replacements,
                 deliveries=deliveries,
                 delay=delay or timedelta(0),
                 with_batch=with_batch,

@@ -46,6 +46,24 @@ def test_the_schema_is_a_part_of_the_definition(shop: Account):
     assert shop.ask("GET", "/trips").json()["schema"] == SCHEMA
 
 
+def test_a_message_is_replaced_by_another_object(gateway: RunningGateway):
+    account = gateway.account()
+    account.ask("POST", content=json.dumps({"queueName": "trips", "schema": SCHEMA}))
+    account.ask("POST", "/trips/messages", content=json.dumps(TRIP))
+    receipt = account.ask("GET", "/trips/messages/next").json()["popReceipt"]
+
+    def replace(row: dict[str, Any]) -> Any:
+        body = json.dumps({"message": json.dumps(row)})
+        return account.ask("PUT", "/trips/messages", params={"popReceipt": receipt}, content=body)
+
+    refused, done = replace({"fare": "1"}), replace(TRIP | {"fare": "2.50"})
+
+    assert (refused.status_code, done.status_code) == (400, 200), done.text
+    assert "'vendor' string is missing" in refused.json()["message"]
+    new = json.loads(account.ask("GET", "/trips/messages/next").json()["message"])
+    assert new == TRIP | {"fare": "2.50"}
+
+
 @pytest.mark.parametrize("schema", ["fare", "fare variant", 5, MANY, "a int, " * 20_000])
 def test_what_is_no_schema_is_refused(shop: Account, schema: Any):
     answer = shop.ask("POST", content=json.dumps({"queueName": "other", "schema": schema}))

@@ -10,6 +10,7 @@ import pytest
 from chispa import assert_df_equality
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import expr
 
 from cassieq_spark.queues import alter_queue, create_queue, read_queue
 from cassieq_spark.settings.connection import ConnectionOptions
@@ -126,6 +127,43 @@ def test_rows_are_settled_by_the_receipts_of_their_metadata(make: Callable[..., 
     query.awaitTermination()
 
     assert queue.group_stats("g").depth == 0
+
+
+def test_rows_that_were_changed_replace_those_that_were_read(make: Callable[..., QueueOnSpark]):
+    queue = make(TRIPS)
+    queue.publish(trips(queue.spark, 10))
+
+    def double(batch: DataFrame, _: int) -> None:
+        rows = batch.where("fare < 1").selectExpr("*", "_metadata.key as _key")
+        changed = rows.withColumn("fare", expr("cast(fare * 100 + 100 as decimal(10,2))"))
+        writer = changed.write.format("cassieq").options(**queue.options)
+        writer.option("operation", "replace").mode("append").save()
+
+    query = queue.start(queue.stream("g", includeReceipts="true"), double)
+    query.awaitTermination()
+
+    found = queue.browse(includeMetadata="true").where("_metadata.monoton >= 10")
+    assert sorted(row.fare for row in found.collect()) == [100, 125, 150, 175]
+    assert queue.group_stats("g").depth == 4
+
+
+@pytest.mark.parametrize(
+    ("columns", "problem"),
+    [
+        (["vendor", "fare"], "its receipts are missing"),
+        (["vendor", "fare as fair", "'r' as receipt"], "did you mean 'fare'"),
+        (["fare", "'r' as receipt"], "'vendor' string is missing"),
+    ],
+)
+def test_rows_that_can_replace_nothing_are_refused_before_a_task_starts(
+    make: Callable[..., QueueOnSpark], columns: list[str], problem: str
+):
+    queue = make(TRIPS)
+    rows = trips(queue.spark, 1).selectExpr(*columns)
+    writer = rows.write.format("cassieq").options(**queue.options, operation="replace")
+
+    with pytest.raises(PySparkException, match=problem):
+        writer.mode("append").save()
 
 
 @pytest.mark.parametrize("options", [{"columns": "fare, VENDOR"}, {}])

@@ -375,13 +375,38 @@ def test_what_can_not_be_read_becomes_a_dead_letter_with_its_bytes(
     assert "unreadable" in str(dict(dead.headers or ())["cassieq.reason"])
 
 
-def test_a_message_is_not_replaced(trips: Client):
+def test_a_message_is_replaced_by_another_row(trips: Client):
+    trips.put("trips", TRIP)
+    (message,) = trips.receive("trips", "g")
+    dearer = TRIP | {"fare": Decimal("2.50")}
+
+    assert trips.replace(message, dearer, key="k", headers={"n": "1"}) == []
+
+    (new,) = trips.receive("trips", "g")
+    assert (new.value, new.key, dict(new.headers)) == (dearer, b"k", {"n": "1"})
+    assert trips.ack(message) == [message.receipt]
+    assert trips.ack(new) == []
+
+
+@pytest.mark.parametrize(
+    ("row", "error", "problem"),
+    [
+        ({"fare": 1}, SchemaError, "'vendor' string is missing"),
+        (TRIP | {"fair": 1}, SchemaError, "did you mean 'fare'"),
+        (TRIP | {"fare": "x"}, MessageError, "'fare'"),
+        (TRIP | {"fare": Decimal("0.001")}, MessageError, "'fare'"),
+    ],
+)
+def test_a_message_is_not_replaced_by_a_row_that_does_not_fit(
+    trips: Client, row: dict[str, Any], error: type[Exception], problem: str
+):
     trips.put("trips", TRIP)
     (message,) = trips.receive("trips", "g")
 
-    with pytest.raises(SchemaError, match="messages can't be replaced: put the new message"):
-        trips.replace(message, TRIP)
+    with pytest.raises(error, match=problem):
+        trips.replace(message, row)
 
+    assert values(trips) == [TRIP]
     assert trips.ack(message) == []
 
 

@@ -10,7 +10,7 @@ from uuid import UUID
 import pyarrow as pa
 import pytest
 
-from cassieq_spark.consumer.consumer import REPLACED_TWICE, Consumer
+from cassieq_spark.consumer.consumer import REPLACED_TWICE, Consumer, Replacements
 from cassieq_spark.errors import MessageError, OptionError
 from cassieq_spark.fetch import fetch, find_pieces
 from cassieq_spark.groups.state import Settlement
@@ -52,7 +52,7 @@ class Scene:
     def replace(self, monotons: list[int], **columns: Any) -> tuple[int, str]:
         delay = columns.pop("delay", timedelta(0))
         values = {"value": pa.array([f"new {each}" for each in monotons])} | columns
-        new = pa.record_batch({**values, "monoton": pa.array(monotons, pa.int64())})
+        new = Replacements(monotons, pa.record_batch(values))
         done = Consumer(self.store, self.queue, "g").replace(self.lease, new, delay=delay)
         return done.count, str(done.stale)
 

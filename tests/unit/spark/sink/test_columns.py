@@ -3,7 +3,11 @@ from __future__ import annotations
 import pytest
 
 from cassieq_spark.errors import SchemaError
-from cassieq_spark.spark.sink.columns import validate_published, validate_settled
+from cassieq_spark.spark.sink.columns import (
+    validate_published,
+    validate_replaced,
+    validate_settled,
+)
 
 
 def refusal(*fields: tuple[str, str]) -> str:
@@ -114,6 +118,48 @@ def test_settling_takes_the_columns_of_its_operation(
     operation: str, columns: list[tuple[str, str]]
 ):
     validate_settled([("receipt", "string"), *columns], operation)
+
+
+METADATA = ("_metadata", "struct<queue:string,monoton:bigint,receipt:string>")
+FARE = ("fare", "decimal(10,2)")
+RECEIPT = ("receipt", "string")
+
+
+@pytest.mark.parametrize(
+    ("fields", "own", "rows"),
+    [
+        ([FARE, METADATA], ["fare"], ["fare"]),
+        ([RECEIPT, FARE], ["fare"], ["fare"]),
+        ([RECEIPT, FARE, METADATA], ["fare", "Receipt"], ["receipt", "fare"]),
+        ([FARE, ("_KEY", "string"), METADATA, ("_delay", "int")], ["fare"], ["fare"]),
+        ([METADATA, ("x", "int")], ["fare"], ["x"]),
+    ],
+)
+def test_rows_replace_messages_by_the_receipts_that_they_have(
+    fields: list[tuple[str, str]], own: list[str], rows: list[str]
+):
+    assert validate_replaced(fields, own) == rows
+
+
+@pytest.mark.parametrize(
+    ("fields", "own", "problem"),
+    [
+        ([FARE], ["fare"], "its receipts are missing: keep the column '_metadata'"),
+        ([FARE, RECEIPT], ["fare", "receipt"], "its receipts are missing"),
+        ([FARE, RECEIPT, METADATA], ["fare"], "keep one of the columns 'receipt' and '_metadata'"),
+        ([("_metadata", "struct<queue:string>")], ["fare"], "'_metadata' has no receipt"),
+        ([("_metadata", "struct<receipts:string>")], ["fare"], "'_metadata' has no receipt"),
+        ([("receipt", "int")], ["fare"], "'receipt' is int, expected string"),
+        ([RECEIPT, ("_delay", "string")], ["fare"], "'_delay' is string, expected"),
+        ([RECEIPT, ("_visible_at", "timestamp")], ["fare"], "unknown column '_visible_at'"),
+        ([RECEIPT, ("_key", "string"), ("_Key", "string")], ["fare"], "2 columns '_key'"),
+    ],
+)
+def test_rows_without_receipts_or_with_other_columns_replace_nothing(
+    fields: list[tuple[str, str]], own: list[str], problem: str
+):
+    with pytest.raises(SchemaError, match=problem):
+        validate_replaced(fields, own)
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,18 @@ from __future__ import annotations
 
 import pickle
 from datetime import timedelta
+from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
 import pyarrow as pa
 import pytest
 
+from cassieq_spark.arrow.typed_chunks import TypedForm
 from cassieq_spark.errors import MessageError
 from cassieq_spark.groups.state import Settlement
 from cassieq_spark.model import QueueId, Ranges
+from cassieq_spark.schemas.ddl import schema_of
 from cassieq_spark.spark.sink.receipt_rows import Defaults, Outcomes, read_outcomes
 
 QUEUE = QueueId("q@1")
@@ -106,9 +109,8 @@ def test_each_row_may_say_what_is_to_be_done():
         extended={7 * SECOND: Ranges.parse("2-3")},
         rejected={"bad": Ranges.parse("3-4")},
     )
-    assert [(delay, new.to_pylist()) for delay, new in outcomes.replacements()] == [
-        (3 * SECOND, [{"value": "new", "monoton": 4}])
-    ]
+    ((delay, (monotons, new)),) = outcomes.replacements()
+    assert (delay, monotons, new.to_pylist()) == (3 * SECOND, [4], [{"value": "new"}])
 
 
 def test_only_replacements_are_no_settlement():
@@ -128,8 +130,8 @@ def test_what_several_tasks_ask_for_is_put_together():
             total.merge(outcomes)
 
     assert total.settlement() == Settlement(rejected={"bad": Ranges.parse("1-3")})
-    ((_, new),) = total.replacements()
-    assert new.column("monoton").to_pylist() == [6, 7]
+    ((_, (monotons, new)),) = total.replacements()
+    assert (monotons, new.column("value").to_pylist()) == ([6, 7], ["new 1", "new 2"])
 
 
 @pytest.mark.parametrize(
@@ -165,6 +167,43 @@ def test_what_makes_no_sense_is_refused_by_its_row(rows: dict[str, Any], message
 
     with pytest.raises(MessageError, match=message):
         read("each", before, {"operation": ["ack"], **rows})
+
+
+TYPED = TypedForm(schema_of("fare decimal(10,2) not null, receipt string, monoton int"), 1)
+METADATA = pa.array([{"queue": "q", "receipt": receipt(number)} for number in (4, 5)])
+
+
+def test_rows_of_a_schema_replace_messages_by_their_metadata():
+    rows = {
+        "FARE": pa.array([1, 2]),
+        "receipt": pa.array(["a", None]),
+        "_metadata": METADATA,
+        "_key": ["k", None],
+        "_delay": pa.array([timedelta(seconds=3), None], pa.duration("us")),
+    }
+
+    (outcomes,) = read("replace", rows, rows, form=TYPED, delay=SECOND).values()
+
+    (at_first, (first, one)), (later, (second, two)) = outcomes.replacements()
+    assert (at_first, first, later, second) == (SECOND, [5, 5], 3 * SECOND, [4, 4])
+    assert (
+        one.to_pylist()
+        == [{"fare": Decimal("2.00"), "receipt": None, "monoton": None, "_key": None}] * 2
+    )
+    assert two.to_pylist()[0] == {
+        "fare": Decimal("1.00"),
+        "receipt": "a",
+        "monoton": None,
+        "_key": b"k",
+    }
+
+
+def test_a_row_that_does_not_fit_the_queue_is_named():
+    good = {"fare": pa.array([1.0, 2.0]), "_metadata": METADATA}
+    bad = {"fare": pa.array([1.0, 0.001]), "_metadata": METADATA}
+
+    with pytest.raises(MessageError, match=r"column 'fare', row 3 \(counted from 0\)"):
+        read("replace", good, bad, form=TYPED)
 
 
 def test_no_rows_ask_for_nothing():
