@@ -77,7 +77,7 @@ from cassieq_spark.queues import (
     read_queue,
 )
 from cassieq_spark.queues.stats import QueueStats, queue_stats
-from cassieq_spark.schemas.assign import as_arrow
+from cassieq_spark.schemas.assign import arrow_batches
 from cassieq_spark.schemas.canonical import canonical
 from cassieq_spark.schemas.ddl import to_ddl
 from cassieq_spark.settings.connection import Connection, connection_options
@@ -209,9 +209,9 @@ class Client:
         Args:
             queue: Name of the queue.
             messages: Values, or messages with more than that. If the queue has a schema, also
-                an Arrow table, or what hands itself over as one, such as a DataFrame of pandas,
-                polars or DuckDB; it may have the columns ``_key``, ``_headers``, ``_delay`` and
-                ``_visible_at``.
+                an Arrow table, or what hands itself over as one: a DataFrame of pandas, polars or
+                DuckDB, or a reader of batches, which are read as they come. It may have the
+                columns ``_key``, ``_headers``, ``_delay`` and ``_visible_at``.
             delay: How long after they are published they are delivered, at the earliest.
             visible_at: When they are delivered, at the earliest; aware.
             txn_app_id: Names the writer. Calls of the same ``txn_version`` publish once.
@@ -823,8 +823,7 @@ def _batches_of(
             f"queue {queue.name!r} has no schema, so it takes no tables: put values, or create a "
             "queue with a schema"
         )
-    table = as_arrow(messages)
-    return iter(table.to_batches() if isinstance(table, pa.Table) else [table])
+    return arrow_batches(messages)
 
 
 def _batch_named(

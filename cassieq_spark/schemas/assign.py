@@ -10,7 +10,7 @@ Columns are converted as a whole. The row that does not fit is looked for only i
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import Enum, auto
 from functools import lru_cache
 from typing import Any
@@ -81,31 +81,47 @@ class Misfit(Exception):  # noqa: N818 - never leaves this package
         self.nullable = nullable
 
 
-def as_arrow(given: object) -> pa.Table | pa.RecordBatch:
-    """Return rows as Arrow has them: a table, a batch, or what hands itself over as one.
+def arrow_batches(given: object) -> Iterator[pa.RecordBatch]:
+    """Read rows as Arrow batches, as they come: of a table, or of what hands itself over as one.
 
-    So pandas, polars and DuckDB do; nothing is copied that Arrow can share. The index of a pandas
-    DataFrame is left out, unless it has a name.
+    So pandas, polars and DuckDB do, and readers of files larger than memory; nothing is copied
+    that Arrow can share. The index of a pandas DataFrame is left out, unless it has a name. There
+    is always a batch, if without rows, that has the columns.
 
     Raises:
-        SchemaError: It does not.
+        SchemaError: It does not, or a batch can't be read.
     """
-    if isinstance(given, (pa.Table, pa.RecordBatch)):
-        return _without_index(given)
-    if hasattr(given, "__arrow_c_stream__") or hasattr(given, "__arrow_c_array__"):
-        try:
-            return _without_index(pa.table(given))
-        except Exception as error:
-            raise SchemaError(
-                f"{shown(given)} can't be read as an Arrow table: {_first_line(error)}"
-            ) from error
+    try:
+        if hasattr(given, "__arrow_c_stream__"):
+            return _read(pa.RecordBatchReader.from_stream(given), given)
+        if hasattr(given, "__arrow_c_array__"):
+            return iter([_without_index(pa.record_batch(given))])
+    except Exception as error:
+        raise _unreadable(given, error) from error
     raise SchemaError(
         f"rows must be an Arrow table or something that Arrow can read, such as a DataFrame of "
         f"pandas or polars, not {shown(given)}"
     )
 
 
-def _without_index(given: pa.Table | pa.RecordBatch) -> pa.Table | pa.RecordBatch:
+def _read(reader: pa.RecordBatchReader, given: object) -> Iterator[pa.RecordBatch]:
+    with reader:
+        yield _without_index(pa.RecordBatch.from_pylist([], reader.schema))
+        while True:
+            try:
+                batch = reader.read_next_batch()
+            except StopIteration:
+                return
+            except (pa.ArrowException, OSError) as error:
+                raise _unreadable(given, error) from error
+            yield _without_index(batch)
+
+
+def _unreadable(given: object, error: Exception) -> SchemaError:
+    return SchemaError(f"{shown(given)} can't be read as an Arrow table: {_first_line(error)}")
+
+
+def _without_index(given: pa.RecordBatch) -> pa.RecordBatch:
     """Drop the columns that pandas adds for an index without a name."""
     if b"pandas" not in (given.schema.metadata or {}):
         return given

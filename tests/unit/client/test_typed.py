@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import duckdb
 import pandas as pd
@@ -27,9 +28,9 @@ from cassieq_spark.fetch import fetch, find_pieces
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.state import Settlement
 from cassieq_spark.ledger.ledger import Ledger
-from cassieq_spark.model import Chunk, Range, Ranges
+from cassieq_spark.model import Chunk, QueueId, Range, Ranges
 from cassieq_spark.queues import alter_queue, read_queue
-from cassieq_spark.testing.stores import CountingStore
+from cassieq_spark.testing.stores import CountingStore, WrappedStore
 from tests.support.faults import FakeClock
 
 TRIPS = "vendor string not null, fare decimal(10,2), at timestamp, stops array<struct<zone:int>>"
@@ -158,6 +159,61 @@ def test_a_table_is_put_by_one_lwt(trips: Client, store: CountingStore, as_given
     first, second = trips.receive("trips", "g", max=10)
     assert (first.value["fare"], first.key) == (Decimal("1.50"), b"x")
     assert (second.value["vendor"], second.value["fare"], second.key) == ("b", None, None)
+
+
+def reader_of(batches: Iterable[pa.RecordBatch]) -> pa.RecordBatchReader:
+    return pa.RecordBatchReader.from_batches(pa.schema([("vendor", pa.string())]), batches)
+
+
+class WatchedStore(WrappedStore):
+    """Counts chunks as they are written."""
+
+    chunks = 0
+
+    def write_chunks(self, queue: QueueId, block: UUID, chunks: Iterable[Chunk]) -> None:
+        super().write_chunks(queue, block, self._counted(chunks))
+
+    def _counted(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+        for chunk in chunks:
+            yield chunk
+            self.chunks += 1
+
+
+def test_a_reader_is_read_while_its_rows_are_written(trips: Client, store: CountingStore):
+    watched = WatchedStore(store)
+    chunks = []
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for _ in range(40):
+            chunks.append(watched.chunks)
+            yield pa.record_batch({"vendor": ["x" * 100_000] * 10})
+
+    put = Client.from_store(watched).put_many("trips", reader_of(batches()))
+
+    assert put == Range(0, 400)
+    # Chunks have up to a megabyte of the forty.
+    assert chunks[10] > 5
+    assert chunks[39] > 30
+
+
+def test_a_reader_that_breaks_off_leaves_nothing_visible(trips: Client):
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch({"vendor": ["a"]})
+        raise KeyError("no more")
+
+    with pytest.raises(SchemaError, match=r"can't be read as an Arrow table: .*no more"):
+        trips.put_many("trips", reader_of(batches()))
+
+    assert values(trips) == []
+
+
+@pytest.mark.parametrize("as_given", [pa.table, Stream, pa.Table.to_pandas])
+def test_a_table_without_rows_has_its_columns_checked(trips: Client, as_given: Any):
+    empty = pa.table({"vendor": pa.array([], pa.string())})
+
+    assert len(trips.put_many("trips", as_given(empty))) == 0
+    with pytest.raises(SchemaError, match="no column 'vendr'"):
+        trips.put_many("trips", as_given(empty.rename_columns(["vendr"])))
 
 
 @pytest.mark.parametrize("value", ["x" * 3, 5])

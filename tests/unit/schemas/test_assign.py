@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from cassieq_spark.errors import MessageError, SchemaError
-from cassieq_spark.schemas.assign import as_arrow, assign
+from cassieq_spark.schemas.assign import arrow_batches, assign
 from cassieq_spark.schemas.ddl import parse_ddl
 
 TRIPS = parse_ddl(
@@ -204,10 +204,14 @@ def test_what_null_structs_and_lists_hold_is_nobodys_value():
     assert assigned("a struct<b:int not null>", a=holed) == [None, {"b": 1}]
 
 
+def read(given: object) -> pa.Table:
+    return pa.Table.from_batches(arrow_batches(given))
+
+
 def test_frames_of_others_are_read_as_arrow():
     frame = pd.DataFrame({"vendor": ["a", "b"], "fare": [1.5, None]})
 
-    rows = assign(as_arrow(frame), TRIPS)
+    rows = assign(read(frame), TRIPS)
 
     assert rows.column("vendor").to_pylist() == ["a", "b"]
     assert rows.column("fare").to_pylist()[0] == Decimal("1.50")
@@ -217,8 +221,8 @@ def test_only_an_index_with_a_name_is_a_column():
     frame = pd.DataFrame({"a": [1, 2, 3]})
     schema = parse_ddl("a int, key string")
 
-    unnamed = assign(as_arrow(frame[frame.a > 1]), schema)
-    named = assign(as_arrow(frame.set_index(pd.Index(["x", "y", "z"], name="key"))), schema)
+    unnamed = assign(read(frame[frame.a > 1]), schema)
+    named = assign(read(frame.set_index(pd.Index(["x", "y", "z"], name="key"))), schema)
 
     assert unnamed.column("key").to_pylist() == [None, None]
     assert named.column("key").to_pylist() == ["x", "y", "z"]
@@ -227,4 +231,4 @@ def test_only_an_index_with_a_name_is_a_column():
 @pytest.mark.parametrize("given", [5, "a", [{"a": 1}], None])
 def test_what_arrow_cannot_read_is_refused(given: object):
     with pytest.raises(SchemaError, match="rows must be an Arrow table"):
-        as_arrow(given)
+        arrow_batches(given)
