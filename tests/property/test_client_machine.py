@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.client import LeaseRequest
 from cassieq_spark.client import exchange as exchange_module
 from cassieq_spark.consumer import consumer as consumer_module
+from cassieq_spark.queues import alter_queue
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import Slice, partition_of_group
 from cassieq_spark.testing.faults import Fault, FaultyStore
@@ -48,6 +50,9 @@ BAD = st.sampled_from(
 #: Most bytes of what is handed over; the values have one or two.
 ROOMS = st.none() | st.integers(1, 4)
 EITHER = st.integers(0, 1)
+#: The column that a queue with a schema always has, and how many come and go.
+NUMBER = "number bigint not null"
+MOST_COLUMNS = 6
 #: Slots beyond those that held messages at once: what one step fills and frees again.
 SPARE = 3
 
@@ -59,16 +64,27 @@ class ClientMachine(RuleBasedStateMachine):
         self.store = FaultyStore(MemoryStore(self.clock))
         self.client = Client.from_store(self.store)
 
-    @initialize(strict=st.booleans(), draws=st.text("fs", min_size=1, max_size=6))
-    def begin(self, *, strict: bool, draws: str) -> None:
+    @initialize(
+        strict=st.booleans(), typed=st.booleans(), draws=st.text("fs", min_size=1, max_size=6)
+    )
+    def begin(self, *, strict: bool, typed: bool, draws: str) -> None:
         self.strict = strict
+        # Of a queue with a schema: its columns besides the number.
+        self.columns: list[str] | None = [] if typed else None
+        self.columns_ever = 0
         self.store.replicas.draw(draws)
-        self.client.create_queue("q", lease=LEASE, max_deliveries=1000, strict_fifo=strict)
+        self.client.create_queue(
+            "q",
+            lease=LEASE,
+            max_deliveries=1000,
+            strict_fifo=strict,
+            schema=NUMBER if typed else None,
+        )
         self.client.receive("q", "g")
         self.clients = (self.client, Client.from_store(self.store))
         self.desks = [each.exchange("q", "g") for each in self.clients]
         self.most_filled = 0
-        self.values: dict[int, bytes] = {}
+        self.values: dict[int, Any] = {}
         self.owed: set[int] = set()
         self.dead: set[int] = set()
         self.deliveries: dict[int, int] = {}
@@ -76,26 +92,30 @@ class ClientMachine(RuleBasedStateMachine):
         self.holder: dict[int, tuple[str, datetime]] = {}
         self.received: list[Message] = []
 
-    @rule(count=st.integers(1, 4), delay=DELAYS, fault=FAULTS)
-    def put(self, count: int, delay: timedelta, fault: Fault | None) -> None:
+    @rule(count=st.integers(1, 4), delay=DELAYS, as_table=st.booleans(), fault=FAULTS)
+    def put(
+        self, count: int, delay: timedelta, fault: Fault | None, *, as_table: bool = False
+    ) -> None:
         first = len(self.values)
-        values = [b"%d" % number for number in range(first, first + count)]
+        values = [self._value(number) for number in range(first, first + count)]
+        is_table = as_table and self.columns is not None
+        given = pa.Table.from_pylist(values) if is_table else values
         self.store.fault = fault
-        monotons = self.client.put_many("q", values, delay=self._possible(delay))
+        monotons = self.client.put_many("q", given, delay=self._possible(delay))
         assert (monotons.start, monotons.stop) == (first, first + count)
         self._is_put(values)
 
     @rule(count=st.integers(1, 4), bad=st.lists(BAD, max_size=2), fault=FAULTS)
     def produce(self, count: int, bad: list[dict[str, Any]], fault: Fault | None) -> None:
         first = len(self.values)
-        values = [b"%d" % number for number in range(first, first + count)]
+        values = [self._value(number) for number in range(first, first + count)]
         with self.client.producer("q", linger=LONG) as producer:
             self.store.fault = fault
             futures = []
             for number, value in enumerate(values):
                 for each in bad[number : number + 1]:
                     with pytest.raises(CassieqError):
-                        producer.put(NewMessage(**({"value": b"bad"} | each)))
+                        producer.put(NewMessage(**({"value": self._value(0)} | each)))
                 futures.append(producer.put(value))
         assert [each.result(0) for each in futures] == list(range(first, first + count))
         self._is_put(values)
@@ -103,11 +123,26 @@ class ClientMachine(RuleBasedStateMachine):
     @rule(bad=BAD)
     def put_what_no_queue_takes(self, bad: dict[str, Any]) -> None:
         with pytest.raises(CassieqError):
-            self.client.put("q", **({"value": b"bad"} | bad))
+            self.client.put("q", **({"value": self._value(0)} | bad))
         good = {name: what for name, what in bad.items() if name in {"value", "key", "headers"}}
         if good:
+            wrong = NewMessage(**({"value": self._value(0)} | good))
             with pytest.raises(CassieqError):
-                self.client.put_many("q", ["good", NewMessage(**({"value": b"bad"} | good))])
+                self.client.put_many("q", [self._value(0), wrong])
+
+    @precondition(lambda self: self.columns is not None)
+    @rule(drops=st.booleans(), fault=FAULTS)
+    def alter(self, *, drops: bool, fault: Fault | None) -> None:
+        assert self.columns is not None
+        if drops and self.columns:
+            self.columns.pop(0)
+        elif self.columns_ever < MOST_COLUMNS:
+            self.columns.append(f"c{self.columns_ever}")
+            self.columns_ever += 1
+        columns = [NUMBER, *(f"{name} bigint" for name in self.columns)]
+        self.store.fault = fault
+        alter_queue(self.store, "q", schema=", ".join(columns))
+        self.store.fault = None
 
     @rule(client=EITHER, most=st.integers(1, 5), room=ROOMS, fault=FAULTS)
     def receive(
@@ -147,8 +182,23 @@ class ClientMachine(RuleBasedStateMachine):
     def _possible(self, delay: timedelta) -> timedelta:
         return timedelta(0) if self.strict else delay
 
+    def _value(self, number: int) -> Any:
+        if self.columns is None:
+            return b"%d" % number
+        return dict.fromkeys(["number", *self.columns], number)
+
+    def _is_as_put(self, message: Message) -> bool:
+        put = self.values[message.monoton]
+        if not isinstance(put, dict):
+            return bool(message.value == put)
+        # Who reads by another version has other columns, which are null.
+        return message.value["number"] == message.monoton and all(
+            value == put.get(name) for name, value in message.value.items()
+        )
+
     def _fits(self, messages: Sequence[Message], room: int | None) -> None:
-        size = sum(len(message.value) for message in messages)
+        # Numbers take 8 bytes each, in however many columns.
+        size = sum(8 if isinstance(each.value, dict) else len(each.value) for each in messages)
         assert room is None or size <= room or len(messages) == 1
 
     def _take(self, messages: Sequence[Message]) -> None:
@@ -158,7 +208,7 @@ class ClientMachine(RuleBasedStateMachine):
             assert not {at for at in self.owed if at < max(taken)} - taken, "out of order"
         for message in messages:
             assert message.monoton in self.owed
-            assert message.value == self.values[message.monoton]
+            assert self._is_as_put(message)
             assert message.delivery_count > self.deliveries.get(message.monoton, 0)
             _, until = self.holder.get(message.monoton, ("", self.clock.now - MOMENT))
             assert until < self.clock.now, "somebody holds it"
@@ -206,7 +256,7 @@ class ClientMachine(RuleBasedStateMachine):
     @rule(which=st.integers(0, 100), delay=DELAYS)
     def replace(self, which: int, delay: timedelta) -> None:
         (message,) = self._choose([which])
-        value = b"%d" % len(self.values)
+        value = self._value(len(self.values))
         live = self._live(
             [message], self.client.replace(message, value, delay=self._possible(delay))
         )
@@ -263,7 +313,7 @@ class ClientMachine(RuleBasedStateMachine):
         for each in self.clients:
             each.close()
 
-    def _is_put(self, values: Sequence[bytes]) -> None:
+    def _is_put(self, values: Sequence[Any]) -> None:
         for value in values:
             self.owed.add(len(self.values))
             self.values[len(self.values)] = value
