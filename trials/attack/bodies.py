@@ -14,6 +14,7 @@ _ARROW = "application/vnd.apache.arrow.stream"
 _MIB = 1 << 20
 _MUTANTS = 200
 _FROM_ERRORS, _SERVER = 400, 500
+_SCHEMA = "name string, marks array<bigint>, tags map<string,int>"
 
 
 def stream_of(table: pa.Table, codec: str | None = None) -> bytes:
@@ -74,17 +75,100 @@ def arrow_rows_without_bytes(target: Target) -> Seen:
 def arrow_mutants(target: Target) -> Seen:
     """Streams with a few bytes changed."""
     queue = target.queue()
-    path, kind = f"/{queue}/messages/batch", {"Content-Type": _ARROW}
     good = stream_of(pa.table({"value": ["a", "b"], "key": ["k", None]}), "lz4")
-    chance, failed = random.Random(17), []
+    failed = _mutants_that_fail(target, queue, good)
+    return refused_if(not failed and target.serves(queue), f"{failed} of {_MUTANTS} failed")
+
+
+def _mutants_that_fail(target: Target, queue: str, good: bytes) -> int:
+    """How many altered streams are answered as if the gateway had failed."""
+    path, kind = f"/{queue}/messages/batch", {"Content-Type": _ARROW}
+    chance, failed = random.Random(17), 0
     for _ in range(_MUTANTS):
         body = bytearray(good)
         for _ in range(chance.randint(1, 4)):
             body[chance.randrange(len(body))] = chance.randrange(256)
         told = target.victim.ask("POST", path, content=bytes(body), headers=kind)
-        if told.status_code >= _SERVER:
-            failed.append(told.status_code)
-    return refused_if(not failed and target.serves(queue), f"{len(failed)} of {_MUTANTS} failed")
+        failed += told.status_code >= _SERVER
+    return failed
+
+
+def _put_rows(target: Target, columns: dict[str, pa.Array], codec: str | None = None) -> Seen:
+    queue = target.queue(schema=_SCHEMA)
+    body = stream_of(pa.table(columns), codec)
+    path, kind = f"/{queue}/messages/batch", {"Content-Type": _ARROW}
+    told = target.victim.ask("POST", path, content=body, headers=kind)
+    stored = target.victim.ask("GET", f"/{queue}/statistics").json()["stored"]
+    is_refused = _FROM_ERRORS <= told.status_code < _SERVER and not stored
+    return refused_if(
+        is_refused and target.serves(target.queue()), f"{len(body)} bytes: {told.text}"
+    )
+
+
+@attack
+def rows_zstd(target: Target) -> Seen:
+    """A few kilobytes are rows of hundreds of megabytes."""
+    return _put_rows(target, {"name": pa.array(["x" * (8 * _MIB)] * 40)}, "zstd")
+
+
+@attack
+def rows_dictionary(target: Target) -> Seen:
+    """A thousand rows share one text of a megabyte."""
+    texts = pa.array(["x" * _MIB])
+    shared = pa.DictionaryArray.from_arrays(pa.array([0] * 1000, pa.int16()), texts)
+    return _put_rows(target, {"name": shared}, "zstd")
+
+
+@attack
+def rows_of_lists_without_bytes(target: Target) -> Seen:
+    """A list of a hundred million nulls, which take no bytes."""
+    count = 100_000_000
+    marks = pa.ListArray.from_arrays(pa.array([0, count], pa.int32()), pa.nulls(count))
+    return _put_rows(target, {"marks": marks})
+
+
+@attack
+def rows_of_shared_elements(target: Target) -> Seen:
+    """A thousand lists of the same million elements."""
+    elements = pa.array([1] * 1_000_000, pa.int64())
+    offsets, sizes = pa.array([0] * 1000, pa.int32()), pa.array([len(elements)] * 1000, pa.int32())
+    marks = pa.ListViewArray.from_arrays(offsets, sizes, elements)
+    return _put_rows(target, {"marks": marks}, "zstd")
+
+
+@attack
+def rows_mutants(target: Target) -> Seen:
+    """Streams of rows with a few bytes changed."""
+    queue = target.queue(schema=_SCHEMA)
+    rows = {"name": ["a", None], "marks": [[1, 2], None], "tags": [[("k", 1)], None]}
+    types = {"tags": pa.map_(pa.string(), pa.int32()), "marks": pa.list_(pa.int64())}
+    good = stream_of(
+        pa.table({name: pa.array(given, types.get(name)) for name, given in rows.items()}), "lz4"
+    )
+    return refused_if(
+        not (failed := _mutants_that_fail(target, queue, good)) and target.serves(target.queue()),
+        f"{failed} of {_MUTANTS} failed",
+    )
+
+
+@attack
+def schemas_without_end(target: Target) -> Seen:
+    """Schemas that are too deep, too wide and too long."""
+    told = [
+        target.victim.ask("POST", json={"queueName": f"deep{number}", "schema": schema})
+        for number, schema in enumerate(
+            (
+                "a " + "array<" * 5_000 + "int" + ">" * 5_000,
+                "a " + "struct<a:" * 5_000 + "int" + ">" * 5_000,
+                ", ".join(f"c{number} int" for number in range(100_000)),
+                "a int comment '" + "x" * _MIB + "'",
+                "/*" * _MIB,
+            )
+        )
+    ]
+    statuses = [each.status_code for each in told]
+    is_refused = all(_FROM_ERRORS <= each < _SERVER for each in statuses)
+    return refused_if(is_refused and target.serves(target.queue()), statuses)
 
 
 @attack
