@@ -91,6 +91,13 @@ def arrow_batches(given: object) -> Iterator[pa.RecordBatch]:
     Raises:
         SchemaError: It does not, or a batch can't be read.
     """
+    # By Arrow's C interface, names would end at a zero byte.
+    if isinstance(given, pa.Table):
+        return _read(given.to_reader(), given)
+    if isinstance(given, pa.RecordBatchReader):
+        return _read(given, given)
+    if isinstance(given, pa.RecordBatch):
+        return iter([_without_index(given)])
     try:
         if hasattr(given, "__arrow_c_stream__"):
             return _read(pa.RecordBatchReader.from_stream(given), given)

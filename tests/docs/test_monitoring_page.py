@@ -151,7 +151,8 @@ def test_every_log_record_has_an_action_that_is_a_constant():
         for call in ast.walk(module):
             if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)):
                 continue
-            if getattr(call.func.value, "id", "") != "logger":
+            is_record = call.func.attr != "isEnabledFor"
+            if getattr(call.func.value, "id", "") != "logger" or not is_record:
                 continue
             where = f"{path.relative_to(ROOT)}:{call.lineno}"
             (extra,) = (word.value for word in call.keywords if word.arg == "extra")

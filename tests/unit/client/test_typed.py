@@ -196,15 +196,34 @@ def test_a_reader_is_read_while_its_rows_are_written(trips: Client, store: Count
     assert chunks[39] > 30
 
 
-def test_a_reader_that_breaks_off_leaves_nothing_visible(trips: Client):
+@pytest.mark.parametrize(
+    ("as_given", "error", "problem"),
+    [
+        (lambda reader: reader, KeyError, "no more"),
+        (Stream, SchemaError, r"can't be read as an Arrow table: .*no more"),
+    ],
+)
+def test_a_reader_that_breaks_off_leaves_nothing_visible(
+    trips: Client, as_given: Any, error: type[Exception], problem: str
+):
     def batches() -> Iterator[pa.RecordBatch]:
         yield pa.record_batch({"vendor": ["a"]})
         raise KeyError("no more")
 
-    with pytest.raises(SchemaError, match=r"can't be read as an Arrow table: .*no more"):
-        trips.put_many("trips", reader_of(batches()))
+    with pytest.raises(error, match=problem):
+        trips.put_many("trips", as_given(reader_of(batches())))
 
     assert values(trips) == []
+
+
+def test_names_of_columns_are_taken_whole(client: Client):
+    table = pa.table({"a\0b": [1]})
+    client.create_queue("zero", schema=table.schema)
+
+    for given in (table, table.to_batches()[0], table.to_reader()):
+        client.put_many("zero", given)
+
+    assert values(client, "zero") == [{"a\0b": 1}] * 3
 
 
 @pytest.mark.parametrize("as_given", [pa.table, Stream, pa.Table.to_pandas])
