@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import random
 
 import pyarrow as pa
 
+from tests.support.arrow_streams import stream_of
 from trials.attack.target import Target, attack, lines
 from trials.attack.verdicts import Seen, contained_if, refused_if
 
@@ -15,15 +15,6 @@ _MIB = 1 << 20
 _MUTANTS = 200
 _FROM_ERRORS, _SERVER = 400, 500
 _SCHEMA = "name string, marks array<bigint>, tags map<string,int>"
-
-
-def stream_of(table: pa.Table, codec: str | None = None) -> bytes:
-    """An Arrow IPC stream."""
-    sink = io.BytesIO()
-    options = pa.ipc.IpcWriteOptions(compression=codec)
-    with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
-        writer.write_table(table)
-    return sink.getvalue()
 
 
 def _put(target: Target, body: bytes | str, kind: str = _ARROW) -> Seen:
@@ -41,19 +32,23 @@ def arrow_dictionary(target: Target) -> Seen:
     shared = pa.DictionaryArray.from_arrays(
         pa.array([0] * 1000, pa.int16()), pa.array(["x" * _MIB])
     )
-    return _put(target, stream_of(pa.table({"value": shared}), "zstd"))
+    return _put(target, stream_of(pa.table({"value": shared}), compression="zstd"))
 
 
 @attack
 def arrow_zstd(target: Target) -> Seen:
     """A few kilobytes are hundreds of megabytes."""
-    return _put(target, stream_of(pa.table({"value": [b"\0" * (8 * _MIB)] * 40}), "zstd"))
+    return _put(
+        target, stream_of(pa.table({"value": [b"\0" * (8 * _MIB)] * 40}), compression="zstd")
+    )
 
 
 @attack
 def arrow_lz4(target: Target) -> Seen:
     """The same by another codec."""
-    return _put(target, stream_of(pa.table({"value": [b"\0" * (8 * _MIB)] * 40}), "lz4"))
+    return _put(
+        target, stream_of(pa.table({"value": [b"\0" * (8 * _MIB)] * 40}), compression="lz4")
+    )
 
 
 @attack
@@ -68,14 +63,14 @@ def arrow_views(target: Target) -> Seen:
 @attack
 def arrow_rows_without_bytes(target: Target) -> Seen:
     """A million messages of nothing."""
-    return _put(target, stream_of(pa.table({"value": [b""] * 1_000_000}), "zstd"))
+    return _put(target, stream_of(pa.table({"value": [b""] * 1_000_000}), compression="zstd"))
 
 
 @attack
 def arrow_mutants(target: Target) -> Seen:
     """Streams with a few bytes changed."""
     queue = target.queue()
-    good = stream_of(pa.table({"value": ["a", "b"], "key": ["k", None]}), "lz4")
+    good = stream_of(pa.table({"value": ["a", "b"], "key": ["k", None]}), compression="lz4")
     failed = _mutants_that_fail(target, queue, good)
     return refused_if(not failed and target.serves(queue), f"{failed} of {_MUTANTS} failed")
 
@@ -95,7 +90,7 @@ def _mutants_that_fail(target: Target, queue: str, good: bytes) -> int:
 
 def _put_rows(target: Target, columns: dict[str, pa.Array], codec: str | None = None) -> Seen:
     queue = target.queue(schema=_SCHEMA)
-    body = stream_of(pa.table(columns), codec)
+    body = stream_of(pa.table(columns), compression=codec)
     path, kind = f"/{queue}/messages/batch", {"Content-Type": _ARROW}
     told = target.victim.ask("POST", path, content=body, headers=kind)
     stored = target.victim.ask("GET", f"/{queue}/statistics").json()["stored"]
@@ -143,7 +138,8 @@ def rows_mutants(target: Target) -> Seen:
     rows = {"name": ["a", None], "marks": [[1, 2], None], "tags": [[("k", 1)], None]}
     types = {"tags": pa.map_(pa.string(), pa.int32()), "marks": pa.list_(pa.int64())}
     good = stream_of(
-        pa.table({name: pa.array(given, types.get(name)) for name, given in rows.items()}), "lz4"
+        pa.table({name: pa.array(given, types.get(name)) for name, given in rows.items()}),
+        compression="lz4",
     )
     return refused_if(
         not (failed := _mutants_that_fail(target, queue, good)) and target.serves(target.queue()),

@@ -133,13 +133,13 @@ def test_rows_that_were_changed_replace_those_that_were_read(make: Callable[...,
     queue = make(TRIPS)
     queue.publish(trips(queue.spark, 10))
 
-    def double(batch: DataFrame, _: int) -> None:
+    def raise_fares(batch: DataFrame, _: int) -> None:
         rows = batch.where("fare < 1").selectExpr("*", "_metadata.key as _key")
         changed = rows.withColumn("fare", expr("cast(fare * 100 + 100 as decimal(10,2))"))
         writer = changed.write.format("cassieq").options(**queue.options)
         writer.option("operation", "replace").mode("append").save()
 
-    query = queue.start(queue.stream("g", includeReceipts="true"), double)
+    query = queue.start(queue.stream("g", includeReceipts="true"), raise_fares)
     query.awaitTermination()
 
     found = queue.browse(includeMetadata="true").where("_metadata.monoton >= 10")
