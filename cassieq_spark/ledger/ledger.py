@@ -117,6 +117,21 @@ class Ledger:
             raise self.no_queue()
         return head_of(found.rows[0]), found.sure_now
 
+    def read_head_and_sink(self, sink: str) -> tuple[LedgerHead, SinkBatch | None, datetime]:
+        """Read the head, as `read_head_and_now`, and what a sink published last, at one moment.
+
+        One read.
+
+        Raises:
+            QueueStateError: There is no such ledger.
+        """
+        found = self.read(Slice(rows=(HEAD, sink_key(sink))))
+        rows = {row["kind"]: row for row in found.rows}
+        if "head" not in rows or found.sure_now is None:
+            raise self.no_queue()
+        last = sink_batch_of(rows["sink"]) if "sink" in rows else None
+        return head_of(rows["head"]), last, found.sure_now
+
     def read_sink(self, sink: str) -> SinkBatch | None:
         """Read which batch a sink published last, with its fingerprint; None if none. A read."""
         row = self._read_row(sink_key(sink))

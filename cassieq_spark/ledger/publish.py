@@ -62,7 +62,7 @@ def publish(
 ) -> Published:
     """Give all blocks their monotons at once, which makes their messages visible.
 
-    One LWT and one or two reads if nobody else publishes at that moment. An unknown outcome is
+    One LWT and one read if nobody else publishes at that moment. An unknown outcome is
     resolved by a serial read (I1, I4).
 
     Args:
@@ -191,11 +191,12 @@ class _Publishing:
     def _decide(self) -> _Decision:
         if self._once is not None:
             return self._decide_once(self._once)
-        # I4: first the head, then the sink; a publish in between moves `next` as well.
-        head, now = self._ledger.read_head_and_now()
         last = None
-        if self._batch is not None:
-            last = self._ledger.read_sink(self._batch.sink)
+        if self._batch is None:
+            head, now = self._ledger.read_head_and_now()
+        else:
+            # I4: at one moment, so a publish after this read moves `next`, and refuses ours.
+            head, last, now = self._ledger.read_head_and_sink(self._batch.sink)
         return decide_publish(head, self._pending, batch=self._batch, last=last, now=now)
 
     def _decide_once(self, once: Once) -> _Decision:

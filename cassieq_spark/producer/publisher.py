@@ -10,12 +10,12 @@ import pyarrow as pa
 
 from cassieq_spark.arrow.fingerprint import Fingerprint, Fingerprinting
 from cassieq_spark.arrow.forms import form_of
-from cassieq_spark.errors import InvariantError
+from cassieq_spark.errors import InvariantError, QueueStateError
 from cassieq_spark.ledger.decide import Standing, standing_of
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.once import Mark, Once, read_mark
 from cassieq_spark.ledger.publish import Published, check_order, publish, skip_published
-from cassieq_spark.model import PendingBlock, QueueDefinition, SinkBatch
+from cassieq_spark.model import PendingBlock, QueueDefinition, QueueId, SinkBatch
 from cassieq_spark.producer.blocks import MOST_TIMES, write_block, write_blocks
 from cassieq_spark.producer.new_message import (
     CheckedMessage,
@@ -32,12 +32,14 @@ class Written:
     """What one task has written of a batch.
 
     Attributes:
+        queue_id: To which version of the queue.
         batch: The name under which the batch is published once; None if it has none.
         blocks: The task's blocks; none if the batch was published before.
         fingerprint: That of the task's rows, if a sink publishes the batch.
         published: What was published before under the name; None if nothing was.
     """
 
+    queue_id: QueueId
     batch: SinkBatch | Once | None = None
     blocks: tuple[PendingBlock, ...] = ()
     fingerprint: Fingerprint = field(default_factory=Fingerprint)
@@ -90,23 +92,24 @@ class Publisher:
             OptionError: The messages are to be delayed, in a strictly ordered queue.
             StoreError: Cassandra did not take the messages within the time allowed.
         """
+        queue_id = self._ledger.queue_id
         batches = self._form.assigned(batches)
         if isinstance(batch, Once):
             # Under a key, whatever comes is the same.
             mark = read_mark(self._ledger, batch)
             if mark is not None:
-                return Written(batch, published=mark)
+                return Written(queue_id, batch, published=mark)
         if not isinstance(batch, SinkBatch):
-            return Written(batch, self._blocks(batches, visible, most_times))
+            return Written(queue_id, batch, self._blocks(batches, visible, most_times))
         last = self._ledger.read_sink(batch.sink)
-        check_order(self._queue.queue_id, batch, last)
+        check_order(queue_id, batch, last)
         passing = Fingerprinting(batches, self._form.fingerprint)
         if standing_of(batch, last) is Standing.NEW:
             blocks = self._blocks(passing, visible, most_times)
-            return Written(batch, blocks, passing.found)
+            return Written(queue_id, batch, blocks, passing.found)
         for _ in passing:
             pass  # what it would have written
-        return Written(batch, fingerprint=passing.found, published=last)
+        return Written(queue_id, batch, fingerprint=passing.found, published=last)
 
     def publish(self, written: Sequence[Written], *, fail_on_changed: bool = True) -> Published:
         """Make what the tasks have written visible, all of it or nothing. One LWT, a few reads.
@@ -120,7 +123,10 @@ class Publisher:
         Raises:
             BatchChangedError: The sink has published other messages under this number.
             BatchOrderError: The sink has published a later batch.
+            QueueStateError: The queue was purged, or deleted and created again, since the tasks
+                began.
         """
+        self._check_version(written)
         batch = _only_batch(written)
         if isinstance(batch, SinkBatch):
             fingerprint = sum((each.fingerprint for each in written), Fingerprint())
@@ -158,6 +164,17 @@ class Publisher:
         order = [index for indices in dealt.values() for index in indices]
         monotons = dict(zip(order, range(published.start, published.stop), strict=True))
         return [monotons[index] for index in range(len(messages))]
+
+    def _check_version(self, written: Sequence[Written]) -> None:
+        """Refuse what was written to another version: the ledger here would point to nothing."""
+        others = {each.queue_id for each in written} - {self._ledger.queue_id}
+        if others:
+            raise QueueStateError(
+                f"a write to queue {', '.join(sorted(others))} is to be published in queue "
+                f"{self._ledger.queue_id}: the queue was purged, or deleted and created again, "
+                "meanwhile; nothing of the write is visible: write it again. A streaming query "
+                "does so once it is restarted"
+            )
 
     def _blocks(
         self, batches: Iterable[pa.RecordBatch], visible: Visible, most_times: int

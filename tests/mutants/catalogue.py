@@ -98,8 +98,16 @@ MUTANTS = (
         "only the tasks that wrote count for the fingerprint",
         "I4",
         "producer/publisher.py",
-        "        return Written(batch, fingerprint=passing.found, published=last)",
-        "        return Written(batch, published=last)",
+        "        return Written(queue_id, batch, fingerprint=passing.found, published=last)",
+        "        return Written(queue_id, batch, published=last)",
+        tests=("test_writer_property.py",),
+    ),
+    Mutant(
+        "what was written to a version of a queue is published in the next one",
+        "I2",
+        "producer/publisher.py",
+        "        if others:",
+        "        if len(others) > len(written):",
         tests=("test_writer_property.py",),
     ),
     Mutant(

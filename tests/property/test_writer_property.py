@@ -22,6 +22,7 @@ from cassieq_spark.errors import (
     BatchOrderError,
     InvariantError,
     OptionError,
+    QueueStateError,
 )
 from cassieq_spark.ledger.publish import MOST_BLOCKS
 from cassieq_spark.model import SinkBatch
@@ -194,4 +195,36 @@ def test_a_batch_below_the_last_one_is_refused_before_its_rows_are_read(
         driver._writer()._write(unread(), SinkBatch("query:q", number))
     with pytest.raises(BatchOrderError):
         driver.run(older, SinkBatch("query:q", number))
+    assert driver.visible() == sorted(chain(*tasks))
+
+
+@given(TASKS, st.data())
+def test_a_queue_that_is_purged_or_made_anew_under_a_write_gets_all_of_it_or_nothing(
+    tasks: list[list[bytes]], data: st.DataObject
+):
+    driver, batch = make_driver(), SinkBatch("query:q", 3)
+    steps = st.sampled_from([None, "purge", "create"])
+
+    def meanwhile() -> bool:
+        with Client.from_store(driver.store) as client:
+            match data.draw(steps):
+                case "purge":
+                    client.purge_queue("q", force=True)
+                case "create":
+                    client.delete_queue("q", force=True)
+                    client.create_queue("q")
+                case _:
+                    return False
+        return True
+
+    done, changed = [], False
+    for values in tasks:
+        done.append(driver.task(values, batch))
+        changed |= meanwhile()
+
+    with pytest.raises(QueueStateError, match="write it again") if changed else nullcontext():
+        driver.commit(done)
+
+    assert driver.visible() == ([] if changed else sorted(chain(*tasks)))
+    driver.run(tasks, batch)
     assert driver.visible() == sorted(chain(*tasks))

@@ -48,20 +48,15 @@ def queue_id(store: FaultyStore) -> QueueId:
     return make_queue(store).queue_id
 
 
-def test_a_publish_costs_one_lwt_and_one_read(queue_id: QueueId, store: FaultyStore):
+@pytest.mark.parametrize("batch", [None, SinkBatch("s", 0)])
+def test_a_publish_costs_one_lwt_and_one_read(
+    batch: SinkBatch | None, queue_id: QueueId, store: FaultyStore
+):
     counting = CountingStore(store)
 
-    publish(Ledger(counting, queue_id), make_pending([3] * 100))
+    publish(Ledger(counting, queue_id), make_pending([3] * 100), batch=batch)
 
     assert (counting.cas_count, counting.read_count, counting.serial_read_count) == (1, 1, 0)
-
-
-def test_a_batch_costs_one_read_more(queue_id: QueueId, store: FaultyStore):
-    counting = CountingStore(store)
-
-    publish(Ledger(counting, queue_id), make_pending([3]), batch=SinkBatch("s", 0))
-
-    assert (counting.cas_count, counting.read_count, counting.serial_read_count) == (1, 2, 0)
 
 
 def test_nothing_to_publish_asks_nothing(queue_id: QueueId, store: FaultyStore):
