@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import MappingProxyType
 
@@ -46,13 +47,38 @@ def start_spark(
     master: str = MASTER,
     log_level: str = "WARN",
     settings: Mapping[str, str] = MappingProxyType({}),
+    log: Path | None = None,
 ) -> SparkSession:
-    """Start Spark in this process, with the Python that runs it; ``settings`` are further ones."""
+    """Start Spark in this process, with the Python that runs it.
+
+    Args:
+        name: Of the application.
+        scratch: Where its files go.
+        master: Where it runs.
+        log_level: What it logs.
+        settings: Further ones.
+        log: Where the errors of its processes go; None: to those of this process.
+    """
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     builder = SparkSession.builder.master(master).appName(name)
-    session = builder.config(map={**spark_settings(scratch), **settings}).getOrCreate()
+    builder = builder.config(map={**spark_settings(scratch), **settings})
+    with nullcontext() if log is None else _errors_to(log):
+        session = builder.getOrCreate()
     session.sparkContext.setLogLevel(log_level)
     return session
+
+
+@contextmanager
+def _errors_to(log: Path) -> Iterator[None]:
+    """Let what is started inside, and all that it starts, write its errors to a file."""
+    ours = os.dup(sys.stderr.fileno())
+    try:
+        with log.open("ab") as file:
+            os.dup2(file.fileno(), sys.stderr.fileno())
+        yield
+    finally:
+        os.dup2(ours, sys.stderr.fileno())
+        os.close(ours)
 
 
 def stop_spark(session: SparkSession) -> None:

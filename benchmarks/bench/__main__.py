@@ -15,8 +15,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks.bench.cases import FULL, QUICK, contests, warm_up
-from benchmarks.bench.contest import Figure, hold
+from benchmarks.bench.cases import FULL, QUICK, contests, titles, warm_up
+from benchmarks.bench.contest import Budget, Figure, hold
 from benchmarks.bench.lab import open_lab
 from benchmarks.bench.report import (
     describe_machine,
@@ -33,7 +33,8 @@ from benchmarks.bench.report import (
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="two payloads, one round")
-    parser.add_argument("--rounds", type=int, help="of each contest")
+    parser.add_argument("--rounds", type=int, help="of each contest, at most")
+    parser.add_argument("--minutes", type=float, help="fewer rounds, if it would take longer")
     parser.add_argument("--only", default="", help="cases and payloads to run, a pattern")
     parser.add_argument("--into", type=Path, default=Path("dist/bench"), help="folder of results")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
@@ -44,15 +45,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     given.into.mkdir(parents=True, exist_ok=True)
     figures: list[Figure] = []
     began = time.monotonic()
+
+    def wanted(case: str, payload: str) -> bool:
+        return re.search(given.only, f"{case} {payload}") is not None
+
     with open_lab() as lab, (given.into / "figures.jsonl").open("w") as lines:
         warm_up(lab)
-        for contest in contests(lab, scale):
+        seconds = given.minutes and given.minutes * 60 - (time.monotonic() - began)
+        budget = Budget(seconds, sum(wanted(*each) for each in titles(scale)))
+        for contest in contests(lab, scale, wanted=wanted):
             about = f"{contest.case} {contest.payload}"
-            if not re.search(given.only, about):
-                continue
             console.print(f"{time.monotonic() - began:4.0f} s  {about}", highlight=False)
             found = hold(
-                contest, rounds=given.rounds or scale.rounds, chance=chance, settle=lab.settle
+                contest,
+                rounds=given.rounds or scale.rounds,
+                chance=chance,
+                settle=lab.settle,
+                is_over=budget.next(),
             )
             figures += found
             lines.writelines(f"{to_json(each)}\n" for each in found)

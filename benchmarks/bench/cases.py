@@ -37,6 +37,8 @@ from benchmarks.bench.systems import (
 )
 
 RATE, INSIDE, MS = "messages/s", "messages/s inside the batches", "ms"
+CPU, CPU_BATCH = "us of processor time a message", "ms of processor time a batch"
+SECONDS, CPU_QUERY = "s", "s of processor time"
 IDLE_LWTS, IDLE_READS = "LWTs a second", "reads a second"
 LIMIT = "driver alone"
 ROWS = "driver, single rows"
@@ -46,6 +48,8 @@ WRITE_20K, WRITE_100K = "stream write, 20,000 a batch", "stream write, 100,000 a
 READ_20K, READ_100K = "AvailableNow read, 20,000 a batch", "AvailableNow read, 100,000 a batch"
 READ_ALL = "AvailableNow read, no limit"
 SMALL_READ = "micro-batch of 10 messages, read"
+SMALL_WRITE = "micro-batch of 10 messages, write"
+START = "a query with one batch of 10 messages, read"
 LATENCY = "end-to-end latency, p50"
 IDLE = "idle stream"
 PUTS = "single puts, {} threads"
@@ -105,20 +109,55 @@ FULL = Scale(
 QUICK = Scale({RANDOM: 200_000, FLIGHTS: 200_000}, rounds=1, batches=20, singles=10, seconds=2)
 
 
-def contests(lab: Lab, scale: Scale) -> Iterator[Contest]:
-    """All contests, each made when the one before is over."""
+def titles(scale: Scale) -> list[tuple[str, str]]:
+    """Case and payload of each contest, in order."""
+    found = [(case, "") for case in (SMALL_READ, SMALL_WRITE, START, LATENCY, IDLE)]
+    found += [(PUTS.format(threads), "") for threads in _THREADS]
+    for payload in scale.messages:
+        found += [(case, payload) for case in _cases_of(payload)]
+    return found
+
+
+def _cases_of(payload: str) -> tuple[str, ...]:
+    small = payload in _SMALL_BATCHES
+    writes = (BATCH_WRITE, WRITE_100K, *((WRITE_20K,) if small else ()))
+    reads = (READ_ALL, READ_100K, *((READ_20K,) if small else ()))
+    return *writes, *reads, *(rows.CASES if payload in _OF_COLUMNS else ())
+
+
+def contests(
+    lab: Lab, scale: Scale, *, wanted: Callable[[str, str], bool] = lambda *_: True
+) -> Iterator[Contest]:
+    """All contests, each made when the one before is over.
+
+    Args:
+        lab: Where they are held.
+        scale: How much is done.
+        wanted: Tells by case and payload which are held; nothing is prepared for others.
+    """
     systems = systems_of(lab)
-    yield from _of_small_things(lab, systems, scale)
+    of_small = _of_small_things(lab, systems, scale)
+    for contest in of_small if any(wanted(*each) for each in titles(scale) if not each[1]) else ():
+        if wanted(contest.case, contest.payload):
+            yield contest
     for name, messages in scale.messages.items():
+        if not any(wanted(case, name) for case in _cases_of(name)):
+            continue
         payload = write_payload(name, messages, lab.folder / name)
-        limit = Limit(lab, payload)
-        yield from _writes(lab, systems, payload, limit)
+        for contest in _of_payload(lab, systems, payload):
+            if wanted(contest.case, contest.payload):
+                yield contest
+
+
+def _of_payload(lab: Lab, systems: Mapping[str, System], payload: Payload) -> Iterator[Contest]:
+    limit = Limit(lab, payload)
+    yield from _writes(lab, systems, payload, limit)
+    lab.clear()
+    yield from _reads(lab, systems, payload, limit)
+    lab.clear()
+    if payload.name in _OF_COLUMNS:
+        yield from rows.contests(lab, payload)
         lab.clear()
-        yield from _reads(lab, systems, payload, limit)
-        lab.clear()
-        if name in _OF_COLUMNS:
-            yield from rows.contests(lab, payload)
-            lab.clear()
 
 
 def warm_up(lab: Lab) -> None:
@@ -148,15 +187,17 @@ def _writes(
 
     def in_turn(write: Callable[..., Took], **how: int) -> dict[str, Callable[[], Measures]]:
         return {
-            each.name: partial(_anew, each, partial(write, lab, each, payload, **how))
+            each.name: partial(
+                _anew, each, partial(_write, lab, each, payload, partial(write, **how))
+            )
             for each in writers
         }
 
-    trials = in_turn(write_batch) | {LIMIT: lambda: _measures(limit.write())}
+    trials = in_turn(write_batch) | {LIMIT: lambda: {RATE: limit.write().rate}}
     if payload.name == RANDOM:
-        trials[APPEND] = lambda: _measures(append_rows(lab, payload))
+        trials[APPEND] = lambda: {RATE: append_rows(lab, payload).rate}
     yield Contest(BATCH_WRITE, payload.name, trials)
-    streams = in_turn(write_stream, batch=100_000) | {LIMIT: lambda: _measures(limit.write())}
+    streams = in_turn(write_stream, batch=100_000) | {LIMIT: lambda: {RATE: limit.write().rate}}
     yield Contest(WRITE_100K, payload.name, streams)
     if payload.name in _SMALL_BATCHES:
         yield Contest(WRITE_20K, payload.name, in_turn(write_stream, batch=20_000))
@@ -178,7 +219,7 @@ def _reads(
             for name, each in readers.items()
         }
         if batch is None:
-            trials[LIMIT] = lambda: _measures(limit.read())
+            trials[LIMIT] = lambda: {RATE: limit.read().rate}
         yield Contest(case, payload.name, trials)
     for name, each in readers.items():
         each.drop(places[name])
@@ -186,11 +227,22 @@ def _reads(
 
 def _of_small_things(lab: Lab, systems: Mapping[str, System], scale: Scale) -> Iterator[Contest]:
     two = {name: systems[name] for name in (CASSIEQ, KAFKA_TUNED)}
-    places = {name: _fill(lab, each, scale) for name, each in two.items()}
-    trials = {
-        name: partial(_small_reads, lab, each, places[name], scale) for name, each in two.items()
+    messages = scale.batches * _TEN
+    places = {name: _fill(lab, each, messages) for name, each in two.items()}
+    reads = {
+        name: partial(_small_reads, lab, each, places[name], messages)
+        for name, each in two.items()
     }
-    yield Contest(SMALL_READ, "", trials)
+    yield Contest(SMALL_READ, "", reads)
+    small = write_payload(RANDOM, messages, lab.folder / "small", batches=(_TEN,))
+    writes = {
+        name: partial(_anew, each, partial(_small_writes, lab, each, small))
+        for name, each in two.items()
+    }
+    yield Contest(SMALL_WRITE, "", writes)
+    ten = {name: _fill(lab, each, _TEN) for name, each in two.items()}
+    starts = {name: partial(_start, lab, each, ten[name]) for name, each in two.items()}
+    yield Contest(START, "", starts)
     seeds = count()
     singles = {
         name: partial(_latency, lab, systems[name], scale, seeds)
@@ -207,40 +259,63 @@ def _of_small_things(lab: Lab, systems: Mapping[str, System], scale: Scale) -> I
         yield Contest(PUTS.format(threads), "", putters)
 
 
-def _anew(system: System, write: Callable[[str], Took]) -> Measures:
+def _anew(system: System, write: Callable[[str], Measures]) -> Measures:
     place = system.new()
-    took = write(place)
+    measures = write(place)
     system.drop(place)
-    return _measures(took)
+    return measures
+
+
+def _write(
+    lab: Lab, system: System, payload: Payload, write: Callable[..., Took], place: str
+) -> Measures:
+    return measures_of(write(lab, system, payload, place), system)
 
 
 def _read(lab: Lab, system: System, place: str, messages: int, batch: int | None) -> Measures:
-    return _measures(read_stream(lab, system, place, messages=messages, batch=batch))
+    return measures_of(read_stream(lab, system, place, messages=messages, batch=batch), system)
 
 
-def _measures(took: Took) -> Measures:
+def measures_of(took: Took, system: System) -> Measures:
+    """Rates, and processor time a message, by process."""
     inside = {INSIDE: took.rate_inside} if took.batches_ms else {}
-    return {RATE: took.rate, **inside}
+    cpu = took.by_process(CPU, per=took.messages / 1e6, server=system.server)
+    return {RATE: took.rate, **inside, **cpu}
 
 
-def _fill(lab: Lab, system: System, scale: Scale) -> str:
+def _fill(lab: Lab, system: System, messages: int) -> str:
     place = system.new()
-    frame = lab.spark.range(scale.batches * _TEN).selectExpr("cast(id as string) as value")
+    frame = lab.spark.range(messages).selectExpr("cast(id as string) as value")
     writer = frame.write.format(system.form).options(**system.write_options(place))
     writer.mode("append").save()
     return place
 
 
-def _small_reads(lab: Lab, system: System, place: str, scale: Scale) -> Measures:
-    messages = scale.batches * _TEN
+def _small_reads(lab: Lab, system: System, place: str, messages: int) -> Measures:
+    read = partial(read_stream, lab, system, place, messages=messages, batch=_TEN)
+    return _small(lab, system, read)
+
+
+def _small_writes(lab: Lab, system: System, payload: Payload, place: str) -> Measures:
+    return _small(lab, system, partial(write_stream, lab, system, payload, place, batch=_TEN))
+
+
+def _small(lab: Lab, system: System, run: Callable[[], Took]) -> Measures:
+    """What a batch costs that has next to nothing in it."""
     before = Counts.read(lab.cql)
-    took = read_stream(lab, system, place, messages=messages, batch=_TEN)
+    took = run()
     each = Counts.read(lab.cql).since(before, per=len(took.batches_ms))
     costs = {"LWTs a batch": each["lwts"], "reads a batch": each["reads"]}
     return {
         MS: statistics.median(took.batches_ms[_FIRST:]),
+        **took.by_process(CPU_BATCH, per=len(took.batches_ms) / 1e3, server=system.server),
         **(costs if system.name == CASSIEQ else {}),
     }
+
+
+def _start(lab: Lab, system: System, place: str) -> Measures:
+    took = read_stream(lab, system, place, messages=_TEN, batch=_TEN)
+    return {SECONDS: took.seconds, **took.by_process(CPU_QUERY, per=1, server=system.server)}
 
 
 def _latency(lab: Lab, system: System, scale: Scale, seeds: Iterator[int]) -> Measures:

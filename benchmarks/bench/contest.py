@@ -1,9 +1,10 @@
-"""Rounds, medians and ratios. Everything but `hold` is pure."""
+"""Rounds, medians and ratios. Everything but `hold` and `Budget` is pure."""
 
 from __future__ import annotations
 
 import random
 import statistics
+import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -59,17 +60,70 @@ class Figure:
         pairs = zip(self.values, other.values, strict=True)
         return statistics.median(ours / theirs for ours, theirs in pairs)
 
+    def more_than(self, other: Figure) -> float:
+        """How much more than the other it is: the median of what the rounds say.
+
+        >>> ours = Figure("start", "", "a", "s", (1.0, 3.0, 2.0))
+        >>> ours.more_than(Figure("start", "", "b", "s", (0.5, 1.0, 1.0)))
+        1.0
+        """
+        pairs = zip(self.values, other.values, strict=True)
+        return statistics.median(ours - theirs for ours, theirs in pairs)
+
+
+class Budget:
+    """Deals out time to contests: in a slow hour there are fewer rounds, and never fewer contests.
+
+    Args:
+        seconds: For all of them, from now on; None for no limit.
+        contests: How many there will be.
+        clock: Tells the time in seconds.
+    """
+
+    def __init__(
+        self,
+        seconds: float | None,
+        contests: int,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._clock = clock
+        self._end = None if seconds is None else clock() + seconds
+        self._left = contests
+
+    def next(self) -> Callable[[], bool]:
+        """Begin a contest; what is returned is asked after each round whether it is over."""
+        began, share, rounds = self._clock(), 0.0, 0
+        if self._end is not None:
+            share = max(0.0, self._end - began) / max(1, self._left)
+        self._left -= 1
+
+        def is_over() -> bool:
+            nonlocal rounds
+            rounds += 1
+            # One round more would take it beyond its share.
+            a_round = (self._clock() - began) / rounds
+            return self._end is not None and a_round * (rounds + 1) > share
+
+        return is_over
+
 
 def hold(
-    contest: Contest, *, rounds: int, chance: random.Random, settle: Callable[[], None]
+    contest: Contest,
+    *,
+    rounds: int,
+    chance: random.Random,
+    settle: Callable[[], None],
+    is_over: Callable[[], bool] = lambda: False,
 ) -> list[Figure]:
     """Let all take turns, round by round, each round in an order of its own.
 
     Args:
         contest: Who does what.
-        rounds: How often each of them does it.
+        rounds: How often each of them does it, at most.
         chance: Decides the order.
         settle: Called before each trial: what one left behind is not to slow the next one down.
+        is_over: Called after each round: whether there is no time for another.
     """
     found: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
     for _ in range(rounds):
@@ -77,6 +131,8 @@ def hold(
             settle()
             for measure, value in contest.trials[name]().items():
                 found[name, measure].append(value)
+        if is_over():
+            break
     return [
         Figure(contest.case, contest.payload, name, measure, tuple(values))
         for (name, measure), values in sorted(found.items())

@@ -28,6 +28,7 @@ from benchmarks.bench.jars import (
     KAFKA_CONNECTOR,
     resolve,
 )
+from benchmarks.bench.processor import Processor
 from cassieq_spark.errors import SetupError
 from cassieq_spark.node.java import find_java
 from cassieq_spark.node.ports import PortClaims
@@ -70,6 +71,7 @@ class Broker:
         self._claims = PortClaims()
         self._held = ExitStack()
         self.address = ""
+        self.pid = 0
 
     def __enter__(self) -> Self:
         port, controller = (self._claims.claim([_ADDRESS], _PORTS) for _ in range(2))
@@ -89,10 +91,10 @@ class Broker:
         subprocess.run([*java, *storage], check=True, capture_output=True)
         command = [java[0], *_MACHINE, *java[1:], "kafka.Kafka", str(settings)]
         with ExitStack() as held:
-            self._wait(
-                held.enter_context(Program("kafka", command, self._folder / "broker.log")), port
-            )
+            program = Program("kafka", command, self._folder / "broker.log")
+            self._wait(held.enter_context(program), port)
             self._held = held.pop_all()
+        self.pid = program.pid
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -182,7 +184,7 @@ class Lab:
         broker: Kafka, as ``host:port``.
         topics: Makes and deletes topics.
         folder: For checkpoints and payloads.
-        cassandra_pid: Process of the node.
+        processor: Tells how much processor time each process has used.
     """
 
     spark: SparkSession
@@ -193,7 +195,7 @@ class Lab:
     broker: str
     topics: Topics
     folder: Path
-    cassandra_pid: int
+    processor: Processor
 
     def new_queue(self) -> str:
         return create_queue(self.store, f"q-{uuid4().hex[:12]}").name
@@ -232,6 +234,7 @@ def open_lab() -> Iterator[Lab]:
         held.callback(driver.shutdown)
         _make_rows_table(cql)
         spark = start_spark(folder / "spark", nodes.hosts)
+        gateway: Any = spark.sparkContext._gateway  # noqa: SLF001 (no other way to its Java)
         held.callback(stop_spark, spark)
         topics = Topics(spark._jvm, broker.address)  # noqa: SLF001 (no other way to its client)
         held.callback(topics.close)
@@ -244,7 +247,11 @@ def open_lab() -> Iterator[Lab]:
             broker.address,
             topics,
             folder,
-            nodes.cluster.pid(0),
+            Processor(
+                spark=gateway.proc.pid,
+                cassandra=nodes.cluster.pid(0),
+                kafka=broker.pid,
+            ),
         )
 
 
@@ -270,6 +277,8 @@ def start_spark(scratch: Path, host: str) -> SparkSession:
         master=f"local[{CORES}]",
         log_level="OFF",
         settings=settings | recommended_settings(),
+        # Its Python workers print a trace whenever a reader has had enough.
+        log=scratch / "spark.log",
     )
 
 

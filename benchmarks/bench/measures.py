@@ -7,10 +7,10 @@ import statistics
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from itertools import count
 from typing import Any, Self
 from uuid import UUID, uuid4
@@ -23,6 +23,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from benchmarks.bench.lab import KEYSPACE, Lab
 from benchmarks.bench.payloads import BATCHES, FILES_PER_BATCH, Payload
+from benchmarks.bench.processor import SERVERS, since
 from benchmarks.bench.systems import CASSIEQ, System
 from cassieq_spark import Client
 from cassieq_spark.arrow.chunks import Cutter, cut
@@ -38,11 +39,13 @@ class Took:
         messages: How many went through.
         seconds: From the call to its return, the start of the query included.
         batches_ms: Each micro-batch, from its trigger to its entry in Spark's commit log.
+        cpu: Seconds of processor time, by process, until the servers had nothing left to do.
     """
 
     messages: int
     seconds: float
     batches_ms: tuple[int, ...] = ()
+    cpu: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def rate(self) -> float:
@@ -52,12 +55,32 @@ class Took:
     def rate_inside(self) -> float:
         return self.messages * 1000 / sum(self.batches_ms)
 
+    def by_process(self, measure: str, *, per: float, server: str) -> dict[str, float]:
+        """Processor time of all that has to do with it, together and by process.
+
+        Args:
+            measure: What to call it.
+            per: What to divide the seconds by.
+            server: Which of the servers has to do with it.
+
+        >>> took = Took(10, 1.0, cpu={"Python": 3.0, "Cassandra": 1.0, "Kafka": 9.0})
+        >>> took.by_process("s", per=1, server="Cassandra")
+        {'s': 4.0, 's, Python': 3.0, 's, Cassandra': 1.0}
+        """
+        ours = {
+            f"{measure}, {name}": seconds / per
+            for name, seconds in self.cpu.items()
+            if name not in SERVERS or name == server
+        }
+        return {measure: sum(ours.values()), **ours}
+
 
 def write_batch(lab: Lab, system: System, payload: Payload, place: str) -> Took:
     frame = lab.spark.read.schema("value binary").parquet(payload.files(max(BATCHES)))
-    began = time.perf_counter()
+    before, began = lab.processor.read(), time.perf_counter()
     frame.write.format(system.form).options(**system.write_options(place)).mode("append").save()
-    return Took(payload.count, time.perf_counter() - began)
+    seconds = time.perf_counter() - began
+    return Took(payload.count, seconds, cpu=used(lab, before))
 
 
 def append_rows(lab: Lab, payload: Payload) -> Took:
@@ -89,7 +112,7 @@ def run_stream(
     lab: Lab, frame: DataFrame, messages: int, form: str, options: dict[str, str]
 ) -> Took:
     """Run a stream to its end, with AvailableNow."""
-    began = time.perf_counter()
+    before, began = lab.processor.read(), time.perf_counter()
     writer = frame.writeStream.format(form).options(**options)
     writer = writer.option("checkpointLocation", lab.new_folder())
     query = writer.trigger(availableNow=True).start()
@@ -98,7 +121,13 @@ def run_stream(
     rows, batches_ms = _progress(query)
     if rows != messages:
         raise AssertionError(f"{messages} messages were there, {rows} went through")
-    return Took(messages, seconds, batches_ms)
+    return Took(messages, seconds, batches_ms, used(lab, before))
+
+
+def used(lab: Lab, before: Mapping[str, float]) -> dict[str, float]:
+    """Processor time since then; a server's work is done when nothing of it is left over."""
+    lab.settle()
+    return since(before, lab.processor.read())
 
 
 def _progress(query: StreamingQuery) -> tuple[int, tuple[int, ...]]:

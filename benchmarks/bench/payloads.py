@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -33,7 +33,7 @@ class Payload:
         name: What they are.
         count: How many.
         mean_bytes: Their mean size.
-        folder: Holds a folder of files for each of `BATCHES`, named like it.
+        folder: Holds a folder of files for each size of a batch, named like it.
     """
 
     name: str
@@ -46,17 +46,20 @@ class Payload:
         return str(self.folder / str(batch))
 
 
-def write_payload(name: str, count: int, folder: Path) -> Payload:
+def write_payload(
+    name: str, count: int, folder: Path, *, batches: Sequence[int] = BATCHES
+) -> Payload:
     """Make messages and write them to files, once for each size of a batch.
 
     Args:
         name: One of `PAYLOADS`.
         count: How many; there are no more flights than there were.
         folder: Where; is made.
+        batches: Sizes of micro-batches.
     """
     values = pa.array(islice(PAYLOADS[name](folder), count), pa.binary())
     table = pa.table({"value": values})
-    for batch in BATCHES:
+    for batch in batches:
         into = folder / str(batch)
         into.mkdir(parents=True)
         rows = batch // FILES_PER_BATCH

@@ -18,9 +18,10 @@ from pyspark.sql import functions as sf
 from pyspark.sql.avro.functions import from_avro, to_avro
 from pyspark.sql.types import StructType
 
+from benchmarks.bench import processor
 from benchmarks.bench.contest import Contest, Measures
 from benchmarks.bench.lab import Lab
-from benchmarks.bench.measures import Took, run_stream
+from benchmarks.bench.measures import Took, run_stream, used
 from benchmarks.bench.payloads import BATCHES, Payload
 from benchmarks.bench.systems import (
     CASSIEQ,
@@ -40,7 +41,9 @@ JSON, AVRO = f"{KAFKA_LZ4}, JSON", f"{KAFKA_LZ4}, Avro"
 WRITE = "batch write of a DataFrame"
 READ = "AvailableNow read into columns, 100,000 a batch"
 READ_SOME = "the same, 3 columns"
+CASES = (WRITE, READ, READ_SOME)
 RATE, INSIDE, STORED = "rows/s", "rows/s inside the batches", "bytes a row, as stored"
+CPU = "us of processor time a row"
 _FILES = 4
 _BATCH = 100_000
 
@@ -65,7 +68,9 @@ class Rows:
 
 
 class Pipeline(Protocol):
-    """A way of DataFrames through a server."""
+    """A way of DataFrames through a server, whose processor time counts with it."""
+
+    server: str
 
     def new(self, rows: Rows) -> str:
         """A new place for them."""
@@ -121,21 +126,32 @@ def contests(lab: Lab, payload: Payload) -> Iterator[Contest]:
 def _write(lab: Lab, pipeline: Pipeline, rows: Rows) -> Measures:
     place = pipeline.new(rows)
     frame = lab.spark.read.parquet(rows.folder)
-    began = time.perf_counter()
+    before, began = lab.processor.read(), time.perf_counter()
     pipeline.write(place, frame)
-    took = Took(rows.count, time.perf_counter() - began)
-    return {RATE: took.rate, STORED: pipeline.stored(place) / rows.count}
+    seconds = time.perf_counter() - began
+    took = Took(rows.count, seconds, cpu=used(lab, before))
+    return {
+        RATE: took.rate,
+        STORED: pipeline.stored(place) / rows.count,
+        **_cpu(took, pipeline),
+    }
 
 
 def _read(
     lab: Lab, pipeline: Pipeline, place: str, rows: Rows, columns: tuple[str, ...] | None
 ) -> Measures:
     took = run_stream(lab, pipeline.read(place, rows, columns), rows.count, "noop", {})
-    return {RATE: took.rate, INSIDE: took.rate_inside}
+    return {RATE: took.rate, INSIDE: took.rate_inside, **_cpu(took, pipeline)}
+
+
+def _cpu(took: Took, pipeline: Pipeline) -> Measures:
+    return took.by_process(CPU, per=took.messages / 1e6, server=pipeline.server)
 
 
 class _Columns:
     """A queue with the columns of the rows."""
+
+    server = processor.CASSANDRA
 
     def __init__(self, lab: Lab) -> None:
         self._lab = lab
@@ -165,6 +181,8 @@ class _Columns:
 
 class _Records:
     """A topic with a message for each row, compressed."""
+
+    server = processor.KAFKA
 
     def __init__(self, lab: Lab, system: System) -> None:
         self._lab = lab

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from uuid import uuid4
 
+from benchmarks.bench import processor
 from benchmarks.bench.lab import KEYSPACE, Lab
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.registration import ensure_group
@@ -34,6 +35,7 @@ class System:
         form: Spark's ``format``.
         place: What it writes to and reads from, an option's name.
         limit: The option that limits a micro-batch.
+        server: Whose processor time is its own; see `processor`.
         new: Makes a new place.
         drop: Removes it.
         writing: Further options of a write.
@@ -44,6 +46,7 @@ class System:
     form: str
     place: tuple[str, str]
     limit: str
+    server: str
     new: Callable[[], str]
     drop: Callable[[str], None]
     writing: Mapping[str, str] = field(default_factory=dict)
@@ -89,6 +92,7 @@ def _cassieq(lab: Lab) -> System:
         form="cassieq",
         place=("queue", "queue"),
         limit="maxMessagesPerTrigger",
+        server=processor.CASSANDRA,
         new=lab.new_queue,
         drop=lambda _: None,
         writing=reach,
@@ -111,6 +115,7 @@ def _kafka(lab: Lab, name: str, writes: Mapping[str, str], reads: Mapping[str, s
         form="kafka",
         place=("topic", "subscribe"),
         limit="maxOffsetsPerTrigger",
+        server=processor.KAFKA,
         new=lab.topics.create,
         drop=lab.topics.delete,
         writing={**reach, **writes},

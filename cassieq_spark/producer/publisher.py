@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import pyarrow as pa
 
 from cassieq_spark.arrow.fingerprint import Fingerprint, Fingerprinting
 from cassieq_spark.arrow.forms import form_of
-from cassieq_spark.errors import InvariantError, QueueStateError
+from cassieq_spark.errors import InvariantError
 from cassieq_spark.ledger.decide import Standing, standing_of
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.once import Mark, Once, read_mark
 from cassieq_spark.ledger.publish import Published, check_order, publish, skip_published
-from cassieq_spark.model import PendingBlock, QueueDefinition, QueueId, SinkBatch
+from cassieq_spark.model import PendingBlock, QueueDefinition, QueueId, Range, SinkBatch
 from cassieq_spark.producer.blocks import MOST_TIMES, write_block, write_blocks
 from cassieq_spark.producer.new_message import (
     CheckedMessage,
@@ -25,6 +26,8 @@ from cassieq_spark.producer.new_message import (
 from cassieq_spark.queues import check_delayable
 from cassieq_spark.settings import SinkOptions
 from cassieq_spark.store.protocol import Store
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +52,8 @@ class Written:
 class Publisher:
     """Puts messages into one queue.
 
-    Each task calls `write` with its messages. Then one process calls `publish` with what the tasks
-    have written, which makes all of it visible at once.
+    Each task calls `write` with its messages. Then one process calls `publish_written` with what
+    the tasks have written, which makes all of it visible at once.
 
     Args:
         store: Where the queue is kept.
@@ -111,34 +114,9 @@ class Publisher:
             pass  # what it would have written
         return Written(queue_id, batch, fingerprint=passing.found, published=last)
 
-    def publish(self, written: Sequence[Written], *, fail_on_changed: bool = True) -> Published:
-        """Make what the tasks have written visible, all of it or nothing. One LWT, a few reads.
-
-        If one task found the batch published, the whole batch was published.
-
-        Args:
-            written: What each task has written, all of one batch.
-            fail_on_changed: See `ledger.publish.publish`, also for what else is raised.
-
-        Raises:
-            BatchChangedError: The sink has published other messages under this number.
-            BatchOrderError: The sink has published a later batch.
-            QueueStateError: The queue was purged, or deleted and created again, since the tasks
-                began.
-        """
-        self._check_version(written)
-        batch = _only_batch(written)
-        if isinstance(batch, SinkBatch):
-            fingerprint = sum((each.fingerprint for each in written), Fingerprint())
-            # Without rows there is nothing to lose, whatever was published.
-            batch = replace(batch, fingerprint=str(fingerprint) if fingerprint.rows else None)
-        last = next((each.published for each in written if each.published is not None), None)
-        if last is None:
-            blocks = [block for each in written for block in each.blocks]
-            return publish(self._ledger, blocks, batch=batch, fail_on_changed=fail_on_changed)
-        if isinstance(batch, SinkBatch) and isinstance(last, SinkBatch):
-            skip_published(self._queue.queue_id, batch, last, fail_on_changed=fail_on_changed)
-        return Published(None)
+    def publish(self, written: Sequence[Written]) -> Published:
+        """Make what the tasks have written visible; see `publish_written`."""
+        return publish_written(self._store, written)
 
     def put(self, messages: Sequence[CheckedMessage]) -> list[int]:
         """Write and publish messages, a block for each time of delivery. One LWT.
@@ -165,17 +143,6 @@ class Publisher:
         monotons = dict(zip(order, range(published.start, published.stop), strict=True))
         return [monotons[index] for index in range(len(messages))]
 
-    def _check_version(self, written: Sequence[Written]) -> None:
-        """Refuse what was written to another version: the ledger here would point to nothing."""
-        others = {each.queue_id for each in written} - {self._ledger.queue_id}
-        if others:
-            raise QueueStateError(
-                f"a write to queue {', '.join(sorted(others))} is to be published in queue "
-                f"{self._ledger.queue_id}: the queue was purged, or deleted and created again, "
-                "meanwhile; nothing of the write is visible: write it again. A streaming query "
-                "does so once it is restarted"
-            )
-
     def _blocks(
         self, batches: Iterable[pa.RecordBatch], visible: Visible, most_times: int
     ) -> tuple[PendingBlock, ...]:
@@ -186,8 +153,45 @@ class Publisher:
         return (replace(write_block(store, queue, batches, options), visible=visible),)
 
 
-def _only_batch(written: Sequence[Written]) -> SinkBatch | Once | None:
-    batches = {each.batch for each in written}
-    if len(batches) > 1:
-        raise InvariantError(f"the tasks of one write named several batches: {batches}")
-    return next(iter(batches), None)
+def publish_written(
+    store: Store, written: Sequence[Written], *, fail_on_changed: bool = True
+) -> Published:
+    """Make what the tasks of a write have written visible, all of it or nothing.
+
+    One LWT and a read. If one task found the batch published, the whole batch was published. All
+    of it goes to the version of the queue to which it was written: the ledger of a later one would
+    point to nothing.
+
+    Args:
+        store: Where the queue is kept.
+        written: What each task has written, all of one batch.
+        fail_on_changed: See `ledger.publish.publish`, also for what else is raised.
+
+    Raises:
+        BatchChangedError: The sink has published other messages under this number.
+        BatchOrderError: The sink has published a later batch.
+        QueueStateError: The queue was purged or deleted since the tasks began.
+    """
+    if not written:
+        return Published(Range(0, 0))
+    queue_id = _only("versions of a queue", {each.queue_id for each in written})
+    batch = _only("batches", {each.batch for each in written})
+    if isinstance(batch, SinkBatch):
+        fingerprint = sum((each.fingerprint for each in written), Fingerprint())
+        # Without rows there is nothing to lose, whatever was published.
+        batch = replace(batch, fingerprint=str(fingerprint) if fingerprint.rows else None)
+    last = next((each.published for each in written if each.published is not None), None)
+    if last is None:
+        blocks = [block for each in written for block in each.blocks]
+        ledger = Ledger(store, queue_id)
+        return publish(ledger, blocks, batch=batch, fail_on_changed=fail_on_changed)
+    if isinstance(batch, SinkBatch) and isinstance(last, SinkBatch):
+        skip_published(queue_id, batch, last, fail_on_changed=fail_on_changed)
+    return Published(None)
+
+
+def _only(what: str, found: Collection[_T]) -> _T:
+    """The only one; the tasks of a write are planned once, so that they have it in common."""
+    if len(found) > 1:
+        raise InvariantError(f"the tasks of one write named several {what}: {found}")
+    return next(iter(found))

@@ -37,6 +37,9 @@ class CassieqDataSource(DataSource):
 
     #: What `schema` has read of the queue.
     _definition: QueueDefinition | None = None
+    #: Whether it came from another process. Spark plans each write with an object that it makes
+    #: in place, and commits the batches of a stream with one that it made when the query began.
+    _is_copy = False
 
     @classmethod
     def name(cls) -> str:
@@ -97,6 +100,7 @@ class CassieqDataSource(DataSource):
             schema,
             overwrite=overwrite,
             checkpoint=self.options.get("checkpointLocation"),
+            only_commits=self._is_copy,
         )
 
     def writer(self, schema: StructType, overwrite: bool) -> MessageWriter | ReceiptWriter:
@@ -108,6 +112,9 @@ class CassieqDataSource(DataSource):
         options = self._sink_options()
         writer = MessageWriter if options.operation == PUBLISH else ReceiptWriter
         return writer(options, schema, overwrite=overwrite)
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_is_copy": True}
 
     def _source_options(self) -> SourceOptions:
         return SourceOptions.parse(self.options)

@@ -103,14 +103,6 @@ MUTANTS = (
         tests=("test_writer_property.py",),
     ),
     Mutant(
-        "what was written to a version of a queue is published in the next one",
-        "I2",
-        "producer/publisher.py",
-        "        if others:",
-        "        if len(others) > len(written):",
-        tests=("test_writer_property.py",),
-    ),
-    Mutant(
         "a write inside foreachBatch shares the sink of its query's stream",
         "I4",
         "spark/sink/message_writer.py",

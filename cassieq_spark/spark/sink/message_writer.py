@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from typing import cast
 
 import pyarrow as pa
@@ -20,7 +21,7 @@ from cassieq_spark.client import Client
 from cassieq_spark.errors import ExistsError, InvariantError, NotFoundError, OptionError
 from cassieq_spark.model import QueueDefinition, SinkBatch
 from cassieq_spark.producer.blocks import times_of_task
-from cassieq_spark.producer.publisher import Publisher, Written
+from cassieq_spark.producer.publisher import Publisher, Written, publish_written
 from cassieq_spark.queues import read_queue
 from cassieq_spark.schemas.assign import assign
 from cassieq_spark.schemas.canonical import all_nullable
@@ -48,21 +49,44 @@ class TaskDone(WriterCommitMessage):
 
 
 class _Writing:
-    """What both writers share. It finds all that can be wrong before anything is written."""
+    """What both writers share. It finds all that can be wrong before anything is written.
 
-    def __init__(self, options: SinkOptions, schema: StructType, *, overwrite: bool) -> None:
+    Args:
+        options: Of the write.
+        schema: Of its rows.
+        overwrite: What Spark asks for; refused.
+        only_commits: Whether this one is made for a commit, which needs nothing of the queue but
+            what the tasks tell.
+    """
+
+    def __init__(
+        self,
+        options: SinkOptions,
+        schema: StructType,
+        *,
+        overwrite: bool,
+        only_commits: bool = False,
+    ) -> None:
         if overwrite:
             raise OptionError(
                 "a queue can only be appended to: use outputMode('append') or mode('append')"
             )
         self._options = options
-        self._queue = self._made_or_read(schema)
-        columns = [(field.name, field.dataType.simpleString()) for field in schema.fields]
-        if self._queue.schema is None:
-            validate_published(columns, strict_fifo=self._queue.strict_fifo)
-            return
-        validate_special(columns, strict_fifo=self._queue.strict_fifo)
-        assign(arrow_schema(_own(schema)).empty_table(), schema_of(self._queue.schema))
+        self._schema = schema
+        if not only_commits:
+            _ = self._queue
+
+    @cached_property
+    def _queue(self) -> QueueDefinition:
+        """The queue, which takes these columns. One read."""
+        queue = self._made_or_read(self._schema)
+        columns = [(field.name, field.dataType.simpleString()) for field in self._schema.fields]
+        if queue.schema is None:
+            validate_published(columns, strict_fifo=queue.strict_fifo)
+            return queue
+        validate_special(columns, strict_fifo=queue.strict_fifo)
+        assign(arrow_schema(_own(self._schema)).empty_table(), schema_of(queue.schema))
+        return queue
 
     def _made_or_read(self, schema: StructType) -> QueueDefinition:
         store, name = self._store(), self._options.queue
@@ -80,18 +104,18 @@ class _Writing:
     def _store(self) -> Store:
         return open_store(self._options.connection)
 
-    def _publisher(self) -> Publisher:
-        return Publisher(self._store(), self._queue, self._options)
-
     def _write(self, batches: Iterator[pa.RecordBatch], batch: SinkBatch | None) -> TaskDone:
         context = TaskContext.get()
         times = times_of_task(context.partitionId() if context else 0)
-        return TaskDone(self._publisher().write(batches, batch, most_times=times))
+        publisher = Publisher(self._store(), self._queue, self._options)
+        return TaskDone(publisher.write(batches, batch, most_times=times))
 
     def _publish(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         done = [cast("TaskDone", message) for message in messages if message is not None]
-        self._publisher().publish(
-            [each.written for each in done], fail_on_changed=self._options.fail_on_changed_batch
+        publish_written(
+            self._store(),
+            [each.written for each in done],
+            fail_on_changed=self._options.fail_on_changed_batch,
         )
 
 
@@ -105,6 +129,7 @@ class MessageStreamWriter(_Writing, DataSourceStreamArrowWriter):
         *,
         overwrite: bool,
         checkpoint: str | None = None,
+        only_commits: bool = False,
     ) -> None:
         check_trigger(checkpoint)
         if options.operation != PUBLISH:
@@ -122,7 +147,7 @@ class MessageStreamWriter(_Writing, DataSourceStreamArrowWriter):
                 "option 'txnAppId' is for batch writes: a streaming query publishes every "
                 "micro-batch once by itself"
             )
-        super().__init__(options, schema, overwrite=overwrite)
+        super().__init__(options, schema, overwrite=overwrite, only_commits=only_commits)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskDone:
         """On an executor: write one task's messages as a block."""

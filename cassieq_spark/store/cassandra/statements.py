@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 from cassandra.util import Duration
 
@@ -26,6 +27,9 @@ from cassieq_spark.store.protocol import (
 from cassieq_spark.store.tables import SHAPES, Table, named_texts
 
 _NANOSECONDS = 1_000_000
+#: Texts that are remembered: making one takes as long as sending it. Each shape of a request has
+#: one, so there are some dozens, and one for each number of rows that are read by their keys.
+_TEXTS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +40,14 @@ class Statement:
     values: tuple[Any, ...]
 
 
+@lru_cache(_TEXTS)
 def fill_in(name: str, keyspace: str, table: Table, **parts: str) -> str:
     """The text of a named statement for one table."""
     template = named_texts("cassandra/statements.cql")[name]
     return template.substitute(parts, table=f"{keyspace}.{table}").strip()
 
 
+@lru_cache
 def columns_of(table: Table) -> tuple[str, ...]:
     """Every column but the payload, keys first, as rows are read."""
     shape = SHAPES[table]
@@ -119,38 +125,63 @@ def selection_of(keyspace: str, partition: Partition, which: Slice) -> Statement
         OptionError, ValueError: See `check_slice`.
     """
     check_slice(partition.table, which)
-    shape = SHAPES[partition.table]
-    wheres: list[str] = []
     values: list[Any] = list(partition.key)
     if which.row is not None:
-        wheres += [f"AND {column} = ?" for column in shape.clustering]
         values += which.row
+    values += (value for key in which.rows for value in key)
+    if which.kinds:
+        values.append(which.kinds[0] if len(which.kinds) == 1 else list(which.kinds))
+    values += (bound for bound in (which.start, which.stop, which.limit) if bound is not None)
+    shape = _Shape(
+        row=which.row is not None,
+        rows=len(which.rows),
+        kinds=min(len(which.kinds), 2),
+        start=which.start is not None,
+        stop=which.stop is not None,
+        limit=which.limit is not None,
+        reverse=which.reverse,
+    )
+    return Statement(_selection(keyspace, partition.table, shape), tuple(values))
+
+
+class _Shape(NamedTuple):
+    """What tells the texts of two slices apart."""
+
+    row: bool
+    rows: int
+    kinds: int
+    start: bool
+    stop: bool
+    limit: bool
+    reverse: bool
+
+
+@lru_cache(_TEXTS)
+def _selection(keyspace: str, table: Table, which: _Shape) -> str:
+    """The text that reads slices of one shape; values are bound in the order of its fields."""
+    shape = SHAPES[table]
+    wheres: list[str] = []
+    if which.row:
+        wheres += [f"AND {column} = ?" for column in shape.clustering]
     if which.rows:
         one = f"({', '.join('?' for _ in shape.clustering)})"
-        places = ", ".join(one for _ in which.rows)
-        wheres.append(f"AND ({', '.join(shape.clustering)}) IN ({places})")
-        values += (value for key in which.rows for value in key)
+        wheres.append(f"AND ({', '.join(shape.clustering)}) IN ({', '.join([one] * which.rows)})")
     if which.kinds:
-        wheres.append("AND kind = ?" if len(which.kinds) == 1 else "AND kind IN ?")
-        values.append(which.kinds[0] if len(which.kinds) == 1 else list(which.kinds))
-    for comparison, bound in ((">=", which.start), ("<", which.stop)):
-        if bound is not None:
+        wheres.append("AND kind = ?" if which.kinds == 1 else "AND kind IN ?")
+    for comparison, is_given in ((">=", which.start), ("<", which.stop)):
+        if is_given:
             wheres.append(f"AND {shape.clustering[1]} {comparison} ?")
-            values.append(bound)
     descending = ", ".join(f"{column} DESC" for column in shape.clustering)
-    if which.limit is not None:
-        values.append(which.limit)
-    text = fill_in(
+    return fill_in(
         "read_rows",
         keyspace,
-        partition.table,
-        columns=", ".join(columns_of(partition.table)),
+        table,
+        columns=", ".join(columns_of(table)),
         partition=_equal(shape.partition),
         which=" ".join(wheres),
         order=f"ORDER BY {descending}" if which.reverse and descending else "",
-        limit="LIMIT ?" if which.limit is not None else "",
+        limit="LIMIT ?" if which.limit else "",
     )
-    return Statement(text, tuple(values))
 
 
 def scan_of(keyspace: str, table: Table, kinds: Sequence[str]) -> Statement:
@@ -210,7 +241,8 @@ def _whole_key(partition: Partition, row: RowKey) -> tuple[str, tuple[Any, ...]]
     return _equal((*shape.partition, *shape.clustering)), (*partition.key, *row)
 
 
-def _equal(columns: Iterable[str]) -> str:
+@lru_cache(_TEXTS)
+def _equal(columns: tuple[str, ...]) -> str:
     return " AND ".join(f"{column} = ?" for column in columns)
 
 

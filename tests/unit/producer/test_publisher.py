@@ -8,8 +8,9 @@ import pytest
 
 from cassieq_spark.errors import BatchChangedError, BatchOrderError, InvariantError, OptionError
 from cassieq_spark.ledger.once import once_of_key
+from cassieq_spark.ledger.publish import Published
 from cassieq_spark.model import QueueDefinition, Range, SinkBatch
-from cassieq_spark.producer.publisher import Publisher, Written
+from cassieq_spark.producer.publisher import Publisher, Written, publish_written
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.testing.stores import CountingStore
 from tests.support.builders import make_queue
@@ -27,6 +28,9 @@ class Scene:
     def publisher(self) -> Publisher:
         return Publisher(self.store, self.queue)
 
+    def publish(self, written: list[Written], *, fail_on_changed: bool = True) -> Published:
+        return publish_written(self.store, written, fail_on_changed=fail_on_changed)
+
     def write(self, *values: str, batch: SinkBatch = BATCH) -> Written:
         rows = pa.record_batch({"value": pa.array(values, pa.string())})
         return self.publisher.write([rows], batch)
@@ -42,7 +46,7 @@ def test_what_all_tasks_wrote_becomes_visible_by_one_lwt(scene: Scene):
     written = [scene.write("a", "b"), scene.write("c")]
     scene.store.reset()
 
-    published = scene.publisher.publish(written)
+    published = scene.publish(written)
 
     assert published.monotons == Range(0, 3)
     assert scene.store.cas_count == 1
@@ -50,11 +54,11 @@ def test_what_all_tasks_wrote_becomes_visible_by_one_lwt(scene: Scene):
 
 def test_a_task_that_found_the_batch_published_makes_the_whole_batch_published(scene: Scene):
     late = scene.write("b")
-    scene.publisher.publish([scene.write("a"), scene.write("b")])
+    scene.publish([scene.write("a"), scene.write("b")])
     found = scene.write("a")
     scene.store.reset()
 
-    published = scene.publisher.publish([late, found])
+    published = scene.publish([late, found])
 
     assert found.published is not None
     assert (found.blocks, late.published) == ((), None)
@@ -63,17 +67,17 @@ def test_a_task_that_found_the_batch_published_makes_the_whole_batch_published(s
 
 
 def test_the_rows_of_tasks_that_wrote_nothing_count_for_the_fingerprint(scene: Scene):
-    scene.publisher.publish([scene.write("a"), scene.write("b")])
+    scene.publish([scene.write("a"), scene.write("b")])
     replayed = [scene.write("a"), scene.write("other")]
 
     with pytest.raises(BatchChangedError):
-        scene.publisher.publish(replayed)
+        scene.publish(replayed)
 
-    assert scene.publisher.publish(replayed, fail_on_changed=False).monotons is None
+    assert scene.publish(replayed, fail_on_changed=False).monotons is None
 
 
 def test_nothing_is_written_below_the_last_batch_of_a_sink(scene: Scene):
-    scene.publisher.publish([scene.write("a")])
+    scene.publish([scene.write("a")])
 
     with pytest.raises(BatchOrderError):
         scene.write("b", batch=replace(BATCH, batch_id=6))
@@ -81,25 +85,25 @@ def test_nothing_is_written_below_the_last_batch_of_a_sink(scene: Scene):
 
 def test_under_a_key_that_was_used_nothing_is_read_or_written(scene: Scene):
     key = once_of_key("k")
-    scene.publisher.publish([scene.publisher.write([batch_of("a")], key)])
+    scene.publish([scene.publisher.write([batch_of("a")], key)])
 
     again = scene.publisher.write(iter([None]), key)  # type: ignore[list-item]
 
-    assert scene.publisher.publish([again]).monotons is None
+    assert scene.publish([again]).monotons is None
 
 
 def test_tasks_of_several_batches_are_not_published_together(scene: Scene):
     other = SinkBatch(BATCH.sink, 8)
 
     with pytest.raises(InvariantError, match="several batches"):
-        scene.publisher.publish([scene.write("a"), scene.write("b", batch=other)])
+        scene.publish([scene.write("a"), scene.write("b", batch=other)])
 
 
 def test_nothing_is_published_for_tasks_without_messages(scene: Scene):
     scene.store.reset()
 
-    assert scene.publisher.publish([]).monotons == Range(0, 0)
-    assert scene.publisher.publish([scene.write()]).monotons == Range(0, 0)
+    assert scene.publish([]).monotons == Range(0, 0)
+    assert scene.publish([scene.write()]).monotons == Range(0, 0)
     assert scene.store.cas_count == 0
 
 
