@@ -31,7 +31,7 @@ from benchmarks.bench.measures import Counts
 from benchmarks.bench.payloads import PAYLOADS, READINGS
 from benchmarks.lines import compared, show
 from cassieq_spark.arrow.rows import PlainRows
-from cassieq_spark.fetch import fetch
+from cassieq_spark.fetch.read import fetch
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.lease import LeaseRequest
 from cassieq_spark.groups.registration import ensure_group

@@ -9,7 +9,6 @@ from functools import cache, lru_cache
 from typing import Any, ClassVar, Protocol
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from cassieq_spark.arrow.framing import HEADERS, STORED
 from cassieq_spark.arrow.typed_framing import EXTRA, HEADERS_COLUMN, KEY_COLUMN
@@ -231,6 +230,8 @@ def _told(
     receipt_prefix: str | None,
 ) -> dict[str, pa.Array]:
     """What the ledger knows of consecutive messages."""
+    import pyarrow.compute as pc  # noqa: PLC0415 (20 ms, before a query has read a message)
+
     columns = {name: _repeated(name, value, count) for name, value in same.items()}
     columns["monoton"] = pc.add(_numbers(count), first_monoton)
     if "receipt" in names:
@@ -242,6 +243,8 @@ def _told(
 @lru_cache(maxsize=_KEPT)
 def _numbers(count: int) -> pa.Int64Array:
     """The numbers from 0 on; cached, as most chunks have one of a few sizes."""
+    import pyarrow.compute as pc  # noqa: PLC0415 (as above)
+
     return pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), count), start=-1)
 
 

@@ -17,7 +17,8 @@ from cassieq_spark.arrow.framing import STORED
 from cassieq_spark.arrow.rows import stored_of
 from cassieq_spark.arrow.typed_framing import EXTRA, KEY_COLUMN
 from cassieq_spark.errors import ExistsError, MessageError, OptionError, SchemaError
-from cassieq_spark.fetch import fetch, pieces_of
+from cassieq_spark.fetch.find import pieces_of
+from cassieq_spark.fetch.read import fetch
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import QueueDefinition, Range, Ranges
 from cassieq_spark.producer.publisher import Publisher

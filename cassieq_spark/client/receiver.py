@@ -19,7 +19,8 @@ from cassieq_spark.consumer.consumer import Consumer
 from cassieq_spark.consumer.message import Message, StoredMessage, stored_messages
 from cassieq_spark.consumer.prefetch import Prefetch
 from cassieq_spark.errors import CassieqError, NotFoundError
-from cassieq_spark.fetch import OnUnreadable, Unreadable, fetch, find_pieces
+from cassieq_spark.fetch.find import find_pieces
+from cassieq_spark.fetch.read import OnUnreadable, Unreadable, fetch
 from cassieq_spark.groups.lease import Lease, LeasedSlot, LeaseRequest
 from cassieq_spark.groups.registration import ensure_group
 from cassieq_spark.ledger.ledger import Ledger

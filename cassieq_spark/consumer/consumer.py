@@ -8,29 +8,26 @@ from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from time import monotonic
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID, uuid4
 
-import pyarrow as pa
-
-from cassieq_spark.arrow.chunks import check_messages
-from cassieq_spark.arrow.forms import form_of
-from cassieq_spark.consumer.prefetch import Prefetch
-from cassieq_spark.dead_letters.dead_letter import dead_letter_messages
 from cassieq_spark.errors import InvariantError
-from cassieq_spark.fetch import Finder, Piece
+from cassieq_spark.fetch.find import Finder, Piece
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.lease import Lease, LeasedSlot, LeaseRequest
 from cassieq_spark.groups.settle import Settled
 from cassieq_spark.groups.state import GroupState, Settlement, Waiting
 from cassieq_spark.ledger.ledger import Ledger
-from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.state import LedgerHead, check_open
 from cassieq_spark.model import QueueDefinition, Range, Ranges
-from cassieq_spark.producer.blocks import write_block
 from cassieq_spark.queues import check_delayable
 from cassieq_spark.settings import SinkOptions
 from cassieq_spark.store.protocol import Store
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from cassieq_spark.consumer.prefetch import Prefetch
 
 logger = logging.getLogger(__name__)
 
@@ -182,6 +179,12 @@ class Consumer:
 
         See `dead_letter_messages`.
         """
+        if not dead:
+            return 0
+        from cassieq_spark.dead_letters.dead_letter import (  # noqa: PLC0415 (as in `replace`)
+            dead_letter_messages,
+        )
+
         return dead_letter_messages(self._store, self.queue, self.group, dead)
 
     def settle(
@@ -293,6 +296,14 @@ class Consumer:
             ContentionError: Lost to others again and again.
             QueueStateError: There is no such group.
         """
+        # A query begins sooner without what writes messages, and most never need it.
+        import pyarrow as pa  # noqa: PLC0415
+
+        from cassieq_spark.arrow.chunks import check_messages  # noqa: PLC0415
+        from cassieq_spark.arrow.forms import form_of  # noqa: PLC0415
+        from cassieq_spark.ledger.publish import publish  # noqa: PLC0415
+        from cassieq_spark.producer.blocks import write_block  # noqa: PLC0415
+
         queue, form = self.queue, form_of(self.queue)
         if delay:
             check_delayable(queue)

@@ -8,7 +8,8 @@ from itertools import takewhile
 
 from cassieq_spark.consumer.message import StoredMessage, stored_messages
 from cassieq_spark.errors import InvariantError, LeaseLostError
-from cassieq_spark.fetch import Finder, OnUnreadable, Piece, fetch, find_pieces
+from cassieq_spark.fetch.find import Finder, Piece, find_pieces
+from cassieq_spark.fetch.read import OnUnreadable, fetch
 from cassieq_spark.groups.lease import LeasedSlot, LeaseRequest
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import QueueDefinition, Range, Ranges

@@ -20,7 +20,8 @@ from cassieq_spark.arguments import RESERVED
 from cassieq_spark.arrow.forms import form_of
 from cassieq_spark.dead_letters.copies import check_takes_all, copies_of, letter_of_bytes
 from cassieq_spark.errors import CassieqError, InvariantError, QueueStateError
-from cassieq_spark.fetch import Damage, Decoder, Piece, find_pieces, read_piece
+from cassieq_spark.fetch.find import Piece, find_pieces
+from cassieq_spark.fetch.read import Damage, Decoder, read_piece
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.plan import too_often
 from cassieq_spark.groups.state import Waiting

@@ -21,7 +21,8 @@ from cassieq_spark.dead_letters.letters import (
     read_letter,
 )
 from cassieq_spark.errors import NotFoundError, QueueStateError, UnreadableError
-from cassieq_spark.fetch import OnUnreadable, Unreadable, fetch, find_pieces
+from cassieq_spark.fetch.find import find_pieces
+from cassieq_spark.fetch.read import OnUnreadable, Unreadable, fetch
 from cassieq_spark.groups.registration import read_group_states
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import QueueDefinition, Range, Ranges

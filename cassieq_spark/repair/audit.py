@@ -12,7 +12,8 @@ from dataclasses import replace
 from uuid import UUID
 
 from cassieq_spark.errors import MessageError, UnreadableError
-from cassieq_spark.fetch import Decoder, bucket_slices, pieces_of
+from cassieq_spark.fetch.find import bucket_slices, pieces_of
+from cassieq_spark.fetch.read import Decoder
 from cassieq_spark.groups.registration import read_group_states
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.state import LedgerHead

@@ -16,7 +16,7 @@ QUOTES = re.findall(r"^\| `(.+?)` \|", PAGE, flags=re.MULTILINE)
 GAP = "\0"
 #: Those that raise what a reader or writer in Spark meets while it runs.
 MET_IN_SPARK = (
-    "fetch.py",
+    "fetch/read.py",
     "ledger/publish.py",
     "queues/record.py",
     "spark/datasource.py",

@@ -1010,7 +1010,7 @@ MUTANTS = (
     Mutant(
         "what can't be read stops its queue",
         "poison",
-        "fetch.py",
+        "fetch/read.py",
         "            if on_unreadable is None:\n",
         "            if True:\n",
         ("../unit/arrow/test_crafted_chunks.py",),
@@ -1018,7 +1018,7 @@ MUTANTS = (
     Mutant(
         "what can't be read is taken for the rest of its block",
         "poison",
-        "fetch.py",
+        "fetch/read.py",
         "            ends = min(_end_of(damage, queue), row.start)\n",
         "            ends = piece.offsets.stop\n",
         ("../unit/fetch/test_unreadable.py",),
@@ -1405,7 +1405,7 @@ MUTANTS = (
     Mutant(
         "a newer version of a schema is not looked up",
         "schema",
-        "fetch.py",
+        "fetch/read.py",
         "        if version > len(self._schemas):\n",
         "        if version > len(self._schemas) + 1:\n",
         _TYPED,
@@ -1413,7 +1413,7 @@ MUTANTS = (
     Mutant(
         "versions of a schema are those of another queue of the name",
         "schema",
-        "fetch.py",
+        "fetch/read.py",
         "record is not None and record.definition.queue_id == self.queue.queue_id",
         "record is not None",
         _TYPED,
@@ -1421,7 +1421,7 @@ MUTANTS = (
     Mutant(
         "messages are shown by the version that wrote them",
         "schema",
-        "fetch.py",
+        "fetch/read.py",
         "present(found, schema_of(self._schemas[version - 1]), self._columns)",
         "found.select([n for n in self._columns.names if n in found.schema.names])",
         _TYPED,
@@ -1461,7 +1461,7 @@ MUTANTS = (
     Mutant(
         "a copy leaves out what a newer version wrote",
         "schema",
-        "fetch.py",
+        "fetch/read.py",
         "            if self._whole:\n",
         "            if False:\n",
         _TYPED,

@@ -6,7 +6,7 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cassieq_spark.fetch import Piece, bucket_slices, pieces_of
+from cassieq_spark.fetch.find import Piece, bucket_slices, pieces_of
 from cassieq_spark.model import LedgerBlock, QueueDefinition, Range, Ranges
 from cassieq_spark.spark.source.tasks import cut_tasks
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from cassieq_spark import backoff
 from cassieq_spark.arrow.chunks import decode
 from cassieq_spark.dead_letters.dead_letter import dead_letter_messages
-from cassieq_spark.fetch import bucket_slices, find_pieces
+from cassieq_spark.fetch.find import bucket_slices, find_pieces
 from cassieq_spark.groups.state import Settlement
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish

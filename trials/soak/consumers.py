@@ -14,7 +14,7 @@ from cassieq_spark.client import Exchanged, LeaseRequest
 from cassieq_spark.errors import (
     QueueStateError,
 )
-from cassieq_spark.fetch import fetch
+from cassieq_spark.fetch.read import fetch
 from cassieq_spark.model import Ranges
 from cassieq_spark.queues import (
     read_queue,

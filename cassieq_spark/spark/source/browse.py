@@ -9,7 +9,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from cassieq_spark.errors import OptionError, QueueStateError
-from cassieq_spark.fetch import fetch, pieces_of
+from cassieq_spark.fetch.find import pieces_of
+from cassieq_spark.fetch.read import fetch
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import Range, Ranges
 from cassieq_spark.queues import read_queue

@@ -21,7 +21,6 @@ from cassieq_spark.groups.registration import ensure_group
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.settings.position import StartingPosition
 from cassieq_spark.spark.source import idle_backoff
-from cassieq_spark.spark.source.checkpoint import look_up
 from cassieq_spark.spark.source.metrics import SourceMetrics
 from cassieq_spark.spark.source.offsets import Offset, decode, encode
 from cassieq_spark.spark.source.tasks import Task, cut_tasks
@@ -201,6 +200,8 @@ class Reader:
     def _is_committed(self, held: UUID) -> bool:
         if self._checkpoint is None:
             return False
+        from cassieq_spark.spark.source.checkpoint import look_up  # noqa: PLC0415 (only here)
+
         told = look_up(self._checkpoint, held, self.queue.queue_id)
         if told.trouble:
             logger.warning(

@@ -7,9 +7,8 @@ import signal
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
-import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -21,7 +20,6 @@ from pyspark.sql.streaming.datasource import (
 from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.consumer.consumer import Consumer
 from cassieq_spark.errors import OptionError
-from cassieq_spark.fetch import Unreadable, fetch
 from cassieq_spark.groups.lease import LeaseRequest
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.queues import read_queue
@@ -31,6 +29,9 @@ from cassieq_spark.spark.source.offsets import initial_offset
 from cassieq_spark.spark.source.reader import Reader
 from cassieq_spark.spark.source.tasks import Task
 from cassieq_spark.store import open_store
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 logger = logging.getLogger(__name__)
 
@@ -126,6 +127,9 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         What can't be read is left out, and goes to the dead-letter queue with the ack of the
         batch: one LWT and two reads for a task that has some.
         """
+        # Only tasks need it: the process beside the driver begins sooner without.
+        from cassieq_spark.fetch.read import Unreadable, fetch  # noqa: PLC0415
+
         task = cast("TaskPartition", partition)
         store, found = open_store(self._options.connection), Unreadable()
         try:

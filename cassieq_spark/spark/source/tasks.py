@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from uuid import UUID
 
-from cassieq_spark.fetch import Piece
+from cassieq_spark.fetch.find import Piece
 from cassieq_spark.model import QueueDefinition, Range
 
 Task = tuple[Piece, ...]

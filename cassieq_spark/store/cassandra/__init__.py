@@ -8,3 +8,27 @@ mapping.py      driver errors -> our errors               store.py  all of it as
 """
 
 from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def _archives_last() -> Iterator[None]:
+    """Let imports look into folders before archives.
+
+    The driver looks up its own version, in all of ``sys.path`` up to where it is. In Spark's
+    processes two zip files and a jar come first, and reading their lists takes 45 ms in each.
+    """
+    before = sys.path[:]
+    sys.path.sort(key=os.path.isfile)
+    try:
+        yield
+    finally:
+        sys.path[:] = before
+
+
+with _archives_last():
+    import cassandra  # noqa: F401

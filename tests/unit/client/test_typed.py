@@ -24,7 +24,8 @@ from cassieq_spark.errors import (
     QueueStateError,
     SchemaError,
 )
-from cassieq_spark.fetch import fetch, find_pieces
+from cassieq_spark.fetch.find import find_pieces
+from cassieq_spark.fetch.read import fetch
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.state import Settlement
 from cassieq_spark.ledger.ledger import Ledger

@@ -12,7 +12,8 @@ import pytest
 
 from cassieq_spark.consumer.consumer import REPLACED_TWICE, Consumer, Replacements
 from cassieq_spark.errors import MessageError, OptionError
-from cassieq_spark.fetch import fetch, find_pieces
+from cassieq_spark.fetch.find import find_pieces
+from cassieq_spark.fetch.read import fetch
 from cassieq_spark.groups.state import Settlement
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish

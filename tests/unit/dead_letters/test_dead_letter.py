@@ -18,7 +18,7 @@ from cassieq_spark.dead_letters.dead_letter import (
     dead_letter_messages,
 )
 from cassieq_spark.errors import NotAppliedError
-from cassieq_spark.fetch import Piece, bucket_slices
+from cassieq_spark.fetch.find import Piece, bucket_slices
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.lease import LeaseRequest
 from cassieq_spark.groups.seek import seek_group

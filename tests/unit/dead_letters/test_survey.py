@@ -9,7 +9,7 @@ from cassieq_spark.dead_letters.letters import DeadLetterGroup, Filter
 from cassieq_spark.dead_letters.purge import purge
 from cassieq_spark.dead_letters.survey import read_message, survey
 from cassieq_spark.errors import OptionError, QueueStateError
-from cassieq_spark.fetch import SMALL_COUNT
+from cassieq_spark.fetch.read import SMALL_COUNT
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.registration import create_group
 from cassieq_spark.ledger.ledger import Ledger

@@ -10,7 +10,8 @@ import pytest
 from cassieq_spark import Client
 from cassieq_spark.arrow.rows import TypedRows
 from cassieq_spark.errors import MessageError, UnreadableError
-from cassieq_spark.fetch import fetch, find_pieces
+from cassieq_spark.fetch.find import find_pieces
+from cassieq_spark.fetch.read import fetch
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import QueueDefinition, Range, Ranges
 from cassieq_spark.queues import alter_queue, create_queue, delete_queue, read_queue

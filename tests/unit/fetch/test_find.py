@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cassieq_spark.errors import InvariantError
-from cassieq_spark.fetch import Finder
+from cassieq_spark.fetch.find import Finder
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import QueueDefinition, Range

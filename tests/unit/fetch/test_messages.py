@@ -3,7 +3,8 @@ from __future__ import annotations
 import pyarrow as pa
 
 from cassieq_spark.arrow.rows import PlainRows
-from cassieq_spark.fetch import SMALL_BYTES, SMALL_COUNT, fetch, find_pieces
+from cassieq_spark.fetch.find import find_pieces
+from cassieq_spark.fetch.read import SMALL_BYTES, SMALL_COUNT, fetch
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import Range, Ranges

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 
 from cassieq_spark.errors import LeaseLostError, UnreadableError
-from cassieq_spark.fetch import Unreadable, fetch, find_pieces
+from cassieq_spark.fetch.find import find_pieces
+from cassieq_spark.fetch.read import Unreadable, fetch
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import BucketSlice, Chunk, QueueId, Range, Ranges

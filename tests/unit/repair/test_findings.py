@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from cassieq_spark.cli.repair import USAGE, main
-from cassieq_spark.fetch import Decoder
+from cassieq_spark.fetch.read import Decoder
 from cassieq_spark.model import Chunk, QueueDefinition, QueueId, Range, Ranges
 from cassieq_spark.queues import delete_queue
 from cassieq_spark.repair.audit import fault_of

@@ -3,7 +3,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from uuid import UUID
 
-from cassieq_spark.fetch import Piece, bucket_slices, pieces_of
+from cassieq_spark.fetch.find import Piece, bucket_slices, pieces_of
 from cassieq_spark.model import BucketSlice, LedgerBlock, QueueDefinition, Range, Ranges
 from cassieq_spark.spark.source.tasks import cut_tasks
 
