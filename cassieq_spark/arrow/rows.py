@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from functools import cache, lru_cache
 from typing import Any, ClassVar, Protocol
 
@@ -14,7 +15,6 @@ from cassieq_spark.arrow.framing import HEADERS, STORED
 from cassieq_spark.arrow.typed_framing import EXTRA, HEADERS_COLUMN, KEY_COLUMN
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.schemas.ddl import schema_of
-from cassieq_spark.schemas.rows import to_dicts
 
 _ROW = [
     ("queue", pa.string(), "STRING"),
@@ -32,6 +32,8 @@ METADATA = "_metadata"
 _TYPES = {name: type_ for name, type_, _ in _ROW}
 #: How many constant columns are kept for further chunks; each takes some kilobytes.
 _KEPT = 64
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
 
 
 class Rows(Protocol):
@@ -211,6 +213,8 @@ def values_of(rows: pa.RecordBatch) -> list[Any]:
         UnreadableError: A date or an instant is not of the years 1 to 9999.
     """
     if METADATA in rows.schema.names:
+        from cassieq_spark.schemas.rows import to_dicts  # noqa: PLC0415 (for clients only)
+
         return list(to_dicts(rows.drop_columns([METADATA])))
     return list(rows.column("value").to_pylist())
 
@@ -233,24 +237,43 @@ def _told(
     import pyarrow.compute as pc  # noqa: PLC0415 (20 ms, before a query has read a message)
 
     columns = {name: _repeated(name, value, count) for name, value in same.items()}
-    columns["monoton"] = pc.add(_numbers(count), first_monoton)
+    first = _repeated("monoton", first_monoton, 1)[0]
+    columns["monoton"] = pc.add(_numbers(count), first)
     if "receipt" in names:
         numbers = columns["monoton"].cast(pa.string())
-        columns["receipt"] = pc.binary_join_element_wise(receipt_prefix, numbers, "")
+        prefix, nothing = (_repeated("receipt", text, 1)[0] for text in (receipt_prefix, ""))
+        columns["receipt"] = pc.binary_join_element_wise(prefix, numbers, nothing)
     return columns
+
+
+# Made of buffers: what makes arrays of Python's objects imports pandas, if it is installed. That
+# takes a new worker 0.25 s of processor time.
 
 
 @lru_cache(maxsize=_KEPT)
 def _numbers(count: int) -> pa.Int64Array:
     """The numbers from 0 on; cached, as most chunks have one of a few sizes."""
-    import pyarrow.compute as pc  # noqa: PLC0415 (as above)
-
-    return pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), count), start=-1)
+    return _of_numbers(pa.int64(), array("q", range(count)))
 
 
 @lru_cache(maxsize=_KEPT)
 def _repeated(name: str, value: str | datetime | int | None, count: int) -> pa.Array:
-    return pa.repeat(pa.scalar(value, _TYPES[name]), count)
+    type_ = _TYPES[name]
+    match value:
+        case None:
+            return pa.nulls(count, type_)
+        case str():
+            text = value.encode()
+            ends = array("i", (len(text) * number for number in range(count + 1)))
+            buffers = [None, pa.py_buffer(ends), pa.py_buffer(text * count)]
+            return pa.Array.from_buffers(type_, count, buffers)
+        case datetime():
+            return _of_numbers(type_, array("q", [(value - _EPOCH) // _MICROSECOND]) * count)
+    return _of_numbers(type_, array("q" if pa.types.is_int64(type_) else "i", [value]) * count)
+
+
+def _of_numbers(type_: pa.DataType, numbers: array[int]) -> pa.Array:
+    return pa.Array.from_buffers(type_, len(numbers), [None, pa.py_buffer(numbers)])
 
 
 @cache

@@ -9,7 +9,6 @@ from cassieq_spark.arguments import check_count, check_flag, shown
 from cassieq_spark.errors import OptionError
 from cassieq_spark.model import QueueDefinition, validate_name
 from cassieq_spark.schemas.ddl import parse_ddl, schema_of, to_ddl, to_stored
-from cassieq_spark.schemas.evolution import check_change
 
 _SECOND = timedelta(seconds=1)
 #: Versions that may wait to be retired: purges since the repair has run.
@@ -66,6 +65,8 @@ def next_versions(versions: Sequence[str], schema: str) -> tuple[str, ...]:
         OptionError: It is no schema, or the queue has had too many.
         SchemaError: The change is not safe.
     """
+    from cassieq_spark.schemas.evolution import check_change  # noqa: PLC0415 (a query begins without it)
+
     wanted = parse_ddl(schema)
     if versions and not check_change([schema_of(each) for each in versions], wanted):
         return tuple(versions)

@@ -34,7 +34,6 @@ from cassieq_spark.queues.record import (
     settings_of,
 )
 from cassieq_spark.schemas.ddl import schema_of, to_ddl
-from cassieq_spark.schemas.evolution import dead_letter_schema
 from cassieq_spark.store.protocol import ServerNow, Store, Values
 
 _FIRST_VERSION = 1
@@ -165,6 +164,8 @@ def _taking(versions: tuple[str, ...], source: QueueDefinition) -> str | None:
     """The schema by which a dead-letter queue of these versions takes a queue's messages."""
     if source.schema is None:
         return None
+    from cassieq_spark.schemas.evolution import dead_letter_schema  # noqa: PLC0415 (a query begins without it)
+
     before = [schema_of(each) for each in versions]
     return to_ddl(dead_letter_schema(schema_of(source.schema), before))
 
