@@ -25,6 +25,7 @@ from benchmarks.bench.report import (
     goals,
     goals_table,
     judge,
+    processor_table,
     summarise,
     to_json,
 )
@@ -67,7 +68,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             lines.writelines(f"{to_json(each)}\n" for each in found)
             lines.flush()
     judged = [each for goal in goals() if (each := judge(goal, figures))]
-    parts = (describe_machine(), summarise(figures), goals_table(judged), figures_table(figures))
+    parts = (
+        describe_machine(),
+        summarise(figures),
+        processor_table(figures),
+        goals_table(judged),
+        figures_table(figures),
+    )
     report = "\n\n".join(parts) + "\n"
     (given.into / "table.md").write_text(report)
     (given.into / "throughput.svg").write_text(draw(figures))

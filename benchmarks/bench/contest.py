@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import statistics
 import time
@@ -58,7 +59,7 @@ class Figure:
         2.0
         """
         pairs = zip(self.values, other.values, strict=True)
-        return statistics.median(ours / theirs for ours, theirs in pairs)
+        return statistics.median(ours / theirs if theirs else math.inf for ours, theirs in pairs)
 
     def more_than(self, other: Figure) -> float:
         """How much more than the other it is: the median of what the rounds say.

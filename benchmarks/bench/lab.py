@@ -167,6 +167,13 @@ HEAP_MB = 1024
 KEYSPACE = "cassieq"
 CORES = 2
 
+#: Spark's default for a local disk starts some thirty processes a batch, whoever is measured.
+_FILE_MANAGER = {
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing"
+        ".FileSystemBasedCheckpointFileManager"
+    )
+}
 _RECOMMENDED = Path(__file__).parents[2] / "conf" / "spark-defaults.conf"
 _LONGEST_SETTLE_SECONDS = 20.0
 
@@ -276,7 +283,7 @@ def start_spark(scratch: Path, host: str) -> SparkSession:
         scratch,
         master=f"local[{CORES}]",
         log_level="OFF",
-        settings=settings | recommended_settings(),
+        settings=settings | recommended_settings() | _FILE_MANAGER,
         # Its Python workers print a trace whenever a reader has had enough.
         log=scratch / "spark.log",
     )

@@ -1,4 +1,4 @@
-"""Processor time by process: Spark's Java, what it forks, Python, and the servers."""
+"""Processor time by process: Spark's Java, Python, and the servers."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 import psutil
 
-SPARK, FORKS, PYTHON = "Spark's Java", "what Spark forks", "Python"
-CASSANDRA, KAFKA = "Cassandra", "Kafka"
+SPARK, PYTHON, CASSANDRA, KAFKA = "Spark", "Python", "Cassandra", "Kafka"
 SERVERS = (CASSANDRA, KAFKA)
 
 
@@ -19,8 +18,8 @@ class Processor:
     """Processes that take part in a contest.
 
     Attributes:
-        spark: Process id of Spark's Java. Python processes below it are Python; all others are
-            short, such as ``chmod``, and are counted once they have ended.
+        spark: Process id of Spark's Java. What it starts counts as Python, and nearly all of it
+            is; a ``chmod`` for each file of a checkpoint is as well.
         cassandra: Of the node.
         kafka: Of the broker, or of its parent.
     """
@@ -33,11 +32,11 @@ class Processor:
         """Seconds that each has used since it began, in user code and in the kernel."""
         java = psutil.Process(self.spark)
         times = java.cpu_times()
-        workers = [each for each in java.children(recursive=True) if _is_python(each)]
+        ended = times.children_user + times.children_system
+        running = _seconds(java.children(recursive=True))
         return {
             SPARK: times.user + times.system,
-            FORKS: times.children_user + times.children_system,
-            PYTHON: _seconds(workers) + sum(os.times()[:2]),
+            PYTHON: ended + running + sum(os.times()[:2]),
             CASSANDRA: _seconds(_with_all_below(self.cassandra)),
             KAFKA: _seconds(_with_all_below(self.kafka)),
         }
@@ -50,12 +49,6 @@ def since(before: Mapping[str, float], now: Mapping[str, float]) -> dict[str, fl
     {'Python': 2.5}
     """
     return {name: now[name] - before[name] for name in now}
-
-
-def _is_python(process: psutil.Process) -> bool:
-    with suppress(psutil.NoSuchProcess):
-        return "python" in process.name()
-    return False
 
 
 def _with_all_below(pid: int) -> list[psutil.Process]:

@@ -16,6 +16,7 @@ from benchmarks.bench.contest import Figure, find
 from benchmarks.bench.jars import BROKER, CASSANDRA_CONNECTOR, KAFKA_CONNECTOR
 from benchmarks.bench.lab import HEAP_MB
 from benchmarks.bench.payloads import FLIGHTS, ORDERS, RANDOM, READINGS
+from benchmarks.bench.processor import PYTHON, SERVERS, SPARK
 from benchmarks.bench.systems import (
     APPEND,
     CASSIEQ,
@@ -28,6 +29,7 @@ from cassieq_spark.node.jars import DEFAULT_RELEASE
 
 _JSON = (ORDERS, READINGS, FLIGHTS)
 _TUNED = (KAFKA_TUNED, KAFKA_LZ4)
+_PROCESSOR = (cases.CPU, cases.CPU_BATCH, cases.CPU_QUERY, rows.CPU)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +161,44 @@ def figures_table(figures: Sequence[Figure]) -> str:
         "| case | payload | system | median | min to max | CassieQ is |",
         "|---|---|---|---|---|---|",
     ]
-    return "\n".join([*rows, *(_row(each, figures) for each in figures)])
+    whole = (each for each in figures if not _is_of_one_process(each))
+    return "\n".join([*rows, *(_row(each, figures) for each in whole)])
+
+
+def processor_table(figures: Sequence[Figure]) -> str:
+    """Processor time, together and by process, of the queue and of the best of its peers."""
+    by_process = "| Spark | Python | server "
+    head = [
+        f"| processor time | | CassieQ {by_process}| peer {by_process}|",
+        "|---" * 10 + "|",
+    ]
+    cells = []
+    for case, payload, measure in dict.fromkeys(
+        (each.case, each.payload, each.measure)
+        for each in figures
+        if each.measure in _PROCESSOR and each.system == CASSIEQ
+    ):
+        found = find(figures, case=case, payload=payload, measure=measure)
+        peers = [each for name, each in found.items() if name != CASSIEQ]
+        best = min(peers, key=lambda each: each.median, default=None)
+        both = [found[CASSIEQ], *([] if best is None else [best])]
+        name = "" if best is None else f" ({best.system})"
+        row = [", ".join(filter(None, (case, payload))), measure]
+        for each in both:
+            parts = [
+                find(figures, case=case, payload=payload, measure=f"{measure}, {process}").get(
+                    each.system
+                )
+                for process in (SPARK, PYTHON, *SERVERS)
+            ]
+            row.append(f"{each.median:.2f}" + (name if each is best else ""))
+            row += [f"{part.median:.2f}" for part in parts if part is not None]
+        cells.append(f"| {' | '.join(row)} |")
+    return "\n".join([*head, *cells])
+
+
+def _is_of_one_process(figure: Figure) -> bool:
+    return any(figure.measure.startswith(f"{measure}, ") for measure in _PROCESSOR)
 
 
 def goals_table(judged: Sequence[Judged]) -> str:

@@ -16,6 +16,7 @@ from benchmarks.bench.report import (
     goals,
     goals_table,
     judge,
+    processor_table,
     summarise,
     to_json,
 )
@@ -162,6 +163,29 @@ def test_the_table_says_how_many_times_each_system_the_queue_is():
         "| write | 1 KB random | CassieQ | 300 k messages/s | 300 k to 300 k |  |",
         "| write | 1 KB random | Kafka | 150 k messages/s | 150 k to 150 k | 2.00 times that |",
     ]
+
+
+def test_processor_time_is_shown_by_process_beside_the_peer_that_needs_least():
+    measured = [
+        figure(system, total, measure=measure)
+        for system, server, total in (
+            (CASSIEQ, "Cassandra", 6),
+            (KAFKA, "Kafka", 5),
+            (KAFKA_TUNED, "Kafka", 3),
+        )
+        for measure, total in (
+            (cases.CPU, total),
+            *((f"{cases.CPU}, {each}", total / 3) for each in ("Spark", "Python", server)),
+        )
+    ]
+
+    (row,) = processor_table(measured).splitlines()[2:]
+
+    assert row == (
+        f"| write, 1 KB random | {cases.CPU} | 6.00 | 2.00 | 2.00 | 2.00 "
+        "| 3.00 (Kafka tuned) | 1.00 | 1.00 | 1.00 |"
+    )
+    assert len(figures_table(measured).splitlines()) == 2 + 3
 
 
 def test_the_picture_has_a_bar_for_each_system_of_each_payload():
