@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql.types import BinaryType, StructType
 
 from cassieq_spark.client import Client
-from cassieq_spark.errors import NotFoundError, OptionError, QueueStateError
+from cassieq_spark.errors import NotFoundError, QueueStateError, SchemaError
 from cassieq_spark.spark.datasource import CassieqDataSource
 from cassieq_spark.spark.sink import message_writer, query
 from cassieq_spark.store.memory import MemoryStore
@@ -79,5 +79,5 @@ def test_what_is_wrong_is_found_when_the_batch_is_planned(store: CountingStore):
         planned()
     make_queue(store)
 
-    with pytest.raises(OptionError, match="values"):
+    with pytest.raises(SchemaError, match="values"):
         planned(StructType().add("values", BinaryType()))
