@@ -27,8 +27,8 @@ from cassieq_spark.store.protocol import (
 from cassieq_spark.store.tables import SHAPES, Table, named_texts
 
 _NANOSECONDS = 1_000_000
-#: Texts that are remembered: making one takes as long as sending it. Each shape of a request has
-#: one, so there are some dozens, and one for each number of rows that are read by their keys.
+#: Texts that are remembered, so that none is put together twice. Each shape of a request has one:
+#: some dozens, and one for each number of rows that are read by their keys.
 _TEXTS = 1_000
 
 
