@@ -241,8 +241,9 @@ def _goal_row(judged: Judged) -> str:
     bound = "at most" if goal.at_most else "at least"
     measure = f"{goal.measure}, more" if goal.difference else goal.measure
     what = ", ".join(filter(None, (goal.of, goal.payload, measure)))
-    missed = "missed" if goal.difference else f"missing {abs(judged.missing):.0f} %"
-    verdict = "reached" if judged.reached else missed
+    verdict = "reached"
+    if not judged.reached:
+        verdict = "missed" if goal.difference else f"missing {abs(judged.missing):.0f} %"
     of = f"{what}: against {judged.peer}" if judged.peer else what
     return f"| {of} | {bound} {goal.wanted} | {judged.ratio:.2f} | {verdict} |"
 

@@ -15,6 +15,7 @@ from benchmarks.bench.report import (
     from_json,
     goals,
     goals_table,
+    goals_table,
     judge,
     processor_table,
     summarise,
@@ -79,7 +80,15 @@ def test_a_goal_may_be_a_difference():
 
     assert judged is not None
     assert round(judged.ratio, 6) == 0.2
-    assert judged.reached
+    assert goals_table([judged]).endswith("| at most 0.25 | 0.20 | reached |")
+
+
+def test_a_goal_of_nothing_at_all_is_shown():
+    goal = Goal("idle", "", (), 0, cases.IDLE_LWTS, at_most=True)
+    judged = judge(goal, [Figure("idle", "", CASSIEQ, cases.IDLE_LWTS, (0.0,))])
+
+    assert judged is not None
+    assert goals_table([judged]).endswith("| at most 0 | 0.00 | reached |")
 
 
 def test_a_ratio_compares_what_was_done_in_the_same_round():
