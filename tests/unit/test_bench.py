@@ -15,7 +15,6 @@ from benchmarks.bench.report import (
     from_json,
     goals,
     goals_table,
-    goals_table,
     judge,
     processor_table,
     summarise,
