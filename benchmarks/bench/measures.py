@@ -23,7 +23,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from benchmarks.bench.lab import KEYSPACE, Lab
 from benchmarks.bench.payloads import BATCHES, FILES_PER_BATCH, Payload
-from benchmarks.bench.processor import SERVERS, since
+from benchmarks.bench.processor import SERVERS, Snapshot, since
 from benchmarks.bench.systems import CASSIEQ, System
 from cassieq_spark import Client
 from cassieq_spark.arrow.chunks import Cutter, cut
@@ -124,7 +124,7 @@ def run_stream(
     return Took(messages, seconds, batches_ms, used(lab, before))
 
 
-def used(lab: Lab, before: Mapping[str, float]) -> dict[str, float]:
+def used(lab: Lab, before: Snapshot) -> dict[str, float]:
     """Processor time since then; a server's work is done when nothing of it is left over."""
     lab.settle()
     return since(before, lab.processor.read())
