@@ -1,8 +1,9 @@
 """How much memory writing and reading take, whatever the size of the messages and of the queue.
 
-Writes messages with Spark and reads them with a stream, each in an application of its own, and
-watches the most memory that any process of it has had (VmHWM of /proc): Spark's Java, its Python
-workers, and what runs beside the driver. Prints JSON lines, in MiB.
+Writes messages with Spark, reads them with a stream, and streams them into another queue, each in
+an application of its own, and watches the most memory that any process of it has had (VmHWM of
+/proc): Spark's Java, its Python workers, and what runs beside the driver. Prints JSON lines, in
+MiB; of streams, also how many thousand messages a second each tenth of the batches had.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ import tempfile
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Self
 from uuid import uuid4
+
+from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from benchmarks.bench.lab import start_spark
 from benchmarks.lines import show
@@ -30,6 +33,9 @@ _LOOK_SECONDS = 0.05
 _MIB = 1024
 #: Messages of one write.
 _AT_ONCE = 1_000_000
+#: Where a stream writes to.
+_RELAYED = "relayed"
+_TENTHS = 10
 
 
 def main() -> None:
@@ -45,9 +51,10 @@ def main() -> None:
     ):
         host = environment.hosts
         queue = create_queue(environment.store, "memory").name
+        create_queue(environment.store, _RELAYED)
         environment.store.close()  # a fork takes no threads along
         about = {"messages": given.messages, "bytes": given.bytes}
-        for step in (write, read):
+        for step in (write, read, relay):
             child = os.fork()
             if not child:
                 show(step=step.__name__, **about, **step(Path(folder), host, queue, given))
@@ -72,19 +79,52 @@ def write(folder: Path, host: str, queue: str, given: argparse.Namespace) -> dic
 
 def read(folder: Path, host: str, queue: str, given: argparse.Namespace) -> dict[str, object]:
     """Read all messages with a stream, and do nothing with them."""
+    return _stream(folder, host, queue, given, "noop", {})
+
+
+def relay(folder: Path, host: str, queue: str, given: argparse.Namespace) -> dict[str, object]:
+    """Read all messages with a stream that writes them into another queue."""
+    into = {"spark.cassandra.connection.host": host, "queue": _RELAYED}
+    return _stream(folder, host, queue, given, "cassieq", into)
+
+
+def _stream(
+    folder: Path,
+    host: str,
+    queue: str,
+    given: argparse.Namespace,
+    form: str,
+    into: dict[str, str],
+) -> dict[str, object]:
     spark = start_spark(folder, host)
+    spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", given.messages)
     with Watch() as watch:
         options = {
             "spark.cassandra.connection.host": host,
             "queue": queue,
-            "group": "g",
+            "group": f"g-{form}",
             "maxMessagesPerTrigger": str(given.batch),
         }
-        frame = spark.readStream.format("cassieq").options(**options).load()
-        writer = frame.writeStream.format("noop").trigger(availableNow=True)
-        writer.option("checkpointLocation", str(folder / uuid4().hex)).start().awaitTermination()
+        frame = spark.readStream.format("cassieq").options(**options).load().select("value")
+        writer = frame.writeStream.format(form).options(**into).trigger(availableNow=True)
+        query = writer.option("checkpointLocation", str(folder / uuid4().hex)).start()
+        query.awaitTermination()
+    rates = _by_tenths([each for each in query.recentProgress if each.numInputRows])
     stop_spark(spark)
-    return watch.report()
+    return {**watch.report(), "thousand_per_second": rates}
+
+
+def _by_tenths(progress: Sequence[StreamingQueryProgress]) -> list[int]:
+    """Thousands of messages a second in each tenth of the batches; of all, if they are few."""
+    size = max(1, -(-len(progress) // _TENTHS))
+    parts = (progress[start : start + size] for start in range(0, len(progress), size))
+    return [
+        round(
+            sum(each.numInputRows for each in part)
+            / sum(each.durationMs["triggerExecution"] for each in part)
+        )
+        for part in parts
+    ]
 
 
 class Watch:
