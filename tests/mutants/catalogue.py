@@ -103,6 +103,21 @@ MUTANTS = (
         tests=("test_writer_property.py",),
     ),
     Mutant(
+        "tasks of several versions of a queue are published together",
+        "I2",
+        "producer/publisher.py",
+        'queue_id = _only("versions of a queue", {each.queue_id for each in written})',
+        "queue_id = written[-1].queue_id",
+        tests=("../unit/producer/test_publisher.py",),
+    ),
+    Mutant(
+        "a publish does not look what its sink has published",
+        "I4",
+        "ledger/ledger.py",
+        'if "sink" in rows else None',
+        'if "once" in rows else None',
+    ),
+    Mutant(
         "a write inside foreachBatch shares the sink of its query's stream",
         "I4",
         "spark/sink/message_writer.py",

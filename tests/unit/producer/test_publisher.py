@@ -6,6 +6,7 @@ from datetime import timedelta
 import pyarrow as pa
 import pytest
 
+from cassieq_spark.client import Client
 from cassieq_spark.errors import BatchChangedError, BatchOrderError, InvariantError, OptionError
 from cassieq_spark.ledger.once import once_of_key
 from cassieq_spark.ledger.publish import Published
@@ -97,6 +98,16 @@ def test_tasks_of_several_batches_are_not_published_together(scene: Scene):
 
     with pytest.raises(InvariantError, match="several batches"):
         scene.publish([scene.write("a"), scene.write("b", batch=other)])
+
+
+def test_tasks_of_several_versions_of_a_queue_are_not_published_together(scene: Scene):
+    before = scene.write("a")
+    with Client.from_store(scene.store) as client:
+        client.purge_queue("q")
+        scene.queue = client.queue("q")
+
+    with pytest.raises(InvariantError, match="versions"):
+        scene.publish([before, scene.write("b")])
 
 
 def test_nothing_is_published_for_tasks_without_messages(scene: Scene):
