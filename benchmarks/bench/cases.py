@@ -113,23 +113,20 @@ QUICK = Scale({RANDOM: 200_000, FLIGHTS: 200_000}, rounds=1, batches=20, singles
 
 def titles(scale: Scale) -> list[tuple[str, str]]:
     """Case and payload of each contest, in order."""
-    found = [(case, "") for case in (SMALL_READ, SMALL_WRITE, START, LATENCY, IDLE)]
-    found += [(PUTS.format(threads), "") for threads in _THREADS]
-    for payload in scale.messages:
-        found += [(case, payload) for case in _cases_of(payload)]
-    return found
+    return [(case, payload) for payload in ("", *scale.messages) for case in _cases_of(payload)]
 
 
 def _cases_of(payload: str) -> tuple[str, ...]:
+    if not payload:
+        puts = (PUTS.format(threads) for threads in _THREADS)
+        return SMALL_READ, SMALL_WRITE, START, LATENCY, IDLE, *puts
     small = payload in _SMALL_BATCHES
     writes = (BATCH_WRITE, WRITE_100K, *((WRITE_20K,) if small else ()))
     reads = (READ_ALL, READ_100K, *((READ_20K,) if small else ()))
     return *writes, *reads, *(rows.CASES if payload in _OF_COLUMNS else ())
 
 
-def contests(
-    lab: Lab, scale: Scale, *, wanted: Callable[[str, str], bool] = lambda *_: True
-) -> Iterator[Contest]:
+def contests(lab: Lab, scale: Scale, *, wanted: Callable[[str, str], bool]) -> Iterator[Contest]:
     """All contests, each made when the one before is over.
 
     Args:
@@ -138,20 +135,23 @@ def contests(
         wanted: Tells by case and payload which are held; nothing is prepared for others.
     """
     systems = systems_of(lab)
-    of_small = _of_small_things(lab, systems, scale)
-    for contest in of_small if any(wanted(*each) for each in titles(scale) if not each[1]) else ():
-        if wanted(contest.case, contest.payload):
-            yield contest
-    for name, messages in scale.messages.items():
-        if not any(wanted(case, name) for case in _cases_of(name)):
+    for payload in ("", *scale.messages):
+        if not any(wanted(case, payload) for case in _cases_of(payload)):
             continue
-        payload = write_payload(name, messages, lab.folder / name)
-        for contest in _of_payload(lab, systems, payload):
+        found = (
+            _of_payload(lab, systems, payload, scale.messages[payload])
+            if payload
+            else _of_small_things(lab, systems, scale)
+        )
+        for contest in found:
             if wanted(contest.case, contest.payload):
                 yield contest
 
 
-def _of_payload(lab: Lab, systems: Mapping[str, System], payload: Payload) -> Iterator[Contest]:
+def _of_payload(
+    lab: Lab, systems: Mapping[str, System], name: str, messages: int
+) -> Iterator[Contest]:
+    payload = write_payload(name, messages, lab.folder / name)
     limit = Limit(lab, payload)
     yield from _writes(lab, systems, payload, limit)
     lab.clear()
@@ -272,14 +272,14 @@ def _anew(system: System, write: Callable[[str], Measures]) -> Measures:
 def _write(
     lab: Lab, system: System, payload: Payload, write: Callable[..., Took], place: str
 ) -> Measures:
-    return measures_of(write(lab, system, payload, place), system)
+    return _measures(write(lab, system, payload, place), system)
 
 
 def _read(lab: Lab, system: System, place: str, messages: int, batch: int | None) -> Measures:
-    return measures_of(read_stream(lab, system, place, messages=messages, batch=batch), system)
+    return _measures(read_stream(lab, system, place, messages=messages, batch=batch), system)
 
 
-def measures_of(took: Took, system: System) -> Measures:
+def _measures(took: Took, system: System) -> Measures:
     """Rates, and processor time a message, by process."""
     inside = {INSIDE: took.rate_inside} if took.batches_ms else {}
     cpu = took.by_process(CPU, per=took.messages / 1e6, server=system.server)

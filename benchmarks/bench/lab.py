@@ -167,7 +167,7 @@ HEAP_MB = 1024
 KEYSPACE = "cassieq"
 CORES = 2
 
-#: Spark's default for a local disk starts some thirty processes a batch, whoever is measured.
+#: For both sides. On a local disk, Spark's default starts some thirty processes for each batch.
 _FILE_MANAGER = {
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing"

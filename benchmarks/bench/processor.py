@@ -56,15 +56,13 @@ class Processor:
         named = [
             (SPARK, [java]),
             (PYTHON, java.children(recursive=True)),
-            *((name, _with_all_below(pid)) for name, pid in self._servers()),
+            (CASSANDRA, _with_all_below(self.cassandra)),
+            (KAFKA, _with_all_below(self.kafka)),
         ]
         found = {pid: times for name, processes in named for pid, times in _times(name, processes)}
         # Of this one only its own: its children are the others.
         found[os.getpid()] = Times(PYTHON, 0, sum(os.times()[:2]), 0)
         return found
-
-    def _servers(self) -> tuple[tuple[str, int], ...]:
-        return (CASSANDRA, self.cassandra), (KAFKA, self.kafka)
 
 
 def since(before: Snapshot, now: Snapshot) -> dict[str, float]:

@@ -237,7 +237,8 @@ def _told(
     import pyarrow.compute as pc  # noqa: PLC0415 (20 ms, before a query has read a message)
 
     columns = {name: _repeated(name, value, count) for name, value in same.items()}
-    first = _repeated("monoton", first_monoton, 1)[0]
+    # Not cached: each chunk has another, and would push the constant columns out.
+    first = _of_numbers(pa.int64(), array("q", [first_monoton]))[0]
     columns["monoton"] = pc.add(_numbers(count), first)
     if "receipt" in names:
         numbers = columns["monoton"].cast(pa.string())

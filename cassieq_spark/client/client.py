@@ -67,7 +67,7 @@ from cassieq_spark.producer.producer import (
     DEFAULT_MAX_BYTES,
     Producer,
 )
-from cassieq_spark.producer.publisher import Publisher
+from cassieq_spark.producer.publisher import Publisher, publish_written
 from cassieq_spark.queues import (
     create_queue,
     delete_queue,
@@ -240,7 +240,7 @@ class Client:
             publisher = Publisher(self._store, definition)
             batches = _batches_of(messages, definition)
             written = publisher.write(batches, batch, visible=visible)
-            return publisher.publish([written]).monotons
+            return publish_written(self._store, [written]).monotons
 
     def producer(
         self,

@@ -21,7 +21,7 @@ from cassieq_spark.fetch.find import pieces_of
 from cassieq_spark.fetch.read import fetch
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import QueueDefinition, Range, Ranges
-from cassieq_spark.producer.publisher import Publisher
+from cassieq_spark.producer.publisher import Publisher, publish_written
 from cassieq_spark.schemas.canonical import canonical, type_name
 from cassieq_spark.schemas.ddl import schema_of
 from cassieq_spark.schemas.rows import from_json, parse_json, to_json
@@ -127,7 +127,7 @@ def import_file(
     with _opened(path, queue) as (total, batches):
         rows = batches if key is None else (_keyed(each, key, path) for each in batches)
         written = publisher.write(_watched(rows, total, watch))
-    return publisher.publish([written]).monotons or Range(0, 0)
+    return publish_written(store, [written]).monotons or Range(0, 0)
 
 
 def schema_of_file(path: Path) -> pa.Schema:

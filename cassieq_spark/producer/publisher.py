@@ -114,10 +114,6 @@ class Publisher:
             pass  # what it would have written
         return Written(queue_id, batch, fingerprint=passing.found, published=last)
 
-    def publish(self, written: Sequence[Written]) -> Published:
-        """Make what the tasks have written visible; see `publish_written`."""
-        return publish_written(self._store, written)
-
     def put(self, messages: Sequence[CheckedMessage]) -> list[int]:
         """Write and publish messages, a block for each time of delivery. One LWT.
 
@@ -134,7 +130,7 @@ class Publisher:
         for visible, indices in dealt.items():
             part = [messages[index] for index in indices]
             written.append(self.write(narrow_batches_of(part, self._queue), visible=visible))
-        published = self.publish(written).monotons
+        published = publish_written(self._store, written).monotons
         if published is None:
             raise InvariantError(
                 f"{self._queue.queue_id}: a publish without a name published nothing"
