@@ -29,6 +29,8 @@ from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import DEFAULT_LEASE, PendingBlock, QueueId, SinkBatch
 from cassieq_spark.producer.blocks import new_block_id
+from cassieq_spark.producer.group_commit import GroupCommit
+from cassieq_spark.producer.publisher import Written
 from cassieq_spark.queues import create_queue
 from cassieq_spark.store import open_store
 from cassieq_spark.store.protocol import Slice, Store, partition_of_group
@@ -102,10 +104,10 @@ def gather(
     recorded = RecordingStore(store)
     queue_id = create_queue(recorded, f"history-{uuid4().hex[:12]}").queue_id
     ensure_group(ConsumerGroup(Ledger(recorded, queue_id), GROUP), starting="earliest")
-    done = Event()
+    commits, done = GroupCommit(recorded), Event()
     with ThreadPoolExecutor(threads + 1) as pool:
         users = [
-            pool.submit(_use, recorded, queue_id, Random(seed + number), calls)
+            pool.submit(_use, recorded, commits, queue_id, Random(seed + number), calls)
             for number in range(threads)
         ]
         disturber = pool.submit(_again_and_again, meanwhile, done)
@@ -123,15 +125,20 @@ def _again_and_again(act: Callable[[], None], done: Event) -> None:
         act()
 
 
-def _use(store: Store, queue_id: QueueId, chosen: Random, calls: int) -> None:
+def _use(
+    store: Store, commits: GroupCommit, queue_id: QueueId, chosen: Random, calls: int
+) -> None:
     ledger, held = Ledger(store, queue_id), None
     group = ConsumerGroup(ledger, GROUP)
     for number in range(calls):
         # What is lost, late or refused is in the history.
         with suppress(StoreError, BatchOrderError):
             match chosen.randrange(6):
-                case 0 | 1:
+                case 0:
                     publish(ledger, [PendingBlock(new_block_id(), 2)])
+                case 1:
+                    blocks = (PendingBlock(new_block_id(), 2),)
+                    commits.publish([Written(queue_id, blocks=blocks)])
                 case 2:
                     batch = SinkBatch(f"app:{chosen.randrange(2)}", number)
                     publish(ledger, [PendingBlock(new_block_id(), 1)], batch=batch)

@@ -51,6 +51,7 @@ from cassieq_spark.model import (
     SinkBatch,
     validate_name,
 )
+from cassieq_spark.producer.group_commit import GroupCommit
 from cassieq_spark.producer.new_message import (
     CheckedMessage,
     Headers,
@@ -67,7 +68,7 @@ from cassieq_spark.producer.producer import (
     DEFAULT_MAX_BYTES,
     Producer,
 )
-from cassieq_spark.producer.publisher import Publisher, publish_written
+from cassieq_spark.producer.publisher import Publisher
 from cassieq_spark.queues import (
     create_queue,
     delete_queue,
@@ -128,6 +129,7 @@ class Client:
         self._store = store
         self._closes_store = closes_store
         self._calls = Calls("client")
+        self._commits = GroupCommit(store)
         self._turns: Turns = {}
 
     def put(  # noqa: PLR0913 (each is a property of the message, by name)
@@ -140,7 +142,9 @@ class Client:
         delay: timedelta | None = None,
         visible_at: datetime | None = None,
     ) -> int:
-        """Put one message. One LWT, a write, a few reads; for many messages, use `producer`.
+        """Put one message. An LWT, a write, a few reads; for many messages, use `producer`.
+
+        Threads that share this client share the LWT if they put at the same moment.
 
         Args:
             queue: Name of the queue.
@@ -166,7 +170,7 @@ class Client:
         with self._calls:
             definition = read_queue(self._store, queue)
             checked = check_message(new, definition)
-            return Publisher(self._store, definition).put([checked])[0]
+            return Publisher(self._store, definition).put([checked], self._commits.publish)[0]
 
     @overload
     def put_many(
@@ -204,6 +208,8 @@ class Client:
     ) -> Range | None:
         """Put messages that become visible together, or never. One LWT, whatever their number.
 
+        Threads that share this client share the LWT if they put at the same moment.
+
         They are written as they come; memory holds one or two chunks of them.
 
         Args:
@@ -240,7 +246,7 @@ class Client:
             publisher = Publisher(self._store, definition)
             batches = _batches_of(messages, definition)
             written = publisher.write(batches, batch, visible=visible)
-            return publish_written(self._store, [written]).monotons
+            return self._commits.publish([written]).monotons
 
     def producer(
         self,
@@ -796,7 +802,8 @@ class Client:
 
     def _put(self, queue: str, messages: Sequence[CheckedMessage]) -> list[int]:
         with self._calls:
-            return Publisher(self._store, read_queue(self._store, queue)).put(messages)
+            publisher = Publisher(self._store, read_queue(self._store, queue))
+            return publisher.put(messages, self._commits.publish)
 
     def _settle(
         self, messages: Iterable[Message | str], settlement_of: Callable[[Ranges], Settlement]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -114,11 +114,14 @@ class Publisher:
             pass  # what it would have written
         return Written(queue_id, batch, fingerprint=passing.found, published=last)
 
-    def put(self, messages: Sequence[CheckedMessage]) -> list[int]:
-        """Write and publish messages, a block for each time of delivery. One LWT.
+    def put(
+        self, messages: Sequence[CheckedMessage], publish: Callable[[Sequence[Written]], Published]
+    ) -> list[int]:
+        """Write and publish messages, a block for each time of delivery.
 
         Args:
             messages: At least one.
+            publish: Makes them visible.
 
         Returns:
             The monoton of each message. Messages of one time of delivery keep their order.
@@ -130,7 +133,7 @@ class Publisher:
         for visible, indices in dealt.items():
             part = [messages[index] for index in indices]
             written.append(self.write(narrow_batches_of(part, self._queue), visible=visible))
-        published = publish_written(self._store, written).monotons
+        published = publish(written).monotons
         if published is None:
             raise InvariantError(
                 f"{self._queue.queue_id}: a publish without a name published nothing"

@@ -1,0 +1,279 @@
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from cassieq_spark.errors import NotAppliedError, OutcomeUnknownError, QueueStateError
+from cassieq_spark.ledger.ledger import Ledger
+from cassieq_spark.ledger.publish import Published
+from cassieq_spark.model import QueueDefinition, QueueId, Range, SinkBatch
+from cassieq_spark.producer import group_commit
+from cassieq_spark.producer.group_commit import GroupCommit
+from cassieq_spark.producer.publisher import Written
+from cassieq_spark.queues import create_queue, purge_queue
+from cassieq_spark.store.memory import MemoryStore
+from cassieq_spark.store.protocol import Op, Partition
+from cassieq_spark.testing.stores import CountingStore
+from tests.support.builders import BEGUN_AT, make_pending
+
+PATIENCE = 30
+
+
+class GatedStore(CountingStore):
+    """Holds up the first compare-and-set that comes after `shut`, until it is told what to do."""
+
+    def __init__(self) -> None:
+        super().__init__(MemoryStore())
+        self.reached = threading.Event()
+        self._gate: Future[Callable[[Callable[[], bool]], bool]] | None = None
+
+    def shut(self) -> None:
+        self.reached.clear()
+        self._gate = Future()
+
+    def open(self, carry_out: Callable[[Callable[[], bool]], bool] = lambda cas: cas()) -> None:
+        assert self.gate is not None
+        self.gate.set_result(carry_out)
+
+    def cas(self, partition: Partition, ops: Sequence[Op]) -> bool:
+        gate, self._gate = self._gate, None
+        if gate is None:
+            return super().cas(partition, ops)
+        self.gate = gate
+        self.reached.set()
+        return gate.result(PATIENCE)(lambda: super(GatedStore, self).cas(partition, ops))
+
+
+class Scene:
+    """A thread publishes two messages and is held up; others wait behind it."""
+
+    def __init__(self) -> None:
+        self.store = GatedStore()
+        self.queue = self.create("q")
+        self.commits = GroupCommit(self.store)
+        self.pool = ThreadPoolExecutor(16)
+
+    def create(self, name: str) -> QueueDefinition:
+        return create_queue(self.store, name)
+
+    def publish(self, written: Written) -> Future[Published]:
+        return self.pool.submit(self.commits.publish, [written])
+
+    def written(self, *counts: int, **changes: Any) -> Written:
+        return Written(self.queue.queue_id, blocks=tuple(make_pending(counts)), **changes)
+
+    @contextmanager
+    def busy(self) -> Iterator[Future[Published]]:
+        """While the first one publishes; the others wait until the end of the block."""
+        self.store.reset()
+        self.store.shut()
+        first = self.publish(self.written(2))
+        assert self.store.reached.wait(PATIENCE)
+        yield first
+
+    def wait_for(self, *written: Written) -> list[Future[Published]]:
+        """Let threads wait behind the first one, in this order."""
+        waiting = []
+        for each in written:
+            before = self.waiting
+            waiting.append(self.publish(each))
+            until(lambda before=before: self.waiting > before)
+        return waiting
+
+    @property
+    def waiting(self) -> int:
+        return waiting_in(self.commits, self.queue.queue_id)
+
+    def blocks(self) -> list[tuple[object, int, int]]:
+        found = Ledger(self.store, self.queue.queue_id).read_blocks()
+        return [(each.block, each.monotons.start, each.monotons.stop) for each in found]
+
+
+def waiting_in(commits: GroupCommit, queue_id: QueueId) -> int:
+    return len(commits._processes[os.getpid()].waiting.get(queue_id, []))
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+@pytest.fixture
+def scene() -> Iterator[Scene]:
+    scene = Scene()
+    yield scene
+    scene.pool.shutdown()
+    # Nobody is left who would have to publish.
+    assert all(not process.waiting for process in scene.commits._processes.values())
+
+
+def monotons(futures: Sequence[Future[Published]]) -> list[Range | None]:
+    return [future.result(PATIENCE).monotons for future in futures]
+
+
+def test_threads_that_wait_for_another_one_share_an_lwt(scene: Scene):
+    writes = [scene.written(3), scene.written(1, 4), scene.written(2)]
+    with scene.busy() as first:
+        waiting = scene.wait_for(*writes)
+        scene.store.open()
+
+    assert monotons([first, *waiting]) == [Range(0, 2), Range(2, 5), Range(5, 10), Range(10, 12)]
+    assert scene.store.cas_count == 2
+    written = [block.block for each in writes for block in each.blocks]
+    assert scene.blocks()[1:] == [
+        (block, *bounds)
+        for block, bounds in zip(written, [(2, 5), (5, 6), (6, 10), (10, 12)], strict=True)
+    ]
+
+
+def test_one_that_comes_later_publishes_at_once(scene: Scene):
+    scene.store.reset()
+
+    assert monotons([scene.publish(scene.written(1)), scene.publish(scene.written(2))]) in (
+        [Range(0, 1), Range(1, 3)],
+        [Range(2, 3), Range(0, 2)],
+    )
+    assert scene.commits.publish([scene.written(1)]).monotons == Range(3, 4)
+
+
+def test_no_queue_waits_for_another_one(scene: Scene):
+    other = scene.create("other")
+    with scene.busy() as first:
+        written = Written(other.queue_id, blocks=tuple(make_pending([5])))
+        assert scene.commits.publish([written]).monotons == Range(0, 5)
+        scene.store.open()
+
+    assert monotons([first]) == [Range(0, 2)]
+
+
+def test_a_batch_with_a_name_waits_for_nobody(scene: Scene):
+    with scene.busy() as first:
+        named = scene.written(3, batch=SinkBatch("app:a", 0))
+        assert scene.commits.publish([named]).monotons == Range(0, 3)
+        scene.store.open()
+
+    assert monotons([first]) == [Range(3, 5)]
+
+
+def test_a_write_without_messages_waits_for_nobody(scene: Scene):
+    with scene.busy():
+        assert scene.commits.publish([scene.written()]).monotons == Range(0, 0)
+        assert scene.commits.publish([scene.written(0)]).monotons == Range(0, 0)
+        scene.store.open()
+
+
+def test_one_that_is_fenced_off_is_refused_alone(scene: Scene):
+    ledger = Ledger(scene.store, scene.queue.queue_id)
+    fresh = tuple(make_pending([2], BEGUN_AT + timedelta(hours=2)))
+    with scene.busy():
+        waiting = scene.wait_for(
+            Written(scene.queue.queue_id, blocks=fresh), scene.written(1), scene.written(3)
+        )
+        ledger.raise_fence(ledger.read_head(), BEGUN_AT + timedelta(hours=1))
+        scene.store.open(lambda cas: cas())
+
+    assert waiting[0].result(PATIENCE).monotons == Range(0, 2)
+    for each in waiting[1:]:
+        with pytest.raises(NotAppliedError, match="fence"):
+            each.result(PATIENCE)
+
+
+def test_an_lwt_whose_answer_was_lost_is_found_for_each_of_them(scene: Scene):
+    def lose_answer(cas: Callable[[], bool]) -> bool:
+        cas()
+        raise OutcomeUnknownError("lost")
+
+    with scene.busy():
+        waiting = scene.wait_for(scene.written(1), scene.written(3))
+        gate_of_first = scene.store.gate
+        scene.store.shut()
+        gate_of_first.set_result(lambda cas: cas())
+        assert scene.store.reached.wait(PATIENCE)
+        scene.store.open(lose_answer)
+
+    assert monotons(waiting) == [Range(2, 3), Range(3, 6)]
+    assert scene.store.cas_count == 2
+
+
+def test_all_of_them_hear_that_the_queue_was_purged(scene: Scene):
+    with scene.busy() as first:
+        waiting = scene.wait_for(scene.written(1), scene.written(3))
+        purge_queue(scene.store, "q", force=True)
+        scene.store.open()
+
+    for each in [first, *waiting]:
+        with pytest.raises(QueueStateError, match="purged"):
+            each.result(PATIENCE)
+
+
+def test_those_for_which_an_interrupted_thread_published_do_not_know_the_outcome(scene: Scene):
+    def interrupt(_: Callable[[], bool]) -> bool:
+        raise KeyboardInterrupt
+
+    with scene.busy() as first:
+        waiting = scene.wait_for(scene.written(1), scene.written(3))
+        gate_of_first = scene.store.gate
+        scene.store.shut()
+        gate_of_first.set_result(lambda cas: cas())
+        assert scene.store.reached.wait(PATIENCE)
+        late = scene.wait_for(scene.written(5))
+        scene.store.open(interrupt)
+
+    assert monotons([first]) == [Range(0, 2)]
+    with pytest.raises(KeyboardInterrupt):
+        waiting[0].result(PATIENCE)
+    with pytest.raises(OutcomeUnknownError, match="KeyboardInterrupt"):
+        waiting[1].result(PATIENCE)
+    assert monotons(late) == [Range(2, 7)]
+
+
+def test_a_thread_that_is_interrupted_while_it_waits_publishes_nothing(scene: Scene):
+    def interrupt() -> None:
+        until(lambda: scene.waiting == 1)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with scene.busy() as first:
+        scene.pool.submit(interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            scene.commits.publish([scene.written(1)])
+        assert scene.waiting == 0
+        waiting = scene.wait_for(scene.written(3))
+        scene.store.open()
+
+    assert monotons([first, *waiting]) == [Range(0, 2), Range(2, 5)]
+
+
+def test_a_publish_has_no_more_blocks_than_the_store_takes(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(group_commit, "MOST_BLOCKS", 3)
+    with scene.busy() as first:
+        waiting = scene.wait_for(scene.written(1, 1), scene.written(1, 1), scene.written(1))
+        scene.store.open()
+
+    assert monotons([first, *waiting]) == [Range(0, 2), Range(2, 4), Range(4, 6), Range(6, 7)]
+    assert scene.store.cas_count == 3
+
+
+def test_a_child_does_not_wait_for_a_thread_of_its_parent(scene: Scene):
+    with scene.busy() as first:
+        pid = os.fork()
+        if pid == 0:
+            # The memory is a copy, and so is what the child publishes into.
+            published = scene.commits.publish([scene.written(4)])
+            os._exit(0 if published.monotons == Range(0, 4) else 1)
+        assert os.waitpid(pid, 0)[1] == 0
+        scene.store.open()
+
+    assert monotons([first]) == [Range(0, 2)]
