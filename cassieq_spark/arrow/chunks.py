@@ -1,6 +1,6 @@
 """Arrow batches into chunks, and back.
 
-A chunk holds those of the columns ``key``, ``value`` and ``headers`` that its DataFrame had.
+A chunk holds the column ``value``, and ``key`` and ``headers`` if one of its messages has any.
 `framing` lays them out as bytes, and `rows` adds what the ledger knows of the messages.
 """
 
@@ -121,7 +121,7 @@ class PlainForm:
             raise MessageError(
                 f"{row_at(first_row + row)} has no value: the column 'value' must not be null"
             )
-        if "headers" in messages.schema.names:
+        if _has_any(messages, "headers"):
             check_headers(
                 messages.column("headers"), first_row=first_row, takes_reserved=takes_reserved
             )
@@ -129,8 +129,9 @@ class PlainForm:
         return sizes
 
     def encode(self, messages: pa.RecordBatch, compression: str) -> bytes:
-        """See `Form.encode`."""
-        return framing.encode(messages, compression)
+        """See `Form.encode`; a column without any value is left out."""
+        used = ["value", *(name for name in ("key", "headers") if _has_any(messages, name))]
+        return framing.encode(messages.select(used), compression)
 
 
 PLAIN = PlainForm()
@@ -276,7 +277,7 @@ def decode(chunk: Chunk, offsets: Range) -> pa.RecordBatch:
     Copies nothing, beyond decompression. The whole chunk is checked; see `framing`.
 
     Returns:
-        Columns ``key``, ``value`` and ``headers``; null where the DataFrame did not have them.
+        Columns ``key``, ``value`` and ``headers``; null where the chunk does not have them.
 
     Raises:
         UnreadableError: The chunk is no frame, or not the one that its row describes.
@@ -325,10 +326,19 @@ def check_messages(
 
 def _sizes(messages: pa.RecordBatch) -> pa.Int64Array:
     """Bytes of each message: key, value and headers."""
-    total = pa.repeat(pa.scalar(0, pa.int64()), messages.num_rows)
-    for name, column in zip(messages.schema.names, messages.columns, strict=True):
-        total = pc.add(total, _header_bytes(column) if name == "headers" else _bytes(column))
+    total = _bytes(messages.column("value"))
+    if _has_any(messages, "key"):
+        total = pc.add(total, _bytes(messages.column("key")))
+    if _has_any(messages, "headers"):
+        total = pc.add(total, _header_bytes(messages.column("headers")))
     return total
+
+
+def _has_any(messages: pa.RecordBatch, name: str) -> bool:
+    """Whether one of the messages has a key, or headers."""
+    if name not in messages.schema.names:
+        return False
+    return bool(messages.column(name).null_count < messages.num_rows)
 
 
 def _bytes(column: pa.Array) -> pa.Int64Array:

@@ -105,8 +105,10 @@ def check_message(
         size = sum(form_of(queue).check(value, LARGEST_MESSAGE, first_row=0).to_pylist())
     key = None if new.key is None else bytes_of(new.key, f"the key of {what}")
     headers = None if new.headers is None else header_pairs(new.headers, what) or None
-    size += len(key or b"")
-    size += sum(len(text.encode()) for pair in headers or () for text in pair if text)
+    if key is not None:
+        size += len(key)
+    if headers is not None:
+        size += sum(len(text.encode()) for pair in headers for text in pair if text)
     if size > LARGEST_MESSAGE:
         raise MessageError(
             f"{what} is {size} bytes with its key and headers: the limit is "

@@ -146,6 +146,15 @@ def test_columns_that_the_dataframe_does_not_have_are_not_stored_and_read_as_nul
     assert decode(chunk, EVERYTHING).to_pylist() == [{"key": None, "value": b"a", "headers": None}]
 
 
+def test_columns_in_which_no_message_of_a_chunk_has_anything_are_not_stored():
+    keys = pa.array([None] * 4 + ["k", None])
+    headers = pa.array([None] * 6, HEADERS)
+    bare, with_key = chunks_of(batch(*"abcdef", key=keys, headers=headers))
+
+    assert bare.data == chunks_of(batch(*"abcd"))[0].data
+    assert with_key.data == chunks_of(batch("e", "f", key=keys[4:]))[0].data
+
+
 def test_a_chunk_gives_only_the_messages_that_are_asked_for():
     (_, second) = chunks_of(batch(*"abcdefgh"))
 
