@@ -121,7 +121,7 @@ class PlainForm:
             raise MessageError(
                 f"{row_at(first_row + row)} has no value: the column 'value' must not be null"
             )
-        if _has_any(messages, "headers"):
+        if has_any(messages, "headers"):
             check_headers(
                 messages.column("headers"), first_row=first_row, takes_reserved=takes_reserved
             )
@@ -130,7 +130,7 @@ class PlainForm:
 
     def encode(self, messages: pa.RecordBatch, compression: str) -> bytes:
         """See `Form.encode`; a column without any value is left out."""
-        used = ["value", *(name for name in ("key", "headers") if _has_any(messages, name))]
+        used = ["value", *(name for name in ("key", "headers") if has_any(messages, name))]
         return framing.encode(messages.select(used), compression)
 
 
@@ -327,15 +327,15 @@ def check_messages(
 def _sizes(messages: pa.RecordBatch) -> pa.Int64Array:
     """Bytes of each message: key, value and headers."""
     total = _bytes(messages.column("value"))
-    if _has_any(messages, "key"):
+    if has_any(messages, "key"):
         total = pc.add(total, _bytes(messages.column("key")))
-    if _has_any(messages, "headers"):
+    if has_any(messages, "headers"):
         total = pc.add(total, _header_bytes(messages.column("headers")))
     return total
 
 
-def _has_any(messages: pa.RecordBatch, name: str) -> bool:
-    """Whether one of the messages has a key, or headers."""
+def has_any(messages: pa.RecordBatch, name: str) -> bool:
+    """Whether one of the messages has something in the column ``name``, if it is there."""
     if name not in messages.schema.names:
         return False
     return bool(messages.column(name).null_count < messages.num_rows)

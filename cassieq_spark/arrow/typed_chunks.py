@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from cassieq_spark.arrow import typed_framing
-from cassieq_spark.arrow.chunks import ColumnNames, check_headers, check_sizes, row_at
+from cassieq_spark.arrow.chunks import ColumnNames, check_headers, check_sizes, has_any, row_at
 from cassieq_spark.arrow.fingerprint import Fingerprint
 from cassieq_spark.arrow.framing import HEADERS
 from cassieq_spark.arrow.typed_fingerprint import fingerprint_of_rows
@@ -103,7 +103,9 @@ class TypedForm:
         return sizes
 
     def encode(self, messages: pa.RecordBatch, compression: str) -> bytes:
-        """See `chunks.Form.encode`."""
+        """See `chunks.Form.encode`; key and headers are left out if no message has any."""
+        extra = [name for name in EXTRA.names if has_any(messages, name)]
+        messages = messages.select([*extra, *self.schema.names])
         return typed_framing.encode(messages, self.schema, self.version, compression)
 
     def _assigned(self, batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch:

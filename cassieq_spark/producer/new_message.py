@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from operator import attrgetter
@@ -177,28 +177,7 @@ def batches_of(
     messages: Iterable[CheckedMessage], queue: QueueDefinition
 ) -> Iterator[pa.RecordBatch]:
     """Put messages together into Arrow batches as they come, a bounded number of bytes each."""
-    return _batches(messages, STORED if queue.schema is None else EXTRA)
-
-
-def narrow_batches_of(
-    messages: Sequence[CheckedMessage], queue: QueueDefinition
-) -> Iterator[pa.RecordBatch]:
-    """As `batches_of`, without columns that no message has: each takes some hundred bytes."""
     schema = STORED if queue.schema is None else EXTRA
-    used = [
-        column
-        for column in schema
-        if any(value is not None for value in map(_attribute(column), messages))
-    ]
-    return _batches(messages, pa.schema(used))
-
-
-def _attribute(column: pa.Field) -> Callable[[CheckedMessage], Any]:
-    """Gets what a message has for a column: ``_key`` is its key as well."""
-    return attrgetter(str(column.name).removeprefix("_"))
-
-
-def _batches(messages: Iterable[CheckedMessage], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     held: list[CheckedMessage] = []
     size = 0
     for message in messages:
@@ -213,7 +192,7 @@ def _batches(messages: Iterable[CheckedMessage], schema: pa.Schema) -> Iterator[
 
 def _batch(messages: Sequence[CheckedMessage], schema: pa.Schema) -> pa.RecordBatch:
     """A batch with these columns, and those of the queue, if it has a schema."""
-    columns = [pa.array(list(map(_attribute(column), messages)), column.type) for column in schema]
+    columns = [_column(messages, column.name.removeprefix("_"), column.type) for column in schema]
     rows = [message.value for message in messages if isinstance(message.value, pa.RecordBatch)]
     if not rows:
         return pa.RecordBatch.from_arrays(columns, schema=schema)
@@ -221,3 +200,7 @@ def _batch(messages: Sequence[CheckedMessage], schema: pa.Schema) -> pa.RecordBa
     return pa.RecordBatch.from_arrays(
         [*own.columns, *columns], schema=pa.schema([*own.schema, *schema])
     )
+
+
+def _column(messages: Sequence[CheckedMessage], attribute: str, type_: pa.DataType) -> pa.Array:
+    return pa.array(list(map(attrgetter(attribute), messages)), type_)

@@ -18,11 +18,7 @@ from cassieq_spark.ledger.once import Mark, Once, read_mark
 from cassieq_spark.ledger.publish import Published, check_order, publish, skip_published
 from cassieq_spark.model import PendingBlock, QueueDefinition, QueueId, Range, SinkBatch
 from cassieq_spark.producer.blocks import MOST_TIMES, write_block, write_blocks
-from cassieq_spark.producer.new_message import (
-    CheckedMessage,
-    Visible,
-    narrow_batches_of,
-)
+from cassieq_spark.producer.new_message import CheckedMessage, Visible, batches_of
 from cassieq_spark.queues import check_delayable
 from cassieq_spark.settings import SinkOptions
 from cassieq_spark.store.protocol import Store
@@ -132,7 +128,7 @@ class Publisher:
         written = []
         for visible, indices in dealt.items():
             part = [messages[index] for index in indices]
-            written.append(self.write(narrow_batches_of(part, self._queue), visible=visible))
+            written.append(self.write(batches_of(part, self._queue), visible=visible))
         published = publish(written).monotons
         if published is None:
             raise InvariantError(
