@@ -49,10 +49,13 @@ def pack(body: bytes, compression: str) -> tuple[int, bytes]:
     """
     if compression == "none" or not body:
         return _PLAIN, body
-    packed = pa.compress(body, compression, asbytes=True)
+    packed = pa.compress(body, compression)
+    added = _LZ4_HEADER.size + 1 - _LZ4_PLAIN_HEADER if compression == "lz4" else 0
+    if len(packed) + added >= len(body):
+        return _PLAIN, body
     if compression == "lz4":
-        packed = with_size(packed, len(body))
-    return (CODECS.index(compression), packed) if len(packed) < len(body) else (_PLAIN, body)
+        return _LZ4, with_size(packed, len(body))
+    return CODECS.index(compression), packed.to_pybytes()
 
 
 def unpack(body: pa.Buffer, codec: int, size: int) -> pa.Buffer:
@@ -75,9 +78,11 @@ def unpack(body: pa.Buffer, codec: int, size: int) -> pa.Buffer:
     return body
 
 
-def with_size(frame: bytes, size: int) -> bytes:
+def with_size(frame: bytes | pa.Buffer, size: int) -> bytes:
     """An LZ4 frame that tells its size, which Arrow leaves out."""
-    return _start(frame[4], frame[5], size) + memoryview(frame)[_LZ4_PLAIN_HEADER:]
+    # The view of a buffer that Arrow has cut short has its length from before.
+    view = memoryview(frame)[: len(frame)]
+    return _start(view[4], view[5], size) + view[_LZ4_PLAIN_HEADER:]
 
 
 @lru_cache(maxsize=1024)
