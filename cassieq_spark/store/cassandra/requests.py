@@ -27,8 +27,8 @@ from cassieq_spark.store.tables import Table
 _T = TypeVar("_T")
 _FIRST_PAUSE = 0.01
 _LONGEST_PAUSE = 1.0
-#: The driver's one connection per node answers ConnectionBusy not far above.
-BYTES_IN_FLIGHT = 1 << 20
+#: A task waits for a round trip after so many bytes; others wait for these on the connection.
+BYTES_IN_FLIGHT = 4 << 20
 REQUESTS_IN_FLIGHT = 64
 #: Slices under way besides the one that is being taken.
 SLICES_AHEAD = 2

@@ -250,8 +250,16 @@ def _cluster(options: ConnectionOptions) -> Cluster:
 
 
 def _connection_class() -> type:
+    """The driver's own, with larger buffers, and patient.
+
+    The driver's refuses requests while its socket takes no more bytes (ConnectionBusy), so that
+    they go to another node, or fail if there is none. What we send waits: bulk writes limit
+    themselves (`BYTES_IN_FLIGHT`), and all else is small.
+    """
     buffers = {"in_buffer_size": _SOCKET_BUFFER_BYTES, "out_buffer_size": _SOCKET_BUFFER_BYTES}
-    return type("BufferedConnection", (Cluster.connection_class,), buffers)
+    always_writable = property(lambda _: True, lambda *_: None)
+    attributes = {**buffers, "_socket_writable": always_writable}
+    return type("PatientConnection", (Cluster.connection_class,), attributes)
 
 
 def _profiles(options: ConnectionOptions) -> dict[object, ExecutionProfile]:

@@ -9,6 +9,7 @@ import pytest
 
 from cassieq_spark.model import BucketSlice, Chunk, QueueId
 from cassieq_spark.settings.connection import ConnectionOptions
+from cassieq_spark.store.cassandra import requests
 from cassieq_spark.store.cassandra.store import CassandraStore
 from cassieq_spark.store.protocol import Insert, Partition, Update, When, partition_of_ledger
 
@@ -98,4 +99,19 @@ def test_many_threads_may_write_at_once_through_one_connection(own: ConnectionOp
     for block in blocks:
         found = store.read_chunks(queue_id, [BucketSlice(block, 0, 0, 8)])
         assert [chunk for _, chunk in found] == chunks
+    store.close()
+
+
+def test_more_bytes_than_a_socket_takes_wait_for_it(
+    own: ConnectionOptions, monkeypatch: pytest.MonkeyPatch
+):
+    refused: list[BaseException] = []
+    monkeypatch.setattr(requests, "BYTES_IN_FLIGHT", 1 << 30)
+    monkeypatch.setattr(requests, "is_repeatable", lambda error, _: bool(refused.append(error)))
+    queue_id, data = QueueId(f"{uuid4()}@1"), os.urandom(1 << 20)
+    store = CassandraStore(own)
+
+    store.write_chunks(queue_id, uuid1(), (Chunk(0, n, n + 1, data) for n in range(48)))
+
+    assert refused == []
     store.close()
