@@ -23,6 +23,8 @@ _LZ4_MAGIC = b"\x04\x22\x4d\x18"
 _LZ4_SIZED = 1 << 3
 _LZ4_PLAIN_HEADER = 7
 _LZ4_HEADER = struct.Struct("<4sBBQ")
+#: The bytes that `with_size` adds.
+_LZ4_ADDED = _LZ4_HEADER.size + 1 - _LZ4_PLAIN_HEADER
 
 
 def checksum(data: bytes | pa.Buffer) -> int:
@@ -50,8 +52,7 @@ def pack(body: bytes, compression: str) -> tuple[int, bytes]:
     if compression == "none" or not body:
         return _PLAIN, body
     packed = pa.compress(body, compression)
-    added = _LZ4_HEADER.size + 1 - _LZ4_PLAIN_HEADER if compression == "lz4" else 0
-    if len(packed) + added >= len(body):
+    if len(packed) + (_LZ4_ADDED if compression == "lz4" else 0) >= len(body):
         return _PLAIN, body
     if compression == "lz4":
         return _LZ4, with_size(packed, len(body))

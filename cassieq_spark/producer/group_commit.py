@@ -62,8 +62,8 @@ class GroupCommit:
     What comes from one thread is published whole or not at all, and in the order in which it was
     written; that several threads share an LWT changes nothing else.
 
-    Source: DeWitt et al., Implementation Techniques for Main Memory Database Systems, 1984,
-    section 5.2.
+    Source: the group commit of DeWitt et al., Implementation Techniques for Main Memory Database
+    Systems, SIGMOD 1984.
 
     Args:
         store: Where the queues are kept.
@@ -102,22 +102,29 @@ class GroupCommit:
 
     def _publish(self, group: Sequence[_Commit]) -> Published | _Turn:
         """Publish for a group and tell the others; returns what the first one is to be told."""
-        outcomes: Sequence[Published | _Turn]
+        others = group[1:]
+        try:
+            first, *rest = self._outcomes(group)
+            for commit, outcome in zip(others, rest, strict=True):
+                commit.outcome.set_result(outcome)
+        except BaseException as error:
+            # Whatever happens, nobody waits for ever.
+            for commit in others:
+                if not commit.outcome.done():
+                    commit.outcome.set_exception(_for_others(error))
+            raise
+        return first
+
+    def _outcomes(self, group: Sequence[_Commit]) -> Sequence[Published | _Turn]:
         try:
             published = publish_written(
                 self._store, [written for commit in group for written in commit.written]
             )
-            outcomes = _dealt(published, group)
-        except BaseException as error:
-            is_shared = len(group) > 1
-            if not (is_shared and isinstance(error, NotAppliedError)):
-                for commit in group[1:]:
-                    commit.outcome.set_exception(_for_others(error))
+        except NotAppliedError:
+            if len(group) == 1:
                 raise
-            outcomes = [_Turn.ALONE] * len(group)
-        for commit, outcome in zip(group[1:], outcomes[1:], strict=True):
-            commit.outcome.set_result(outcome)
-        return outcomes[0]
+            return [_Turn.ALONE] * len(group)
+        return _dealt(published, group)
 
 
 def _join(here: _Process, mine: _Commit) -> Published | _Turn:
@@ -150,15 +157,15 @@ def _leave(here: _Process, mine: _Commit) -> None:
         if mine in waiting:
             waiting.remove(mine)
         elif mine.leads and waiting:
-            heir = waiting.pop(0)
-            heir.leads = True
-            heir.outcome.set_result(_Turn.LEADS)
+            successor = waiting.pop(0)
+            successor.leads = True
+            successor.outcome.set_result(_Turn.LEADS)
         elif mine.leads:
             here.waiting.pop(mine.queue_id, None)
 
 
 def _dealt(published: Published, group: Sequence[_Commit]) -> list[Published]:
-    """The monotons of each, which follow each other as their blocks do."""
+    """The monotons of each, which follow each other as tsuccessor blocks do."""
     if published.monotons is None:
         raise InvariantError(f"{group[0].queue_id}: a publish without a name published nothing")
     dealt, start = [], published.monotons.start

@@ -122,8 +122,8 @@ MUTANTS = (
         "a thread that is fenced off fails those that publish with it",
         "I2",
         "producer/group_commit.py",
-        "if not (is_shared and isinstance(error, NotAppliedError)):",
-        "if error is not None:",
+        "            if len(group) == 1:\n                raise\n",
+        "            raise\n",
         tests=("test_group_commit_property.py",),
     ),
     Mutant(

@@ -17,7 +17,7 @@ from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import Published
 from cassieq_spark.model import QueueDefinition, QueueId, Range, SinkBatch
 from cassieq_spark.producer import group_commit
-from cassieq_spark.producer.group_commit import GroupCommit
+from cassieq_spark.producer.group_commit import GroupCommit, _Commit
 from cassieq_spark.producer.publisher import Written
 from cassieq_spark.queues import create_queue, purge_queue
 from cassieq_spark.store.memory import MemoryStore
@@ -236,6 +236,23 @@ def test_those_for_which_an_interrupted_thread_published_do_not_know_the_outcome
     with pytest.raises(OutcomeUnknownError, match="KeyboardInterrupt"):
         waiting[1].result(PATIENCE)
     assert monotons(late) == [Range(2, 7)]
+
+
+def test_a_thread_that_is_interrupted_while_it_tells_the_others_leaves_nobody_waiting(
+    scene: Scene,
+):
+    class Interrupting(Future):
+        def set_result(self, _: object) -> None:
+            raise KeyboardInterrupt
+
+    group = [_Commit([scene.written(1)], scene.queue.queue_id) for _ in range(3)]
+    group[1].outcome = Interrupting()
+
+    with pytest.raises(KeyboardInterrupt):
+        scene.commits._publish(group)
+
+    for each in group[1:]:
+        assert isinstance(each.outcome.exception(0), OutcomeUnknownError)
 
 
 def test_a_thread_that_is_interrupted_while_it_waits_publishes_nothing(scene: Scene):
