@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from decimal import Decimal
 from enum import Enum, auto
 from functools import lru_cache
 from typing import Any
@@ -483,15 +484,32 @@ def _cast(array: pa.Array, target: pa.DataType, check: Check) -> pa.Array | None
     given = array.type
     if of.is_floating(given) and of.is_floating(target):
         return _rounded(array, target, check)
-    if of.is_floating(given) and of.is_decimal(target):
-        # By text: the number that is printed, 0.1 and not 0.1000000000000000055.
-        return array.cast(_STRING).cast(target)
-    if of.is_integer(given) and of.is_decimal(target):
-        digits = _INTEGER_DIGITS[given.bit_width]
-        return array.cast(pa.decimal128(digits, 0)).cast(target)
+    if of.is_decimal(target):
+        return _to_decimal(array, target)
     if of.is_decimal(given) and of.is_floating(target):
         # By text: Arrow's own cast is off by one bit now and then.
         return array.cast(_STRING).cast(target)
+    return array.cast(target)
+
+
+def _to_decimal(array: pa.Array, target: pa.Decimal128Type) -> pa.Array | None:
+    """Numbers as decimals.
+
+    Arrow multiplies by a power of ten, and does not notice when 128 bits overflow. So what is too
+    large is refused before.
+    """
+    bound = Decimal(10) ** (target.precision - target.scale)
+    if of.is_floating(array.type):
+        if _any(pc.greater_equal(pc.abs(array), float(bound))):
+            return None
+        # By text: the number that is printed, 0.1 and not 0.1000000000000000055.
+        return array.cast(_STRING).cast(target)
+    if of.is_integer(array.type):
+        array = array.cast(pa.decimal128(_INTEGER_DIGITS[array.type.bit_width], 0))
+    if of.is_decimal(array.type):
+        limits = pc.min_max(array).as_py()
+        if limits["min"] is not None and not -bound < limits["min"] <= limits["max"] < bound:
+            return None
     return array.cast(target)
 
 

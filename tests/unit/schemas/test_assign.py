@@ -45,6 +45,22 @@ def test_columns_of_the_queues_type_are_not_copied():
     ]
 
 
+@pytest.mark.parametrize(
+    "large",
+    [
+        pa.array([Decimal(140737384134831)], pa.decimal128(15, 0)),
+        pa.array([Decimal(-140737384134831)], pa.decimal128(15, 0)),
+        pa.array([5.0129064639523546e36]),
+        pa.array([140737384134831]),
+    ],
+)
+def test_a_number_that_overflows_128_bits_in_another_scale_is_refused(large: pa.Array):
+    with pytest.raises(MessageError, match="decimal"):
+        assigned("a decimal(38,37)", a=large)
+    with pytest.raises(MessageError, match="decimal"):
+        assigned("a decimal(29,29)", a=large)
+
+
 def test_a_batch_stays_a_batch():
     assert isinstance(assign(pa.record_batch({"vendor": ["a"]}), TRIPS), pa.RecordBatch)
     assert assign(pa.table({"vendor": pa.array([], pa.string())}), TRIPS).num_rows == 0
