@@ -1,4 +1,4 @@
-"""What threads that publish together are told is what happened, whatever becomes of their LWT."""
+"""Each thread of a group is told what happened to its messages, also if the LWT fails."""
 
 from __future__ import annotations
 
