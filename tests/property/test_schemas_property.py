@@ -199,6 +199,7 @@ def test_any_dicts_are_rows_or_refused(schema: pa.Schema, rows: list[dict[str, A
             read(rows, schema).validate(full=True)
 
 
+_WHOLE = pa.decimal128(38, 0)
 NUMBERS = st.sampled_from(
     [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint64(), pa.float32(), pa.float64()]
 ) | ATOMIC_TYPES.filter(of.is_decimal)
@@ -227,6 +228,19 @@ def test_a_number_is_assigned_if_nothing_of_it_is_lost(
     else:
         assert repr(stored) == repr(expected)
         assert not is_printed or _stored(stored, source) == value
+
+
+@given(scale=st.integers(1, 38), turns=st.integers(-(10**6), 10**6), as_float=st.booleans())
+def test_a_number_that_would_turn_round_in_128_bits_is_refused(
+    scale: int, turns: int, *, as_float: bool
+):
+    """Arrow's own cast makes a small number of it."""
+    number = turns * 2**128 // 10**scale
+    assume(10 ** (38 - scale) < abs(number) < 10**38)
+    given_ = pa.array([float(number)]) if as_float else pa.array([Decimal(number)], _WHOLE)
+
+    with pytest.raises(MessageError):
+        assign(pa.record_batch({"a": given_}), pa.schema([("a", pa.decimal128(38, scale))]))
 
 
 def _number(type_: pa.DataType) -> st.SearchStrategy[Any]:
