@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import NewType
 from uuid import UUID
 
 from cassieq_spark.arguments import FIRST_INSTANT, LAST_INSTANT, shown
 from cassieq_spark.errors import OptionError
 
-#: ``<name>@<version>``; never used twice, also when a queue is deleted and made again.
+#: ``<name>@<version>``, or ``<name>@<version>.<partition>`` if the queue has several partitions;
+#: never used twice, also when a queue is deleted and made again.
 QueueId = NewType("QueueId", str)
 
 #: Messages per Cassandra partition of a block.
@@ -31,6 +33,7 @@ _UUID_EPOCH_OFFSET = 0x01B21DD213814000
 _UNIX_EPOCH = FIRST_INSTANT
 _LAST_MILLISECOND = (LAST_INSTANT - FIRST_INSTANT) // timedelta(milliseconds=1)
 _QUEUE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,199}")
+_QUEUE_ID = re.compile(r"([^@]+)@(0|[1-9][0-9]*)(?:\.(0|[1-9][0-9]*))?")
 #: What an account of the gateway calls its queue, after the colon, is a part of a URL's path, and
 #: URLs leave parts that are "." or ".." out.
 _DOTS_ALONE = re.compile(r".*:\.+")
@@ -183,8 +186,40 @@ class Ranges:
 
 
 @dataclass(frozen=True, slots=True)
+class Positions:
+    """Where messages are that were put together into a queue with several partitions.
+
+    Attributes:
+        by_partition: Their monotons in each partition that got some.
+    """
+
+    by_partition: Mapping[int, Range]
+
+    def __len__(self) -> int:
+        return sum(len(each) for each in self.by_partition.values())
+
+    def __str__(self) -> str:
+        parts = (f"{each} of partition {at}" for at, each in sorted(self.by_partition.items()))
+        return ", ".join(parts) or "none"
+
+
+class Order(StrEnum):
+    """In which order a queue offers its messages to a group.
+
+    ``NONE``: in the order of their monotons, but those that come again come later.
+    ``KEY``: of each partition, nothing before all earlier messages of it are settled; messages of
+    one key are in one partition.
+    ``STRICT``: nothing before all earlier messages of the queue are settled.
+    """
+
+    NONE = "none"
+    KEY = "key"
+    STRICT = "strict"
+
+
+@dataclass(frozen=True, slots=True)
 class QueueDefinition:
-    """What a queue is.
+    """What a queue is, or one partition of it.
 
     Attributes:
         name: See `validate_name`.
@@ -202,6 +237,8 @@ class QueueDefinition:
             to be read again; None: it is not kept.
         schemas: The versions of its schema in Spark's DDL, the first one first; none: its messages
             are bytes.
+        partitions: How many partitions it has, each with a ledger and group states of its own.
+        partition: Which of several partitions this is the definition of; None: all of them.
     """
 
     name: str
@@ -216,6 +253,8 @@ class QueueDefinition:
     expire_after: timedelta | None = None
     keep_settled: timedelta | None = None
     schemas: tuple[str, ...] = ()
+    partitions: int = 1
+    partition: int | None = None
 
     @property
     def schema(self) -> str | None:
@@ -223,9 +262,36 @@ class QueueDefinition:
         return self.schemas[-1] if self.schemas else None
 
     @property
+    def order(self) -> Order:
+        """In which order messages are offered."""
+        if not self.strict_fifo:
+            return Order.NONE
+        return Order.STRICT if self.partitions == 1 else Order.KEY
+
+    @property
     def queue_id(self) -> QueueId:
-        """The id under which ledger, chunks and group state are kept."""
-        return QueueId(f"{self.name}@{self.version}")
+        """The id under which ledger, chunks and group state are kept.
+
+        If the queue has several partitions, each of them has such an id, and all of them together
+        have none under which anything is kept.
+        """
+        return id_of(self.name, self.version, self.partition)
+
+    @property
+    def label(self) -> str:
+        """The queue, or the partition of it, for people: ``orders``, ``orders/3``."""
+        return self.name if self.partition is None else f"{self.name}/{self.partition}"
+
+    @property
+    def by_partition(self) -> tuple[QueueDefinition, ...]:
+        """The definition of each partition, in order; this one, if there is only one."""
+        if self.partitions == 1 or self.partition is not None:
+            return (self,)
+        return tuple(replace(self, partition=number) for number in range(self.partitions))
+
+    def of_partition(self, partition: int) -> QueueDefinition:
+        """The definition of one of its partitions, from 0."""
+        return replace(self, partition=partition if self.partitions > 1 else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,6 +410,50 @@ def validate_name(kind: str, name: str) -> str:
             "or '-', beginning with a letter or digit, and not dots alone after a colon"
         )
     return name
+
+
+def id_of(name: str, version: int, partition: int | None = None) -> QueueId:
+    """The id of a version of a queue, or of one of several partitions of it.
+
+    >>> id_of("orders", 1), id_of("orders", 1, 3)
+    ('orders@1', 'orders@1.3')
+    """
+    return QueueId(f"{name}@{version}" + ("" if partition is None else f".{partition}"))
+
+
+def parts_of_id(queue_id: str) -> tuple[str, int, int | None]:
+    """Name, version and partition of a queue id.
+
+    >>> parts_of_id("orders@1"), parts_of_id("orders@1.3")
+    (('orders', 1, None), ('orders', 1, 3))
+
+    Raises:
+        ValueError: It is no such id.
+    """
+    found = _QUEUE_ID.fullmatch(queue_id)
+    if found is None:
+        raise ValueError(f"{queue_id!r} is not the id of a queue")
+    name, version, partition = found.groups()
+    return name, int(version), None if partition is None else int(partition)
+
+
+def name_of(queue_id: str) -> str:
+    """Name of the queue.
+
+    >>> name_of("acme:orders@1.3")
+    'acme:orders'
+    """
+    return queue_id.rpartition("@")[0]
+
+
+def partition_of_id(queue: QueueDefinition, queue_id: QueueId) -> QueueDefinition | None:
+    """The partition of a queue that has this id; None if it is of another version."""
+    name, version, partition = parts_of_id(queue_id)
+    if (name, version) != (queue.name, queue.version):
+        return None
+    if (partition is None) != (queue.partitions == 1) or (partition or 0) >= queue.partitions:
+        return None
+    return queue.of_partition(partition or 0)
 
 
 def account_of(queue: str) -> str | None:

@@ -17,7 +17,6 @@ cover a row of up to 64 bytes wholly.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -85,32 +84,6 @@ class Fingerprint:
 
     def __str__(self) -> str:
         return f"{_WAY}:{self.rows}:{self.size}:{self.hashes:016x}"
-
-
-class Fingerprinting:
-    """Passes batches on, and adds up the fingerprint of what has passed.
-
-    Args:
-        batches: As `chunks.Cutter.feed` takes them.
-        of: The fingerprint of the rows of one batch.
-
-    Attributes:
-        found: The fingerprint, so far.
-    """
-
-    def __init__(
-        self,
-        batches: Iterable[pa.RecordBatch],
-        of: Callable[[pa.RecordBatch], Fingerprint],
-    ) -> None:
-        self._batches = batches
-        self._of = of
-        self.found = Fingerprint()
-
-    def __iter__(self) -> Iterator[pa.RecordBatch]:
-        for batch in self._batches:
-            self.found += self._of(batch)
-            yield batch
 
 
 def fingerprint_of(batch: pa.RecordBatch) -> Fingerprint:

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from cassieq_spark.arguments import MOST
 from cassieq_spark.errors import MessageError
-from cassieq_spark.model import QueueId, validate_name
+from cassieq_spark.model import QueueId, id_of, name_of, parts_of_id, validate_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Receipt:
     @property
     def queue(self) -> str:
         """Name of the queue."""
-        return self.queue_id.rpartition("@")[0]
+        return name_of(self.queue_id)
 
     def __str__(self) -> str:
         prefix = receipt_prefix(self.queue_id, self.group, self.lease, self.deliveries)
@@ -82,7 +82,7 @@ def _refusal(text: str, advice: str) -> MessageError:
 @lru_cache(maxsize=1024)
 def _is_ours(queue_id: str, group: str) -> bool:
     """Whether such a queue and group can exist; cached, as a lease has thousands of receipts."""
-    name, _, version = queue_id.rpartition("@")
+    name, version, partition = parts_of_id(queue_id)
     validate_name("queue", name)
     validate_name("group", group)
-    return version == str(int(version))
+    return queue_id == id_of(name, version, partition)

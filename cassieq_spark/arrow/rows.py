@@ -18,6 +18,7 @@ from cassieq_spark.schemas.ddl import schema_of
 
 _ROW = [
     ("queue", pa.string(), "STRING"),
+    ("partition", pa.int32(), "INT"),
     ("monoton", pa.int64(), "BIGINT"),
     ("key", pa.binary(), "BINARY"),
     ("value", pa.binary(), "BINARY"),
@@ -82,11 +83,13 @@ class PlainRows:
         queue: The queue's name, without its version.
         include_headers: Whether to add a column ``headers``.
         receipt_prefix: What their receipts begin with; None for no column ``receipt``.
+        partition: Which partition of the queue.
     """
 
     queue: str
     include_headers: bool = True
     receipt_prefix: str | None = None
+    partition: int = 0
     columns: ClassVar[None] = None
     with_extras: ClassVar[bool] = True
 
@@ -114,6 +117,7 @@ class PlainRows:
             first_monoton,
             {
                 "queue": self.queue,
+                "partition": self.partition,
                 "published_at": published_at,
                 "delivery_count": delivery_count,
             },
@@ -133,12 +137,14 @@ class TypedRows:
         with_metadata: Whether to add the struct ``_metadata``: what the ledger knows of a message,
             its key and its headers.
         receipt_prefix: What the receipts in it begin with; None for no field ``receipt``.
+        partition: Which partition of the queue.
     """
 
     queue: str
     columns: pa.Schema
     with_metadata: bool = True
     receipt_prefix: str | None = None
+    partition: int = 0
 
     @property
     def with_extras(self) -> bool:
@@ -171,6 +177,7 @@ class TypedRows:
             first_monoton,
             {
                 "queue": self.queue,
+                "partition": self.partition,
                 "published_at": published_at,
                 "delivery_count": delivery_count,
             },
@@ -185,9 +192,10 @@ class TypedRows:
 
 def about(queue: QueueDefinition) -> Rows:
     """What the ledger knows of messages, their keys and headers, and no columns of the queue."""
+    partition = queue.partition or 0
     if queue.schema is None:
-        return PlainRows(queue.name)
-    return TypedRows(queue.name, pa.schema([]))
+        return PlainRows(queue.name, partition=partition)
+    return TypedRows(queue.name, pa.schema([]), partition=partition)
 
 
 def told(rows: pa.RecordBatch, name: str) -> pa.Array:
@@ -221,9 +229,11 @@ def values_of(rows: pa.RecordBatch) -> list[Any]:
 
 def rows_of(queue: QueueDefinition, *, receipt_prefix: str | None = None) -> Rows:
     """All that there is of a queue's messages; their receipts, if they begin with something."""
+    partition = queue.partition or 0
     if queue.schema is None:
-        return PlainRows(queue.name, receipt_prefix=receipt_prefix)
-    return TypedRows(queue.name, schema_of(queue.schema), receipt_prefix=receipt_prefix)
+        return PlainRows(queue.name, receipt_prefix=receipt_prefix, partition=partition)
+    columns = schema_of(queue.schema)
+    return TypedRows(queue.name, columns, receipt_prefix=receipt_prefix, partition=partition)
 
 
 def _told(

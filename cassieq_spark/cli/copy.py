@@ -76,14 +76,12 @@ def copy(  # noqa: PLR0913 (one per option)
                     check_key(key, columns, source)
                 with suppress(ExistsError):
                     Client.from_store(store).create_queue(target, schema=columns)
-            count = len(
-                import_file(
-                    store,
-                    read_queue(store, target),
-                    path,
-                    key=key,
-                    watch=lambda done, total: watch("copying", done, total or done),
-                )
+            count = import_file(
+                store,
+                read_queue(store, target),
+                path,
+                key=key,
+                watch=lambda done, total: watch("copying", done, total or done),
             )
     tell(
         f"{count:,} message(s) copied from {source} to {target}.",

@@ -12,15 +12,14 @@ from rich.table import Table
 from cassieq_spark.cli.options import AsJson, QueueName, Value, Yes, command
 from cassieq_spark.cli.output import ask, group_json, print_json, tell, tell_unexamined
 from cassieq_spark.errors import QueueStateError
-from cassieq_spark.groups.group import ConsumerGroup
-from cassieq_spark.groups.registration import create_group, delete_group
-from cassieq_spark.groups.seek import seek_group
-from cassieq_spark.ledger.ledger import Ledger
-from cassieq_spark.queues import open_ledger
-from cassieq_spark.queues.stats import GroupStats, queue_stats
+from cassieq_spark.groups.partitions import create_groups, delete_groups, seek_groups
+from cassieq_spark.model import QueueDefinition
+from cassieq_spark.queues import ledgers_of, read_queue
+from cassieq_spark.queues.stats import GroupStats, read_stats
 from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.settings.position import POSITION, StartingPosition, show_position
 from cassieq_spark.store import open_store
+from cassieq_spark.store.protocol import Store
 from cassieq_spark.terminal import Console
 
 app = typer.Typer(
@@ -49,11 +48,11 @@ def create(
     as_json: AsJson = False,
 ) -> None:
     """Create a group before its first reader would."""
-    with _queue(connection, queue) as ledger:
-        create_group(ConsumerGroup(ledger, group), start)
-        (figures,) = _figures(ledger, group)
+    with _queue(connection, queue) as (store, definition):
+        create_groups(ledgers_of(store, definition), group, start)
+        (figures,) = _figures(store, definition, group)
     tell(
-        f"Group {group} of queue {queue} begins at monoton {figures.floor} "
+        f"Group {group} of queue {queue} begins at {_position(definition, figures.floor)} "
         f"({show_position(start)}): {figures.depth:,} message(s) to deliver.",
         {"queue": queue, **group_json(figures)},
         as_json=as_json,
@@ -68,8 +67,8 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """List the groups of a queue, their positions and what they are owed."""
-    with _queue(connection, queue) as ledger:
-        groups = _figures(ledger)
+    with _queue(connection, queue) as (store, definition):
+        groups = _figures(store, definition)
     if as_json:
         print_json([group_json(each) for each in groups])
         return
@@ -93,6 +92,10 @@ def seek(  # noqa: PLR0913 (one per option)
     to: Annotated[
         StartingPosition, Value(POSITION, f"Where the group continues: {POSITION.name}.")
     ],
+    partition: Annotated[
+        int | None,
+        typer.Option(help="Move it in this partition only.", min=0, show_default="in all"),
+    ] = None,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
@@ -100,10 +103,12 @@ def seek(  # noqa: PLR0913 (one per option)
 
     What is settled for every group and deleted by the repair can't be had again.
     """
-    with _queue(connection, queue) as ledger:
-        monoton = seek_group(ConsumerGroup(ledger, group), to, force=force)
+    with _queue(connection, queue) as (store, definition):
+        ledgers = ledgers_of(store, definition)
+        monoton = seek_groups(ledgers, group, to, partition=partition, force=force)
+    where = _position(definition, monoton) if partition is None else f"monoton {monoton}"
     tell(
-        f"Group {group} of queue {queue} continues from monoton {monoton}.",
+        f"Group {group} of queue {queue} continues from {where}.",
         {"queue": queue, "group": group, "position": monoton},
         as_json=as_json,
     )
@@ -120,16 +125,16 @@ def delete(  # noqa: PLR0913 (one per option)
     as_json: AsJson = False,
 ) -> None:
     """Delete a group and its state; its readers stop, and create it again when they restart."""
-    with _queue(connection, queue) as ledger:
+    with _queue(connection, queue) as (store, definition):
         ask(
             lambda: (
-                f"Delete group {group} of {ledger.queue_id}, which has not settled "
-                f"{sum(each.depth for each in _figures(ledger, group)):,} message(s)?"
+                f"Delete group {group} of {definition.queue_id}, which has not settled "
+                f"{sum(each.depth for each in _figures(store, definition, group)):,} message(s)?"
             ),
             yes=yes,
             otherwise="give --yes to delete the group",
         )
-        if not delete_group(ConsumerGroup(ledger, group), force=force):
+        if not delete_groups(ledgers_of(store, definition), group, force=force):
             raise _unknown(queue, group)
     tell(
         f"Group {group} of queue {queue} is deleted.",
@@ -139,14 +144,20 @@ def delete(  # noqa: PLR0913 (one per option)
 
 
 @contextmanager
-def _queue(connection: ConnectionOptions, queue: str) -> Iterator[Ledger]:
+def _queue(connection: ConnectionOptions, queue: str) -> Iterator[tuple[Store, QueueDefinition]]:
     with closing(open_store(connection)) as store:
-        yield open_ledger(store, queue)
+        yield store, read_queue(store, queue)
 
 
-def _figures(ledger: Ledger, group: str | None = None) -> list[GroupStats]:
-    groups = queue_stats(ledger).groups
+def _figures(store: Store, queue: QueueDefinition, group: str | None = None) -> list[GroupStats]:
+    groups = read_stats(store, queue).groups
     return [each for each in groups if group is None or each.group == group]
+
+
+def _position(queue: QueueDefinition, monoton: int) -> str:
+    if queue.partitions == 1:
+        return f"monoton {monoton}"
+    return f"message {monoton}, counted over {queue.partitions} partitions"
 
 
 def _unknown(queue: str, group: str) -> QueueStateError:

@@ -15,6 +15,7 @@ from cassieq_spark.cli.options import AsJson, QueueName, Value, command
 from cassieq_spark.cli.output import tell
 from cassieq_spark.client import Client, Message, NewMessage, StoredMessage
 from cassieq_spark.errors import OptionError
+from cassieq_spark.model import Positions
 from cassieq_spark.schemas.rows import json_of
 from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.settings.kinds import duration
@@ -76,9 +77,16 @@ def put(  # noqa: PLR0913 (one per option)
         monotons = client.put_many(
             queue, (NewMessage(body, name, headers) for body in bodies), delay=delay
         )
+    if isinstance(monotons, Positions):
+        parts = sorted(monotons.by_partition.items())
+        where: dict[str, Any] = {
+            "partitions": {str(at): {"start": it.start, "stop": it.stop} for at, it in parts}
+        }
+    else:
+        where = {"start": monotons.start, "stop": monotons.stop}
     tell(
         f"Put {len(monotons):,} message(s) into queue {queue}: monotons {monotons}.",
-        {"queue": queue, "start": monotons.start, "stop": monotons.stop},
+        {"queue": queue, **where},
         as_json=as_json,
     )
 
@@ -193,6 +201,7 @@ def _print(message: StoredMessage, *, as_json: bool) -> None:
 def _as_json(message: StoredMessage) -> dict[str, Any]:
     values = {
         "queue": message.queue,
+        "partition": message.partition,
         "monoton": message.monoton,
         **_text("key", message.key),
         **_value(message.value),

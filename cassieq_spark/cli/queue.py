@@ -21,13 +21,13 @@ from cassieq_spark.cli.output import (
     tell_unexamined,
 )
 from cassieq_spark.errors import InvariantError, NotFoundError, OptionError
-from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import (
     DEFAULT_BUCKET_SIZE,
     DEFAULT_CHUNK_SIZE,
     DEFAULT_LEASE,
     TYPED_BUCKET_SIZE,
     TYPED_CHUNK_SIZE,
+    Order,
 )
 from cassieq_spark.queues import (
     QueueRecord,
@@ -38,15 +38,16 @@ from cassieq_spark.queues import (
     fix_clocks,
     is_paused,
     known,
-    open_ledger,
     pause_queue,
     purge_queue,
     read_mended,
+    read_queue,
     read_record,
     read_records,
     resume_queue,
 )
-from cassieq_spark.queues.stats import QueueStats, queue_stats
+from cassieq_spark.queues.definition import MOST_PARTITIONS
+from cassieq_spark.queues.stats import QueueStats, read_stats
 from cassieq_spark.schemas.ddl import to_ddl
 from cassieq_spark.schemas.files import parse_schema, read_schema_file
 from cassieq_spark.settings.connection import ConnectionOptions
@@ -135,13 +136,21 @@ def create(  # noqa: PLR0913 (one per option)
     drop_dead: Annotated[
         bool, typer.Option("--drop-dead", help="Have no dead-letter queue: drop dead messages.")
     ] = False,
-    strict_fifo: Annotated[
-        bool,
+    partitions: Annotated[
+        int,
         typer.Option(
-            "--strict-fifo",
-            help="Deliver no message to a group before it has settled all earlier ones.",
+            help="Ledgers of the queue: each is published to and read by itself, and messages of "
+            "one key go to the same one. Can't be altered.",
+            max=MOST_PARTITIONS,
         ),
-    ] = False,
+    ] = 1,
+    order: Annotated[
+        Order,
+        typer.Option(
+            help="key: deliver no message to a group before it has settled all earlier ones of "
+            "its partition. strict: of the queue, which has one partition.",
+        ),
+    ] = Order.NONE,
     expire_after: Annotated[
         timedelta | None, Value(_PERIOD, f"{_EXPIRE_AFTER}.", without="nothing")
     ] = None,
@@ -168,7 +177,8 @@ def create(  # noqa: PLR0913 (one per option)
             lease=timedelta(seconds=lease_seconds),
             max_deliveries=max_deliveries,
             dead_letter_queue=target,
-            strict_fifo=strict_fifo,
+            order=order,
+            partitions=partitions,
             expire_after=expire_after or None,
             keep_settled=keep_settled or None,
             schema=columns,
@@ -231,7 +241,7 @@ def show(name: QueueName, *, connection: ConnectionOptions, as_json: AsJson = Fa
 def stats(name: QueueName, *, connection: ConnectionOptions, as_json: AsJson = False) -> None:
     """Show exact figures: what a queue holds, and what each consumer group is owed."""
     with closing(open_store(connection)) as store:
-        figures = queue_stats(open_ledger(store, name))
+        figures = read_stats(store, read_queue(store, name))
     if as_json:
         print_json(_figures(figures))
         return
@@ -247,6 +257,8 @@ def stats(name: QueueName, *, connection: ConnectionOptions, as_json: AsJson = F
         age = "-" if group.oldest_age is None else str(group.oldest_age)
         table.add_row(group.group, *(f"{count:,}" for count in counts), age)
     console.print(table if figures.groups else "No group has read from it yet.")
+    if figures.partitions:
+        console.print(_by_partition(figures))
     tell_unexamined(figures.groups)
 
 
@@ -284,18 +296,17 @@ def alter(  # noqa: PLR0913 (one per option)
     schema_file: _SchemaFile = None,
     bucket_size: _Fixed = None,
     chunk_size: _Fixed = None,
-    strict_fifo: Annotated[
-        bool | None, typer.Option("--strict-fifo/--no-strict-fifo", hidden=True)
-    ] = None,
+    partitions: _Fixed = None,
+    order: Annotated[Order | None, typer.Option(hidden=True)] = None,
     as_json: AsJson = False,
 ) -> None:
     """Alter a queue; settings that are not given stay. Readers and writers see it when they start.
 
-    Bucket size, chunk size and order can't be altered. A schema is given whole. Columns that may
-    be null can be added and dropped, types widened, and not null taken away.
+    Bucket size, chunk size, partitions and order can't be altered. A schema is given whole.
+    Columns that may be null can be added and dropped, types widened, and not null taken away.
     """
     columns = _columns(schema, schema_file)
-    _refuse_fixed(bucket_size, chunk_size, strict_fifo)
+    _refuse_fixed(bucket_size, chunk_size, partitions, order)
     if dead_letter_queue and drop_dead:
         raise OptionError("--dead-letter-queue cannot be combined with --drop-dead")
     periods = (expire_after, keep_settled)
@@ -468,6 +479,17 @@ def _record(record: QueueRecord) -> dict[str, Any]:
     }
 
 
+def _by_partition(stats: QueueStats) -> Table:
+    """What each partition holds, and how much of it each group is owed."""
+    names = [group.group for group in stats.groups]
+    table = Table("partition", "published", "stored", *(f"depth of {name}" for name in names))
+    for number, each in enumerate(stats.partitions):
+        depths = {group.group: group.depth for group in each.groups}
+        counts = (each.next, each.next - each.finalised, *(depths.get(name, 0) for name in names))
+        table.add_row(str(number), *(f"{count:,}" for count in counts))
+    return table
+
+
 def _figures(stats: QueueStats) -> dict[str, Any]:
     return {
         "queue_id": stats.queue_id,
@@ -475,6 +497,11 @@ def _figures(stats: QueueStats) -> dict[str, Any]:
         "next": stats.next,
         "settled": stats.settled,
         "groups": [group_json(group) for group in stats.groups],
+        **(
+            {"partitions": [_figures(each) for each in stats.partitions]}
+            if stats.partitions
+            else {}
+        ),
     }
 
 
@@ -483,7 +510,7 @@ def _cell(value: object) -> str:
 
 
 def _refuse_fixed(
-    bucket_size: int | None, chunk_size: int | None, strict_fifo: bool | None
+    bucket_size: int | None, chunk_size: int | None, partitions: int | None, order: Order | None
 ) -> None:
     if bucket_size is not None or chunk_size is not None:
         raise OptionError(
@@ -491,9 +518,14 @@ def _refuse_fixed(
             "stored messages depend on them; create another queue, and copy the "
             "remaining messages with a query"
         )
-    if strict_fifo is not None:
+    if partitions is not None:
         raise OptionError(
-            "strict order can't be altered, because running readers would use the "
+            "the number of partitions can't be altered, because the partition of a key depends on "
+            "it; create another queue, write to that one, and let readers finish this one first"
+        )
+    if order is not None:
+        raise OptionError(
+            "the order can't be altered, because running readers would use the "
             "old order beside new readers; create another queue, and copy the "
             "remaining messages with a query"
         )
@@ -516,7 +548,7 @@ def _holdings(store: Store, record: QueueRecord) -> str:
     # A queue whose state can't be read can be deleted all the same.
     with suppress(NotFoundError, InvariantError):
         if record.status is Status.ACTIVE:
-            figures = queue_stats(Ledger(store, record.definition.queue_id))
+            figures = read_stats(store, record.definition)
             return (
                 f", which stores {figures.next - figures.finalised:,} message(s) for "
                 f"{len(figures.groups)} group(s)"

@@ -19,7 +19,7 @@ import pyarrow as pa
 from cassieq_spark.arguments import AT_ONCE, check_count
 from cassieq_spark.client.client import Client
 from cassieq_spark.client.exchange import Exchange
-from cassieq_spark.client.receiver import Handed, Receiver, check_receive, pauses_within
+from cassieq_spark.client.receiver import Handed, QueueReceiver, check_receive, pauses_within
 from cassieq_spark.consumer.message import Message
 from cassieq_spark.errors import CassieqError
 from cassieq_spark.groups.lease import LeaseRequest
@@ -287,7 +287,7 @@ class AsyncClient(InThreads[Client]):
         return await self._look(receiver, partial(receiver.look_table, request), wait)
 
     async def _look(
-        self, receiver: Receiver, look: Callable[[], Handed], wait: timedelta
+        self, receiver: QueueReceiver, look: Callable[[], Handed], wait: timedelta
     ) -> Handed:
         """Look until there is something, the time is over, or the client is closed."""
         pauses = pauses_within(wait)

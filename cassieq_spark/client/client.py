@@ -22,7 +22,7 @@ from cassieq_spark.arguments import (
 from cassieq_spark.client.calls import Calls
 from cassieq_spark.client.exchange import Exchange
 from cassieq_spark.client.receiver import (
-    Receiver,
+    QueueReceiver,
     Turns,
     check_receive,
     pauses_within,
@@ -36,21 +36,23 @@ from cassieq_spark.dead_letters.purge import PurgeReport, purge
 from cassieq_spark.dead_letters.redrive import RedriveReport, redrive
 from cassieq_spark.dead_letters.survey import Survey, survey
 from cassieq_spark.errors import OptionError, SchemaError
-from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.lease import LeaseRequest
-from cassieq_spark.groups.registration import create_group, delete_group
-from cassieq_spark.groups.seek import seek_group
+from cassieq_spark.groups.partitions import create_groups, delete_groups, seek_groups
 from cassieq_spark.groups.settle import Settled
 from cassieq_spark.groups.state import Settlement
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.once import Once, once_of_key
 from cassieq_spark.model import (
     DEFAULT_LEASE,
+    Order,
+    Positions,
     QueueDefinition,
     Range,
     Ranges,
     SinkBatch,
     validate_name,
 )
+from cassieq_spark.parallel import in_parallel
 from cassieq_spark.producer.group_commit import GroupCommit
 from cassieq_spark.producer.new_message import (
     CheckedMessage,
@@ -62,22 +64,27 @@ from cassieq_spark.producer.new_message import (
     check_message,
     visible_from,
 )
+from cassieq_spark.producer.partitioned import (
+    positions_of,
+    publish_all,
+    put_messages,
+    write_messages,
+)
 from cassieq_spark.producer.producer import (
     DEFAULT_LINGER,
     DEFAULT_MAX_BATCH,
     DEFAULT_MAX_BYTES,
     Producer,
 )
-from cassieq_spark.producer.publisher import Publisher
 from cassieq_spark.queues import (
     create_queue,
     delete_queue,
     list_queues,
-    open_ledger,
+    open_ledgers,
     purge_queue,
     read_queue,
 )
-from cassieq_spark.queues.stats import QueueStats, queue_stats
+from cassieq_spark.queues.stats import QueueStats, read_stats
 from cassieq_spark.schemas.assign import arrow_batches
 from cassieq_spark.schemas.canonical import canonical
 from cassieq_spark.schemas.ddl import to_ddl
@@ -150,13 +157,14 @@ class Client:
             queue: Name of the queue.
             value: Its body; text is stored as UTF-8. If the queue has a schema, a dict of its
                 columns, or a JSON object as text.
-            key: Anything by which the program identifies it.
+            key: Anything by which the program identifies it. If the queue has several partitions,
+                messages of one key go to the same one.
             headers: Names with values.
             delay: How long after it is published it is delivered, at the earliest.
             visible_at: When it is delivered, at the earliest; aware.
 
         Returns:
-            Its monoton, once it is visible.
+            Its monoton in its partition, once it is visible.
 
         Raises:
             MessageError: The queue does not take such a message.
@@ -170,7 +178,7 @@ class Client:
         with self._calls:
             definition = read_queue(self._store, queue)
             checked = check_message(new, definition)
-            return Publisher(self._store, definition).put([checked], self._commits.publish)[0]
+            return put_messages(self._store, definition, [checked], self._commits.publish)[0]
 
     @overload
     def put_many(
@@ -180,7 +188,7 @@ class Client:
         *,
         delay: timedelta | None = None,
         visible_at: datetime | None = None,
-    ) -> Range: ...
+    ) -> Range | Positions: ...
 
     @overload
     def put_many(
@@ -193,7 +201,7 @@ class Client:
         txn_app_id: str | None = None,
         txn_version: int | None = None,
         idempotency_key: str | None = None,
-    ) -> Range | None: ...
+    ) -> Range | Positions | None: ...
 
     def put_many(  # noqa: PLR0913 (what to put, and how, by name)
         self,
@@ -205,8 +213,12 @@ class Client:
         txn_app_id: str | None = None,
         txn_version: int | None = None,
         idempotency_key: str | None = None,
-    ) -> Range | None:
+    ) -> Range | Positions | None:
         """Put messages that become visible together, or never. One LWT, whatever their number.
+
+        If the queue has several partitions, one LWT for each partition that gets messages, whose
+        messages become visible together. With a name, a call that broke off is completed by
+        repeating it.
 
         Threads that share this client share the LWT if they put at the same moment.
 
@@ -226,8 +238,9 @@ class Client:
                 queue remembers the key for a day.
 
         Returns:
-            Their monotons, in order; empty if there were no messages. With ``txn_app_id`` or a
-            key, None if the call was published before, so that nothing was written.
+            Their monotons, in order; empty if there were no messages. With several partitions,
+            those of each. With ``txn_app_id`` or a key, None if the call was published before, so
+            that nothing was written.
 
         Raises:
             MessageError: The queue does not take one of the messages, or ``messages`` is a single
@@ -243,10 +256,10 @@ class Client:
         visible = visible_from(delay, visible_at)
         with self._calls:
             definition = read_queue(self._store, queue)
-            publisher = Publisher(self._store, definition)
             batches = _batches_of(messages, definition)
-            written = publisher.write(batches, batch, visible=visible)
-            return self._commits.publish([written]).monotons
+            written = write_messages(self._store, definition, batches, batch, visible=visible)
+            published = publish_all(self._store, written, publish=self._commits.publish)
+            return positions_of(published)
 
     def producer(
         self,
@@ -289,6 +302,8 @@ class Client:
     ) -> list[Message]:
         """Lease messages. One LWT, however many they are, and some reads; none if none are there.
 
+        If the queue has several partitions, an LWT for each of which messages are leased.
+
         This program holds them until `Message.lease_until`. Messages that are not settled or
         extended by then are delivered again. A call returns either fresh messages or messages that
         are delivered again. A message that was delivered too often is dead-lettered.
@@ -307,8 +322,8 @@ class Client:
                 delivered. None for no limit.
 
         Returns:
-            Messages in the order of their monotons; none if none came in time, or if the client
-            was closed meanwhile.
+            Messages in the order of their monotons, partition after partition; none if none came
+            in time, or if the client was closed meanwhile.
 
         Raises:
             OptionError: A value is out of range.
@@ -317,12 +332,12 @@ class Client:
                 possible.
         """
         check_receive(max, wait, lease, max_bytes)
-        pauses = pauses_within(wait)
         request = LeaseRequest(
             max_messages=max, lease=lease, max_bytes=max_bytes, max_decoded_bytes=max_bytes
         )
         with self._calls:
             receiver = self.receiver(queue, group, make_group=make_group)
+            pauses = pauses_within(wait, receiver.longest_pause)
             while True:
                 messages = receiver.look(request)
                 pause = None if messages else next(pauses, None)
@@ -358,19 +373,19 @@ class Client:
             OptionError, QueueStateError, StoreError: See `receive`.
         """
         check_receive(max, wait, lease, None)
-        pauses = pauses_within(wait)
         request = LeaseRequest(max_messages=max, lease=lease)
         with self._calls:
             receiver = self.receiver(queue, group, make_group=make_group)
+            pauses = pauses_within(wait, receiver.longest_pause)
             while True:
                 table = receiver.look_table(request)
                 pause = None if table.num_rows else next(pauses, None)
                 if pause is None or not self._calls.pause(pause):
                     return table
 
-    def receiver(self, queue: str, group: str, *, make_group: bool = True) -> Receiver:
+    def receiver(self, queue: str, group: str, *, make_group: bool = True) -> QueueReceiver:
         """Make a receiver: it looks once for messages, and does not wait. One read."""
-        return Receiver(self._store, self._turns, queue, group, make_group=make_group)
+        return QueueReceiver(self._store, self._turns, queue, group, make_group=make_group)
 
     def exchange(self, queue: str, group: str, *, make_group: bool = True) -> Exchange:
         """Ack and receive for one group by one LWT, again and again; see `Exchange`.
@@ -400,10 +415,10 @@ class Client:
                 None for no limit.
 
         Returns:
-            Messages in the order of their monotons.
+            Messages in the order of their monotons, partition after partition.
 
         Raises:
-            OptionError: ``max`` is below 1.
+            OptionError: ``max`` is below 1; or a monoton, in a queue with several partitions.
             QueueStateError: There is no such queue, or no such monoton yet.
         """
         with self._calls:
@@ -526,12 +541,13 @@ class Client:
         max_deliveries: int = DEFAULT_MAX_DELIVERIES,
         dead_letter_queue: str | None = None,
         drop_dead: bool = False,
-        strict_fifo: bool = False,
+        order: Order | str = Order.NONE,
+        partitions: int = 1,
         expire_after: timedelta | None = None,
         keep_settled: timedelta | None = None,
         schema: pa.Schema | str | None = None,
     ) -> QueueDefinition:
-        """Create a queue, and its dead-letter queue. Two LWTs for each.
+        """Create a queue, and its dead-letter queue. An LWT for each, and one for each partition.
 
         Args:
             queue: Its name.
@@ -540,7 +556,10 @@ class Client:
                 0 for never.
             dead_letter_queue: Where dead messages go; None for ``<queue>.dead``.
             drop_dead: Drop dead messages, and have no dead-letter queue.
-            strict_fifo: Whether a group gets no message before the ones below it are settled.
+            order: In which order messages are delivered: "none"; "key", the messages of each key
+                in order; or "strict", all messages of the queue in order.
+            partitions: How many ledgers it has. Each is published to and read by itself, and
+                messages of one key go to the same one. It can't be altered.
             expire_after: Messages that were not consumed so long after they became visible are
                 thrown away; whole seconds. None for never.
             keep_settled: Messages that every group has settled are kept until so long after they
@@ -573,7 +592,8 @@ class Client:
                 lease=lease,
                 max_deliveries=max_deliveries,
                 dead_letter_queue=None if drop_dead or not max_deliveries else target,
-                strict_fifo=strict_fifo,
+                order=order,
+                partitions=partitions,
                 expire_after=expire_after,
                 keep_settled=keep_settled,
                 schema=ddl,
@@ -595,17 +615,19 @@ class Client:
             QueueStateError: There is no such queue.
         """
         with self._calls:
-            return queue_stats(open_ledger(self._store, queue))
+            return read_stats(self._store, read_queue(self._store, queue))
 
     def stored(self, queue: str) -> int:
-        """Count the messages that a queue stores, with settled ones that still exist. Two reads.
+        """Count the messages that a queue stores, with settled ones that still exist. A read.
+
+        And one for each partition.
 
         Raises:
             QueueStateError: There is no such queue.
         """
         with self._calls:
-            head = open_ledger(self._store, queue).read_head()
-        return head.next - head.finalised
+            heads = in_parallel(Ledger.read_head, open_ledgers(self._store, queue))
+        return sum(head.next - head.finalised for head in heads)
 
     def queues(self, prefix: str = "") -> list[QueueDefinition]:
         """List the queues whose names begin with ``prefix``. Reads the whole table of queues."""
@@ -652,7 +674,9 @@ class Client:
             return purge_queue(self._store, queue, force=force)
 
     def create_group(self, queue: str, group: str, start: StartingPosition = "earliest") -> None:
-        """Create a consumer group before its first reader does. Two LWTs and a few reads.
+        """Create a consumer group before its first reader does.
+
+        For each partition two LWTs and a few reads. If it breaks off, repeat it.
 
         Args:
             queue: Name of the queue.
@@ -667,21 +691,31 @@ class Client:
         """
         validate_name("group", group)
         with self._calls:
-            create_group(ConsumerGroup(open_ledger(self._store, queue), group), start)
+            create_groups(open_ledgers(self._store, queue), group, start)
 
     def seek_group(
-        self, queue: str, group: str, to: StartingPosition, *, force: bool = False
+        self,
+        queue: str,
+        group: str,
+        to: StartingPosition,
+        *,
+        partition: int | None = None,
+        force: bool = False,
     ) -> int:
-        """Move a group to another position. Three LWTs and some reads.
+        """Move a group to another position. For each partition three LWTs and some reads.
+
+        If it breaks off, some partitions are moved; repeat it.
 
         Args:
             queue: Name of the queue.
             group: Its name.
-            to: Messages below this position are settled, the others are delivered.
+            to: Messages below this position are settled, the others are delivered. A monoton only
+                if the queue has one partition, or with ``partition``.
+            partition: Move it in this partition only; None: in all.
             force: Move it even if readers hold messages, which they lose.
 
         Returns:
-            The monoton of the position.
+            The monoton of the position; of several partitions, added up.
 
         Raises:
             NotFoundError: There is no such queue or group.
@@ -690,11 +724,13 @@ class Client:
         validate_name("group", group)
         check_flag("force", force)
         with self._calls:
-            known = ConsumerGroup(open_ledger(self._store, queue), group)
-            return seek_group(known, to, force=force)
+            ledgers = open_ledgers(self._store, queue)
+            return seek_groups(ledgers, group, to, partition=partition, force=force)
 
     def delete_group(self, queue: str, group: str, *, force: bool = False) -> bool:
-        """Delete a group. Its messages are no longer owed to it. Two LWTs and some reads.
+        """Delete a group. Its messages are no longer owed to it.
+
+        For each partition two LWTs and some reads.
 
         Args:
             queue: Name of the queue.
@@ -711,8 +747,7 @@ class Client:
         validate_name("group", group)
         check_flag("force", force)
         with self._calls:
-            known = ConsumerGroup(open_ledger(self._store, queue), group)
-            return delete_group(known, force=force)
+            return delete_groups(open_ledgers(self._store, queue), group, force=force)
 
     def dead_letters(  # noqa: PLR0913 (each narrows it down, by name)
         self,
@@ -802,8 +837,8 @@ class Client:
 
     def _put(self, queue: str, messages: Sequence[CheckedMessage]) -> list[int]:
         with self._calls:
-            publisher = Publisher(self._store, read_queue(self._store, queue))
-            return publisher.put(messages, self._commits.publish)
+            definition = read_queue(self._store, queue)
+            return put_messages(self._store, definition, messages, self._commits.publish)
 
     def _settle(
         self, messages: Iterable[Message | str], settlement_of: Callable[[Ranges], Settlement]

@@ -16,11 +16,17 @@ from cassieq_spark.client.receiver import CACHED_FOR, Receiver, Turns
 from cassieq_spark.client.settling import by_lease, settle_all
 from cassieq_spark.consumer.message import Message
 from cassieq_spark.consumer.prefetch import Prefetch
-from cassieq_spark.errors import CassieqError, MessageError, OptionError, QueueStateError
+from cassieq_spark.errors import (
+    CassieqError,
+    MessageError,
+    OptionError,
+    QueueStateError,
+)
 from cassieq_spark.groups.lease import LeaseRequest
 from cassieq_spark.groups.settle import settled_of
 from cassieq_spark.groups.state import Settlement
-from cassieq_spark.model import QueueDefinition, Range, Ranges
+from cassieq_spark.model import QueueDefinition, Range, Ranges, parts_of_id
+from cassieq_spark.queues import read_queue
 from cassieq_spark.store.protocol import Store
 
 
@@ -42,13 +48,10 @@ class Exchanged:
 
 
 class Exchange:
-    """Acks what is done and leases what comes next, for one group; for those who do so all day.
+    """Acks what is done and leases what comes next, for one group, of all partitions of a queue.
 
-    It goes by the queue's definition, and by what it knows of the group, for a tenth of a second,
-    so that a pause or another setting may come that much later; and has messages that are next
-    ready before they are leased. Who leases what is decided by the LWT as ever.
-
-    Made by `Client.exchange`. For one thread at a time.
+    One LWT for each partition of which messages are acked or leased; see `PartExchange`. Made by
+    `Client.exchange`. For one thread at a time.
 
     Args:
         store: Where the queue is kept.
@@ -69,16 +72,102 @@ class Exchange:
         *,
         make_group: bool,
     ) -> None:
+        self._part = partial(
+            PartExchange, store, calls, turns, queue, group, make_group=make_group
+        )
+        # As many as the queue has; how many that is, the first of them finds.
+        self._parts = [self._part(partition=0)]
+        self._first = 0
+
+    def turn(self, receipts: Sequence[Receipt], request: LeaseRequest) -> Exchanged:
+        """Ack messages, and lease others; see `PartExchange.turn`.
+
+        Messages are leased from the partitions whose messages are acked, and then from others,
+        each time beginning with another one, until there are enough.
+        """
+        check_many("receipts", receipts, "receipts that were parsed")
+        if not all(isinstance(each, Receipt) for each in receipts):
+            raise MessageError("receipts must be parsed, by Receipt.parse")
+        if not isinstance(request, LeaseRequest):
+            raise OptionError(f"request must be a LeaseRequest, not {shown(request)}")
+        # Made anew, a queue may have another number of partitions.
+        is_of_several = any(parts_of_id(each.queue_id)[2] is not None for each in receipts)
+        count = self._parts[0].count_partitions(now=is_of_several and len(self._parts) == 1)
+        if count != len(self._parts):
+            self._parts = [self._part(partition=number) for number in range(count)]
+        if count == 1:
+            return self._parts[0].turn(receipts, request)
+        return self._turn(receipts, request)
+
+    def _turn(self, receipts: Sequence[Receipt], request: LeaseRequest) -> Exchanged:
+        of_part: defaultdict[int, list[Receipt]] = defaultdict(list)
+        for receipt in receipts:
+            # One of another version is stale, whichever partition looks at it.
+            number = parts_of_id(receipt.queue_id)[2] or 0
+            of_part[number if number < len(self._parts) else 0].append(receipt)
+        self._first += 1
+        others = ((self._first + at) % len(self._parts) for at in range(len(self._parts)))
+        in_order = [*of_part, *(number for number in others if number not in of_part)]
+        messages: list[Message] = []
+        stale: frozenset[Receipt] = frozenset()
+        strict = False
+        left = request.max_messages
+        for number in in_order:
+            own = of_part.get(number, [])
+            if not own and left == 0:
+                continue
+            told = self._parts[number].turn(own, replace(request, max_messages=left))
+            messages += told.messages
+            stale |= told.stale
+            strict = told.strict
+            if told.error is not None:
+                return Exchanged(messages, stale, strict, told.error)
+            if left is not None:
+                left = max(0, left - len(told.messages))
+            # A limit of bytes is that of one lease, and what is in order is for one receiver.
+            if told.messages and (request.max_bytes is not None or strict):
+                left = 0
+        return Exchanged(messages, stale, strict)
+
+
+class PartExchange:
+    """Acks what is done and leases what comes next, for one group; for those who do so all day.
+
+    It goes by the queue's definition, and by what it knows of the group, for a tenth of a second,
+    so that a pause or another setting may come that much later; and has messages that are next
+    ready before they are leased. Who leases what is decided by the LWT as ever.
+
+    For one thread at a time.
+
+    Args:
+        store: Where the queue is kept.
+        calls: The client's calls.
+        turns: What the client remembers.
+        queue: Name of the queue.
+        group: Name of the group.
+        make_group: Whether a new group is made.
+        partition: Which partition of the queue.
+    """
+
+    def __init__(  # noqa: PLR0913 (whose, and which group, by name)
+        self,
+        store: Store,
+        calls: Calls,
+        turns: Turns,
+        queue: str,
+        group: str,
+        *,
+        make_group: bool,
+        partition: int,
+    ) -> None:
         self._store = store
         self._calls = calls
-        self._new_receiver = partial(
-            Receiver,
-            store,
-            turns,
-            queue,
-            group,
-            make_group=make_group,
-            prefetch=self._prefetch_of,
+
+        self._queue = queue
+        self._of = partition
+        self._partitions = 1
+        self._receiver_of = partial(
+            Receiver, store, turns, group=group, make_group=make_group, prefetch=self._prefetch_of
         )
         self._receiver: Receiver | None = None
         self._prefetch: Prefetch | None = None
@@ -99,17 +188,29 @@ class Exchange:
             QueueStateError: The queue was purged or deleted, or the group deleted.
             StoreError: Cassandra failed. It does no harm to repeat the acks.
         """
-        check_many("receipts", receipts, "receipts that were parsed")
-        if not all(isinstance(each, Receipt) for each in receipts):
-            raise MessageError("receipts must be parsed, by Receipt.parse")
-        if not isinstance(request, LeaseRequest):
-            raise OptionError(f"request must be a LeaseRequest, not {shown(request)}")
         with self._calls:
             try:
                 return self._turn(receipts, request)
             except BaseException:
                 self._receiver = None
                 raise
+
+    def count_partitions(self, *, now: bool) -> int:
+        """How many partitions the queue has, as known last; if that is not known, one.
+
+        Args:
+            now: Read it.
+        """
+        if now:
+            with self._calls:
+                self._partitions = read_queue(self._store, self._queue).partitions
+        return self._partitions
+
+    def _new_receiver(self) -> Receiver:
+        queue = read_queue(self._store, self._queue)
+        self._partitions = queue.partitions
+        # Made anew, it may have fewer partitions.
+        return self._receiver_of(queue=queue.of_partition(self._of % queue.partitions))
 
     def _turn(self, receipts: Sequence[Receipt], request: LeaseRequest) -> Exchanged:
         kept = self._kept(receipts)

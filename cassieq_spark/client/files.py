@@ -17,11 +17,11 @@ from cassieq_spark.arrow.framing import STORED
 from cassieq_spark.arrow.rows import stored_of
 from cassieq_spark.arrow.typed_framing import EXTRA, KEY_COLUMN
 from cassieq_spark.errors import ExistsError, MessageError, OptionError, SchemaError
-from cassieq_spark.fetch.find import pieces_of
+from cassieq_spark.fetch.find import Piece, pieces_of
 from cassieq_spark.fetch.read import fetch
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import QueueDefinition, Range, Ranges
-from cassieq_spark.producer.publisher import Publisher, publish_written
+from cassieq_spark.producer.partitioned import publish_all, write_messages
 from cassieq_spark.schemas.canonical import canonical, type_name
 from cassieq_spark.schemas.ddl import schema_of
 from cassieq_spark.schemas.rows import from_json, parse_json, to_json
@@ -75,29 +75,36 @@ def export_queue(
     """
     if path.exists() and not force:
         raise ExistsError(f"{path} exists already: name another file, or give --force")
-    ledger = Ledger(store, queue.queue_id)
-    head = ledger.read_head(serial=True)
-    monotons = Range(head.finalised, head.next)
-    pieces = pieces_of(ledger.locate(monotons), Ranges.of(monotons), deliveries=None)
+    parts = [(each, *_stored_in(store, each)) for each in queue.by_partition]
+    total = sum(len(monotons) for _, monotons, _ in parts)
     part = path.with_name(f"{path.name}.part")
     open_writer, _ = _FORMATS[path.suffix]
     done = 0
     try:
         with closing(open_writer(part, columns_of(queue))) as writer:
-            for rows in fetch(store, queue, pieces, whole=True):
-                writer.write_batch(stored_of(rows).cast(columns_of(queue)))
-                done += rows.num_rows
-                watch(done, len(monotons))
+            for partition, _, pieces in parts:
+                for rows in fetch(store, partition, pieces, whole=True):
+                    writer.write_batch(stored_of(rows).cast(columns_of(queue)))
+                    done += rows.num_rows
+                    watch(done, total)
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
     return done
 
 
+def _stored_in(store: Store, queue: QueueDefinition) -> tuple[Range, list[Piece]]:
+    """The messages that are stored in one partition, and where they are."""
+    ledger = Ledger(store, queue.queue_id)
+    head = ledger.read_head(serial=True)
+    monotons = Range(head.finalised, head.next)
+    return monotons, pieces_of(ledger.locate(monotons), Ranges.of(monotons), deliveries=None)
+
+
 def import_file(
     store: Store, queue: QueueDefinition, path: Path, *, key: str | None = None, watch: Watch
-) -> Range:
-    """Publish the rows of a file, all together or none. One LWT.
+) -> int:
+    """Publish the rows of a file, all of each partition together or none. An LWT for each.
 
     Args:
         store: Where the queue is kept.
@@ -108,7 +115,7 @@ def import_file(
         watch: Is told how far it is.
 
     Returns:
-        The monotons of the rows; empty if there are none.
+        How many rows.
 
     Raises:
         SchemaError: Its columns are not those of the queue.
@@ -116,7 +123,6 @@ def import_file(
         OptionError: The file can't be read; or the queue has no such column, or the file keys of
             its own.
     """
-    publisher = Publisher(store, queue)
     if key is not None:
         if queue.schema is None:
             raise OptionError(
@@ -126,8 +132,9 @@ def import_file(
         check_key(key, schema_of(queue.schema), f"queue {queue.name!r}")
     with _opened(path, queue) as (total, batches):
         rows = batches if key is None else (_keyed(each, key, path) for each in batches)
-        written = publisher.write(_watched(rows, total, watch))
-    return publish_written(store, [written]).monotons or Range(0, 0)
+        written = write_messages(store, queue, _watched(rows, total, watch))
+    published = publish_all(store, written)
+    return sum(len(each.monotons or ()) for each in published.values())
 
 
 def schema_of_file(path: Path) -> pa.Schema:

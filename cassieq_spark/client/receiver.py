@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from dataclasses import replace
 from datetime import timedelta
@@ -18,7 +19,7 @@ from cassieq_spark.arrow.rows import rows_of, told
 from cassieq_spark.consumer.consumer import Consumer
 from cassieq_spark.consumer.message import Message, StoredMessage, stored_messages
 from cassieq_spark.consumer.prefetch import Prefetch
-from cassieq_spark.errors import CassieqError, NotFoundError
+from cassieq_spark.errors import CassieqError, NotFoundError, OptionError
 from cassieq_spark.fetch.find import find_pieces
 from cassieq_spark.fetch.read import OnUnreadable, Unreadable, fetch
 from cassieq_spark.groups.lease import Lease, LeasedSlot, LeaseRequest
@@ -49,10 +50,12 @@ UNSEEN = "peek.unreadable"
 #: Seconds between two looks at a queue that has nothing: three reads each.
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 0.75
+#: Several partitions are looked at less often, by this factor at most.
+_MOST_PATIENT = 4
 
 
-class Receiver:
-    """Receives for one group, by one definition of its queue. A read. For one thread at a time.
+class QueueReceiver:
+    """Receives for one group, of all partitions of a queue. A read. For one thread at a time.
 
     Args:
         store: Where the queue is kept.
@@ -60,18 +63,87 @@ class Receiver:
         queue: Name of the queue.
         group: Name of the group.
         make_group: Whether a new group is made.
-        prefetch: Makes what reads messages ahead of their lease; None: nothing does.
 
     Raises:
         OptionError: The group's name is not valid.
         QueueStateError: There is no such queue.
     """
 
+    def __init__(
+        self, store: Store, turns: Turns, queue: str, group: str, *, make_group: bool = True
+    ) -> None:
+        validate_name("group", group)
+        self.queue = read_queue(store, queue)
+        self._receivers = [
+            Receiver(store, turns, each, group, make_group=make_group)
+            for each in self.queue.by_partition
+        ]
+        self._first = secrets.randbelow(len(self._receivers))
+
+    def look(self, request: LeaseRequest) -> list[Message]:
+        """Lease and fetch what is there; see `Receiver.look`.
+
+        Of several partitions, one after the other until there are enough messages, each time
+        beginning with another one: an LWT for each that has some.
+        """
+        return [message for each in self._gather(request, Receiver.look) for message in each]
+
+    def look_table(self, request: LeaseRequest) -> pa.Table:
+        """As `look`, as an Arrow table."""
+        return pa.concat_tables(self._gather(request, Receiver.look_table))
+
+    def give_back(self, messages: Sequence[Message] | pa.Table) -> None:
+        """Make messages due again that were returned last, and that nobody got. Never raises."""
+        for receiver in self._receivers:
+            receiver.give_back(messages)
+
+    @property
+    def longest_pause(self) -> float:
+        """Seconds between two looks at most; see `pauses_within`."""
+        return _LONGEST_PAUSE * min(_MOST_PATIENT, max(1.0, len(self._receivers) / _MOST_PATIENT))
+
+    def _gather(
+        self, request: LeaseRequest, look: Callable[[Receiver, LeaseRequest], Handed]
+    ) -> list[Handed]:
+        self._first += 1
+        gathered: list[Handed] = []
+        left = request.max_messages or 0
+        for at in range(len(self._receivers)):
+            receiver = self._receivers[(self._first + at) % len(self._receivers)]
+            try:
+                handed = look(receiver, replace(request, max_messages=left))
+            except BaseException:
+                for each in self._receivers:
+                    each.give_back([*gathered])
+                raise
+            gathered.append(handed)
+            left -= len(handed)
+            # A limit of bytes is that of one lease.
+            if left <= 0 or (len(handed) and request.max_bytes is not None):
+                break
+        return gathered
+
+
+class Receiver:
+    """Receives for one group, of one partition of a queue. For one thread at a time.
+
+    Args:
+        store: Where the queue is kept.
+        turns: What the client remembers; a new group is made, and begins at the earliest message.
+        queue: Which queue, or which partition of it.
+        group: Name of the group.
+        make_group: Whether a new group is made.
+        prefetch: Makes what reads messages ahead of their lease; None: nothing does.
+
+    Raises:
+        OptionError: The group's name is not valid.
+    """
+
     def __init__(  # noqa: PLR0913 (where, whose, and how, by name)
         self,
         store: Store,
         turns: Turns,
-        queue: str,
+        queue: QueueDefinition,
         group: str,
         *,
         make_group: bool = True,
@@ -81,7 +153,7 @@ class Receiver:
         check_flag("make_group", make_group)
         self._store = store
         self._turns = turns
-        self.queue = read_queue(store, queue)
+        self.queue = queue
         self._prefetch = prefetch(self.queue) if prefetch else None
         self._consumer = Consumer(
             store, self.queue, group, cache_for=CACHED_FOR, prefetch=self._prefetch
@@ -110,6 +182,7 @@ class Receiver:
             QueueStateError: The queue was purged or deleted, or the group deleted.
             StoreError: Cassandra failed; what was leased is due again, at once if possible.
         """
+        self._given = None
         self._consumer.forget()
         return self.fetch(self.lease(request))
 
@@ -132,6 +205,7 @@ class Receiver:
 
     def look_table(self, request: LeaseRequest) -> pa.Table:
         """As `look`, as an Arrow table."""
+        self._given = None
         self._consumer.forget()
         lease = self.lease(request)
         return self._hand_over(lease, partial(self._table, lease))
@@ -212,6 +286,7 @@ class Receiver:
                     value=one.value,
                     headers=one.headers,
                     published_at=one.published_at,
+                    partition=one.partition,
                     group=self.group,
                     delivery_count=each.deliveries,
                     receipt=f"{prefix}{one.monoton}",
@@ -272,9 +347,9 @@ def check_receive(
         check_duration("lease", lease, least=A_MOMENT)
 
 
-def pauses_within(wait: timedelta) -> Iterator[float]:
+def pauses_within(wait: timedelta, longest: float = _LONGEST_PAUSE) -> Iterator[float]:
     """Seconds to pause before each further look, longer each time, until ``wait`` is over."""
-    return backoff.pauses_within(wait, first=_FIRST_PAUSE, longest=_LONGEST_PAUSE, shortest_part=1)
+    return backoff.pauses_within(wait, first=_FIRST_PAUSE, longest=longest, shortest_part=1)
 
 
 def within(messages: Iterable[StoredMessage], most_bytes: int | None) -> Iterator[StoredMessage]:
@@ -313,6 +388,29 @@ def peek_messages(
     check_count("max", limit)
     if max_bytes is not None:
         check_count("max_bytes", max_bytes)
+    if isinstance(start, int) and queue.partitions > 1:
+        raise OptionError(
+            f"queue {queue.name!r} has {queue.partitions} partitions, each with monotons of its "
+            f"own, so {start} is no position in it: give earliest, latest, or an instant"
+        )
+    messages: list[StoredMessage] = []
+    for partition in queue.by_partition:
+        if len(messages) < limit:
+            left = None if max_bytes is None else max_bytes - sum(it.size for it in messages)
+            if messages and left is not None and left <= 0:
+                break
+            messages += _peek(store, partition, limit - len(messages), start, left)
+    return messages
+
+
+def _peek(
+    store: Store,
+    queue: QueueDefinition,
+    limit: int,
+    start: StartingPosition,
+    max_bytes: int | None,
+) -> list[StoredMessage]:
+    """The same for one partition."""
     ledger = Ledger(store, queue.queue_id)
     head = ledger.read_head(serial=True)
     first = max(head.finalised, ledger.find_position(head, start))

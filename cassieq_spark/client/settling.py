@@ -14,7 +14,7 @@ from cassieq_spark.consumer.message import Message
 from cassieq_spark.errors import CassieqError, MessageError
 from cassieq_spark.groups.settle import Settled
 from cassieq_spark.groups.state import Settlement
-from cassieq_spark.model import QueueId, Range, Ranges
+from cassieq_spark.model import QueueId, Range, Ranges, name_of, partition_of_id
 from cassieq_spark.queues import read_queue
 from cassieq_spark.store.protocol import Store
 
@@ -33,7 +33,7 @@ class LeaseKey:
     @property
     def queue(self) -> str:
         """Name of the queue."""
-        return self.queue_id.rpartition("@")[0]
+        return name_of(self.queue_id)
 
     def receipts(self, monotons: Ranges) -> list[str]:
         """The receipts of these messages, in order."""
@@ -75,8 +75,8 @@ def settle_each(
     stale: list[str] = []
     errors: list[CassieqError] = []
     for key, monotons in leases.items():
-        queue = queues[key.queue]
-        if queue.queue_id != key.queue_id:
+        queue = partition_of_id(queues[key.queue], key.queue_id)
+        if queue is None:
             # Of a queue that was deleted, and made anew: nobody holds anything of it any more.
             stale += key.receipts(monotons)
             continue

@@ -301,8 +301,10 @@ class Consumer:
 
         from cassieq_spark.arrow.chunks import check_messages  # noqa: PLC0415
         from cassieq_spark.arrow.forms import form_of  # noqa: PLC0415
-        from cassieq_spark.ledger.publish import publish  # noqa: PLC0415
-        from cassieq_spark.producer.blocks import write_block  # noqa: PLC0415
+        from cassieq_spark.producer.partitioned import (  # noqa: PLC0415
+            publish_all,
+            write_messages,
+        )
 
         queue, form = self.queue, form_of(self.queue)
         if delay:
@@ -320,8 +322,10 @@ class Consumer:
         )
         if not taken:
             return held
-        written = write_block(self._store, queue, [rows.filter(pa.array(live))], options)
-        publish(self.group.ledger, [replace(written, visible=delay or None)])
+        # With another key, a message may belong to another partition.
+        new, whole = rows.filter(pa.array(live)), replace(queue, partition=None)
+        written = write_messages(self._store, whole, [new], visible=delay or None)
+        publish_all(self._store, written)
         acked = settle(Settlement(acked=taken))
         if acked.stale:
             logger.warning(

@@ -23,11 +23,12 @@ class StoredMessage:
 
     Attributes:
         queue: Name of the queue.
-        monoton: Its position there, from 0, without gaps.
+        monoton: Its position in its partition, from 0, without gaps.
         key: As put; text comes back as UTF-8.
         value: As put; text comes back as UTF-8. If the queue has a schema, a dict of its columns.
         headers: As put; empty if there were none.
         published_at: When it was published, by the coordinator's clock.
+        partition: Which partition of the queue it is in, from 0.
     """
 
     queue: str
@@ -36,6 +37,7 @@ class StoredMessage:
     value: Any
     headers: Headers = field(hash=False)
     published_at: datetime
+    partition: int = field(default=0, kw_only=True)
 
     @property
     def size(self) -> int:
@@ -85,9 +87,10 @@ def stored_messages(batches: Iterable[pa.RecordBatch]) -> Iterator[StoredMessage
         # As instants, Arrow would look for a time zone database, which a machine may not have.
         published = told(batch, "published_at").cast(pa.int64()).to_pylist()
         columns = (
-            told(batch, name).to_pylist() for name in ("queue", "monoton", "key", "headers")
+            told(batch, name).to_pylist()
+            for name in ("queue", "partition", "monoton", "key", "headers")
         )
-        for queue, monoton, key, headers, value, at in zip(
+        for queue, partition, monoton, key, headers, value, at in zip(
             *columns, values_of(batch), published, strict=True
         ):
             yield StoredMessage(
@@ -97,4 +100,5 @@ def stored_messages(batches: Iterable[pa.RecordBatch]) -> Iterator[StoredMessage
                 value,
                 dict(headers or ()),
                 _EPOCH + timedelta(microseconds=at),
+                partition=partition,
             )

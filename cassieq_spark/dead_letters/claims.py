@@ -215,7 +215,8 @@ def is_published(target: Ledger, once: Once) -> bool:
 def read_claims(ledger: Ledger, state: GroupState) -> list[OpenClaim]:
     """Read what became of the claims in ``state``. A scan of the queues, and a read for each."""
     slots = [slot for slot in state.slots if slot.monotons]
-    targets = [queue.queue_id for queue in list_queues(ledger.store)] if slots else []
+    queues = list_queues(ledger.store) if slots else []
+    targets = [each.queue_id for queue in queues for each in queue.by_partition]
     return [_read_claim(ledger, slot, targets) for slot in slots]
 
 

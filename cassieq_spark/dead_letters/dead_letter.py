@@ -11,6 +11,7 @@ import logging
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 
@@ -92,9 +93,9 @@ def _as_it_is_now(store: Store, queue: QueueDefinition) -> QueueDefinition:
     if queue.schema is None:
         return queue
     found = read_queue(store, queue.name)
-    if found.queue_id != queue.queue_id:
+    if found.version != queue.version:
         raise QueueStateError(f"queue {queue.queue_id} is {found.queue_id} by now")
-    return found
+    return replace(found, partition=queue.partition)
 
 
 def _publish_copies(
@@ -168,6 +169,8 @@ class _Copies:
         }
         times = {"first-delivered-at": dead.first_at, "last-delivered-at": dead.last_at}
         told |= {name: _show(instant) for name, instant in times.items() if instant is not None}
+        if queue.partition is not None:
+            told["origin-partition"] = str(queue.partition)
         self._told = {RESERVED + name: value for name, value in told.items()}
         self.copied = 0
 

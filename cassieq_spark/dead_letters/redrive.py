@@ -6,6 +6,7 @@ import logging
 import sys
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -31,9 +32,10 @@ from cassieq_spark.errors import OptionError, QueueStateError
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
-from cassieq_spark.model import QueueDefinition, Ranges, account_of
+from cassieq_spark.model import QueueDefinition, Range, Ranges, account_of
 from cassieq_spark.producer.blocks import write_block
-from cassieq_spark.queues import read_queue
+from cassieq_spark.producer.partitioner import partition_of_key, partition_without_key
+from cassieq_spark.queues import ledgers_of, read_queue
 from cassieq_spark.settings import SinkOptions
 from cassieq_spark.store.protocol import Store
 
@@ -186,7 +188,31 @@ class _Run:
     group: ConsumerGroup
 
     def redrive(self, target: QueueDefinition, part: Ranges) -> int:
-        """Redrive a batch, except what others hold; returns how many messages."""
+        """Redrive a batch, except what others hold; returns how many messages.
+
+        What goes to one of several partitions is a claim of its own, so that it is published once.
+        """
+        dealt = self._dealt(target, part)
+        return sum(self._redrive(to, monotons) for to, monotons in dealt)
+
+    def _dealt(
+        self, target: QueueDefinition, part: Ranges
+    ) -> list[tuple[QueueDefinition, Ranges]]:
+        """Which messages go to which partition, by their keys; reads them if there are several."""
+        if target.partitions == 1:
+            return [(target, part)]
+        without_key = partition_without_key(None, target.partitions)
+        found: defaultdict[int, list[Range]] = defaultdict(list)
+        for batch in read_messages(self.store, self.queue, part):
+            columns = (told(batch, name).to_pylist() for name in ("monoton", "key"))
+            for monoton, key in zip(*columns, strict=True):
+                at = without_key
+                if key is not None:
+                    at = partition_of_key(key, target.partitions)
+                found[at].append(Range(monoton, monoton + 1))
+        return [(target.of_partition(at), Ranges.of(*found[at])) for at in sorted(found)]
+
+    def _redrive(self, target: QueueDefinition, part: Ranges) -> int:
         token = partial(token_for, target.queue_id)
         claimed = claim(self.group, part, token=token, length=self.queue.lease)
         if claimed is None:
@@ -243,7 +269,8 @@ def _check_groups(
     store: Store, target: QueueDefinition, groups: Sequence[DeadLetterGroup]
 ) -> None:
     """Raise if a group would get messages again that it has processed."""
-    known = {group.name for group in Ledger(store, target.queue_id).read_groups()} - {ADMIN_GROUP}
+    ledgers = ledgers_of(store, target)
+    known = {group.name for ledger in ledgers for group in ledger.read_groups()} - {ADMIN_GROUP}
     # Messages that come from another queue are new to all of them.
     returning = {each.origin_group for each in groups if each.origin_queue == target.name}
     others = sorted({other for group in returning for other in known - {group}})

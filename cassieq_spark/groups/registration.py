@@ -164,17 +164,19 @@ def close_groups(ledger: Ledger, *, end: int) -> None:
         _close(ConsumerGroup(ledger, known.name), known, end)
 
 
-def check_unleased(ledger: Ledger) -> None:
-    """Raise if readers of any group hold messages. Five reads for each group.
+def check_unleased(ledger: Ledger, *, group: str | None = None) -> None:
+    """Raise if readers of any group, or of one, hold messages. Five reads for each group.
 
     Raises:
         QueueStateError: They do.
     """
     for known in ledger.read_groups(serial=True):
-        group = ConsumerGroup(ledger, known.name)
-        state = group.read_opened(known)
+        if group not in (None, known.name):
+            continue
+        found = ConsumerGroup(ledger, known.name)
+        state = found.read_opened(known)
         if state is not None:
-            refuse_leases(group, state)
+            refuse_leases(found, state)
 
 
 def refuse_leases(group: ConsumerGroup, state: GroupState) -> None:

@@ -28,7 +28,7 @@ from cassieq_spark.ledger.decide import (
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.once import Mark, Once, TooLate, claim, read_head_and_mark
 from cassieq_spark.ledger.state import LedgerStatus, check_open
-from cassieq_spark.model import PendingBlock, QueueId, Range, SinkBatch
+from cassieq_spark.model import PendingBlock, QueueId, Range, SinkBatch, name_of
 from cassieq_spark.store.protocol import MOST_OPS
 
 logger = logging.getLogger(__name__)
@@ -171,7 +171,7 @@ class _Publishing:
                         f"fence stands at {fence}, so its blocks may have been deleted; write "
                         "it again, in smaller batches, or run the repair with a longer "
                         "--write-timeout; and check that the clocks agree: if the fence is "
-                        f"ahead, cassieq queue fix-clocks {self._queue_id.rpartition('@')[0]} "
+                        f"ahead, cassieq queue fix-clocks {name_of(self._queue_id)} "
                         "lowers it"
                     )
                 case FromTheFuture(begun_at=begun_at, now=now):

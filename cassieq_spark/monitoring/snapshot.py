@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -18,15 +19,16 @@ from cassieq_spark.errors import (
 )
 from cassieq_spark.groups.registration import read_group_states
 from cassieq_spark.groups.state import GroupState
-from cassieq_spark.ledger.ledger import Ledger
+from cassieq_spark.ledger.state import LedgerHead
 from cassieq_spark.queues.record import (
     QueueRecord,
     Records,
     Status,
     active,
+    ledgers_of,
     read_records,
 )
-from cassieq_spark.queues.stats import QueueStats, stats_of
+from cassieq_spark.queues.stats import QueueStats, stats_of, sum_of
 from cassieq_spark.store.protocol import Store
 
 #: Queues that are read at the same time.
@@ -40,7 +42,8 @@ class QueueSnapshot:
     Attributes:
         name: The queue.
         stats: What it holds, and what each group is owed.
-        leases: Leases that run, by group: one for each reader at work.
+        leases: Leases that run, by group: one for each reader at work, and for each partition of
+            which it has messages.
         paused: Whether its readers pause.
         fence: What was begun before is not published any more; None: not known.
         dead_letters: Dead letters in it that are neither redriven nor purged; None if no queue
@@ -141,16 +144,21 @@ def _read_unless_broken(
 
 def _read_queue(store: Store, record: QueueRecord, *, is_target: bool) -> QueueSnapshot:
     queue = record.definition
-    ledger = Ledger(store, queue.queue_id)
-    states = read_group_states(ledger)
-    head = ledger.read_head()
+    stats: list[QueueStats] = []
+    heads: list[LedgerHead] = []
+    leases: Counter[str] = Counter()
+    for ledger in ledgers_of(store, queue):
+        states = read_group_states(ledger)
+        heads.append(ledger.read_head())
+        stats.append(stats_of(ledger, states, heads[-1]))
+        leases.update({name: count_leases(state) for name, state in states.items()})
     read_at = time.monotonic()
     return QueueSnapshot(
         name=queue.name,
-        stats=stats_of(ledger, states, head),
-        leases={name: count_leases(state) for name, state in states.items()},
-        paused=head.paused,
-        fence=head.fence,
+        stats=sum_of(queue, stats),
+        leases=leases,
+        paused=any(head.paused for head in heads),
+        fence=min(head.fence for head in heads),
         dead_letters=read_dead(store, queue).count if is_target else None,
         read_at=read_at,
     )

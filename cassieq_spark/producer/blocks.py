@@ -36,6 +36,8 @@ _MICROSECOND = timedelta(microseconds=1)
 _EPOCH = FIRST_INSTANT
 _LAST_INSTANT = (LAST_INSTANT - FIRST_INSTANT) // _MICROSECOND
 _LONGEST_DELAY = A_YEAR // _MICROSECOND
+#: The time of messages without one.
+_AT_ONCE = 0
 
 
 def new_block_id() -> UUID:
@@ -119,7 +121,7 @@ def write_blocks(
             or one of more than a year, or an instant beyond the year 9998.
         StoreError: Cassandra did not take the messages within the time allowed.
     """
-    writer: _TimedWriter | None = None
+    writer: BlockWriter | None = None
     names = form_of(queue).names
     iterator = iter(batches)
     for first in iterator:
@@ -128,8 +130,10 @@ def write_blocks(
         if column is None:
             return [write_block(store, queue, _chain(first, iterator), options)]
         if writer is None:
-            writer = _TimedWriter(store, queue, options, column, most_times)
+            writer = BlockWriter(store, queue, options, column, most_times=most_times)
         writer.add(first)
+        if writer.held_bytes >= _HELD_BYTES:
+            writer.flush()
     return writer.finish() if writer else []
 
 
@@ -212,16 +216,28 @@ class _TimedBlock:
         self._size += counted.size
 
 
-class _TimedWriter:
-    """Distributes messages to blocks by their time of delivery, in microseconds."""
+class BlockWriter:
+    """Distributes messages of one task to blocks by their time of delivery.
+
+    Args:
+        store: Where the queue is kept.
+        queue: Which queue, or which partition of it.
+        options: How to write.
+        column: The column that says when a message is delivered; None: all at once.
+        most_times: See `write_blocks`.
+
+    Attributes:
+        held_bytes: About how much was added since the last `flush`.
+    """
 
     def __init__(
         self,
         store: Store,
         queue: QueueDefinition,
         options: SinkOptions,
-        column: str,
-        most_times: int,
+        column: str | None,
+        *,
+        most_times: int = MOST_TIMES,
     ) -> None:
         self._store = store
         self._queue = queue
@@ -234,28 +250,39 @@ class _TimedWriter:
         self._closed: list[tuple[int, _TimedBlock]] = []
         self._step = FINEST // _MICROSECOND
         self._rows = 0
-        self._held_bytes = 0
+        self.held_bytes = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
+        """Take messages, at least one; see `write_blocks` for the errors."""
         most = self._options.max_message_bytes
         check_messages(batch, most, first_row=self._rows, form=self._form)
+        self.held_bytes += batch.nbytes
+        if self._column is None:
+            self._block_of(_AT_ONCE).add(batch)
+            self._rows += batch.num_rows
+            return
         wanted = self._wanted(batch.column(self._column))
         self._rows += batch.num_rows
         self._make_room(wanted)
         times = _rounded(wanted, self._step)
         for time in pc.unique(times).to_pylist():
-            if time not in self._open:
-                self._open[time] = _TimedBlock(self._store, self._queue, self._options)
-            self._open[time].add(batch.filter(pc.equal(times, time)))
-        self._held_bytes += batch.nbytes
-        if self._held_bytes >= _HELD_BYTES:
-            for block in self._open.values():
-                block.write()
-            self._held_bytes = 0
+            self._block_of(time).add(batch.filter(pc.equal(times, time)))
+
+    def flush(self) -> None:
+        """Write what fills chunks. Returns when it is acknowledged."""
+        for block in self._open.values():
+            block.write()
+        self.held_bytes = 0
 
     def finish(self) -> list[PendingBlock]:
+        """Write the rest; the blocks, in the order of their times."""
         every = sorted([*self._open.items(), *self._closed], key=lambda each: each[0])
         return [block.finish(self._visible(time)) for time, block in every]
+
+    def _block_of(self, time: int) -> _TimedBlock:
+        if time not in self._open:
+            self._open[time] = _TimedBlock(self._store, self._queue, self._options)
+        return self._open[time]
 
     def _wanted(self, column: pa.Array) -> pa.Array:
         """When each message is to be delivered, in microseconds; 0 for at once."""

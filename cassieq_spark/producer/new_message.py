@@ -46,7 +46,8 @@ class NewMessage:
     Attributes:
         value: Its body; text is stored as UTF-8. If the queue has a schema, a dict of its columns,
             or a JSON object as text or bytes.
-        key: Anything by which the program identifies it; the queue ignores it.
+        key: Anything by which the program identifies it. Of a queue with several partitions,
+            messages of one key go to the same one.
         headers: Names with values that describe the message.
         delay: How long after it is published it is delivered, at the earliest.
         visible_at: When it is delivered, at the earliest; aware; instead of a delay.

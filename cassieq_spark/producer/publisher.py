@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import pyarrow as pa
 
-from cassieq_spark.arrow.fingerprint import Fingerprint, Fingerprinting
+from cassieq_spark.arrow.fingerprint import Fingerprint
 from cassieq_spark.arrow.forms import form_of
 from cassieq_spark.errors import InvariantError
 from cassieq_spark.ledger.decide import Standing, standing_of
@@ -45,8 +45,67 @@ class Written:
     published: SinkBatch | Mark | None = None
 
 
+class Attempt:
+    """An attempt of one task to write a batch to one partition. A read if the batch has a name.
+
+    Args:
+        store: Where the queue is kept.
+        queue: Which queue, or which partition of it.
+        batch: The name of the batch, if it has one.
+
+    Attributes:
+        published: What was published before under the name; None if nothing was.
+
+    Raises:
+        BatchOrderError: The sink has published a later batch.
+    """
+
+    def __init__(
+        self, store: Store, queue: QueueDefinition, batch: SinkBatch | Once | None
+    ) -> None:
+        ledger = Ledger(store, queue.queue_id)
+        self._queue_id = queue.queue_id
+        self._batch = batch
+        self._fingerprint_of = form_of(queue).fingerprint
+        self._fingerprint = Fingerprint()
+        self.published: SinkBatch | Mark | None = None
+        if isinstance(batch, Once):
+            self.published = read_mark(ledger, batch)
+        elif batch is not None:
+            last = ledger.read_sink(batch.sink)
+            check_order(queue.queue_id, batch, last)
+            self.published = None if standing_of(batch, last) is Standing.NEW else last
+
+    @property
+    def is_new(self) -> bool:
+        """Whether the messages are to be written."""
+        return self.published is None
+
+    @property
+    def needs_rows(self) -> bool:
+        """Whether the rows have to be looked at: under a key, whatever comes is the same."""
+        return self.is_new or isinstance(self._batch, SinkBatch)
+
+    def count(self, rows: pa.RecordBatch) -> None:
+        """Take note of rows of the batch, whether they are to be written or not."""
+        if isinstance(self._batch, SinkBatch):
+            self._fingerprint += self._fingerprint_of(rows)
+
+    def passing(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The same, and counts them."""
+        for rows in batches:
+            self.count(rows)
+            yield rows
+
+    def written(self, blocks: Iterable[PendingBlock] = ()) -> Written:
+        """What the task has written; once all rows are counted."""
+        return Written(
+            self._queue_id, self._batch, tuple(blocks), self._fingerprint, self.published
+        )
+
+
 class Publisher:
-    """Puts messages into one queue.
+    """Puts messages into one queue, or one partition of it.
 
     Each task calls `write` with its messages. Then one process calls `publish_written` with what
     the tasks have written, which makes all of it visible at once.
@@ -62,7 +121,6 @@ class Publisher:
     ) -> None:
         self._store = store
         self._queue = queue
-        self._ledger = Ledger(store, queue.queue_id)
         self._options = SinkOptions(queue=queue.name) if options is None else options
         self._form = form_of(queue)
 
@@ -91,24 +149,15 @@ class Publisher:
             OptionError: The messages are to be delayed, in a strictly ordered queue.
             StoreError: Cassandra did not take the messages within the time allowed.
         """
-        queue_id = self._ledger.queue_id
-        batches = self._form.assigned(batches)
-        if isinstance(batch, Once):
-            # Under a key, whatever comes is the same.
-            mark = read_mark(self._ledger, batch)
-            if mark is not None:
-                return Written(queue_id, batch, published=mark)
-        if not isinstance(batch, SinkBatch):
-            return Written(queue_id, batch, self._blocks(batches, visible, most_times))
-        last = self._ledger.read_sink(batch.sink)
-        check_order(queue_id, batch, last)
-        passing = Fingerprinting(batches, self._form.fingerprint)
-        if standing_of(batch, last) is Standing.NEW:
-            blocks = self._blocks(passing, visible, most_times)
-            return Written(queue_id, batch, blocks, passing.found)
-        for _ in passing:
+        attempt = Attempt(self._store, self._queue, batch)
+        if not attempt.needs_rows:
+            return attempt.written()
+        rows = attempt.passing(self._form.assigned(batches))
+        if attempt.is_new:
+            return attempt.written(self._blocks(rows, visible, most_times))
+        for _ in rows:
             pass  # what it would have written
-        return Written(queue_id, batch, fingerprint=passing.found, published=last)
+        return attempt.written()
 
     def put(
         self, messages: Sequence[CheckedMessage], publish: Callable[[Sequence[Written]], Published]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -13,7 +14,7 @@ from cassieq_spark.groups.clocks import longest_wait, make_due, read_with_right_
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.state import HEAD, LedgerHead, check_open, head_of
-from cassieq_spark.queues.record import read_queue
+from cassieq_spark.queues.record import ledgers_of, read_queue
 from cassieq_spark.store.protocol import (
     CLOCKS_APART,
     Op,
@@ -30,7 +31,8 @@ class ClockRepair:
     """What a clock that was ahead had left, and is mended.
 
     Attributes:
-        fence: Where the fence stood, and where it stands now; None: it was not ahead.
+        fence: Where the fence stood, and where it stands now; of several partitions, the one that
+            was furthest ahead. None: none was ahead.
         due: How many messages are due now that would have waited, by group; only of those with
             any.
     """
@@ -44,8 +46,8 @@ def fix_clocks(
 ) -> ClockRepair:
     """Undo what a server's clock that was ahead has done to a queue, once that clock is right.
 
-    A read, and one LWT if the fence is ahead; four reads for each group, and an LWT for each 200
-    rows that wait. Safe to repeat, to break off, and while the queue is in use.
+    For each partition a read, and one LWT if the fence is ahead; four reads for each group, and an
+    LWT for each 200 rows that wait. Safe to repeat, to break off, and while the queue is in use.
 
     A fence that is ahead refuses puts until its time comes. It is lowered, but not to any earlier
     time than `CLOCKS_APART` from now (I10): under the fence as it stood, a repair may have deleted
@@ -76,16 +78,19 @@ def fix_clocks(
     if longest is not None and longest <= timedelta(0):
         raise OptionError(f"the longest lease or delay must be above 0, not {longest}")
     queue = read_queue(store, name)
-    ledger, longest = Ledger(store, queue.queue_id), longest or longest_wait(queue.lease)
-    fence = _lower_fence(ledger, dry_run=dry_run)
-    due = {}
-    for known in ledger.read_groups():
-        group = ConsumerGroup(ledger, known.name)
-        if known.registered_as in group.read_registrations() and (
-            count := make_due(group, longest, dry_run=dry_run)
-        ):
-            due[group.name] = count
-    return ClockRepair(fence, due)
+    longest = longest or longest_wait(queue.lease)
+    fences: list[tuple[datetime, datetime]] = []
+    due: Counter[str] = Counter()
+    for ledger in ledgers_of(store, queue):
+        fence = _lower_fence(ledger, dry_run=dry_run)
+        fences += [fence] if fence else []
+        for known in ledger.read_groups():
+            group = ConsumerGroup(ledger, known.name)
+            if known.registered_as in group.read_registrations() and (
+                count := make_due(group, longest, dry_run=dry_run)
+            ):
+                due[group.name] += count
+    return ClockRepair(max(fences, default=None), due)
 
 
 def _lower_fence(ledger: Ledger, *, dry_run: bool) -> tuple[datetime, datetime] | None:

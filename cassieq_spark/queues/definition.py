@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 
-from cassieq_spark.arguments import check_count, check_flag, shown
+from cassieq_spark.arguments import check_count, check_flag, did_you_mean, shown
 from cassieq_spark.errors import OptionError
-from cassieq_spark.model import QueueDefinition, validate_name
+from cassieq_spark.model import Order, QueueDefinition, validate_name
 from cassieq_spark.schemas.ddl import parse_ddl, schema_of, to_ddl, to_stored
 
 _SECOND = timedelta(seconds=1)
+#: Each partition has a ledger, which every reader and every repair run looks at.
+MOST_PARTITIONS = 256
 #: Versions that may wait to be retired: purges since the repair has run.
 _MOST_TO_RETIRE = 100_000
+#: From which version on a queue has how many partitions, in order; before the first one, one.
+Counts = tuple[tuple[int, int], ...]
+_HOW_ORDERED = {Order.KEY: "ordered by key", Order.STRICT: "strictly ordered"}
 #: What a column of the type ``int`` holds at the most.
 _MOST = 2**31 - 1
 #: In seconds, what an ``int`` column holds, and reason enough not to reckon in eras.
@@ -46,12 +51,32 @@ def validate_settings(queue: QueueDefinition) -> None:
     _validate_duration("a lease", queue.lease)
     check_count("max deliveries", queue.max_deliveries, least=0, most=_MOST)
     check_flag("strict_fifo", queue.strict_fifo)
+    check_count("partitions", queue.partitions, most=MOST_PARTITIONS)
     if queue.dead_letter_queue is not None:
         _validate_dead_letter_queue(queue, queue.dead_letter_queue)
     if queue.expire_after is not None:
         _validate_duration("the time after which messages expire", queue.expire_after)
     if queue.keep_settled is not None:
         _validate_duration("the time for which settled messages are kept", queue.keep_settled)
+
+
+def parse_order(order: object, partitions: int) -> Order:
+    """The order of a queue, as a program names it.
+
+    Raises:
+        OptionError: There is no such order, or not with several partitions.
+    """
+    names = [each.value for each in Order]
+    if not isinstance(order, str) or order not in names:
+        known = f"one of {', '.join(names)}"
+        near = did_you_mean(order, names, "") if isinstance(order, str) else ""
+        raise OptionError(f"order must be {known}, not {shown(order)}" + (near and f": {near}"))
+    if order == Order.STRICT and partitions != 1:
+        raise OptionError(
+            f"a strictly ordered queue has one partition, not {partitions}: give order 'key', "
+            "which keeps the messages of each key in order, or one partition"
+        )
+    return Order(order)
 
 
 def next_versions(versions: Sequence[str], schema: str) -> tuple[str, ...]:
@@ -73,6 +98,34 @@ def next_versions(versions: Sequence[str], schema: str) -> tuple[str, ...]:
     found = (*versions, to_ddl(wanted))
     to_stored(found)
     return found
+
+
+def count_of(counts: Counts, version: int) -> int:
+    """How many partitions a version of a queue has.
+
+    >>> [count_of(parse_counts("2:16,5:4"), version) for version in (1, 2, 4, 5)]
+    [1, 16, 16, 4]
+    """
+    return next((count for since, count in reversed(counts) if since <= version), 1)
+
+
+def parse_counts(text: str) -> Counts:
+    """Read how many partitions the versions of a queue have, as `show_counts` writes it.
+
+    Raises:
+        OptionError: It has a number of partitions that no queue has.
+        ValueError: It is no such text.
+    """
+    pairs = (part.split(":") for part in text.split(",") if part)
+    counts = tuple((int(since), int(count)) for since, count in pairs)
+    if any(not 1 <= count <= MOST_PARTITIONS for _, count in counts):
+        raise OptionError(f"{text!r} has a number of partitions that no queue has")
+    return counts
+
+
+def show_counts(counts: Counts) -> str:
+    """From which version on a queue has how many partitions, as text: ``2:16,5:4``."""
+    return ",".join(f"{since}:{count}" for since, count in counts)
 
 
 def validate_versions(version: int, retired: int) -> None:
@@ -112,6 +165,6 @@ def check_delayable(queue: QueueDefinition) -> None:
     """Raise `OptionError` if nothing may be delayed in this queue."""
     if queue.strict_fifo:
         raise OptionError(
-            f"queue {queue.name!r} is strictly ordered, so a delayed message would "
+            f"queue {queue.name!r} is {_HOW_ORDERED[queue.order]}, so a delayed message would "
             "hold up all later ones: give no delay, or use another queue"
         )

@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from cassieq_spark.errors import ExistsError, InvariantError, QueueStateError, SchemaError
+from cassieq_spark.arguments import check_count
+from cassieq_spark.errors import (
+    ExistsError,
+    InvariantError,
+    OptionError,
+    QueueStateError,
+    SchemaError,
+)
 from cassieq_spark.groups.registration import check_unleased, close_groups
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.lifecycle import close_ledger, open_next, set_paused
@@ -16,18 +23,28 @@ from cassieq_spark.model import (
     DEFAULT_LEASE,
     TYPED_BUCKET_SIZE,
     TYPED_CHUNK_SIZE,
+    Order,
     QueueDefinition,
+    id_of,
 )
-from cassieq_spark.queues.definition import next_versions, validate
+from cassieq_spark.queues.definition import (
+    MOST_PARTITIONS,
+    Counts,
+    count_of,
+    next_versions,
+    parse_order,
+    show_counts,
+    validate,
+)
 from cassieq_spark.queues.record import (
     QueueRecord,
     Status,
     active,
     change,
-    id_of,
     known,
+    ledgers_of,
     list_records,
-    open_ledger,
+    open_ledgers,
     read_mended,
     read_queue,
     read_record,
@@ -48,12 +65,15 @@ def create_queue(  # noqa: PLR0913 (each is a setting of its own, by name)
     lease: timedelta = DEFAULT_LEASE,
     max_deliveries: int = 0,
     dead_letter_queue: str | None = None,
-    strict_fifo: bool = False,
+    order: Order | str = Order.NONE,
+    partitions: int = 1,
     expire_after: timedelta | None = None,
     keep_settled: timedelta | None = None,
     schema: str | None = None,
 ) -> QueueDefinition:
-    """Create a queue. Two LWTs, and some reads if the repair job has not retired an earlier one.
+    """Create a queue. An LWT, and one for each partition.
+
+    And some reads if the repair job has not retired an earlier one.
 
     Args:
         store: Where it is to be kept.
@@ -65,7 +85,9 @@ def create_queue(  # noqa: PLR0913 (each is a setting of its own, by name)
         max_deliveries: After so many, a message is dead; 0 for never.
         dead_letter_queue: Where dead messages go; made, without a limit, if it does not exist.
             With a schema, it gets columns in which these messages fit. None: they are dropped.
-        strict_fifo: Whether a group is given no message before the ones below it are settled.
+        order: In which order its messages are offered; see `Order`.
+        partitions: How many ledgers it has. Messages of one key are in one of them. It can't be
+            altered: the partition of a key would be another one.
         expire_after: What was not consumed so long after it became visible is thrown away; whole
             seconds. None: nothing is.
         keep_settled: What every group has settled is kept until so long after it became visible,
@@ -84,6 +106,7 @@ def create_queue(  # noqa: PLR0913 (each is a setting of its own, by name)
         if schema is None
         else (TYPED_BUCKET_SIZE, TYPED_CHUNK_SIZE)
     )
+    check_count("partitions", partitions, most=MOST_PARTITIONS)
     wanted = validate(
         QueueDefinition(
             name,
@@ -93,10 +116,11 @@ def create_queue(  # noqa: PLR0913 (each is a setting of its own, by name)
             lease,
             max_deliveries,
             dead_letter_queue,
-            strict_fifo=strict_fifo,
+            strict_fifo=parse_order(order, partitions) is not Order.NONE,
             expire_after=expire_after,
             keep_settled=keep_settled,
             schemas=() if schema is None else next_versions((), schema),
+            partitions=partitions,
         )
     )
     if dead_letter_queue is not None:
@@ -106,13 +130,22 @@ def create_queue(  # noqa: PLR0913 (each is a setting of its own, by name)
     def create(found: QueueRecord | None) -> Values:
         _refuse_if_there(name, found)
         version = _FIRST_VERSION
+        counts: Counts = ()
         if found is not None:
             # I10: before anything of a new version is there, nothing can get into an old one.
             close_versions(store, found)
-            version = found.version + 1
-        # The ledger first: a program that sees the queue's row finds its ledger.
-        Ledger(store, replace(wanted, version=version).queue_id).create()
-        begun: Values = {"version": version, "status": Status.ACTIVE, "created_at": ServerNow()}
+            version, counts = found.version + 1, found.counts
+        if partitions != count_of(counts, version):
+            counts = (*counts, (version, partitions))
+        # The ledgers first: a program that sees the queue's row finds them.
+        for ledger in ledgers_of(store, replace(wanted, version=version)):
+            ledger.create()
+        begun: Values = {
+            "version": version,
+            "status": Status.ACTIVE,
+            "created_at": ServerNow(),
+            "partitions": show_counts(counts),
+        }
         first: Values = {"retired": 0} if found is None else {}
         return {**settings_of(wanted), **begun, **first}
 
@@ -151,7 +184,15 @@ def make_dead_letter_queue(store: Store, name: str, source: QueueDefinition) -> 
 
 
 def _check_taken(source: QueueDefinition, target: QueueDefinition) -> None:
-    """Refuse a dead-letter queue with a schema for messages without one, and the other way."""
+    """Refuse a dead-letter queue that can't take these messages.
+
+    It has a schema if they have one, and one partition, so that dead letters are in order.
+    """
+    if target.partitions > 1:
+        raise OptionError(
+            f"queue {target.name!r} has {target.partitions} partitions, so it can't be a "
+            "dead-letter queue: name one with one partition"
+        )
     if (source.schema is None) != (target.schema is None):
         has, lacks = (source, target) if source.schema else (target, source)
         raise SchemaError(
@@ -251,7 +292,9 @@ def _altered_schemas(queue: QueueDefinition, schema: str | None) -> tuple[str, .
 
 
 def pause_queue(store: Store, name: str) -> bool:
-    """Let readers lease nothing more from their next batch on. One LWT and two reads.
+    """Let readers lease nothing more from their next batch on. A read.
+
+    And for each partition an LWT and a read.
 
     They still ack what they have. Writers go on, since keeping messages is a queue's job. A purge
     keeps the pause; a deletion does not.
@@ -263,11 +306,12 @@ def pause_queue(store: Store, name: str) -> bool:
         QueueStateError: There is no active queue of that name.
         ContentionError: Lost to others again and again.
     """
-    return set_paused(open_ledger(store, name), paused=True)
+    changed = [set_paused(ledger, paused=True) for ledger in open_ledgers(store, name)]
+    return any(changed)
 
 
 def resume_queue(store: Store, name: str) -> bool:
-    """Let readers go on with their next batch. One LWT and two reads.
+    """Let readers go on with their next batch. As many requests as `pause_queue`.
 
     Returns:
         False: it was not paused.
@@ -276,20 +320,23 @@ def resume_queue(store: Store, name: str) -> bool:
         QueueStateError: There is no active queue of that name.
         ContentionError: Lost to others again and again.
     """
-    return set_paused(open_ledger(store, name), paused=False)
+    changed = [set_paused(ledger, paused=False) for ledger in open_ledgers(store, name)]
+    return any(changed)
 
 
 def is_paused(store: Store, name: str) -> bool:
-    """Whether readers pause. Two reads.
+    """Whether readers pause. A read, and one for each partition; if one pauses, the queue does.
 
     Raises:
         QueueStateError: There is no active queue of that name.
     """
-    return open_ledger(store, name).read_head().paused
+    return any(ledger.read_head().paused for ledger in open_ledgers(store, name))
 
 
 def purge_queue(store: Store, name: str, *, force: bool = False) -> QueueDefinition:
-    """Let a queue go on as a new version, without messages. Five LWTs, one more for each group.
+    """Let a queue go on as a new version, without messages. Two LWTs.
+
+    And for each partition three, and one more for each group.
 
     All messages that were published before this call are gone, and none that is published after
     it. Groups stay, and are owed what comes; sinks stay, and do not publish a batch again. During
@@ -315,7 +362,7 @@ def purge_queue(store: Store, name: str, *, force: bool = False) -> QueueDefinit
     """
     begun = known(name, read_record(store, name, serial=True))
     if begun.status is Status.ACTIVE and not force:
-        check_unleased(Ledger(store, begun.definition.queue_id))
+        _refuse_leases(store, begun)
 
     def begin(found: QueueRecord | None) -> Values | None:
         # Of a later version, no message is from before this call.
@@ -327,7 +374,9 @@ def purge_queue(store: Store, name: str, *, force: bool = False) -> QueueDefinit
 
 
 def delete_queue(store: Store, name: str, *, force: bool = False) -> None:
-    """Delete a queue. Two LWTs, one more for each group; the repair job deletes its messages.
+    """Delete a queue. An LWT, and for each partition one and one for each group.
+
+    The repair job deletes its messages.
 
     A queue of that name can be created at once: it gets the next version. If the deletion breaks
     off, the queue is gone, but its users get errors only once the deletion is repeated, or the
@@ -359,7 +408,11 @@ def delete_queue(store: Store, name: str, *, force: bool = False) -> None:
                 "command"
             )
         # All columns of the row, so that it can be read from now on.
-        versions: Values = {"version": found.version, "retired": found.retired}
+        versions: Values = {
+            "version": found.version,
+            "retired": found.retired,
+            "partitions": show_counts(found.counts),
+        }
         return {**settings_of(found.definition), **versions, "status": Status.DELETING}
 
     deleted = change(store, name, delete, read=read_mended)
@@ -368,7 +421,7 @@ def delete_queue(store: Store, name: str, *, force: bool = False) -> None:
 
 
 def close_versions(store: Store, record: QueueRecord) -> None:
-    """Let nothing into or out of a queue that is gone. One LWT, and one for each group.
+    """Let nothing into or out of a queue that is gone. An LWT for each partition and group.
 
     Reads only, if it is done. Two versions may be open: a purge may have broken off.
     """
@@ -377,7 +430,7 @@ def close_versions(store: Store, record: QueueRecord) -> None:
     for version in (record.version - 1, record.version):
         if version > record.retired:
             status = LedgerStatus.DELETED if version == record.version else LedgerStatus.PURGED
-            _close(store, record.definition, version, status)
+            _close(store, record, version, status)
 
 
 def mark_retired(store: Store, name: str, version: int) -> None:
@@ -424,9 +477,9 @@ def _finish(store: Store, record: QueueRecord) -> QueueDefinition:
     queue = record.definition
     if record.status is Status.ACTIVE:
         return queue
-    before = id_of(queue.name, queue.version - 1)
-    paused = _close(store, queue, queue.version - 1, LedgerStatus.PURGED).paused
-    open_next(Ledger(store, queue.queue_id), after=Ledger(store, before), paused=paused)
+    before = _close(store, record, queue.version - 1, LedgerStatus.PURGED)
+    for ledger, (after, head) in zip(ledgers_of(store, queue), before, strict=True):
+        open_next(ledger, after=after, paused=head.paused)
 
     def end(found: QueueRecord | None) -> Values | None:
         same = known(queue.name, found).version == queue.version
@@ -437,11 +490,17 @@ def _finish(store: Store, record: QueueRecord) -> QueueDefinition:
     return _finish(store, known(queue.name, change(store, queue.name, end)))
 
 
-def _close(store: Store, queue: QueueDefinition, version: int, status: LedgerStatus) -> LedgerHead:
-    ledger = Ledger(store, id_of(queue.name, version))
-    head = close_ledger(ledger, status, bucket_size=queue.bucket_size)
-    close_groups(ledger, end=head.next)
-    return head
+def _close(
+    store: Store, record: QueueRecord, version: int, status: LedgerStatus
+) -> list[tuple[Ledger, LedgerHead]]:
+    """Close each partition of a version; their ledgers and heads."""
+    closed = []
+    for queue in record.of_version(version):
+        ledger = Ledger(store, queue.queue_id)
+        head = close_ledger(ledger, status, bucket_size=queue.bucket_size)
+        close_groups(ledger, end=head.next)
+        closed.append((ledger, head))
+    return closed
 
 
 def _refuse_users(store: Store, record: QueueRecord) -> None:
@@ -456,4 +515,9 @@ def _refuse_users(store: Store, record: QueueRecord) -> None:
             "alter or delete those first, or force it: their dead messages then "
             "stay where they are"
         )
-    check_unleased(Ledger(store, record.definition.queue_id))
+    _refuse_leases(store, record)
+
+
+def _refuse_leases(store: Store, record: QueueRecord) -> None:
+    for ledger in ledgers_of(store, record.definition):
+        check_unleased(ledger)

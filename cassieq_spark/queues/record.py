@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import StrEnum
 from typing import Any
@@ -19,8 +20,15 @@ from cassieq_spark.errors import (
     QueueStateError,
 )
 from cassieq_spark.ledger.ledger import Ledger
-from cassieq_spark.model import QueueDefinition, QueueId, validate_name
-from cassieq_spark.queues.definition import validate_settings, validate_versions
+from cassieq_spark.model import QueueDefinition, QueueId, id_of, parts_of_id, validate_name
+from cassieq_spark.queues.definition import (
+    MOST_PARTITIONS,
+    Counts,
+    count_of,
+    parse_counts,
+    validate_settings,
+    validate_versions,
+)
 from cassieq_spark.schemas.ddl import parse_stored, to_stored
 from cassieq_spark.store.decoded import decoded
 from cassieq_spark.store.protocol import (
@@ -62,12 +70,14 @@ class QueueRecord:
         status: What becomes of it.
         retired: Nothing is left of any version up to this one, but for the head of its ledger.
         change: Token of the last change; None if an earlier release has made it.
+        counts: How many partitions each version has.
     """
 
     definition: QueueDefinition
     status: Status
     retired: int
     change: UUID | None
+    counts: Counts = ()
 
     @property
     def name(self) -> str:
@@ -100,10 +110,10 @@ class QueueRecord:
         versions = range(self.retired + 1, self.obsolete + 1)
         return tuple(id_of(self.name, version) for version in versions)
 
-
-def id_of(name: str, version: int) -> QueueId:
-    """The id of a version of a queue."""
-    return QueueDefinition(name, version).queue_id
+    def of_version(self, version: int) -> tuple[QueueDefinition, ...]:
+        """The definition of each partition of a version of it."""
+        count = count_of(self.counts, version)
+        return replace(self.definition, version=version, partitions=count).by_partition
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,9 +150,14 @@ def read_queue(store: Store, name: str) -> QueueDefinition:
     return active(name, read_record(store, name)).definition
 
 
-def open_ledger(store: Store, name: str) -> Ledger:
-    """The ledger of a queue's present version. One read; see `read_queue`."""
-    return Ledger(store, read_queue(store, name).queue_id)
+def open_ledgers(store: Store, name: str) -> list[Ledger]:
+    """The ledger of each partition of a queue's present version. One read; see `read_queue`."""
+    return ledgers_of(store, read_queue(store, name))
+
+
+def ledgers_of(store: Store, queue: QueueDefinition) -> list[Ledger]:
+    """The ledger of each partition of a queue. No read."""
+    return [Ledger(store, each.queue_id) for each in queue.by_partition]
 
 
 def list_queues(store: Store) -> list[QueueDefinition]:
@@ -283,10 +298,12 @@ def record_of(row: Row) -> QueueRecord:
         keep_settled=timedelta(seconds=values["keep_settled_seconds"] or 0) or None,
         schemas=parse_stored(values["schema_versions"]) if values["schema_versions"] else (),
     )
+    counts = parse_counts(values["partitions"] or "")
+    definition = replace(definition, partitions=count_of(counts, definition.version))
     validate_settings(definition)
     retired = values["retired"] or 0
     validate_versions(definition.version, retired)
-    return QueueRecord(definition, Status(values["status"]), retired, values["change"])
+    return QueueRecord(definition, Status(values["status"]), retired, values["change"], counts)
 
 
 def settings_of(queue: QueueDefinition) -> Values:
@@ -305,20 +322,30 @@ def settings_of(queue: QueueDefinition) -> Values:
 
 
 def _mended(store: Store, name: str, row: Any) -> QueueRecord:
-    version = max(_versions(store, name), default=1)
+    found = _partitions_found(store, name)
+    counts = tuple(sorted(found.items()))
+    version = max(found, default=1)
     size = row["bucket_size"]
-    plain = QueueDefinition(name, version)
+    plain = QueueDefinition(name, version, partitions=count_of(counts, version))
     if size is not None and size > 0:
-        plain = QueueDefinition(name, version, bucket_size=size, chunk_size=1)
+        plain = replace(plain, bucket_size=size, chunk_size=1)
     retired = row["retired"] or 0
     possible = range(max(0, version - 1))
     status = Status.DELETING if row["status"] == Status.DELETING else Status.ACTIVE
-    return QueueRecord(plain, status, retired if retired in possible else 0, row["change"])
+    retired = retired if retired in possible else 0
+    return QueueRecord(plain, status, retired, row["change"], counts)
 
 
-def _versions(store: Store, name: str) -> list[int]:
-    found = (str(row["queue_id"]).rpartition("@") for row in store.scan(Table.LEDGER, ("head",)))
-    return [int(version) for queue, _, version in found if queue == name and version.isdecimal()]
+def _partitions_found(store: Store, name: str) -> dict[int, int]:
+    """The versions of a queue that have a ledger, and how many partitions each has."""
+    found: dict[int, int] = {}
+    for row in store.scan(Table.LEDGER, ("head",)):
+        with suppress(ValueError):
+            queue, version, partition = parts_of_id(str(row["queue_id"]))
+            if queue == name:
+                count = 1 if partition is None else min(partition + 1, MOST_PARTITIONS)
+                found[version] = max(found.get(version, 1), count)
+    return found
 
 
 def _on(found: QueueRecord | None, values: Values) -> Op:

@@ -11,7 +11,10 @@ from cassieq_spark.groups.registration import read_group_states
 from cassieq_spark.groups.state import GroupState
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.state import LedgerHead
-from cassieq_spark.model import LedgerBlock, QueueId, Range
+from cassieq_spark.model import LedgerBlock, QueueDefinition, QueueId, Range
+from cassieq_spark.parallel import in_parallel
+from cassieq_spark.queues.record import ledgers_of
+from cassieq_spark.store.protocol import Store
 
 #: Blocks that a group was not offered and that are looked at, as there are delayed ones.
 BLOCKS_EXAMINED = 10_000
@@ -19,7 +22,7 @@ BLOCKS_EXAMINED = 10_000
 
 @dataclass(frozen=True, slots=True)
 class GroupStats:
-    """What a consumer group is owed.
+    """What a consumer group is owed, of a partition or of all.
 
     Attributes:
         group: Its name.
@@ -29,8 +32,8 @@ class GroupStats:
         waiting: Messages to be offered later: released with a delay, or published with one.
         dead: Messages to be dead-lettered by the next reader, or the repair.
         oldest_age: How long the oldest message owed has been visible; None if none is.
-        pointer: First monoton never offered.
-        floor: Lowest monoton owed.
+        pointer: First monoton never offered; of several partitions, added up.
+        floor: Lowest monoton owed; of several partitions, added up.
         unexamined: Messages behind the first 10,000 blocks not offered yet, up to the last delayed
             one: ``waiting`` and ``oldest_age`` are without them, ``depth`` is not.
     """
@@ -49,12 +52,21 @@ class GroupStats:
 
 @dataclass(frozen=True, slots=True)
 class QueueStats:
-    """What a queue holds: monotons ``[finalised, next)``, and what each group is owed of them."""
+    """What a queue holds: monotons ``[finalised, next)``, and what each group is owed of them.
+
+    Attributes:
+        queue_id: Which version of which queue, or which partition of it.
+        finalised: How many messages are deleted.
+        next: How many messages were published.
+        groups: By name.
+        partitions: The same of each of several partitions, of which this is the sum; else none.
+    """
 
     queue_id: QueueId
     finalised: int
     next: int
     groups: tuple[GroupStats, ...]
+    partitions: tuple[QueueStats, ...] = ()
 
     @property
     def settled(self) -> int:
@@ -62,12 +74,66 @@ class QueueStats:
 
         As long as the queue keeps what is settled, and else until the next run of the repair.
         """
+        if self.partitions:
+            return sum(each.settled for each in self.partitions)
         lowest = min((group.floor for group in self.groups), default=self.finalised)
         return max(0, lowest - self.finalised)
 
 
+def read_stats(store: Store, queue: QueueDefinition) -> QueueStats:
+    """Compute the figures of a queue, of all partitions. For each, reads as `queue_stats`.
+
+    Raises:
+        QueueStateError: There is no such queue.
+    """
+    return sum_of(queue, in_parallel(queue_stats, ledgers_of(store, queue)))
+
+
+def sum_of(queue: QueueDefinition, partitions: Sequence[QueueStats]) -> QueueStats:
+    """The figures of a queue by those of its partitions. Pure.
+
+    Args:
+        queue: Which queue.
+        partitions: All of them, in order.
+    """
+    if queue.partitions == 1:
+        (only,) = partitions
+        return only
+    names = dict.fromkeys(group.group for each in partitions for group in each.groups)
+    groups = [
+        _sum_of_group([it for each in partitions for it in each.groups if it.group == name])
+        for name in sorted(names)
+    ]
+    return QueueStats(
+        queue.queue_id,
+        sum(each.finalised for each in partitions),
+        sum(each.next for each in partitions),
+        tuple(groups),
+        tuple(partitions),
+    )
+
+
+def _sum_of_group(parts: Sequence[GroupStats]) -> GroupStats:
+    def added(name: str) -> int:
+        return sum(int(getattr(each, name)) for each in parts)
+
+    ages = [each.oldest_age for each in parts if each.oldest_age is not None]
+    return GroupStats(
+        group=parts[0].group,
+        depth=added("depth"),
+        leased=added("leased"),
+        due=added("due"),
+        waiting=added("waiting"),
+        dead=added("dead"),
+        oldest_age=max(ages, default=None),
+        pointer=added("pointer"),
+        floor=added("floor"),
+        unexamined=added("unexamined"),
+    )
+
+
 def queue_stats(ledger: Ledger) -> QueueStats:
-    """Compute the figures of a queue. Two reads, and five more for each group.
+    """Compute the figures of one partition. Two reads, and five more for each group.
 
     Where messages are delayed that a group has not come to yet, two more, for up to 10,000 blocks;
     what lies behind them is told as ``unexamined``. Each group's figures agree with each other.

@@ -47,7 +47,7 @@ def audit_step(context: Context, queue: QueueDefinition, scanned: Scanned | None
     """Audit a queue into its report; there is nothing to carry out."""
     if scanned is None:
         return ()
-    report, head = context.report.queues[queue.name], scanned.head
+    report, head = context.report.queues[queue.label], scanned.head
     depth = context.thoroughness
     report.findings = find(
         context.store, queue, scanned, verify_data=depth.verify_data, checkpoint=context.checkpoint

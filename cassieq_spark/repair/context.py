@@ -11,7 +11,7 @@ from cassieq_spark.errors import QueueStateError, StoreError
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.state import HEAD, LedgerHead, head_of
 from cassieq_spark.lock.bakery import Held
-from cassieq_spark.model import LedgerBlock, QueueDefinition, QueueId
+from cassieq_spark.model import LedgerBlock, QueueDefinition, QueueId, parts_of_id
 from cassieq_spark.queues import QueueRecord
 from cassieq_spark.repair.read import Seen
 from cassieq_spark.repair.report import Counts, Outcome, Report
@@ -161,7 +161,7 @@ class Context:
 
     def seen(self, queue: QueueDefinition) -> Seen | None:
         """What was seen of a queue; None if that is over, as this repair run has changed it."""
-        is_changed = self.report.queues[queue.name].counts != Counts()
+        is_changed = self.report.queues[queue.label].counts != Counts()
         return None if is_changed else self.survey.get(queue.queue_id)
 
     def compare_clocks(self, now: datetime, ahead: timedelta) -> None:
@@ -198,15 +198,16 @@ class Context:
 
         What a purge that is not over yet still needs, or makes, is passed over.
         """
-        name, _, version = run.queue_id.rpartition("@")
+        try:
+            name, version, _ = parts_of_id(run.queue_id)
+        except ValueError:
+            return False
         record = self.records.get(name)
         is_retiring = "retire" in self.report.steps and name in self.report.queues
-        if record is None or not is_retiring or not version.isdecimal():
+        if record is None or not is_retiring or version > record.version:
             return False
-        if int(version) > record.version:
-            return False
-        if int(version) <= record.obsolete:
-            self.leftover.setdefault(name, {}).setdefault(int(version), []).append(run)
+        if version <= record.obsolete:
+            self.leftover.setdefault(name, {}).setdefault(version, []).append(run)
         return True
 
 

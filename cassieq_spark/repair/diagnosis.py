@@ -317,6 +317,11 @@ def _mend(place: _Place) -> Iterator[str]:
             )
 
 
+def partition_option(queue: QueueDefinition) -> str:
+    """The option of ``cassieq group seek`` that names one of several partitions."""
+    return "" if queue.partition is None else f" --partition {queue.partition}"
+
+
 def _go_on(
     queue: QueueDefinition, finding: Finding, owed: Sequence[Owed], *, begun: bool
 ) -> Iterator[str]:
@@ -325,9 +330,10 @@ def _go_on(
         return
     stop = finding.monotons.stop
     if not begun:
+        where = "latest" if queue.partitions > 1 else stop
         yield (
             "there is no group yet; let the first one begin after them: cassieq "
-            f"group create {queue.name} GROUP --from {stop}"
+            f"group create {queue.name} GROUP --from {where}"
         )
     elif not owed:
         yield "every group has settled them: nothing needs to be done, the repair removes them"
@@ -337,7 +343,7 @@ def _go_on(
         price = f"; it also {' and '.join(but)}" if but else ""
         yield (
             f"let group {each.group} continue without them: cassieq group seek "
-            f"{queue.name} {each.group} --to {stop}{price}"
+            f"{queue.name} {each.group} --to {stop}{partition_option(queue)}{price}"
         )
 
 

@@ -94,7 +94,8 @@ def retire_step(context: Context, queue: QueueDefinition, _: Scanned | None) -> 
     for version in context.leftover.get(queue.name, {}):
         if version not in versions:
             # Retired before; a writer that knew it wrote on.
-            yield from _clean_version(context, record, version, frozenset())
+            for partition in record.of_version(version):
+                yield from _clean_partition(context, record, partition, frozenset())
 
 
 def _is_idle(context: Context, queue: QueueDefinition, seen: Seen) -> bool:
@@ -162,7 +163,19 @@ def _first_part(
 
 
 def _retire(context: Context, record: QueueRecord, version: int) -> Iterator[Action]:
-    ledger = context.ledger(replace(record.definition, version=version))
+    is_there = False
+    for queue in record.of_version(version):
+        for action in _retire_partition(context, record, queue):
+            is_there = True
+            yield action
+    if is_there:
+        yield MarkRetired(record.name, version)
+
+
+def _retire_partition(
+    context: Context, record: QueueRecord, queue: QueueDefinition
+) -> Iterator[Action]:
+    ledger = context.ledger(queue)
     queue_id, head = ledger.queue_id, _read_head(ledger)
     if head is None:
         return
@@ -176,17 +189,16 @@ def _retire(context: Context, record: QueueRecord, version: int) -> Iterator[Act
     )
     while some := tuple(islice(buckets, _BUCKETS_AT_ONCE)):
         yield DeleteSettled(queue_id, some)
-    yield from _clean_version(context, record, version, {block.block for block in blocks})
+    yield from _clean_partition(context, record, queue, {block.block for block in blocks})
     yield EmptyLedger(queue_id, head.next)
-    yield MarkRetired(record.name, version)
 
 
-def _clean_version(
-    context: Context, record: QueueRecord, version: int, known: AbstractSet[UUID]
+def _clean_partition(
+    context: Context, record: QueueRecord, queue: QueueDefinition, known: AbstractSet[UUID]
 ) -> Iterator[Action]:
     """Delete what a scan has found of a version: nothing can be published there (I10)."""
-    runs = context.leftover.get(record.name, {}).get(version, [])
-    queue = replace(record.definition, version=version)
+    found = context.leftover.get(record.name, {}).get(queue.version, [])
+    runs = [run for run in found if run.queue_id == queue.queue_id]
     head = _read_head(context.ledger(queue)) if runs else None
     if head is not None:
         queue = replace(queue, bucket_size=_bucket_size(record, head))

@@ -20,6 +20,7 @@ from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.state import LedgerHead, group_of, head_of, seek_pin_of
 from cassieq_spark.model import QueueDefinition, QueueId, from_millis
 from cassieq_spark.repair.context import Context, Scanned
+from cassieq_spark.repair.diagnosis import partition_option
 from cassieq_spark.repair.read import Seen
 from cassieq_spark.repair.report import Counts
 from cassieq_spark.store.protocol import (
@@ -85,7 +86,7 @@ def redeliver_step(
     found = ledger.read(kinds)
     if found.now is None:
         return []
-    notes = context.report.queues[queue.name].notes
+    notes = context.report.queues[queue.label].notes
     rows = {kind: [row for row in found.rows if row["kind"] == kind] for kind in kinds.kinds}
     notes += _broken_seeks(queue, rows["seek_pin"], found.now)
     for row in rows["head"]:
@@ -181,7 +182,7 @@ def _broken_seeks(queue: QueueDefinition, pins: Iterable[Row], now: datetime) ->
             yield (
                 f"moving group {pin.group!r} to monoton {pin.position} broke off {since}, and "
                 "keeps all messages from there on in the store; repeat it: cassieq group seek "
-                f"{queue.name} {pin.group} --to {pin.position}"
+                f"{queue.name} {pin.group} --to {pin.position}{partition_option(queue)}"
             )
 
 

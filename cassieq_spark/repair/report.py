@@ -123,7 +123,7 @@ class Report:
     Attributes:
         steps: The steps it took, in order.
         dry_run: Whether it only planned.
-        queues: By name of the queue.
+        queues: By name of the queue, or `QueueDefinition.label` of one of several partitions.
         foreign: Blocks of queues that do not exist, by queue id; left alone.
         orphans: The same, one by one; if that was asked for.
         seconds: How long it took.

@@ -131,9 +131,15 @@ def run_once(  # noqa: PLR0913 (each is a choice of its own, by name)
     report = Report(ordered, dry_run)
     found = read_records(store)
     records = found.readable
-    every = [each.definition for each in records.values() if each.status is Status.ACTIVE]
-    chosen = _chosen(found, queues)
-    report.queues = {queue.name: QueueReport(queue.queue_id) for queue in chosen}
+    active = [each.definition for each in records.values() if each.status is Status.ACTIVE]
+    every = [each for queue in active for each in queue.by_partition]
+    whole = _chosen(found, queues)
+    chosen = [each for queue in whole for each in queue.by_partition]
+    report.queues = {
+        each.label: QueueReport(each.queue_id)
+        for queue in whole
+        for each in (queue, *queue.by_partition)
+    }
     for name, error in found.unreadable.items():
         if not queues or name in queues:
             report.queues[name] = QueueReport(QueueId(name), error=str(error))
@@ -158,11 +164,16 @@ def run_once(  # noqa: PLR0913 (each is a choice of its own, by name)
     for step in ordered:
         if scanned is None and step in _AFTER_SCAN and not SCANNING.isdisjoint(ordered):
             scanned = _scan(context, scan, every, chosen, watched)
-        _take(context, step, chosen, scanned or {}, watched)
+        of_queues = whole if step is Step.RETIRE else chosen
+        _take(context, step, of_queues, scanned or {}, watched)
+    idle = {queue.name for queue in whole if queue.partitions > 1}
+    idle |= {
+        each.label for each in (*whole, *chosen) if records[each.name].status is Status.DELETED
+    }
     report.queues = {
-        name: queue
-        for name, queue in report.queues.items()
-        if queue.needed_something or records[name].status is not Status.DELETED
+        label: queue
+        for label, queue in report.queues.items()
+        if queue.needed_something or label not in idle
     }
     report.outcome = context.checkpoint.outcome
     if report.outcome is Outcome.DONE and report.failed:
@@ -252,11 +263,11 @@ def _take(
     pool = ThreadPoolExecutor(QUEUES_AT_ONCE, thread_name_prefix="cassieq-repair")
     try:
         parts = [
-            pool.submit(_take_one, context, step, queue, scanned.get(queue.name))
+            pool.submit(_take_one, context, step, queue, scanned.get(queue.label))
             for queue in queues
         ]
         for queue, part in zip(queues, parts, strict=True):
-            watched.begin(f"{step} {queue.name}")
+            watched.begin(f"{step} {queue.label}")
             part.result()
     finally:
         pool.shutdown(cancel_futures=True)
@@ -269,7 +280,7 @@ def _take_one(
     active = context.records[queue.name].status is Status.ACTIVE
     if not context.checkpoint.is_open() or not (active or step is Step.RETIRE):
         return
-    report = context.report.queues[queue.name]
+    report = context.report.queues[queue.label]
     # The audit changes nothing, and what failed may be the loss that it has to tell of.
     if report.error is not None and step is not Step.AUDIT:
         return
@@ -296,7 +307,7 @@ def _apart(context: Context, queue: QueueDefinition, doing: str) -> Iterator[Non
     except Exception as error:
         if error is context.checkpoint.error:
             raise
-        report = context.report.queues[queue.name]
+        report = context.report.queues[queue.label]
         if report.error is not None:
             logger.warning(
                 "queue %s: %s failed as well: %s",
@@ -331,7 +342,7 @@ def _scan(
         ledgers = {queue.queue_id: ledger for queue, ledger in read if ledger is not None}
     chosen = [queue for queue in active if queue.queue_id in ledgers]
     for queue in chosen:
-        context.report.queues[queue.name].block_count = len(ledgers[queue.queue_id][1])
+        context.report.queues[queue.label].block_count = len(ledgers[queue.queue_id][1])
     watched.begin("scan")
     bucket_sizes = {queue.queue_id: queue.bucket_size for queue in every}
     runs: dict[QueueId, list[Run]] = {queue.queue_id: [] for queue in chosen}
@@ -350,7 +361,7 @@ def _scan(
     if context.thoroughness.explain:
         context.report.orphans = orphans_of(strange, (), None)
     return {
-        queue.name: Scanned(runs[queue.queue_id], *ledgers[queue.queue_id]) for queue in chosen
+        queue.label: Scanned(runs[queue.queue_id], *ledgers[queue.queue_id]) for queue in chosen
     }
 
 

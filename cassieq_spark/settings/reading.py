@@ -215,8 +215,8 @@ class SourceOptions(RoleOptions):
         "includeMetadata",
         BOOLEAN,
         False,
-        "Of a queue with a schema: whether rows have the struct `_metadata`, with queue, monoton, "
-        "key, headers, published_at and delivery_count.",
+        "Of a queue with a schema: whether rows have the struct `_metadata`, with queue, "
+        "partition, monoton, key, headers, published_at and delivery_count.",
         only_for=(STREAM, BATCH),
     )
 

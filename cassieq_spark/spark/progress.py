@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from cassieq_spark.model import QueueId, Range
-from cassieq_spark.spark.source.offsets import Offset, decode
+from cassieq_spark.model import QueueDefinition, QueueId, Range, name_of, parts_of_id
+from cassieq_spark.spark.source.offsets import decode, is_of_several, split_partitions
 
 _NO_RANGES: tuple[Range, ...] = ()
 
@@ -24,14 +24,15 @@ class Progress:
     Attributes:
         queue: The queue, by name.
         group: The consumer group.
-        batch: What the batch leased, in order; a replay may have got less.
+        batch: What the batch leased, in order, partition after partition; a replay may have got
+            less.
         messages: How many messages that is; 0 while idle.
         backlog: Messages owed to the group beyond this batch: not offered yet, leased by other
             readers, due or waiting.
         leased: Messages of the group under leases that run, this batch included.
         waiting: Messages to be offered again later.
-        next: Monoton that the next published message gets.
-        pointer: First monoton never offered to the group.
+        next: Monoton that the next published message gets; of several partitions, added up.
+        pointer: First monoton never offered to the group; of several partitions, added up.
         oldest_age: Age of the oldest message owed, this batch included; also None if unknown.
         lost_leases: Messages whose lease ran out in this run of the query and went to others.
         dead: Messages that this run of the query dead-lettered, or dropped.
@@ -72,16 +73,15 @@ def _progress_of(source: object) -> Progress | None:
     end = _json(_get(source, "endOffset"))
     if not {"group", "v"} <= end.keys() or not end.keys() & {"queue", "queue_id"}:
         return None
-    queue_id, group = QueueId(str(end.get("queue_id") or f"{end['queue']}@")), str(end["group"])
-    offset = decode(end, queue_id=queue_id, group=group)
+    queue_id, group = QueueId(str(end.get("queue_id") or f"{end['queue']}@1")), str(end["group"])
+    batch = _batch_of(end, queue_id, group)
     if end == _json(_get(source, "startOffset")):
-        offset = None  # Nothing came: Spark still shows the batch before.
-    batch = _batch_of(offset) if offset else _NO_RANGES
+        batch = _NO_RANGES  # Nothing came: Spark still shows the batch before.
     metrics = _json(_get(source, "latestOffset"))
     age = metrics.get("oldest_age_ms")
     names = ("backlog", "leased", "waiting", "next", "pointer", "lost_leases", "dead", "skipped")
     return Progress(
-        queue=queue_id.rpartition("@")[0],
+        queue=name_of(queue_id),
         group=group,
         batch=batch,
         messages=sum(map(len, batch)),
@@ -90,8 +90,20 @@ def _progress_of(source: object) -> Progress | None:
     )
 
 
-def _batch_of(offset: Offset) -> tuple[Range, ...]:
-    return tuple(sorted(monotons for each in offset.leased for monotons in each.monotons))
+def _batch_of(end: Mapping[str, Any], queue_id: QueueId, group: str) -> tuple[Range, ...]:
+    if not is_of_several(end):
+        offset = decode(end, queue_id=queue_id, group=group)
+        leased = offset.leased if offset else ()
+        return tuple(sorted(monotons for each in leased for monotons in each.monotons))
+    name, version, _ = parts_of_id(queue_id)
+    count = 1 + max((int(number) for number, _ in end["partitions"]), default=1)
+    queue = QueueDefinition(name, version, partitions=count)
+    parts = split_partitions(end, queue, group)
+    return tuple(
+        monotons
+        for number in sorted(parts)
+        for monotons in _batch_of(parts[number], queue.of_partition(number).queue_id, group)
+    )
 
 
 def _get(what: object, name: str) -> Any:

@@ -180,6 +180,7 @@ def test_what_is_installed_before_the_project_is_what_it_needs():
     assert {re.split("[<>=]", each)[0] for each in found} == {
         "cassandra-driver",
         "httpx",
+        "mmh3",
         "numpy",
         "pyarrow",
         "rich",

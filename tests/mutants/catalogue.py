@@ -12,6 +12,12 @@ _IN_SOME_ORDER = ("test_interleavings.py",)
 #: Where a client acks and leases at once.
 _EXCHANGED = ("test_client_machine.py",)
 
+#: What tests queues with several partitions.
+_PARTITIONS = tuple(
+    f"../unit/partitions/test_{name}.py"
+    for name in ("partitioner", "publishing", "reading", "client", "queue", "upkeep")
+)
+
 #: What tests queues with a schema by a client.
 _TYPED = ("../unit/fetch/test_decoder.py", "../unit/client/test_typed.py")
 
@@ -98,8 +104,8 @@ MUTANTS = (
         "only the tasks that wrote count for the fingerprint",
         "I4",
         "producer/publisher.py",
-        "        return Written(queue_id, batch, fingerprint=passing.found, published=last)",
-        "        return Written(queue_id, batch, published=last)",
+        "        for _ in rows:\n            pass  # what it would have written\n",
+        "",
         tests=("test_writer_property.py",),
     ),
     Mutant(
@@ -1469,8 +1475,8 @@ MUTANTS = (
         "rows of a schema all have one fingerprint",
         "I4",
         "producer/publisher.py",
-        "Fingerprinting(batches, self._form.fingerprint)",
-        "Fingerprinting(batches, lambda batch: Fingerprint(batch.num_rows))",
+        "self._fingerprint += self._fingerprint_of(rows)",
+        "self._fingerprint += Fingerprint(rows.num_rows)",
         _TYPED,
     ),
     Mutant(
@@ -1504,5 +1510,97 @@ MUTANTS = (
         "            if self._whole:\n",
         "            if False:\n",
         _TYPED,
+    ),
+    # -- partitions ---------------------------------------------------------------------------
+    Mutant(
+        "partitions are not in order",
+        "I11",
+        "consumer/consumer.py",
+        "            strict_fifo=queue.strict_fifo,\n",
+        "            strict_fifo=queue.strict_fifo and queue.partitions == 1,\n",
+        ("test_key_order_property.py",),
+    ),
+    Mutant(
+        "another hash of keys",
+        "I11",
+        "producer/partitioner.py",
+        "= mmh3.mmh3_32_uintdigest\n",
+        "= mmh3.mmh3_32_sintdigest\n",
+        _PARTITIONS,
+    ),
+    Mutant(
+        "rows of a partition do not keep their order",
+        "I11",
+        "producer/partitioner.py",
+        '    order = np.argsort(numbers, kind="stable")\n',
+        '    order = np.argsort(numbers, kind="stable")[::-1]\n    numbers = numbers[order]\n'
+        '    order = np.argsort(numbers, kind="stable")\n',
+        _PARTITIONS,
+    ),
+    Mutant(
+        "a partition in order by key is several tasks",
+        "I11",
+        "spark/source/queue_reader.py",
+        "            most = None if self.queue.order is Order.KEY else messages_per_task\n",
+        "            most = messages_per_task\n",
+        _PARTITIONS,
+    ),
+    Mutant(
+        "rows without a key of a batch go anywhere",
+        "I4",
+        "producer/partitioner.py",
+        "            return (_hash(sink.encode()) + batch_id) % partitions\n",
+        "            return secrets.randbelow(partitions)\n",
+        _PARTITIONS,
+    ),
+    Mutant(
+        "a batch that was published in part is published",
+        "I4",
+        "producer/partitioned.py",
+        "    rest = [queue_id for queue_id in by_partition if queue_id not in published]\n",
+        "    rest = [] if published else list(by_partition)\n",
+        _PARTITIONS,
+    ),
+    Mutant(
+        "a changed batch is found once its other partitions are published",
+        "I4",
+        "producer/partitioned.py",
+        "        if any(each.published is not None for each in found)\n",
+        "        if not found\n",
+        _PARTITIONS,
+    ),
+    Mutant(
+        "a partition that has nothing new is not acked",
+        "settle",
+        "spark/source/queue_reader.py",
+        "        heads = {number: head for number, head in found if head is not None}\n",
+        "        heads = {number: head for number, head in found if head is not None}\n"
+        "        fresh = {at: self._readers[at].fresh(head) for at, head in heads.items()}\n"
+        "        heads = {at: head for at, head in heads.items() if fresh[at] != 0}\n",
+        _PARTITIONS,
+    ),
+    Mutant(
+        "an earlier version is retired with the partitions of the present one",
+        "I10",
+        "queues/record.py",
+        "        count = count_of(self.counts, version)\n",
+        "        count = self.definition.partitions\n",
+        _PARTITIONS,
+    ),
+    Mutant(
+        "a receipt of another partition settles",
+        "I6",
+        "model.py",
+        "    return queue.of_partition(partition or 0)\n",
+        "    return queue.of_partition(0)\n",
+        _PARTITIONS,
+    ),
+    Mutant(
+        "a redrive goes to any partition",
+        "I11",
+        "dead_letters/redrive.py",
+        "                    at = partition_of_key(key, target.partitions)\n",
+        "                    at = 0\n",
+        _PARTITIONS,
     ),
 )

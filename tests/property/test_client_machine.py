@@ -77,7 +77,7 @@ class ClientMachine(RuleBasedStateMachine):
             "q",
             lease=LEASE,
             max_deliveries=1000,
-            strict_fifo=strict,
+            order="strict" if strict else "none",
             schema=NUMBER if typed else None,
         )
         self.client.receive("q", "g")

@@ -31,7 +31,7 @@ def test_each_message_is_delivered_once_whatever_room_there_is(  # noqa: PLR0913
     strict: bool,
 ):
     client = Client.from_store(MemoryStore())
-    client.create_queue("q", max_deliveries=max_deliveries, strict_fifo=strict)
+    client.create_queue("q", max_deliveries=max_deliveries, order="strict" if strict else "none")
     left = [b"0" * size for size in sizes]
     for cut in [*cuts, len(left)]:
         part, left = left[:cut], left[cut:]

@@ -122,7 +122,7 @@ def test_in_strict_order_one_request_at_a_time_holds_messages_and_all_are_served
             await coalescer.close()
 
     with Client.from_store(store) as client:
-        client.create_queue("q", strict_fifo=True, max_deliveries=0)
+        client.create_queue("q", order="strict", max_deliveries=0)
         client.create_group("q", "g")
         asyncio.run(program())
 

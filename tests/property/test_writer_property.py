@@ -222,7 +222,7 @@ def test_a_queue_that_is_purged_or_made_anew_under_a_write_gets_all_of_it_or_not
         done.append(driver.task(values, batch))
         changed |= meanwhile()
 
-    versions = {each.written.queue_id for each in done}
+    versions = {written.queue_id for each in done for written in each.written}
     if len(versions) > 1:
         # Spark plans the tasks of a write once; if it did not, nothing would come of it either.
         outcome: AbstractContextManager[object] = pytest.raises(InvariantError)

@@ -12,10 +12,9 @@ import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.queues import create_queue
-from cassieq_spark.queues.stats import GroupStats, QueueStats, queue_stats
+from cassieq_spark.queues.stats import GroupStats, QueueStats, read_stats
 from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store.protocol import Store
 
@@ -105,7 +104,7 @@ class QueueOnSpark:
         return batches
 
     def stats(self) -> QueueStats:
-        return queue_stats(Ledger(self.store, self.definition.queue_id))
+        return read_stats(self.store, self.definition)
 
     def group_stats(self, group: str) -> GroupStats:
         return next(each for each in self.stats().groups if each.group == group)

@@ -117,7 +117,7 @@ class World:
             lease=_LEASE,
             max_deliveries=MAX_DELIVERIES,
             dead_letter_queue=f"{kind.name}.dead",
-            strict_fifo=kind.strict,
+            order="strict" if kind.strict else "none",
             expire_after=EXPIRE_AFTER if kind.expires else None,
         )
         for group in (CLIENTS, READERS):

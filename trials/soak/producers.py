@@ -19,7 +19,14 @@ from cassieq_spark.errors import (
 )
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
-from cassieq_spark.model import PendingBlock, QueueDefinition, QueueId, SinkBatch
+from cassieq_spark.model import (
+    PendingBlock,
+    Positions,
+    QueueDefinition,
+    QueueId,
+    Range,
+    SinkBatch,
+)
 from cassieq_spark.producer.blocks import write_block
 from cassieq_spark.queues import (
     read_queue,
@@ -31,6 +38,13 @@ from trials.soak.checker import Outcome, Put
 from trials.stores import Abandoned
 
 _NEVER = (QueueStateError, MessageError, OptionError)
+
+
+def _numbers(monotons: Range | Positions) -> range:
+    """The monotons of messages that were put into a queue with one partition."""
+    if isinstance(monotons, Positions):
+        raise TypeError(f"the queue has several partitions: {monotons}")
+    return range(monotons.start, monotons.stop)
 
 
 class ClientProducer(UntilTheEnd):
@@ -61,7 +75,7 @@ class ClientProducer(UntilTheEnd):
     def _put_many(self, queue: str, values: Mapping[int, str], delay: timedelta) -> None:
         with self._told(queue, list(values), delay) as told:
             monotons = self.client.put_many(queue, values.values(), delay=delay)
-            told |= dict(zip(values, range(monotons.start, monotons.stop), strict=True))
+            told |= dict(zip(values, _numbers(monotons), strict=True))
 
     def _put_once(self, queue: str, values: Mapping[int, str], delay: timedelta) -> None:
         """Put a batch under a key, and again as if the answers had been lost."""
@@ -72,7 +86,7 @@ class ClientProducer(UntilTheEnd):
                     queue, values.values(), delay=delay, idempotency_key=key
                 )
                 if monotons is not None:
-                    told |= dict(zip(values, range(monotons.start, monotons.stop), strict=True))
+                    told |= dict(zip(values, _numbers(monotons), strict=True))
                     self.world.note("batches put under a key")
 
     def _produce(self, queue: str, values: Mapping[int, str], delay: timedelta) -> None:

@@ -41,10 +41,11 @@ class HttpMessage:
         receipt: Settles it.
         value: The body.
         delivery_count: How often it was delivered to its group, this time included.
-        monoton: Its position in the queue.
+        monoton: Its position in its partition of the queue.
         key: The key; text comes back as UTF-8.
         headers: The headers.
         lease_until: The lease does not end before this time, by Cassandra's clock.
+        partition: The partition that it is in, from 0.
     """
 
     receipt: str
@@ -54,6 +55,7 @@ class HttpMessage:
     key: bytes | None
     headers: Headers = field(hash=False)
     lease_until: datetime
+    partition: int = 0
 
 
 def checked(answer: httpx.Response) -> httpx.Response:
@@ -189,6 +191,7 @@ def _message_of(found: Mapping[str, Any]) -> HttpMessage:
         None if key is None else _decoded(key, found["keyEncoding"]),
         found["headers"],
         datetime.fromisoformat(found["leaseUntil"]),
+        found["partition"],
     )
 
 

@@ -161,8 +161,8 @@ class HttpQueue:
                 LWT of its own.
 
         Returns:
-            The message's monoton: it is published and durable. None if it was put before under
-            its idempotency key.
+            The message's monoton in its partition: it is published and durable. None if it was put
+            before under its idempotency key.
 
         Raises:
             HttpError: The gateway refused. With status 504, or without an answer (status 0), the
@@ -188,11 +188,13 @@ class HttpQueue:
         *,
         delay: timedelta = AT_ONCE,
         idempotency_key: str | None = None,
-    ) -> range | None:
+    ) -> range | dict[int, range] | None:
         """Put messages that become visible together, or never. One LWT.
 
         Returns:
-            Their monotons, in order; None if they were put before under their idempotency key.
+            Their monotons, in order; of a queue with several partitions, by partition, each of
+            which becomes visible by itself. None if they were put before under their idempotency
+            key.
 
         Raises:
             HttpError: See `put`.
@@ -207,6 +209,9 @@ class HttpQueue:
         path = self._path + "/messages/batch"
         answer = self._ask("POST", path, query=query, headers=sent, content=body)
         range_ = object_of(answer, "start", "stop")
+        if "partitions" in range_:
+            parts = range_["partitions"].items()
+            return {int(at): range(each["start"], each["stop"]) for at, each in parts}
         return None if range_["start"] is None else range(range_["start"], range_["stop"])
 
     def receive(

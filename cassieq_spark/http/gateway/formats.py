@@ -25,6 +25,7 @@ HEADERS = pa.map_(pa.string(), pa.string())
 METADATA_FIELDS = [
     pa.field("popReceipt", pa.string()),
     pa.field("deliveryCount", pa.int32()),
+    pa.field("partition", pa.int32()),
     pa.field("monoton", pa.int64()),
     pa.field("key", pa.binary()),
     pa.field("headers", HEADERS),
@@ -156,6 +157,7 @@ def metadata_of(message: Message) -> dict[str, Any]:
     return {
         "popReceipt": pop_receipt(message.receipt),
         "deliveryCount": message.delivery_count,
+        "partition": message.partition,
         "monoton": message.monoton,
         "key": message.key,
         "headers": list(message.headers.items()),

@@ -33,6 +33,7 @@ from cassieq_spark.http.gateway.responses import (
     json_object,
     message_json,
     parse_pop_receipt,
+    positions_json,
     stored_json,
 )
 from cassieq_spark.http.gateway.schemas import (
@@ -48,6 +49,7 @@ from cassieq_spark.http.gateway.schemas import (
     Update,
 )
 from cassieq_spark.http.gateway.tables import read_table, write_table
+from cassieq_spark.model import Positions
 from cassieq_spark.schemas.ddl import schema_of
 from cassieq_spark.settings.position import POSITION, StartingPosition
 
@@ -60,6 +62,7 @@ _RECEIPT = "c2hvcDpvcmRlcnNAMS9kZWZhdWx0LzEyNjdhZGUxLWQ2ODQtNGJkOS04MDlhLWI1NjFl
 _STORED = {
     "message": "hello",
     "encoding": "text",
+    "partition": 0,
     "monoton": 0,
     "key": None,
     "keyEncoding": "text",
@@ -106,7 +109,8 @@ async def put(call: Call) -> Response:
         )
         if monotons is None:
             return JSONResponse({"monoton": None})
-        monoton = monotons.start
+        ranges = monotons.by_partition.values() if isinstance(monotons, Positions) else [monotons]
+        monoton = next(iter(ranges)).start
     gateway.storage.add_messages(call.account, 1)
     gateway.coalescer.wake(queue)
     return JSONResponse({"monoton": monoton}, 201)
@@ -226,7 +230,7 @@ async def put_many(call: Call) -> Response:
     if monotons is None:
         return JSONResponse({"start": None, "stop": None})
     gateway.storage.add_messages(call.account, len(messages))
-    return JSONResponse({"start": monotons.start, "stop": monotons.stop}, 201)
+    return JSONResponse(positions_json(monotons), 201)
 
 
 @Endpoint(

@@ -23,7 +23,7 @@ from cassieq_spark.http.gateway.schemas import (
     QueueOptions,
     RedriveParameters,
 )
-from cassieq_spark.model import account_of
+from cassieq_spark.model import Order, account_of
 from cassieq_spark.schemas.canonical import walk
 from cassieq_spark.schemas.ddl import parse_ddl
 
@@ -38,6 +38,8 @@ _QUEUE = {
     "queueStatsId": "acme:orders@1",
     "dlqName": "orders.dead",
     "strictFifo": False,
+    "order": "none",
+    "partitions": 1,
     "id": "acme:orders@1",
     "leaseSeconds": 30,
     "expireAfterSeconds": None,
@@ -102,7 +104,8 @@ async def create_queue(call: Call) -> Response:
             max_deliveries=given.max_delivery_count,
             dead_letter_queue=dead,
             drop_dead=given.drop_dead,
-            strict_fifo=given.strict_fifo,
+            order=Order.STRICT if given.strict_fifo else given.order,
+            partitions=given.partitions,
             expire_after=_period(given.expire_after_seconds),
             keep_settled=_period(given.keep_settled_seconds),
             schema=given.columns,

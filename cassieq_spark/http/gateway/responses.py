@@ -19,7 +19,7 @@ from cassieq_spark.http.accounts import own_name
 from cassieq_spark.http.gateway.admission import Admission
 from cassieq_spark.http.gateway.errors import RefusedError
 from cassieq_spark.http.gateway.requests import BASE64, TEXT
-from cassieq_spark.model import QueueDefinition
+from cassieq_spark.model import Positions, QueueDefinition, Range
 from cassieq_spark.queues.stats import QueueStats
 from cassieq_spark.schemas.rows import json_text
 
@@ -52,6 +52,8 @@ def queue_json(queue: QueueDefinition) -> dict[str, Any]:
         "queueStatsId": queue.queue_id,
         "dlqName": own_name(dead) if dead and dead.startswith(f"{account}:") else dead,
         "strictFifo": queue.strict_fifo,
+        "order": queue.order.value,
+        "partitions": queue.partitions,
         "id": queue.queue_id,
         "leaseSeconds": int(queue.lease.total_seconds()),
         "expireAfterSeconds": _whole_seconds(queue.expire_after),
@@ -59,6 +61,15 @@ def queue_json(queue: QueueDefinition) -> dict[str, Any]:
         "schema": queue.schema,
         "createdAt": _instant(queue.created_at),
     }
+
+
+def positions_json(monotons: Range | Positions) -> dict[str, Any]:
+    """Where messages are that were put together; of several partitions, by partition."""
+    if isinstance(monotons, Range):
+        return {"start": monotons.start, "stop": monotons.stop}
+    parts = sorted(monotons.by_partition.items())
+    ranges = {str(at): {"start": each.start, "stop": each.stop} for at, each in parts}
+    return {"start": None, "stop": None, "partitions": ranges}
 
 
 def stats_json(stats: QueueStats) -> dict[str, Any]:
@@ -92,6 +103,7 @@ def stored_json(message: StoredMessage) -> dict[str, Any]:
     return {
         "message": text,
         "encoding": encoding,
+        "partition": message.partition,
         "monoton": message.monoton,
         "key": key,
         "keyEncoding": key_encoding,

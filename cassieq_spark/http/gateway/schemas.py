@@ -12,8 +12,11 @@ from pydantic.alias_generators import to_camel
 from cassieq_spark.arguments import A_YEAR, check_instant
 from cassieq_spark.http.accounts.account import QUEUE_PATTERN
 from cassieq_spark.http.gateway.coalescer import DEFAULT_GROUP
+from cassieq_spark.model import Order
 
 _A_YEAR = 365 * 86_400
+#: Each is an LWT of a batch of puts.
+_MOST_PARTITIONS = 64
 
 Seconds = Annotated[float, Field(ge=0, le=_A_YEAR, allow_inf_nan=False)]
 #: In UTC; an instant before 1970 becomes the beginning of 1970, and the year 9999 is refused.
@@ -64,8 +67,17 @@ class QueueOptions(Payload):
         description="The dead-letter queue, created if necessary; by default <queue>.dead.",
     )
     drop_dead: bool = Field(default=False, description="Discard dead messages instead.")
-    strict_fifo: bool = Field(
-        default=False, description="Deliver a message only when all earlier ones are settled."
+    strict_fifo: bool = Field(default=False, description="The same as order strict.")
+    order: Order = Field(
+        default=Order.NONE,
+        description="key: deliver a message only when all earlier ones of its partition are "
+        "settled; strict: of the queue, which has one partition.",
+    )
+    partitions: int = Field(
+        default=1,
+        ge=1,
+        le=_MOST_PARTITIONS,
+        description="Messages of one key are in one of them.",
     )
     lease_seconds: int = Field(default=30, ge=1, le=_A_YEAR)
     expire_after_seconds: int | None = Field(

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from cassieq_spark.arguments import did_you_mean
 from cassieq_spark.arrow.rows import METADATA
 from cassieq_spark.errors import SchemaError
+from cassieq_spark.model import Order
 from cassieq_spark.settings.writing import ACK, EACH, EXTEND, REJECT, RELEASE, REPLACE
 
 
@@ -80,30 +81,30 @@ _SETTLED: dict[str, tuple[tuple[str, ...], dict[str, _Column]]] = {
 }
 
 
-def validate_published(fields: Sequence[tuple[str, str]], *, strict_fifo: bool = False) -> None:
+def validate_published(fields: Sequence[tuple[str, str]], *, order: Order = Order.NONE) -> None:
     """Check the columns of a DataFrame of messages.
 
     Args:
         fields: Names with types, as Spark's ``simpleString()`` writes them.
-        strict_fifo: Whether the queue is strictly ordered, so that nothing can be delayed.
+        order: That of the queue; where there is one, nothing can be delayed.
 
     Raises:
         SchemaError: ``value`` is missing, or a column is unknown, there twice, of another type, or
             contradicts another one or the queue; names all problems.
     """
     problems = _problems(fields, _PUBLISHED, required=("value",))
-    problems += _late_problems(fields, ("delay", "visible_at"), strict_fifo=strict_fifo)
+    problems += _late_problems(fields, ("delay", "visible_at"), order=order)
     if problems:
         raise SchemaError("cannot publish this DataFrame: " + "; ".join(problems))
 
 
-def validate_special(fields: Sequence[tuple[str, str]], *, strict_fifo: bool) -> None:
+def validate_special(fields: Sequence[tuple[str, str]], *, order: Order) -> None:
     """Check the columns that a message has beside those of a queue with a schema.
 
     Args:
         fields: Names with types, as Spark's ``simpleString()`` writes them; columns of the queue
             are left alone.
-        strict_fifo: Whether the queue is strictly ordered, so that nothing can be delayed.
+        order: That of the queue; where there is one, nothing can be delayed.
 
     Raises:
         SchemaError: One is there twice, of another type, or contradicts another one or the queue;
@@ -111,7 +112,7 @@ def validate_special(fields: Sequence[tuple[str, str]], *, strict_fifo: bool) ->
     """
     special = [(name.lower(), type_) for name, type_ in fields if name.lower() in _SPECIAL]
     problems = _problems(special, _SPECIAL, required=())
-    problems += _late_problems(special, ("_delay", "_visible_at"), strict_fifo=strict_fifo)
+    problems += _late_problems(special, ("_delay", "_visible_at"), order=order)
     if problems:
         raise SchemaError("cannot publish this DataFrame: " + "; ".join(problems))
 
@@ -122,15 +123,16 @@ def is_special(name: str) -> bool:
 
 
 def _late_problems(
-    fields: Sequence[tuple[str, str]], names: tuple[str, str], *, strict_fifo: bool
+    fields: Sequence[tuple[str, str]], names: tuple[str, str], *, order: Order
 ) -> list[str]:
     late = [name for name in names if name in dict(fields)]
     if len(late) > 1:
         return [f"there are columns {names[0]!r} and {names[1]!r}: keep one of them"]
-    if late and strict_fifo:
+    if late and order is not Order.NONE:
+        how = "ordered by key" if order is Order.KEY else "strictly ordered"
         problem = (
-            f"column {late[0]!r}: the queue is strictly ordered, so a delayed message would hold "
-            "up all later ones; drop the column, or use another queue"
+            f"column {late[0]!r}: the queue is {how}, so a delayed message would hold up all "
+            "later ones; drop the column, or use another queue"
         )
         return [problem]
     return []

@@ -21,7 +21,8 @@ from cassieq_spark.client import Client
 from cassieq_spark.errors import ExistsError, InvariantError, NotFoundError, OptionError
 from cassieq_spark.model import QueueDefinition, SinkBatch
 from cassieq_spark.producer.blocks import times_of_task
-from cassieq_spark.producer.publisher import Publisher, Written, publish_written
+from cassieq_spark.producer.partitioned import publish_all, write_messages
+from cassieq_spark.producer.publisher import Written
 from cassieq_spark.queues import read_queue
 from cassieq_spark.schemas.assign import assign
 from cassieq_spark.schemas.canonical import all_nullable
@@ -45,7 +46,7 @@ from cassieq_spark.store.protocol import Store
 class TaskDone(WriterCommitMessage):
     """What a task tells the driver."""
 
-    written: Written
+    written: tuple[Written, ...]
 
 
 class _Writing:
@@ -82,9 +83,9 @@ class _Writing:
         queue = self._made_or_read(self._schema)
         columns = [(field.name, field.dataType.simpleString()) for field in self._schema.fields]
         if queue.schema is None:
-            validate_published(columns, strict_fifo=queue.strict_fifo)
+            validate_published(columns, order=queue.order)
             return queue
-        validate_special(columns, strict_fifo=queue.strict_fifo)
+        validate_special(columns, order=queue.order)
         assign(arrow_schema(_own(self._schema)).empty_table(), schema_of(queue.schema))
         return queue
 
@@ -107,14 +108,16 @@ class _Writing:
     def _write(self, batches: Iterator[pa.RecordBatch], batch: SinkBatch | None) -> TaskDone:
         context = TaskContext.get()
         times = times_of_task(context.partitionId() if context else 0)
-        publisher = Publisher(self._store(), self._queue, self._options)
-        return TaskDone(publisher.write(batches, batch, most_times=times))
+        written = write_messages(
+            self._store(), self._queue, batches, batch, options=self._options, most_times=times
+        )
+        return TaskDone(tuple(written))
 
     def _publish(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         done = [cast("TaskDone", message) for message in messages if message is not None]
-        publish_written(
+        publish_all(
             self._store(),
-            [each.written for each in done],
+            [written for each in done for written in each.written],
             fail_on_changed=self._options.fail_on_changed_batch,
         )
 

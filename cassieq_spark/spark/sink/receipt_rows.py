@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import tee
 from typing import Any
-from uuid import UUID
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,15 +17,13 @@ from cassieq_spark.arrow.chunks import PLAIN, Form, check_messages
 from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.arrow.rows import METADATA
 from cassieq_spark.arrow.typed_chunks import TypedForm
+from cassieq_spark.client.settling import LeaseKey
 from cassieq_spark.consumer.consumer import Replacements
 from cassieq_spark.errors import MessageError
 from cassieq_spark.groups.state import Settlement
-from cassieq_spark.model import QueueId, Range, Ranges
+from cassieq_spark.model import QueueDefinition, QueueId, Range, Ranges, partition_of_id
 from cassieq_spark.settings.writing import ACK, EACH, EXTEND, REJECT, RELEASE, REPLACE
 from cassieq_spark.spark.sink.columns import receipt_source
-
-#: Consumer group and token of a lease, and which delivery under it; see `Receipt`.
-LeaseKey = tuple[str, UUID, int | None]
 
 _OPERATIONS = (ACK, RELEASE, EXTEND, REJECT, REPLACE)
 _ADVICE = "take the column 'receipt' of a stream that is read with includeReceipts"
@@ -38,7 +35,7 @@ class Defaults:
     """What applies to rows without a column or value of their own.
 
     Attributes:
-        queue_id: The queue that all receipts must be of.
+        queue: The queue that all receipts must be of.
         operation: What to do; `EACH` if a column says it.
         delay: For release and replace.
         seconds: For extend.
@@ -47,7 +44,7 @@ class Defaults:
         form: That of new messages.
     """
 
-    queue_id: QueueId
+    queue: QueueDefinition
     operation: str
     delay: timedelta
     seconds: timedelta
@@ -153,18 +150,26 @@ class _Rows:
         self._count = batch.num_rows
         self._defaults = defaults
         self._first_row = first_row
+        self._known: set[QueueId] = set()
 
     def __iter__(self) -> Iterator[_Row]:
         for at in range(self._count):
             receipt = Receipt.parse(self._columns["receipt"][at] or "", advice=_ADVICE)
-            if receipt.queue_id != self._defaults.queue_id:
-                raise MessageError(
-                    f"receipt {str(receipt)!r} is of queue {receipt.queue_id}, not of "
-                    f"{self._defaults.queue_id}, which option 'queue' names"
-                )
             operation = self._operation(at)
-            lease = (receipt.group, receipt.lease, receipt.deliveries)
+            self._check_queue(receipt)
+            lease = LeaseKey(receipt.queue_id, receipt.group, receipt.lease, receipt.deliveries)
             yield _Row(lease, receipt.monoton, operation, self._parameter(at, operation))
+
+    def _check_queue(self, receipt: Receipt) -> None:
+        queue = self._defaults.queue
+        if receipt.queue_id in self._known:
+            return
+        if partition_of_id(queue, receipt.queue_id) is None:
+            raise MessageError(
+                f"receipt {str(receipt)!r} is of queue {receipt.queue_id}, not of "
+                f"{queue.queue_id}, which option 'queue' names"
+            )
+        self._known.add(receipt.queue_id)
 
     def _operation(self, at: int) -> str:
         if self._defaults.operation != EACH:

@@ -14,9 +14,10 @@ from pyspark.sql.types import StructType
 
 from cassieq_spark.arrow.chunks import PLAIN
 from cassieq_spark.arrow.forms import form_of
+from cassieq_spark.client.settling import LeaseKey
 from cassieq_spark.consumer.consumer import Consumer
 from cassieq_spark.errors import OptionError, SchemaError
-from cassieq_spark.model import QueueDefinition
+from cassieq_spark.model import QueueDefinition, partition_of_id
 from cassieq_spark.queues import read_queue
 from cassieq_spark.schemas.assign import assign
 from cassieq_spark.schemas.ddl import schema_of
@@ -25,7 +26,7 @@ from cassieq_spark.settings.writing import NOW, REPLACE, WITH_BATCH
 from cassieq_spark.spark.sink.columns import validate_replaced, validate_settled
 from cassieq_spark.spark.sink.message_writer import arrow_schema
 from cassieq_spark.spark.sink.query import is_in_batch
-from cassieq_spark.spark.sink.receipt_rows import Defaults, LeaseKey, Outcomes, read_outcomes
+from cassieq_spark.spark.sink.receipt_rows import Defaults, Outcomes, read_outcomes
 from cassieq_spark.store import open_store
 
 logger = logging.getLogger(__name__)
@@ -80,7 +81,7 @@ class ReceiptWriter(DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReceipts:
         """On an executor: read receipts, and settle nothing yet."""
         defaults = Defaults(
-            queue_id=self._queue.queue_id,
+            queue=self._queue,
             operation=self._options.operation,
             delay=self._options.delay,
             seconds=self._options.seconds or self._queue.lease,
@@ -139,8 +140,9 @@ class ReceiptWriter(DataSourceArrowWriter):
     def _settle(
         self, key: LeaseKey, outcomes: Outcomes, *, with_batch: bool
     ) -> Iterator[tuple[int, int]]:
-        group, lease, deliveries = key
-        consumer = Consumer(open_store(self._options.connection), self._queue, group)
+        lease, deliveries = key.lease, key.deliveries
+        queue = partition_of_id(self._queue, key.queue_id) or self._queue
+        consumer = Consumer(open_store(self._options.connection), queue, key.group)
         if settlement := outcomes.settlement():
             done = consumer.settle(lease, settlement, deliveries=deliveries, with_batch=with_batch)
             yield done.count, done.stale.count

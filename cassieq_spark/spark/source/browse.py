@@ -12,13 +12,13 @@ from cassieq_spark.errors import OptionError, QueueStateError
 from cassieq_spark.fetch.find import pieces_of
 from cassieq_spark.fetch.read import fetch
 from cassieq_spark.ledger.ledger import Ledger
-from cassieq_spark.model import Range, Ranges
+from cassieq_spark.model import QueueDefinition, Range, Ranges
 from cassieq_spark.queues import read_queue
 from cassieq_spark.settings import SourceOptions
 from cassieq_spark.settings.position import show_position
 from cassieq_spark.spark.source.columns import Columns, check_still_there
 from cassieq_spark.spark.source.stream import TaskPartition
-from cassieq_spark.spark.source.tasks import cut_tasks
+from cassieq_spark.spark.source.tasks import TaskPart, cut_tasks, pack
 from cassieq_spark.spark.source.views import read_view
 from cassieq_spark.store import open_store
 
@@ -35,7 +35,7 @@ class MessageReader(DataSourceReader):
         self._columns = columns
 
     def partitions(self) -> list[InputPartition]:
-        """Find the messages. Four reads; some twenty more for each position that is an instant.
+        """Find the messages. A read, and for each partition three; more for an instant.
 
         One more for each thousand blocks.
 
@@ -46,15 +46,36 @@ class MessageReader(DataSourceReader):
         store, options = open_store(self._options.connection), self._options
         queue = read_queue(store, options.queue)
         check_still_there(self._columns, queue)
-        ledger = Ledger(store, queue.queue_id)
-        monotons = self._between_positions(ledger)
-        if options.max_messages is not None:
-            stop = min(monotons.stop, monotons.start + options.max_messages)
-            monotons = Range(monotons.start, stop)
-        pieces = pieces_of(ledger.locate(monotons), Ranges.of(monotons), deliveries=None)
-        tasks = cut_tasks(pieces, queue, options.messages_per_task)
+        self._check_positions(queue)
+        parts: list[TaskPart] = []
+        left = options.max_messages
+        for partition in queue.by_partition:
+            ledger = Ledger(store, partition.queue_id)
+            monotons = self._between_positions(ledger)
+            if left is not None:
+                monotons = Range(monotons.start, min(monotons.stop, monotons.start + left))
+                left -= len(monotons)
+            pieces = pieces_of(ledger.locate(monotons), Ranges.of(monotons), deliveries=None)
+            tasks = cut_tasks(pieces, partition, options.messages_per_task)
+            parts += [TaskPart(partition, task) for task in tasks]
         # Of no partitions at all, Spark makes one of its own, which `read` could not understand.
-        return [TaskPartition(queue, task) for task in tasks or [()]]
+        if queue.partitions == 1:
+            return [TaskPartition((part,)) for part in parts] or [TaskPartition(())]
+        packed = pack(parts, options.messages_per_task)
+        return [TaskPartition(each) for each in packed or [()]]
+
+    def _check_positions(self, queue: QueueDefinition) -> None:
+        given = {
+            "startingPosition": self._options.starting_position,
+            "endingPosition": self._options.ending_position,
+        }
+        for option, position in given.items():
+            if queue.partitions > 1 and isinstance(position, int):
+                raise OptionError(
+                    f"option {option!r} is monoton {position}, and queue {queue.name!r} has "
+                    f"{queue.partitions} partitions, each with monotons of its own: give "
+                    "earliest, latest or an instant, and filter by partition and monoton"
+                )
 
     def _between_positions(self, ledger: Ledger) -> Range:
         """The monotons from where the read starts to where it ends; all are stored."""
@@ -83,13 +104,9 @@ class MessageReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """On an executor: fetch a task's messages."""
-        task = cast("TaskPartition", partition)
-        return fetch(
-            open_store(self._options.connection),
-            task.queue,
-            task.task,
-            self._columns.rows(task.queue.name),
-        )
+        store = open_store(self._options.connection)
+        for part in cast("TaskPartition", partition).parts:
+            yield from fetch(store, part.queue, part.pieces, self._columns.rows(part.queue))
 
 
 class ViewReader(DataSourceReader):

@@ -40,17 +40,18 @@ class Columns:
         metadata = metadata_type(include_receipts=self.include_receipts)
         return self.schema.append(pa.field(METADATA, metadata))
 
-    def rows(self, queue: str, receipt_prefix: str | None = None) -> Rows:
+    def rows(self, queue: QueueDefinition, receipt_prefix: str | None = None) -> Rows:
         """How messages of a queue become rows.
 
         Args:
-            queue: Its name.
+            queue: Which queue, or which partition of it.
             receipt_prefix: What receipts begin with, if they are included.
         """
         prefix = receipt_prefix if self.include_receipts else None
+        partition = queue.partition or 0
         if self.schema is None:
-            return PlainRows(queue, self.include_headers, prefix)
-        return TypedRows(queue, self.schema, self.include_metadata, prefix)
+            return PlainRows(queue.name, self.include_headers, prefix, partition)
+        return TypedRows(queue.name, self.schema, self.include_metadata, prefix, partition)
 
 
 def columns_of(queue: QueueDefinition, options: SourceOptions) -> Columns:

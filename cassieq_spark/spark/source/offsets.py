@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 from uuid import UUID
 
 from cassieq_spark.errors import QueueStateError
 from cassieq_spark.groups.lease import LeasedSlot
-from cassieq_spark.model import QueueId, Ranges
+from cassieq_spark.model import QueueDefinition, QueueId, Ranges, name_of, parts_of_id
 
-_VERSION = 1
+#: Of one partition, and of several.
+_VERSION, _OF_SEVERAL = 1, 2
 _ADVICE = "use the checkpoint location of the query that wrote it, or a new one"
 
 
@@ -24,7 +25,7 @@ class Offset:
     """The end of a batch: the lease that it consists of.
 
     Attributes:
-        queue_id: Queue with its version.
+        queue_id: Queue with its version, or one of several partitions of it.
         group: Consumer group.
         lease: Token of the lease.
         pointer: First monoton not offered to the group by then.
@@ -67,28 +68,9 @@ def decode(values: Mapping[str, Any], *, queue_id: QueueId, group: str) -> Offse
         QueueStateError: It belongs to another queue, another version of it, or another group, was
             written by another release, or is damaged.
     """
-    if values.get("v") != _VERSION:
-        raise QueueStateError(
-            f"the checkpoint has offsets of version {values.get('v')!r}, this release reads "
-            f"version {_VERSION}; {_ADVICE}"
-        )
-    name, _, version = queue_id.rpartition("@")
-    found_name, _, found_version = str(values.get("queue_id") or values.get("queue")).rpartition(
-        "@"
-    )
-    if (found_name or found_version) != name or values.get("group") != group:
-        raise QueueStateError(
-            f"the checkpoint belongs to group {values.get('group')!r} of queue "
-            f"{found_name or found_version!r}, not to group {group!r} of queue {name!r}; {_ADVICE}"
-        )
+    _check(values, queue_id=queue_id, group=group, key="lease", version=_VERSION)
     if "lease" not in values:
         return None
-    if found_version != version:
-        raise QueueStateError(
-            f"the checkpoint belongs to version {found_version} of queue {name!r}, "
-            f"which was purged or created again since (version {version}); use a "
-            "new checkpoint location"
-        )
     try:
         return Offset(
             queue_id=queue_id,
@@ -101,7 +83,88 @@ def decode(values: Mapping[str, Any], *, queue_id: QueueId, group: str) -> Offse
             ),
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
+        _refuse_damage(values, error)
+
+
+def join_partitions(
+    ends: Mapping[int, Mapping[str, Any]], *, queue_id: QueueId, group: str
+) -> dict[str, Any]:
+    """The offset of a batch of several partitions, by those of its partitions.
+
+    Args:
+        ends: What `encode` returned, of each partition of which the batch has messages.
+        queue_id: Queue with its version.
+        group: Consumer group.
+    """
+    parts = [
+        [number, {name: ends[number][name] for name in ("lease", "pointer", "ranges")}]
+        for number in sorted(ends)
+    ]
+    return {"group": group, "partitions": parts, "queue_id": queue_id, "v": _OF_SEVERAL}
+
+
+def split_partitions(
+    values: Mapping[str, Any], queue: QueueDefinition, group: str
+) -> dict[int, dict[str, Any]]:
+    """The offset of each partition, as `decode` reads it; that before the first batch, if none.
+
+    Args:
+        values: What `join_partitions` or `initial_offset` returned.
+        queue: The queue, which has several partitions.
+        group: Consumer group.
+
+    Raises:
+        QueueStateError: See `decode`.
+    """
+    _check(values, queue_id=queue.queue_id, group=group, key="partitions", version=_OF_SEVERAL)
+    first = initial_offset(queue.name, group)
+    found: dict[int, dict[str, Any]] = dict.fromkeys(range(queue.partitions), first)
+    try:
+        for number, part in values.get("partitions", ()):
+            queue_id = queue.of_partition(int(number)).queue_id
+            about = {"group": group, "queue_id": queue_id, "v": _VERSION}
+            found[int(number)] = {**about, **{str(name): it for name, it in part.items()}}
+    except (AttributeError, TypeError, ValueError) as error:
+        _refuse_damage(values, error)
+    if len(found) > queue.partitions:
+        _refuse_damage(values, ValueError(f"the queue has {queue.partitions} partitions"))
+    return found
+
+
+def is_of_several(values: Mapping[str, Any]) -> bool:
+    """Whether `join_partitions` made the offset."""
+    return values.get("v") == _OF_SEVERAL
+
+
+def _check(
+    values: Mapping[str, Any], *, queue_id: QueueId, group: str, key: str, version: int
+) -> None:
+    """Refuse an offset of something else. ``key`` is there if it is the end of a batch."""
+    name, number, _ = parts_of_id(queue_id)
+    found = str(values.get("queue_id") or values.get("queue"))
+    found_name = name_of(found) or found
+    if values.get("v") not in {_VERSION, version}:
         raise QueueStateError(
-            f"the checkpoint has a damaged offset ({type(error).__name__}: {error}): {values}; "
-            f"restore it, or use a new checkpoint location"
-        ) from error
+            f"the checkpoint has offsets of version {values.get('v')!r}, this release reads "
+            f"version {version} of this queue; {_ADVICE}"
+        )
+    if found_name != name or values.get("group") != group:
+        raise QueueStateError(
+            f"the checkpoint belongs to group {values.get('group')!r} of queue "
+            f"{found_name!r}, not to group {group!r} of queue {name!r}; {_ADVICE}"
+        )
+    if "queue_id" in values and found != queue_id:
+        raise QueueStateError(
+            f"the checkpoint belongs to version {found.rpartition('@')[2]} of queue {name!r}, "
+            f"which was purged or created again since (version {number}); use a "
+            "new checkpoint location"
+        )
+    if "queue_id" in values and key not in values:
+        _refuse_damage(values, KeyError(key))
+
+
+def _refuse_damage(values: Mapping[str, Any], error: Exception) -> NoReturn:
+    raise QueueStateError(
+        f"the checkpoint has a damaged offset ({type(error).__name__}: {error}): {values}; "
+        f"restore it, or use a new checkpoint location"
+    ) from error

@@ -1,4 +1,4 @@
-"""One reader: a run of a streaming query, without Spark."""
+"""Reading one partition of a queue in a run of a streaming query, without Spark."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from cassieq_spark.arrow.receipts import receipt_prefix
@@ -18,7 +18,8 @@ from cassieq_spark.errors import QueueStateError, StoreError
 from cassieq_spark.groups.lease import LeasedSlot, LeaseRequest
 from cassieq_spark.groups.plan import is_dead
 from cassieq_spark.groups.registration import ensure_group
-from cassieq_spark.model import QueueDefinition
+from cassieq_spark.ledger.state import LedgerHead
+from cassieq_spark.model import QueueDefinition, id_of
 from cassieq_spark.settings.position import StartingPosition
 from cassieq_spark.spark.source import idle_backoff
 from cassieq_spark.spark.source.metrics import SourceMetrics
@@ -44,12 +45,20 @@ ACKED_AT_LAST = "lease.acked_at_last"
 CHECKPOINT_UNREADABLE = "checkpoint.unreadable"
 
 
+class Share(NamedTuple):
+    """How much a reader leases of one partition; see `LeaseRequest`."""
+
+    max_messages: int | None
+    min_messages: int
+    max_bytes: int | None
+
+
 class Reader:
     """Leases, acks and finds the messages of one consumer group for one run of a query.
 
     Args:
         store: Where the queue is kept.
-        queue: Which queue.
+        queue: Which queue, or which partition of it.
         group: Which group; made if there is none.
         starting: Where a new group starts.
         fail_on_data_loss: Whether a new group may not start where messages are deleted already.
@@ -88,7 +97,8 @@ class Reader:
         self._held: UUID | None = None
         self._leased: tuple[LeasedSlot, ...] = ()
         self._target: int | None = None
-        self._idle = idle_backoff.IdleBackoff()
+        self._idle = idle_backoff.IdleBackoff(queue.partitions)
+        self._pointer: int | None = None
         self._leased_at = -math.inf
         self.metrics = SourceMetrics(self._consumer.group.ledger)
 
@@ -105,22 +115,58 @@ class Reader:
         Returns:
             The end of the next batch; ``done`` itself if there is nothing to deliver.
         """
-        before = self._decode(done)
-        held = before.lease if before else None
+        self._decode(done)
         self._idle.rest()
+        head = self.look(done)
+        if head is None:
+            return done
+        share = Share(limit, self._min_messages(), self._request.max_bytes)
+        return self.lease(done, head, share)
+
+    @property
+    def idle(self) -> idle_backoff.IdleBackoff:
+        """When it is to look again."""
+        return self._idle
+
+    def look(self, done: Mapping[str, Any]) -> LedgerHead | None:
+        """Look whether there may be something to ack or to lease. One read.
+
+        Returns:
+            The head of the ledger; None if there is nothing.
+        """
+        before = self._decode(done)
         self._heartbeat.pause()
         head = self._consumer.read_head()
-        if not self._idle.is_over(held, head.offered_below(self._target)):
-            return done
+        held = before.lease if before else None
+        return head if self._idle.is_over(held, head.offered_below(self._target)) else None
+
+    def fresh(self, head: LedgerHead) -> int | None:
+        """How many messages were never offered to the group; None if that is not known yet."""
+        if self._pointer is None:
+            return None
+        return max(0, head.offered_below(self._target) - self._pointer)
+
+    def lease(self, done: Mapping[str, Any], head: LedgerHead, share: Share) -> Mapping[str, Any]:
+        """Ack the batch that ended at ``done``, and lease; see `next_batch`.
+
+        Args:
+            done: Where the batch ended.
+            head: What `look` has found.
+            share: How much to lease.
+        """
+        before = self._decode(done)
+        held = before.lease if before else None
         request = replace(
             self._request,
             held=held,
             held_deliveries=self._deliveries_of(held),
-            max_messages=limit,
-            min_messages=self._min_messages(),
+            max_messages=share.max_messages,
+            min_messages=share.min_messages,
+            max_bytes=share.max_bytes,
             prefer_fresh=before is not None and before.is_redelivery,
         )
         lease = self._consumer.poll(request, head, stop=self._target)
+        self._pointer = lease.pointer
         self._report_lost(before, lease.acked_slots)
         self.metrics.observe(lease, head.next)
         self._hold(lease.token if lease.leased else None, lease.leased)
@@ -142,9 +188,11 @@ class Reader:
         )
 
     def tasks(
-        self, end: Mapping[str, Any], *, messages_per_task: int, limit: int | None = None
+        self, end: Mapping[str, Any], *, messages_per_task: int | None, limit: int | None = None
     ) -> list[Task]:
         """Find the messages of the batch that ends at ``end``. Two reads for each range, or fewer.
+
+        All of them in one task, if ``messages_per_task`` is None.
 
         A batch that this process has not leased is one that Spark replays: its lease is taken up
         again, by one more LWT, and what others have taken meanwhile is left out.
@@ -154,7 +202,10 @@ class Reader:
             return []
         if offset.lease != self._held:
             self._take_again(offset, limit)
-        return cut_tasks(self._consumer.find(self._leased), self.queue, messages_per_task)
+        pieces = self._consumer.find(self._leased)
+        if messages_per_task is None:
+            return [tuple(pieces)] if pieces else []
+        return cut_tasks(pieces, self.queue, messages_per_task)
 
     @property
     def receipt_prefix(self) -> str:
@@ -202,7 +253,7 @@ class Reader:
             return False
         from cassieq_spark.spark.source.checkpoint import look_up  # noqa: PLC0415 (only here)
 
-        told = look_up(self._checkpoint, held, self.queue.queue_id)
+        told = look_up(self._checkpoint, held, id_of(self.queue.name, self.queue.version))
         if told.trouble:
             logger.warning(
                 "%s: the checkpoint %s does not say whether the last batch is done, so "

@@ -21,14 +21,14 @@ from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.consumer.consumer import Consumer
 from cassieq_spark.errors import OptionError
 from cassieq_spark.groups.lease import LeaseRequest
-from cassieq_spark.model import QueueDefinition
 from cassieq_spark.queues import read_queue
 from cassieq_spark.settings import SourceOptions
 from cassieq_spark.spark.source.columns import Columns, check_still_there
 from cassieq_spark.spark.source.offsets import initial_offset
-from cassieq_spark.spark.source.reader import Reader
-from cassieq_spark.spark.source.tasks import Task
+from cassieq_spark.spark.source.queue_reader import QueueReader
+from cassieq_spark.spark.source.tasks import TaskPart
 from cassieq_spark.store import open_store
+from cassieq_spark.store.protocol import Store
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,11 +49,9 @@ _ONCE = (
 
 @dataclass(frozen=True)
 class TaskPartition(InputPartition):
-    """What one Spark task reads, and the queue's sizes that it needs for that."""
+    """What one Spark task reads."""
 
-    queue: QueueDefinition
-    task: Task
-    receipt_prefix: str = ""
+    parts: tuple[TaskPart, ...]
 
 
 class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -67,7 +65,7 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._columns = columns
         self._group = options.stream_group()
-        self._reader: Reader | None = None
+        self._reader: QueueReader | None = None
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """At most ``maxMessagesPerTrigger`` messages a batch."""
@@ -96,7 +94,7 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def reportLatestOffset(self) -> dict[str, int] | None:
         """Metrics for the query's progress, see `cassieq_spark.spark.progress`; never raises."""
         try:
-            return self._reader.metrics.report() if self._reader else None
+            return self._reader.report() if self._reader else None
         except Exception as error:  # noqa: BLE001 - whatever it is, no metric is worth a query
             logger.warning(
                 "could not report the metrics of the query: %s",
@@ -118,8 +116,7 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             messages_per_task=self._options.messages_per_task,
             limit=self._options.max_messages_per_trigger,
         )
-        prefix = reader.receipt_prefix
-        return [TaskPartition(reader.queue, task, prefix) for task in tasks]
+        return [TaskPartition(parts) for parts in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """On an executor: fetch a task's messages.
@@ -127,23 +124,27 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         What can't be read is left out, and goes to the dead-letter queue with the ack of the
         batch: one LWT and two reads for a task that has some.
         """
+        store = open_store(self._options.connection)
+        for part in cast("TaskPartition", partition).parts:
+            yield from self._read_part(store, part)
+
+    def _read_part(self, store: Store, part: TaskPart) -> Iterator[pa.RecordBatch]:
         # Only tasks need it: the process beside the driver begins sooner without.
         from cassieq_spark.fetch.read import Unreadable, fetch  # noqa: PLC0415
 
-        task = cast("TaskPartition", partition)
-        store, found = open_store(self._options.connection), Unreadable()
+        found = Unreadable()
         try:
             yield from fetch(
                 store,
-                task.queue,
-                task.task,
-                self._columns.rows(task.queue.name, task.receipt_prefix),
+                part.queue,
+                part.pieces,
+                self._columns.rows(part.queue, part.receipt_prefix),
                 on_unreadable=found.add,
             )
         finally:
             if reasons := found.by_reason():
-                receipt = Receipt.parse(f"{task.receipt_prefix}0")
-                Consumer(store, task.queue, receipt.group).reject_unreadable(
+                receipt = Receipt.parse(f"{part.receipt_prefix}0")
+                Consumer(store, part.queue, receipt.group).reject_unreadable(
                     receipt.lease, reasons, deliveries=receipt.deliveries, with_batch=True
                 )
 
@@ -155,12 +156,12 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._reader is not None:
             self._reader.stop()
 
-    def _open(self) -> Reader:
+    def _open(self) -> QueueReader:
         if self._reader is None:
             store = open_store(self._options.connection)
             queue = read_queue(store, self._options.queue)
             check_still_there(self._columns, queue)
-            self._reader = Reader(
+            self._reader = QueueReader(
                 store,
                 queue,
                 self._group,

@@ -2,13 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from uuid import UUID
 
 from cassieq_spark.fetch.find import Piece
 from cassieq_spark.model import QueueDefinition, Range
 
 Task = tuple[Piece, ...]
+
+
+@dataclass(frozen=True)
+class TaskPart:
+    """What a task reads of one partition.
+
+    Attributes:
+        queue: The queue, or the partition of it.
+        pieces: The messages.
+        receipt_prefix: What their receipts begin with; empty, if they have none.
+    """
+
+    queue: QueueDefinition
+    pieces: Task
+    receipt_prefix: str = ""
+
+    @property
+    def count(self) -> int:
+        """How many messages."""
+        return sum(len(piece.offsets) for piece in self.pieces)
+
+
+def pack(parts: Iterable[TaskPart], messages_per_task: int) -> list[tuple[TaskPart, ...]]:
+    """Put parts of several partitions together into tasks of at most ``messages_per_task``.
+
+    A part is never cut, and the order stays.
+    """
+    packed: list[tuple[TaskPart, ...]] = []
+    filled = 0
+    for part in parts:
+        if packed and filled + part.count <= messages_per_task:
+            packed[-1] += (part,)
+            filled += part.count
+        else:
+            packed.append((part,))
+            filled = part.count
+    return packed
 
 
 def cut_tasks(

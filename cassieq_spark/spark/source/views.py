@@ -11,7 +11,7 @@ from cassieq_spark.errors import QueueStateError
 from cassieq_spark.groups.registration import read_group_states
 from cassieq_spark.groups.state import GroupState, Slot, Waiting
 from cassieq_spark.model import from_millis
-from cassieq_spark.queues import list_records, open_ledger
+from cassieq_spark.queues import list_records, open_ledgers
 from cassieq_spark.queues.stats import queue_stats
 from cassieq_spark.settings import SourceOptions
 from cassieq_spark.store.protocol import Store
@@ -41,6 +41,7 @@ class View:
 
 
 _QUEUE = Column("queue", "STRING", "Name of the queue.")
+_PARTITION = Column("partition", "INT", "Partition of the queue, from 0.")
 _GROUP = Column("consumer_group", "STRING", "Name of the consumer group.")
 _POINTER = Column("pointer", "BIGINT", "The first monoton that was never offered to the group.")
 _FLOOR = Column("floor", "BIGINT", "The lowest monoton that the group has not settled.")
@@ -57,10 +58,13 @@ VIEWS: Mapping[str, View] = MappingProxyType(
         for view in (
             View(
                 "messages",
-                "message that is published and not finalised, in order",
+                "message that is published and not finalised, by partition and in order",
                 (
                     _QUEUE,
-                    Column("monoton", "BIGINT", "Position in the queue, from 0, without gaps."),
+                    _PARTITION,
+                    Column(
+                        "monoton", "BIGINT", "Position in the partition, from 0, without gaps."
+                    ),
                     Column("key", "BINARY", "As published."),
                     Column("value", "BINARY", "As published; never null."),
                     Column("headers", "MAP<STRING, STRING>", "Only with `includeHeaders`."),
@@ -71,9 +75,11 @@ VIEWS: Mapping[str, View] = MappingProxyType(
             ),
             View(
                 "blocks",
-                "block of the ledger that is not finalised, or only in part, in order",
+                "block of a ledger that is not finalised, or only in part, by partition and in "
+                "order",
                 (
                     _QUEUE,
+                    _PARTITION,
                     Column("first_monoton", "BIGINT", "Monoton of the block's first message."),
                     Column("stop_monoton", "BIGINT", "Monoton after its last message."),
                     Column("messages", "BIGINT", "Number of its messages."),
@@ -84,9 +90,10 @@ VIEWS: Mapping[str, View] = MappingProxyType(
             View(
                 "leases",
                 "range that was offered to a group and is not settled (with option "
-                "`group`, only of that group), by group",
+                "`group`, only of that group), by partition and group",
                 (
                     _QUEUE,
+                    _PARTITION,
                     _GROUP,
                     Column(
                         "state",
@@ -109,9 +116,10 @@ VIEWS: Mapping[str, View] = MappingProxyType(
             ),
             View(
                 "groups",
-                "consumer group, by name",
+                "consumer group, by partition and name",
                 (
                     _QUEUE,
+                    _PARTITION,
                     _GROUP,
                     Column("starts_at", "BIGINT", "The monoton at which the group began."),
                     _POINTER,
@@ -149,11 +157,12 @@ VIEWS: Mapping[str, View] = MappingProxyType(
                         "STRING",
                         "Where dead messages go; null: they are dropped.",
                     ),
+                    Column("partitions", "INT", "How many partitions it has."),
                     Column(
-                        "strict_fifo",
-                        "BOOLEAN",
-                        "Whether a group gets a message only when it has settled all earlier "
-                        "ones.",
+                        "order",
+                        "STRING",
+                        "`none`; `key`: a group gets a message only when it has settled all "
+                        "earlier ones of the partition; `strict`: of the queue.",
                     ),
                     Column(
                         "expire_after_seconds",
@@ -177,10 +186,11 @@ VIEWS: Mapping[str, View] = MappingProxyType(
             ),
             View(
                 "stats",
-                "consumer group, by name; for a queue without groups, one row without "
-                "figures of a group",
+                "consumer group, by partition and name; for a partition without groups, one row "
+                "without figures of a group",
                 (
                     _QUEUE,
+                    _PARTITION,
                     _GROUP,
                     Column(
                         "finalised",
@@ -246,37 +256,44 @@ def read_view(store: Store, options: SourceOptions) -> Iterator[ViewRow]:
 
 
 def _blocks(store: Store, options: SourceOptions) -> Iterator[ViewRow]:
-    ledger = open_ledger(store, options.queue)
-    head = ledger.read_head()
-    for it in ledger.stream_blocks(start=head.trimmed):
-        if it.monotons.stop > head.finalised:
-            yield (
-                options.queue,
-                it.monotons.start,
-                it.monotons.stop,
-                len(it.monotons),
-                str(it.block),
-                it.published_at,
-            )
+    for partition, ledger in enumerate(open_ledgers(store, options.queue)):
+        head = ledger.read_head()
+        for it in ledger.stream_blocks(start=head.trimmed):
+            if it.monotons.stop > head.finalised:
+                yield (
+                    options.queue,
+                    partition,
+                    it.monotons.start,
+                    it.monotons.stop,
+                    len(it.monotons),
+                    str(it.block),
+                    it.published_at,
+                )
 
 
 def _leases(store: Store, options: SourceOptions) -> Iterator[ViewRow]:
-    states = read_group_states(open_ledger(store, options.queue))
-    if options.group is not None:
-        if options.group not in states:
-            known = ", ".join(states) or "none"
-            raise QueueStateError(
-                f"queue {options.queue!r} has no group {options.group!r}; it has: {known}"
-            )
-        states = {options.group: states[options.group]}
-    for group, state in states.items():
-        held: list[Slot | Waiting] = [slot for slot in state.slots if slot.monotons]
-        for it in sorted([*held, *state.waiting], key=attrgetter("monotons.start")):
-            told = _lease_of_slot(it, state) if isinstance(it, Slot) else _no_lease(it, state)
-            standing, slot, lease, due_at = told
-            for part in it.monotons:
-                ends = (part.start, part.stop, len(part))
-                yield options.queue, group, standing, slot, *ends, lease, due_at, it.deliveries
+    found = [read_group_states(ledger) for ledger in open_ledgers(store, options.queue)]
+    names = dict.fromkeys(name for states in found for name in states)
+    if options.group is not None and options.group not in names:
+        known = ", ".join(names) or "none"
+        raise QueueStateError(
+            f"queue {options.queue!r} has no group {options.group!r}; it has: {known}"
+        )
+    for partition, states in enumerate(found):
+        for group, state in states.items():
+            if options.group in (None, group):
+                for row in _held(state):
+                    yield options.queue, partition, group, *row
+
+
+def _held(state: GroupState) -> Iterator[ViewRow]:
+    held: list[Slot | Waiting] = [slot for slot in state.slots if slot.monotons]
+    for it in sorted([*held, *state.waiting], key=attrgetter("monotons.start")):
+        told = _lease_of_slot(it, state) if isinstance(it, Slot) else _no_lease(it, state)
+        standing, slot, lease, due_at = told
+        for part in it.monotons:
+            ends = (part.start, part.stop, len(part))
+            yield standing, slot, *ends, lease, due_at, it.deliveries
 
 
 def _lease_of_slot(slot: Slot, state: GroupState) -> ViewRow:
@@ -292,11 +309,12 @@ def _no_lease(waiting: Waiting, state: GroupState) -> ViewRow:
 
 
 def _groups(store: Store, options: SourceOptions) -> Iterator[ViewRow]:
-    ledger = open_ledger(store, options.queue)
-    groups = queue_stats(ledger).groups
-    starts = {group.name: group.starts_at for group in ledger.read_groups()}
-    for it in groups:
-        yield options.queue, it.group, starts.get(it.group), it.pointer, it.floor, it.depth
+    for partition, ledger in enumerate(open_ledgers(store, options.queue)):
+        groups = queue_stats(ledger).groups
+        starts = {group.name: group.starts_at for group in ledger.read_groups()}
+        for it in groups:
+            figures = (starts.get(it.group), it.pointer, it.floor, it.depth)
+            yield options.queue, partition, it.group, *figures
 
 
 def _queues(store: Store, options: SourceOptions) -> Iterator[ViewRow]:
@@ -309,20 +327,21 @@ def _queues(store: Store, options: SourceOptions) -> Iterator[ViewRow]:
                 None if each is None else int(each.total_seconds())
                 for each in (it.expire_after, it.keep_settled)
             )
-            settings = (*sizes, *dead, it.strict_fifo, *periods, it.schema)
+            settings = (*sizes, *dead, it.partitions, it.order.value, *periods, it.schema)
             yield it.name, it.version, record.status.value, *settings, it.created_at
 
 
 def _stats(store: Store, options: SourceOptions) -> Iterator[ViewRow]:
-    stats = queue_stats(open_ledger(store, options.queue))
-    ends = (stats.finalised, stats.next)
-    for it in stats.groups:
-        age = it.oldest_age.total_seconds() if it.oldest_age is not None else None
-        counts = (it.depth, it.leased, it.due, it.waiting, it.dead)
-        figures = (*counts, age, it.pointer, it.floor)
-        yield options.queue, it.group, *ends, *figures
-    if not stats.groups:
-        yield options.queue, None, *ends, *[None] * 8
+    for partition, ledger in enumerate(open_ledgers(store, options.queue)):
+        stats = queue_stats(ledger)
+        ends = (stats.finalised, stats.next)
+        for it in stats.groups:
+            age = it.oldest_age.total_seconds() if it.oldest_age is not None else None
+            counts = (it.depth, it.leased, it.due, it.waiting, it.dead)
+            figures = (*counts, age, it.pointer, it.floor)
+            yield options.queue, partition, it.group, *ends, *figures
+        if not stats.groups:
+            yield options.queue, partition, None, *ends, *[None] * 8
 
 
 _READERS: Mapping[str, Callable[[Store, SourceOptions], Iterator[ViewRow]]] = MappingProxyType(

@@ -16,8 +16,9 @@ from cassieq_spark.errors import MissingSchemaError
 from cassieq_spark.store.tables import SHAPES, Shape, Table
 
 #: What this release reads and writes. 2: chunks are frames of our own. 3: the table
-#: ``group_state`` was ``delivery``, the column ``status`` of ``ledger`` was ``gate``.
-KNOWN_VERSION = 3
+#: ``group_state`` was ``delivery``, the column ``status`` of ``ledger`` was ``gate``. 4: queues of
+#: several partitions, which version 3 would look for, purge and delete under the id of one.
+KNOWN_VERSION = 4
 #: The table whose comment has it: the one that every program reads.
 VERSIONED_TABLE = Table.QUEUE
 #: Tables that record no version, beside one of this name, are of version 2 or earlier.
@@ -170,7 +171,7 @@ def version_statement(keyspace: str, difference: Difference) -> str:
     """What records the version of this release, once the tables are such; may be repeated.
 
     >>> version_statement("queues", Difference(False, (), {}, (), comment="Ann's"))
-    "ALTER TABLE queues.queue WITH comment = 'Ann''s; cassieq-spark schema 3'"
+    "ALTER TABLE queues.queue WITH comment = 'Ann''s; cassieq-spark schema 4'"
     """
     comment = comment_with_version(difference.comment).replace("'", "''")
     return f"ALTER TABLE {keyspace}.{VERSIONED_TABLE} WITH comment = '{comment}'"
@@ -179,8 +180,8 @@ def version_statement(keyspace: str, difference: Difference) -> str:
 def recorded_version(comment: str) -> int | None:
     """The version in a comment; None if it has none.
 
-    >>> recorded_version("orders; cassieq-spark schema 3")
-    3
+    >>> recorded_version("orders; cassieq-spark schema 4")
+    4
     >>> recorded_version("orders")
     """
     found = _RECORD.search(comment)
@@ -191,9 +192,9 @@ def comment_with_version(comment: str) -> str:
     """A comment that records the version of this release, with all else that it says.
 
     >>> comment_with_version("orders")
-    'orders; cassieq-spark schema 3'
+    'orders; cassieq-spark schema 4'
     >>> comment_with_version("cassieq-spark schema 0; orders")
-    'cassieq-spark schema 3; orders'
+    'cassieq-spark schema 4; orders'
     """
     record = f"cassieq-spark schema {KNOWN_VERSION}"
     if _RECORD.search(comment):

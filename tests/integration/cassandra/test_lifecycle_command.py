@@ -84,7 +84,7 @@ def test_a_queue_is_altered(queue_command: Command, queue: QueueDefinition):
         ([], "nothing to alter"),
         (["--bucket-size", "1024"], "the keys of all stored messages"),
         (["--chunk-size", "64"], "create another queue"),
-        (["--strict-fifo"], "strict order can't be altered"),
+        (["--order", "strict"], "the order can't be altered"),
         (["--drop-dead", "--dead-letter-queue", "d"], "cannot be combined with"),
         (["--lease-seconds", "0"], "at least a second"),
         (["--dead-letter-queue", "d"], "needs a limit"),

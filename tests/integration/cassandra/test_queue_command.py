@@ -44,10 +44,10 @@ def test_a_queue_is_created_shown_and_listed(queue_command: Command, name: str):
 
 def test_order_and_periods_are_shown_as_created(queue_command: Command, name: str):
     periods = ["--expire-after", "14d", "--keep-settled", "7d"]
-    queue_command("create", name, "--strict-fifo", *periods)
+    queue_command("create", name, "--order", "strict", *periods)
 
     shown = json.loads(queue_command("show", name, "--json").stdout)
-    assert (shown["strict_fifo"], shown["expire_after_seconds"]) == (True, 14 * 86_400)
+    assert (shown["order"], shown["expire_after_seconds"]) == ("strict", 14 * 86_400)
     assert shown["keep_settled_seconds"] == 7 * 86_400
 
 
@@ -190,3 +190,26 @@ def test_messages_of_a_queue_with_a_schema_are_json_objects(
     assert json.loads(peeked.out) == {"vendor": "v", "fare": "1.50"}
     assert json.loads(as_json.out)["value"] == {"vendor": "v", "fare": "1.50"}
     assert "no column 'vendr': did you mean 'vendor'" in refused.err
+
+
+def test_a_queue_with_partitions_is_told_by_partition(
+    queue_command: Command, name: str, connection: ConnectionOptions
+):
+    created = queue_command("create", name, "--partitions", "4", "--order", "key", "--json")
+    put = make_command(connection, "put")
+
+    told = json.loads(put(name, "a", "b", "--key", "hello", "--json").stdout)
+    make_command(connection, "group")("create", name, "billing")
+    stats = json.loads(queue_command("stats", name, "--json").stdout)
+
+    assert (json.loads(created.stdout)["partitions"], json.loads(created.stdout)["order"]) == (
+        4,
+        "key",
+    )
+    assert told == {"queue": name, "partitions": {"3": {"start": 0, "stop": 2}}}
+    assert [each["next"] for each in stats["partitions"]] == [0, 0, 0, 2]
+    assert (stats["next"], stats["groups"][0]["depth"]) == (2, 2)
+    shown = queue_command("stats", name).stdout
+    assert "depth of billing" in shown
+    with pytest.raises(OptionError, match="the number of partitions can't be altered"):
+        queue_command("alter", name, "--partitions", "5")

@@ -301,12 +301,12 @@ def test_a_keyspace_records_its_version_and_what_its_operator_has_noted_stays(
 
     added = apply_schema(fresh, "1")
 
-    assert unrecorded["version"] == {"found": None, "known": 3}
-    assert list(added) == unrecorded["missing"] == ["schema version 3"]
-    assert _comment(session, fresh) == "Ann's; cassieq-spark schema 3"
+    assert unrecorded["version"] == {"found": None, "known": 4}
+    assert list(added) == unrecorded["missing"] == ["schema version 4"]
+    assert _comment(session, fresh) == "Ann's; cassieq-spark schema 4"
     recorded = _check(fresh)
     assert recorded.exit_code == 0
-    assert "Schema version: 3; this program knows 3." in recorded.stdout
+    assert "Schema version: 4; this program knows 4." in recorded.stdout
     assert "Warning" not in recorded.stdout, "our own nodes are set as they should be"
     assert apply_schema(fresh, "1") == ()
 
@@ -315,8 +315,8 @@ def test_tables_of_a_newer_version_are_refused_by_everybody_before_anything_is_t
     fresh: ConnectionOptions, session: Session
 ):
     apply_schema(fresh, "1")
-    _record(session, fresh, 4)
-    refusal = r"have schema version 4, .* knows none above 3; nothing was changed: upgrade"
+    _record(session, fresh, 5)
+    refusal = r"have schema version 5, .* knows none above 4; nothing was changed: upgrade"
 
     for refused in (
         lambda: open_store(fresh),
@@ -334,10 +334,10 @@ def test_tables_of_a_newer_version_are_refused_by_everybody_before_anything_is_t
     assert re.search(refusal, created.err)
     checked = _check(fresh)
     assert checked.exit_code == 1
-    assert "Schema version: 4; this program knows 3." in checked.stdout
+    assert "Schema version: 5; this program knows 4." in checked.stdout
     assert "upgrade cassieq-spark here" in checked.stdout
-    assert json.loads(_check(fresh, "--json").stdout)["version"] == {"found": 4, "known": 3}
-    assert _comment(session, fresh) == "cassieq-spark schema 4"
+    assert json.loads(_check(fresh, "--json").stdout)["version"] == {"found": 5, "known": 4}
+    assert _comment(session, fresh) == "cassieq-spark schema 5"
     assert not session.execute(f"SELECT name FROM {fresh.keyspace}.queue").all()
 
 
@@ -352,12 +352,12 @@ def test_tables_of_an_older_version_are_refused_by_everybody_before_anything_is_
         lambda: apply_schema(fresh, "1"),
         lambda: plan_schema(fresh, "1"),
     ):
-        with pytest.raises(MissingSchemaError, match=r"version 2, .* needs 3; .*another keyspace"):
+        with pytest.raises(MissingSchemaError, match=r"version 2, .* needs 4; .*another keyspace"):
             refused()
 
     checked = _check(fresh)
     assert checked.exit_code == 1
-    assert "Schema version: 2; this program knows 3." in checked.stdout
+    assert "Schema version: 2; this program knows 4." in checked.stdout
     assert "of an earlier release: use another keyspace" in checked.stdout
     assert _comment(session, fresh) == "cassieq-spark schema 2"
 

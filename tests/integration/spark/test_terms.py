@@ -91,7 +91,7 @@ def test_readers_of_a_group_hold_no_more_than_the_limit_in_flight(queue: QueueOn
 
 def test_a_strictly_ordered_queue_comes_in_order_whatever_fails(queue: QueueOnSpark):
     name = f"{queue.definition.name}-strict"
-    strict = replace(queue, definition=create_queue(queue.store, name, strict_fifo=True))
+    strict = replace(queue, definition=create_queue(queue.store, name, order="strict"))
     strict.publish(strict.numbers(40))
     processed: list[int] = []
     failures = 0

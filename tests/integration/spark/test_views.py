@@ -81,8 +81,8 @@ def test_leases_show_who_has_what_until_when(queue: QueueOnSpark):
         expected(
             queue,
             "leases",
-            ("g", "leased", 0, 0, 30, 30, token, None, 1),
-            ("h", "leased", 0, 0, 10, 10, other, None, 1),
+            (0, "g", "leased", 0, 0, 30, 30, token, None, 1),
+            (0, "h", "leased", 0, 0, 10, 10, other, None, 1),
         ).drop("due_at"),
     )
     # As seconds since 1970: what `collect` makes of a timestamp depends on the time zone.
@@ -105,8 +105,8 @@ def test_groups_and_stats_show_the_exact_figures(queue: QueueOnSpark):
     groups = queue.browse(view="groups")
     stats = queue.browse(view="stats")
 
-    assert_df_equality(groups, expected(queue, "groups", ("g", 0, 50, 20, 80)))
-    figures = expected(queue, "stats", ("g", 0, 100, 80, 30, 0, 0, 0, None, 50, 20))
+    assert_df_equality(groups, expected(queue, "groups", (0, "g", 0, 50, 20, 80)))
+    figures = expected(queue, "stats", (0, "g", 0, 100, 80, 30, 0, 0, 0, None, 50, 20))
     age = "oldest_age_seconds"
     assert_df_equality(stats.drop(age), figures.drop(age))
     assert 0 <= stats.first()[age] < 120
@@ -120,7 +120,7 @@ def test_queues_need_no_queue(queue: QueueOnSpark):
 
     definition = queue.definition
     sizes = (definition.bucket_size, definition.chunk_size)
-    settings = (definition.version, "active", *sizes, 60, 0, None, False, None, None, None)
+    settings = (definition.version, "active", *sizes, 60, 0, None, 1, "none", None, None, None)
     assert_df_equality(
         mine.drop("created_at"),
         expected(queue, "queues", (*settings, None)).drop("created_at"),

@@ -79,7 +79,7 @@ class World:
             lease=terms.lease,
             max_deliveries=terms.max_deliveries,
             dead_letter_queue=dead.name if dead_letters else None,
-            strict_fifo=terms.strict,
+            order="strict" if terms.strict else "none",
             expire_after=terms.expire_after,
             keep_settled=terms.keep_settled,
         )

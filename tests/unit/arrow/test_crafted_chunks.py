@@ -47,7 +47,7 @@ class Scene:
             bucket_size=8,
             max_deliveries=5,
             dead_letter_queue="dead",
-            strict_fifo=strict,
+            order="strict" if strict else "none",
         )
         self.client.put_many("q", map(str, range(count)))
 
@@ -242,9 +242,14 @@ def test_a_task_without_such_messages_asks_for_nothing_more(monkeypatch: pytest.
 def test_a_lease_that_is_lost_sends_no_letter(scene: Scene, monkeypatch: pytest.MonkeyPatch):
     query = Query(scene, monkeypatch)
     tasks = query.batch(20)
-    lease = cast("stream.TaskPartition", tasks[0]).receipt_prefix
+    (part,) = cast("stream.TaskPartition", tasks[0]).parts
+    lease = part.receipt_prefix
     stolen = lease.replace(lease.split("/")[2], f"{UUID(int=7)}.1")
-    tasks = [replace(cast("stream.TaskPartition", each), receipt_prefix=stolen) for each in tasks]
+    tasks = [
+        stream.TaskPartition((replace(part, receipt_prefix=stolen),))
+        for each in tasks
+        for part in cast("stream.TaskPartition", each).parts
+    ]
 
     assert query.read(tasks) == [*range(4), *range(8, 12)]
     query.batch(20)

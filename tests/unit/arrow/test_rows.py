@@ -35,7 +35,13 @@ def test_rows_have_the_schema_of_the_source(include_headers: bool):
         delivery_count=None,
     )
 
-    same = {"queue": "orders", "key": None, "published_at": NOON, "delivery_count": None}
+    same = {
+        "queue": "orders",
+        "partition": 0,
+        "key": None,
+        "published_at": NOON,
+        "delivery_count": None,
+    }
     expected = [
         same | {"monoton": 0, "value": b"a"} | {"headers": [("n", "v")]},
         same | {"monoton": 1, "value": b"b"} | {"headers": None},

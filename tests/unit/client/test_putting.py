@@ -205,7 +205,7 @@ def test_times_that_make_no_sense_are_refused(
 
 
 def test_nothing_is_delayed_in_a_strictly_ordered_queue(client: Client):
-    client.create_queue("strict", strict_fifo=True)
+    client.create_queue("strict", order="strict")
 
     with pytest.raises(OptionError, match="strictly ordered"):
         client.put("strict", "late", delay=SECOND)
@@ -253,7 +253,7 @@ def test_queues_are_made_with_a_dead_letter_queue_unless_told_otherwise():
     client.create_queue("a")
     client.create_queue("b", max_deliveries=2, dead_letter_queue="a.dead", lease=5 * SECOND)
     client.create_queue("c", drop_dead=True)
-    client.create_queue("d", max_deliveries=0, strict_fifo=True, expire_after=timedelta(days=1))
+    client.create_queue("d", max_deliveries=0, order="strict", expire_after=timedelta(days=1))
 
     found = [client.queue(name) for name in ("a", "a.dead", "b", "c", "d")]
 

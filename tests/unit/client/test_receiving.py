@@ -109,7 +109,7 @@ def test_a_strict_queue_offers_nothing_before_what_came_before_is_settled(
     store: CountingStore, clock: FakeClock
 ):
     client = Client.from_store(store)
-    client.create_queue("strict", strict_fifo=True)
+    client.create_queue("strict", order="strict")
     client.put_many("strict", ["a", "b"])
     (first,) = client.receive("strict", "g")
 

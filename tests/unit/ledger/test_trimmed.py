@@ -58,7 +58,7 @@ def test_figures_and_views_do_not(queue: TrimmedQueue):
     blocks = read_view(queue.store, SourceOptions(queue="orders", view="blocks"))
 
     assert billing.depth == 6
-    assert [(start, stop) for _, start, stop, *_ in blocks] == [(12, 16), (16, 20)]
+    assert [(start, stop) for _, _, start, stop, *_ in blocks] == [(12, 16), (16, 20)]
 
 
 def test_leases_and_positions_do_not(queue: TrimmedQueue):

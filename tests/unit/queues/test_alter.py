@@ -117,7 +117,7 @@ def test_a_queue_that_is_gone_or_being_purged_is_not_altered(scene: Scene):
 
 
 def test_the_settings_of_a_queue_are_read_as_it_was_created(scene: Scene):
-    created = create_queue(scene.store, "f", strict_fifo=True, expire_after=WEEK)
+    created = create_queue(scene.store, "f", order="strict", expire_after=WEEK)
 
     assert read_queue(scene.store, "f") == created
     assert (created.strict_fifo, created.expire_after) == (True, WEEK)

@@ -249,7 +249,7 @@ def test_what_is_dead_is_left_to_be_dead_lettered():
 
 
 def test_in_a_strictly_ordered_queue_what_expired_counts_as_settled():
-    scene = Scene(strict_fifo=True)
+    scene = Scene(order="strict")
     scene.publish(2)
     scene.clock.advance(EXPIRE_AFTER + MOMENT)
     scene.publish(2)

@@ -15,7 +15,7 @@ from cassieq_spark.store.tables import SHAPES, Shape, Table
 from tests.support.earlier_release import EARLIER, NEWER_COLUMNS, NEWER_TABLES, SHORT_GRACES
 
 CURRENT: dict[str, Shape] = {str(table): shape for table, shape in SHAPES.items()}
-RECORD = "cassieq-spark schema 3"
+RECORD = "cassieq-spark schema 4"
 
 
 def test_a_keyspace_of_this_release_lacks_nothing():
@@ -29,7 +29,7 @@ def test_without_a_keyspace_everything_is_missing():
     difference = compare(None)
 
     tables = (f"table {table}" for table in Table)
-    assert difference.missing == ("keyspace", *tables, "schema version 3")
+    assert difference.missing == ("keyspace", *tables, "schema version 4")
     assert upgrade_statements("ks", difference) == [], "tables are created with all columns"
 
 
@@ -127,9 +127,9 @@ def test_tables_made_before_versions_were_recorded_are_used_and_lack_the_record_
     difference = compare(CURRENT, "made by Ann")
 
     check_usable(difference, "ks")
-    assert (difference.version, difference.missing) == (None, ("schema version 3",))
+    assert (difference.version, difference.missing) == (None, ("schema version 4",))
     assert version_statement("ks", difference) == (
-        "ALTER TABLE ks.queue WITH comment = 'made by Ann; cassieq-spark schema 3'"
+        "ALTER TABLE ks.queue WITH comment = 'made by Ann; cassieq-spark schema 4'"
     )
 
 
@@ -137,9 +137,9 @@ def test_tables_of_a_newer_version_are_refused_whatever_they_look_like():
     difference = compare({**CURRENT, "lock": CURRENT["repair"]}, "cassieq-spark schema 20")
 
     assert difference.is_newer
-    assert "schema version 3" not in difference.missing
+    assert "schema version 4" not in difference.missing
     with pytest.raises(
-        MissingSchemaError, match=r"'ks' have schema version 20, .* above 3; .*upgrade cassieq"
+        MissingSchemaError, match=r"'ks' have schema version 20, .* above 4; .*upgrade cassieq"
     ):
         check_usable(difference, "ks")
 
@@ -152,7 +152,7 @@ def test_tables_of_an_older_version_are_refused_whatever_they_look_like(version:
     assert difference.missing == ()
     with pytest.raises(
         MissingSchemaError,
-        match=rf"schema version {version}, .* needs 3; nothing was changed: .*another keyspace$",
+        match=rf"schema version {version}, .* needs 4; nothing was changed: .*another keyspace$",
     ):
         check_usable(difference, "ks")
 

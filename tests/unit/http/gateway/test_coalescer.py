@@ -147,7 +147,7 @@ def test_what_was_leased_for_a_request_that_is_cancelled_comes_again_at_once(
 def test_in_strict_order_what_was_leased_for_a_request_that_is_cancelled_goes_to_one_other(
     store: CountingStore, gated: GatedStore, sync: Client
 ):
-    sync.create_queue("q2", strict_fifo=True, max_deliveries=9)
+    sync.create_queue("q2", order="strict", max_deliveries=9)
     sync.create_group("q2", "g")
 
     async def program() -> list[Message]:

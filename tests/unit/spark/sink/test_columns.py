@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from cassieq_spark.errors import SchemaError
+from cassieq_spark.model import Order
 from cassieq_spark.spark.sink.columns import (
     validate_published,
     validate_replaced,
@@ -100,7 +101,7 @@ def test_a_column_says_when_a_message_is_delivered_but_not_two():
 @pytest.mark.parametrize("column", [("delay", "int"), ("visible_at", "timestamp")])
 def test_a_strictly_ordered_queue_takes_no_delayed_messages(column: tuple[str, str]):
     with pytest.raises(SchemaError, match="strictly ordered, so a delayed message would"):
-        validate_published([("value", "string"), column], strict_fifo=True)
+        validate_published([("value", "string"), column], order=Order.STRICT)
 
 
 @pytest.mark.parametrize(

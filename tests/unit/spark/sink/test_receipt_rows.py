@@ -10,13 +10,15 @@ import pyarrow as pa
 import pytest
 
 from cassieq_spark.arrow.typed_chunks import TypedForm
+from cassieq_spark.client.settling import LeaseKey
 from cassieq_spark.errors import MessageError
 from cassieq_spark.groups.state import Settlement
-from cassieq_spark.model import QueueId, Ranges
+from cassieq_spark.model import QueueDefinition, QueueId, Ranges
 from cassieq_spark.schemas.ddl import schema_of
 from cassieq_spark.spark.sink.receipt_rows import Defaults, Outcomes, read_outcomes
 
 QUEUE = QueueId("q@1")
+DEFINITION = QueueDefinition("q", 1)
 ONE, OTHER = UUID(int=1), UUID(int=2)
 SECOND = timedelta(seconds=1)
 
@@ -27,7 +29,7 @@ def receipt(monoton: int, lease: UUID | str = ONE, queue: str = QUEUE) -> str:
 
 def read(operation: str, *batches: dict[str, Any], **defaults: Any) -> Any:
     given = {
-        "queue_id": QUEUE,
+        "queue": DEFINITION,
         "operation": operation,
         "delay": timedelta(0),
         "seconds": 60 * SECOND,
@@ -52,10 +54,10 @@ def test_receipts_are_dealt_by_lease_and_delivery_and_joined_to_ranges():
     found = read("ack", {"receipt": receipts})
 
     assert {key: each.settlement().acked for key, each in found.items()} == {
-        ("g", ONE, None): Ranges.parse("3-5,9-10"),
-        ("g", OTHER, None): Ranges.parse("1-2"),
-        ("g", ONE, 1): Ranges.parse("3-4"),
-        ("g", ONE, 2): Ranges.parse("5-7"),
+        LeaseKey(QUEUE, "g", ONE, None): Ranges.parse("3-5,9-10"),
+        LeaseKey(QUEUE, "g", OTHER, None): Ranges.parse("1-2"),
+        LeaseKey(QUEUE, "g", ONE, 1): Ranges.parse("3-4"),
+        LeaseKey(QUEUE, "g", ONE, 2): Ranges.parse("5-7"),
     }
 
 

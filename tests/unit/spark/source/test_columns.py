@@ -35,7 +35,8 @@ def test_metadata_is_a_struct_with_all_that_is_told_of_a_message(receipts: bool)
 
     assert columns.whole is not None
     metadata = columns.whole.field("_metadata").type
-    names = {"queue", "monoton", "key", "headers", "published_at", "delivery_count"}
+    names = {"queue", "partition", "monoton", "key", "headers", "published_at"}
+    names |= {"delivery_count"}
     assert {field.name for field in metadata} == names | ({"receipt"} if receipts else set())
 
 

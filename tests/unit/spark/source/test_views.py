@@ -11,7 +11,7 @@ from cassieq_spark.errors import OptionError, QueueStateError
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import Range, Ranges
-from cassieq_spark.queues import create_queue, delete_queue, open_ledger
+from cassieq_spark.queues import create_queue, delete_queue, read_queue
 from cassieq_spark.queues.stats import queue_stats
 from cassieq_spark.settings import MESSAGES, SourceOptions
 from cassieq_spark.settings.declaration import settings_by_option
@@ -66,6 +66,7 @@ def test_blocks_are_those_that_are_not_finalised_at_least_in_part():
     assert rows == [
         {
             "queue": "q",
+            "partition": 0,
             "first_monoton": block.monotons.start,
             "stop_monoton": block.monotons.stop,
             "messages": len(block.monotons),
@@ -148,6 +149,7 @@ def test_groups_are_told_with_where_they_stand(busy: tuple[Store, FakeClock]):
     assert rows_of(store, "groups") == [
         {
             "queue": "q",
+            "partition": 0,
             "consumer_group": "g",
             "starts_at": 0,
             "pointer": 19,
@@ -165,6 +167,7 @@ def test_stats_are_the_exact_figures_and_agree_with_leases(busy: tuple[Store, Fa
 
     assert row == {
         "queue": "q",
+        "partition": 0,
         "consumer_group": "g",
         "finalised": 0,
         "next": 100,
@@ -199,7 +202,7 @@ def test_stats_of_a_queue_without_groups_are_one_row_of_its_own_figures():
     (row,) = rows_of(store, "stats")
 
     assert (row["queue"], row["finalised"], row["next"]) == ("q", 0, 5)
-    others = set(row) - {"queue", "finalised", "next"}
+    others = set(row) - {"queue", "partition", "finalised", "next"}
     assert {row[name] for name in others} == {None}
 
 
@@ -221,7 +224,8 @@ def test_queues_are_all_of_the_keyspace_or_the_one_asked_for():
         "lease_seconds": 60,
         "max_deliveries": 0,
         "dead_letter_queue": None,
-        "strict_fifo": False,
+        "partitions": 1,
+        "order": "none",
         "expire_after_seconds": None,
         "keep_settled_seconds": None,
         "schema": None,
@@ -234,7 +238,7 @@ def test_queues_that_are_gone_are_shown_with_what_became_of_them():
     create_queue(
         store,
         "q",
-        strict_fifo=True,
+        order="strict",
         expire_after=timedelta(days=7),
         keep_settled=timedelta(days=1),
         schema="a int",
@@ -244,7 +248,7 @@ def test_queues_that_are_gone_are_shown_with_what_became_of_them():
     (row,) = rows_of(store, "queues", queue="q")
 
     assert (row["version"], row["status"]) == (1, "deleting")
-    assert (row["strict_fifo"], row["expire_after_seconds"]) == (True, 604_800)
+    assert (row["order"], row["expire_after_seconds"]) == ("strict", 604_800)
     assert (row["keep_settled_seconds"], row["schema"]) == (86_400, "a int")
 
 
@@ -291,4 +295,4 @@ def test_the_folder_run_as_a_program_prints_the_docs(capsys: pytest.CaptureFixtu
 
 
 def read_queue_id(store: Store):
-    return open_ledger(store, "q").queue_id
+    return read_queue(store, "q").queue_id

@@ -1,0 +1,255 @@
+"""Writing and publishing messages of queues with one partition or several."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from cassieq_spark.arrow.chunks import check_messages
+from cassieq_spark.arrow.forms import form_of
+from cassieq_spark.errors import CassieqError, InvariantError
+from cassieq_spark.ledger.once import Once
+from cassieq_spark.ledger.publish import Published
+from cassieq_spark.model import (
+    PendingBlock,
+    Positions,
+    QueueDefinition,
+    QueueId,
+    Range,
+    SinkBatch,
+    parts_of_id,
+)
+from cassieq_spark.parallel import in_parallel
+from cassieq_spark.producer.blocks import MOST_TIMES, BlockWriter
+from cassieq_spark.producer.new_message import CheckedMessage, Visible
+from cassieq_spark.producer.partitioner import deal, partition_of_key, partition_without_key
+from cassieq_spark.producer.publisher import Attempt, Publisher, Written, publish_written
+from cassieq_spark.queues import check_delayable
+from cassieq_spark.settings import SinkOptions
+from cassieq_spark.store.protocol import Store
+
+#: Makes what was written to one partition visible.
+Publish = Callable[[Sequence[Written]], Published]
+
+#: How many bytes a task holds, of all partitions together, before it writes them.
+_HELD_BYTES = 32 << 20
+
+
+def write_messages(  # noqa: PLR0913 (what to write, and how, by name)
+    store: Store,
+    queue: QueueDefinition,
+    batches: Iterable[pa.RecordBatch],
+    batch: SinkBatch | Once | None = None,
+    *,
+    options: SinkOptions | None = None,
+    visible: Visible = None,
+    most_times: int = MOST_TIMES,
+) -> list[Written]:
+    """Write the messages of one task, each to its partition, unless published there before.
+
+    One write for each chunk. If the batch has a name, one read for each partition that is met.
+    Nothing is visible before `publish_all`.
+
+    Args:
+        store: Where the queue is kept.
+        queue: Which queue.
+        batches: As `write_blocks` takes them.
+        batch: The name of the batch; the same for all of its tasks.
+        options: How to write; None for the defaults.
+        visible: When all messages are to be delivered, if there is no column that says it.
+        most_times: See `write_blocks`.
+
+    Returns:
+        What was written to each partition, in their order; of a queue with one partition, always
+        one.
+
+    Raises:
+        CassieqError: See `Publisher.write`.
+    """
+    options = SinkOptions(queue=queue.name) if options is None else options
+    if queue.partitions == 1:
+        publisher = Publisher(store, queue, options)
+        return [publisher.write(batches, batch, visible=visible, most_times=most_times)]
+    if visible is not None:
+        check_delayable(queue)
+    form = form_of(queue)
+    without_key = partition_without_key(batch, queue.partitions)
+    lanes: dict[int, _Lane] = {}
+    rows = 0
+    for each in form.assigned(batches):
+        # Here, so that an error tells the row of the task, not that of the lane.
+        check_messages(each, options.max_message_bytes, first_row=rows, form=form)
+        rows += each.num_rows
+        if not each.num_rows:
+            continue
+        for partition, part in deal(
+            each, form.names.key, queue.partitions, without_key=without_key
+        ):
+            if partition not in lanes:
+                of_partition = queue.of_partition(partition)
+                lanes[partition] = _Lane(store, of_partition, options, batch, most_times)
+            lanes[partition].add(part)
+        if sum(lane.held_bytes for lane in lanes.values()) >= _HELD_BYTES:
+            for lane in lanes.values():
+                lane.flush()
+    return [lanes[partition].finish(visible) for partition in sorted(lanes)]
+
+
+def put_messages(
+    store: Store, queue: QueueDefinition, messages: Sequence[CheckedMessage], publish: Publish
+) -> list[int]:
+    """Write and publish messages; the monoton of each, in its partition.
+
+    Messages of one partition and time of delivery keep their order.
+
+    Args:
+        store: Where the queue is kept.
+        queue: Which queue.
+        messages: At least one.
+        publish: Makes what was written to a partition visible.
+    """
+    if queue.partitions == 1:
+        return Publisher(store, queue).put(messages, publish)
+    without_key = partition_without_key(None, queue.partitions)
+    dealt: defaultdict[int, list[int]] = defaultdict(list)
+    for index, message in enumerate(messages):
+        key = message.key
+        at = without_key if key is None else partition_of_key(key, queue.partitions)
+        dealt[at].append(index)
+
+    def put(partition: int) -> list[int]:
+        publisher = Publisher(store, queue.of_partition(partition))
+        return publisher.put([messages[index] for index in dealt[partition]], publish)
+
+    monotons: dict[int, int] = {}
+    for partition, found in zip(dealt, in_parallel(put, list(dealt)), strict=True):
+        monotons |= zip(dealt[partition], found, strict=True)
+    return [monotons[index] for index in range(len(messages))]
+
+
+def publish_all(
+    store: Store,
+    written: Sequence[Written],
+    *,
+    fail_on_changed: bool = True,
+    publish: Publish | None = None,
+) -> Mapping[QueueId, Published]:
+    """Make what the tasks of a write have written visible. One LWT and a read for each partition.
+
+    The publishes of several partitions go out at the same time. What was written to one partition
+    becomes visible together, or never. If one of several partitions fails, others may be visible;
+    a write that has a name is completed by repeating it.
+
+    Args:
+        store: Where the queue is kept.
+        written: What each task has written, all of one write.
+        fail_on_changed: See `publish_written`.
+        publish: Publishes one partition; None: `publish_written` does.
+
+    Returns:
+        What became of each partition to which something was written.
+
+    Raises:
+        CassieqError: See `publish_written`.
+    """
+    by_partition: defaultdict[QueueId, list[Written]] = defaultdict(list)
+    for each in written:
+        by_partition[each.queue_id].append(each)
+    versions = {parts_of_id(queue_id)[:2] for queue_id in by_partition}
+    if len(versions) > 1:
+        raise InvariantError(f"the tasks of one write named several versions: {sorted(versions)}")
+
+    def publish_one(queue_id: QueueId) -> Published:
+        found = by_partition[queue_id]
+        if publish is not None:
+            return publish(found)
+        return publish_written(store, found, fail_on_changed=fail_on_changed)
+
+    # What was published before is compared first: if it is another batch, nothing is published.
+    before = [
+        queue_id
+        for queue_id, found in by_partition.items()
+        if any(each.published is not None for each in found)
+    ]
+    published = {queue_id: publish_one(queue_id) for queue_id in before}
+    rest = [queue_id for queue_id in by_partition if queue_id not in published]
+    try:
+        return published | dict(zip(rest, in_parallel(publish_one, rest), strict=True))
+    except CassieqError as error:
+        if len(by_partition) > 1:
+            error.add_note(
+                f"The write goes to {len(by_partition)} partitions, each of which becomes visible "
+                "by itself: some may be. A batch of a stream is completed when Spark repeats it, "
+                "and so is a write that has a name"
+            )
+        raise
+
+
+def positions_of(published: Mapping[QueueId, Published]) -> Range | Positions | None:
+    """Where messages are that were published.
+
+    Returns:
+        Their monotons; of a queue with several partitions, by partition; None if all of it was
+        published before.
+    """
+    found = {parts_of_id(queue_id)[2]: each.monotons for queue_id, each in published.items()}
+    if None in found:
+        return found[None]
+    ranges = {at: each for at, each in found.items() if at is not None and each is not None}
+    return Positions(ranges) if ranges or not found else None
+
+
+class _Lane:
+    """What one task writes to one of several partitions."""
+
+    def __init__(
+        self,
+        store: Store,
+        queue: QueueDefinition,
+        options: SinkOptions,
+        batch: SinkBatch | Once | None,
+        most_times: int,
+    ) -> None:
+        self._store = store
+        self._queue = queue
+        self._options = options
+        self._most_times = most_times
+        self._attempt = Attempt(store, queue, batch)
+        self._writer: BlockWriter | None = None
+
+    @property
+    def held_bytes(self) -> int:
+        """About how much is to be written."""
+        return self._writer.held_bytes if self._writer else 0
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Take messages, at least one."""
+        self._attempt.count(rows)
+        if not self._attempt.is_new:
+            return
+        if self._writer is None:
+            names = form_of(self._queue).names
+            timed = (each for each in (names.delay, names.visible_at) if each in rows.schema.names)
+            self._writer = BlockWriter(
+                self._store,
+                self._queue,
+                self._options,
+                next(timed, None),
+                most_times=self._most_times,
+            )
+        self._writer.add(rows)
+
+    def flush(self) -> None:
+        """Write what fills chunks."""
+        if self._writer is not None:
+            self._writer.flush()
+
+    def finish(self, visible: Visible) -> Written:
+        """Write the rest."""
+        blocks: list[PendingBlock] = self._writer.finish() if self._writer else []
+        if visible is not None:
+            blocks = [replace(each, visible=visible) for each in blocks]
+        return self._attempt.written(blocks)

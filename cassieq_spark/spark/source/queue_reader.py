@@ -1,0 +1,211 @@
+"""Reading all partitions of a queue in a run of a streaming query, without Spark."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from cassieq_spark.groups.lease import LeaseRequest
+from cassieq_spark.ledger.state import LedgerHead
+from cassieq_spark.model import Order, QueueDefinition
+from cassieq_spark.parallel import in_parallel
+from cassieq_spark.settings.position import StartingPosition
+from cassieq_spark.spark.source.offsets import join_partitions, split_partitions
+from cassieq_spark.spark.source.reader import Reader, Share
+from cassieq_spark.spark.source.tasks import TaskPart, pack
+from cassieq_spark.store.protocol import Store
+
+_ALL_THERE_IS = LeaseRequest()
+#: Figures of several partitions of which the largest counts; the others are added up.
+_LARGEST = {"oldest_age_ms", "v"}
+
+
+class QueueReader:
+    """Leases, acks and finds the messages of one consumer group, of all partitions of a queue.
+
+    One LWT for each partition of which a batch has messages, or had; they go out at the same time.
+    A crash between them leaves leases that run out. For one thread at a time.
+
+    Args:
+        store: Where the queue is kept.
+        queue: Which queue.
+        group: Which group; made if there is none.
+        starting: Where a new group starts.
+        fail_on_data_loss: Whether a new group may not start where messages are deleted already.
+        request: How much it leases at a time, and for how long; by default, all there is. A limit
+            of messages in flight is divided among the partitions.
+        max_trigger_delay: Longest time from batch to batch because of ``request.min_messages``.
+        with_receipts: Whether outcomes may be recorded for its batches.
+        checkpoint: Where the query's checkpoint is; None: not told.
+    """
+
+    def __init__(  # noqa: PLR0913 (each is a choice of its own, by name)
+        self,
+        store: Store,
+        queue: QueueDefinition,
+        group: str,
+        *,
+        starting: StartingPosition,
+        fail_on_data_loss: bool = True,
+        request: LeaseRequest = _ALL_THERE_IS,
+        max_trigger_delay: timedelta = timedelta(minutes=15),
+        with_receipts: bool = False,
+        checkpoint: str | None = None,
+    ) -> None:
+        self.queue = queue
+        self._group = group
+        self._request = request
+        self._max_trigger_delay = max_trigger_delay
+        if request.max_in_flight is not None:
+            share = -(-request.max_in_flight // queue.partitions)
+            request = replace(request, max_in_flight=share)
+
+        def reader_of(partition: QueueDefinition) -> Reader:
+            return Reader(
+                store,
+                partition,
+                group,
+                starting=starting,
+                fail_on_data_loss=fail_on_data_loss,
+                request=request,
+                max_trigger_delay=max_trigger_delay,
+                with_receipts=with_receipts,
+                checkpoint=checkpoint,
+            )
+
+        self._readers = in_parallel(reader_of, queue.by_partition)
+        self._is_aimed = False
+        self._leased_at: float | None = None
+
+    def aim(self) -> None:
+        """Deliver what is there now, and then nothing more (AvailableNow). One read for each."""
+        self._is_aimed = True
+        in_parallel(Reader.aim, self._readers)
+
+    def next_batch(self, done: Mapping[str, Any], *, limit: int | None) -> Mapping[str, Any]:
+        """Ack the batch that ended at ``done`` and lease the next; see `Reader.next_batch`.
+
+        Returns:
+            The end of the next batch; ``done`` itself if there is nothing to deliver.
+        """
+        if self.queue.partitions == 1:
+            return self._readers[0].next_batch(done, limit=limit)
+        parts = split_partitions(done, self.queue, self._group)
+        due = self._wait_until_due()
+
+        def look(number: int) -> LedgerHead | None:
+            return self._readers[number].look(parts[number])
+
+        found = zip(due, in_parallel(look, due), strict=True)
+        heads = {number: head for number, head in found if head is not None}
+        shares = self._shares(heads, limit)
+
+        def lease(number: int) -> Mapping[str, Any]:
+            return self._readers[number].lease(parts[number], heads[number], shares[number])
+
+        leased = zip(heads, in_parallel(lease, list(heads)), strict=True)
+        ends = {number: end for number, end in leased if end is not parts[number]}
+        if not ends:
+            return done
+        self._leased_at = time.monotonic()
+        return join_partitions(ends, queue_id=self.queue.queue_id, group=self._group)
+
+    def tasks(
+        self, end: Mapping[str, Any], *, messages_per_task: int, limit: int | None = None
+    ) -> list[tuple[TaskPart, ...]]:
+        """Find the messages of the batch that ends at ``end``; see `Reader.tasks`.
+
+        Where order is by key, all messages of a partition are in one task.
+        """
+        if self.queue.partitions == 1:
+            parts: Mapping[int, Mapping[str, Any]] = {0: end}
+        else:
+            parts = split_partitions(end, self.queue, self._group)
+
+        def find(number: int) -> list[TaskPart]:
+            reader = self._readers[number]
+            most = None if self.queue.order is Order.KEY else messages_per_task
+            found = reader.tasks(parts[number], messages_per_task=most, limit=limit)
+            return [TaskPart(reader.queue, task, reader.receipt_prefix) for task in found]
+
+        found = in_parallel(find, sorted(parts))
+        if self.queue.partitions == 1:
+            return [(part,) for part in found[0]]
+        return pack([part for each in found for part in each], messages_per_task)
+
+    def report(self) -> dict[str, int] | None:
+        """The metrics of the run, of all partitions together; see `SourceMetrics.report`."""
+        reports = [
+            report
+            for report in in_parallel(lambda reader: reader.metrics.report(), self._readers)
+            if report is not None
+        ]
+        return sum_of_reports(reports) if reports else None
+
+    def stop(self) -> None:
+        """Give up what is held; never raises. See `Reader.stop`."""
+        in_parallel(Reader.stop, self._readers)
+
+    def _wait_until_due(self) -> list[int]:
+        """Sleep until it is time to look at a partition; at which."""
+        left = [reader.idle.left() for reader in self._readers]
+        if (shortest := min(left)) > 0:
+            time.sleep(shortest)
+        return [number for number, seconds in enumerate(left) if seconds <= shortest]
+
+    def _shares(self, heads: Mapping[int, LedgerHead], limit: int | None) -> dict[int, Share]:
+        """How much to lease of each partition in which there may be something."""
+        fresh = {number: self._readers[number].fresh(head) for number, head in heads.items()}
+        least = 0 if self._is_overdue() else self._request.min_messages
+        if None in fresh.values() or sum(each or 0 for each in fresh.values()) >= least:
+            least = 0
+        max_bytes = self._request.max_bytes
+        of_bytes = None if max_bytes is None else -(-max_bytes // max(1, len(heads)))
+        limits = share_out(limit, fresh)
+        return {number: Share(limits[number], least, of_bytes) for number in heads}
+
+    def _is_overdue(self) -> bool:
+        if self._is_aimed:
+            return True
+        since = self._leased_at
+        return since is None or (
+            time.monotonic() - since >= self._max_trigger_delay.total_seconds()
+        )
+
+
+def share_out(limit: int | None, wanted: Mapping[int, int | None]) -> dict[int, int | None]:
+    """Divide a limit of messages among partitions, by what each has. Pure.
+
+    What one does not need, others get; each gets one at least. A partition of which nothing fresh
+    is known may have messages that are due again, and counts as one that needs its share.
+
+    >>> share_out(100, {0: 10, 1: 500, 2: 500})
+    {0: 10, 1: 45, 2: 45}
+
+    Args:
+        limit: Of all together; None for no limit.
+        wanted: How many messages each has; None, or 0: not known.
+    """
+    if limit is None:
+        return dict.fromkeys(wanted)
+    shares: dict[int, int | None] = {}
+    left = limit
+    # Those that need least first, so that what they leave goes to the others.
+    in_order = sorted(wanted, key=lambda number: (wanted[number] or limit, number))
+    for at, number in enumerate(in_order):
+        fair = left // (len(in_order) - at)
+        shares[number] = max(1, min(wanted[number] or fair, fair))
+        left = max(0, left - (shares[number] or 0))
+    return {number: shares[number] for number in wanted}
+
+
+def sum_of_reports(reports: Sequence[Mapping[str, int]]) -> dict[str, int]:
+    """The metrics of several partitions together. Pure."""
+    names = sorted({name for each in reports for name in each})
+    return {
+        name: (max if name in _LARGEST else sum)(each[name] for each in reports if name in each)
+        for name in names
+    }
