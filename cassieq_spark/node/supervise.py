@@ -8,8 +8,9 @@ itself dies with this program, where the kernel can arrange it (Linux).
 Run by its path, with nothing but the standard library, so that it starts in no time.
 
 Requests: ``{"do": "start", "name", "command", "log"}`` -> ``{"pid"}`` or ``{"error"}``;
-``{"do": "signal", "name", "signal"}`` -> ``{"sent"}``; ``{"do": "poll", "name"}`` -> ``{"exit"}``,
-null while it runs. The first line of output is ``{"folder"}``, unasked.
+``{"do": "signal", "name", "signal"}`` -> ``{"sent"}``, for SIGSTOP once all its threads have
+stopped; ``{"do": "poll", "name"}`` -> ``{"exit"}``, null while it runs. The first line of output
+is ``{"folder"}``, unasked.
 """
 
 from __future__ import annotations
@@ -100,7 +101,15 @@ def _serve(
         return {"exit": ended}
     if ended is None:
         children[name].send_signal(request["signal"])
+        if request["signal"] == signal.SIGSTOP:
+            _wait_until_stopped(children[name].pid)
     return {"sent": ended is None}
+
+
+def _wait_until_stopped(pid: int) -> None:
+    # The threads of a process stop one after the other: the kernel reports it when all have.
+    if sys.platform.startswith("linux"):
+        os.waitid(os.P_PID, pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
 
 def _death_signal() -> Callable[[], None]:

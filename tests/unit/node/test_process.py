@@ -27,6 +27,17 @@ print(supervisor.folder, pid, flush=True)
 sys.stdin.read()
 """
 
+#: Says that it is ready once it has 20 threads that are never still.
+BUSY_THREADS = """\
+import threading
+def turn():
+    while True:
+        pass
+for _ in range(20):
+    threading.Thread(target=turn).start()
+print("ready", flush=True)
+"""
+
 
 @pytest.fixture
 def supervisor() -> Iterator[Supervisor]:
@@ -68,6 +79,20 @@ def test_a_signal_reaches_the_process(supervisor: Supervisor):
     assert supervisor.send("a", signal.SIGKILL)
     wait_for_end(pid)
     assert supervisor.exit_code("a") == -signal.SIGKILL
+
+
+def test_a_process_that_was_told_to_stop_has_stopped_with_all_its_threads(
+    supervisor: Supervisor, tmp_path: Path
+):
+    log = tmp_path / "log"
+    pid = supervisor.launch("a", [sys.executable, "-c", BUSY_THREADS], log=log)
+    while "ready" not in log.read_text():
+        pass
+
+    supervisor.send("a", signal.SIGSTOP)
+
+    stats = [task.joinpath("stat").read_text() for task in Path(f"/proc/{pid}/task").iterdir()]
+    assert [stat.rpartition(") ")[2][0] for stat in stats] == ["T"] * 21
 
 
 def test_a_process_that_has_ended_gets_no_signal(supervisor: Supervisor):
