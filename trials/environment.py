@@ -28,7 +28,7 @@ from cassieq_spark.settings import SinkOptions
 from cassieq_spark.settings.connection import DEFAULT_KEYSPACE, ConnectionOptions
 from cassieq_spark.store import open_store
 from cassieq_spark.store.cassandra.schema import apply_schema
-from cassieq_spark.store.protocol import Store, TimedStore
+from cassieq_spark.store.protocol import Store
 
 #: What a trial prints as its last line.
 Report = dict[str, Any]
@@ -88,7 +88,7 @@ class Cassandra:
 
     cluster: Cluster
     connection: ConnectionOptions
-    store: TimedStore
+    store: Store
 
     @property
     def hosts(self) -> str:

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from cassieq_spark.errors import NotAppliedError, OutcomeUnknownError
 from cassieq_spark.model import BucketSlice, Chunk, QueueId
-from cassieq_spark.store.protocol import EVERYTHING, Op, Partition, Row, Rows, Slice, TimedStore
+from cassieq_spark.store.protocol import EVERYTHING, Op, Partition, Row, Rows, Slice, Store
 from cassieq_spark.store.tables import Table
 from cassieq_spark.testing.stores import WrappedStore
 
@@ -27,7 +27,7 @@ class MortalStore(WrappedStore):
         lifetime: About how many calls it lives; None: for ever.
     """
 
-    def __init__(self, store: TimedStore, chance: Random, lifetime: int | None) -> None:
+    def __init__(self, store: Store, chance: Random, lifetime: int | None) -> None:
         super().__init__(store)
         self._steps = None if lifetime is None else chance.randrange(1, 4 * lifetime)
 
@@ -105,7 +105,7 @@ class LossyStore(WrappedStore):
         lost: Chance of each request to be lost, or else its answer, as often.
     """
 
-    def __init__(self, store: TimedStore, chance: Random, lost: float) -> None:
+    def __init__(self, store: Store, chance: Random, lost: float) -> None:
         super().__init__(store)
         self._chance = chance
         self._lost = lost

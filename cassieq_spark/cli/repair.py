@@ -52,7 +52,7 @@ from cassieq_spark.settings.file import VARIABLE
 from cassieq_spark.settings.kinds import Kind, choice, duration
 from cassieq_spark.signals import Stop, stopped_by_signals
 from cassieq_spark.store import open_store
-from cassieq_spark.store.protocol import Store, TimedStore
+from cassieq_spark.store.protocol import Store
 from cassieq_spark.terminal import Console, log_to_stderr
 
 WHOLE = 0
@@ -302,7 +302,7 @@ def _again_and_again(repair: Callable[[], int], every: timedelta, stop: Stop) ->
     return worst
 
 
-def _repair(job: Job, stop: Stop, store: TimedStore, scan: Scan) -> int:
+def _repair(job: Job, stop: Stop, store: Store, scan: Scan) -> int:
     """Run the repair once, and tell what it did; returns the exit status."""
     console = Console(stderr=True)
     with _progress(console) as watch:

@@ -38,6 +38,7 @@ from cassieq_spark.dead_letters.survey import Survey, survey
 from cassieq_spark.errors import OptionError, SchemaError
 from cassieq_spark.groups.lease import LeaseRequest
 from cassieq_spark.groups.partitions import create_groups, delete_groups, seek_groups
+from cassieq_spark.groups.presence import Presences
 from cassieq_spark.groups.settle import Settled
 from cassieq_spark.groups.state import Settlement
 from cassieq_spark.ledger.ledger import Ledger
@@ -138,6 +139,7 @@ class Client:
         self._calls = Calls("client")
         self._commits = GroupCommit(store)
         self._turns: Turns = {}
+        self._presences = Presences(store)
 
     def put(  # noqa: PLR0913 (each is a property of the message, by name)
         self,
@@ -385,7 +387,14 @@ class Client:
 
     def receiver(self, queue: str, group: str, *, make_group: bool = True) -> QueueReceiver:
         """Make a receiver: it looks once for messages, and does not wait. One read."""
-        return QueueReceiver(self._store, self._turns, queue, group, make_group=make_group)
+        return QueueReceiver(
+            self._store,
+            self._turns,
+            queue,
+            group,
+            presences=self._presences,
+            make_group=make_group,
+        )
 
     def exchange(self, queue: str, group: str, *, make_group: bool = True) -> Exchange:
         """Ack and receive for one group by one LWT, again and again; see `Exchange`.
@@ -395,7 +404,15 @@ class Client:
             group: Name of the group.
             make_group: Whether to create the group if it does not exist.
         """
-        return Exchange(self._store, self._calls, self._turns, queue, group, make_group=make_group)
+        return Exchange(
+            self._store,
+            self._calls,
+            self._turns,
+            queue,
+            group,
+            presences=self._presences,
+            make_group=make_group,
+        )
 
     def peek(
         self,
@@ -826,8 +843,10 @@ class Client:
 
     def close(self) -> None:
         """Refuse new calls, wait for those under way, and disconnect; `receive` stops waiting."""
-        if self._calls.close() and self._closes_store:
-            self._store.close()
+        if self._calls.close():
+            self._presences.leave()
+            if self._closes_store:
+                self._store.close()
 
     def __enter__(self) -> Self:
         return self

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from time import monotonic
@@ -12,7 +12,7 @@ from uuid import UUID
 from cassieq_spark.arguments import check_many, shown
 from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.client.calls import Calls
-from cassieq_spark.client.receiver import CACHED_FOR, Receiver, Turns
+from cassieq_spark.client.receiver import CACHED_FOR, Receiver, Turns, own_first
 from cassieq_spark.client.settling import by_lease, settle_all
 from cassieq_spark.consumer.message import Message
 from cassieq_spark.consumer.prefetch import Prefetch
@@ -23,6 +23,7 @@ from cassieq_spark.errors import (
     QueueStateError,
 )
 from cassieq_spark.groups.lease import LeaseRequest
+from cassieq_spark.groups.presence import Presences
 from cassieq_spark.groups.settle import settled_of
 from cassieq_spark.groups.state import Settlement
 from cassieq_spark.model import QueueDefinition, Range, Ranges, parts_of_id
@@ -59,6 +60,7 @@ class Exchange:
         turns: What the client remembers.
         queue: Name of the queue.
         group: Name of the group.
+        presences: Of the client.
         make_group: Whether a new group is made.
     """
 
@@ -70,11 +72,13 @@ class Exchange:
         queue: str,
         group: str,
         *,
+        presences: Presences,
         make_group: bool,
     ) -> None:
         self._part = partial(
             PartExchange, store, calls, turns, queue, group, make_group=make_group
         )
+        self._share = partial(presences.share, group=group)
         # As many as the queue has; how many that is, the first of them finds.
         self._parts = [self._part(partition=0)]
         self._first = 0
@@ -82,8 +86,9 @@ class Exchange:
     def turn(self, receipts: Sequence[Receipt], request: LeaseRequest) -> Exchanged:
         """Ack messages, and lease others; see `PartExchange.turn`.
 
-        Messages are leased from the partitions whose messages are acked, and then from others,
-        each time beginning with another one, until there are enough.
+        Messages are leased from the partitions whose messages are acked, and then from others
+        until there are enough: those of its share first (see `Presence`), each time beginning with
+        another one.
         """
         check_many("receipts", receipts, "receipts that were parsed")
         if not all(isinstance(each, Receipt) for each in receipts):
@@ -92,21 +97,24 @@ class Exchange:
             raise OptionError(f"request must be a LeaseRequest, not {shown(request)}")
         # Made anew, a queue may have another number of partitions.
         is_of_several = any(parts_of_id(each.queue_id)[2] is not None for each in receipts)
-        count = self._parts[0].count_partitions(now=is_of_several and len(self._parts) == 1)
-        if count != len(self._parts):
-            self._parts = [self._part(partition=number) for number in range(count)]
-        if count == 1:
+        queue = self._parts[0].definition(now=is_of_several and len(self._parts) == 1)
+        if queue is None or queue.partitions == 1:
+            del self._parts[1:]
             return self._parts[0].turn(receipts, request)
-        return self._turn(receipts, request)
+        if queue.partitions != len(self._parts):
+            self._parts = [self._part(partition=number) for number in range(queue.partitions)]
+        return self._turn(receipts, request, self._share(queue))
 
-    def _turn(self, receipts: Sequence[Receipt], request: LeaseRequest) -> Exchanged:
+    def _turn(
+        self, receipts: Sequence[Receipt], request: LeaseRequest, share: Collection[int]
+    ) -> Exchanged:
         of_part: defaultdict[int, list[Receipt]] = defaultdict(list)
         for receipt in receipts:
             # One of another version is stale, whichever partition looks at it.
             number = parts_of_id(receipt.queue_id)[2] or 0
             of_part[number if number < len(self._parts) else 0].append(receipt)
         self._first += 1
-        others = ((self._first + at) % len(self._parts) for at in range(len(self._parts)))
+        others = own_first(share, len(self._parts), turn=self._first)
         in_order = [*of_part, *(number for number in others if number not in of_part)]
         messages: list[Message] = []
         stale: frozenset[Receipt] = frozenset()
@@ -165,7 +173,7 @@ class PartExchange:
 
         self._queue = queue
         self._of = partition
-        self._partitions = 1
+        self._definition: QueueDefinition | None = None
         self._receiver_of = partial(
             Receiver, store, turns, group=group, make_group=make_group, prefetch=self._prefetch_of
         )
@@ -195,20 +203,19 @@ class PartExchange:
                 self._receiver = None
                 raise
 
-    def count_partitions(self, *, now: bool) -> int:
-        """How many partitions the queue has, as known last; if that is not known, one.
+    def definition(self, *, now: bool) -> QueueDefinition | None:
+        """The whole queue as it was read last; None: not yet.
 
         Args:
             now: Read it.
         """
         if now:
             with self._calls:
-                self._partitions = read_queue(self._store, self._queue).partitions
-        return self._partitions
+                self._definition = read_queue(self._store, self._queue)
+        return self._definition
 
     def _new_receiver(self) -> Receiver:
-        queue = read_queue(self._store, self._queue)
-        self._partitions = queue.partitions
+        queue = self._definition = read_queue(self._store, self._queue)
         # Made anew, it may have fewer partitions.
         return self._receiver_of(queue=queue.of_partition(self._of % queue.partitions))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Sized
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -23,6 +23,7 @@ from cassieq_spark.errors import CassieqError, NotFoundError, OptionError
 from cassieq_spark.fetch.find import find_pieces
 from cassieq_spark.fetch.read import OnUnreadable, Unreadable, fetch
 from cassieq_spark.groups.lease import Lease, LeasedSlot, LeaseRequest
+from cassieq_spark.groups.presence import Presences
 from cassieq_spark.groups.registration import ensure_group
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import QueueDefinition, QueueId, Range, Ranges, validate_name
@@ -62,6 +63,7 @@ class QueueReceiver:
         turns: What the client remembers; a new group is made, and begins at the earliest message.
         queue: Name of the queue.
         group: Name of the group.
+        presences: Of the client.
         make_group: Whether a new group is made.
 
     Raises:
@@ -69,11 +71,20 @@ class QueueReceiver:
         QueueStateError: There is no such queue.
     """
 
-    def __init__(
-        self, store: Store, turns: Turns, queue: str, group: str, *, make_group: bool = True
+    def __init__(  # noqa: PLR0913 (where, whose, and which group, by name)
+        self,
+        store: Store,
+        turns: Turns,
+        queue: str,
+        group: str,
+        *,
+        presences: Presences,
+        make_group: bool = True,
     ) -> None:
         validate_name("group", group)
         self.queue = read_queue(store, queue)
+        self._group = group
+        self._presences = presences
         self._receivers = [
             Receiver(store, turns, each, group, make_group=make_group)
             for each in self.queue.by_partition
@@ -83,8 +94,9 @@ class QueueReceiver:
     def look(self, request: LeaseRequest) -> list[Message]:
         """Lease and fetch what is there; see `Receiver.look`.
 
-        Of several partitions, one after the other until there are enough messages, each time
-        beginning with another one: an LWT for each that has some.
+        Of several partitions, one after the other until there are enough messages: those of its
+        share first (see `Presence`), each time beginning with another one. An LWT for each that
+        has some.
         """
         return [message for each in self._gather(request, Receiver.look) for message in each]
 
@@ -106,10 +118,11 @@ class QueueReceiver:
         self, request: LeaseRequest, look: Callable[[Receiver, LeaseRequest], Handed]
     ) -> list[Handed]:
         self._first += 1
+        share = self._presences.share(self.queue, self._group)
         gathered: list[Handed] = []
         left = request.max_messages or 0
-        for at in range(len(self._receivers)):
-            receiver = self._receivers[(self._first + at) % len(self._receivers)]
+        for number in own_first(share, len(self._receivers), turn=self._first):
+            receiver = self._receivers[number]
             try:
                 handed = look(receiver, replace(request, max_messages=left))
             except BaseException:
@@ -333,6 +346,16 @@ def _monotons_of(handed: Any) -> Ranges:
     else:
         monotons = [message.monoton for message in handed]
     return Ranges.of(*(Range(each, each + 1) for each in monotons))
+
+
+def own_first(share: Collection[int], partitions: int, *, turn: int) -> list[int]:
+    """All partitions: first those of a share, and each turn another one of them first. Pure.
+
+    >>> own_first({1, 3}, 4, turn=2)
+    [3, 1, 2, 0]
+    """
+    turned = ((turn + at) % partitions for at in range(partitions))
+    return sorted(turned, key=lambda number: number not in share)
 
 
 def check_receive(

@@ -19,7 +19,6 @@ from cassieq_spark.store.protocol import (
     ServerNow,
     Slice,
     Store,
-    TimedStore,
     Update,
     Value,
     Values,
@@ -69,7 +68,7 @@ class Bakery:
 
     def __init__(  # noqa: PLR0913 (each is a choice of its own, by name)
         self,
-        store: TimedStore,
+        store: Store,
         name: str,
         *,
         owner: str,
@@ -293,7 +292,7 @@ class _OwnTicket:
 
     def __init__(
         self,
-        store: TimedStore,
+        store: Store,
         partition: Partition,
         owner: str,
         *,

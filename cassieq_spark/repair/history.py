@@ -14,7 +14,7 @@ from cassieq_spark.lock.bakery import Held, read_holder
 from cassieq_spark.model import to_millis
 from cassieq_spark.repair.report import Outcome, Report
 from cassieq_spark.store.decoded import decoded, demand
-from cassieq_spark.store.protocol import Row, Slice, Store, TimedStore, Value, partition_of_history
+from cassieq_spark.store.protocol import Row, Slice, Store, Value, partition_of_history
 
 #: The lock that a repair run takes, and the name of its history.
 REPAIR = "repair"
@@ -71,7 +71,7 @@ class Recorder:
     """
 
     def __init__(
-        self, store: TimedStore, held: Held, *, runner: str, steps: Sequence[str], kept: timedelta
+        self, store: Store, held: Held, *, runner: str, steps: Sequence[str], kept: timedelta
     ) -> None:
         self._store = store
         self._kept = kept

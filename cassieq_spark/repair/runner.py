@@ -17,7 +17,7 @@ from cassieq_spark.repair.context import Checkpoint
 from cassieq_spark.repair.history import DEFAULT_KEPT, REPAIR, Recorder
 from cassieq_spark.repair.report import Report
 from cassieq_spark.signals import Stop
-from cassieq_spark.store.protocol import TimedStore
+from cassieq_spark.store.protocol import Store
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ _JITTER = 0.1
 
 
 def run_alone(  # noqa: PLR0913 (each is a choice of its own, by name)
-    store: TimedStore,
+    store: Store,
     repair: Callable[[Checkpoint], Report],
     *,
     steps: Sequence[str],

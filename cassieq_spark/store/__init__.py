@@ -31,10 +31,10 @@ from importlib import import_module
 from typing import cast
 
 from cassieq_spark.settings.connection import ConnectionOptions
-from cassieq_spark.store.protocol import TimedStore
+from cassieq_spark.store.protocol import Store
 
 
-def open_store(options: ConnectionOptions) -> TimedStore:
+def open_store(options: ConnectionOptions) -> Store:
     """Connect to Cassandra, or join this process's connection for the same options.
 
     Cheap after the first call in a process, and safe to use on both sides of a fork. Executors
@@ -48,4 +48,4 @@ def open_store(options: ConnectionOptions) -> TimedStore:
         SetupError: This machine lacks a secret or a file of TLS.
     """
     module = import_module("cassieq_spark.store.cassandra.store")
-    return cast("TimedStore", module.CassandraStore(options))
+    return cast("Store", module.CassandraStore(options))

@@ -55,7 +55,7 @@ class _Timed:
 
 
 class MemoryStore:
-    """Implements `TimedStore` with dictionaries and one lock.
+    """Implements `Store` with dictionaries and one lock.
 
     Args:
         clock: The server's clock; aware. Truncated to milliseconds, as Cassandra's is.
@@ -117,7 +117,7 @@ class MemoryStore:
         timestamp: int,
         ttl: timedelta,
     ) -> None:
-        """See `TimedStore.write_row`; as in Cassandra, time begins at the whole second before."""
+        """See `Store.write_row`; as in Cassandra, time begins at the whole second before."""
         check_timed_row(partition.table, row, values, ttl)
         with self._lock:
             now = self._now()
@@ -130,7 +130,7 @@ class MemoryStore:
                 rows[row] = rows.get(row, {}) | given
 
     def delete_row(self, partition: Partition, row: RowKey, *, timestamp: int) -> None:
-        """See `TimedStore.delete_row`."""
+        """See `Store.delete_row`."""
         with self._lock:
             timed = self._timed.setdefault(partition, {})
             if row not in timed or timed[row].timestamp <= timestamp:

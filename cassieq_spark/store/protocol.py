@@ -211,39 +211,6 @@ class Store(Protocol):
             serial: Complete what is in flight first; costs about as much as an LWT.
         """
 
-    def write_chunks(self, queue_id: QueueId, block: UUID, chunks: Iterable[Chunk]) -> None:
-        """Write chunks as they come, several at a time, a bounded number of bytes in flight.
-
-        Returns when all are acknowledged at quorum. Repeating it with the same chunks changes
-        nothing.
-        """
-
-    def read_chunks(
-        self, queue_id: QueueId, slices: Iterable[BucketSlice]
-    ) -> Iterator[tuple[BucketSlice, Chunk]]:
-        """Read the chunks of each slice in order, slice after slice, a bounded amount ahead."""
-
-    def delete_buckets(self, queue_id: QueueId, buckets: Iterable[tuple[UUID, int]]) -> None:
-        """Delete whole partitions ``(block, bucket)``, several at a time."""
-
-    def scan(self, table: Table, kinds: Sequence[str] = ()) -> Iterator[Row]:
-        """Read a whole table without ``data``. For repair runs and lists; never on a hot path.
-
-        Rows of one partition come together. It is no snapshot, and a row that is written
-        meanwhile may be seen or not.
-
-        Args:
-            table: Which table.
-            kinds: Only rows of these kinds; others are not even read. All, if empty.
-        """
-
-    def close(self) -> None:
-        """Release connections and threads. No other call may follow."""
-
-
-class TimedStore(Store, Protocol):
-    """A store with rows that vanish by themselves: for locks, and for the history of jobs."""
-
     def write_row(
         self,
         partition: Partition,
@@ -272,6 +239,35 @@ class TimedStore(Store, Protocol):
 
     def delete_row(self, partition: Partition, row: RowKey, *, timestamp: int) -> None:
         """Delete what `write_row` wrote up to this timestamp, also if that arrives later."""
+
+    def write_chunks(self, queue_id: QueueId, block: UUID, chunks: Iterable[Chunk]) -> None:
+        """Write chunks as they come, several at a time, a bounded number of bytes in flight.
+
+        Returns when all are acknowledged at quorum. Repeating it with the same chunks changes
+        nothing.
+        """
+
+    def read_chunks(
+        self, queue_id: QueueId, slices: Iterable[BucketSlice]
+    ) -> Iterator[tuple[BucketSlice, Chunk]]:
+        """Read the chunks of each slice in order, slice after slice, a bounded amount ahead."""
+
+    def delete_buckets(self, queue_id: QueueId, buckets: Iterable[tuple[UUID, int]]) -> None:
+        """Delete whole partitions ``(block, bucket)``, several at a time."""
+
+    def scan(self, table: Table, kinds: Sequence[str] = ()) -> Iterator[Row]:
+        """Read a whole table without ``data``. For repair runs and lists; never on a hot path.
+
+        Rows of one partition come together. It is no snapshot, and a row that is written
+        meanwhile may be seen or not.
+
+        Args:
+            table: Which table.
+            kinds: Only rows of these kinds; others are not even read. All, if empty.
+        """
+
+    def close(self) -> None:
+        """Release connections and threads. No other call may follow."""
 
 
 def partition_of_queue(name: str) -> Partition:

@@ -17,7 +17,7 @@ from cassieq_spark.store.protocol import (
     RowKey,
     Rows,
     Slice,
-    TimedStore,
+    Store,
     Value,
 )
 from cassieq_spark.testing.stores import WrappedStore
@@ -60,7 +60,7 @@ class FaultyStore(WrappedStore):
 
     def __init__(
         self,
-        store: TimedStore,
+        store: Store,
         watch: Callable[[Partition], None] = lambda _: None,
         replicas: TearingStore | None = None,
     ) -> None:

@@ -16,7 +16,7 @@ from cassieq_spark.store.protocol import (
     RowKey,
     Rows,
     Slice,
-    TimedStore,
+    Store,
     Value,
 )
 from cassieq_spark.store.tables import Table
@@ -29,7 +29,7 @@ class WrappedStore:
         store: The store that does the work; it is closed with this one.
     """
 
-    def __init__(self, store: TimedStore) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
         self._lock = threading.Lock()
 
@@ -83,7 +83,7 @@ class CountingStore(WrappedStore):
         scan_count: Scans of a table.
     """
 
-    def __init__(self, store: TimedStore) -> None:
+    def __init__(self, store: Store) -> None:
         super().__init__(store)
         self.reset()
 

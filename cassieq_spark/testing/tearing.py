@@ -17,7 +17,7 @@ from cassieq_spark.store.protocol import (
     RowKey,
     Rows,
     Slice,
-    TimedStore,
+    Store,
 )
 from cassieq_spark.store.tables import SHAPES, Table
 from cassieq_spark.testing.stores import WrappedStore
@@ -61,7 +61,7 @@ class TearingStore(WrappedStore):
         drawn: How many plain reads had to choose.
     """
 
-    def __init__(self, store: TimedStore, draws: Draws = "fs") -> None:
+    def __init__(self, store: Store, draws: Draws = "fs") -> None:
         super().__init__(store)
         self._pending: dict[Partition, Pending] = {}
         self._tears = False

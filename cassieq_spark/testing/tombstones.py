@@ -18,7 +18,7 @@ from cassieq_spark.store.protocol import (
     RowKey,
     Rows,
     Slice,
-    TimedStore,
+    Store,
 )
 from cassieq_spark.store.tables import SHAPES, Table
 from cassieq_spark.testing.stores import WrappedStore
@@ -40,7 +40,7 @@ class TombstoneStore(WrappedStore):
         most: The most that any read has come across, also one that failed.
     """
 
-    def __init__(self, store: TimedStore, limit: int | None = None) -> None:
+    def __init__(self, store: Store, limit: int | None = None) -> None:
         super().__init__(store)
         self.limit = limit
         self._alive: defaultdict[Partition, set[RowKey]] = defaultdict(set)

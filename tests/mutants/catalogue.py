@@ -15,7 +15,7 @@ _EXCHANGED = ("test_client_machine.py",)
 #: What tests queues with several partitions.
 _PARTITIONS = tuple(
     f"../unit/partitions/test_{name}.py"
-    for name in ("partitioner", "publishing", "reading", "client", "queue", "upkeep")
+    for name in ("partitioner", "publishing", "reading", "client", "queue", "upkeep", "sharing")
 )
 
 #: What tests queues with a schema by a client.
@@ -1567,6 +1567,46 @@ MUTANTS = (
         "producer/partitioned.py",
         "        if any(each.published is not None for each in found)\n",
         "        if not found\n",
+        _PARTITIONS,
+    ),
+    Mutant(
+        "of a partition that is another's now, more is leased",
+        "shares",
+        "spark/source/queue_reader.py",
+        "            share = shares.get(number, _NOTHING)\n",
+        "            share = shares.get(number, Share(limit, 0, None))\n",
+        _PARTITIONS,
+    ),
+    Mutant(
+        "a partition that is another's now is not acked",
+        "shares",
+        "spark/source/queue_reader.py",
+        "self._lease(self._wait_until_due(share, held), parts",
+        "self._lease(self._wait_until_due(share, share), parts",
+        _PARTITIONS,
+    ),
+    Mutant(
+        "a reader without messages never looks at the others' partitions",
+        "liveness",
+        "spark/source/queue_reader.py",
+        "time.monotonic() < self._others_at",
+        "self._others_at",
+        _PARTITIONS,
+    ),
+    Mutant(
+        "readers that have left count",
+        "shares",
+        "groups/presence.py",
+        "        if row is None:\n            return\n        try:",
+        "        if row:\n            return\n        try:",
+        _PARTITIONS,
+    ),
+    Mutant(
+        "readers that are gone count for ever",
+        "shares",
+        "groups/presence.py",
+        "            ttl=self._there_for,\n",
+        "            ttl=timedelta(days=1),\n",
         _PARTITIONS,
     ),
     Mutant(

@@ -26,6 +26,7 @@ from cassieq_spark.consumer.message import stored_messages
 from cassieq_spark.fetch.find import find_pieces
 from cassieq_spark.fetch.read import fetch
 from cassieq_spark.groups.group import ConsumerGroup
+from cassieq_spark.groups.presence import Presence
 from cassieq_spark.groups.state import GroupState
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import Range, Ranges, SinkBatch
@@ -56,6 +57,11 @@ class KeyOrder(RuleBasedStateMachine):
         # One after the other, so that a run can be repeated.
         self.patch.setattr(parallel, "AT_ONCE", 1)
         self.patch.setattr(secrets, "randbelow", lambda _: 0)
+        # The share of a reader may be any: it says who looks where, and nothing of what is right.
+        self.share = frozenset(range(4))
+        self.looks_at_others = True
+        self.patch.setattr(Presence, "share", lambda _: self.share)
+        self.patch.setattr(QueueReader, "_is_time_for_others", lambda _: self.looks_at_others)
 
     @initialize(partitions=st.integers(1, 4), max_deliveries=st.sampled_from([0, 3, 6]))
     def begin(self, partitions: int, max_deliveries: int) -> None:
@@ -69,6 +75,7 @@ class KeyOrder(RuleBasedStateMachine):
             max_deliveries=max_deliveries,
         )
         self.client.create_group("q", "g")
+        self.share = frozenset(range(partitions))
         #: By key, in the order in which they were published; of which some are settled.
         self.put: defaultdict[str, list[str]] = defaultdict(list)
         self.settled: set[str] = set()
@@ -181,6 +188,14 @@ class KeyOrder(RuleBasedStateMachine):
     def _forget(self, receipts: list[str]) -> None:
         for each in receipts:
             del self.held[each]
+
+    @rule(numbers=st.sets(st.integers(0, 3)), others=st.booleans())
+    def others_come_and_go(self, numbers: set[int], *, others: bool) -> None:
+        """Another share of the partitions is theirs, and they look beyond it, or not."""
+        self.share = frozenset(
+            each for each in numbers if each < self.client.queue("q").partitions
+        )
+        self.looks_at_others = others
 
     # -- a stream ---------------------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ from cassieq_spark import Client, __version__
 from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store import open_store
 from cassieq_spark.store.cassandra.schema import apply_schema
-from cassieq_spark.store.protocol import TimedStore
+from cassieq_spark.store.protocol import Store
 from trials.bdqs.cells import PROFILES, Cell, Experiment, Profile
 from trials.bdqs.clients import Crew, Processes, Shift, receive, send
 from trials.bdqs.journal import Line, figures_of
@@ -90,7 +90,7 @@ class Environment:
         about: What a line says of the code, the day and the machine.
     """
 
-    store: TimedStore
+    store: Store
     crew: Crew
     nodes: Nodes | None
     about: Line
@@ -182,7 +182,7 @@ def run_cell(environment: Environment, cell: Cell, *, seed: int, repair: timedel
     return {**figures_of(list(journals.values())), **outages}
 
 
-def _make_queues(store: TimedStore, cell: Cell) -> list[str]:
+def _make_queues(store: Store, cell: Cell) -> list[str]:
     """Queues without a limit of deliveries, as those of BDQS have none."""
     client = Client.from_store(store)
     names = [f"bdqs-{uuid4().hex[:12]}" for _ in range(cell.queues)]

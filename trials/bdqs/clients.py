@@ -20,7 +20,7 @@ from cassieq_spark import Client, Message
 from cassieq_spark.errors import CassieqError, ConnectError, OutcomeUnknownError
 from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store import open_store
-from cassieq_spark.store.protocol import TimedStore
+from cassieq_spark.store.protocol import Store
 from trials.bdqs.cells import Cell
 from trials.bdqs.journal import Arrival, Call, Journal, body_of, parse_body
 from trials.stores import Abandoned, LossyStore, MortalStore
@@ -52,12 +52,12 @@ class Shift:
     seed: int
 
 
-def send(store: TimedStore, shift: Shift) -> dict[str, Journal]:
+def send(store: Store, shift: Shift) -> dict[str, Journal]:
     """Send everything that a cell has for these queues; returns when it is confirmed."""
     return _work(store, shift, Sending, shift.cell.senders)
 
 
-def receive(store: TimedStore, shift: Shift) -> dict[str, Journal]:
+def receive(store: Store, shift: Shift) -> dict[str, Journal]:
     """Receive and ack everything that is in these queues; returns when nothing is left."""
     return _work(store, shift, Receiving, shift.cell.receivers)
 
@@ -71,7 +71,7 @@ class Work:
         queue: Which queue.
     """
 
-    def __init__(self, store: TimedStore, shift: Shift, queue: str) -> None:
+    def __init__(self, store: Store, shift: Shift, queue: str) -> None:
         self.store = store
         self.cell = shift.cell
         self.queue = queue
@@ -84,7 +84,7 @@ class Work:
     def close(self) -> None:
         """All threads have ended."""
 
-    def lossy(self, chance: Random) -> TimedStore:
+    def lossy(self, chance: Random) -> Store:
         """The store as one thread sees it."""
         return LossyStore(self.store, chance, self.cell.lost) if self.cell.lost else self.store
 
@@ -108,7 +108,7 @@ class Work:
 class Sending(Work):
     """The senders of a queue; they share the numbers that messages have."""
 
-    def __init__(self, store: TimedStore, shift: Shift, queue: str) -> None:
+    def __init__(self, store: Store, shift: Shift, queue: str) -> None:
         super().__init__(store, shift, queue)
         self._tags = count()
         self._client = Client.from_store(store)
@@ -150,7 +150,7 @@ class Sending(Work):
 class Receiving(Work):
     """The receivers of a queue; they go on until the group is owed nothing."""
 
-    def __init__(self, store: TimedStore, shift: Shift, queue: str) -> None:
+    def __init__(self, store: Store, shift: Shift, queue: str) -> None:
         super().__init__(store, shift, queue)
         self._lock = threading.Lock()
         self._acked: set[int] = set()
@@ -215,7 +215,7 @@ class Receiving(Work):
 
 
 def _work(
-    store: TimedStore, shift: Shift, kind: type[Sending | Receiving], threads: int
+    store: Store, shift: Shift, kind: type[Sending | Receiving], threads: int
 ) -> dict[str, Journal]:
     """Let ``threads`` threads for each queue work until all are done; raise what they raised."""
     works = [kind(store, shift, queue) for queue in shift.queues]
@@ -245,7 +245,7 @@ def _work(
     return {work.queue: work.journal for work in works}
 
 
-Phase = Callable[[TimedStore, Shift], dict[str, Journal]]
+Phase = Callable[[Store, Shift], dict[str, Journal]]
 
 
 class Crew:
@@ -253,7 +253,7 @@ class Crew:
 
     size = 1
 
-    def __init__(self, store: TimedStore) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
 
     def work(self, phase: Phase, shifts: Sequence[Shift]) -> dict[str, Journal]:
@@ -290,7 +290,7 @@ class Processes(Crew):
         return {queue: each for future in futures for queue, each in future.result().items()}
 
 
-_stores: list[TimedStore] = []
+_stores: list[Store] = []
 
 
 def _connect(connection: ConnectionOptions) -> None:

@@ -28,7 +28,7 @@ from cassieq_spark.model import QueueDefinition, to_millis
 from cassieq_spark.queues import (
     create_queue,
 )
-from cassieq_spark.store.protocol import TimedStore
+from cassieq_spark.store.protocol import Store
 from trials.soak.checker import Journal
 from trials.stores import Abandoned, MortalStore
 
@@ -85,7 +85,7 @@ class World:
         events: How often what happened.
     """
 
-    store: TimedStore
+    store: Store
     journal: Journal
     seed: int
     ending: threading.Event = field(default_factory=threading.Event)
@@ -107,7 +107,7 @@ class World:
             for number in fresh
         }
 
-    def make(self, store: TimedStore, kind: QueueKind) -> QueueDefinition:
+    def make(self, store: Store, kind: QueueKind) -> QueueDefinition:
         bucket, chunk = (64, 16) if kind.small else (8192, 512)
         queue = create_queue(
             store,

@@ -20,7 +20,6 @@ LONGEST_PAUSE = timedelta(milliseconds=330)
 #: How long messages that others give back, by stopping or by releasing, can lie unseen.
 RECHECK = timedelta(seconds=1.5)
 
-
 #: With several partitions, each is looked at less often: ten reads a second, of all together.
 _LONGER_PAUSE = 0.375
 
@@ -28,12 +27,12 @@ _LONGER_PAUSE = 0.375
 class IdleBackoff:
     """What a reader that has nothing knows about a partition, and since when.
 
-    Args:
+    Attributes:
         partitions: How many partitions the reader looks at.
     """
 
-    def __init__(self, partitions: int = 1) -> None:
-        self._partitions = partitions
+    def __init__(self) -> None:
+        self.partitions = 1
         self._began: float | None = None
         self._looked_at = 0.0
         self._lease: Lease | None = None
@@ -59,7 +58,7 @@ class IdleBackoff:
             stop: Monoton from which on nothing is offered now.
         """
         last, elapsed = self._lease, timedelta(seconds=time.monotonic() - self._read_at)
-        if last is None or last.request.held != done or elapsed >= RECHECK * self._partitions:
+        if last is None or last.request.held != done or elapsed >= RECHECK * self.partitions:
             return True
         if may_have(last.state, last.pointer, stop, elapsed):
             return True
@@ -76,7 +75,7 @@ class IdleBackoff:
         if self._began is None:
             return 0.0
         idle = timedelta(seconds=self._looked_at - self._began)
-        pause = pause_after(idle, self._partitions).total_seconds()
+        pause = pause_after(idle, self.partitions).total_seconds()
         return max(0.0, self._looked_at + pause - time.monotonic())
 
     def rest(self) -> None:

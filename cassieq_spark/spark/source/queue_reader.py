@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 from cassieq_spark.groups.lease import LeaseRequest
+from cassieq_spark.groups.presence import Presence
 from cassieq_spark.ledger.state import LedgerHead
 from cassieq_spark.model import Order, QueueDefinition
 from cassieq_spark.parallel import in_parallel
 from cassieq_spark.settings.position import StartingPosition
+from cassieq_spark.spark.source.idle_backoff import LONGEST_PAUSE
 from cassieq_spark.spark.source.offsets import join_partitions, split_partitions
 from cassieq_spark.spark.source.reader import Reader, Share
 from cassieq_spark.spark.source.tasks import TaskPart, pack
 from cassieq_spark.store.protocol import Store
 
+#: A reader whose share has nothing looks at the other partitions so often.
+LOOK_AT_OTHERS = timedelta(seconds=10)
+
 _ALL_THERE_IS = LeaseRequest()
+_NOTHING = Share(max_messages=0, min_messages=0, max_bytes=None)
 #: Figures of several partitions of which the largest counts; the others are added up.
 _LARGEST = {"oldest_age_ms", "v"}
 
@@ -27,7 +33,9 @@ class QueueReader:
     """Leases, acks and finds the messages of one consumer group, of all partitions of a queue.
 
     One LWT for each partition of which a batch has messages, or had; they go out at the same time.
-    A crash between them leaves leases that run out. For one thread at a time.
+    A crash between them leaves leases that run out. Readers of a group divide the partitions: each
+    looks at its share (see `Presence`), and if there is nothing, now and then at the others', or,
+    once it is aimed, at once. For one thread at a time.
 
     Args:
         store: Where the queue is kept.
@@ -77,6 +85,10 @@ class QueueReader:
             )
 
         self._readers = in_parallel(reader_of, queue.by_partition)
+        self._presence = Presence(store, queue, group, lease=request.lease or queue.lease)
+        #: Partitions whose part of the last batch is settled.
+        self._settled: set[int] = set()
+        self._others_at = time.monotonic() + LOOK_AT_OTHERS.total_seconds()
         self._is_aimed = False
         self._leased_at: float | None = None
 
@@ -94,22 +106,16 @@ class QueueReader:
         if self.queue.partitions == 1:
             return self._readers[0].next_batch(done, limit=limit)
         parts = split_partitions(done, self.queue, self._group)
-        due = self._wait_until_due()
-
-        def look(number: int) -> LedgerHead | None:
-            return self._readers[number].look(parts[number])
-
-        found = zip(due, in_parallel(look, due), strict=True)
-        heads = {number: head for number, head in found if head is not None}
-        shares = self._shares(heads, limit)
-
-        def lease(number: int) -> Mapping[str, Any]:
-            return self._readers[number].lease(parts[number], heads[number], shares[number])
-
-        leased = zip(heads, in_parallel(lease, list(heads)), strict=True)
-        ends = {number: end for number, end in leased if end is not parts[number]}
+        share = self._presence.share()
+        held = {number for number, part in parts.items() if "lease" in part} - self._settled
+        ends = self._lease(self._wait_until_due(share, held), parts, limit, only_ack=held - share)
+        self._settled |= held
+        if not ends and self._is_time_for_others():
+            others = set(parts) - share - held
+            ends = self._lease(sorted(others), parts, limit)
         if not ends:
             return done
+        self._settled.clear()
         self._leased_at = time.monotonic()
         return join_partitions(ends, queue_id=self.queue.queue_id, group=self._group)
 
@@ -148,13 +154,50 @@ class QueueReader:
     def stop(self) -> None:
         """Give up what is held; never raises. See `Reader.stop`."""
         in_parallel(Reader.stop, self._readers)
+        self._presence.leave()
 
-    def _wait_until_due(self) -> list[int]:
+    def _wait_until_due(self, share: Collection[int], held: Collection[int]) -> list[int]:
         """Sleep until it is time to look at a partition; at which."""
-        left = [reader.idle.left() for reader in self._readers]
-        if (shortest := min(left)) > 0:
+        for number in share:
+            # The others' count as one more.
+            self._readers[number].idle.partitions = min(self.queue.partitions, len(share) + 1)
+        left = {number: self._readers[number].idle.left() for number in {*share, *held}}
+        shortest = min(left.values(), default=LONGEST_PAUSE.total_seconds())
+        if shortest > 0:
             time.sleep(shortest)
-        return [number for number, seconds in enumerate(left) if seconds <= shortest]
+        return sorted(number for number, seconds in left.items() if seconds <= shortest)
+
+    def _is_time_for_others(self) -> bool:
+        if not self._is_aimed and time.monotonic() < self._others_at:
+            return False
+        self._others_at = time.monotonic() + LOOK_AT_OTHERS.total_seconds()
+        return True
+
+    def _lease(
+        self,
+        numbers: Sequence[int],
+        parts: Mapping[int, Mapping[str, Any]],
+        limit: int | None,
+        *,
+        only_ack: Collection[int] = (),
+    ) -> dict[int, Mapping[str, Any]]:
+        """Ack and lease in these partitions; the ends of those of which there is something."""
+
+        def look(number: int) -> LedgerHead | None:
+            return self._readers[number].look(parts[number])
+
+        found = zip(numbers, in_parallel(look, numbers), strict=True)
+        heads = {number: head for number, head in found if head is not None}
+        shares = self._shares(
+            {number: head for number, head in heads.items() if number not in only_ack}, limit
+        )
+
+        def lease(number: int) -> Mapping[str, Any]:
+            share = shares.get(number, _NOTHING)
+            return self._readers[number].lease(parts[number], heads[number], share)
+
+        leased = zip(heads, in_parallel(lease, list(heads)), strict=True)
+        return {number: end for number, end in leased if end is not parts[number]}
 
     def _shares(self, heads: Mapping[int, LedgerHead], limit: int | None) -> dict[int, Share]:
         """How much to lease of each partition in which there may be something."""

@@ -97,7 +97,7 @@ class Reader:
         self._held: UUID | None = None
         self._leased: tuple[LeasedSlot, ...] = ()
         self._target: int | None = None
-        self._idle = idle_backoff.IdleBackoff(queue.partitions)
+        self._idle = idle_backoff.IdleBackoff()
         self._pointer: int | None = None
         self._leased_at = -math.inf
         self.metrics = SourceMetrics(self._consumer.group.ledger)

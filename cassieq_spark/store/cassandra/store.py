@@ -47,7 +47,7 @@ _CHUNK_PAGE_ROWS = 200
 
 
 class CassandraStore:
-    """Implements `TimedStore` on one keyspace.
+    """Implements `Store` on one keyspace.
 
     Args:
         options: Cluster and keyspace. Stores of one process with equal options share a session;
@@ -99,14 +99,14 @@ class CassandraStore:
         timestamp: int,
         ttl: timedelta,
     ) -> None:
-        """See `TimedStore.write_row`."""
+        """See `Store.write_row`."""
         statement = timed_insert_of(
             self._session.options.keyspace, partition, row, values, timestamp=timestamp, ttl=ttl
         )
         self._write(statement, f"write of {_place(partition)}")
 
     def delete_row(self, partition: Partition, row: RowKey, *, timestamp: int) -> None:
-        """See `TimedStore.delete_row`."""
+        """See `Store.delete_row`."""
         keyspace = self._session.options.keyspace
         statement = timed_delete_of(keyspace, partition, row, timestamp=timestamp)
         self._write(statement, f"deletion in {_place(partition)}")

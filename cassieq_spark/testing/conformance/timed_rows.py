@@ -16,7 +16,7 @@ from cassieq_spark.store.protocol import (
     Row,
     RowKey,
     Slice,
-    TimedStore,
+    Store,
     Update,
     Value,
     When,
@@ -37,9 +37,9 @@ HANGS_AFTER_SECONDS = 60.0
 
 
 class TimedRowContract:
-    """`TimedStore.write_row`, `TimedStore.delete_row` and `Insert.ttl`."""
+    """`Store.write_row`, `Store.delete_row` and `Insert.ttl`."""
 
-    def test_a_row_for_a_time_is_there_beside_others(self, store: TimedStore) -> None:
+    def test_a_row_for_a_time_is_there_beside_others(self, store: Store) -> None:
         lock = _fresh_lock()
         store.write_row(lock, MINE, {"owner": "me", "number": 3}, timestamp=10, ttl=LONG)
         store.write_row(lock, YOURS, {"owner": "you"}, timestamp=10, ttl=LONG)
@@ -52,9 +52,7 @@ class TimedRowContract:
         ]
         assert rows.now is not None
 
-    def test_the_highest_timestamp_wins_in_whatever_order_they_arrive(
-        self, store: TimedStore
-    ) -> None:
+    def test_the_highest_timestamp_wins_in_whatever_order_they_arrive(self, store: Store) -> None:
         lock = _fresh_lock()
         store.write_row(lock, MINE, {"owner": "new"}, timestamp=20, ttl=LONG)
         store.write_row(lock, MINE, {"owner": "old"}, timestamp=10, ttl=LONG)
@@ -62,7 +60,7 @@ class TimedRowContract:
         assert _read(store, lock, MINE)["owner"] == "new"
 
     def test_columns_that_a_later_write_adds_are_not_lost_to_a_late_earlier_one(
-        self, store: TimedStore
+        self, store: Store
     ) -> None:
         lock = _fresh_lock()
         store.write_row(lock, MINE, {"owner": "me", "number": 1}, timestamp=20, ttl=LONG)
@@ -70,7 +68,7 @@ class TimedRowContract:
 
         assert _read(store, lock, MINE)["number"] == 1
 
-    def test_writing_it_again_changes_nothing(self, store: TimedStore) -> None:
+    def test_writing_it_again_changes_nothing(self, store: Store) -> None:
         lock = _fresh_lock()
         for _ in range(2):
             store.write_row(lock, MINE, {"owner": "me"}, timestamp=10, ttl=LONG)
@@ -78,7 +76,7 @@ class TimedRowContract:
         assert _read(store, lock, MINE)["owner"] == "me"
 
     def test_a_deleted_row_is_gone_and_what_was_written_before_stays_away(
-        self, store: TimedStore
+        self, store: Store
     ) -> None:
         lock = _fresh_lock()
         store.write_row(lock, MINE, {"owner": "me"}, timestamp=10, ttl=LONG)
@@ -90,7 +88,7 @@ class TimedRowContract:
 
         assert [row["ticket"] for row in store.read_rows(lock).rows] == ["yours"]
 
-    def test_a_deletion_spares_what_was_written_later(self, store: TimedStore) -> None:
+    def test_a_deletion_spares_what_was_written_later(self, store: Store) -> None:
         lock = _fresh_lock()
         store.write_row(lock, MINE, {"owner": "me"}, timestamp=30, ttl=LONG)
 
@@ -98,7 +96,7 @@ class TimedRowContract:
 
         assert _read(store, lock, MINE)["owner"] == "me"
 
-    def test_a_row_vanishes_when_its_time_is_over(self, store: TimedStore) -> None:
+    def test_a_row_vanishes_when_its_time_is_over(self, store: Store) -> None:
         lock, began = _fresh_lock(), time.monotonic()
         store.write_row(lock, MINE, {"owner": "me"}, timestamp=10, ttl=SHORT)
         store.write_row(lock, YOURS, {"owner": "you"}, timestamp=10, ttl=SHORT)
@@ -109,7 +107,7 @@ class TimedRowContract:
         assert time.monotonic() - began >= SHORT.total_seconds() - SECOND
         assert _read(store, lock, YOURS)["owner"] == "you"
 
-    def test_what_has_vanished_may_be_written_again(self, store: TimedStore) -> None:
+    def test_what_has_vanished_may_be_written_again(self, store: Store) -> None:
         lock = _fresh_lock()
         store.write_row(lock, MINE, {"number": 1}, timestamp=10, ttl=timedelta(seconds=1))
         _await_rows(store, lock, 0)
@@ -119,7 +117,7 @@ class TimedRowContract:
         row = _read(store, lock, MINE)
         assert (row["owner"], row["number"]) == ("me", None)
 
-    def test_compare_and_sets_of_another_row_know_nothing_of_it(self, store: TimedStore) -> None:
+    def test_compare_and_sets_of_another_row_know_nothing_of_it(self, store: Store) -> None:
         lock = _fresh_lock()
         assert store.cas(lock, [Insert(ENTRY, {"epoch": 1}, if_absent=True)])
 
@@ -129,7 +127,7 @@ class TimedRowContract:
         assert _read(store, lock, ENTRY, serial=True)["epoch"] == 2
         assert _read(store, lock, MINE)["owner"] == "me"
 
-    def test_the_last_of_many_come_first_in_reverse(self, store: TimedStore) -> None:
+    def test_the_last_of_many_come_first_in_reverse(self, store: Store) -> None:
         history = partition_of_history(f"conformance-{uuid4()}")
         for epoch in range(5):
             values: dict[str, Value] = {"runner": "me", "duration_ms": 10 * epoch}
@@ -142,15 +140,15 @@ class TimedRowContract:
     @pytest.mark.parametrize(
         "ttl", [timedelta(0), timedelta(milliseconds=1500), timedelta(seconds=-1)]
     )
-    def test_the_time_is_in_whole_seconds(self, store: TimedStore, ttl: timedelta) -> None:
+    def test_the_time_is_in_whole_seconds(self, store: Store, ttl: timedelta) -> None:
         with pytest.raises(ValueError, match="for whole seconds"):
             store.write_row(_fresh_lock(), MINE, {"owner": "me"}, timestamp=1, ttl=ttl)
 
-    def test_no_value_is_null(self, store: TimedStore) -> None:
+    def test_no_value_is_null(self, store: Store) -> None:
         with pytest.raises(ValueError, match="no nulls"):
             store.write_row(_fresh_lock(), MINE, {"owner": None}, timestamp=1, ttl=LONG)
 
-    def test_a_row_that_is_inserted_for_a_time_is_there_meanwhile(self, store: TimedStore) -> None:
+    def test_a_row_that_is_inserted_for_a_time_is_there_meanwhile(self, store: Store) -> None:
         ledger = fresh_ledger()
         insert = Insert(ONCE, {"batch_id": 1}, if_absent=True, ttl=LONG)
         assert store.cas(ledger, [insert])
@@ -159,7 +157,7 @@ class TimedRowContract:
         assert _read(store, ledger, ONCE)["batch_id"] == 1
 
     def test_a_row_that_is_inserted_for_a_time_vanishes_by_itself_and_may_be_inserted_again(
-        self, store: TimedStore
+        self, store: Store
     ) -> None:
         ledger, began = fresh_ledger(), time.monotonic()
         insert = Insert(ONCE, {"batch_id": 1}, if_absent=True, ttl=SHORT)
@@ -171,7 +169,7 @@ class TimedRowContract:
         assert store.cas(ledger, [replace(insert, values={"batch_id": 3}, ttl=LONG)])
         assert _read(store, ledger, ONCE, serial=True)["batch_id"] == 3
 
-    def test_it_vanishes_alone_of_what_went_in_with_it(self, store: TimedStore) -> None:
+    def test_it_vanishes_alone_of_what_went_in_with_it(self, store: Store) -> None:
         ledger = fresh_ledger()
         put(store, ledger, HEAD, next=0)
         ops: list[Op] = [
@@ -191,12 +189,12 @@ class TimedRowContract:
 
     @pytest.mark.parametrize("ttl", [timedelta(0), timedelta(milliseconds=1500)])
     def test_the_time_of_what_is_inserted_is_in_whole_seconds(
-        self, store: TimedStore, ttl: timedelta
+        self, store: Store, ttl: timedelta
     ) -> None:
         with pytest.raises(ValueError, match="for whole seconds"):
             store.cas(fresh_ledger(), [Insert(ONCE, {"batch_id": 1}, if_absent=True, ttl=ttl)])
 
-    def test_what_is_inserted_for_a_time_is_not_there_already(self, store: TimedStore) -> None:
+    def test_what_is_inserted_for_a_time_is_not_there_already(self, store: Store) -> None:
         with pytest.raises(ValueError, match="inserted if absent"):
             store.cas(fresh_ledger(), [Insert(ONCE, {"batch_id": 1}, ttl=LONG)])
 
@@ -205,12 +203,12 @@ def _fresh_lock() -> Partition:
     return partition_of_lock(f"conformance-{uuid4()}")
 
 
-def _await_rows(store: TimedStore, partition: Partition, count: int) -> None:
+def _await_rows(store: Store, partition: Partition, count: int) -> None:
     deadline = time.monotonic() + HANGS_AFTER_SECONDS
     while len(store.read_rows(partition).rows) > count:
         assert time.monotonic() < deadline
 
 
-def _read(store: TimedStore, partition: Partition, row: RowKey, *, serial: bool = False) -> Row:
+def _read(store: Store, partition: Partition, row: RowKey, *, serial: bool = False) -> Row:
     (found,) = store.read_rows(partition, Slice(row=row), serial=serial).rows
     return found

@@ -7,14 +7,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from cassieq_spark import Client, NewMessage
 from cassieq_spark.client import Message
 from cassieq_spark.consumer.message import StoredMessage, stored_messages
 from cassieq_spark.fetch.read import fetch
+from cassieq_spark.groups import presence
 from cassieq_spark.groups.lease import LeaseRequest
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.producer.partitioner import partition_of_key
 from cassieq_spark.queues import read_queue
+from cassieq_spark.spark.source import idle_backoff, queue_reader
 from cassieq_spark.spark.source.offsets import initial_offset
 from cassieq_spark.spark.source.queue_reader import QueueReader
 from cassieq_spark.spark.source.tasks import TaskPart
@@ -82,6 +86,30 @@ class PartitionedQueue:
 
     def receive(self, most: int = 1000, group: str = "billing") -> list[Message]:
         return self.client.receive("orders", group, max=most, lease=timedelta(seconds=60))
+
+
+class Time:
+    """The clocks of readers, which go with that of the server; nobody sleeps.
+
+    Attributes:
+        ahead: How far the clock of this process is ahead of the server's.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, queue: PartitionedQueue) -> None:
+        self._queue = queue
+        self._began = queue.clock.now
+        self.ahead = timedelta(0)
+        for module in (idle_backoff, queue_reader, presence):
+            monkeypatch.setattr(module, "time", self)
+
+    def sleep(self, seconds: float) -> None:
+        self._queue.clock.advance(timedelta(seconds=seconds))
+
+    def monotonic(self) -> float:
+        return (self._queue.clock.now - self._began).total_seconds()
+
+    def time(self) -> float:
+        return (self._queue.clock.now + self.ahead).timestamp()
 
 
 def text(message: StoredMessage) -> str:

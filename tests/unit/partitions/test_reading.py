@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from datetime import timedelta
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,11 +13,11 @@ from cassieq_spark.consumer.consumer import Consumer
 from cassieq_spark.errors import QueueStateError
 from cassieq_spark.model import Range, id_of
 from cassieq_spark.spark.progress import progress
-from cassieq_spark.spark.source import idle_backoff, queue_reader
+from cassieq_spark.spark.source import idle_backoff
 from cassieq_spark.spark.source.offsets import split_partitions
 from cassieq_spark.spark.source.queue_reader import QueueReader, share_out, sum_of_reports
 from tests.support.builders import LEASE
-from tests.unit.partitions.scene import FIRST, KEYS, PARTITIONS, PartitionedQueue, by_key
+from tests.unit.partitions.scene import FIRST, KEYS, PARTITIONS, PartitionedQueue, Time, by_key
 
 ALL = [key for keys in KEYS.values() for key in keys]
 SECOND, MOMENT = timedelta(seconds=1), timedelta(milliseconds=1)
@@ -131,6 +130,7 @@ def test_a_replayed_batch_has_the_same_messages_of_all_partitions(queue: Partiti
     before = queue.batch(queue.readers[0], first)
 
     restarted = queue.reader()
+    restarted.aim()
     after = queue.batch(restarted, first)
 
     assert after == before
@@ -182,6 +182,7 @@ def test_in_order_by_key_one_partition_waits_and_the_others_go_on(ordered: Parti
     ordered.put(*ALL, of="more")
     ordered.client.ack(*(each for each in held if each.partition != 2))
     reader = ordered.reader()
+    reader.aim()
 
     values = [value for batch in drain(ordered, reader, FIRST, None) for value in batch]
     others = [key for key in ALL if key not in KEYS[2]]
@@ -316,23 +317,15 @@ def test_an_idle_reader_of_16_partitions_makes_ten_reads_a_second_and_no_lwt(
 ):
     queue = PartitionedQueue()
     queue.client.create_queue("wide", partitions=16)
-    seconds = [1000.0]
-
-    def sleep(pause: float) -> None:
-        seconds[0] += pause
-        queue.clock.advance(timedelta(seconds=pause))
-
-    clock = SimpleNamespace(sleep=sleep, monotonic=lambda: seconds[0])
-    monkeypatch.setattr(idle_backoff, "time", clock)
-    monkeypatch.setattr(queue_reader, "time", clock)
+    time = Time(monkeypatch, queue)
     definition = queue.client.queue("wide")
     reader = QueueReader(queue.store, definition, "g", starting="earliest")
     done = {"group": "g", "queue": "wide", "v": 1}
-    while seconds[0] < 1060:
+    while time.monotonic() < 60:
         assert reader.next_batch(done, limit=None) is done
     queue.store.reset()
 
-    while seconds[0] < 1160:
+    while time.monotonic() < 160:
         assert reader.next_batch(done, limit=None) is done
 
     assert queue.store.cas_count == 0
