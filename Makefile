@@ -164,6 +164,10 @@ poison: bench-tools ## One message of 100,000 kills its worker, every time: who 
 competing: bench-tools ## Three queries share 1,000,000 messages, and are killed now and then
 	$(PYTHON) -m trials.competing $(COMPETING_ARGS)
 
+.PHONY: sharing
+sharing: bench-tools ## Readers of 16 partitions come, stop, hang and are killed: are their shares even?
+	$(PYTHON) -m trials.sharing --draw docs/figures/sharing.svg $(SHARING_ARGS)
+
 .PHONY: soak
 soak: bench-tools ## Everybody at once for 10 minutes, and all dies now and then: is anything off?
 	$(PYTHON) -m trials.soak $(SOAK_ARGS)

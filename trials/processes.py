@@ -84,6 +84,12 @@ class Program:
         assert self._keeper is not None  # noqa: S101 (it was started)
         return self._keeper.wait()
 
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal to it and all it has started, but not to its keeper."""
+        sessions = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
+        for process in (each for session in sessions for each in _members(int(session))):
+            os.kill(process, number)
+
     def kill(self) -> None:
         """Kill it with all it has started, by SIGKILL; harmless when it has ended."""
         if self._keeper is not None:

@@ -5,47 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
-import matplotlib as mpl
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from trials.bdqs.cells import Experiment
 from trials.bdqs.journal import Line
+from trials.figures import BLUE, COLOURS, INK, RED, styled
 
-#: Seen as well on white as on black: of middling lightness.
-_INK = "#808890"
-_BLUE, _RED, _GREEN, _OCHRE = "#3f8ae0", "#e0564a", "#3fa35f", "#c98a1b"
-_COLOURS = (_BLUE, _RED, _GREEN, _OCHRE)
-_STYLE: dict[Any, Any] = {
-    "svg.fonttype": "none",
-    "svg.hashsalt": "cassieq",
-    "font.family": "sans-serif",
-    "font.size": 10,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.alpha": 0.3,
-    "lines.marker": "o",
-    "lines.markersize": 5,
-    "legend.frameon": False,
-    "legend.fontsize": 9,
-    "axes.titlesize": 10,
-    **dict.fromkeys(
-        (
-            "text.color",
-            "axes.edgecolor",
-            "axes.labelcolor",
-            "axes.titlecolor",
-            "xtick.color",
-            "ytick.color",
-            "grid.color",
-        ),
-        _INK,
-    ),
-}
 _PANEL = (4.3, 3.3)
 #: The paper's: below that share of the highest rate, responses take less than so long.
 _SAFE_SHARE, _SAFE_MS = 0.8, 200
@@ -53,15 +19,11 @@ _SAFE_SHARE, _SAFE_MS = 0.8, 200
 
 def draw(path: Path, experiment: Experiment, lines: Sequence[Line]) -> None:
     """Draw one experiment into a file (SVG, or what its name says)."""
-    with mpl.rc_context(_STYLE):
-        panels = _PANELS[experiment]
-        figure = Figure((_PANEL[0] * len(panels), _PANEL[1]), layout="constrained")
+    panels = _PANELS[experiment]
+    with styled(path, (_PANEL[0] * len(panels), _PANEL[1])) as figure:
         axes = figure.subplots(1, len(panels), squeeze=False)[0]
         for panel, ax in zip(panels, axes, strict=True):
             panel(ax, lines)
-        figure.savefig(
-            path, transparent=True, metadata={"Date": None} if path.suffix == ".svg" else None
-        )
 
 
 def _figures(lines: Sequence[Line], name: str, scale: float = 1) -> list[float]:
@@ -71,8 +33,8 @@ def _figures(lines: Sequence[Line], name: str, scale: float = 1) -> list[float]:
 def _of_load(ax: Axes, lines: Sequence[Line], *, gathered: bool) -> None:
     chosen = [line for line in lines if line["cell"]["gathered"] == gathered]
     queues = [line["cell"]["queues"] for line in chosen]
-    ax.plot(queues, _figures(chosen, "send_per_s"), color=_BLUE, label="send")
-    ax.plot(queues, _figures(chosen, "receive_per_s"), color=_RED, label="receive and ack")
+    ax.plot(queues, _figures(chosen, "send_per_s"), color=BLUE, label="send")
+    ax.plot(queues, _figures(chosen, "receive_per_s"), color=RED, label="receive and ack")
     ax.set_xscale("log", base=2)
     ax.set_xticks(queues, [str(each) for each in queues])
     ax.set(xlabel="queues", ylabel="messages a second", ylim=(0, None))
@@ -102,8 +64,8 @@ def _response(what: str, title: str, colour: str) -> Callable[[Axes, Sequence[Li
         ax.plot(rates, _figures(load, f"{what}_ms"), color=colour, label="mean")
         tail = _figures(load, f"{what}_p95_ms")
         ax.plot(rates, tail, color=colour, linestyle=":", marker="", label="95 of 100")
-        ax.axhline(_SAFE_MS, color=_INK, linestyle="--", linewidth=1, marker="")
-        ax.axvline(_SAFE_SHARE * max(rates), color=_INK, linestyle="--", linewidth=1, marker="")
+        ax.axhline(_SAFE_MS, color=INK, linestyle="--", linewidth=1, marker="")
+        ax.axvline(_SAFE_SHARE * max(rates), color=INK, linestyle="--", linewidth=1, marker="")
         ax.set(xlabel="messages a second", ylabel="ms", yscale="log", title=title)
         ax.set_xlim(0, None)
         ax.legend(loc="upper left")
@@ -119,7 +81,7 @@ def _by_receivers(
             return int(line["cell"]["batch"])
 
         by_batch = groupby(sorted(lines, key=batch), key=batch)
-        for (size, every), colour in zip(by_batch, _COLOURS, strict=False):
+        for (size, every), colour in zip(by_batch, COLOURS, strict=False):
             chosen = list(every)
             receivers = [line["cell"]["receivers"] for line in chosen]
             figures = _figures(chosen, name, scale)
@@ -139,7 +101,7 @@ def _by_trouble(
 
     def panel(ax: Axes, lines: Sequence[Line]) -> None:
         width = 0.8 / len(series)
-        for at, ((name, label), colour) in enumerate(zip(series, _COLOURS, strict=False)):
+        for at, ((name, label), colour) in enumerate(zip(series, COLOURS, strict=False)):
             places = [place + (at - (len(series) - 1) / 2) * width for place in range(len(lines))]
             ax.bar(places, _figures(lines, name, scale), width * 0.9, color=colour, label=label)
         ax.set_xticks(range(len(lines)), [_trouble(line) for line in lines])
@@ -183,8 +145,8 @@ _RESPONSES = _by_trouble("mean ms", [("send_ms", "send"), ("receive_ms", "receiv
 _PANELS: dict[Experiment, tuple[Callable[[Axes, Sequence[Line]], None], ...]] = {
     Experiment.THROUGHPUT: (_one_by_one, _gathered),
     Experiment.RESPONSE: (
-        _response("send", "send", _BLUE),
-        _response("receive", "receive", _RED),
+        _response("send", "send", BLUE),
+        _response("receive", "receive", RED),
     ),
     Experiment.CONSISTENCY: (
         _by_receivers("duplication", "duplicates of 100 messages", 100),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import pytest
@@ -110,6 +111,41 @@ def test_a_stream_into_partitions_publishes_each_batch_once(ordered: QueueOnSpar
         sum(20 for key in range(KEYS) if partition_of_key(str(key), PARTITIONS) == partition)
         for partition in range(PARTITIONS)
     ]
+
+
+def test_two_queries_of_a_group_get_half_of_the_partitions_each(ordered: QueueOnSpark):
+    #: The partitions of each batch, by query.
+    batches: dict[str, list[set[int]]] = {"first": [], "second": []}
+
+    def note(name: str) -> Callable[[DataFrame, int], None]:
+        def process(batch: DataFrame, _: int) -> None:
+            batches[name].append({row.partition for row in batch.collect()})
+
+        return process
+
+    def have_half() -> bool:
+        last = [each[-1] if each else set() for each in batches.values()]
+        return [len(each) for each in last] == [2, 2] and not last[0] & last[1]
+
+    everywhere = ordered.spark.range(40).selectExpr(
+        "cast(id as string) as key", "cast(id as string) as value"
+    )
+    queries = []
+    try:
+        for name in batches:
+            stream = ordered.stream("g", leaseSeconds="10")
+            writer = stream.writeStream.foreachBatch(note(name))
+            checkpoint = str(ordered.folder / name)
+            queries.append(writer.option("checkpointLocation", checkpoint).start())
+        deadline = time.monotonic() + 60
+        while not have_half() and time.monotonic() < deadline:
+            assert all(query.isActive for query in queries)
+            ordered.publish(everywhere)
+    finally:
+        for query in queries:
+            query.stop()
+
+    assert have_half(), batches
 
 
 def test_single_messages_are_settled_in_their_partitions(ordered: QueueOnSpark):
