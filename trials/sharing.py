@@ -63,7 +63,7 @@ EVENTS = (
     Event("three more", "start", "bcd", "abcd"),
     Event("one hangs", "pause", "b", "acd"),
     Event("it goes on", "resume", "b", "abcd"),
-    Event("one is killed", "kill", "c", "abd"),
+    Event("one is killed", "kill", "c", "adb"),
     Event("one stops", "stop", "d", "ab"),
     Event("two come", "start", "cd", "abcd"),
 )

@@ -12,6 +12,7 @@ import logging
 import os
 import time
 from collections.abc import Collection
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
 
@@ -93,10 +94,8 @@ class Presence:
         row, self._row, self._said_at = self._row, None, None
         if row is None:
             return
-        try:
+        with suppress(StoreError):
             self._store.delete_row(self._partition, row, timestamp=_micros(time.time()))
-        except StoreError as error:
-            logger.debug("%s: %s", PRESENCE_FAILED, error)
 
     def _is_due(self) -> bool:
         return self._said_at is None or time.monotonic() >= self._said_at + self._again_after

@@ -1597,8 +1597,8 @@ MUTANTS = (
         "readers that have left count",
         "shares",
         "groups/presence.py",
-        "        if row is None:\n            return\n        try:",
-        "        if row:\n            return\n        try:",
+        "        if row is None:\n            return\n        with",
+        "        if row:\n            return\n        with",
         _PARTITIONS,
     ),
     Mutant(
