@@ -113,6 +113,10 @@ class Results:
         for path in self.paths():
             yield path.stem, pq.read_table(path)
 
+    def stored_at(self, name: str) -> int:
+        """When a batch was stored last, in nanoseconds, as the file system says."""
+        return (self._folder / f"{name}{_SUFFIX}").stat().st_mtime_ns
+
     def count(self) -> int:
         """How many messages they have."""
         return sum(int(pq.read_metadata(path).num_rows) for path in self.paths())

@@ -75,12 +75,19 @@ class Frame:
         before: The one before, for the rates.
         repair: The last run of the repair.
         error: Why the newest reading failed; then ``now`` is older.
+        by_partition: Whether each of several partitions has lines of its own.
     """
 
     now: Snapshot
     before: Snapshot | None = None
     repair: PastRun | None = None
     error: CassieqError | None = None
+    by_partition: bool = False
+
+    @property
+    def lines(self) -> list[Line]:
+        """What is shown, line by line."""
+        return lines(self.before, self.now, by_partition=self.by_partition)
 
 
 @command(app)
@@ -134,6 +141,9 @@ def top(
     once: Annotated[
         bool, typer.Option("--once", help="Print one frame, without rates, and exit.")
     ] = False,
+    partitions: Annotated[
+        bool, typer.Option("--partitions", help="A line for each partition of a queue.")
+    ] = False,
     queue: OnlyQueues = [],  # noqa: B006 (typer copies it)
 ) -> None:
     """Watch queues and their groups: messages in and out per second, what is owed, readers.
@@ -144,7 +154,7 @@ def top(
     if not (once or console.is_terminal):
         raise OptionError("there is no terminal to draw on: give --once for one frame")
     with closing(open_store(impatient(connection))) as store:
-        frame = _first_frame(store, queue)
+        frame = replace(_first_frame(store, queue), by_partition=partitions)
         if once:
             console.print(render(frame, console.width, None))
             return
@@ -158,7 +168,7 @@ def top(
 
 def render(frame: Frame, width: int, height: int | None) -> RenderableType:
     """Draw a frame for a terminal of this size; without a height, all of it."""
-    shown = lines(frame.before, frame.now)
+    shown = frame.lines
     room = len(shown) if height is None else max(1, height - _AROUND)
     parts: list[RenderableType] = [_headline(frame), _table(shown[:room], width)]
     if frame.error is not None:
@@ -235,8 +245,8 @@ def _cut(text: str, style: str = "") -> Text:
 
 
 def _headline(frame: Frame) -> Text:
-    names = {line.queue for line in lines(None, frame.now)}
-    text = f"{frame.now.begun_at:%H:%M:%S} UTC  {len(names):,} queue(s)  repair: "
+    count = len(frame.now.queues) + len(frame.now.errors)
+    text = f"{frame.now.begun_at:%H:%M:%S} UTC  {count:,} queue(s)  repair: "
     return _cut(text + _show_repair(frame.repair, frame.now.begun_at))
 
 
@@ -258,7 +268,7 @@ def _first_frame(store: Store, queues: Sequence[str]) -> Frame:
 
 def _next_frame(store: Store, queues: Sequence[str], frame: Frame) -> Frame:
     try:
-        return _read_frame(store, queues, frame.now)
+        return replace(_read_frame(store, queues, frame.now), by_partition=frame.by_partition)
     except CassieqError as error:
         return replace(frame, error=error)
 

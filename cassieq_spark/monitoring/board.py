@@ -14,7 +14,7 @@ class Line:
     """A group of a queue; or a queue that has none, or that could not be read.
 
     Attributes:
-        queue: Name of the queue.
+        queue: Name of the queue, or label of a partition of it.
         paused: Whether its readers pause.
         published: Messages published per second; None if not known.
         group: What the group is owed; None if the queue has none.
@@ -32,29 +32,50 @@ class Line:
     error: str | None = None
 
 
-def lines(before: Snapshot | None, now: Snapshot) -> list[Line]:
-    """The lines of all queues, by name of queue and group."""
-    found = [*_of_queues(before, now)]
-    found += [Line(queue=name, error=str(error)) for name, error in now.errors.items()]
-    return sorted(found, key=lambda line: (line.queue, line.group.group if line.group else ""))
+def lines(before: Snapshot | None, now: Snapshot, *, by_partition: bool = False) -> list[Line]:
+    """The lines of all queues, by name of queue and group.
+
+    Args:
+        before: An earlier reading; None: there are no rates.
+        now: What is shown.
+        by_partition: Whether a queue with several partitions has the lines of each instead.
+    """
+    was = {part.name: part for _, part in _parts(before, by_partition=by_partition)}
+    found = [
+        (place, line)
+        for place, part in _parts(now, by_partition=by_partition)
+        for line in _of_queue(was.get(part.name), part)
+    ]
+    errors = now.errors.items()
+    found += [((name, 0), Line(queue=name, error=str(error))) for name, error in errors]
+    found.sort(key=lambda each: (each[0], each[1].group.group if each[1].group else ""))
+    return [line for _, line in found]
 
 
-def _of_queues(before: Snapshot | None, now: Snapshot) -> Iterator[Line]:
-    was = {queue.name: queue for queue in before.queues} if before else {}
-    for queue in now.queues:
-        change = rates(was.get(queue.name), queue)
-        published = change.published if change else None
-        for group in queue.stats.groups:
-            yield Line(
-                queue=queue.name,
-                paused=queue.paused,
-                published=published,
-                group=group,
-                settled=change.settled[group.group] if change else None,
-                readers=queue.leases.get(group.group, 0),
-            )
-        if not queue.stats.groups:
-            yield Line(queue=queue.name, paused=queue.paused, published=published)
+def _parts(
+    snapshot: Snapshot | None, *, by_partition: bool
+) -> Iterator[tuple[tuple[str, int], QueueSnapshot]]:
+    """What has lines of its own, and where they are: by queue, and number of partition."""
+    for queue in snapshot.queues if snapshot else ():
+        parts = by_partition and queue.partitions
+        for number, part in enumerate(parts or (queue,)):
+            yield (queue.name, number), part
+
+
+def _of_queue(before: QueueSnapshot | None, queue: QueueSnapshot) -> Iterator[Line]:
+    change = rates(before, queue)
+    published = change.published if change else None
+    for group in queue.stats.groups:
+        yield Line(
+            queue=queue.name,
+            paused=queue.paused,
+            published=published,
+            group=group,
+            settled=change.settled[group.group] if change else None,
+            readers=queue.leases.get(group.group, 0),
+        )
+    if not queue.stats.groups:
+        yield Line(queue=queue.name, paused=queue.paused, published=published)
 
 
 @dataclass(frozen=True, slots=True)

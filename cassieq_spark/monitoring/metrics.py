@@ -16,7 +16,7 @@ from prometheus_client.metrics_core import Metric
 from cassieq_spark.model import to_millis
 from cassieq_spark.monitoring.board import settled
 from cassieq_spark.monitoring.snapshot import QueueSnapshot, Snapshot
-from cassieq_spark.queues.stats import GroupStats
+from cassieq_spark.queues.stats import GroupStats, QueueStats
 from cassieq_spark.repair.history import PastRun
 from cassieq_spark.repair.report import Outcome
 from cassieq_spark.repair.steps import Step
@@ -136,6 +136,14 @@ def _group(name: str, text: str, value: Callable[[_Group], float]) -> Family[_Gr
     return Family(f"cassieq_group_{name}", text, ("queue", "group"), value)
 
 
+def _partition(name: str, text: str, value: Callable[[QueueStats], float]) -> Family[QueueStats]:
+    return Family(f"cassieq_partition_{name}", text, ("queue", "partition"), value)
+
+
+def _of_group(name: str, text: str, value: Callable[[GroupStats], float]) -> Family[GroupStats]:
+    return Family(f"cassieq_partition_{name}", text, ("queue", "partition", "group"), value)
+
+
 def _query(
     name: str, text: str, value: Callable[[QuerySource], float | None]
 ) -> Family[QuerySource]:
@@ -144,6 +152,10 @@ def _query(
 
 def _seconds(time: timedelta | None) -> float | None:
     return None if time is None else time.total_seconds()
+
+
+def _oldest_age(group: GroupStats) -> float:
+    return (group.oldest_age or timedelta()).total_seconds()
 
 
 def _took(run: PastRun) -> float:
@@ -236,7 +248,7 @@ OF_GROUPS = (
         "oldest_age_seconds",
         "How long the oldest message that the group has not settled has been visible; 0 "
         "if there is none.",
-        lambda group: (group.stats.oldest_age or timedelta()).total_seconds(),
+        lambda group: _oldest_age(group.stats),
     ),
     _group(
         "pointer", "The first monoton that was never offered.", lambda group: group.stats.pointer
@@ -245,6 +257,31 @@ OF_GROUPS = (
         "leases",
         "Leases that have not run out: one for each reader at work.",
         lambda group: group.queue.leases.get(group.stats.group, 0),
+    ),
+)
+OF_PARTITIONS = (
+    _partition(
+        "messages_published_total",
+        "Messages published to the partition, of a queue with several.",
+        lambda partition: partition.next,
+    ),
+    _partition(
+        "stored_messages",
+        "Messages of the partition that are not finalised.",
+        lambda partition: partition.next - partition.finalised,
+    ),
+)
+OF_GROUPS_BY_PARTITION = (
+    _of_group(
+        "depth_messages",
+        "Messages of the partition that the group has not settled.",
+        lambda group: group.depth,
+    ),
+    _of_group(
+        "oldest_age_seconds",
+        "How long the oldest message of the partition that the group has not settled has been "
+        "visible; 0 if there is none.",
+        _oldest_age,
     ),
 )
 REPAIRED_AT: Family[PastRun | None] = Family(
@@ -274,6 +311,8 @@ EXPORTED = (
     *(UP, READ_AT, READ_FOR, ERRORS),
     *OF_QUEUES,
     *OF_GROUPS,
+    *OF_PARTITIONS,
+    *OF_GROUPS_BY_PARTITION,
     *(REPAIRED_AT, REPAIRED_FOR, REPAIRED, REPAIR_PROBLEMS),
 )
 
@@ -358,6 +397,19 @@ def families(
             ((queue.name, group.group), _Group(queue, group))
             for queue in snapshot.queues
             for group in queue.stats.groups
+        )
+    partitions = [
+        ((queue.name, str(number)), stats)
+        for queue in snapshot.queues
+        for number, stats in enumerate(queue.stats.partitions)
+    ]
+    for of_partitions in OF_PARTITIONS:
+        yield of_partitions.of(partitions)
+    for by_partition in OF_GROUPS_BY_PARTITION:
+        yield by_partition.of(
+            ((*labels, group.group), group)
+            for labels, stats in partitions
+            for group in stats.groups
         )
     done = repairs.done
     yield REPAIRED_AT.of(((step,), done.get(step)) for step in Step)

@@ -19,7 +19,7 @@ from cassieq_spark.errors import (
 )
 from cassieq_spark.groups.registration import read_group_states
 from cassieq_spark.groups.state import GroupState
-from cassieq_spark.ledger.state import LedgerHead
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.queues.record import (
     QueueRecord,
     Records,
@@ -40,7 +40,7 @@ class QueueSnapshot:
     """What a queue held when it was read.
 
     Attributes:
-        name: The queue.
+        name: The queue; of one of several partitions, its label.
         stats: What it holds, and what each group is owed.
         leases: Leases that run, by group: one for each reader at work, and for each partition of
             which it has messages.
@@ -49,6 +49,7 @@ class QueueSnapshot:
         dead_letters: Dead letters in it that are neither redriven nor purged; None if no queue
             sends any there.
         read_at: When, in seconds of this process's monotonic clock.
+        partitions: The same of each of several partitions, of which this is the sum; else none.
     """
 
     name: str
@@ -58,6 +59,7 @@ class QueueSnapshot:
     fence: datetime | None = None
     dead_letters: int | None = None
     read_at: float = 0.0
+    partitions: tuple[QueueSnapshot, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,21 +146,33 @@ def _read_unless_broken(
 
 def _read_queue(store: Store, record: QueueRecord, *, is_target: bool) -> QueueSnapshot:
     queue = record.definition
-    stats: list[QueueStats] = []
-    heads: list[LedgerHead] = []
+    parts = [
+        _read_ledger(ledger, part.label)
+        for ledger, part in zip(ledgers_of(store, queue), queue.by_partition, strict=True)
+    ]
     leases: Counter[str] = Counter()
-    for ledger in ledgers_of(store, queue):
-        states = read_group_states(ledger)
-        heads.append(ledger.read_head())
-        stats.append(stats_of(ledger, states, heads[-1]))
-        leases.update({name: count_leases(state) for name, state in states.items()})
-    read_at = time.monotonic()
+    for part in parts:
+        leases.update(part.leases)
     return QueueSnapshot(
         name=queue.name,
-        stats=sum_of(queue, stats),
+        stats=sum_of(queue, [part.stats for part in parts]),
         leases=leases,
-        paused=any(head.paused for head in heads),
-        fence=min(head.fence for head in heads),
+        paused=any(part.paused for part in parts),
+        fence=min(part.fence for part in parts if part.fence is not None),
         dead_letters=read_dead(store, queue).count if is_target else None,
-        read_at=read_at,
+        read_at=parts[-1].read_at,
+        partitions=tuple(parts) if len(parts) > 1 else (),
+    )
+
+
+def _read_ledger(ledger: Ledger, name: str) -> QueueSnapshot:
+    states = read_group_states(ledger)
+    head = ledger.read_head()
+    return QueueSnapshot(
+        name=name,
+        stats=stats_of(ledger, states, head),
+        leases={group: count_leases(state) for group, state in states.items()},
+        paused=head.paused,
+        fence=head.fence,
+        read_at=time.monotonic(),
     )

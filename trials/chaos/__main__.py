@@ -7,8 +7,9 @@ of the producers and the relay are restored from older copies. A schedule, drawn
 kills and stops drivers, the Python processes beside them, executors, the Python processes of
 those, repair runs, and one Cassandra node at a time, or sets that node's clock wrong by a day.
 Who was killed is started again. In the end all is drained, and every message is looked for in
-what the consumers have stored and in what the relay has published. The last line is a report as
-JSON; exit code 1 if anything is off.
+what the consumers have stored and in what the relay has published. With ``--by-key``, no message
+may have been processed before an earlier one of its key, by any consumer. The last line is a
+report as JSON; exit code 1 if anything is off.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ from pathlib import Path
 
 from cassieq_spark import Client
 from cassieq_spark.errors import SetupError, StoreError
-from cassieq_spark.queues import read_queue
 from trials.chaos.checker import Row, judge, judge_relay, rewinds
 from trials.chaos.environment import (
     DEAD,
     GROUP,
     ONWARD,
+    PARTITIONS,
     QUEUE,
     RELAYED,
     ROWS_PER_BATCH,
@@ -39,7 +40,7 @@ from trials.chaos.environment import (
 )
 from trials.chaos.faults import Fault, kinds, plan
 from trials.chaos.records import row_of
-from trials.environment import Report, arguments, carry_out, depth, tell
+from trials.environment import Report, arguments, carry_out, tell
 from trials.processes import supervise, wait_until
 
 _TELL_SECONDS = 60.0
@@ -51,6 +52,11 @@ _MOST_MESSAGES = 1_000_000
 def main() -> int:
     parser = arguments(__doc__)
     parser.add_argument("--minutes", type=float, default=10, help="of faults; %(default)s")
+    parser.add_argument(
+        "--by-key",
+        action="store_true",
+        help=f"the queue has {PARTITIONS} partitions, in order by key",
+    )
     given = parser.parse_args()
     if given.minutes <= 0:
         parser.error(f"--minutes must be more than 0, not {given.minutes}")
@@ -60,14 +66,14 @@ def main() -> int:
         tell(f"  {fault}")
 
     def play(folder: Path) -> Report:
-        with running(folder, given.seed) as environment:
-            report = strike_and_judge(environment, faults)
-        return report | {"minutes": given.minutes, "seed": given.seed}
+        with running(folder, given.seed, by_key=given.by_key) as environment:
+            report = strike_and_judge(environment, faults, by_key=given.by_key)
+        return report | {"by_key": given.by_key, "minutes": given.minutes, "seed": given.seed}
 
     return carry_out("chaos", play, fine=itemgetter("fine"))
 
 
-def strike_and_judge(environment: Environment, faults: Sequence[Fault]) -> Report:
+def strike_and_judge(environment: Environment, faults: Sequence[Fault], *, by_key: bool) -> Report:
     """Let everybody work, strike them, let them finish; then judge."""
     striker = environment.striker
     began = time.monotonic()
@@ -81,7 +87,7 @@ def strike_and_judge(environment: Environment, faults: Sequence[Fault]) -> Repor
     results = [result for each in environment.consumers.notebooks for result in each.results()]
     tries = [each for notebook in environment.relays.notebooks for each in notebook.tries()]
     dead = dead_letters(environment)
-    verdict = judge(sent, results, dead[GROUP])
+    verdict = judge(sent, results, dead[GROUP], by_key=by_key)
     relay_verdict = judge_relay(sent, tries, rows_of(environment, RELAYED), dead[ONWARD])
     rewound = rewinds(event for each in environment.notebooks for event in each.events())
     troubles = [*striker.troubles, *environment.packages_not_shipped()]
@@ -166,8 +172,8 @@ def drain(environment: Environment) -> bool:
     def nothing_is_owed() -> bool:
         supervise([*environment.receivers, *environment.repairs], for_ever=True)
         with suppress(StoreError):
-            queue = read_queue(environment.store, QUEUE)
-            return depth(environment.store, queue.queue_id) == 0
+            groups = Client.from_store(environment.store).stats(QUEUE).groups
+            return not any(group.depth for group in groups)
         return False
 
     def clocks_are_fixed() -> bool:

@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 #: Tasks of a micro-batch of a producer: message n is of task n modulo this, in that order.
-LANES = 2
+LANES = 4
+#: Keys of a producer: message n has key n modulo this, so all messages of a key are of one task.
+KEYS = 10 * LANES
 #: The checksum is repeated once to so many times, so that messages differ in length.
 _LENGTHS = 7
 
@@ -33,13 +35,14 @@ class Message:
 
     @property
     def key(self) -> str:
-        return f"{self.producer}:{self.number}"
+        return f"{self.producer}:{self.number % KEYS}"
 
     @property
     def body(self) -> str:
-        """The message's value: the key and, once or more often, its checksum."""
-        checksum = hashlib.sha256(self.key.encode()).hexdigest()
-        return f"{self.key}:{checksum * (1 + self.number % _LENGTHS)}"
+        """The message's value: its name and, once or more often, the checksum of that."""
+        name = f"{self.producer}:{self.number}"
+        checksum = hashlib.sha256(name.encode()).hexdigest()
+        return f"{name}:{checksum * (1 + self.number % _LENGTHS)}"
 
 
 def read_message(key: str | None, body: str) -> Message | None:
@@ -54,9 +57,10 @@ def read_message(key: str | None, body: str) -> Message | None:
 
 def message_columns(producer: str, number: str) -> tuple[str, str]:
     """Key and value as expressions of Spark SQL, of the column ``number``."""
-    key = f"concat('{producer}:', {number})"
-    checksum = f"repeat(sha2({key}, 256), cast(1 + {number} % {_LENGTHS} as int))"
-    return f"{key} as key", f"concat({key}, ':', {checksum}) as value"
+    key = f"concat('{producer}:', {number} % {KEYS})"
+    name = f"concat('{producer}:', {number})"
+    checksum = f"repeat(sha2({name}, 256), cast(1 + {number} % {_LENGTHS} as int))"
+    return f"{key} as key", f"concat({name}, ':', {checksum}) as value"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +96,14 @@ class Result:
         batch: Number of the batch; a batch that is processed again replaces its result.
         rows: Its messages in order.
         acked: Whether the consumer was told that the batch is acked, and its lease never broken.
+        stored_at: When it was stored last, by the one clock of the machine.
     """
 
     consumer: str
     batch: int
     rows: Sequence[Row]
     acked: bool
+    stored_at: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +135,10 @@ class Verdict:
         duplicated_under_lease: Those of them without an excuse: a consumer was told that it holds
             the message and that its ack is good, and yet another delivery came after it.
         damaged: Rows that are not what was sent.
-        reordered: First deliveries after a later message of the same lane and consumer.
+        reordered: First deliveries after a later message of the same lane and consumer; in order
+            by key, of the same key.
+        reordered_by_key: Messages that were processed first, by any consumer, after a later one of
+            their key was; 0 unless the queue is ordered by key.
         invented: Messages that nobody has sent.
         unacknowledged: Messages that were processed although their publication was not
             acknowledged: the producer was ended in between.
@@ -144,6 +153,7 @@ class Verdict:
     duplicated_under_lease: int
     damaged: int
     reordered: int
+    reordered_by_key: int
     invented: int
     unacknowledged: int
     redelivered: int
@@ -152,16 +162,19 @@ class Verdict:
     @property
     def is_fine(self) -> bool:
         wrong = (self.lost, self.damaged, self.duplicated_under_lease, self.reordered)
-        return not any(wrong) and not self.invented and self.published > 0
+        return not any((*wrong, self.reordered_by_key, self.invented)) and self.published > 0
 
 
-def judge(sent: Iterable[Sent], results: Iterable[Result], dead: Iterable[Row]) -> Verdict:
+def judge(
+    sent: Iterable[Sent], results: Iterable[Result], dead: Iterable[Row], *, by_key: bool = False
+) -> Verdict:
     """Compare what was sent with what was processed.
 
     Args:
         sent: All producers.
         results: All batches of all consumers of one group.
         dead: What is in the dead-letter queue.
+        by_key: Whether the queue is ordered by key.
     """
     producers = {each.producer: each for each in sent}
     copies: defaultdict[Message, list[tuple[int, bool]]] = defaultdict(list)
@@ -190,7 +203,8 @@ def judge(sent: Iterable[Sent], results: Iterable[Result], dead: Iterable[Row]) 
         duplicated=sum(len(each) - 1 for each in copies.values()),
         duplicated_under_lease=sum(map(_without_excuse, copies.values())),
         damaged=damaged,
-        reordered=_reordered(batches),
+        reordered=_reordered(batches, by_key=by_key),
+        reordered_by_key=_reordered_by_key(batches) if by_key else 0,
         invented=len(copies.keys() | dead_lettered) - len(known),
         unacknowledged=len(known) - acknowledged,
         redelivered=redelivered,
@@ -329,15 +343,32 @@ def _without_excuse(copies: Sequence[tuple[int, bool]]) -> int:
     return sum(deliveries >= min(acked) for deliveries, _ in copies) - 1
 
 
-def _reordered(batches: Iterable[Result]) -> int:
-    highest: dict[tuple[str, tuple[str, int]], int] = {}
+def _reordered_by_key(batches: Iterable[Result]) -> int:
+    """Count the messages of a key that were stored first after a later one was."""
+    first: dict[Message, tuple[int, int]] = {}
+    for result in batches:
+        for place, row in enumerate(result.rows):
+            message = read_message(row.key, row.body)
+            if message is not None:
+                stored = result.stored_at, place
+                first[message] = min(first.get(message, stored), stored)
+    count = 0
+    highest: dict[str, int] = {}
+    for message in sorted(first, key=lambda each: first[each]):
+        count += message.number < highest.get(message.key, -1)
+        highest[message.key] = max(message.number, highest.get(message.key, -1))
+    return count
+
+
+def _reordered(batches: Iterable[Result], *, by_key: bool) -> int:
+    highest: dict[tuple[str, object], int] = {}
     count = 0
     for result in batches:
         for row in result.rows:
             message = read_message(row.key, row.body)
             if message is None or row.deliveries > 1:
                 continue
-            place = result.consumer, message.lane
+            place = result.consumer, message.key if by_key else message.lane
             if message.number < highest.get(place, -1):
                 count += 1
             else:

@@ -11,10 +11,9 @@ from datetime import timedelta
 from pathlib import Path
 from random import Random
 
-from cassieq_spark.groups.group import ConsumerGroup
-from cassieq_spark.groups.registration import ensure_group
-from cassieq_spark.ledger.ledger import Ledger
-from cassieq_spark.queues import create_queue, fix_clocks
+from cassieq_spark.groups.partitions import create_groups
+from cassieq_spark.model import Order
+from cassieq_spark.queues import create_queue, fix_clocks, open_ledgers
 from cassieq_spark.store.protocol import Store
 from trials.chaos.clocks import NodeClocks, skewed_python
 from trials.chaos.faults import Striker
@@ -26,6 +25,8 @@ from trials.processes import Program
 QUEUE, DEAD, GROUP = "chaos", "chaos.dead", "billing"
 #: The relay's group, and the queue that it publishes to.
 ONWARD, RELAYED = "onward", "chaos.relayed"
+#: Of the queue, where it is ordered by key.
+PARTITIONS = 8
 PRODUCERS = ("tick", "tock")
 CONSUMERS = ("left", "right")
 RELAYS = ("onward",)
@@ -129,7 +130,7 @@ class Environment:
 
 
 @contextmanager
-def running(folder: Path, seed: int) -> Iterator[Environment]:
+def running(folder: Path, seed: int, *, by_key: bool = False) -> Iterator[Environment]:
     """Start the nodes and the Spark cluster, and describe everybody; all of it ends in the end."""
     # A node that is killed must know what it has acknowledged: with one replica cut off and
     # another one forgetful, a quorum of three is none.
@@ -140,18 +141,18 @@ def running(folder: Path, seed: int) -> Iterator[Environment]:
         ) as nodes,
         SparkCluster(folder) as spark,
     ):
-        queue = create_queue(
+        create_queue(
             nodes.store,
             QUEUE,
+            order=Order.KEY if by_key else Order.NONE,
+            partitions=PARTITIONS if by_key else 1,
             lease=LEASE,
             max_deliveries=MAX_DELIVERIES,
             dead_letter_queue=DEAD,
         )
         create_queue(nodes.store, RELAYED)
         for group in (GROUP, ONWARD):
-            ensure_group(
-                ConsumerGroup(Ledger(nodes.store, queue.queue_id), group), starting="earliest"
-            )
+            create_groups(open_ledgers(nodes.store, QUEUE), group, "earliest")
         pythons = skewed_pythons(folder, seed)
         archive = ship(folder)
 

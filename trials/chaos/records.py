@@ -175,7 +175,13 @@ class Notebook:
     def results(self) -> list[Result]:
         acked = acked_batches(self.events())
         return [
-            Result(self._folder.name, int(batch), _rows(rows), int(batch) in acked)
+            Result(
+                self._folder.name,
+                int(batch),
+                _rows(rows),
+                int(batch) in acked,
+                self.stored.stored_at(batch),
+            )
             for batch, rows in self.stored.tables()
         ]
 

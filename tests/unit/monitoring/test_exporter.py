@@ -29,7 +29,7 @@ from cassieq_spark.repair.report import Counts, QueueReport, Report
 from cassieq_spark.repair.steps import Step
 from cassieq_spark.signals import Stop
 from cassieq_spark.store.memory import MemoryStore
-from tests.support.builders import make_clocked_store
+from tests.support.builders import make_clocked_store, make_group
 from tests.support.faults import FakeClock
 from tests.unit.monitoring.watched import AilingStore, make_busy_queue
 
@@ -132,6 +132,8 @@ def test_everything_declared_is_published_and_nothing_else():
     store, clock = make_clocked_store()
     make_busy_queue(store)
     create_queue(store, "q", max_deliveries=3, dead_letter_queue="q.dead")
+    wide = create_queue(store, "wide", partitions=2)
+    make_group(store, wide.of_partition(0).queue_id)
     make_repair(store, clock, ("finalise",))
     exporter = Exporter(lambda: store)
     exporter.read()

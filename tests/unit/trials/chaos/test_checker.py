@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from trials.chaos.checker import (
+    KEYS,
     LANES,
     Message,
     RelayVerdict,
@@ -58,6 +59,7 @@ def test_a_run_in_which_everything_is_processed_once_is_fine():
         duplicated_under_lease=0,
         damaged=0,
         reordered=0,
+        reordered_by_key=0,
         invented=0,
         unacknowledged=0,
         redelivered=0,
@@ -170,6 +172,37 @@ def test_what_is_delivered_again_may_come_later():
 
 def test_batches_are_taken_in_the_order_of_their_numbers():
     assert verdict_of(result(10, range(4, 8)), result(9, range(4))).reordered == 0
+
+
+def by_key(*results: Result) -> Verdict:
+    sent = Sent("p", acknowledged=3 * KEYS, attempted=3 * KEYS)
+    return judge([sent], results, [row(each) for each in range(3 * KEYS)], by_key=True)
+
+
+def test_by_key_other_keys_have_no_order_even_of_one_task():
+    assert by_key(result(0, [LANES, 0, KEYS, KEYS + LANES])).is_fine
+
+
+def test_by_key_a_message_that_another_consumer_processed_too_soon_is_told():
+    late = replace(result(0, [0]), stored_at=2)
+    soon = replace(result(0, [KEYS], consumer="b"), stored_at=1)
+
+    verdict = by_key(late, soon)
+
+    assert (verdict.reordered, verdict.reordered_by_key) == (0, 1)
+    assert not verdict.is_fine
+    assert by_key(replace(late, stored_at=0), soon).is_fine
+
+
+def test_by_key_a_message_that_is_processed_once_more_later_was_in_time():
+    first = replace(result(0, [0, KEYS], acked=False), stored_at=1)
+    again = replace(result(0, [0], consumer="b", deliveries=2), stored_at=2)
+
+    assert by_key(first, again).reordered_by_key == 0
+
+
+def test_by_key_order_within_a_batch_counts():
+    assert by_key(result(0, [KEYS, 0, 2 * KEYS])).reordered_by_key == 1
 
 
 STARTED = {"event": "started"}

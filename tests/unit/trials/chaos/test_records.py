@@ -27,7 +27,8 @@ def test_a_batch_that_is_stored_again_replaces_itself(tmp_path: Path):
     notebook.stored.store(3, table(2))
 
     row = Row("2", "\N{REPLACEMENT CHARACTER}2", 1)
-    assert notebook.results() == [Result("left", 3, [row], acked=False)]
+    stored_at = notebook.stored.stored_at("3")
+    assert notebook.results() == [Result("left", 3, [row], False, stored_at)]
     assert notebook.stored.count() == 1
 
 
