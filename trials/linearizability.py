@@ -1,7 +1,8 @@
 """Looks whether ledger and group state are linearizable, also while a node is paused.
 
 Threads publish, lease, settle and look, on a store that records what it is asked and what it
-answers, while the node is paused now and then. Exit code 1 if a history has no order.
+answers, while the node is paused now and then. Each second queue has two partitions, in order by
+key. Exit code 1 if a history has no order.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from datetime import timedelta
 from pathlib import Path
 from random import Random
 from threading import Event
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from cassieq_spark.errors import BatchOrderError, StoreError
 from cassieq_spark.groups.group import ConsumerGroup
@@ -27,11 +28,18 @@ from cassieq_spark.groups.state import HEAD as GROUP_HEAD
 from cassieq_spark.groups.state import Settlement
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
-from cassieq_spark.model import DEFAULT_LEASE, PendingBlock, QueueId, SinkBatch
+from cassieq_spark.model import (
+    DEFAULT_LEASE,
+    Order,
+    PendingBlock,
+    QueueDefinition,
+    QueueId,
+    SinkBatch,
+)
 from cassieq_spark.producer.blocks import new_block_id
 from cassieq_spark.producer.group_commit import GroupCommit
 from cassieq_spark.producer.publisher import Written
-from cassieq_spark.queues import create_queue
+from cassieq_spark.queues import create_queue, ledgers_of
 from cassieq_spark.store import open_store
 from cassieq_spark.store.protocol import Slice, Store, partition_of_group
 from tests.support.recorded import RecordingStore, find_violations
@@ -74,6 +82,7 @@ def main() -> int:
                         threads=given.threads,
                         calls=given.calls,
                         seed=given.seed + 1000 * totals["histories"],
+                        partitions=1 + totals["histories"] % 2,
                         meanwhile=pause,
                     )
                     totals["histories"] += 1
@@ -90,7 +99,13 @@ def main() -> int:
 
 
 def gather(
-    store: Store, *, threads: int, calls: int, seed: int, meanwhile: Callable[[], None]
+    store: Store,
+    *,
+    threads: int,
+    calls: int,
+    seed: int,
+    partitions: int = 1,
+    meanwhile: Callable[[], None],
 ) -> RecordingStore:
     """Let several use a queue of their own until all are done.
 
@@ -99,15 +114,19 @@ def gather(
         threads: How many.
         calls: How often each of them does something.
         seed: Of what they do; not of when.
+        partitions: Of the queue; if it has several, it is ordered by key.
         meanwhile: Called again and again while they are at it.
     """
     recorded = RecordingStore(store)
-    queue_id = create_queue(recorded, f"history-{uuid4().hex[:12]}").queue_id
-    ensure_group(ConsumerGroup(Ledger(recorded, queue_id), GROUP), starting="earliest")
+    order = Order.KEY if partitions > 1 else Order.NONE
+    name = f"history-{uuid4().hex[:12]}"
+    queue = create_queue(recorded, name, order=order, partitions=partitions)
+    for ledger in ledgers_of(recorded, queue):
+        ensure_group(ConsumerGroup(ledger, GROUP), starting="earliest")
     commits, done = GroupCommit(recorded), Event()
     with ThreadPoolExecutor(threads + 1) as pool:
         users = [
-            pool.submit(_use, recorded, commits, queue_id, Random(seed + number), calls)
+            pool.submit(_use, recorded, commits, queue, Random(seed + number), calls)
             for number in range(threads)
         ]
         disturber = pool.submit(_again_and_again, meanwhile, done)
@@ -126,11 +145,13 @@ def _again_and_again(act: Callable[[], None], done: Event) -> None:
 
 
 def _use(
-    store: Store, commits: GroupCommit, queue_id: QueueId, chosen: Random, calls: int
+    store: Store, commits: GroupCommit, queue: QueueDefinition, chosen: Random, calls: int
 ) -> None:
-    ledger, held = Ledger(store, queue_id), None
-    group = ConsumerGroup(ledger, GROUP)
+    holds: dict[QueueId, UUID | None] = {}
     for number in range(calls):
+        queue_id = chosen.choice(queue.by_partition).queue_id
+        ledger, held = Ledger(store, queue_id), holds.get(queue_id)
+        group = ConsumerGroup(ledger, GROUP)
         # What is lost, late or refused is in the history.
         with suppress(StoreError, BatchOrderError):
             match chosen.randrange(6):
@@ -148,9 +169,10 @@ def _use(
                         token=uuid4(),
                         lease=DEFAULT_LEASE,
                         max_messages=3,
+                        strict_fifo=queue.order is Order.KEY,
                         stop=ledger.read_head().next,
                     )
-                    held = group.lease(request).token
+                    holds[queue_id] = group.lease(request).token
                 case 4 if held is not None:
                     slots = group.read().held_by(held)
                     acked = slots[0].monotons.split(1)[0] if slots else Settlement().acked

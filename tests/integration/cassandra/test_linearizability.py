@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 import time
 
+import pytest
+
 from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store import open_store
 from cassieq_spark.store.tables import Table
@@ -16,8 +18,9 @@ THREADS = 5
 CALLS = 20
 
 
+@pytest.mark.parametrize("partitions", [1, 2])
 def test_histories_have_an_order_also_when_answers_are_lost(
-    through_proxy: ConnectionOptions, proxy: Proxy
+    through_proxy: ConnectionOptions, proxy: Proxy, partitions: int
 ):
     store, chosen = open_store(through_proxy), random.Random(1)
 
@@ -27,10 +30,18 @@ def test_histories_have_an_order_also_when_answers_are_lost(
         proxy.restore()
         time.sleep(chosen.uniform(0.05, 0.3))
 
-    recorded = gather(store, threads=THREADS, calls=CALLS, seed=1, meanwhile=lose_answers)
+    recorded = gather(
+        store,
+        threads=THREADS,
+        calls=CALLS,
+        seed=1,
+        partitions=partitions,
+        meanwhile=lose_answers,
+    )
     store.close()
 
     histories = recorded.histories
     assert find_violations(histories) == {}
+    assert len(histories) == 2 * partitions
     assert {each.table for each in histories} == {Table.LEDGER, Table.GROUP_STATE}
     assert any(call.is_pending for history in histories.values() for call in history)

@@ -1,0 +1,151 @@
+"""What publishes and leases cost when many do it at once, by the number of partitions.
+
+On three nodes with replication 3. Publishers are threads that each publish batch after batch, each
+batch of one key, as writers in processes of their own would: nothing is shared among them.
+Readers are streams of one group, without Spark, that read a full queue in batches. Prints JSON
+lines: LWTs for each publish; LWTs for each partition of each batch that was read; and how many of
+them there were in a second.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Mapping
+from random import Random
+from threading import Event, Thread
+from typing import Any
+
+import pyarrow as pa
+
+from benchmarks.lines import show
+from cassieq_spark.groups.lease import LeaseRequest
+from cassieq_spark.groups.partitions import create_groups
+from cassieq_spark.groups.presence import LATEST
+from cassieq_spark.ledger.ledger import Ledger
+from cassieq_spark.ledger.publish import publish
+from cassieq_spark.model import QueueDefinition
+from cassieq_spark.producer.blocks import write_block
+from cassieq_spark.queues import create_queue, ledgers_of
+from cassieq_spark.settings import SinkOptions
+from cassieq_spark.spark.source.offsets import initial_offset
+from cassieq_spark.spark.source.queue_reader import QueueReader
+from cassieq_spark.store.protocol import Store
+from cassieq_spark.testing.stores import CountingStore
+from trials.environment import cassandra
+
+PARTITIONS = (1, 4, 16)
+PUBLISHERS = (1, 2, 4, 8, 16, 32)
+READERS = (1, 2, 4, 8, 16)
+GROUP = "g"
+#: Messages of a publish, and of a batch that is read.
+_WRITTEN, _READ = 100, 1600
+_MESSAGES = pa.record_batch({"value": pa.array([b"x" * 200] * _WRITTEN, pa.binary())})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--nodes", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=8, help="for each number of publishers")
+    parser.add_argument("--batches", type=int, default=10, help="of each reader")
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    with cassandra(nodes=given.nodes) as environment:
+        for partitions in PARTITIONS:
+            for publishers in PUBLISHERS:
+                figures = publishing(environment.store, partitions, publishers, given)
+                show(what="publish", partitions=partitions, publishers=publishers, **figures)
+            for readers in READERS:
+                figures = reading(environment.store, partitions, readers, given)
+                show(what="lease", partitions=partitions, readers=readers, **figures)
+
+
+def publishing(
+    store: Store, partitions: int, publishers: int, given: argparse.Namespace
+) -> Mapping[str, Any]:
+    """Let publishers publish for some seconds."""
+    counted = CountingStore(store)
+    queue = _new_queue(store, f"p{partitions}x{publishers}", partitions)
+    over, published = Event(), [0] * publishers
+
+    def work(number: int) -> None:
+        chance = Random(given.seed + number)
+        while not over.is_set():
+            _publish(counted, chance.choice(queue.by_partition))
+            published[number] += 1
+
+    began = time.perf_counter()
+    threads = _start(work, publishers)
+    over.wait(given.seconds)
+    over.set()
+    for thread in threads:
+        thread.join()
+    return _figures(counted, sum(published), began)
+
+
+def reading(
+    store: Store, partitions: int, readers: int, given: argparse.Namespace
+) -> Mapping[str, Any]:
+    """Let readers of one group read a queue that has as many messages as they want."""
+    counted = CountingStore(store)
+    queue = _new_queue(store, f"r{partitions}x{readers}", partitions)
+    create_groups(ledgers_of(store, queue), GROUP, "earliest")
+    for _ in range(readers * (given.batches + 2) * _READ // _WRITTEN // partitions):
+        for part in queue.by_partition:
+            _publish(store, part)
+    request = LeaseRequest(lease=queue.lease)
+    streams = [
+        QueueReader(counted, queue, GROUP, starting="earliest", request=request)
+        for _ in range(readers)
+    ]
+    # Each knows of all others then, as of readers that have been there for a while.
+    for _ in range(2 if partitions > 1 else 0):
+        for stream in streams:
+            stream._presence.share()  # noqa: SLF001 (no batch is read meanwhile)
+        time.sleep(LATEST.total_seconds())
+    ends: list[Mapping[str, Any]] = [initial_offset(queue.name, GROUP)] * readers
+    parts = [0] * readers
+
+    def work(number: int) -> None:
+        for _ in range(given.batches):
+            end = streams[number].next_batch(ends[number], limit=_READ)
+            if end is not ends[number]:
+                parts[number] += len(end.get("partitions", (0,)))
+            ends[number] = end
+
+    counted.reset()
+    began = time.perf_counter()
+    for thread in _start(work, readers):
+        thread.join()
+    figures = _figures(counted, sum(parts), began)
+    for stream in streams:
+        stream.stop()
+    return figures
+
+
+def _new_queue(store: Store, name: str, partitions: int) -> QueueDefinition:
+    return create_queue(store, name, partitions=partitions)
+
+
+def _publish(store: Store, part: QueueDefinition) -> None:
+    block = write_block(store, part, [_MESSAGES], SinkOptions(queue=part.name))
+    publish(Ledger(store, part.queue_id), [block])
+
+
+def _start(work: Callable[[int], None], count: int) -> list[Thread]:
+    threads = [Thread(target=work, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    return threads
+
+
+def _figures(counted: CountingStore, done: int, began: float) -> dict[str, float]:
+    return {
+        "done": done,
+        "lwts_each": round(counted.cas_count / max(1, done), 2),
+        "a_second": round(done / (time.perf_counter() - began), 1),
+    }
+
+
+if __name__ == "__main__":
+    main()
