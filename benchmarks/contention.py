@@ -1,7 +1,8 @@
 """What publishes and leases cost when many do it at once, by the number of partitions.
 
 On three nodes with replication 3. Publishers are threads that each publish batch after batch, each
-batch of one key, as writers in processes of their own would: nothing is shared among them.
+batch of one key, as writers in processes of their own would: nothing is shared among them. They
+publish without a pause, and once a second, as streams do whose trigger is a second.
 Readers are streams of one group, without Spark, that read a full queue in batches. Prints JSON
 lines: LWTs for each publish; LWTs for each partition of each batch that was read; and how many of
 them there were in a second.
@@ -19,6 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 from benchmarks.lines import show
+from cassieq_spark.errors import StoreError
 from cassieq_spark.groups.lease import LeaseRequest
 from cassieq_spark.groups.partitions import create_groups
 from cassieq_spark.groups.presence import LATEST
@@ -36,6 +38,8 @@ from trials.environment import cassandra
 
 PARTITIONS = (1, 4, 16)
 PUBLISHERS = (1, 2, 4, 8, 16, 32)
+#: Seconds from one publish of a publisher to its next, about.
+EVERY = (0.0, 1.0)
 READERS = (1, 2, 4, 8, 16)
 GROUP = "g"
 #: Messages of a publish, and of a batch that is read.
@@ -53,26 +57,34 @@ def main() -> None:
     with cassandra(nodes=given.nodes) as environment:
         for partitions in PARTITIONS:
             for publishers in PUBLISHERS:
-                figures = publishing(environment.store, partitions, publishers, given)
-                show(what="publish", partitions=partitions, publishers=publishers, **figures)
+                for every in EVERY:
+                    figures = publishing(
+                        environment.store, partitions, publishers, every=every, given=given
+                    )
+                    about = {"partitions": partitions, "publishers": publishers, "every": every}
+                    show(what="publish", **about, **figures)
             for readers in READERS:
                 figures = reading(environment.store, partitions, readers, given)
                 show(what="lease", partitions=partitions, readers=readers, **figures)
 
 
 def publishing(
-    store: Store, partitions: int, publishers: int, given: argparse.Namespace
+    store: Store, partitions: int, publishers: int, *, every: float, given: argparse.Namespace
 ) -> Mapping[str, Any]:
     """Let publishers publish for some seconds."""
     counted = CountingStore(store)
-    queue = _new_queue(store, f"p{partitions}x{publishers}", partitions)
-    over, published = Event(), [0] * publishers
+    queue = create_queue(store, f"p{partitions}x{publishers}-{every:g}", partitions=partitions)
+    over, published, failed = Event(), [0] * publishers, [0] * publishers
 
     def work(number: int) -> None:
         chance = Random(given.seed + number)
-        while not over.is_set():
-            _publish(counted, chance.choice(queue.by_partition))
-            published[number] += 1
+        while not over.wait(chance.uniform(0, 2 * every)):
+            try:
+                _publish(counted, chance.choice(queue.by_partition))
+            except StoreError:
+                failed[number] += 1
+            else:
+                published[number] += 1
 
     began = time.perf_counter()
     threads = _start(work, publishers)
@@ -80,7 +92,7 @@ def publishing(
     over.set()
     for thread in threads:
         thread.join()
-    return _figures(counted, sum(published), began)
+    return _figures(counted, sum(published), began) | {"failed": sum(failed)}
 
 
 def reading(
@@ -88,7 +100,7 @@ def reading(
 ) -> Mapping[str, Any]:
     """Let readers of one group read a queue that has as many messages as they want."""
     counted = CountingStore(store)
-    queue = _new_queue(store, f"r{partitions}x{readers}", partitions)
+    queue = create_queue(store, f"r{partitions}x{readers}", partitions=partitions)
     create_groups(ledgers_of(store, queue), GROUP, "earliest")
     for _ in range(readers * (given.batches + 2) * _READ // _WRITTEN // partitions):
         for part in queue.by_partition:
@@ -121,10 +133,6 @@ def reading(
     for stream in streams:
         stream.stop()
     return figures
-
-
-def _new_queue(store: Store, name: str, partitions: int) -> QueueDefinition:
-    return create_queue(store, name, partitions=partitions)
 
 
 def _publish(store: Store, part: QueueDefinition) -> None:
