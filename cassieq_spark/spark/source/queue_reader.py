@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -20,7 +21,7 @@ from cassieq_spark.spark.source.reader import Reader, Share
 from cassieq_spark.spark.source.tasks import TaskPart, pack
 from cassieq_spark.store.protocol import Store
 
-#: A reader whose share has nothing looks at the other partitions so often.
+#: A reader whose share has nothing looks at the others at this interval, or up to half as long again.
 LOOK_AT_OTHERS = timedelta(seconds=10)
 
 _ALL_THERE_IS = LeaseRequest()
@@ -88,7 +89,7 @@ class QueueReader:
         self._presence = Presence(store, queue, group, lease=request.lease or queue.lease)
         #: Partitions whose part of the last batch is settled.
         self._settled: set[int] = set()
-        self._others_at = time.monotonic() + LOOK_AT_OTHERS.total_seconds()
+        self._others_at = _next_look_at_others()
         self._is_aimed = False
         self._leased_at: float | None = None
 
@@ -170,7 +171,7 @@ class QueueReader:
     def _is_time_for_others(self) -> bool:
         if not self._is_aimed and time.monotonic() < self._others_at:
             return False
-        self._others_at = time.monotonic() + LOOK_AT_OTHERS.total_seconds()
+        self._others_at = _next_look_at_others()
         return True
 
     def _lease(
@@ -217,6 +218,12 @@ class QueueReader:
         return since is None or (
             time.monotonic() - since >= self._max_trigger_delay.total_seconds()
         )
+
+
+def _next_look_at_others() -> float:
+    # Readers that began together do not all look at the same moment.
+    part = random.uniform(1, 1.5)  # noqa: S311 (jitter, not a secret)
+    return time.monotonic() + part * LOOK_AT_OTHERS.total_seconds()
 
 
 def share_out(limit: int | None, wanted: Mapping[int, int | None]) -> dict[int, int | None]:

@@ -269,7 +269,7 @@ def test_the_messages_of_a_query_that_hangs_are_found_by_another_one(
         got += other.batch()
 
     assert set(got[-len(share) :]) == share
-    assert time.monotonic() - began <= LOOK_AT_OTHERS.total_seconds() + 2
+    assert time.monotonic() - began <= 1.5 * LOOK_AT_OTHERS.total_seconds() + 2
 
 
 def test_a_query_that_reads_what_is_there_leaves_nothing_to_others(
