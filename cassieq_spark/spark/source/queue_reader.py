@@ -21,7 +21,8 @@ from cassieq_spark.spark.source.reader import Reader, Share
 from cassieq_spark.spark.source.tasks import TaskPart, pack
 from cassieq_spark.store.protocol import Store
 
-#: A reader whose share has nothing looks at the others at this interval, or up to half as long again.
+#: How long a reader whose share has nothing waits before it looks at the others, at least; up to
+#: half as long again.
 LOOK_AT_OTHERS = timedelta(seconds=10)
 
 _ALL_THERE_IS = LeaseRequest()
