@@ -97,6 +97,14 @@ class Presence:
         with suppress(StoreError):
             self._store.delete_row(self._partition, row, timestamp=_micros(time.time()))
 
+    @property
+    def is_over(self) -> bool:
+        """Whether it counts as gone, as it has not said for long that it is there."""
+        said_at = self._said_at
+        if said_at is None:
+            return False
+        return time.monotonic() > said_at + self._there_for.total_seconds()
+
     def _is_due(self) -> bool:
         return self._said_at is None or time.monotonic() >= self._said_at + self._again_after
 
@@ -138,9 +146,13 @@ class Presences:
         if queue.partitions == 1:
             return frozenset({0})
         key = (os.getpid(), queue.queue_id, group)
-        if key not in self._known:
-            self._known[key] = Presence(self._store, queue, group, lease=queue.lease)
-        return self._known[key].share()
+        presence = self._known.get(key)
+        if presence is None:
+            for gone in [each for each, known in self._known.copy().items() if known.is_over]:
+                self._known.pop(gone, None)
+            new = Presence(self._store, queue, group, lease=queue.lease)
+            presence = self._known.setdefault(key, new)
+        return presence.share()
 
     def leave(self) -> None:
         """Say that the program is gone. One write for each group; never raises."""

@@ -390,6 +390,18 @@ def test_a_client_that_is_closed_leaves(queue: PartitionedQueue, time: Time):
     assert other.share() == ANY
 
 
+def test_a_client_forgets_groups_that_it_does_not_receive_for_any_more(
+    queue: PartitionedQueue, time: Time
+):
+    presences = Presences(queue.store)
+    for number in range(100):
+        presences.share(queue.definition, f"group-{number}")
+        time.sleep(LONGEST.total_seconds() / 10)
+
+    assert len(presences._known) <= 12
+    assert presences.share(queue.definition, "group-99") == ANY
+
+
 def test_a_forked_client_is_a_reader_of_its_own(
     queue: PartitionedQueue, time: Time, monkeypatch: pytest.MonkeyPatch
 ):
