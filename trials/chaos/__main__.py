@@ -38,7 +38,7 @@ from trials.chaos.environment import (
     Environment,
     running,
 )
-from trials.chaos.faults import Fault, kinds, plan
+from trials.chaos.faults import WRONG_CLOCKS, Fault, kinds, plan
 from trials.chaos.records import row_of
 from trials.environment import Report, arguments, carry_out, tell
 from trials.processes import supervise, wait_until
@@ -57,10 +57,17 @@ def main() -> int:
         action="store_true",
         help=f"the queue has {PARTITIONS} partitions, in order by key",
     )
+    parser.add_argument(
+        "--right-clocks", action="store_true", help="the clocks of nodes stay right"
+    )
     given = parser.parse_args()
     if given.minutes <= 0:
         parser.error(f"--minutes must be more than 0, not {given.minutes}")
-    faults = plan(given.seed, timedelta(minutes=given.minutes))
+    faults = [
+        fault
+        for fault in plan(given.seed, timedelta(minutes=given.minutes))
+        if not (given.right_clocks and fault.how in WRONG_CLOCKS)
+    ]
     tell(f"seed {given.seed}, {len(faults)} faults:")
     for fault in faults:
         tell(f"  {fault}")
