@@ -32,6 +32,9 @@ class Partition:
     table: Table
     key: tuple[str, ...]
 
+    def __str__(self) -> str:
+        return f"{self.table} {'/'.join(self.key)}"
+
 
 @dataclass(frozen=True, slots=True)
 class ServerNow:

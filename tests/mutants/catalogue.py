@@ -1643,4 +1643,11 @@ MUTANTS = (
         "                    at = 0\n",
         _PARTITIONS,
     ),
+    Mutant(
+        "a serial read by a node that is ahead is followed by nothing",
+        "a clock that is ahead",
+        "store/cassandra/promises.py",
+        "                _send_lwt(session, partition, host)\n",
+        "                pass\n",
+    ),
 )

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
 from cassandra.cluster import ResponseFuture, ResultSet
+from cassandra.pool import Host
 from cassandra.query import BoundStatement, Statement
 
 from cassieq_spark.backoff import pauses_within
@@ -55,14 +56,18 @@ def execute(  # noqa: PLR0913 - what, how, and how to speak of it
     request: Request,
     doing: str,
     paging_state: bytes | None = None,
+    host: Host | None = None,
 ) -> ResultSet:
-    """Send a statement and wait for its first page, or the one at ``paging_state``."""
+    """Send a statement and wait for its first page, or the one at ``paging_state``.
+
+    Only ``host`` coordinates it, if one is given.
+    """
     return insist(
         session,
         request,
         doing,
         lambda: session.driver.execute(
-            statement, execution_profile=profile, paging_state=paging_state
+            statement, execution_profile=profile, paging_state=paging_state, host=host
         ),
     )
 

@@ -99,6 +99,8 @@ class SharedSession:
         self.options = options
         self.driver = session
         self.users: WeakSet[object] = WeakSet()
+        #: Addresses of nodes whose clock was found to be ahead of this process's.
+        self.nodes_ahead: set[str] = set()
         self._cluster = cluster
         self._prepared: dict[str, PreparedStatement] = {}
 

@@ -9,11 +9,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from cassandra.cluster import ResultSet
 from cassandra.query import BatchStatement, BatchType, BoundStatement
 
 from cassieq_spark.model import BucketSlice, Chunk, QueueId, block_timestamp
 from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store.cassandra.mapping import Request
+from cassieq_spark.store.cassandra.promises import replace_promise
 from cassieq_spark.store.cassandra.requests import ChunkReader, Pipeline, bind, execute
 from cassieq_spark.store.cassandra.session import (
     BULK,
@@ -62,7 +64,7 @@ class CassandraStore:
     def cas(self, partition: Partition, ops: Sequence[Op]) -> bool:
         """See `Store.cas`."""
         check_ops(partition, ops)
-        session, doing = self._session, f"compare-and-set on {_place(partition)}"
+        session, doing = self._session, f"compare-and-set on {partition}"
         batch = BatchStatement(BatchType.UNLOGGED)
         for op in ops:
             batch.add(
@@ -77,13 +79,18 @@ class CassandraStore:
         self, partition: Partition, which: Slice = EVERYTHING, *, serial: bool = False
     ) -> Rows:
         """See `Store.read_rows`."""
-        session, doing = self._session, f"read of {_place(partition)}"
+        session, doing = self._session, f"read of {partition}"
         statement = _bound(
             session, selection_of(session.options.keyspace, partition, which), doing
         )
         statement.fetch_size = page_rows(which)
         profile = SERIAL_READ if serial else READ
-        found = list(_pages(session, statement, profile, doing))
+        found: list[tuple[Any, ...]] = []
+        for page in _pages(session, statement, profile, doing):
+            found += page.current_rows
+            if serial:
+                told = page.current_rows[-1][-1] if page.current_rows else None
+                replace_promise(session, partition, page, told)
         columns = columns_of(partition.table)
         rows = [dict(zip(columns, row[:-1], strict=True)) for row in found]
         if not found:
@@ -103,13 +110,13 @@ class CassandraStore:
         statement = timed_insert_of(
             self._session.options.keyspace, partition, row, values, timestamp=timestamp, ttl=ttl
         )
-        self._write(statement, f"write of {_place(partition)}")
+        self._write(statement, f"write of {partition}")
 
     def delete_row(self, partition: Partition, row: RowKey, *, timestamp: int) -> None:
         """See `Store.delete_row`."""
         keyspace = self._session.options.keyspace
         statement = timed_delete_of(keyspace, partition, row, timestamp=timestamp)
-        self._write(statement, f"deletion in {_place(partition)}")
+        self._write(statement, f"deletion in {partition}")
 
     def write_chunks(self, queue_id: QueueId, block: UUID, chunks: Iterable[Chunk]) -> None:
         """See `Store.write_chunks`."""
@@ -153,8 +160,9 @@ class CassandraStore:
         columns = columns_of(table)
         statement = _bound(session, scan_of(session.options.keyspace, table, kinds), doing)
         statement.fetch_size = _CHUNK_PAGE_ROWS if table is Table.CHUNK else _SCAN_PAGE_ROWS
-        for row in _pages(session, statement, READ, doing):
-            yield dict(zip(columns, row, strict=True))
+        for page in _pages(session, statement, READ, doing):
+            for row in page.current_rows:
+                yield dict(zip(columns, row, strict=True))
 
     def close(self) -> None:
         """See `Store.close`; the session ends with the last store of this process that uses it."""
@@ -190,7 +198,7 @@ def _bound(session: SharedSession, statement: Statement, doing: str) -> BoundSta
 
 def _pages(
     session: SharedSession, statement: BoundStatement, profile: str, doing: str
-) -> Iterator[tuple[Any, ...]]:
+) -> Iterator[ResultSet]:
     page: bytes | None = None
     while True:
         result = execute(
@@ -201,11 +209,7 @@ def _pages(
             doing=doing,
             paging_state=page,
         )
-        yield from result.current_rows
+        yield result
         page = result.paging_state
         if page is None:
             return
-
-
-def _place(partition: Partition) -> str:
-    return f"{partition.table} {'/'.join(partition.key)}"
