@@ -5,7 +5,7 @@ What passes is of exactly the type that it is said to be, not of a subclass with
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from typing import TypeVar
@@ -36,6 +36,8 @@ LAST_INSTANT = datetime(9999, 1, 1, tzinfo=UTC)
 _EPOCH = FIRST_INSTANT
 _SIMPLE = (bool, int, float, str, type(None))
 _LONGEST_SHOWN = 60
+#: Parts of a list that a log record or an error names; a group may hold thousands of ranges.
+_MOST_NAMED = 10
 
 
 def check_duration(name: str, given: object, *, least: timedelta = AT_ONCE) -> timedelta:
@@ -219,6 +221,17 @@ def shown(given: object) -> str:
     if type(given) in _SIMPLE:
         return ascii(given)[:_LONGEST_SHOWN]
     return f"an object of type {type(given).__name__}"
+
+
+def abridged(parts: Sequence[object], separator: str = ", ") -> str:
+    """A list as text of limited length: its first ten parts, and how many more there are.
+
+    >>> abridged(["a", "b"]), abridged(range(14), ",")
+    ('a, b', '0,1,2,3,4,5,6,7,8,9 and 4 more')
+    """
+    more = len(parts) - _MOST_NAMED
+    named = separator.join(map(str, parts[:_MOST_NAMED]))
+    return f"{named} and {more:,} more" if more > 0 else named
 
 
 def _header_text(given: object, what: str) -> str:

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import NewType
 from uuid import UUID
 
-from cassieq_spark.arguments import FIRST_INSTANT, LAST_INSTANT, shown
+from cassieq_spark.arguments import FIRST_INSTANT, LAST_INSTANT, abridged, shown
 from cassieq_spark.errors import OptionError
 
 #: ``<name>@<version>``, or ``<name>@<version>.<partition>`` if the queue has several partitions;
@@ -183,6 +183,15 @@ class Ranges:
 
     def __str__(self) -> str:
         return ",".join(f"{part.start}-{part.stop}" for part in self.parts)
+
+    @property
+    def short(self) -> str:
+        """As `str`, but the first ten ranges only: for logs and errors; `str` is for the store.
+
+        >>> Ranges.of(*(Range(at, at + 1) for at in range(0, 2000, 2))).short
+        '0-1,2-3,4-5,6-7,8-9,10-11,12-13,14-15,16-17,18-19 and 990 more'
+        """
+        return abridged([f"{part.start}-{part.stop}" for part in self.parts], ",")
 
 
 @dataclass(frozen=True, slots=True)

@@ -444,7 +444,7 @@ def _peek(
         logger.warning(
             "queue %s: messages %s can't be shown, as they are %s",
             queue.queue_id,
-            monotons,
+            monotons.short,
             reason,
             extra={"action": UNSEEN, "queue": queue.queue_id, "count": monotons.count},
         )

@@ -11,6 +11,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID, uuid4
 
+from cassieq_spark.arguments import abridged
 from cassieq_spark.errors import InvariantError
 from cassieq_spark.fetch.find import Finder, Piece
 from cassieq_spark.groups.group import ConsumerGroup
@@ -254,8 +255,8 @@ class Consumer:
         logger.error(
             "%s: messages %s can't be read, and are rejected: %s",
             self.group,
-            monotons,
-            "; ".join(found),
+            monotons.short,
+            abridged(list(found), "; "),
             extra={"action": UNREADABLE, "count": monotons.count, **self.log_fields},
         )
         self.settle(
@@ -332,7 +333,7 @@ class Consumer:
                 "%s: messages %s were replaced, but their lease had run out, so other "
                 "readers have them as well",
                 self.group,
-                acked.stale,
+                acked.stale.short,
                 extra={
                     "action": REPLACED_TWICE,
                     "count": acked.stale.count,

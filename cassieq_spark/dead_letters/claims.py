@@ -299,7 +299,7 @@ def _tell(group: ConsumerGroup, claim: OpenClaim, what: str) -> None:
     logger.info(
         "%s: dead letters %s were %s",
         group,
-        claim.slot.monotons,
+        claim.slot.monotons.short,
         what,
         extra={
             "action": CLAIM_RESOLVED,

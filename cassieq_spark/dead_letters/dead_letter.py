@@ -119,7 +119,7 @@ def _publish_copies(
         publish(ledger, [written], batch=once)
     elif read_mark(ledger, once) is None:
         raise InvariantError(
-            f"queue {queue.queue_id}: of the dead messages {dead.monotons} only "
+            f"queue {queue.queue_id}: of the dead messages {dead.monotons.short} only "
             f"{copies.copied} are in the store; none was settled; the repair's "
             "audit tells which are lost"
         )
@@ -218,7 +218,7 @@ def _log_done(queue: QueueDefinition, group: ConsumerGroup, dead: Waiting) -> No
         logging.ERROR if lost else logging.WARNING,
         "%s: messages %s are dead (%s): %s",
         group,
-        dead.monotons,
+        dead.monotons.short,
         _reason(dead),
         "dropped, as the queue has no dead-letter queue"
         if lost
@@ -238,7 +238,7 @@ def _log_failure(
     logger.error(
         "%s: could not dead-letter messages %s, trying again later: %s",
         group,
-        dead.monotons,
+        dead.monotons.short,
         error,
         extra={
             "action": DEAD_LETTERING_FAILED,

@@ -69,7 +69,7 @@ def purge(
             logger.info(
                 "%s: dead letters %s were purged",
                 group,
-                claimed.monotons,
+                claimed.monotons.short,
                 extra={"action": PURGED, "queue": queue_id, "count": count},
             )
     return PurgeReport(purged, missed, is_stopped)

@@ -223,7 +223,7 @@ class _Run:
             logging.INFO if published else logging.WARNING,
             "%s: dead letters %s %s queue %r",
             self.group,
-            claimed.monotons,
+            claimed.monotons.short,
             "went to" if published else "took so long that another run has them, bound for",
             target.name,
             extra={"action": action, "queue": self.queue.queue_id, "count": count},

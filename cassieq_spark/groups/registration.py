@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
+from cassieq_spark.arguments import abridged
 from cassieq_spark.backoff import attempts
 from cassieq_spark.errors import ContentionError, ExistsError, QueueStateError
 from cassieq_spark.groups.group import NO_END, ConsumerGroup
@@ -182,13 +183,13 @@ def check_unleased(ledger: Ledger, *, group: str | None = None) -> None:
 def refuse_leases(group: ConsumerGroup, state: GroupState) -> None:
     """Raise if readers hold messages."""
     leases = [
-        f"{slot.monotons} until {slot.due_at.isoformat(timespec='seconds')}"
+        f"{slot.monotons.short} until {slot.due_at.isoformat(timespec='seconds')}"
         for slot in state.slots
         if slot.monotons and slot.due_at >= state.now
     ]
     if leases:
         raise QueueStateError(
-            f"readers of {group} hold {', '.join(leases)}; stop them, wait until "
+            f"readers of {group} hold {abridged(leases)}; stop them, wait until "
             "their leases run out, or force it: then they lose these messages"
         )
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from uuid import UUID
 
+from cassieq_spark.arguments import abridged
 from cassieq_spark.errors import MessageError, UnreadableError
 from cassieq_spark.fetch.find import bucket_slices, pieces_of
 from cassieq_spark.fetch.read import Decoder
@@ -98,7 +99,7 @@ def lacks_rows(queue: QueueDefinition, head: LedgerHead, blocks: Sequence[Ledger
         logger.error(
             "queue %s: the ledger has no row for monotons %s; nothing unpublished is deleted",
             queue.queue_id,
-            ", ".join(map(str, found)),
+            abridged(found.parts),
             extra={"action": LACKS_ROWS, "queue": queue.queue_id},
         )
     return bool(found)

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
+from cassieq_spark.arguments import abridged
 from cassieq_spark.groups.state import GroupState
 from cassieq_spark.model import LedgerBlock, QueueDefinition, QueueId, Range, Ranges, block_time
 from cassieq_spark.repair.scan import Run, buckets_of
@@ -89,7 +90,7 @@ class Diagnosis:
         yield f"{queue}: {count} {finding.monotons} {finding.problem}{where}"
         yield f"  what happened: {self.happened}"
         for each in self.owed:
-            parts = ", ".join(map(str, each.monotons))
+            parts = abridged(each.monotons.parts)
             yield f"  not settled by group {each.group}: {each.monotons.count:,} of them: {parts}"
         if not self.owed:
             yield "  needed by no group"
@@ -379,5 +380,5 @@ def _belonging(block: UUID, fence: datetime | None) -> Belonging:
 
 
 def _buckets_named(buckets: Sequence[int]) -> str:
-    numbers = ", ".join(map(str, buckets))
+    numbers = abridged(buckets)
     return f"bucket {numbers}" if len(buckets) == 1 else f"buckets {numbers}"

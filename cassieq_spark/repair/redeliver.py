@@ -60,7 +60,7 @@ class DeadLetterMessages:
     def __str__(self) -> str:
         target = self.queue.dead_letter_queue
         fate = "drop" if target is None else f"move to queue {target!r} the"
-        return f"{fate} dead messages {self.dead.monotons} of group {self.group!r}"
+        return f"{fate} dead messages {self.dead.monotons.short} of group {self.group!r}"
 
     def apply(self, store: Store) -> Counts:
         """See `Action.apply`. What a reader was faster at, or can't be copied, is counted too."""

@@ -74,6 +74,19 @@ def test_ranges_are_kept_in_order_and_joined(ranges: list[Range], text: str):
     assert Ranges.parse(text) == Ranges.of(*ranges)
 
 
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (0, ""),
+        (2, "0-1,2-3"),
+        (10, "0-1,2-3,4-5,6-7,8-9,10-11,12-13,14-15,16-17,18-19"),
+        (5000, "0-1,2-3,4-5,6-7,8-9,10-11,12-13,14-15,16-17,18-19 and 4,990 more"),
+    ],
+)
+def test_the_short_text_of_ranges_names_ten_and_counts_the_others(count: int, text: str):
+    assert Ranges.of(*(Range(at, at + 1) for at in range(0, 2 * count, 2))).short == text
+
+
 def test_text_that_is_not_in_order_is_read_in_order():
     assert Ranges.parse("5-9,0-3,3-4") == Ranges.parse("0-4,5-9")
 

@@ -121,3 +121,17 @@ def test_a_crash_loses_nothing_that_was_not_meant(after: int):
     run(queue, "orders")
 
     assert queue.left() == [1, 3, 5, 7, 9, 11]
+
+
+def test_a_log_record_names_ten_of_many_ranges(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(claims_module, "WINDOW", 4096)
+    queue = DeadQueue(["orders", "payments"] * 30)
+    caplog.set_level(logging.INFO)
+
+    assert run(queue, "orders").purged == 30
+
+    (told,) = [each.getMessage() for each in caplog.records if each.name == purge_module.__name__]
+    assert "0-1,2-3,4-5" in told
+    assert ",18-19 and 20 more were purged" in told

@@ -23,7 +23,7 @@ from cassieq_spark.groups.seek import seek_group
 from cassieq_spark.groups.state import Settlement
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
-from cassieq_spark.model import QueueId, Ranges
+from cassieq_spark.model import QueueId, Range, Ranges
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import (
     Delete,
@@ -265,6 +265,16 @@ def test_messages_that_are_held_are_moved_by_force_only(scene: Scene):
     assert after.acked == 0
     assert [each.start for each in monotons_of(after.leased)] == [10]
     assert not scene.g.extend(held.token, held.leased, by=LEASE)
+
+
+def test_of_many_ranges_that_are_held_the_error_names_ten(scene: Scene):
+    slow = make_group(scene.store, scene.queue_id, "slow")
+    lease = slow.lease(make_request(stop=30))
+    every_other = Ranges.of(*(Range(at, at + 1) for at in range(6, 30, 2)))
+    slow.settle(lease.token, Settlement(acked=every_other))
+
+    with pytest.raises(QueueStateError, match=r"hold 5-6,7-8,.*,23-24 and 3 more until 2026"):
+        seek_group(slow, 10)
 
 
 def test_what_is_due_or_waits_is_forgotten(scene: Scene):
