@@ -29,7 +29,6 @@ from cassieq_spark.errors import SetupError
 from cassieq_spark.node import Cluster
 from cassieq_spark.node.download import resolve_jars
 from cassieq_spark.node.jars import DEFAULT_RELEASE, Release
-from cassieq_spark.node.java import find_java
 from cassieq_spark.settings.connection import DEFAULT_PORT
 from cassieq_spark.terminal import echo
 
@@ -282,9 +281,8 @@ def _detach(  # noqa: PLR0913 (one per option)
 ) -> Running:
     if background.held:
         raise SetupError(ALREADY)
-    # In this process, so that the user sees the progress; Java first, as it is quick.
-    find_java()
-    resolve_jars(release=release)
+    # In this process, so that the user sees the progress.
+    Cluster(nodes=nodes, release=release, data_dir=data_dir).prepare()
     command = ["-m", "cassieq_spark.cli", "node", "up", "--kept"]
     command += ["--nodes", str(nodes), "--heap-mb", str(heap_mb)]
     command += ["--cassandra-version", release]

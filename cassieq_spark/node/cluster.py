@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
-from typing import Self
+from typing import IO, Self
 
 from cassieq_spark.errors import OptionError, SetupError
 from cassieq_spark.node.configure import (
@@ -129,10 +129,12 @@ class Cluster:
             SetupError: Java 17, a download, a port or an address is missing, or a node failed;
                 nothing is left running.
         """
-        java = find_java()
-        jars = resolve_jars(release=self._release, cache=self._cache, console=self._console)
         with ExitStack() as held:
-            supervisor, storage_port = self._claim(held)
+            # First, so that an error in the folder is reported before anything is downloaded.
+            data = self._take_data(held)
+            java = find_java()
+            jars = resolve_jars(release=self._release, cache=self._cache, console=self._console)
+            supervisor, storage_port = self._claim(held, data)
             self._folder = supervisor.folder
             self._nodes = []
             kept = self._data_dir is not None
@@ -160,6 +162,17 @@ class Cluster:
                 self._nodes.append(Node(settings, command=command, supervisor=supervisor))
             self._launch(self._nodes)
             self._held = held.pop_all()
+
+    def prepare(self) -> None:
+        """Check what `open` needs, and download Cassandra if it is missing; start nothing.
+
+        Raises:
+            SetupError: The data folder cannot be used, or Java 17 or a download is missing.
+        """
+        with ExitStack() as held:
+            self._take_data(held)
+        find_java()
+        resolve_jars(release=self._release, cache=self._cache, console=self._console)
 
     def close(self) -> None:
         """Stop all nodes and remove temporary data; harmless when repeated."""
@@ -220,14 +233,20 @@ class Cluster:
             raise SetupError(_NOT_OPEN)
         return self._nodes[number]
 
-    def _claim(self, held: ExitStack) -> tuple[Supervisor, int]:
-        known = None
-        lock = None
-        if self._data_dir:
-            lock = held.enter_context(lock_data(self._data_dir))
-            known = read_storage_port(
-                self._data_dir, nodes=len(self.contact_points), release=self._release
-            )
+    def _take_data(self, held: ExitStack) -> tuple[IO[str] | None, int | None]:
+        """Lock the folder for the data, if there is one; returns also the port that it names."""
+        if self._data_dir is None:
+            return None, None
+        lock = held.enter_context(lock_data(self._data_dir))
+        known = read_storage_port(
+            self._data_dir, nodes=len(self.contact_points), release=self._release
+        )
+        return lock, known
+
+    def _claim(
+        self, held: ExitStack, data: tuple[IO[str] | None, int | None]
+    ) -> tuple[Supervisor, int]:
+        lock, known = data
         claims = PortClaims()
         held.callback(claims.release)
         native = (self._wanted_port,) if self._wanted_port else NATIVE_PORTS

@@ -1,13 +1,11 @@
-"""Get jars from a Maven repository, several at a time, and keep only what has its digest.
+"""Download Cassandra's jars from a Maven repository, and check them at each start.
 
-A jar is there under its name once it is complete and is what the list says; so what an interrupted
-download has got stays, and the next one gets the rest.
+Only the jars on the list of `jars` are used, and only with the digest on that list. They are kept
+in the user's cache. A jar gets its name when it is complete and checked, so an interrupted
+download keeps the jars that have arrived, and the next one gets the others.
 
-Proxies are found as programs in Python find them (``HTTPS_PROXY``, ``NO_PROXY``), else as Java is
-told of them (``JAVA_TOOL_OPTIONS``); a mirror of Maven Central is named in the environment.
-
-Jars come from this user's cache, or from Maven Central, once. Nothing is resolved, nothing runs
-that is not on the list of `jars`, and every start compares all digests.
+A proxy is found as Python programs find it (``HTTPS_PROXY``, ``NO_PROXY``), else in
+``JAVA_TOOL_OPTIONS``. ``CASSIEQ_MAVEN_REPOSITORY`` names a mirror of Maven Central.
 """
 
 from __future__ import annotations
@@ -18,15 +16,25 @@ import http.client
 import os
 import re
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 
+from cassieq_spark.arguments import abridged
 from cassieq_spark.errors import SetupError
 from cassieq_spark.node.jars import DEFAULT_RELEASE, Jar, Release, read_list
 from cassieq_spark.terminal import Console
@@ -40,12 +48,19 @@ _ATTEMPTS = 3
 _PAUSE_SECONDS = 0.5
 _PATIENCE_SECONDS = 30.0
 _READ_BYTES = 1 << 16
-_PLAIN_STEPS = 4
+#: Between two looks at how far the download is.
+_LOOK_SECONDS = 0.1
+#: Between two lines about that, where there is no terminal.
+_TELL_SECONDS = 10.0
+#: A terminal that is less wide gets no bar, only figures.
+_ROOM_FOR_BAR = 70
+_MEGABYTE = 1e6
 _SCHEMES = ("https://", "http://", "file://")
-#: What a repository says about a file that another attempt will not change.
+#: Statuses that another attempt will not change.
 _FINAL = range(400, 429)
 _JAVA_PROXY = re.compile(r"-Dhttps\.proxy(Host|Port)=(\S+)")
 
+#: Is told how many bytes have arrived.
 Watch = Callable[[int], None]
 
 
@@ -53,41 +68,51 @@ def download(jars: Sequence[Jar], folder: Path, *, name: str, console: Console) 
     """Download jars into a folder, eight at a time; each is tried three times.
 
     Args:
-        jars: Which.
-        folder: Where to; it exists.
-        name: What they are, for people.
-        console: Where progress is shown: a bar on a terminal, else a few lines.
+        jars: The jars.
+        folder: The folder; it exists.
+        name: What the jars are, for the progress: ``Cassandra 5.0.8``.
+        console: Where the progress is shown: a bar on a terminal, else a line every ten seconds.
 
     Raises:
-        SetupError: One of them cannot be had, or has other contents; what has arrived is kept.
+        SetupError: A jar cannot be downloaded, or has other contents. Jars that have arrived are
+            kept.
     """
     repository = find_repository(os.environ)
+    total = sum(jar.size for jar in jars)
+    console.print(
+        f"Downloading {name} from {repository}, once: {_megabytes(total)}.", highlight=False
+    )
     # The large ones first: no thread is left with one of them in the end.
     ordered = sorted(jars, key=lambda jar: -jar.size)
-    watch_with = _bar if console.is_terminal else _plain
+    begun = time.monotonic()
     with (
-        watch_with(name, repository, sum(jar.size for jar in jars), console) as watch,
+        (_bar if console.is_terminal else _lines)(total, console) as watch,
         ThreadPoolExecutor(_SIDE_BY_SIDE) as pool,
     ):
-        under_way = _Download(repository, folder, watch)
-        getting = [pool.submit(under_way.get, jar) for jar in ordered]
+        under_way = _Download(repository, folder)
+        pending = {pool.submit(under_way.get, jar) for jar in ordered}
         try:
-            for each in as_completed(getting):
-                each.result()
+            while pending:
+                done, pending = wait(pending, _LOOK_SECONDS, return_when=FIRST_COMPLETED)
+                watch(under_way.arrived)
+                for each in done:
+                    each.result()
         finally:
             # One failed, or Ctrl-C: the others need not go on.
             under_way.stop.set()
             pool.shutdown(cancel_futures=True)
+    took = time.monotonic() - begun
+    console.print(f"Downloaded {_megabytes(total)} in {took:.0f} s.", highlight=False)
 
 
 def find_repository(environment: Mapping[str, str]) -> str:
-    """Where jars come from: Maven Central, unless ``CASSIEQ_MAVEN_REPOSITORY`` names another one.
+    """The repository: Maven Central, unless ``CASSIEQ_MAVEN_REPOSITORY`` names another one.
 
     >>> find_repository({})
     'https://repo1.maven.org/maven2'
 
     Raises:
-        SetupError: That is no URL of a kind that is known.
+        SetupError: The variable is no URL with one of the known schemes.
     """
     given = environment.get(VARIABLE) or MAVEN_CENTRAL
     if not given.startswith(_SCHEMES):
@@ -99,7 +124,7 @@ def find_repository(environment: Mapping[str, str]) -> str:
 
 
 def find_proxies(environment: Mapping[str, str]) -> dict[str, str]:
-    """Proxies by scheme: as programs in Python find them, else as Java is told of them.
+    """Proxies by scheme: those that Python finds, else that of ``JAVA_TOOL_OPTIONS``.
 
     >>> told = {"JAVA_TOOL_OPTIONS": "-Dhttps.proxyHost=proxy.local -Dhttps.proxyPort=3128"}
     >>> find_proxies(told)["https"]
@@ -119,13 +144,18 @@ class _StoppedError(Exception):
 class _Download:
     """What the threads of a download share."""
 
-    def __init__(self, repository: str, folder: Path, watch: Watch) -> None:
+    def __init__(self, repository: str, folder: Path) -> None:
         self.stop = threading.Event()
+        self._arrived: dict[Jar, int] = {}
         self._repository = repository
         self._folder = folder
-        self._watch = watch
         proxies = urllib.request.ProxyHandler(find_proxies(os.environ))
         self._opener = urllib.request.build_opener(proxies)
+
+    @property
+    def arrived(self) -> int:
+        """Bytes that have arrived, of whole jars and of those under way."""
+        return sum(list(self._arrived.values()))
 
     def get(self, jar: Jar) -> None:
         url = f"{self._repository}/{jar.path}"
@@ -155,76 +185,71 @@ class _Download:
                 file.write(data)
                 digest.update(data)
                 size += len(data)
+                # From zero again with each attempt.
+                self._arrived[jar] = size
         if size < jar.size:
             raise http.client.IncompleteRead(b"", jar.size - size)
         if digest.hexdigest() != jar.sha256:
             part.unlink()
             raise SetupError(
-                f"{url} is not the {jar.file_name} that this release of cassieq-spark knows (its "
-                f"SHA-256 should be {jar.sha256}): it is not used. Tell those who run "
-                "that repository."
+                f"{url} is not the {jar.file_name} that this release of cassieq-spark expects: "
+                f"its SHA-256 is not {jar.sha256}. It was not used. Tell the operators of that "
+                f"repository, or name another one in {VARIABLE}"
             )
         part.replace(self._folder / jar.file_name)
-        self._watch(size)
 
 
 def _explain(jar: Jar, url: str, error: Exception) -> str:
     reason = getattr(error, "reason", None) or error
     return (
-        f"Downloading {jar.file_name} failed ({reason}): {url}\n"
-        "Check the network and try again; what has arrived is kept. Behind a proxy, set "
-        f"HTTPS_PROXY; for a mirror of Maven Central, {VARIABLE}; for a certificate authority of "
-        "your own, SSL_CERT_FILE."
+        f"downloading {jar.file_name} failed ({reason}): {url}. Check the network and try again; "
+        "the files that have arrived are kept. Behind a proxy, set HTTPS_PROXY; for a mirror of "
+        f"Maven Central, set {VARIABLE}; for a certificate authority of your own, SSL_CERT_FILE"
     )
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / _MEGABYTE:.0f} MB"
 
 
 @contextmanager
-def _bar(name: str, repository: str, total: int, console: Console) -> Iterator[Watch]:
-    del repository
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(),
-        TimeElapsedColumn(),
-    )
+def _bar(total: int, console: Console) -> Iterator[Watch]:
+    """A bar that shows how many bytes have arrived, how fast, and how long the rest will take."""
+    columns: list[Any] = [TextColumn("{task.percentage:>3.0f} %"), DownloadColumn()]
+    if console.width >= _ROOM_FOR_BAR:
+        columns.insert(1, BarColumn())
+    columns += [TransferSpeedColumn(), TimeRemainingColumn(compact=True)]
     with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task(f"Getting {name}", total=total)
-        yield lambda count: progress.advance(task, count)
+        task = progress.add_task("", total=total)
+        yield lambda arrived: progress.update(task, completed=arrived)
 
 
 @contextmanager
-def _plain(name: str, repository: str, total: int, console: Console) -> Iterator[Watch]:
-    console.print(
-        f"Getting {name} from {repository}, once: {total / 1e6:.0f} MB.", highlight=False
-    )
-    done = told = 0
-    turn = threading.Lock()
+def _lines(total: int, console: Console) -> Iterator[Watch]:
+    """A line every ten seconds, so that a log shows that it goes on."""
+    due = time.monotonic() + _TELL_SECONDS
 
-    def watch(count: int) -> None:
-        nonlocal done, told
-        with turn:
-            done += count
-            if done * _PLAIN_STEPS // total > told and done < total:
-                told = done * _PLAIN_STEPS // total
-                console.print(
-                    f"{done / 1e6:.0f} of {total / 1e6:.0f} MB are here.", highlight=False
-                )
+    def watch(arrived: int) -> None:
+        nonlocal due
+        if time.monotonic() >= due:
+            due = time.monotonic() + _TELL_SECONDS
+            told = f"{arrived / _MEGABYTE:.0f} of {_megabytes(total)} have arrived."
+            console.print(told, highlight=False)
 
     yield watch
 
 
 _LIBRARY = "lib"
-_NAMED = 5
 
 
 def default_cache() -> Path:
-    """Name the folder where downloads are kept: ``cassieq-spark`` in the user's cache folder."""
+    """The folder where downloads are kept: ``cassieq-spark`` in the user's cache folder."""
     home = os.environ.get("XDG_CACHE_HOME")
     return Path(home or Path.home() / ".cache", "cassieq-spark")
 
 
 def download_folder(cache: Path, release: Release = DEFAULT_RELEASE) -> Path:
-    """Name the folder in ``cache`` that holds the jars of a release."""
+    """The folder in ``cache`` that has the jars of a release."""
     return cache / f"cassandra-{release.version}" / _LIBRARY
 
 
@@ -235,26 +260,28 @@ def resolve_jars(
     console: Console | None = None,
     jars: Sequence[Jar] | None = None,
 ) -> list[Path]:
-    """Return Cassandra's jars, every one checked (0.2 s); download what is not there (64 MB).
+    """Check the digest of each jar of Cassandra (0.2 s), and download those that are missing.
+
+    All of them are 64 MB.
 
     Args:
-        release: Which Cassandra.
-        cache: Where downloads are kept; ``default_cache()`` unless given.
-        console: Where progress is shown; standard error unless given.
-        jars: Which jars it consists of; those of the list that comes along unless given.
+        release: The release of Cassandra.
+        cache: The folder where downloads are kept; `default_cache` if None.
+        console: Where the progress is shown; standard error if None.
+        jars: The jars of the release; those of the list in this package if None.
 
     Returns:
-        All jars of the class path, Cassandra's own and those it depends on.
+        All jars of the class path: Cassandra's own and those it depends on.
 
     Raises:
-        SetupError: The download failed; says what to do.
+        SetupError: The download failed, or the cache cannot be written.
     """
     cache = default_cache() if cache is None else cache
     folder = download_folder(cache, release)
     wanted = read_list(release) if jars is None else jars
     if _damaged(wanted, folder):
         console = Console(stderr=True) if console is None else console
-        with _only_one(cache, folder):
+        with _only_one(cache, folder, console):
             # Another process may have finished the download while this one waited.
             if damaged := _damaged(wanted, folder):
                 _tell(damaged, wanted, folder, console)
@@ -271,22 +298,26 @@ def _damaged(jars: Sequence[Jar], folder: Path) -> dict[Jar, str]:
 
 def _tell(damaged: dict[Jar, str], wanted: Sequence[Jar], folder: Path, console: Console) -> None:
     if len(damaged) < len(wanted):
-        more = f" and {len(damaged) - _NAMED} more" if len(damaged) > _NAMED else ""
-        reason = "; ".join(list(damaged.values())[:_NAMED]) + more
+        reason = abridged(list(damaged.values()), "; ")
         text = f"The download in {folder} is incomplete ({reason}): downloading the missing files."
         console.print(text, highlight=False)
 
 
 @contextmanager
-def _only_one(cache: Path, folder: Path) -> Iterator[None]:
+def _only_one(cache: Path, folder: Path, console: Console) -> Iterator[None]:
+    """Hold the lock on the cache; another process may hold it for as long as it downloads."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = (cache / "download.lock").open("w")
     except OSError as exc:
         raise SetupError(
-            f"The cache folder {cache} cannot be written ({exc.strerror}):"
-            " choose another one, or set XDG_CACHE_HOME."
+            f"the cache folder {cache} cannot be written ({exc.strerror}): make it writable, or "
+            "name another one in XDG_CACHE_HOME"
         ) from exc
     with lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            console.print("Waiting for a download by another process.", highlight=False)
+            fcntl.flock(lock, fcntl.LOCK_EX)
         yield

@@ -140,6 +140,22 @@ def test_what_contradicts_itself_is_told_in_one_line_before_anything_is_asked(
     assert ended.err.count("\n") == 1
 
 
+@pytest.mark.parametrize("more", [[], ["--detach"]])
+def test_a_folder_that_cannot_be_written_is_told_before_anything_is_downloaded(
+    more: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setenv("CASSIEQ_MAVEN_REPOSITORY", (tmp_path / "nowhere").as_uri())
+
+    ended = cassieq("node", "up", "--data-dir", "/proc/no/such", *more)
+
+    assert ended.code == 1
+    assert "/proc/no/such" in ended.err
+    assert ended.err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_real_process_says_nothing_but_that_line():
     done = subprocess.run(
         [sys.executable, "-m", "cassieq_spark.cli", "queue", "list", *NOWHERE],

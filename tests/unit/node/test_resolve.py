@@ -3,7 +3,9 @@ from __future__ import annotations
 import hashlib
 import io
 import multiprocessing
+import re
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -14,6 +16,7 @@ import pytest
 from cassieq_spark.errors import SetupError
 from cassieq_spark.node import Release, download
 from cassieq_spark.node.download import (
+    _Download,
     default_cache,
     download_folder,
     find_proxies,
@@ -43,6 +46,8 @@ class Repository:
         self.asked: Counter[str] = Counter()
         self.answers: dict[str, list[tuple[int, bytes, int]]] = {}
         self.meeting: threading.Barrier | None = None
+        #: Holds the second half of each answer back.
+        self.second_half: threading.Event | None = None
         self.url = ""
 
     def answer(self, path: str) -> tuple[int, bytes, int]:
@@ -65,6 +70,11 @@ def repository(monkeypatch: pytest.MonkeyPatch) -> Iterator[Repository]:
             self.send_response(status)
             self.send_header("Content-Length", str(length))
             self.end_headers()
+            if found.second_half is not None:
+                data, rest = data[: len(data) // 2], data[len(data) // 2 :]
+                self.wfile.write(data)
+                found.second_half.wait(20)
+                data = rest
             self.wfile.write(data)
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (its name there)
@@ -179,6 +189,70 @@ def test_a_jar_that_does_not_come_whole_is_asked_for_again(
     resolve(cache)
 
     assert repository.asked[at(ALPHA)] == 2
+
+
+def test_bytes_count_as_they_arrive(tmp_path: Path, repository: Repository):
+    repository.second_half = threading.Event()
+    under_way = _Download(repository.url, tmp_path)
+    thread = threading.Thread(target=under_way.get, args=(BETA,))
+    thread.start()
+
+    deadline = time.monotonic() + 20
+    while not under_way.arrived and time.monotonic() < deadline:
+        time.sleep(0.01)
+    halfway = under_way.arrived
+    repository.second_half.set()
+    thread.join()
+
+    assert 0 < halfway <= BETA.size // 2
+    assert under_way.arrived == BETA.size
+
+
+@pytest.mark.parametrize("first", [(503, b"", 0), (200, b"b" * 150_000, 200_000)])
+def test_what_a_failed_attempt_has_got_does_not_count(
+    tmp_path: Path, repository: Repository, first: tuple[int, bytes, int]
+):
+    repository.answers[at(BETA)] = [first, first]
+    under_way = _Download(repository.url, tmp_path)
+
+    under_way.get(BETA)
+
+    assert under_way.arrived == BETA.size
+
+
+def test_without_a_terminal_lines_tell_how_far_it_is(
+    cache: Path, repository: Repository, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(download, "_TELL_SECONDS", 0.0)
+    monkeypatch.setattr(download, "_MEGABYTE", 1)
+    console = Console(file=io.StringIO(), width=300)
+
+    resolve(cache, console)
+
+    total = sum(jar.size for jar in JARS)
+    first, *lines, last = console.file.getvalue().splitlines()
+    assert first == f"Downloading Cassandra 5.0.8 from {repository.url}, once: {total} MB."
+    told = [int(line.removesuffix(f" of {total} MB have arrived.")) for line in lines]
+    assert told == sorted(told)
+    assert told[-1] == total
+    assert last == f"Downloaded {total} MB in 0 s."
+
+
+@pytest.mark.parametrize("width", [40, 80])
+def test_the_bar_fits_the_terminal(
+    cache: Path, repository: Repository, monkeypatch: pytest.MonkeyPatch, width: int
+):
+    monkeypatch.setattr(download, "_MEGABYTE", 1)
+    file = io.StringIO()
+    console = Console(file=file, force_terminal=True, width=width, color_system=None)
+
+    with download._bar(64_000_000, console) as watch:
+        watch(32_000_000)
+        watch(64_000_000)
+
+    lines = re.split(r"[\r\n]|\x1b\[[^a-zA-Z]*[a-zA-Z]", file.getvalue())
+    assert any("100 %" in line and "64.0/64.0 MB" in line for line in lines)
+    assert all(len(line) <= width for line in lines)
 
 
 def test_a_failure_tells_what_to_do_and_keeps_what_has_come(cache: Path, repository: Repository):
