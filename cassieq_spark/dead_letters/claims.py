@@ -137,7 +137,7 @@ def claim(
         taken, ops = plan_claim(state, monotons, lease, length)
         if not taken:
             return None
-        if group.carry_out(ops, went_in=partial(_is_there, lease)):
+        if group.carry_out(ops, partial(_is_there, lease)):
             return Claim(taken, lease)
         tried[lease] = taken
     raise ContentionError(f"{group}: lost the race for messages again and again; try again")
@@ -168,12 +168,12 @@ def plan_claim(
         return taken, ()
     changes.move_pointer(max(pointer, passed.hull.stop) if passed else pointer)
     for each in rows:
-        changes.take_waiting(each)
+        changes.remove_waiting(each)
     deliveries = max((each.deliveries for each in rows), default=0)
     # Later than the rows that go, so that no new row has the key of one of them.
     due = max([state.due_in(), *(each.due + 1 for each in rows)])
     for left in _around(found - taken, taken.start // WINDOW):
-        changes.wait(Waiting(due, left, deliveries))
+        changes.add_waiting(Waiting(due, left, deliveries))
     if length is None:
         values = emptied(lease)
     else:

@@ -1,31 +1,32 @@
-"""Consumer groups: who has which messages of a queue, and what each group is still owed.
+"""Consumer groups: who has which messages of a queue, and which each group is still owed.
 
-One partition per queue and group. A range of monotons is offered to a reader as a lease: it sits
-in a slot under the reader's token until ``due_at``. One compare-and-set acks the batch before and
-leases the next. Slots are overwritten, never deleted, so reading the state is one short slice.
+Each queue and group has one Cassandra partition, the group state. A lease puts messages into a
+slot, under the reader's token, until ``due_at``. One compare-and-set acks a batch and leases the
+next. Slots are overwritten, never deleted, so reading the state is one short slice.
 
     not offered (>= pointer) --lease--> leased (slot) --ack--> settled
                                            |  due_at passes: the next reader leases it again
-                                           '--a part that does not fit--> waiting --lease--> ...
+                                           '--the part that does not fit--> waiting --lease--> ...
 
 | module | what it does |
 |---|---|
 | ``state.py`` | rows as values: how columns are read and written |
 | ``changes.py`` | operations on one state, and the state after them |
 | ``lease.py`` | what a reader asks for, and what it gets |
-| ``plan.py``, ``settle.py`` | decisions: what to lease, what becomes of settled messages |
+| ``plan.py``, ``settle.py`` | decisions: what to lease, where settled messages go |
 | ``group.py`` | reads the state, carries a decision out by one LWT, resolves lost answers |
-| ``registration.py``, ``seek.py``, ``clocks.py`` | groups made, closed, moved, repaired |
+| ``registration.py``, ``seek.py``, ``clocks.py`` | create, close, move and repair groups |
+| ``partitions.py``, ``presence.py`` | a group in all partitions of a queue; readers share them |
 
 Invariants (docs/design.md section 8): I5 every monoton below ``next`` is exactly one of not yet
-offered, waiting, leased, settled; I6 one token holds it at most, and settling needs that token;
+offered, waiting, leased, settled; I6 at most one token holds it, and settling needs that token;
 I7 ``finalised`` never passes the floor; I8 ``deliveries`` grows by one each time it is handed out.
 
 | event | result |
 |---|---|
-| the reader dies | its ranges are due at ``due_at``; the query restarted takes them at once |
+| a reader dies | its messages are due at ``due_at``; its restarted query takes them up at once |
 | two readers lease at once | both condition on pointer or slot token: one is refused |
-| the answer of a lease is lost | a serial read finds our token; each attempt has its own |
+| the answer to a lease is lost | a serial read finds our token; each attempt has its own |
 | a lease runs out while its batch runs | others may take it; the ack then finds another token |
 """
 

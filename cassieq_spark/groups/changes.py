@@ -16,16 +16,19 @@ from cassieq_spark.groups.state import (
     fields_written,
     slot_key,
     slot_values,
-    waiting_key,
     waiting_values,
 )
 from cassieq_spark.model import Ranges
 from cassieq_spark.store.protocol import Delete, Insert, Op, ServerNow, Update, Value, Values, When
 
+_NOTHING = Ranges()
+
 
 @dataclass(slots=True)
 class Changes:
-    """Gathers operations on one state: at most one for each row, each on what was read there.
+    """Collects the operations of one LWT on a state.
+
+    At most one for each row, each conditioned on what was read there.
 
     Args:
         state: The group as it was read.
@@ -35,12 +38,11 @@ class Changes:
     _head_values: dict[str, Value | ServerNow] = field(default_factory=dict)
     _head_when: dict[str, When] = field(default_factory=dict)
     _slots: dict[int, Insert | Update] = field(default_factory=dict)
-    _waiting: list[Op] = field(default_factory=list)
-    _gone: list[Waiting] = field(default_factory=list)
-    _come: list[Waiting] = field(default_factory=list)
+    _removed: list[Waiting] = field(default_factory=list)
+    _added: list[Waiting] = field(default_factory=list)
 
     def ops(self) -> tuple[Op, ...]:
-        """All of it, the head first."""
+        """All operations, that on the head first."""
         begin, low_end = self.state.head.waiting_from, self._low_end()
         if low_end != begin:
             self._advance("waiting_from", begin, low_end)
@@ -48,16 +50,17 @@ class Changes:
         return (
             *((head,) if self._head_values else ()),
             *self._slots.values(),
-            *self._waiting,
+            *(Delete(each.key) for each in self._removed),
+            *(Insert(each.key, waiting_values(each)) for each in self._added),
         )
 
     def move_pointer(self, pointer: int) -> None:
-        """Offer, or step over, all up to ``pointer``."""
+        """Count all messages below ``pointer`` as offered."""
         if pointer != self.state.head.pointer:
             self._advance("pointer", self.state.head.pointer, pointer)
 
     def change_slot(self, slot: Slot, values: Values, *when: When) -> None:
-        """Write columns of a slot that is still under the token that was read there."""
+        """Write columns of a slot, if it still is under the token that was read there."""
         under = as_read(slot, "lease")
         if slot.recorded and "lease" in values:
             # Outcomes of another lease would be dropped anyway, but they take room.
@@ -65,15 +68,19 @@ class Changes:
         self._slots[slot.number] = Update(slot_key(slot.number), values, when=(under, *when))
 
     def empty_slot(self, slot: Slot, lease: UUID, *when: When) -> None:
-        """Free a slot: it holds nothing, under a token that nobody else knows, and is due."""
+        """Free a slot: it holds nothing, is due, and is under a token that nobody else knows."""
         self.change_slot(slot, emptied(lease), *when)
 
     def frees(self, slot: Slot) -> bool:
-        """Whether a slot is to be freed."""
+        """Whether the operation on this slot frees it."""
         return "lease" in self._slots[slot.number].values
 
     def fill_slot(self, values: Values, *, reuse: Iterable[Slot] = ()) -> int:
-        """Put a lease into a slot: one of those to be emptied, else a free one, else a new one.
+        """Put a lease into a slot: one of ``reuse``, else a free one, else a new one.
+
+        Args:
+            values: The columns of the lease.
+            reuse: Slots that this change empties; the conditions of that stay.
 
         Returns:
             The number of the slot.
@@ -85,7 +92,7 @@ class Changes:
             return slot.number
         for slot in self.state.slots:
             if slot.number not in self._slots and slot.is_free(self.state.now):
-                # It may be its reader's again, if that was slow to extend an empty lease.
+                # A reader that was slow to extend its empty lease may have it again.
                 free = When("due_at", "<=", ServerNow())
                 self.change_slot(slot, values, free)
                 return slot.number
@@ -94,60 +101,50 @@ class Changes:
         return number
 
     def leave_token(self, *ours: UUID) -> None:
-        """See to it that a change of slots leaves one of these tokens, which nobody else writes.
+        """If slots change, leave one of these tokens in a slot; nobody else writes them.
 
-        Without it, nothing would tell a lost answer from what the holders of leases did meanwhile.
+        If the answer is lost, the token tells this change from those of the holders of leases.
         """
         tokens = {op.values.get("lease") for op in self._slots.values()}
         if tokens and not tokens & set(ours):
             self.fill_slot({**emptied(ours[-1]), "deliveries": 0})
 
-    def wait(self, waiting: Waiting) -> None:
-        """Add a waiting row; reads begin there, if they began beyond it."""
-        self._touch_waiting()
-        self._come.append(waiting)
-        self._waiting.append(Insert(self._key(waiting), waiting_values(waiting)))
+    def add_waiting(self, waiting: Waiting) -> None:
+        """Add a waiting row, unless it has no messages."""
+        if waiting.monotons:
+            self.exclude_others()
+            self._added.append(waiting)
 
-    def take_waiting(self, waiting: Waiting) -> None:
-        """Remove a waiting row; only from a state that is of one moment."""
-        self._touch_waiting()
-        self._gone.append(waiting)
-        self._waiting.append(Delete(self._key(waiting)))
+    def remove_waiting(self, waiting: Waiting, *, rest: Ranges = _NOTHING) -> None:
+        """Remove a waiting row, but for the ``rest`` of its messages, which goes on waiting.
 
-    def replace_waiting(self, waiting: Waiting, left: Ranges) -> None:
-        """Remove a waiting row, and let what is ``left`` of it wait on."""
-        self.take_waiting(waiting)
-        if left:
-            self.wait(replace(waiting, monotons=left))
+        Only from a state that is of one moment.
+        """
+        self.exclude_others()
+        self._removed.append(waiting)
+        self.add_waiting(replace(waiting, monotons=rest))
 
     def exclude_others(self) -> None:
-        """Refuse, and be refused by, whatever else does so or changes what waits meanwhile."""
-        self._touch_waiting()
-
-    def _key(self, waiting: Waiting) -> tuple[str | int, ...]:
-        return waiting_key(waiting.due, waiting.monotons.start)
+        """Condition it on no other change of the waiting rows meanwhile, and fail those later."""
+        head = self.state.head
+        self._advance("waiting_version", head.waiting_version, head.waiting_version + 1)
+        self._head_when["waiting_from"] = When("waiting_from", "=", head.waiting_from)
 
     def _low_end(self) -> int:
-        """Below which due time no waiting row is left: readers skip the rows deleted there.
+        """No waiting row is left below this due time: readers skip the rows deleted there.
 
-        It follows from the rows, never from a clock: one that is wrong must hide no row.
+        It follows from the rows, never from a clock: a wrong clock must hide no row.
         """
         state = self.state
         end = state.head.waiting_from
-        if self._gone:
-            beyond = [max(each.due for each in self._gone) + 1]
-            beyond += [each.due for each in state.waiting if each not in self._gone]
+        if self._removed:
+            beyond = [max(each.due for each in self._removed) + 1]
+            beyond += [each.due for each in state.waiting if each not in self._removed]
             if not state.all_waiting:
                 # Rows beyond those read are due no earlier than the last one read.
                 beyond.append(state.waiting[-1].due)
             end = max(end, min(beyond))
-        return min([end, *(each.due for each in self._come)])
-
-    def _touch_waiting(self) -> None:
-        """Condition a change of the waiting rows on nobody else having changed them."""
-        head = self.state.head
-        self._advance("waiting_version", head.waiting_version, head.waiting_version + 1)
-        self._head_when["waiting_from"] = When("waiting_from", "=", head.waiting_from)
+        return min([end, *(each.due for each in self._added)])
 
     def _advance(self, column: str, old: int, new: int) -> None:
         self._head_values[column] = new
@@ -155,15 +152,15 @@ class Changes:
 
 
 def apply(state: GroupState, ops: Sequence[Op]) -> GroupState | None:
-    """The state once ``ops`` have gone in, if nobody else has changed it; None: read it.
+    """The state after ``ops``, if nobody else has changed it; None if they change waiting rows.
 
-    What the server's clock has set is told a little too early. So a caller that
-    goes on from this state conditions all on it, and reads before it hands out again what was
+    Times that the server sets are a little too early in it. So a caller that leases from this
+    state conditions its LWT on it, and reads the state before it leases messages again that were
     handed out before.
 
     Args:
         state: As it was before.
-        ops: A plan for it. None is returned for one that changes what waits, which is rare.
+        ops: A plan for it.
     """
     head, slots = state.head, {slot.number: slot for slot in state.slots}
     for op in ops:

@@ -1,4 +1,4 @@
-"""What a clock that was ahead has left in a group: leases and waits that would last for ever."""
+"""Repairs a group after a clock was ahead: leases and waits that would last for ever."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ _LONGEST = timedelta(days=1)
 
 #: Rows that one compare-and-set changes.
 _ROWS_AT_ONCE = 200
-#: How often the servers are asked for one whose clock agrees with ours.
+#: How often we ask for the time, until a server answers whose clock agrees with ours.
 _ASKED = 5
 
-_Told = TypeVar("_Told", bound=GroupState | Rows)
+_Read = TypeVar("_Read", bound=GroupState | Rows)
 
 
 @dataclass(frozen=True, slots=True)
 class DueNow:
-    """What carrying out ``ops`` at once makes due: ``count`` messages; nothing, without ops."""
+    """Carrying out ``ops`` makes ``count`` messages due at once; nothing, without ops."""
 
     count: int
     ops: tuple[Op, ...]
 
 
 def longest_wait(lease: timedelta) -> timedelta:
-    """For how long what was handed out may be held, or wait, unless somebody says otherwise.
+    """How long messages may be leased or wait after they were handed out, unless somebody asks.
 
     >>> str(longest_wait(timedelta(days=3)))
     '30 days, 0:00:00'
@@ -44,7 +44,7 @@ def longest_wait(lease: timedelta) -> timedelta:
 
 
 def make_due(group: ConsumerGroup, longest: timedelta, *, dry_run: bool = False) -> int:
-    """Make due at once what was handed out before and waits for longer than it can have been told.
+    """Make messages due at once whose lease or wait is longer than anybody can have asked for.
 
     Three reads, and an LWT and three reads for each 200 rows. A message that was never handed out
     keeps its time. Safe to repeat and to break off.
@@ -64,16 +64,25 @@ def make_due(group: ConsumerGroup, longest: timedelta, *, dry_run: bool = False)
     """
     total = 0
     while True:
-        plan = _try_again_and_again(group, longest, dry_run=dry_run)
+        plan = _make_some_due(group, longest, dry_run=dry_run)
         total += plan.count
         if dry_run or not plan.ops:
             return total
 
 
+def _make_some_due(group: ConsumerGroup, longest: timedelta, *, dry_run: bool) -> DueNow:
+    for _ in attempts():
+        state = read_with_right_clock(partial(group.read, every_waiting=True))
+        plan = plan_due_now(state, longest, at_once=None if dry_run else _ROWS_AT_ONCE)
+        if dry_run or not plan.ops or group.try_cas(plan.ops):
+            return plan
+    raise ContentionError(f"{group}: its readers were faster again and again; try again")
+
+
 def plan_due_now(
     state: GroupState, longest: timedelta, *, at_once: int | None = _ROWS_AT_ONCE
 ) -> DueNow:
-    """Plan what to make due, ``at_once`` rows at the most. Pure; by the clock of the state."""
+    """Plan which messages to make due, of ``at_once`` rows at the most. Pure."""
     late = state.now + longest
     rows: list[Slot | Waiting] = [slot for slot in state.slots if slot.due_at > late]
     rows += [
@@ -85,10 +94,10 @@ def plan_due_now(
     changes = Changes(state)
     for row in rows:
         if isinstance(row, Waiting):
-            changes.take_waiting(row)
-            changes.wait(replace(row, due=state.now_ms))
+            changes.remove_waiting(row)
+            changes.add_waiting(replace(row, due=state.now_ms))
         else:
-            # A reader that is at work has extended its lease meanwhile, by a clock that is right.
+            # A running reader has extended its lease meanwhile, by a clock that is right.
             still = as_read(row, "due_at")
             changes.change_slot(row, slot_values(due_at=state.now), still)
     return DueNow(sum(row.monotons.count for row in rows), changes.ops())
@@ -110,28 +119,19 @@ def seems_ahead(state: GroupState, lease: timedelta) -> int:
     return sum(each.monotons.count for each in found)
 
 
-def read_with_right_clock(read: Callable[[], _Told]) -> _Told:
+def read_with_right_clock(read: Callable[[], _Read]) -> _Read:
     """Read from a server whose clock agrees with that of this process.
 
     Raises:
-        ClockError: None of those that answer is such a server.
+        ClockError: No such server answers.
     """
     for _ in range(_ASKED):
-        told = read()
-        if told.now is None or not told.ahead:
-            return told
-        now, ahead = told.now, told.ahead
+        found = read()
+        if found.now is None or not found.ahead:
+            return found
+        now, ahead = found.now, found.ahead
     raise ClockError(
         f"it is {now.isoformat(timespec='seconds')} by the clock of a server, and "
         f"{(now - ahead).isoformat(timespec='seconds')} by the clock of this machine: correct the "
         "wrong clock (NTP), restart Cassandra if its clock was ahead, and try again"
     )
-
-
-def _try_again_and_again(group: ConsumerGroup, longest: timedelta, *, dry_run: bool) -> DueNow:
-    for _ in attempts():
-        state = read_with_right_clock(partial(group.read, every_waiting=True))
-        plan = plan_due_now(state, longest, at_once=None if dry_run else _ROWS_AT_ONCE)
-        if dry_run or not plan.ops or group.try_cas(plan.ops):
-            return plan
-    raise ContentionError(f"{group}: its readers were faster again and again; try again")

@@ -1,9 +1,9 @@
-"""A consumer group: lease, extend, release, settle, each by one compare-and-set on its state."""
+"""A consumer group: lease, extend, release and settle, each by one compare-and-set."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -16,16 +16,10 @@ from cassieq_spark.errors import (
     OutcomeUnknownError,
     QueueStateError,
 )
-from cassieq_spark.groups.lease import Lease, LeasedSlot, LeaseRequest, is_leased, is_taken_up
+from cassieq_spark.groups.changes import Changes
+from cassieq_spark.groups.lease import Lease, LeasedSlot, LeaseRequest, was_leased, was_taken_up
 from cassieq_spark.groups.plan import plan_lease, plan_replay
-from cassieq_spark.groups.settle import (
-    Settled,
-    holds_all,
-    is_settled,
-    plan_defer_dead,
-    plan_remove_dead,
-    plan_settle,
-)
+from cassieq_spark.groups.settle import Settled, holds_all, plan_settle, was_settled
 from cassieq_spark.groups.state import (
     HEAD,
     GroupState,
@@ -34,11 +28,9 @@ from cassieq_spark.groups.state import (
     Slot,
     Waiting,
     head_of,
-    new_head,
     slot_key,
     slot_values,
     slots_of,
-    waiting_key,
     waiting_of,
 )
 from cassieq_spark.ledger.ledger import Ledger
@@ -65,11 +57,11 @@ logger = logging.getLogger(__name__)
 #: An answer was lost, and a serial read resolved it.
 LEASE_RESOLVED = "lease.resolved"
 
-#: Above the keys of all rows of a kind.
+#: Above the second key column of every row.
 NO_END = 2**63 - 1
-#: Waiting rows that a reader looks at; it takes one range a batch.
+#: Waiting rows that a reader reads; it leases one of them a batch.
 _WAITING_READ = 100
-#: Blocks that a reader looks ahead, in a queue that has delayed messages.
+#: Blocks that a reader reads beyond the pointer, where they matter.
 _BLOCKS_READ = 500
 
 
@@ -87,35 +79,34 @@ class ConsumerGroup:
 
     @property
     def queue_id(self) -> QueueId:
-        """Which version of which queue."""
+        """The id of the queue."""
         return self.ledger.queue_id
 
     def read(self, *, every_waiting: bool = False) -> GroupState:
         """Read the state. Two reads of one partition.
 
         They are not of one moment, which is good enough for a plan that removes no waiting rows.
-        With ``every_waiting`` they are, by serial reads, and a third that tells whether to try
-        again.
 
         Args:
-            every_waiting: Read all waiting rows instead of the first ones.
+            every_waiting: Read all waiting rows instead of the first ones, and all at one moment,
+                by serial reads: one read more, which tells whether to try again.
 
         Raises:
             QueueStateError: The group is not registered.
-            ContentionError: Waiting ranges came and went again and again.
+            ContentionError: The waiting rows changed again and again.
         """
         if not every_waiting:
             return self._with_waiting(self._read_slots(), limit=_WAITING_READ, serial=False)
         for _ in attempts():
             state = self._with_waiting(self._read_slots(serial=True), limit=None, serial=True)
-            # I7: a range that went from waiting to a slot between the reads would be in neither.
+            # I7: messages that moved from a waiting row to a slot meanwhile would be in neither.
             if self._read_head().waiting_version == state.head.waiting_version:
                 return state
         raise ContentionError(f"{self}: its waiting messages change too fast to be counted")
 
     def read_opened(self, known: Group) -> GroupState | None:
-        """Read all of the state of this registration; None if it has none. Four reads."""
-        # I7: first the registration that the state belongs to; a later read finds no earlier one.
+        """Read all of this registration's state; None if it has none. Four reads."""
+        # I7: the registration first; a later read finds no state of an earlier one.
         if known.registered_as not in self.read_registrations(serial=True):
             return None
         try:
@@ -124,20 +115,21 @@ class ConsumerGroup:
             return None
 
     def read_registrations(self, *, serial: bool = False) -> dict[int, UUID]:
-        """To which registration the state belongs, and its token. At most one. One read."""
+        """The number and token of the registration that has the state; empty if none. One read."""
         rows = self.read_rows(Slice(kinds=("registration",)), serial=serial).rows
         return dict(map(_registration_of, rows))
 
     def open_state(self, known: Group) -> None:
-        """Make the state of a registration, or remove that of an earlier one. One LWT."""
+        """Create the state of a registration, or remove that of an earlier one. One LWT."""
         registrations = self.read_registrations(serial=True)
         for number in registrations:
             if number < known.registered_as:
                 self.remove_state(number)
         if not registrations:
-            begun = Insert(HEAD, new_head(known.starts_at), if_absent=True)
+            head = {"pointer": known.starts_at, "waiting_from": 0, "waiting_version": 0}
             key = registration_key(known.registered_as)
-            self.try_cas([begun, Insert(key, {"lease": uuid4()}, if_absent=True)])
+            row = Insert(key, {"lease": uuid4()}, if_absent=True)
+            self.try_cas([Insert(HEAD, head, if_absent=True), row])
 
     def remove_state(self, registered_as: int) -> bool | None:
         """Remove the state of one registration, and of no other. One LWT; see `try_cas`."""
@@ -145,69 +137,67 @@ class ConsumerGroup:
         return self.try_cas([Delete(registration_key(registered_as)), *rest])
 
     def lease(self, request: LeaseRequest, known: GroupState | None = None) -> Lease:
-        """Ack what the reader has finished, and lease the next. One LWT, two reads.
+        """Ack what the reader has finished, and lease the next messages. One LWT, two reads.
 
-        One serial read more if what has waited is handed out again; if order is strict, or with
-        ``max_in_flight``, the first of the two reads is serial instead. No LWT if there is nothing
-        to ack and nothing to deliver. Where delayed messages come first, two more reads for some
-        hundred blocks of them, and an LWT that steps over them; where there is nothing but what
-        the batch before releases without a delay, an attempt more. Every attempt has a token of
-        its own, so that one which goes in late, after its answer was lost, leaves a lease that
-        no reader mistakes for its own, and that runs out.
+        No LWT if there is nothing to ack and nothing to lease. More reads and LWTs where needed:
+
+        - With strict order or ``max_in_flight``, the first read is serial.
+        - One serial read more if a waiting row is leased.
+        - Two reads more for each LWT if blocks matter (`LeaseRequest.needs_blocks`).
+        - One attempt more after an LWT that only stepped over delayed messages, or whose batch
+          released messages without a delay.
+
+        Every attempt has a token of its own. If it is applied late, after its answer was lost, no
+        reader takes its lease for its own, and the lease runs out.
 
         Args:
             request: What to ack and what to lease.
-            known: The group as it probably is, of which no read is needed then; see `apply`. One
-                LWT more if it is not so any more.
+            known: The group as it probably is; saves the reads. One LWT more if it has changed.
 
         Raises:
             ContentionError: Lost to other readers again and again.
             QueueStateError: The group is not registered.
         """
-        lease = self._try_to_lease(request, known)
+        lease = self._lease_once(request, known)
         while lease.asks_for_more:
-            # Whatever was acked, is: only what comes next is asked for again.
+            # The acks are done, whatever the next attempt finds.
             again = replace(request, token=uuid4(), receipt_acks={})
-            lease = self._try_to_lease(again).following(lease)
+            lease = self._lease_once(again).following(lease)
         return lease
 
-    def _try_to_lease(self, request: LeaseRequest, known: GroupState | None = None) -> Lease:
-        # What others have leased is not known here, and so not stale.
-        if known is not None and holds_all(known, request.receipt_acks):
-            batch = self._attempt(request, known)
-            if batch is not None:
-                return batch
-        for attempt in attempts():
-            token = uuid4() if attempt or known is not None else request.token
-            # If order is strict, the lowest row counts, not the one that is due first.
-            limit = None if request.strict_fifo else _WAITING_READ
-            # What moves from slot to slot is in none of them, if a read has repaired only one.
-            slots = self._read_slots(serial=request.is_exclusive)
-            state = self._with_waiting(slots, limit=limit, serial=False)
-            if (batch := self._attempt(replace(request, token=token), state)) is not None:
-                return batch
+    def _lease_once(self, request: LeaseRequest, known: GroupState | None = None) -> Lease:
+        for attempt, state in enumerate(self._states(request, known)):
+            asked = replace(request, token=uuid4()) if attempt else request
+            blocks = self._blocks_ahead(state, request)
+            if blocks is None:
+                continue
+            lease = plan_lease(state, asked, blocks)
+            removes_waiting = any(isinstance(op, Delete) for op in lease.ops)
+            if removes_waiting and not state.of_one_moment:
+                # I5: a row that the first read missed must not be left where nobody looks.
+                whole = self._with_waiting(state, limit=_WAITING_READ, serial=True)
+                lease = plan_lease(whole, asked, blocks)
+            if not lease.ops or self.carry_out(lease.ops, partial(was_leased, lease)):
+                return lease
         raise ContentionError(
             f"{self}: lost the race for messages again and again; too many readers for such small "
             "batches? raise maxMessagesPerTrigger or use fewer readers"
         )
 
-    def _attempt(self, request: LeaseRequest, state: GroupState) -> Lease | None:
-        """Lease from this state; None if it is too old."""
-        blocks = self._blocks_ahead(state, request)
-        if blocks is None:
-            return None
-        lease = plan_lease(state, request, blocks)
-        removes_waiting = any(isinstance(op, Delete) for op in lease.ops)
-        if removes_waiting and not state.of_one_moment:
-            # I5: a row that the first read missed must not be left where nobody looks.
-            state = self._with_waiting(state, limit=_WAITING_READ, serial=True)
-            lease = plan_lease(state, request, blocks)
-        if not lease.ops or self.carry_out(lease.ops, went_in=partial(is_leased, lease)):
-            return lease
-        return None
+    def _states(self, request: LeaseRequest, known: GroupState | None) -> Iterator[GroupState]:
+        """The known state, if it will do, and then states as read, until attempts run out."""
+        # Messages that others have leased are in no known slot, but their receipts are not stale.
+        if known is not None and holds_all(known, request.receipt_acks):
+            yield known
+        for _ in attempts():
+            # A read that repairs one of two slots would find a message that moves in neither.
+            slots = self._read_slots(serial=request.is_exclusive)
+            # In strict order the lowest row counts, not the one that is due first.
+            limit = None if request.strict_fifo else _WAITING_READ
+            yield self._with_waiting(slots, limit=limit, serial=False)
 
     def _blocks_ahead(self, state: GroupState, request: LeaseRequest) -> list[LedgerBlock] | None:
-        """The first blocks from the pointer on, if they matter; None if the state is too old."""
+        """The first blocks from the pointer on, if they matter; None if the state is stale."""
         pointer = state.head.pointer
         if not request.needs_blocks(pointer):
             return []
@@ -215,22 +205,22 @@ class ConsumerGroup:
         try:
             return self.ledger.locate(fresh, limit=_BLOCKS_READ)
         except InvariantError:
-            # Settled by others and trimmed since the pointer was read, or really missing.
+            # Others may have settled them since the pointer was read, and the repair trimmed them.
             if self._read_head().pointer == pointer:
                 raise
             return None
 
     def extend(self, lease: UUID, leased: Sequence[LeasedSlot], *, by: timedelta) -> bool:
-        """Let a lease run until ``by`` from now on. One LWT; False if this process has lost it.
+        """Let a lease run for ``by`` from now on. One LWT; False if this process has lost it.
 
         A restarted query takes up its lease under the same token, and counts one delivery more:
         from then on the process before it changes nothing here. An unknown outcome counts as
-        success: whichever it is, the next extension tells.
+        success: the next extension tells.
 
         Args:
             lease: The token.
-            leased: What was handed out to this process under that token.
-            by: For how long from now on.
+            leased: The messages that this process leased under that token.
+            by: For how long.
         """
         until = slot_values(due_at=ServerNow(by))
         ops = []
@@ -243,16 +233,12 @@ class ConsumerGroup:
             return True
 
     def release(self, lease: UUID, leased: Sequence[LeasedSlot]) -> int:
-        """Make what this process still holds due at once, for any reader. One LWT, two reads.
+        """Make messages that this process still holds due at once. One LWT, two reads.
 
-        The token stays in the slots, so that the same query takes them again if it comes first.
-
-        Args:
-            lease: The token.
-            leased: What was handed out to this process under that token.
+        The token stays in the slots, so that the same query takes them up if it comes first.
 
         Returns:
-            Messages released; not those that a restarted query has taken up meanwhile.
+            How many were released; not those that a restarted query has taken up meanwhile.
         """
         slots = self.read().held_by(lease)
         counts = {(slot.number, slot.deliveries): slot.monotons.count for slot in slots}
@@ -261,12 +247,7 @@ class ConsumerGroup:
         return sum(counts[each.slot, each.deliveries] for each in ours) if released else 0
 
     def is_taken_up(self, lease: UUID, leased: Sequence[LeasedSlot]) -> bool:
-        """Whether another process has taken up this lease, as a restarted query does. One read.
-
-        Args:
-            lease: The token.
-            leased: What was handed out to this process under that token.
-        """
+        """Whether another process has taken up this lease, as a restarted query does. One read."""
         rows = self.read_rows(Slice(kinds=("slot",))).rows
         counts = {slot.number: slot.deliveries for slot in slots_of(rows) if slot.lease == lease}
         return any(counts.get(each.slot, 0) > each.deliveries for each in leased)
@@ -278,29 +259,30 @@ class ConsumerGroup:
             request: Its ``held`` is the token of the lease; see `plan_replay`.
 
         Returns:
-            What the token holds, handed out once more (I8); not what others took meanwhile.
+            The messages that the token still holds, handed out once more (I8).
 
         Raises:
             ContentionError: Lost to others again and again.
         """
         for _ in attempts():
-            token = uuid4()
-            plan = plan_replay(self.read(), replace(request, token=token))
-            went_in = partial(is_taken_up, token)
-            if not plan.ops or self.carry_out(plan.ops, went_in=went_in):
+            plan = plan_replay(self.read(), replace(request, token=uuid4()))
+            if not plan.ops or self.carry_out(plan.ops, partial(was_taken_up, plan.token)):
                 return plan.leased
         raise ContentionError(f"{self}: could not take up the lease of a batch again")
 
     def remove_dead(self, dead: Waiting) -> bool:
-        """Remove dead messages. One LWT and two or three reads; False if someone else did.
+        """Remove dead messages. One LWT and two or three reads; False if another process did.
 
         Their copies must be visible in the dead-letter queue before (I9).
         """
-        return self._change_dead(dead, plan_remove_dead)
+        return self._change_dead(dead, None)
 
     def defer_dead(self, dead: Waiting, *, by: timedelta) -> bool:
-        """Have dead messages dead-lettered later, at the same cost; False if it failed."""
-        return self._change_dead(dead, partial(plan_defer_dead, by=by))
+        """Let dead messages be dead-lettered later, so that they do not hide those behind them.
+
+        One LWT and two or three reads; False if it failed.
+        """
+        return self._change_dead(dead, by)
 
     def settle(
         self,
@@ -317,14 +299,14 @@ class ConsumerGroup:
 
         Args:
             lease: The token that holds them.
-            settlement: What is to become of which.
-            deliveries: Which delivery of a batch: once a restarted query has taken the batch up,
-                what is asked for an earlier one is stale. What is held beyond its batch is reached
-                all the same. None: whichever it is.
-            with_batch: Only record it for messages of the batch in hand: the LWT that acks the
+            settlement: What to do with which messages.
+            deliveries: Which delivery of a batch; None: any. Once a restarted query has taken the
+                batch up, settlements of an earlier delivery are stale, except for messages that
+                are held beyond their batch.
+            with_batch: Only record it for messages of the running batch: the LWT that acks the
                 batch carries it out, and a replay of the batch drops it. For a message that is
-                named again, what is recorded last counts. Acks cost no LWT then, unless they take
-                something back. What is held beyond its batch is settled at once all the same.
+                named again, the last record counts. Acks cost no LWT then, unless they change a
+                record. Messages that are held beyond their batch are settled at once all the same.
 
         Raises:
             ContentionError: Lost to others again and again.
@@ -335,21 +317,25 @@ class ConsumerGroup:
             plan = plan_settle(
                 self.read(), lease, settlement, token, deliveries=deliveries, with_batch=with_batch
             )
-            went_in = partial(is_settled, plan, lease, token)
-            if not plan.ops or self.carry_out(plan.ops, went_in=went_in):
+            if not plan.ops or self.carry_out(plan.ops, partial(was_settled, plan, lease, token)):
                 reached = plan.reached
                 return Settled(reached.count, settlement.named - reached, plan.dead)
         raise ContentionError(f"{self}: lost the race to settle messages again and again")
 
-    def _change_dead(
-        self, dead: Waiting, plan: Callable[[GroupState, Waiting], tuple[Op, ...]]
-    ) -> bool:
+    def _change_dead(self, dead: Waiting, defer_by: timedelta | None) -> bool:
         state = self._with_waiting(self._read_slots(), limit=_WAITING_READ, serial=True)
         # After a seek, the row of that key may have other messages.
         if dead not in state.waiting and (state.all_waiting or not self.has_waiting(dead)):
             return False
-        ops = plan(state, dead)
-        return bool(ops) and self.carry_out(ops, went_in=partial(self._is_gone, dead))
+        changes = Changes(state)
+        changes.remove_waiting(dead)
+        if defer_by is not None:
+            due = state.due_in(defer_by)
+            if due <= dead.due:
+                return False
+            changes.add_waiting(replace(dead, due=due))
+        # No row has our token. If the answer is lost, two reports of a removal beat none.
+        return self.carry_out(changes.ops(), lambda *_: not self.has_waiting(dead))
 
     def __str__(self) -> str:
         return f"group {self.name!r} of queue {self.queue_id}"
@@ -360,25 +346,25 @@ class ConsumerGroup:
         return self.ledger.store.read_rows(partition, which, serial=serial)
 
     def _read_slots(self, *, serial: bool = False) -> GroupState:
-        """The state without what waits. One read; serially if a plain one finds no group."""
+        """The state without waiting rows. One read; a serial one more if that finds no group."""
         which = Slice(kinds=("head", "slot"))
         rows = self.read_rows(which, serial=serial)
         if not rows.rows or rows.now is None or rows.rows[0]["kind"] != HEAD[0]:
             if not serial:
-                # It may be one that only the next serial read completes.
+                # A serial read completes the creation of the group, if it is in flight.
                 return self._read_slots(serial=True)
             raise QueueStateError(f"{self} does not exist; a reader of the group creates it")
         head, slots = head_of(rows.rows[0]), slots_of(rows.rows)
         return GroupState(head, slots, (), rows.now, of_one_moment=serial, ahead=rows.ahead)
 
     def _with_waiting(self, state: GroupState, *, limit: int | None, serial: bool) -> GroupState:
-        """The same with what waits, read after it. One read.
+        """The state with waiting rows, read after it. One read.
 
-        Of one moment, if either is serial: a plain read misses nothing that a serial one before it
-        has shown, and what comes later changes the head.
+        It is of one moment if either read is serial: a plain read misses nothing that a serial one
+        has shown before, and later changes of waiting rows change the head.
         """
-        due = Slice(kinds=("waiting",), start=state.head.waiting_from, limit=limit)
-        waiting = waiting_of(self.read_rows(due, serial=serial).rows)
+        rows = Slice(kinds=("waiting",), start=state.head.waiting_from, limit=limit)
+        waiting = waiting_of(self.read_rows(rows, serial=serial).rows)
         complete = limit is None or len(waiting) < limit
         one_moment = serial or state.of_one_moment
         return replace(state, waiting=waiting, all_waiting=complete, of_one_moment=one_moment)
@@ -390,53 +376,47 @@ class ConsumerGroup:
         return head_of(heads[0])
 
     def has_waiting(self, waiting: Waiting) -> bool:
-        """Whether this very row is still there. One serial read."""
-        row = Slice(row=waiting_key(waiting.due, waiting.monotons.start))
-        found = waiting_of(self.read_rows(row, serial=True).rows)
-        return found == (waiting,)
-
-    def _is_gone(self, waiting: Waiting, *_: object) -> bool:
-        # No row has our token. Two reports of one removal are better than none.
-        row = Slice(row=waiting_key(waiting.due, waiting.monotons.start))
-        return not self.read_rows(row, serial=True).rows
+        """Whether this row is still there, unchanged. One serial read."""
+        return waiting_of(self.read_rows(Slice(row=waiting.key), serial=True).rows) == (waiting,)
 
     def cas(self, ops: Sequence[Op]) -> bool:
         """Change the state. One LWT; see `Store.cas`."""
         return self.ledger.store.cas(partition_of_group(self.queue_id, self.name), ops)
 
     def try_cas(self, ops: Sequence[Op]) -> bool | None:
-        """The same; None if its outcome is not known, and the caller has to read it back."""
+        """The same; None if the outcome is unknown, and the caller has to read the state."""
         try:
             return self.cas(ops)
         except OutcomeUnknownError:
             return None
 
     def carry_out(
-        self, ops: Sequence[Op], *, went_in: Callable[[Sequence[Slot], datetime | None], bool]
+        self, ops: Sequence[Op], was_applied: Callable[[Sequence[Slot], datetime | None], bool]
     ) -> bool:
-        """Change the state by one LWT; False if it has changed meanwhile.
+        """Change the state. One LWT; False if others have changed it meanwhile.
+
+        If the answer is lost, one serial read of the slots tells.
 
         Args:
             ops: What to change.
-            went_in: Tells from the slots, and the server's time, whether it did; for a serial
-                read, if the answer is lost.
+            was_applied: Tells from the slots, and the server's time, whether ``ops`` were applied.
         """
         try:
             return self.cas(ops)
         except OutcomeUnknownError:
-            slots = Slice(kinds=("slot",))
-            found = self.read_rows(slots, serial=True)
-            applied = went_in(slots_of(found.rows), found.now)
+            found = self.read_rows(Slice(kinds=("slot",)), serial=True)
+            applied = was_applied(slots_of(found.rows), found.now)
             logger.warning(
-                "the answer to a lease was lost; it %s",
-                "went in" if applied else "was not applied",
+                "the answer to a change of %s was lost; the change %s",
+                self,
+                "was applied" if applied else "was not applied",
                 extra={"action": LEASE_RESOLVED, "queue": self.queue_id, "group": self.name},
             )
             return applied
 
 
 def registration_key(registered_as: int) -> RowKey:
-    """The row of a group state that says to which registration it belongs."""
+    """The row that tells to which registration a group state belongs."""
     return ("registration", registered_as, 0)
 
 

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from uuid import UUID, uuid4
 
 from cassieq_spark.groups.changes import apply
-from cassieq_spark.groups.settle import BySlot, ReceiptAcks, are_gone, is_freed
+from cassieq_spark.groups.settle import BySlot, ReceiptAcks, is_freed, were_settled
 from cassieq_spark.groups.state import GroupState, Slot, Waiting
 from cassieq_spark.model import Ranges
 from cassieq_spark.store.protocol import Op
@@ -21,33 +21,33 @@ class LeaseRequest:
     A `Consumer` fills in ``token`` and the last four, which follow from the queue and its ledger.
 
     Attributes:
-        token: Fresh token for what it gets.
-        held: Token of the batch that it has finished; its slots are acked.
-        held_deliveries: How often the messages of each slot of ``held`` were handed out when this
-            process got them; if it is more by now, another process has taken the batch up, and
-            nothing is acked. None: another process got them, and this one goes on after it.
+        token: Fresh token for the lease.
+        held: Token of the batch that the reader has finished; its slots are acked.
+        held_deliveries: For each slot of ``held``, its ``deliveries`` when this process leased it.
+            If it has more by now, another process has taken the batch up, and nothing is acked.
+            None: this process did not lease the batch, and continues after it.
         receipt_acks: Messages that are done, of other leases than ``held``.
-        lease: How long it holds what it gets; None: as long as the queue says.
-        max_messages: Most messages to get; None for all there are.
-        max_messages_in_order: Most messages to get if the queue is strictly ordered. A caller
-            that deals messages to several receivers sets it to what the first of them takes, as
-            the second must not have a message before the first has settled the earlier ones.
-            None: ``max_messages``.
-        min_messages: With fewer messages than that to be had, get none.
-        max_bytes: How many bytes of fresh messages to get, about, as stored; None for no limit.
+        lease: How long the lease lasts; None: as long as the queue says.
+        max_messages: Most messages to lease; None for no limit.
+        max_messages_in_order: Most messages to lease if the queue is strictly ordered; None:
+            ``max_messages``. A caller that leases for several receivers sets it to what the first
+            of them takes, as the second may have no message before the first has settled the
+            earlier ones.
+        min_messages: Lease nothing if fewer messages than this could be leased.
+        max_bytes: About how many bytes of fresh messages to lease, as stored; None for no limit.
         max_decoded_bytes: How many bytes the caller takes, decompressed, but a message at least;
             None for no limit. `Consumer.return_unread` gives back what was leased beyond that.
         max_in_flight: Most messages that the group's readers hold together; None for no limit.
         skip_older_than: Fresh messages that have been visible for longer count as settled; None:
             none do.
-        retry_backoff: How long messages that failed once are left alone; see `backoff`.
-        by_receipts: Whether what it gets is settled one by one only, as clients do, and never as
-            the batch of ``held``: the slot is free as soon as all of it is settled.
-        prefer_fresh: Whether fresh messages go before those that are due again. Readers alternate,
-            so that neither kind starves.
-        max_deliveries: After so many, messages are not handed out any more; 0 for no limit.
-        strict_fifo: Nothing is offered before all earlier messages are settled.
-        stop: Monoton from which on nothing is offered: the ledger's ``next``, or a target below.
+        retry_backoff: How long messages wait that failed once; see `backoff`.
+        by_receipts: Whether the messages are settled one by one only, as clients do, and never as
+            the batch of ``held``: then the slot is free as soon as all of them are settled.
+        prefer_fresh: Whether fresh messages go before those that are due. Readers alternate, so
+            that neither kind starves.
+        max_deliveries: After so many deliveries a message is dead; 0 for no limit.
+        strict_fifo: Whether nothing is offered before all earlier messages are settled.
+        stop: Monoton from which on nothing is offered: the ledger's ``next``, or lower.
         delayed_stop: No message from here on is delayed; see `LedgerHead`.
     """
 
@@ -73,11 +73,11 @@ class LeaseRequest:
 
     @property
     def is_exclusive(self) -> bool:
-        """Whether what it may get depends on all that others hold."""
+        """Whether the lease depends on all messages that others hold."""
         return self.strict_fifo or self.max_in_flight is not None
 
     def needs_blocks(self, pointer: int) -> bool:
-        """Whether what is offered from the pointer on depends on the blocks there."""
+        """Whether it depends on their blocks which messages from the pointer on are leased."""
         depends = pointer < self.delayed_stop or self.max_bytes or self.skip_older_than is not None
         return bool(depends) and pointer < self.stop
 
@@ -96,18 +96,18 @@ class Lease:
     """What one compare-and-set acks and leases; without ``ops`` there is nothing to do.
 
     Attributes:
-        request: What was asked for; its ``token`` holds what is leased.
+        request: What was asked for; its ``token`` holds ``leased``.
         state: The group as it was read.
         ops: The operations.
-        leased: What is handed out; empty if there is nothing to deliver.
+        leased: The messages that are handed out.
         pointer: First monoton not offered to the group, afterwards.
-        acked: How many messages of the batch before were still held, and are settled now.
-        acked_slots: The slots that the batch before still had; another one is lost.
-        left: What of the batch before is not acked, as outcomes were recorded for it: in which
-            slots and rows it is afterwards.
-        settled: What is acked by receipts, by slot as it was read.
+        acked: How many messages of the finished batch were still held, and are settled now.
+        acked_slots: The slots that the finished batch still had; the others are lost.
+        left: Slots and waiting rows with messages of the finished batch that are not acked, as
+            outcomes were recorded for them.
+        settled: The messages that are acked by receipts, by slot as it was read.
         skipped: How many messages were too old, and count as settled.
-        dead: What is to be dead-lettered, once ``ops`` have gone in.
+        dead: Rows to dead-letter after ``ops`` are applied.
     """
 
     request: LeaseRequest
@@ -139,17 +139,17 @@ class Lease:
 
     @property
     def changed(self) -> bool:
-        """Whether it did anything, so that the group is not as it was found."""
+        """Whether it acked, leased, stepped over or marked dead any message."""
         moved = self.pointer != self.state.head.pointer
         return bool(moved or self.acked_slots or self.dead or self.leased)
 
     @property
     def asks_for_more(self) -> bool:
-        """Whether it leased nothing, and yet there may be something for the next attempt."""
+        """Whether it leased nothing, and yet the next attempt may find something."""
         if self.leased:
             return False
-        waits = [each for each in self.left if isinstance(each, Waiting)]
-        is_due = any(each.reason is None and each.due <= self.state.now_ms for each in waits)
+        waiting = [each for each in self.left if isinstance(each, Waiting)]
+        is_due = any(each.reason is None and each.due <= self.state.now_ms for each in waiting)
         return is_due or self.state.head.pointer < self.pointer < self.request.stop
 
     def following(self, first: Lease) -> Lease:
@@ -164,26 +164,25 @@ class Lease:
         )
 
 
-def is_leased(lease: Lease, slots: Sequence[Slot], now: datetime | None) -> bool:
-    """Whether a lease of `plan_lease` went in whose answer was lost.
+def was_leased(lease: Lease, slots: Sequence[Slot], now: datetime | None) -> bool:
+    """Whether a lease of `plan_lease` was applied whose answer was lost.
 
-    One that only acks may have left its token in slots that others have leased since.
+    If it only acks, others may have leased the slots since in which it left its token.
     """
-    if has_token(lease.token, slots):
+    if _has_token(lease.token, slots):
         return True
     acks = lease.request.receipt_acks
     only_acks = not lease.leased and len(lease.ops) == len(lease.settled)
-    frees = any(is_freed(slot, acks, gone) for slot, gone in lease.settled.items())
-    return only_acks and frees and are_gone(lease.settled, acks, slots, now)
+    frees = any(is_freed(slot, acks, monotons) for slot, monotons in lease.settled.items())
+    return only_acks and frees and were_settled(lease.settled, acks, slots, now)
 
 
-def is_taken_up(token: UUID, slots: Sequence[Slot], _: object) -> bool:
-    """Whether a plan of `plan_replay` went in, and nobody has taken the batch up since."""
-    return has_token(token, slots) or any(slot.taken_up_by == token for slot in slots)
+def was_taken_up(token: UUID, slots: Sequence[Slot], _: object) -> bool:
+    """Whether a plan of `plan_replay` was applied, and nobody has taken the batch up since."""
+    return _has_token(token, slots) or any(slot.taken_up_by == token for slot in slots)
 
 
-def has_token(token: UUID, slots: Sequence[Slot]) -> bool:
-    """Whether a slot is under the token of an attempt, or the one of those that it empties."""
+def _has_token(token: UUID, slots: Sequence[Slot]) -> bool:
     return any(slot.lease in (token, spare_token(token)) for slot in slots)
 
 

@@ -1,4 +1,4 @@
-"""A consumer group in all partitions of its queue: each has a registration and a state of it."""
+"""A consumer group in all partitions of its queue, each with a registration and a state."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cassieq_spark.settings.position import StartingPosition
 
 
 def create_groups(ledgers: Sequence[Ledger], name: str, position: StartingPosition) -> None:
-    """Make a group in each partition; what a call that broke off has made stays.
+    """Create a group in each partition that has none; so a call that broke off can be repeated.
 
     Args:
         ledgers: Of each partition of the queue.
@@ -24,14 +24,14 @@ def create_groups(ledgers: Sequence[Ledger], name: str, position: StartingPositi
         position: Where it begins.
 
     Raises:
-        OptionError: The name can't be one; or a monoton, in a queue with several partitions.
-        ExistsError: There is such a group in all partitions.
+        OptionError: The name is not valid, or the position is a monoton and there are several
+            partitions.
+        ExistsError: All partitions have such a group.
         CassieqError: See `create_group`.
     """
     validate_name("group", name)
     check_for_all(ledgers, position)
-    there = [ledger for ledger in ledgers if ledger.read_group(name, serial=True) is not None]
-    missing = [ledger for ledger in ledgers if ledger not in there]
+    missing = [ledger for ledger in ledgers if ledger.read_group(name, serial=True) is None]
     for ledger in missing or ledgers:
         create_group(ConsumerGroup(ledger, name), position)
 
@@ -54,19 +54,17 @@ def seek_groups(
         force: Also if readers hold messages.
 
     Returns:
-        The monoton from which it continues; of several partitions, added up.
+        The monoton from which it continues; the sum over several partitions.
 
     Raises:
-        OptionError: A monoton, in a queue with several partitions.
+        OptionError: The position is a monoton and there are several partitions.
         CassieqError: See `seek_group`; if readers hold messages of one partition, none is moved.
     """
     if partition is not None:
         check_count("partition", partition, least=0, most=len(ledgers) - 1)
         ledgers = [ledgers[partition]]
     check_for_all(ledgers, position)
-    if len(ledgers) > 1 and not force:
-        for ledger in ledgers:
-            check_unleased(ledger, group=name)
+    _check_all_unleased(ledgers, name, force=force)
 
     def seek(ledger: Ledger) -> int:
         return seek_group(ConsumerGroup(ledger, name), position, force=force)
@@ -75,7 +73,7 @@ def seek_groups(
 
 
 def delete_groups(ledgers: Sequence[Ledger], name: str, *, force: bool = False) -> bool:
-    """Remove a group from each partition.
+    """Delete a group in each partition.
 
     Args:
         ledgers: Of each partition of the queue.
@@ -86,12 +84,10 @@ def delete_groups(ledgers: Sequence[Ledger], name: str, *, force: bool = False) 
         False: there was none.
 
     Raises:
-        CassieqError: See `delete_group`; if readers hold messages of one partition, it is removed
-            from none.
+        CassieqError: See `delete_group`; if readers hold messages of one partition, the group is
+            deleted in none.
     """
-    if len(ledgers) > 1 and not force:
-        for ledger in ledgers:
-            check_unleased(ledger, group=name)
+    _check_all_unleased(ledgers, name, force=force)
 
     def delete(ledger: Ledger) -> bool:
         return delete_group(ConsumerGroup(ledger, name), force=force)
@@ -100,10 +96,10 @@ def delete_groups(ledgers: Sequence[Ledger], name: str, *, force: bool = False) 
 
 
 def check_for_all(ledgers: Sequence[Ledger], position: StartingPosition) -> None:
-    """Refuse a monoton as the position of several partitions.
+    """Refuse a monoton as the position in several partitions.
 
     Raises:
-        OptionError: It is one, and there are several.
+        OptionError: It is one.
     """
     if len(ledgers) > 1 and isinstance(position, int):
         raise OptionError(
@@ -111,3 +107,10 @@ def check_for_all(ledgers: Sequence[Ledger], position: StartingPosition) -> None
             f"{position} is no position in it: give earliest, latest, or an instant, or name a "
             "partition"
         )
+
+
+def _check_all_unleased(ledgers: Sequence[Ledger], name: str, *, force: bool) -> None:
+    """Of several partitions, check all before the first is changed."""
+    if len(ledgers) > 1 and not force:
+        for ledger in ledgers:
+            check_unleased(ledger, group=name)

@@ -1,9 +1,9 @@
 """Readers of a group divide the partitions of a queue among them, without a coordinator.
 
-Each says now and then that it is there, in a row that vanishes by itself, and reads who else is.
-The n-th of k readers takes every k-th partition, from the n-th on. Readers that know of different
-readers may take the same partition, or none may take it for a moment: who leases what is decided
-by the LWT as ever, and each looks at the others' partitions now and then, too.
+Each reader writes its presence, a row with a time to live, and reads those of the others. The n-th
+of k readers takes every k-th partition, from the n-th on. For a moment, two readers may take the
+same partition, or no reader may take it: the LWT of each lease still decides who gets a message,
+and each reader also looks at the others' partitions now and then.
 """
 
 from __future__ import annotations
@@ -22,31 +22,32 @@ from cassieq_spark.store.protocol import RowKey, Slice, Store, partition_of_grou
 
 logger = logging.getLogger(__name__)
 
-#: A reader could not say that it is there, or not learn who else is.
+#: A reader could not write its presence, or not read those of the others.
 PRESENCE_FAILED = "presence.failed"
 
-#: A reader is there for a lease after it said so, but neither shorter nor longer than this.
+#: A presence lasts as long as a lease, but neither shorter nor longer than this.
 SHORTEST, LONGEST = timedelta(seconds=3), timedelta(minutes=1)
-#: It says so again after this part of that time, but not later than this.
+#: It is written again after this part of that time, but not later than this.
 PART = 3
 LATEST = timedelta(seconds=5)
 
 _KIND = "reader"
-#: Rows of readers that are gone are not read once this has passed twice: their order is by time.
+#: Rows are in order of time, by windows of this length. Only the last two windows are read, so no
+#: read crosses older rows, which have expired.
 _WINDOW = timedelta(minutes=10)
 
 
 class Presence:
-    """Says that a reader is there, and tells which partitions are its share.
+    """The presence of one reader; tells which partitions are its share.
 
-    A read and a write each third of a lease, or each five seconds; no LWT. None if the queue has
-    one partition. Safe to call from several threads.
+    A read and a write each third of a lease, or each five seconds; no LWT. Neither if the queue
+    has one partition. Safe to call from several threads.
 
     Args:
         store: Where the queue is kept.
         queue: Which queue.
         group: Which group.
-        lease: For how long the reader leases messages: so long it is there after it said so.
+        lease: How long the reader's leases last; so long lasts its presence.
     """
 
     def __init__(
@@ -55,24 +56,22 @@ class Presence:
         self._store = store
         self._queue = queue
         self._group = group
-        # No partition of the queue has this id if it has several, so nothing else is in there.
+        # If the queue has several partitions, nothing else is kept under the id of the whole.
         self._partition = partition_of_group(queue.queue_id, group)
-        self._there_for = timedelta(
-            seconds=int(min(LONGEST, max(SHORTEST, lease)).total_seconds()) + 1
-        )
-        self._again_after = min(LATEST, self._there_for / PART).total_seconds()
+        seconds = int(min(LONGEST, max(SHORTEST, lease)).total_seconds()) + 1
+        self._lasting = timedelta(seconds=seconds)
+        self._again_after = min(LATEST, self._lasting / PART).total_seconds()
         self._reader = uuid4()
         self._row: RowKey | None = None
-        self._said_at: float | None = None
+        self._written_at: float | None = None
         self._share = frozenset(range(queue.partitions))
 
     def share(self) -> frozenset[int]:
-        """Which partitions this reader takes; all, if it cannot learn who else is there."""
+        """The partitions that this reader takes; all, if it cannot read who else is there."""
         if self._queue.partitions > 1 and self._is_due():
-            self._said_at = time.monotonic()
+            self._written_at = time.monotonic()
             try:
-                self._say()
-                self._share = share_of(self._reader, self._readers(), self._queue.partitions)
+                self._share = share_of(self._reader, self._write(), self._queue.partitions)
             except StoreError as error:
                 self._share = frozenset(range(self._queue.partitions))
                 logger.warning(
@@ -90,45 +89,42 @@ class Presence:
         return self._share
 
     def leave(self) -> None:
-        """Say that the reader is gone. One write; never raises, as it is gone soon in any case."""
-        row, self._row, self._said_at = self._row, None, None
-        if row is None:
-            return
-        with suppress(StoreError):
-            self._store.delete_row(self._partition, row, timestamp=_micros(time.time()))
+        """Delete the presence. One write; never raises, as the row expires in any case."""
+        row, self._row, self._written_at = self._row, None, None
+        if row is not None:
+            with suppress(StoreError):
+                self._store.delete_row(self._partition, row, timestamp=_micros(time.time()))
 
     @property
     def is_over(self) -> bool:
-        """Whether it counts as gone, as it has not said for long that it is there."""
-        said_at = self._said_at
-        if said_at is None:
-            return False
-        return time.monotonic() > said_at + self._there_for.total_seconds()
+        """Whether the presence has expired, as `share` was not called for long."""
+        at = self._written_at
+        return at is not None and time.monotonic() > at + self._lasting.total_seconds()
 
     def _is_due(self) -> bool:
-        return self._said_at is None or time.monotonic() >= self._said_at + self._again_after
+        at = self._written_at
+        return at is None or time.monotonic() >= at + self._again_after
 
-    def _say(self) -> None:
+    def _write(self) -> set[UUID]:
+        """Write the presence; which readers have one now."""
         now = time.time()
-        self._row = (_KIND, int(now // _WINDOW.total_seconds()), self._reader.int >> 65)
+        window = int(now // _WINDOW.total_seconds())
+        row = self._row = (_KIND, window, self._reader.int >> 65)
         self._store.write_row(
             self._partition,
-            self._row,
+            row,
             {"lease": self._reader, "last_at": datetime.fromtimestamp(now, UTC)},
             timestamp=_micros(now),
-            ttl=self._there_for,
+            ttl=self._lasting,
         )
-
-    def _readers(self) -> set[UUID]:
-        assert self._row is not None  # noqa: S101 (said a moment ago)
-        # Of a reader whose clock is ahead, too.
-        first = int(self._row[1]) - 1
-        rows = self._store.read_rows(self._partition, Slice(kinds=(_KIND,), start=first)).rows
+        # Without an end, as the clocks of some readers are ahead.
+        last_windows = Slice(kinds=(_KIND,), start=window - 1)
+        rows = self._store.read_rows(self._partition, last_windows).rows
         return {row["lease"] for row in rows if isinstance(row["lease"], UUID)}
 
 
 class Presences:
-    """The presence of one program in each group that it receives for.
+    """The presences of one program, one in each group that it receives for.
 
     Safe to call from several threads, and across a fork.
 
@@ -142,7 +138,7 @@ class Presences:
         self._known: dict[tuple[int, QueueId, str], Presence] = {}
 
     def share(self, queue: QueueDefinition, group: str) -> frozenset[int]:
-        """Which partitions of a queue the program takes first; see `Presence.share`."""
+        """The partitions of a queue that the program looks at first; see `Presence.share`."""
         if queue.partitions == 1:
             return frozenset({0})
         key = (os.getpid(), queue.queue_id, group)
@@ -155,22 +151,22 @@ class Presences:
         return presence.share()
 
     def leave(self) -> None:
-        """Say that the program is gone. One write for each group; never raises."""
+        """Delete the presences of the program. One write for each group; never raises."""
         for (process, _, _), presence in list(self._known.items()):
             if process == os.getpid():
                 presence.leave()
 
 
 def share_of(reader: UUID, readers: Collection[UUID], partitions: int) -> frozenset[int]:
-    """Which partitions a reader takes: every k-th, if there are k readers. Pure.
+    """The partitions that a reader takes: every k-th, if there are k readers. Pure.
 
     >>> first, second = UUID(int=1), UUID(int=2)
     >>> sorted(share_of(second, [second, first], 5))
     [1, 3]
 
     Args:
-        reader: The reader; counts as one whether it is among the readers or not.
-        readers: Those that are there.
+        reader: The reader; counted once, whether it is among the readers or not.
+        readers: The readers that are there.
         partitions: How many partitions the queue has.
     """
     in_order = sorted({reader, *readers})

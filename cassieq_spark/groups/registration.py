@@ -1,4 +1,4 @@
-"""Consumer groups: registered and removed so that nothing they are owed is ever deleted."""
+"""Registers and removes consumer groups, so that no message that a group is owed is deleted."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.state import Group, LedgerHead, group_of, seek_pin_of
 from cassieq_spark.model import Range, validate_name
 from cassieq_spark.settings.position import StartingPosition, show_position
-from cassieq_spark.store.protocol import DeleteBelow, Op, Slice
+from cassieq_spark.store.protocol import DeleteBelow, Slice
 
 logger = logging.getLogger(__name__)
 
-#: Where a new group was to begin is deleted already; it begins with what still exists.
+#: The messages with which a new group was to begin are deleted already, so it begins later.
 BEGINS_LATER = "group.begins_later"
 
 
 def ensure_group(
     group: ConsumerGroup, *, starting: StartingPosition, fail_on_data_loss: bool = True
 ) -> None:
-    """Make the group if it does not exist. Two reads if it does, else two LWTs and a few reads.
+    """Create the group if it does not exist. Two LWTs and a few reads; two reads if it exists.
 
-    The ledger knows a group before its group state exists, and both this registration and the
-    move of ``finalised`` are conditioned on the head's groups version: a new group can't be given
+    The ledger knows a group before its group state exists. This registration and the move of
+    ``finalised`` are both conditioned on the head's groups version: so a new group is not owed
     messages that are being deleted (I7).
 
     Args:
         group: Which group.
         starting: Where a new group begins.
-        fail_on_data_loss: Whether to refuse a position that is finalised already, rather than to
-            begin with what still exists.
+        fail_on_data_loss: Whether to refuse a position below ``finalised``, rather than to begin
+            at ``finalised``.
 
     Raises:
-        QueueStateError: There is no such queue, or not such a position.
+        QueueStateError: There is no such queue or position.
         ContentionError: Lost to others again and again.
     """
     for _ in attempts():
@@ -57,11 +57,11 @@ def ensure_group(
 
 
 def create_group(group: ConsumerGroup, position: StartingPosition) -> None:
-    """Make a group that must not exist yet. Two LWTs and a few reads.
+    """Create a group that must not exist yet. Two LWTs and a few reads.
 
     Raises:
-        OptionError: The name can't be one.
-        QueueStateError: There is no such queue or position, or there is such a group.
+        OptionError: The name is not valid.
+        QueueStateError: There is no such queue or position, or the group exists.
         ContentionError: Lost to others again and again.
     """
     validate_name("group", group.name)
@@ -83,12 +83,11 @@ def create_group(group: ConsumerGroup, position: StartingPosition) -> None:
 
 
 def delete_group(group: ConsumerGroup, *, force: bool = False) -> bool:
-    """Remove a group and all that it is owed. Two LWTs and some reads.
+    """Delete a group. Two LWTs and some reads.
 
-    Its registration goes first: the repair no longer waits for it. Its group state follows; the
-    next call of a reader then says that there is no such group. If it breaks off in between,
-    readers go on, unprotected from the repair, until the deletion is repeated, or the group is
-    made anew.
+    First its registration: the repair no longer waits for the group. Then its state: from then on
+    its readers fail, as there is no such group. If the call breaks off in between, readers go on,
+    unprotected from the repair, until the deletion is repeated, or the group is created anew.
 
     Args:
         group: Which group.
@@ -106,7 +105,7 @@ def delete_group(group: ConsumerGroup, *, force: bool = False) -> bool:
         head = group.ledger.read_head(serial=True)
         known = group.ledger.read_group(group.name, serial=True)
         if known is None:
-            # Later ones are not left over: somebody has made the group anew since.
+            # A later state belongs to a group that somebody has created anew since.
             every = group.read_registrations(serial=True)
             leftover = [number for number in every if number <= head.groups_version]
             removed = [group.remove_state(number) for number in leftover]
@@ -114,7 +113,7 @@ def delete_group(group: ConsumerGroup, *, force: bool = False) -> bool:
                 return found is not None or bool(leftover)
             continue
         if found not in (None, known.registered_as):
-            return True  # made anew since, and what was left of it removed thereby
+            return True  # created anew since, which has removed the old state
         found = known.registered_as
         if not force and group.read_registrations(serial=True):
             refuse_leases(group, group.read(every_waiting=True))
@@ -124,13 +123,13 @@ def delete_group(group: ConsumerGroup, *, force: bool = False) -> bool:
 
 
 def read_group_states(ledger: Ledger) -> dict[str, GroupState]:
-    """Read what every registered group is owed, all of it, by name. One read, and four for each.
+    """Read the whole state of every registered group, by name. One read, and four for each.
 
-    I7: a caller that deletes by it reads the ledger's head first, and conditions the deletion on
-    the groups version of that head.
+    A group that is registered and has no state yet is owed everything from its start; a group that
+    is removed meanwhile is left out.
 
-    A group that is registered and has no group state yet is owed everything from its start; one
-    that is removed meanwhile is left out.
+    I7: a caller that deletes what no group is owed reads the ledger's head first, and conditions
+    the deletion on the groups version of that head.
     """
     registered = ledger.read(Slice(kinds=("group", "seek_pin")), serial=True)
     if registered.now is None:
@@ -149,10 +148,10 @@ def read_group_states(ledger: Ledger) -> dict[str, GroupState]:
 
 
 def close_groups(ledger: Ledger, *, end: int) -> None:
-    """Settle all that every group is owed. One LWT and five reads for each; reads only, if done.
+    """Settle all messages for every group. One LWT and five reads for each; reads only, if done.
 
-    What remains of a group says that everything was offered to it and nothing is left. It stays
-    for ever, so that no reader that comes late makes the group anew, and nothing can be leased.
+    The state of a closed group says that all messages were offered and none is left. It stays for
+    ever, so that a reader that is late can neither create the group anew nor lease a message.
 
     Args:
         ledger: Of a version of a queue; closed.
@@ -166,7 +165,7 @@ def close_groups(ledger: Ledger, *, end: int) -> None:
 
 
 def check_unleased(ledger: Ledger, *, group: str | None = None) -> None:
-    """Raise if readers of any group, or of one, hold messages. Five reads for each group.
+    """Refuse if readers of any group, or of one, hold messages. Five reads for each group.
 
     Raises:
         QueueStateError: They do.
@@ -181,7 +180,7 @@ def check_unleased(ledger: Ledger, *, group: str | None = None) -> None:
 
 
 def refuse_leases(group: ConsumerGroup, state: GroupState) -> None:
-    """Raise if readers hold messages."""
+    """Raise `QueueStateError` if readers hold messages."""
     leases = [
         f"{slot.monotons.short} until {slot.due_at.isoformat(timespec='seconds')}"
         for slot in state.slots
@@ -204,40 +203,32 @@ def _find_start(
     starts_at = group.ledger.find_position(head, starting)
     if starts_at >= head.finalised:
         return starts_at
-    gone = Range(starts_at, head.finalised)
-    what = (
+    deleted = Range(starts_at, head.finalised)
+    problem = (
         f"new {group} is to begin at {show_position(starting)}, but monotons "
-        f"{gone} are settled by every other group and deleted"
+        f"{deleted} are settled by every other group and deleted"
     )
     if fail_on_data_loss:
         raise QueueStateError(
-            f"{what}; begin at earliest ({gone.stop}) or later, or set failOnDataLoss to false"
+            f"{problem}; begin at earliest ({deleted.stop}) or later, or set failOnDataLoss to "
+            "false"
         )
-    logger.warning(
-        "%s; it begins at %d",
-        what,
-        gone.stop,
-        extra={
-            "action": BEGINS_LATER,
-            "queue": group.queue_id,
-            "group": group.name,
-            "count": len(gone),
-        },
-    )
-    return head.finalised
+    about = {"queue": group.queue_id, "group": group.name, "count": len(deleted)}
+    extra = {"action": BEGINS_LATER, **about}
+    logger.warning("%s; it begins at %d", problem, deleted.stop, extra=extra)
+    return deleted.stop
 
 
 def _close(group: ConsumerGroup, known: Group, end: int) -> None:
     for _ in attempts():
         state = group.read_opened(known)
         if state is None:
-            # Another process that is about to make it finds this one.
+            # So a process that is about to create the state finds this one.
             group.open_state(known)
         elif state.head.pointer == end and not state.slots and not state.waiting:
             return
         else:
-            # I6: a reader that had read the state can lease, ack and extend nothing: no slot is
-            # left.
-            gone: list[Op] = [DeleteBelow(kind, NO_END) for kind in ("slot", "waiting")]
-            group.try_cas([move_head(state.head, end), *gone])
+            # I6: no slot is left, so a reader that has read the state can't lease, ack or extend.
+            rest = [DeleteBelow(kind, NO_END) for kind in ("slot", "waiting")]
+            group.try_cas([move_head(state.head, end), *rest])
     raise ContentionError(f"{group} could not be closed; try again")

@@ -1,4 +1,4 @@
-"""Moving a group to another position, while readers and repair runs go on."""
+"""Moves a group to another position, while readers and repair runs go on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from cassieq_spark.groups.registration import refuse_leases
 from cassieq_spark.groups.state import (
     RAN_OUT,
     GroupState,
-    Slot,
     as_read,
     emptied,
     move_head,
@@ -32,44 +31,45 @@ from cassieq_spark.store.protocol import (
 
 
 def seek_group(group: ConsumerGroup, position: StartingPosition, *, force: bool = False) -> int:
-    """Let a group go on from another position. Three LWTs and some reads.
+    """Let a group continue from another position. Three LWTs and some reads.
 
-    What is below the position counts as settled, what is not as never offered, whatever it was
-    before; leases and waiting messages are dropped.
+    Messages below the position become settled, all others not yet offered. Leases and waiting
+    rows are dropped.
 
-    How nothing that the group is owed gets deleted (I7), whatever comes between, and wherever it
-    breaks off:
+    No message that the group is owed is deleted (I7), whatever happens in between, and wherever
+    the call breaks off:
 
     1. Read the token of the group state, which each seek changes, and then the state.
-    2. Ledger: place a seek pin at the position, on ``finalised`` and groups version as read. A
-       repair run that has read either before fails; one that begins later sees the pin, and
-       counts it as a floor of the group.
-    3. Group: move the pointer, free the slots, remove what waits, change the token; on all of
-       that being as it was in 1, or try again from there. A process that read it before fails.
-    4. Ledger: remove our pin, and those that were there in 2. Their seeks had read their token
-       before placing them, thus before 3, so they fail at their own 3 and place another one.
+    2. Ledger: place a seek pin at the position, conditioned on ``finalised`` and groups version as
+       read. A repair run that has read either before fails; a later one sees the pin, and counts
+       it as a floor of the group.
+    3. Group: move the pointer, free the slots, remove the waiting rows and change the token,
+       conditioned on the state as read in 1; if it has changed, try again from 1. A process that
+       has read the state before fails.
+    4. Ledger: remove our pin, and the pins found in 2. Their seeks had read the token before they
+       placed these pins, thus before 3; so they fail at their own 3 and place another pin.
 
-    If it breaks off after 2, the pin stays: nothing is deleted that should not be, and nothing
-    beyond it at all until the group is moved again, or deleted. To repeat it is safe always.
+    If the call breaks off after 2, the pin stays: no message from there on is deleted until the
+    group is moved again, or deleted. It is always safe to repeat the call.
 
     Args:
         group: Which group.
-        position: Where to go on.
-        force: Drop leases that run; their readers find their messages gone.
+        position: Where to continue.
+        force: Drop running leases; their readers lose the messages.
 
     Returns:
-        The monoton from which the group goes on.
+        The monoton from which the group continues.
 
     Raises:
-        QueueStateError: There is no such group or position, it is finalised, or readers hold
-            messages.
+        QueueStateError: There is no such group or position, the position is finalised, or readers
+            hold messages.
         ContentionError: Lost to others again and again.
     """
     return _Seek(group).run(position, force=force)
 
 
 class _Seek:
-    """One call of `seek_group`; remembers the pins that it has placed and found."""
+    """One call of `seek_group`, with the pins that it has placed and found."""
 
     def __init__(self, group: ConsumerGroup) -> None:
         self._group = group
@@ -82,7 +82,7 @@ class _Seek:
         try:
             target = self._try_again_and_again(position, force=force)
         except (QueueStateError, ContentionError):
-            # A move that may still go in needs its pin.
+            # A move that may still be applied needs its pin.
             if not self._in_doubt:
                 self._remove(self._ours)
             raise
@@ -99,7 +99,7 @@ class _Seek:
             if known.registered_as not in registrations:
                 self._group.open_state(known)
                 continue
-            # I7: the token first, the pin later; see `seek_group`.
+            # I7: the token before the pin; see `seek_group`.
             token = registrations[known.registered_as]
             state = self._group.read(every_waiting=True)
             if not force:
@@ -112,14 +112,13 @@ class _Seek:
         )
 
     def _place_pin(self, known: Group, position: StartingPosition) -> int | None:
-        """The monoton that is pinned now; None if it may not be."""
+        """The monoton that is pinned now; None if the outcome is unknown, or others came first."""
         head = self._ledger.read_head(serial=True)
         target = self._ledger.find_position(head, position)
         if target < head.finalised:
             raise QueueStateError(
                 f"{Range(target, head.finalised)} is settled by every group and "
-                f"deleted; {self._group} can go back to {head.finalised} (earliest) at "
-                "most"
+                f"deleted; {self._group} can go back to {head.finalised} (earliest) at most"
             )
         pins = self._ledger.read_seek_pins(self._group.name)
         # If the answer to an earlier attempt was lost, its pin may be among them.
@@ -133,10 +132,10 @@ class _Seek:
         self, known: Group, token: UUID, state: GroupState, target: int, *, force: bool
     ) -> bool:
         registration, ours = registration_key(known.registered_as), uuid4()
-        moved = Update(registration, {"lease": ours}, when=(When("lease", "=", token),))
-        went_in = self._group.try_cas([moved, *_moved(state, target, force=force)])
-        if went_in is not None:
-            return went_in
+        mark = Update(registration, {"lease": ours}, when=(When("lease", "=", token),))
+        was_applied = self._group.try_cas([mark, *_move(state, target, force=force)])
+        if was_applied is not None:
+            return was_applied
         found = self._group.read_registrations(serial=True)
         self._in_doubt = True
         return found.get(known.registered_as) == ours
@@ -145,11 +144,8 @@ class _Seek:
         numbers = set(numbers)
         for _ in attempts():
             pins = self._ledger.read_seek_pins(self._group.name)
-            left: list[Op] = [
-                Delete(seek_pin_key(pin.number, pin.group))
-                for pin in pins
-                if pin.number in numbers
-            ]
+            ours = [pin for pin in pins if pin.number in numbers]
+            left = [Delete(seek_pin_key(pin.number, pin.group)) for pin in ours]
             if not left or self._ledger.try_cas(left):
                 return
         raise ContentionError(
@@ -158,21 +154,16 @@ class _Seek:
         )
 
 
-def _moved(state: GroupState, target: int, *, force: bool) -> list[Op]:
+def _move(state: GroupState, target: int, *, force: bool) -> list[Op]:
     head = state.head
-    freed = [_emptied(slot, force=force) for slot in state.slots if slot.monotons]
+    ran_out = () if force else (RAN_OUT,)
+    freed: list[Op] = []
+    for slot in (each for each in state.slots if each.monotons):
+        # I5: only if it holds what was read: an extension moves messages from slot to slot.
+        under = (as_read(slot, "lease"), as_read(slot, "monotons"))
+        freed.append(Update(slot_key(slot.number), emptied(uuid4()), when=(*under, *ran_out)))
     if not state.waiting:
         return [move_head(head, target), *freed]
     beyond = state.waiting[-1].due + 1
     head_moved = move_head(head, target, waiting_from=beyond)
     return [head_moved, *freed, DeleteBelow("waiting", beyond)]
-
-
-def _emptied(slot: Slot, *, force: bool) -> Op:
-    """Free a slot; without ``force``, only if its lease has still run out.
-
-    I5: only with what was read in it. An extension moves messages from one slot to another.
-    """
-    under = (as_read(slot, "lease"), as_read(slot, "monotons"))
-    ran_out = () if force else (RAN_OUT,)
-    return Update(slot_key(slot.number), emptied(uuid4()), when=(*under, *ran_out))

@@ -1,10 +1,10 @@
-"""Settling messages of a lease: what leaves a slot, and where it goes. Pure."""
+"""Settling messages of a lease: which leave their slot, and where they go. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from uuid import UUID
 
 from cassieq_spark.groups.changes import Changes
@@ -21,38 +21,41 @@ from cassieq_spark.groups.state import (
 from cassieq_spark.model import Ranges
 from cassieq_spark.store.protocol import Op, ServerNow, When
 
-#: Messages to be acked by their receipts, by the token of their lease.
+#: Messages to ack by their receipts, by the token of their lease.
 ReceiptAcks = Mapping[UUID, Ranges]
-#: Messages that leave the slots that they are in, by slot as it was read.
+#: Messages that leave their slots, by slot as it was read.
 BySlot = Mapping[Slot, Ranges]
 
 _NOTHING = Ranges()
 
 
 def kept_token(lease: UUID) -> UUID:
-    """The token under which messages of a lease are held that were extended one by one."""
+    """The token that holds messages of a lease that were extended one by one."""
     return UUID(int=lease.int ^ 2)
 
 
 def take_receipt_acks(changes: Changes, acks: ReceiptAcks, token: UUID) -> dict[Slot, Ranges]:
-    """Take what is acked out of the slots that hold it under its token; the rest is stale.
+    """Take messages out of the slots of their leases; those that are in none are stale.
 
     Args:
         changes: Where the operations go.
-        acks: What is acked.
+        acks: The messages.
         token: Put into the slots that become free; see `take_out`.
+
+    Returns:
+        The messages that were found, by slot.
     """
     settled: dict[Slot, Ranges] = {}
     for lease, monotons in acks.items():
-        for slot in _held(changes.state.slots, lease):
-            if gone := slot.monotons & monotons:
-                take_out(changes, slot, lease, gone, token)
-                settled[slot] = gone
+        for slot in _slots_of_lease(changes.state.slots, lease):
+            if leaving := slot.monotons & monotons:
+                take_out(changes, slot, lease, leaving, token)
+                settled[slot] = leaving
     return settled
 
 
 def take_out(
-    changes: Changes, slot: Slot, lease: UUID, gone: Ranges, token: UUID, *when: When
+    changes: Changes, slot: Slot, lease: UUID, leaving: Ranges, token: UUID, *when: When
 ) -> None:
     """Take messages out of a slot, one by one.
 
@@ -63,46 +66,37 @@ def take_out(
         changes: Where the operation goes.
         slot: As it was read.
         lease: The token of the lease; the slot may be under its `kept_token`.
-        gone: What leaves it.
-        token: As much this attempt's own as that of a lease.
-        when: On what else it depends.
+        leaving: The messages.
+        token: A token that only this attempt writes.
+        when: More conditions.
     """
-    # I6: whatever else is settled under this token meanwhile changes the ranges.
+    # I6: each other settlement under this token changes the ranges.
     still = as_read(slot, "monotons")
-    if is_freed(slot, {lease}, gone):
+    if is_freed(slot, {lease}, leaving):
         changes.empty_slot(slot, token, still, *when)
     else:
-        changes.change_slot(slot, slot_values(monotons=slot.monotons - gone), still, *when)
+        changes.change_slot(slot, slot_values(monotons=slot.monotons - leaving), still, *when)
 
 
-def is_freed(slot: Slot, leases: Container[UUID], gone: Ranges) -> bool:
+def is_freed(slot: Slot, leases: Container[UUID], leaving: Ranges) -> bool:
     """Whether a slot of one of these leases is free once messages have left it one by one."""
-    return gone == slot.monotons and _is_settled_singly(slot, leases)
+    return leaving == slot.monotons and _is_settled_singly(slot, leases)
 
 
 def holds_all(state: GroupState, acks: ReceiptAcks) -> bool:
-    """Whether all of it is held under its token."""
+    """Whether each lease still holds all of its messages."""
     return all(
-        not monotons - Ranges.union(slot.monotons for slot in _held(state.slots, lease))
+        not monotons - Ranges.union(slot.monotons for slot in _slots_of_lease(state.slots, lease))
         for lease, monotons in acks.items()
     )
 
 
-def without(state: GroupState, settled: BySlot) -> GroupState:
-    """The state once these messages are settled."""
-    slots = tuple(
-        replace(slot, monotons=slot.monotons - settled[slot]) if slot in settled else slot
-        for slot in state.slots
-    )
-    return replace(state, slots=slots)
-
-
 def settled_of(settled: BySlot, lease: UUID) -> Ranges:
-    """What of it was held under this lease."""
-    return Ranges.union(settled[slot] for slot in _held(settled, lease))
+    """The messages that were held under this lease."""
+    return Ranges.union(settled[slot] for slot in _slots_of_lease(settled, lease))
 
 
-def are_gone(
+def were_settled(
     settled: BySlot,
     leases: Container[UUID],
     slots: Sequence[Slot],
@@ -110,190 +104,115 @@ def are_gone(
     *,
     moved: Ranges = _NOTHING,
 ) -> bool:
-    """Whether they were settled by an attempt whose answer was lost, and whose token is nowhere.
+    """Whether an attempt settled them whose answer was lost, and whose token is in no slot.
 
-    Only the holder of a lease takes messages out of its slots until it runs out. A slot that the
-    attempt has freed may be another lease's by now; so may one that was emptied by others since.
+    Until a lease runs out, only its holder takes messages out of its slots. A slot that the
+    attempt has freed may hold another lease by now; so may one that others have emptied since.
 
     Args:
-        settled: What was to leave its slot, by slot as it was read.
-        leases: The tokens under which it was held; their `kept_token` is not among them.
-        slots: As they are now.
-        now: By the clock of the server that told.
-        moved: What was to be held in slots of its own.
+        settled: The messages that were to leave their slots, by slot as it was read.
+        leases: The tokens that held them, without their `kept_token`.
+        slots: The slots now.
+        now: When these were read, by the server's clock.
+        moved: The messages that were to move to slots of their own.
     """
-    there = {slot.number: slot for slot in slots}
-    for slot, gone in settled.items():
-        found = there.get(slot.number)
+    by_number = {slot.number: slot for slot in slots}
+    for slot, leaving in settled.items():
+        found = by_number.get(slot.number)
         if found is None:
             return False
         if found.lease == slot.lease:
-            if is_freed(slot, leases, gone) or found.monotons & gone:
+            if is_freed(slot, leases, leaving) or found.monotons & leaving:
                 return False
         elif not _is_settled_singly(slot, leases) or now is None or now > slot.due_at:
             # Its batch was acked, or someone may have taken it over.
             return False
         # An extension by the same receipts may have moved them.
         ours = {slot.lease, kept_token(slot.lease)}
-        if any(each.lease in ours and each.monotons & (gone - moved) for each in slots):
+        if any(each.lease in ours and each.monotons & (leaving - moved) for each in slots):
             return False
     return True
 
 
 def _is_settled_singly(slot: Slot, leases: Container[UUID]) -> bool:
-    """Whether no batch's ack frees a slot of one of these leases."""
+    """Whether no ack of a batch frees this slot of one of these leases."""
     return slot.by_receipts or slot.lease not in leases
 
 
-def _held(slots: Iterable[Slot], lease: UUID) -> list[Slot]:
+def _slots_of_lease(slots: Iterable[Slot], lease: UUID) -> list[Slot]:
     return [slot for slot in slots if slot.lease in {lease, kept_token(lease)}]
 
 
-@dataclass(frozen=True, slots=True)
-class SlotOutcomes:
-    """What becomes of the messages of one slot.
-
-    Attributes:
-        rejected, released: What leaves it to wait, or to be dead-lettered.
-        moved: What moves to slots of its own, by how long it is held there.
-        stays, stays_for: What is held on in this very slot.
-        leaving: All that leaves the slot.
-        unread: What waits as if it had not been handed out.
-    """
-
-    rejected: Mapping[str, Ranges]
-    released: Mapping[timedelta, Ranges]
-    moved: Mapping[timedelta, Ranges]
-    stays: Ranges
-    stays_for: timedelta
-    leaving: Ranges
-    unread: Ranges
-
-    @classmethod
-    def of(cls, slot: Slot, lease: UUID, settlement: Settlement) -> SlotOutcomes:
-        """What becomes of those that the slot holds.
-
-        Args:
-            slot: As it was read.
-            lease: The token of the lease; the slot may be under its `kept_token`.
-            settlement: What is asked for.
-        """
-        asked = settlement.within(slot.monotons)
-        moved, leaving = asked.extended, asked.named
-        stays, stays_for = _NOTHING, timedelta(0)
-        if leaving == slot.monotons and len(moved) == 1 and slot.lease == kept_token(lease):
-            ((stays_for, stays),) = moved.items()
-            moved, leaving = {}, leaving - stays
-        return cls(asked.rejected, asked.released, moved, stays, stays_for, leaving, asked.unread)
-
-
 def put_away(
-    changes: Changes, slot: Slot, lease: UUID, outcomes: SlotOutcomes
+    changes: Changes, slot: Slot, lease: UUID, outcomes: Settlement
 ) -> list[Slot | Waiting]:
-    """Put what leaves a slot, and is not done, where it belongs.
+    """Put messages that leave a slot, and are not acked, into slots and waiting rows.
+
+    Args:
+        changes: Where the operations go.
+        slot: As it was read.
+        lease: The token of the lease; the slot may be under its `kept_token`.
+        outcomes: Each message of the slot is named once at most.
 
     Returns:
-        The slots and waiting rows that it is in then; dead, where there is a reason.
+        The slots and waiting rows; dead, where there is a reason.
     """
-    put: list[Slot | Waiting] = []
-    for by, monotons in outcomes.moved.items():
-        held = slot_values(monotons=monotons, lease=kept_token(lease), due_at=ServerNow(by))
-        values = held | handed_out_before(slot)
-        put.append(
-            Slot(
-                changes.fill_slot(values),
-                monotons,
-                kept_token(lease),
-                changes.state.now + by,
-                slot.deliveries,
-                slot.first_at,
-                slot.last_at,
-            )
-        )
-    rows = _waiting_rows(changes, slot, outcomes)
+    state, kept = changes.state, kept_token(lease)
+    held: list[Slot | Waiting] = []
+    for by, monotons in outcomes.extended.items():
+        values = slot_values(monotons=monotons, lease=kept, due_at=ServerNow(by))
+        number = changes.fill_slot(values | handed_out_before(slot))
+        due_at, times = state.now + by, (slot.first_at, slot.last_at)
+        held.append(Slot(number, monotons, kept, due_at, slot.deliveries, *times))
+    now = state.due_in()
+    rows = [slot.to_waiting(state.due_in(by), part) for by, part in outcomes.released.items()]
+    rows += [slot.to_waiting(now, part, reason) for reason, part in outcomes.rejected.items()]
+    if outcomes.unread:
+        before = slot.deliveries - 1
+        handed_out = (slot.first_at, slot.last_at) if before else (None, None)
+        rows.append(Waiting(now, outcomes.unread, before, *handed_out))
     for row in rows:
-        changes.wait(row)
-    return [*put, *rows]
+        changes.add_waiting(row)
+    return [*held, *rows]
 
 
 def finish_slot(changes: Changes, slot: Slot, token: UUID, *, whole: bool) -> list[Slot | Waiting]:
-    """Free a slot whose batch is done: what outcomes were recorded for goes where they say.
+    """Free a slot whose batch is done, and carry out the outcomes that were recorded for it.
 
     Args:
         changes: Where the operations go.
         slot: As it was read, under the token of the batch.
         token: Put into the slot.
-        whole: Only if nothing has left it meanwhile.
+        whole: Only if no message has left the slot meanwhile.
 
     Returns:
-        The slots and waiting rows of what is not acked; dead, where there is a reason.
+        The slots and waiting rows of messages that are not acked; dead, where there is a reason.
     """
-    # Mostly nothing is recorded: all of it is acked.
-    outcomes = SlotOutcomes.of(slot, slot.lease, slot.outcomes) if slot.recorded else None
-    # What is recorded meanwhile takes effect with this ack, or is told that it comes too late. And
-    # a replay, which drops what is recorded, may have come between.
+    # Mostly nothing is recorded: all messages are acked.
+    outcomes = slot.outcomes.within(slot.monotons) if slot.recorded else Settlement()
+    # An outcome that is recorded meanwhile must take effect with this ack, or its caller must
+    # learn that it is late. A replay, which drops outcomes, may have come between, too.
     still = [as_read(slot, "recorded"), as_read(slot, "deliveries")]
-    if whole or (outcomes and outcomes.leaving):
-        # I6: whatever is settled under this token meanwhile must not be put elsewhere as well.
+    if whole or outcomes.named:
+        # I6: a message that is settled meanwhile must not be put elsewhere as well.
         still.append(as_read(slot, "monotons"))
     changes.empty_slot(slot, token, *still)
-    return put_away(changes, slot, slot.lease, outcomes) if outcomes else []
+    return put_away(changes, slot, slot.lease, outcomes)
 
 
-def dead_of(put: Iterable[Slot | Waiting]) -> list[Waiting]:
-    """The rows of rejected messages, which are to be dead-lettered."""
-    return [each for each in put if isinstance(each, Waiting) and each.reason is not None]
-
-
-def joined(state: GroupState, put: Sequence[Slot | Waiting]) -> GroupState:
-    """The state with these slots and waiting rows besides."""
-    slots = tuple(each for each in put if isinstance(each, Slot))
-    waiting = tuple(each for each in put if isinstance(each, Waiting))
-    return replace(state, slots=(*state.slots, *slots), waiting=(*state.waiting, *waiting))
-
-
-def _waiting_rows(changes: Changes, slot: Slot, outcomes: SlotOutcomes) -> list[Waiting]:
-    state = changes.state
-    about = (slot.deliveries, slot.first_at, slot.last_at)
-    rows = [
-        Waiting(state.due_in(delay), ranges, *about) for delay, ranges in outcomes.released.items()
-    ]
-    rows += [
-        Waiting(state.due_in(), ranges, *about, reason)
-        for reason, ranges in outcomes.rejected.items()
-    ]
-    if outcomes.unread:
-        before = slot.deliveries - 1
-        handed_out = (slot.first_at, slot.last_at) if before else (None, None)
-        rows.append(Waiting(state.due_in(), outcomes.unread, before, *handed_out))
-    return rows
-
-
-def plan_remove_dead(state: GroupState, dead: Waiting) -> tuple[Op, ...]:
-    """Plan to remove dead messages from the group; their copies are safe (I9)."""
-    changes = Changes(state)
-    changes.take_waiting(dead)
-    return changes.ops()
-
-
-def plan_defer_dead(state: GroupState, dead: Waiting, by: timedelta) -> tuple[Op, ...]:
-    """Plan to dead-letter them later, so that a failure does not hide the messages behind."""
-    changes = Changes(state)
-    changes.take_waiting(dead)
-    due = state.due_in(by)
-    if due > dead.due:
-        changes.wait(replace(dead, due=due))
-    return changes.ops() if due > dead.due else ()
+def dead_of(rows: Iterable[Slot | Waiting]) -> list[Waiting]:
+    """The rows of rejected messages, to dead-letter."""
+    return [each for each in rows if isinstance(each, Waiting) and each.reason is not None]
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What became of a settlement.
+    """What a settlement did.
 
     Attributes:
-        count: Messages settled, or recorded for when their batch is acked.
-        stale: Messages that the lease does not hold: settled before, or with others by now.
-        dead: Where the rejected ones are, to be dead-lettered.
+        count: Messages settled, or recorded for the ack of their batch.
+        stale: Messages that the lease does not hold: settled before, or leased by others.
+        dead: The waiting rows of rejected messages, to dead-letter.
     """
 
     count: int
@@ -307,12 +226,12 @@ class SettlePlan:
 
     Attributes:
         ops: The operations.
-        settled: Messages that leave the slots that they are in, by slot as it was read.
-        extended: Messages that stay in theirs, for longer.
-        dead: The rows that the rejected ones go to.
+        settled: Messages that leave their slots, by slot as it was read.
+        extended: Messages that stay in their slots, for longer.
+        dead: The waiting rows of rejected messages.
         recorded: Messages whose outcomes the ack of their batch carries out.
-        texts: What is written for them, by slot as it was read.
-        moved: Those that leave their slots for others, where they are held for longer.
+        texts: The text of these outcomes, by slot as it was read.
+        moved: Messages that are held for longer, in other slots.
     """
 
     ops: tuple[Op, ...]
@@ -325,7 +244,7 @@ class SettlePlan:
 
     @property
     def reached(self) -> Ranges:
-        """All the messages that were found under the lease."""
+        """All messages that the lease holds."""
         return Ranges.union([*self.settled.values(), self.extended, self.recorded])
 
 
@@ -338,20 +257,20 @@ def plan_settle(  # noqa: PLR0913 (whose messages, what for, and when)
     deliveries: int | None = None,
     with_batch: bool = False,
 ) -> SettlePlan:
-    """Take what is settled out of the slots of a lease, and put it where it belongs. Pure.
+    """Plan a settlement: take messages out of the slots of a lease, and put them elsewhere.
 
     Args:
         state: The group as read.
         lease: The token that holds the messages.
-        settlement: What is to become of them.
+        settlement: What to do with them.
         token: A fresh one, put into the slots that become free; see `take_out`.
-        deliveries: Which delivery of a batch; see `settle`.
-        with_batch: Only record it where a batch is to be acked; see `settle`.
+        deliveries: Which delivery of a batch; see `ConsumerGroup.settle`.
+        with_batch: Only record it for messages of a batch; see `ConsumerGroup.settle`.
     """
     changes = Changes(state)
     settled: dict[Slot, Ranges] = {}
     texts: dict[Slot, str] = {}
-    recorded, stays, moved, dead = _NOTHING, _NOTHING, _NOTHING, []
+    recorded, extended, moved, dead = _NOTHING, _NOTHING, _NOTHING, []
     slots = (*state.held_by(lease), *state.held_by(kept_token(lease)))
     slots = tuple(each for each in slots if _is_of(each, lease, deliveries))
     of_batch = [each for each in slots if with_batch and _is_acked_whole(each, lease)]
@@ -361,24 +280,27 @@ def plan_settle(  # noqa: PLR0913 (whose messages, what for, and when)
         if text is not None:
             texts[slot] = text
     for slot in (each for each in slots if each not in of_batch):
-        outcomes = SlotOutcomes.of(slot, lease, settlement)
-        if not outcomes.leaving and not outcomes.stays:
+        asked = settlement.within(slot.monotons)
+        if not asked.named:
             continue
-        if outcomes.stays:
-            # I6: whatever else is settled under this token at the same time changes the ranges.
+        if asked.named == slot.monotons and len(asked.extended) == 1 and slot.lease != lease:
+            # It is under the kept token, so what is left of it may stay there, for longer.
+            ((by, stays),) = asked.extended.items()
+            asked = replace(asked, extended={})
+            # I6: each other settlement under this token changes the ranges.
             still = as_read(slot, "monotons")
-            until = ServerNow(outcomes.stays_for)
-            changes.change_slot(slot, slot_values(monotons=outcomes.stays, due_at=until), still)
-            stays = Ranges.union([stays, outcomes.stays])
+            values = slot_values(monotons=stays, due_at=ServerNow(by))
+            changes.change_slot(slot, values, still)
+            extended = Ranges.union([extended, stays])
         else:
             # I8: a query that takes the batch up again leaves token and ranges as they are.
             once = as_read(slot, "deliveries")
-            take_out(changes, slot, lease, outcomes.leaving, token, once)
-        if outcomes.leaving:
-            settled[slot] = outcomes.leaving
-            moved = Ranges.union([moved, *outcomes.moved.values()])
-        dead += dead_of(put_away(changes, slot, lease, outcomes))
-    return SettlePlan(changes.ops(), settled, stays, tuple(dead), recorded, texts, moved)
+            take_out(changes, slot, lease, asked.named, token, once)
+        if asked.named:
+            settled[slot] = asked.named
+            moved = Ranges.union([moved, *asked.extended.values()])
+        dead += dead_of(put_away(changes, slot, lease, asked))
+    return SettlePlan(changes.ops(), settled, extended, tuple(dead), recorded, texts, moved)
 
 
 def _is_of(slot: Slot, lease: UUID, deliveries: int | None) -> bool:
@@ -387,12 +309,12 @@ def _is_of(slot: Slot, lease: UUID, deliveries: int | None) -> bool:
 
 
 def _is_acked_whole(slot: Slot, lease: UUID) -> bool:
-    """Whether a slot has a batch, whose ack carries out what is recorded there."""
+    """Whether a slot has a batch, whose ack carries recorded outcomes out."""
     return slot.lease == lease and not slot.by_receipts
 
 
 def _record(changes: Changes, slot: Slot, settlement: Settlement) -> str | None:
-    """Write what the ack of a slot is to do; the text, or None if that stays as it was."""
+    """Record outcomes for the ack of a slot; their text, or None if it stays as it was."""
     outcomes = slot.outcomes.then(settlement.within(slot.monotons))
     text = encode_outcomes(outcomes, slot.lease, slot.deliveries)
     if text == encode_outcomes(slot.outcomes, slot.lease, slot.deliveries):
@@ -406,23 +328,17 @@ def _record(changes: Changes, slot: Slot, settlement: Settlement) -> str | None:
     return text
 
 
-def is_settled(
+def was_settled(
     plan: SettlePlan, lease: UUID, token: UUID, slots: Sequence[Slot], now: datetime | None
 ) -> bool:
-    """Whether a plan of `plan_settle` went in whose answer was lost."""
+    """Whether a plan of `plan_settle` was applied whose answer was lost."""
     if any(slot.lease == token for slot in slots):
         return True
-    if not all(_is_recorded(slot, text, slots) for slot, text in plan.texts.items()):
-        return False
+    recorded = {(slot.number, slot.lease, slot.deliveries, slot.recorded) for slot in slots}
+    for slot, text in plan.texts.items():
+        if (slot.number, slot.lease, slot.deliveries, text) not in recorded:
+            return False
     if plan.settled:
-        return are_gone(plan.settled, {lease}, slots, now, moved=plan.moved)
-    # Recording the same twice does no harm, nor does holding them on twice.
+        return were_settled(plan.settled, {lease}, slots, now, moved=plan.moved)
+    # Recording the same twice does no harm, nor does extending twice.
     return bool(plan.texts) and not plan.extended
-
-
-def _is_recorded(slot: Slot, text: str, slots: Sequence[Slot]) -> bool:
-    """Whether a slot is still of the delivery that was read, with this text."""
-    as_written = (slot.number, slot.lease, slot.deliveries, text)
-    return any(
-        (each.number, each.lease, each.deliveries, each.recorded) == as_written for each in slots
-    )

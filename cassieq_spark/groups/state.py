@@ -19,9 +19,9 @@ _MICROSECOND = timedelta(microseconds=1)
 _Key = TypeVar("_Key", str, timedelta)
 
 HEAD: RowKey = ("head", 0, 0)
-#: What is written to a row.
+#: The columns that are written to a row.
 Written = dict[str, Value | ServerNow]
-#: When what is free has been due: before all that any clock says.
+#: The due time of a free slot: earlier than any clock.
 LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 #: Only if the lease of a slot has run out.
 RAN_OUT = When("due_at", "<", ServerNow())
@@ -33,18 +33,18 @@ _FIELDS = {column: name for name, column in _COLUMNS.items()}
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """What is to become of messages of one lease.
+    """What to do with messages of one lease.
 
     A message that is named several times is acked; if not that, rejected; if not that, released.
 
     Attributes:
-        acked: They are done.
-        rejected: They are dead, by reason.
-        released: They are to be offered again, by how much later.
-        extended: They are to be held on, by how long from now; an ack of their whole batch leaves
-            them alone.
-        unread: They are to be offered again at once, and this delivery does not count, as nobody
-            has seen them (I8). Only for messages of a client's lease: it is never recorded.
+        acked: Messages that are done.
+        rejected: Messages that are dead, by reason.
+        released: Messages to offer again, by the delay.
+        extended: Messages to hold on to, by how long from now. The ack of their batch does not
+            reach them.
+        unread: Messages to offer again at once, without counting this delivery, as nobody has seen
+            them (I8). Only for messages of a client's lease; never recorded.
     """
 
     acked: Ranges = _NOTHING
@@ -57,30 +57,25 @@ class Settlement:
     def named(self) -> Ranges:
         """All the messages."""
         back = (*self.released.values(), *self.extended.values(), self.unread)
-        return Ranges.union([self.acked, self.dead, *back])
-
-    @property
-    def dead(self) -> Ranges:
-        """Those that are rejected."""
-        return Ranges.union(self.rejected.values())
+        return Ranges.union([self.acked, *self.rejected.values(), *back])
 
     def within(self, monotons: Ranges) -> Settlement:
-        """The same for these messages only, and each of them named once."""
+        """The part of it that concerns these messages, each of them named once."""
         acked = monotons & self.acked
-        rejected, left = _deal(monotons - acked, self.rejected)
-        released, left = _deal(left, self.released)
-        extended, left = _deal(left, self.extended)
+        rejected, left = _named_first(monotons - acked, self.rejected)
+        released, left = _named_first(left, self.released)
+        extended, left = _named_first(left, self.extended)
         return Settlement(acked, rejected, released, extended, left & self.unread)
 
     def then(self, later: Settlement) -> Settlement:
-        """What both come to: for a message that both name, what the later one says."""
-        gone = later.named
+        """Both in one: for a message that both name, the later one counts."""
+        again = later.named
         return Settlement(
-            Ranges.union([self.acked - gone, later.acked]),
-            _merge(self.rejected, later.rejected, gone),
-            _merge(self.released, later.released, gone),
-            _merge(self.extended, later.extended, gone),
-            Ranges.union([self.unread - gone, later.unread]),
+            Ranges.union([self.acked - again, later.acked]),
+            _merge(self.rejected, later.rejected, again),
+            _merge(self.released, later.released, again),
+            _merge(self.extended, later.extended, again),
+            Ranges.union([self.unread - again, later.unread]),
         )
 
 
@@ -89,7 +84,7 @@ class Head:
     """Where a group stands.
 
     Attributes:
-        pointer: First monoton it has never been offered.
+        pointer: First monoton that the group was never offered.
         waiting_from: No waiting row has a due time (in ms) below this one.
         waiting_version: Grows with every change of the waiting rows.
     """
@@ -103,10 +98,13 @@ class Head:
 class Slot:
     """A place for one lease; free if it holds no monoton and is due.
 
-    Its messages were handed out ``deliveries`` times, first at ``first_at``, last at ``last_at``.
-    ``recorded`` is the text of outcomes, maybe of an earlier lease. With ``by_receipts`` they are
-    settled one by one only, and never as a batch. ``taken_up_by`` is the attempt of a replay that
-    has taken the slot up last, maybe under an earlier lease.
+    Attributes:
+        number, monotons: Which slot, and the messages in it.
+        lease, due_at: The token that holds them, and when it runs out.
+        deliveries, first_at, last_at: How often, and when, they were handed out.
+        recorded: Recorded outcomes as text, maybe those of an earlier lease.
+        by_receipts: Whether the messages are settled one by one only, never as a batch.
+        taken_up_by: The last replay that took the slot up, maybe under an earlier lease.
     """
 
     number: int
@@ -122,19 +120,23 @@ class Slot:
 
     @property
     def outcomes(self) -> Settlement:
-        """What was recorded for messages of the batch in hand; the ack of it carries it out."""
+        """The outcomes that are recorded for the running batch; its ack carries them out."""
         return decode_outcomes(self.recorded, self.lease, self.deliveries)
 
     def is_free(self, now: datetime) -> bool:
         """Whether another lease may be put here."""
         return not self.monotons and self.due_at <= now
 
+    def to_waiting(self, due: int, monotons: Ranges, reason: str | None = None) -> Waiting:
+        """A waiting row for messages of this slot, which keep their count and times."""
+        return Waiting(due, monotons, self.deliveries, self.first_at, self.last_at, reason)
+
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Monotons that are owed to the group, to be offered from ``due`` (in ms) on.
+    """Monotons that the group is owed, to be offered from ``due`` (in ms) on.
 
-    With a ``reason`` they are dead: to be dead-lettered, and never to be offered again.
+    With a ``reason`` they are dead: to be dead-lettered, and never offered again.
     """
 
     due: int
@@ -144,17 +146,26 @@ class Waiting:
     last_at: datetime | None = None
     reason: str | None = None
 
+    @property
+    def key(self) -> RowKey:
+        """The key of the row."""
+        return ("waiting", self.due, self.monotons.start)
+
 
 @dataclass(frozen=True, slots=True)
 class GroupState:
-    """What was read of a group, and when by the server's clock.
+    """The state of a group as it was read.
 
-    ``waiting`` has the lowest due times first; without ``all_waiting``, not all of them. With
-    ``of_one_moment`` it was read after ``head``, one of them serially: so long as
-    ``waiting_version`` is the same, it is what waits. Without, it may be older than ``head``, or
-    newer.
-    By ``ahead`` the server's clock was ahead of this process's, if the two disagree; see `Rows`.
-    With a ``seek_pin`` the group is about to be moved there, and is owed what comes from there on.
+    Attributes:
+        head, slots: The head and all slots.
+        waiting: The waiting rows, lowest due time first.
+        now: When it was read, by the server's clock.
+        all_waiting: Whether ``waiting`` has all waiting rows, not only the first ones.
+        of_one_moment: Whether ``waiting`` was read after ``head``, and one of the two serially: as
+            long as ``waiting_version`` is the same, these are the waiting rows. If not,
+            ``waiting`` may be older or newer than ``head``.
+        ahead: How far the server's clock is ahead of this process's; see `Rows`.
+        seek_pin: Where the group is about to be moved; it is owed all messages from there on.
     """
 
     head: Head
@@ -172,9 +183,9 @@ class GroupState:
         return self.now - max(timedelta(0), self.ahead)
 
     def due_in(self, by: timedelta = timedelta(0)) -> int:
-        """When (in ms) messages are due that are to wait for so long from now on.
+        """The due time (in ms) of messages that wait for ``by`` from now on.
 
-        By a clock that is a month ahead they would wait for a month.
+        By `sure_now`: by a clock that is a month ahead they would wait for a month.
         """
         return to_millis(self.sure_now) + by // timedelta(milliseconds=1)
 
@@ -184,12 +195,12 @@ class GroupState:
         return to_millis(self.now)
 
     def held_by(self, lease: UUID | None) -> tuple[Slot, ...]:
-        """The slots under this token; empty ones too, whose messages were settled one by one."""
+        """The slots under this token, with those that became empty by single settlements."""
         return tuple(slot for slot in self.slots if slot.lease == lease)
 
     @property
     def is_quiet(self) -> bool:
-        """Whether nothing is due that was handed out, or delayed, before."""
+        """Whether no lease has run out, and no waiting row is due."""
         ran_out = any(slot.monotons and slot.due_at < self.now for slot in self.slots)
         return not ran_out and all(waiting.due > self.now_ms for waiting in self.waiting)
 
@@ -207,11 +218,6 @@ def slot_key(number: int) -> RowKey:
     return ("slot", number, 0)
 
 
-def waiting_key(due: int, first_monoton: int) -> RowKey:
-    """The row of a waiting range."""
-    return ("waiting", due, first_monoton)
-
-
 @decoded
 def head_of(row: Row) -> Head:
     """Decode a head row."""
@@ -226,7 +232,7 @@ def slots_of(rows: Iterable[Row]) -> tuple[Slot, ...]:
 
 
 def waiting_of(rows: Iterable[Row]) -> tuple[Waiting, ...]:
-    """Decode the waiting ranges among these rows."""
+    """Decode the waiting rows among these rows."""
     return tuple(_waiting_of(row) for row in rows if row["kind"] == "waiting")
 
 
@@ -263,11 +269,6 @@ def _waiting_of(row: Row) -> Waiting:
     )
 
 
-def new_head(pointer: int) -> Written:
-    """The columns of the head of a group that begins at ``pointer``."""
-    return {"pointer": pointer, "waiting_from": 0, "waiting_version": 0}
-
-
 def move_head(head: Head, pointer: int, *, waiting_from: int | None = None) -> Update:
     """Move the pointer to anywhere, if neither pointer nor waiting rows have changed."""
     values: Written = {"pointer": pointer, "waiting_version": head.waiting_version + 1}
@@ -294,7 +295,7 @@ def emptied(lease: UUID) -> Written:
 
 
 def handed_out(deliveries: int, first_at: datetime | None) -> Written:
-    """The columns of a slot that tell how often, since when and when it was handed out."""
+    """The columns of a slot that count its deliveries and date the first and the last."""
     values: Written = {"deliveries": deliveries, "last_at": ServerNow()}
     if deliveries == 1:
         values["first_at"] = ServerNow()
@@ -304,7 +305,7 @@ def handed_out(deliveries: int, first_at: datetime | None) -> Written:
 
 
 def handed_out_before(row: Slot | Waiting) -> Written:
-    """The same columns, for messages that go on as they were."""
+    """The same columns, for messages that keep their count and times."""
     times = {"first_at": row.first_at, "last_at": row.last_at}
     known: Written = {column: value for column, value in times.items() if value is not None}
     return {"deliveries": row.deliveries} | known
@@ -317,13 +318,13 @@ def waiting_values(waiting: Waiting) -> Written:
 
 
 def as_read(slot: Slot, field: str) -> When:
-    """Only if the column of this field still is what was read."""
+    """Only if the column of this field still has the value that was read."""
     ((column, value),) = slot_values(**{field: getattr(slot, field)}).items()
     return When(column, "=", value)
 
 
 def fields_written(values: Values, now: datetime) -> dict[str, Any]:
-    """What columns that were written mean: the fields of a head or slot, by name."""
+    """The fields of a head or slot, by name, after these columns were written."""
     fields: dict[str, Any] = {
         _FIELDS.get(column, column): now + value.plus if isinstance(value, ServerNow) else value
         for column, value in values.items()
@@ -334,7 +335,7 @@ def fields_written(values: Values, now: datetime) -> dict[str, Any]:
 
 
 def encode_outcomes(outcomes: Settlement, lease: UUID, deliveries: int) -> str:
-    """Outcomes of a batch, as text; empty, if all is acked, which needs no telling.
+    """Outcomes of a batch as text; empty if all of them are acks, which are not recorded.
 
     Args:
         outcomes: Each message is named once.
@@ -355,8 +356,8 @@ def encode_outcomes(outcomes: Settlement, lease: UUID, deliveries: int) -> str:
 def decode_outcomes(text: str | None, lease: UUID, deliveries: int) -> Settlement:
     """Read what `encode_outcomes` writes.
 
-    Outcomes of another lease, or of another delivery, are dropped: so a slot that is handed out
-    anew, or emptied, has none.
+    Outcomes of another lease or delivery are dropped, so a slot that is handed out anew, or
+    emptied, has none.
 
     Raises:
         InvariantError: The text is not ours.
@@ -376,19 +377,22 @@ def decode_outcomes(text: str | None, lease: UUID, deliveries: int) -> Settlemen
         raise InvariantError(f"outcomes of lease {lease} can't be read: {error}") from error
 
 
-def _deal(left: Ranges, wanted: Mapping[_Key, Ranges]) -> tuple[dict[_Key, Ranges], Ranges]:
-    dealt: dict[_Key, Ranges] = {}
-    for key, ranges in sorted(wanted.items()):
-        if found := left & ranges:
-            dealt[key] = found
-            left -= found
-    return dealt, left
+def _named_first(
+    monotons: Ranges, by_key: Mapping[_Key, Ranges]
+) -> tuple[dict[_Key, Ranges], Ranges]:
+    """These messages by the first key that names each of them, and those that no key names."""
+    found: dict[_Key, Ranges] = {}
+    for key, ranges in sorted(by_key.items()):
+        if named := monotons & ranges:
+            found[key] = named
+            monotons -= named
+    return found, monotons
 
 
 def _merge(
-    before: Mapping[_Key, Ranges], later: Mapping[_Key, Ranges], gone: Ranges
+    before: Mapping[_Key, Ranges], later: Mapping[_Key, Ranges], again: Ranges
 ) -> dict[_Key, Ranges]:
-    merged: dict[_Key, Ranges] = {key: ranges - gone for key, ranges in before.items()}
+    merged: dict[_Key, Ranges] = {key: ranges - again for key, ranges in before.items()}
     for key, ranges in later.items():
         merged[key] = Ranges.union([merged.get(key, _NOTHING), ranges])
     return {key: ranges for key, ranges in merged.items() if ranges}

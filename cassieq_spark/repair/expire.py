@@ -156,7 +156,7 @@ def plan_expiry(  # noqa: PLR0913 (what is there, what is too old, and for whom)
     ][:_ROWS_AT_ONCE]
     for row in rows:
         if isinstance(row, Waiting):
-            changes.take_waiting(row)
+            changes.remove_waiting(row)
         else:
             # I5, I6: still nobody's, and none of it settled since it was read.
             changes.empty_slot(row, token, RAN_OUT, as_read(row, "monotons"))
@@ -173,7 +173,7 @@ def plan_expiry(  # noqa: PLR0913 (what is there, what is too old, and for whom)
         pointer = ahead.pointer
         changes.move_pointer(pointer)
         for each in ahead.waiting:
-            changes.wait(each)
+            changes.add_waiting(each)
     count = ahead.skipped + sum(row.monotons.count for row in rows)
     return Expiry(count, pointer, tuple(rows), changes.ops())
 

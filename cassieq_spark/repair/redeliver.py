@@ -145,10 +145,10 @@ def mark_slot_dead(group: ConsumerGroup, slot: Slot) -> Waiting | None:
     token, changes = uuid4(), Changes(state)
     dead = mark_dead(changes, slot, token, RAN_OUT)
 
-    def went_in(slots: Sequence[Slot], _: object) -> bool:
+    def was_applied(slots: Sequence[Slot], _: object) -> bool:
         return any(each.lease == token for each in slots)
 
-    return dead if group.carry_out(changes.ops(), went_in=went_in) else None
+    return dead if group.carry_out(changes.ops(), was_applied) else None
 
 
 def _read_state(group: ConsumerGroup, registered_as: int) -> GroupState | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-_RESOLVED = "            applied = went_in(slots_of(found.rows), found.now)\n"
+_RESOLVED = "            applied = was_applied(slots_of(found.rows), found.now)\n"
 
 #: What the state machine finds only now and then, and the interleavings always.
 _IN_SOME_ORDER = ("test_interleavings.py",)
@@ -500,8 +500,8 @@ MUTANTS = (
         "a lease decides by waiting rows read at another moment than the slots",
         "I5",
         "groups/group.py",
-        "            state = self._with_waiting(state, limit=_WAITING_READ, serial=True)\n",
-        "            pass\n",
+        "                whole = self._with_waiting(state, limit=_WAITING_READ, serial=True)\n",
+        "                whole = state\n",
         _IN_SOME_ORDER,
     ),
     Mutant(
@@ -554,28 +554,29 @@ MUTANTS = (
         "what does not fit is forgotten",
         "I5",
         "groups/plan.py",
-        "    give_back(changes, rest, slot, after=_NO_TIME)\n",
+        "    changes.add_waiting(row.to_waiting(changes.state.due_in(), rest))\n",
         "",
     ),
     Mutant(
         "a waiting row loses what does not fit",
         "I5",
         "groups/changes.py",
-        "        self.take_waiting(waiting)\n        if left:\n",
-        "        self.take_waiting(waiting)\n        if left and waiting.deliveries:\n",
+        "        self.add_waiting(replace(waiting, monotons=rest))\n",
+        "        if waiting.deliveries:\n"
+        "            self.add_waiting(replace(waiting, monotons=rest))\n",
     ),
     Mutant(
         "take over what is held on",
         "I6",
         "groups/plan.py",
-        'still = (RAN_OUT, as_read(slot, "monotons"), ',
-        'still = (as_read(slot, "monotons"), ',
+        'still = (RAN_OUT, as_read(row, "monotons"), ',
+        'still = (as_read(row, "monotons"), ',
     ),
     Mutant(
         "take over what is settled by now",
         "I6",
         "groups/plan.py",
-        'still = (RAN_OUT, as_read(slot, "monotons"), ',
+        'still = (RAN_OUT, as_read(row, "monotons"), ',
         "still = (RAN_OUT, ",
     ),
     Mutant(
@@ -613,8 +614,8 @@ MUTANTS = (
         "the token of an attempt is used again",
         "I6",
         "groups/group.py",
-        "            token = uuid4() if attempt or known is not None else request.token\n",
-        "            token = request.token\n",
+        "            asked = replace(request, token=uuid4()) if attempt else request\n",
+        "            asked = request\n",
     ),
     Mutant(
         "a lost answer counts as not applied",
@@ -674,8 +675,8 @@ MUTANTS = (
         "a slot is freed before its batch is acked",
         "settle",
         "groups/settle.py",
-        "gone == slot.monotons and _is_settled_singly(slot, leases)",
-        "gone == slot.monotons",
+        "leaving == slot.monotons and _is_settled_singly(slot, leases)",
+        "leaving == slot.monotons",
     ),
     Mutant(
         "a freed slot that others have leased tells that an ack did not go in",
@@ -697,7 +698,7 @@ MUTANTS = (
         "what was extended meanwhile counts as settled",
         "settle",
         "groups/settle.py",
-        "each.monotons & (gone - moved)",
+        "each.monotons & (leaving - moved)",
         "each.monotons & _NOTHING",
         _EXCHANGED,
     ),
@@ -705,8 +706,8 @@ MUTANTS = (
         "what is recorded tells that all went in",
         "settle",
         "groups/settle.py",
-        "    if plan.settled:\n        return are_gone",
-        "    if plan.settled and not plan.texts:\n        return are_gone",
+        "    if plan.settled:\n        return were_settled",
+        "    if plan.settled and not plan.texts:\n        return were_settled",
     ),
     Mutant(
         "a lease does not say that its slot may be freed",
@@ -728,9 +729,9 @@ MUTANTS = (
         "the ack of a batch reaches what is held on",
         "I6",
         "groups/plan.py",
-        "    acked = state.held_by(request.held)\n",
-        "    acked = state.held_by(request.held)\n    if request.held:\n"
-        "        acked += state.held_by(UUID(int=request.held.int ^ 2))\n",
+        "    acked = state.held_by(held)\n",
+        "    acked = state.held_by(held)\n    if held:\n"
+        "        acked += state.held_by(UUID(int=held.int ^ 2))\n",
     ),
     Mutant(
         "receipts do not reach what is held on",
@@ -743,14 +744,14 @@ MUTANTS = (
         "a release counts as done",
         "I5",
         "groups/settle.py",
-        "    for row in rows:\n        changes.wait(row)\n",
-        "    for row in [r for r in rows if r.reason]:\n        changes.wait(row)\n",
+        "    for row in rows:\n        changes.add_waiting(row)\n",
+        "    for row in [r for r in rows if r.reason]:\n        changes.add_waiting(row)\n",
     ),
     Mutant(
         "a release with a delay is due at once",
         "settle",
         "groups/settle.py",
-        "state.due_in(delay)",
+        "state.due_in(by)",
         "state.due_in()",
     ),
     # -- outcomes of a batch ------------------------------------------------------------------
@@ -793,8 +794,8 @@ MUTANTS = (
         "an ack overlooks that another process has taken the batch up",
         "settled with its batch",
         "groups/plan.py",
-        "    if _is_taken_up(state, request):",
-        "    if _is_taken_up(state, request) and not request.held:",
+        "        held, acked = None, ()\n",
+        "        pass\n",
     ),
     Mutant(
         "an ack overlooks a replay that comes between",
@@ -814,7 +815,7 @@ MUTANTS = (
         "an ack puts elsewhere what was settled meanwhile",
         "settled with its batch",
         "groups/settle.py",
-        "    if whole or (outcomes and outcomes.leaving):\n",
+        "    if whole or outcomes.named:\n",
         "    if whole:\n",
     ),
     Mutant(
@@ -843,8 +844,8 @@ MUTANTS = (
         "a batch is settled over a query that takes it up meanwhile",
         "settled with its batch",
         "groups/settle.py",
-        "take_out(changes, slot, lease, outcomes.leaving, token, once)",
-        "take_out(changes, slot, lease, outcomes.leaving, token)",
+        "take_out(changes, slot, lease, asked.named, token, once)",
+        "take_out(changes, slot, lease, asked.named, token)",
         ("../unit/groups/test_outcomes.py",),
     ),
     Mutant(
@@ -883,16 +884,16 @@ MUTANTS = (
         "what a batch releases does not hold up a strict queue",
         "strict order",
         "groups/plan.py",
-        "state = joined(state, left)",
-        "pass",
+        "[*_outstanding(state, held, settled), *left]",
+        "_outstanding(state, held, settled)",
     ),
     # -- exchanges ----------------------------------------------------------------------------
     Mutant(
         "an ack with a lease overlooks what else was settled under its token",
         "I6",
         "groups/settle.py",
-        "changes.change_slot(slot, slot_values(monotons=slot.monotons - gone), still, *when)",
-        "changes.change_slot(slot, slot_values(monotons=slot.monotons - gone))",
+        "changes.change_slot(slot, slot_values(monotons=slot.monotons - leaving), still, *when)",
+        "changes.change_slot(slot, slot_values(monotons=slot.monotons - leaving))",
         _EXCHANGED,
     ),
     Mutant(
@@ -907,16 +908,15 @@ MUTANTS = (
         "an ack beside what is dead leaves no token",
         "settle",
         "groups/plan.py",
-        "    changes.leave_token(request.token, spare_token(request.token))\n",
-        "    if not dead:\n"
-        "        changes.leave_token(request.token, spare_token(request.token))\n",
+        "    changes.leave_token(request.token, spare)\n",
+        "    if not dead:\n        changes.leave_token(request.token, spare)\n",
         _EXCHANGED,
     ),
     Mutant(
         "an ack leaves no token",
         "settle",
         "groups/plan.py",
-        "    changes.leave_token(request.token, spare_token(request.token))\n",
+        "    changes.leave_token(request.token, spare)\n",
         "",
         _EXCHANGED,
     ),
@@ -951,8 +951,8 @@ MUTANTS = (
         "deliveries are not counted",
         "I8",
         "groups/plan.py",
-        "_lease_values(request, taken) | handed_out(leased.deliveries, slot.first_at)\n",
-        "_lease_values(request, taken) | handed_out(slot.deliveries, slot.first_at)\n",
+        "_lease_values(request, taken, delivery, row.first_at)\n",
+        "_lease_values(request, taken, row.deliveries, row.first_at)\n",
     ),
     Mutant(
         "a replay is not counted",
@@ -994,8 +994,8 @@ MUTANTS = (
         "mark dead what is extended by now",
         "I6",
         "groups/plan.py",
-        "spare_token(request.token), RAN_OUT)",
-        "spare_token(request.token))",
+        "mark_dead(changes, row, spare, RAN_OUT)",
+        "mark_dead(changes, row, spare)",
         _IN_SOME_ORDER,
     ),
     Mutant(
@@ -1202,7 +1202,7 @@ MUTANTS = (
         "delayed messages are stepped over and lost",
         "I5",
         "groups/plan.py",
-        "    for each in lookahead.waiting:\n        changes.wait(each)\n",
+        "    for each in lookahead.waiting:\n        changes.add_waiting(each)\n",
         "",
     ),
     Mutant(
@@ -1223,8 +1223,8 @@ MUTANTS = (
         "fresh messages while lower ones are outstanding",
         "strict",
         "groups/plan.py",
-        "    if request.strict_fifo and _outstanding(state, request):\n",
-        "    if request.strict_fifo and state.waiting:\n",
+        "if request.strict_fifo and outstanding else request.stop",
+        "if request.strict_fifo and state.waiting else request.stop",
     ),
     Mutant(
         "what was leased beyond the bytes that are handed over counts as delivered",
@@ -1293,15 +1293,15 @@ MUTANTS = (
         "over a gap out of order",
         "strict",
         "groups/plan.py",
-        "            limit = min(limit, _count_in_order(state, request, again))\n",
+        "            limit = min(limit, _count_in_order(again, outstanding))\n",
         "            pass\n",
     ),
     Mutant(
         "what others hold does not count",
         "in flight",
         "groups/plan.py",
-        "            - sum(slot.monotons.count for slot in others if slot.due_at >= state.now),\n",
-        "",
+        "limit = min(limit, request.max_in_flight - _count(held))",
+        "limit = min(limit, request.max_in_flight)",
     ),
     Mutant(
         "two at once exceed what may be in flight",
@@ -1415,7 +1415,7 @@ MUTANTS = (
         "waiting_from goes by a clock",
         "delay",
         "groups/changes.py",
-        "            beyond = [max(each.due for each in self._gone) + 1]",
+        "            beyond = [max(each.due for each in self._removed) + 1]",
         "            beyond = [state.now_ms]",
     ),
     Mutant(
@@ -1597,15 +1597,15 @@ MUTANTS = (
         "readers that have left count",
         "shares",
         "groups/presence.py",
-        "        if row is None:\n            return\n        with",
-        "        if row:\n            return\n        with",
+        "        if row is not None:\n            with",
+        "        if row is None:\n            with",
         _PARTITIONS,
     ),
     Mutant(
         "readers that are gone count for ever",
         "shares",
         "groups/presence.py",
-        "            ttl=self._there_for,\n",
+        "            ttl=self._lasting,\n",
         "            ttl=timedelta(days=1),\n",
         _PARTITIONS,
     ),

@@ -386,7 +386,7 @@ class Readers:
             return
         assert found.count == len(reached)
         assert set(members(str(found.stale))) == named - reached
-        assert self._world.counting.cas_count <= 1 or settlement.dead, "one LWT for all of it"
+        assert self._world.counting.cas_count <= 1 or settlement.rejected, "one LWT for all of it"
         recorded = self._group(reader).recorded_for(lease)
         for at in reached & of_batch:
             assert recorded.get(at) == _outcome(fates[at]), (at, fates[at], "not recorded")

@@ -392,7 +392,7 @@ def test_lost_answers_of_a_seek_do_not_matter(
 
 def test_losing_every_race_to_move_is_contention(scene: Scene, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(seek, "attempts", lambda: range(2))
-    monkeypatch.setattr(seek, "_moved", lambda *_, **__: [Delete(("slot", 99, 0))])
+    monkeypatch.setattr(seek, "_move", lambda *_, **__: [Delete(("slot", 99, 0))])
 
     with pytest.raises(ContentionError, match="changes too fast"):
         seek_group(ConsumerGroup(Ledger(scene.store, scene.queue_id), "g"), 8)

@@ -16,7 +16,6 @@ from cassieq_spark.groups.state import (
     Slot,
     Waiting,
     slot_key,
-    waiting_key,
 )
 from cassieq_spark.model import Ranges
 from cassieq_spark.store.protocol import Delete, Insert, ServerNow, Update, When
@@ -233,7 +232,7 @@ def test_what_does_not_fit_of_a_lease_that_ran_out_waits_with_its_count():
     plan = plan_lease(state, make_request(max_messages=2))
 
     assert plan.leased == (LeasedSlot(0, Ranges.parse("3-5"), 3),)
-    assert op_on(plan, waiting_key(NOW_MS, 5)).values == {"ranges": "5-9", "deliveries": 2}
+    assert op_on(plan, ("waiting", NOW_MS, 5)).values == {"ranges": "5-9", "deliveries": 2}
     assert op_on(plan, HEAD) == Update(
         HEAD,
         {"waiting_version": 4},
@@ -262,7 +261,7 @@ def test_a_takeover_of_several_ranges_is_cut_by_messages(limit: int, taken: str,
 
     assert plan.leased == (LeasedSlot(0, Ranges.parse(taken), 3),)
     assert op_on(plan, slot_key(0)).values["ranges"] == taken
-    waits = waiting_key(NOW_MS, Ranges.parse(rest).start)
+    waits = ("waiting", NOW_MS, Ranges.parse(rest).start)
     assert op_on(plan, waits).values == {"ranges": rest, "deliveries": 2}
 
 
@@ -272,7 +271,7 @@ def test_a_row_that_comes_below_where_reads_begin_lowers_that():
 
     plan = plan_lease(state, make_request(max_messages=2))
 
-    assert op_on(plan, waiting_key(NOW_MS, 5))
+    assert op_on(plan, ("waiting", NOW_MS, 5))
     assert op_on(plan, HEAD).values["waiting_from"] == NOW_MS
 
 
@@ -282,7 +281,7 @@ def test_a_waiting_range_is_leased_and_its_row_deleted():
     plan = plan_lease(state, make_request())
 
     assert plan.leased == (LeasedSlot(0, Ranges.parse("3-9"), 3),)
-    assert Delete(waiting_key(10, 3)) in plan.ops
+    assert Delete(("waiting", 10, 3)) in plan.ops
     assert op_on(plan, HEAD).values == {"waiting_version": 4, "waiting_from": 11}
 
 
@@ -292,8 +291,8 @@ def test_what_does_not_fit_of_a_waiting_range_waits_on_at_the_same_time():
     plan = plan_lease(state, make_request(max_messages=4))
 
     assert plan.leased == (LeasedSlot(0, Ranges.parse("3-7"), 3),)
-    assert Delete(waiting_key(10, 3)) in plan.ops
-    assert op_on(plan, waiting_key(10, 7)).values == {"ranges": "7-9", "deliveries": 2}
+    assert Delete(("waiting", 10, 3)) in plan.ops
+    assert op_on(plan, ("waiting", 10, 7)).values == {"ranges": "7-9", "deliveries": 2}
     assert op_on(plan, HEAD).values["waiting_from"] == 10
 
 
@@ -308,8 +307,8 @@ def test_several_ranges_that_wait_are_cut_by_messages(limit: int, taken: str, re
 
     assert plan.leased == (LeasedSlot(0, Ranges.parse(taken), 3),)
     assert op_on(plan, slot_key(0)).values["ranges"] == taken
-    assert Delete(waiting_key(10, 0)) in plan.ops
-    waits = waiting_key(10, Ranges.parse(rest).start)
+    assert Delete(("waiting", 10, 0)) in plan.ops
+    waits = ("waiting", 10, Ranges.parse(rest).start)
     assert op_on(plan, waits).values == {"ranges": rest, "deliveries": 2}
 
 

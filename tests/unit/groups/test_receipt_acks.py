@@ -13,7 +13,7 @@ from cassieq_spark.groups.changes import apply
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.lease import Lease
 from cassieq_spark.groups.plan import plan_lease
-from cassieq_spark.groups.settle import are_gone, kept_token, settled_of
+from cassieq_spark.groups.settle import kept_token, settled_of, were_settled
 from cassieq_spark.groups.state import GroupState, Settlement, Slot, Waiting
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import Ranges
@@ -321,14 +321,14 @@ def test_what_slots_tell_of_a_settlement_whose_token_is_nowhere(
 ):
     now = None if late is None else SLOT.due_at + late * MOMENT
 
-    assert are_gone(settled, {OURS}, slots, now) is gone
+    assert were_settled(settled, {OURS}, slots, now) is gone
 
 
 def test_a_slot_whose_batch_was_acked_does_not_tell_that_messages_had_left_it():
     slot = replace(SLOT, by_receipts=False)
 
-    assert not are_gone({slot: ranges("0-1")}, {OURS}, [REUSED], slot.due_at)
+    assert not were_settled({slot: ranges("0-1")}, {OURS}, [REUSED], slot.due_at)
 
 
 def test_what_was_to_be_moved_is_gone_from_where_it_was():
-    assert are_gone(PART, {OURS}, [LEFT, KEPT], SLOT.due_at, moved=ranges("0-1"))
+    assert were_settled(PART, {OURS}, [LEFT, KEPT], SLOT.due_at, moved=ranges("0-1"))

@@ -19,7 +19,6 @@ from cassieq_spark.groups.state import (
     Settlement,
     Slot,
     slot_key,
-    waiting_key,
 )
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
@@ -139,7 +138,7 @@ def test_what_is_released_waits_with_its_count_and_the_waiting_rows_have_a_new_v
     assert slot.values == {"ranges": "0-2,4-6"}
     unchanged = (When("waiting_version", "=", 3), When("waiting_from", "=", 5))
     assert head == Update(HEAD, {"waiting_version": 4}, when=unchanged)
-    key = waiting_key(to_millis(NOW + delay), 2)
+    key = ("waiting", to_millis(NOW + delay), 2)
     assert waits == Insert(key, {"ranges": "2-4", "deliveries": 3})
 
 
@@ -162,7 +161,7 @@ def test_what_is_released_waits_no_longer_than_it_was_told_wherever_reads_begin(
     ops = ops_of(state, released=released)
 
     rows = [op.row for op in ops if isinstance(op, Insert)]
-    assert rows == [waiting_key(now, 1), waiting_key(now + 1, 3), waiting_key(now, 6)]
+    assert rows == [("waiting", now, 1), ("waiting", now + 1, 3), ("waiting", now, 6)]
     assert isinstance(ops[0], Update)
     assert ops[0].values["waiting_from"] == now
 
