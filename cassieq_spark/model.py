@@ -11,6 +11,7 @@ from typing import NewType
 from uuid import UUID
 
 from cassieq_spark.arguments import FIRST_INSTANT, LAST_INSTANT, abridged, shown
+from cassieq_spark.display import Displayed, View
 from cassieq_spark.errors import OptionError
 
 #: ``<name>@<version>``, or ``<name>@<version>.<partition>`` if the queue has several partitions;
@@ -226,8 +227,8 @@ class Order(StrEnum):
     STRICT = "strict"
 
 
-@dataclass(frozen=True, slots=True)
-class QueueDefinition:
+@dataclass(frozen=True, slots=True, repr=False)
+class QueueDefinition(Displayed):
     """What a queue is, or one partition of it.
 
     Attributes:
@@ -301,6 +302,24 @@ class QueueDefinition:
     def of_partition(self, partition: int) -> QueueDefinition:
         """The definition of one of its partitions, from 0."""
         return replace(self, partition=partition if self.partitions > 1 else None)
+
+    def _view(self) -> View:
+        facts = {
+            "name": self.label,
+            "version": self.version,
+            "lease": self.lease,
+            "max_deliveries": self.max_deliveries,
+            "dead_letter_queue": self.dead_letter_queue,
+            "partitions": self.partitions,
+            "order": self.order,
+            "expire_after": self.expire_after,
+            "keep_settled": self.keep_settled,
+            "schema": self.schema,
+            "created_at": self.created_at,
+        }
+        details = {"bucket_size": self.bucket_size, "chunk_size": self.chunk_size}
+        usual = {"partitions": 1, "order": Order.NONE}
+        return View("queues", "", facts, details, usual)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,31 +18,9 @@ from rich.console import ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
-_KEPT = "\n\t"
+from cassieq_spark.display import visible
+
 _LOG_FORMAT = "%(levelname)s %(name)s: %(message)s"
-
-
-def visible(text: str) -> str:
-    r"""Spell out what a terminal would act on, and what cannot be seen.
-
-    >>> visible("a\x1b[31mb")
-    'a\\x1b[31mb'
-    """
-    if text.isprintable():
-        return text
-    return "".join(
-        each if each.isprintable() or each in _KEPT else each.encode("unicode_escape").decode()
-        for each in text
-    )
-
-
-def visible_bytes(data: bytes) -> str:
-    r"""The same for bytes; those that are not UTF-8 are spelled out, too.
-
-    >>> visible_bytes(b"\xc3\xa4 \xff\x07")
-    'ä \\xff\\x07'
-    """
-    return visible(data.decode(errors="backslashreplace"))
 
 
 def json_line(value: Any) -> str:

@@ -8,12 +8,13 @@ from typing import Self
 from uuid import UUID
 
 from cassieq_spark.arguments import MOST
+from cassieq_spark.display import Displayed, View
 from cassieq_spark.errors import MessageError
 from cassieq_spark.model import QueueId, id_of, name_of, parts_of_id, validate_name
 
 
-@dataclass(frozen=True, slots=True)
-class Receipt:
+@dataclass(frozen=True, slots=True, repr=False)
+class Receipt(Displayed):
     """The receipt of one message, by which it is settled while its lease holds it.
 
     Attributes:
@@ -65,6 +66,14 @@ class Receipt:
     def __str__(self) -> str:
         prefix = receipt_prefix(self.queue_id, self.group, self.lease, self.deliveries)
         return f"{prefix}{self.monoton}"
+
+    def _view(self) -> View:
+        facts = {
+            "monoton": str(self.monoton),
+            "lease": str(self.lease),
+            "deliveries": self.deliveries,
+        }
+        return View("receipts", f"{self.queue_id}, group {self.group}", facts)
 
 
 def receipt_prefix(

@@ -29,13 +29,14 @@ from cassieq_spark.dead_letters.purge import purge as purge_letters
 from cassieq_spark.dead_letters.redrive import RedriveReport, Route, plan_routes
 from cassieq_spark.dead_letters.redrive import redrive as redrive_letters
 from cassieq_spark.dead_letters.survey import Message, Survey, read_message, survey
+from cassieq_spark.display import visible
 from cassieq_spark.errors import OptionError
 from cassieq_spark.schemas.rows import json_of, json_text
 from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.settings.kinds import Kind, duration
 from cassieq_spark.settings.position import parse_position
 from cassieq_spark.store import open_store
-from cassieq_spark.terminal import Console, echo, visible
+from cassieq_spark.terminal import Console, echo
 
 app = typer.Typer(
     help="Look at dead letters, send them back, or give them up.", no_args_is_help=True

@@ -14,6 +14,7 @@ import typer
 from cassieq_spark.cli.options import AsJson, QueueName, Value, command
 from cassieq_spark.cli.output import tell
 from cassieq_spark.client import Client, Message, NewMessage, StoredMessage
+from cassieq_spark.display import visible_bytes
 from cassieq_spark.errors import OptionError
 from cassieq_spark.model import Positions
 from cassieq_spark.schemas.rows import json_of
@@ -21,7 +22,7 @@ from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.settings.kinds import duration
 from cassieq_spark.settings.position import POSITION, StartingPosition
 from cassieq_spark.store import open_store
-from cassieq_spark.terminal import echo, json_line, visible_bytes
+from cassieq_spark.terminal import echo, json_line
 
 app = typer.Typer()
 

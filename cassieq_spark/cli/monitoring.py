@@ -34,6 +34,7 @@ from cassieq_spark.cli.options import (
     impatient,
 )
 from cassieq_spark.cli.output import INTERRUPTED
+from cassieq_spark.display import shown_age, shown_rate
 from cassieq_spark.errors import CassieqError, OptionError, SetupError
 from cassieq_spark.monitoring.board import Line, lines
 from cassieq_spark.monitoring.snapshot import Snapshot, read_snapshot
@@ -178,45 +179,19 @@ def render(frame: Frame, width: int, height: int | None) -> RenderableType:
     return Group(*parts)
 
 
-def show_age(age: timedelta | None) -> str:
-    """In the two largest units.
-
-    >>> show_age(timedelta(seconds=3725)), show_age(timedelta(seconds=5)), show_age(None)
-    ('1h02m', '5s', '-')
-    """
-    if age is None:
-        return "-"
-    seconds = int(age.total_seconds())
-    for unit, length, smaller, part in (("d", 86400, "h", 3600), ("h", 3600, "m", 60)):
-        if seconds >= length:
-            return f"{seconds // length}{unit}{seconds % length // part:02d}{smaller}"
-    return f"{seconds // 60}m{seconds % 60:02d}s" if seconds >= 60 else f"{seconds}s"  # noqa: PLR2004 (a minute)
-
-
-def show_rate(rate: float | None) -> str:
-    """Messages per second.
-
-    >>> show_rate(1234.5), show_rate(0.25), show_rate(0.0), show_rate(None)
-    ('1,234', '0.2', '0', '-')
-    """
-    if rate is None:
-        return "-"
-    return f"{rate:.1f}" if 0 < rate < 10 else f"{rate:,.0f}"  # noqa: PLR2004 (where a digit counts)
-
-
 def _count(name: str) -> Callable[[Line], str]:
     return lambda line: f"{getattr(line.group, name):,}" if line.group else "-"
 
 
 COLUMNS = (
-    Column("in/s", 0, lambda line: show_rate(line.published)),
-    Column("out/s", 0, lambda line: show_rate(line.settled)),
+    Column("in/s", 0, lambda line: shown_rate(line.published)),
+    Column("out/s", 0, lambda line: shown_rate(line.settled)),
     Column("depth", 0, _count("depth")),
     Column("leased", 72, _count("leased")),
     Column("due", 88, _count("due")),
     Column("waiting", 88, _count("waiting")),
     Column("dead", 88, _count("dead")),
-    Column("oldest", 56, lambda line: show_age(line.group.oldest_age if line.group else None)),
+    Column("oldest", 56, lambda line: shown_age(line.group.oldest_age if line.group else None)),
     Column("readers", 72, lambda line: str(line.readers) if line.group else "-"),
 )
 
@@ -253,7 +228,7 @@ def _headline(frame: Frame) -> Text:
 def _show_repair(run: PastRun | None, now: datetime) -> str:
     if run is None:
         return "none yet"
-    ago = show_age(max(timedelta(0), now - run.started_at.astimezone(UTC)))
+    ago = shown_age(max(timedelta(0), now - run.started_at.astimezone(UTC)))
     problems = f", {len(run.problems)} problem(s)" if run.problems else ""
     return f"{run.outcome}{problems}, begun {ago} ago"
 

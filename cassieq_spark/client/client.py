@@ -35,6 +35,7 @@ from cassieq_spark.dead_letters.letters import Filter
 from cassieq_spark.dead_letters.purge import PurgeReport, purge
 from cassieq_spark.dead_letters.redrive import RedriveReport, redrive
 from cassieq_spark.dead_letters.survey import Survey, survey
+from cassieq_spark.display import Listing
 from cassieq_spark.errors import OptionError, SchemaError
 from cassieq_spark.groups.lease import LeaseRequest
 from cassieq_spark.groups.partitions import create_groups, delete_groups, seek_groups
@@ -344,7 +345,7 @@ class Client:
                 messages = receiver.look(request)
                 pause = None if messages else next(pauses, None)
                 if pause is None or not self._calls.pause(pause):
-                    return messages
+                    return Listing(messages)
 
     def receive_table(  # noqa: PLR0913 (what to receive, and how, by name)
         self,
@@ -439,13 +440,14 @@ class Client:
             QueueStateError: There is no such queue, or no such monoton yet.
         """
         with self._calls:
-            return peek_messages(
+            found = peek_messages(
                 self._store,
                 read_queue(self._store, queue),
                 limit=max,
                 start=start,
                 max_bytes=max_bytes,
             )
+        return Listing(found)
 
     # -- settling ---------------------------------------------------------------------------------
 
@@ -650,7 +652,8 @@ class Client:
         """List the queues whose names begin with ``prefix``. Reads the whole table of queues."""
         check_text("prefix", prefix)
         with self._calls:
-            return [each for each in list_queues(self._store) if each.name.startswith(prefix)]
+            every = list_queues(self._store)
+        return Listing(each for each in every if each.name.startswith(prefix))
 
     def delete_queue(self, queue: str, *, force: bool = False) -> None:
         """Delete a queue, its groups and its messages. Two LWTs, one more for each group.

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
 
 from cassieq_spark.arrow.rows import told, values_of
+from cassieq_spark.display import Displayed, View
 from cassieq_spark.producer.new_message import Headers
 
 #: Bytes of a number or an instant.
@@ -17,8 +18,8 @@ _SCALAR = 16
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-@dataclass(frozen=True, slots=True)
-class StoredMessage:
+@dataclass(frozen=True, slots=True, repr=False)
+class StoredMessage(Displayed):
     """A message of a queue, as it was put.
 
     Attributes:
@@ -52,8 +53,19 @@ class StoredMessage:
         headers = sum(len(name) + len(text or "") for name, text in self.headers.items())
         return size + 3 * headers
 
+    def _view(self) -> View:
+        facts = {
+            "partition": self.partition,
+            "monoton": str(self.monoton),
+            "key": self.key,
+            "value": self.value,
+            "headers": self.headers,
+            "published_at": self.published_at,
+        }
+        return View("messages", self.queue, facts, usual={"partition": 0, "headers": {}})
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, repr=False)
 class Message(StoredMessage):
     """A message that this program holds, under a lease.
 
@@ -68,6 +80,17 @@ class Message(StoredMessage):
     delivery_count: int
     receipt: str
     lease_until: datetime
+
+    def _view(self) -> View:
+        # Not super(), which loses its class where there are slots.
+        view = StoredMessage._view(self)  # noqa: SLF001 (our own)
+        facts = {"delivery_count": self.delivery_count, "lease_until": self.lease_until}
+        return replace(
+            view,
+            of=f"{self.queue}, group {self.group}",
+            facts={**view.facts, **facts},
+            details={"receipt": self.receipt},
+        )
 
 
 def _size_of(value: Any) -> int:

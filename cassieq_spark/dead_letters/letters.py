@@ -8,6 +8,7 @@ from datetime import datetime
 from itertools import islice
 
 from cassieq_spark.arguments import REDRIVES, RESERVED
+from cassieq_spark.display import Displayed, View
 from cassieq_spark.model import Range, Ranges
 
 #: A program may have written any number.
@@ -17,8 +18,8 @@ _LONGEST_COUNT = 9
 Headers = Sequence[tuple[str, str | None]] | None
 
 
-@dataclass(frozen=True, slots=True)
-class DeadLetter:
+@dataclass(frozen=True, slots=True, repr=False)
+class DeadLetter(Displayed):
     """A message of a dead-letter queue; None is what its headers do not tell, or not legibly.
 
     Attributes:
@@ -34,6 +35,16 @@ class DeadLetter:
     origin_group: str | None = None
     reason: str | None = None
     dead_lettered_at: datetime | None = None
+
+    def _view(self) -> View:
+        facts = {
+            "monoton": str(self.monoton),
+            "origin_queue": self.origin_queue,
+            "origin_group": self.origin_group,
+            "reason": self.reason,
+            "dead_lettered_at": self.dead_lettered_at,
+        }
+        return View("dead letters", "", facts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,8 +77,8 @@ class Filter:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class DeadLetterGroup:
+@dataclass(frozen=True, slots=True, repr=False)
+class DeadLetterGroup(Displayed):
     """Dead letters that share their origin and reason.
 
     Attributes:
@@ -82,6 +93,17 @@ class DeadLetterGroup:
     monotons: Ranges
     first: datetime | None
     last: datetime | None
+
+    def _view(self) -> View:
+        facts = {
+            "origin_queue": self.origin_queue,
+            "origin_group": self.origin_group,
+            "reason": self.reason,
+            "letters": self.monotons.count,
+            "first": self.first,
+            "last": self.last,
+        }
+        return View("groups of dead letters", "", facts, {"monotons": str(self.monotons)})
 
 
 def read_letter(monoton: int, headers: Headers) -> DeadLetter:

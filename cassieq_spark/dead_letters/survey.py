@@ -20,6 +20,7 @@ from cassieq_spark.dead_letters.letters import (
     group_letters,
     read_letter,
 )
+from cassieq_spark.display import Displayed, View
 from cassieq_spark.errors import NotFoundError, QueueStateError, UnreadableError
 from cassieq_spark.fetch.find import find_pieces
 from cassieq_spark.fetch.read import OnUnreadable, Unreadable, fetch
@@ -39,8 +40,8 @@ def unwatched(doing: str, done: int, total: int) -> None:
     """Nobody watches."""
 
 
-@dataclass(frozen=True, slots=True)
-class Survey:
+@dataclass(frozen=True, slots=True, repr=False)
+class Survey(Displayed):
     """The dead letters of a queue, in groups.
 
     Attributes:
@@ -56,9 +57,13 @@ class Survey:
         """Where they are."""
         return Ranges.union(group.monotons for group in self.groups)
 
+    def _view(self) -> View:
+        facts = {"dead letters": self.monotons.count}
+        return View("surveys", self.queue.label, facts, parts=self.groups)
 
-@dataclass(frozen=True, slots=True)
-class Message:
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Message(Displayed):
     """A message of a dead-letter queue, all of it.
 
     Attributes:
@@ -75,6 +80,16 @@ class Message:
     headers: Headers
     key: bytes | None
     value: Any
+
+    def _view(self) -> View:
+        facts = {
+            "monoton": str(self.monoton),
+            "key": self.key,
+            "value": self.value,
+            "headers": dict(self.headers or ()),
+            "published_at": self.published_at,
+        }
+        return View("dead letters", self.queue, facts, usual={"headers": {}})
 
 
 def survey(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from uuid import UUID, uuid4
 
+from cassieq_spark.display import Displayed, View
 from cassieq_spark.groups.changes import apply
 from cassieq_spark.groups.settle import BySlot, ReceiptAcks, is_freed, were_settled
 from cassieq_spark.groups.state import GroupState, Slot, Waiting
@@ -91,8 +92,8 @@ class LeasedSlot:
     deliveries: int
 
 
-@dataclass(frozen=True, slots=True)
-class Lease:
+@dataclass(frozen=True, slots=True, repr=False)
+class Lease(Displayed):
     """What one compare-and-set acks and leases; without ``ops`` there is nothing to do.
 
     Attributes:
@@ -126,6 +127,16 @@ class Lease:
     def token(self) -> UUID:
         """The token that holds ``leased``."""
         return self.request.token
+
+    def _view(self) -> View:
+        facts = {
+            "token": str(self.token),
+            "messages": self.count,
+            "acked": self.acked,
+            "skipped": self.skipped,
+            "dead": sum(each.monotons.count for each in self.dead),
+        }
+        return View("leases", "", facts, usual={"acked": 0, "skipped": 0, "dead": 0})
 
     @property
     def count(self) -> int:

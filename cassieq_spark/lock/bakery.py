@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 from uuid import uuid1
 
+from cassieq_spark.display import Displayed, View
 from cassieq_spark.errors import OptionError, OutcomeUnknownError, StoreError
 from cassieq_spark.lock.tickets import ENTRY, Board, Entry, Ticket, board_of, ticket_key
 from cassieq_spark.model import block_timestamp, validate_name
@@ -167,7 +168,7 @@ class Bakery:
         return entry if entry and entry.holder == own.ticket.id else None
 
 
-class Held:
+class Held(Displayed):
     """A lock that was taken; tells whether it is still ours.
 
     Attributes:
@@ -180,6 +181,14 @@ class Held:
         self._own = own
         self.epoch = entry.epoch
         self.entered_at = entry.entered_at
+
+    def _view(self) -> View:
+        facts = {
+            "epoch": str(self.epoch),
+            "is_held": self.is_held(),
+            "entered_at": self.entered_at,
+        }
+        return View("locks", "", facts)
 
     def is_held(self) -> bool:
         """Whether nobody else can have it, if clocks can be trusted. Reads nothing."""

@@ -21,6 +21,7 @@ from cassieq_spark.arguments import (
 from cassieq_spark.arrow.forms import form_of
 from cassieq_spark.arrow.framing import STORED
 from cassieq_spark.arrow.typed_framing import EXTRA
+from cassieq_spark.display import Displayed, View
 from cassieq_spark.errors import MessageError, OptionError
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.schemas.ddl import schema_of
@@ -39,8 +40,8 @@ Value = bytes | str | Mapping[str, Any]
 Visible = datetime | timedelta | None
 
 
-@dataclass(frozen=True, slots=True)
-class NewMessage:
+@dataclass(frozen=True, slots=True, repr=False)
+class NewMessage(Displayed):
     """A message to be put.
 
     Attributes:
@@ -58,6 +59,16 @@ class NewMessage:
     headers: Headers | None = field(default=None, hash=False)
     delay: timedelta | None = None
     visible_at: datetime | None = None
+
+    def _view(self) -> View:
+        facts = {
+            "key": self.key,
+            "value": self.value,
+            "headers": self.headers,
+            "delay": self.delay,
+            "visible_at": self.visible_at,
+        }
+        return View("new messages", "", facts)
 
 
 @dataclass(frozen=True, slots=True)

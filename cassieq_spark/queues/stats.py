@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
+from cassieq_spark.display import Displayed, View
 from cassieq_spark.errors import InvariantError
 from cassieq_spark.groups.registration import read_group_states
 from cassieq_spark.groups.state import GroupState
@@ -20,8 +21,8 @@ from cassieq_spark.store.protocol import Store
 BLOCKS_EXAMINED = 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class GroupStats:
+@dataclass(frozen=True, slots=True, repr=False)
+class GroupStats(Displayed):
     """What a consumer group is owed, of a partition or of all.
 
     Attributes:
@@ -49,9 +50,23 @@ class GroupStats:
     floor: int
     unexamined: int = 0
 
+    def _view(self) -> View:
+        facts = {
+            "group": self.group,
+            "depth": self.depth,
+            "leased": self.leased,
+            "due": self.due,
+            "waiting": self.waiting,
+            "dead": self.dead,
+            "oldest_age": self.oldest_age,
+            "unexamined": self.unexamined,
+        }
+        details = {"pointer": str(self.pointer), "floor": str(self.floor)}
+        return View("groups", "", facts, details, usual={"unexamined": 0})
 
-@dataclass(frozen=True, slots=True)
-class QueueStats:
+
+@dataclass(frozen=True, slots=True, repr=False)
+class QueueStats(Displayed):
     """What a queue holds: monotons ``[finalised, next)``, and what each group is owed of them.
 
     Attributes:
@@ -78,6 +93,15 @@ class QueueStats:
             return sum(each.settled for each in self.partitions)
         lowest = min((group.floor for group in self.groups), default=self.finalised)
         return max(0, lowest - self.finalised)
+
+    def _view(self) -> View:
+        facts = {
+            "next": self.next,
+            "finalised": self.finalised,
+            "settled": self.settled,
+            "partitions": len(self.partitions),
+        }
+        return View("queues", self.queue_id, facts, usual={"partitions": 0}, parts=self.groups)
 
 
 def read_stats(store: Store, queue: QueueDefinition) -> QueueStats:

@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from cassieq_spark.display import Displayed, Listing, View
 from cassieq_spark.model import QueueDefinition, QueueId, Range, name_of, parts_of_id
 from cassieq_spark.spark.source.offsets import decode, is_of_several, split_partitions
 
 _NO_RANGES: tuple[Range, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Progress(Displayed):
     """What one source of a query reports about one batch.
 
     All attributes below ``messages`` are None in the progress of a batch that Spark replayed after
@@ -53,6 +54,27 @@ class Progress:
     dead: int | None = None
     skipped: int | None = None
 
+    def _view(self) -> View:
+        facts = {
+            "queue": self.queue,
+            "group": self.group,
+            "messages": self.messages,
+            "backlog": self.backlog,
+            "leased": self.leased,
+            "waiting": self.waiting,
+            "oldest_age": self.oldest_age,
+            "lost_leases": self.lost_leases,
+            "dead": self.dead,
+            "skipped": self.skipped,
+        }
+        details = {
+            "batch": ", ".join(map(str, self.batch)),
+            "next": None if self.next is None else str(self.next),
+            "pointer": None if self.pointer is None else str(self.pointer),
+        }
+        usual = {"lost_leases": 0, "dead": 0, "skipped": 0, "batch": ""}
+        return View("sources", "", facts, details, usual)
+
 
 def progress(query_progress: object) -> list[Progress]:
     """Read what the cassieq sources of a query report, in their order in the query.
@@ -65,7 +87,7 @@ def progress(query_progress: object) -> list[Progress]:
         QueueStateError: Another release of cassieq-spark wrote the offsets.
     """
     found = (_progress_of(source) for source in _get(query_progress, "sources") or ())
-    return [each for each in found if each is not None]
+    return Listing(each for each in found if each is not None)
 
 
 def _progress_of(source: object) -> Progress | None:

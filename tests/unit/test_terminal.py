@@ -10,14 +10,13 @@ from hypothesis import strategies as st
 from rich.table import Table
 from rich.text import Text
 
+from cassieq_spark.display import visible, visible_bytes
 from cassieq_spark.terminal import (
     Console,
     confirm,
     echo,
     json_line,
     log_to_stderr,
-    visible,
-    visible_bytes,
 )
 
 #: Clears the screen, sets the title, copies to the clipboard, turns text around, hides, rings.

@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 
 from cassieq_spark.arguments import bytes_of, check_text, header_pairs, shown
+from cassieq_spark.display import Displayed, View
 from cassieq_spark.errors import CassieqError, MessageError, NotFoundError, OptionError
 
 Headers = Mapping[str, str | None]
@@ -33,8 +34,8 @@ class HttpError(CassieqError):
         self.status = status
 
 
-@dataclass(frozen=True, slots=True)
-class HttpMessage:
+@dataclass(frozen=True, slots=True, repr=False)
+class HttpMessage(Displayed):
     """A message that is leased to this program.
 
     Attributes:
@@ -56,6 +57,19 @@ class HttpMessage:
     headers: Headers = field(hash=False)
     lease_until: datetime
     partition: int = 0
+
+    def _view(self) -> View:
+        facts = {
+            "partition": self.partition,
+            "monoton": str(self.monoton),
+            "key": self.key,
+            "value": self.value,
+            "headers": self.headers,
+            "delivery_count": self.delivery_count,
+            "lease_until": self.lease_until,
+        }
+        details = {"receipt": self.receipt}
+        return View("messages", "", facts, details, usual={"partition": 0, "headers": {}})
 
 
 def checked(answer: httpx.Response) -> httpx.Response:

@@ -21,6 +21,7 @@ from cassieq_spark.arguments import (
     check_text,
     shown,
 )
+from cassieq_spark.display import Listing
 from cassieq_spark.errors import OptionError
 from cassieq_spark.http.accounts.account import check_account, full_name
 from cassieq_spark.http.accounts.signing import sign_request
@@ -250,7 +251,7 @@ class HttpQueue:
         answer = self._ask(
             "POST", self._path + "/messages/receive", query=query, wait=wait.total_seconds()
         )
-        return messages_of(answer) if answer.status_code != _NOTHING else []
+        return Listing(messages_of(answer) if answer.status_code != _NOTHING else [])
 
     def ack(self, *messages: HttpMessage | str) -> list[str]:
         """Ack messages.

@@ -17,12 +17,12 @@ from cassieq_spark.cli import app, dead, output
 from cassieq_spark.cli.dead import RATE, WHEN, parse_instant
 from cassieq_spark.dead_letters import redrive as redrive_module
 from cassieq_spark.dead_letters.claims import ADMIN_GROUP
+from cassieq_spark.display import visible
 from cassieq_spark.errors import OptionError
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.registration import ensure_group
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.settings.declaration import parse_value
-from cassieq_spark.terminal import visible
 from tests.support.builders import make_request
 from tests.unit.dead_letters.dead_queue import DeadQueue
 

@@ -1,0 +1,319 @@
+"""How objects look in a REPL and in a notebook: one renderer for text and one for HTML. Pure.
+
+Keys, values, headers, names and reasons are stored by others. So each value becomes printable
+characters here, is cut, and in HTML is escaped; nothing else goes into what is shown.
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from html import escape
+from itertools import islice
+from typing import TypeGuard, TypeVar
+from unicodedata import combining, east_asian_width
+
+T = TypeVar("T")
+
+#: Characters of a value: in a line of text, in a cell of a table of text, and in HTML.
+_LINE, _CELL, _HTML = 60, 40, 300
+#: The same for a value in a value: of a column, of a header.
+_INNER = 20
+#: Characters of what an object belongs to; both names in it may have 200.
+_TITLE = 420
+#: Rows of a table: in text, and in HTML.
+_TEXT_ROWS, _HTML_ROWS = 20, 50
+#: Bytes that are decoded at a time.
+_PART = 256
+_KEPT = "\n\t"
+_STYLE = "text-align:{};white-space:pre-wrap"
+#: A notebook sets what is between dollars as a formula: not in elements of these classes, nor,
+#: in notebooks that do not know the classes, in ``code``.
+_NO_FORMULA = "tex2jax_ignore mathjax_ignore"
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What is shown of an object.
+
+    Attributes:
+        kind: What it is, in the plural: ``messages``.
+        of: What it belongs to: ``orders, group etl``; empty: nothing.
+        facts: Names, of attributes where there are any, with values. A whole number is a count,
+            and gets commas; a position is given as text.
+        details: More of them, which a table of many such objects leaves out.
+        usual: The values that need not be shown, beside None.
+        parts: What is shown below it, as a table.
+    """
+
+    kind: str
+    of: str
+    facts: Mapping[str, object]
+    details: Mapping[str, object] = field(default_factory=dict)
+    usual: Mapping[str, object] = field(default_factory=dict)
+    parts: Sequence[Displayed] = ()
+
+
+class Displayed:
+    """Shows itself as one line, with a table below it if it has parts; in a notebook as HTML."""
+
+    __slots__ = ()
+
+    def _view(self) -> View:
+        """What is shown of it."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        view = self._view()
+        of = f" of {shown_value(view.of, _TITLE)}" if view.of else ""
+        facts = ", ".join(
+            f"{name} {shown_value(value, _LINE)}" for name, value in _told(view).items()
+        )
+        line = f"<{type(self).__name__}{of}{': ' if facts else ''}{facts}>"
+        return "\n".join([line, *_text_table(view.parts)])
+
+    def _repr_html_(self) -> str:
+        view = self._view()
+        of = f" of {shown_value(view.of, _TITLE)}" if view.of else ""
+        rows = [
+            [(name, "left"), (shown_value(value, _HTML), "left")]
+            for name, value in _told(view).items()
+        ]
+        return _html(type(self).__name__ + of, [], rows) + _html_table(view.parts)
+
+
+class Listing(list[T]):
+    """A list that shows itself as a table if its elements are `Displayed`."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        if not _are_alike(self):
+            return super().__repr__()
+        return "\n".join([_caption(_views(self)), *_text_table(self)])
+
+    def _repr_html_(self) -> str | None:
+        """None: IPython shows the text."""
+        return _html_table(self, _caption(_views(self))) if _are_alike(self) else None
+
+
+def visible(text: str) -> str:
+    r"""Spell out what a terminal would act on, and what cannot be seen.
+
+    >>> visible("a\x1b[31mb")
+    'a\\x1b[31mb'
+    """
+    if text.isprintable():
+        return text
+    return "".join(each if each in _KEPT else _spelled(each) for each in text)
+
+
+def visible_bytes(data: bytes) -> str:
+    r"""The same for bytes; those that are not UTF-8 are spelled out, too.
+
+    >>> visible_bytes(b"\xc3\xa4 \xff\x07")
+    'ä \\xff\\x07'
+    """
+    return visible(data.decode(errors="backslashreplace"))
+
+
+def shown_age(age: timedelta | None) -> str:
+    """In the two largest units.
+
+    >>> shown_age(timedelta(seconds=3725)), shown_age(timedelta(seconds=5)), shown_age(None)
+    ('1h02m', '5s', '-')
+    """
+    if age is None:
+        return "-"
+    seconds = int(age.total_seconds())
+    for unit, length, smaller, part in (("d", 86400, "h", 3600), ("h", 3600, "m", 60)):
+        if seconds >= length:
+            return f"{seconds // length}{unit}{seconds % length // part:02d}{smaller}"
+    return f"{seconds // 60}m{seconds % 60:02d}s" if seconds >= 60 else f"{seconds}s"  # noqa: PLR2004 (a minute)
+
+
+def shown_rate(rate: float | None) -> str:
+    """Messages per second.
+
+    >>> shown_rate(1234.5), shown_rate(0.25), shown_rate(0.0), shown_rate(None)
+    ('1,234', '0.2', '0', '-')
+    """
+    if rate is None:
+        return "-"
+    return f"{rate:.1f}" if 0 < rate < 10 else f"{rate:,.0f}"  # noqa: PLR2004 (where a digit counts)
+
+
+def shown_value(value: object, most: int, *, is_inner: bool = False) -> str:
+    r"""A value on one line, in printable characters.
+
+    >>> shown_value(b"a\n\xff", 60), shown_value("x" * 1000, 4), shown_value(12345, 60)
+    ('a\\n\\xff', 'xxxx… (1,000 characters)', '12,345')
+
+    Args:
+        value: What is shown.
+        most: Characters after which it is cut; then it says how long it is.
+        is_inner: It is a part of another one, and does not say that.
+    """
+    shown: list[str] = []
+    for piece in _pieces(value):
+        most -= len(piece)
+        if most < 0:
+            return "".join(shown) + "…" + ("" if is_inner else _length(value))
+        shown.append(piece)
+    return "".join(shown)
+
+
+def _pieces(value: object) -> Iterator[str]:
+    """Its text, in pieces that are not cut; only as many are made as are asked for."""
+    match value:
+        case bytes():
+            parts = (value[at : at + _PART] for at in range(0, len(value), _PART))
+            for text in codecs.iterdecode(parts, "utf-8", "backslashreplace"):
+                yield from map(_spelled, text)
+        case Mapping() if value:
+            for number, (name, each) in enumerate(value.items()):
+                yield ", " if number else ""
+                yield from shown_value(name, _INNER, is_inner=True)
+                yield "="
+                yield from shown_value(each, _INNER, is_inner=True)
+        case list() | tuple() if value:
+            for number, each in enumerate(value):
+                yield ", " if number else "["
+                yield from shown_value(each, _INNER, is_inner=True)
+            yield "]"
+        case _:
+            yield from map(_spelled, _plain(value))
+
+
+def _plain(value: object) -> str:
+    match value:
+        case None | Mapping():  # An empty one.
+            return "-"
+        case bool():
+            return "yes" if value else "no"
+        case int():
+            return f"{value:,}"
+        case timedelta():
+            return shown_age(value)
+        case datetime() if value.tzinfo:
+            return f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z"
+        case _:
+            return str(value)
+
+
+def _spelled(character: str) -> str:
+    return character if character.isprintable() else character.encode("unicode_escape").decode()
+
+
+def _length(value: object) -> str:
+    """How long what was cut is, if that is known."""
+    units = {bytes: "bytes", str: "characters", dict: "entries", list: "elements"}
+    for kind, unit in units.items():
+        if isinstance(value, kind):
+            return f" ({len(value):,} {unit})"
+    return ""
+
+
+def _told(view: View) -> dict[str, object]:
+    """All that is to be said of one object."""
+    every = {**view.facts, **view.details}
+    return {name: value for name, value in every.items() if _says(view, name, value)}
+
+
+def _says(view: View, name: str, value: object) -> bool:
+    return value is not None and value != view.usual.get(name)
+
+
+def _are_alike(these: Sequence[object]) -> TypeGuard[Sequence[Displayed]]:
+    kinds = set(map(type, these))
+    return len(kinds) == 1 and issubclass(kinds.pop(), Displayed)
+
+
+def _views(these: Iterable[object]) -> list[View]:
+    return [each._view() for each in these if isinstance(each, Displayed)]  # noqa: SLF001 (our own)
+
+
+def _caption(views: Sequence[View]) -> str:
+    """How many of what; and of what, if that is the same for all."""
+    of = {view.of for view in views}
+    kind = views[0].kind
+    counted = f"1 {kind.removesuffix('s')}" if len(views) == 1 else f"{len(views):,} {kind}"
+    if len(of) > 1 or not any(of):
+        return counted
+    return f"{counted} of {shown_value(of.pop(), _TITLE)}"
+
+
+def _cells(
+    these: Sequence[Displayed], rows: int, most: int
+) -> tuple[list[str], list[str], list[list[str]]]:
+    """The columns that say something, how each is aligned, and the first rows."""
+    views = _views(islice(these, rows))
+    facts = [dict(view.facts) for view in views]
+    if len({view.of for view in views}) > 1:
+        facts = [{"of": view.of, **each} for view, each in zip(views, facts, strict=True)]
+    names = [name for name in facts[0] if any(_says(views[0], name, it[name]) for it in facts)]
+    align = ["right" if all(_is_number(it[name]) for it in facts) else "left" for name in names]
+    cells = [[shown_value(each[name], most) for name in names] for each in facts]
+    return names, align, cells
+
+
+def _is_number(value: object) -> bool:
+    is_position = isinstance(value, str) and value.isdecimal()
+    return value is None or is_position or isinstance(value, int | float | timedelta)
+
+
+def _text_table(these: Sequence[Displayed]) -> list[str]:
+    """Its lines; none if there is nothing in it."""
+    if not these:
+        return []
+    names, align, cells = _cells(these, _TEXT_ROWS, _CELL)
+    widths = [max(map(_width, column)) for column in zip(names, *cells, strict=True)]
+    lines = ["  ".join(map(_padded, row, widths, align)).rstrip() for row in (names, *cells)]
+    left = len(these) - len(cells)
+    return [f"  {line}" for line in lines] + ([f"  … and {left:,} more"] if left else [])
+
+
+def _padded(text: str, width: int, align: str) -> str:
+    space = " " * (width - _width(text))
+    return space + text if align == "right" else text + space
+
+
+def _width(text: str) -> int:
+    """Columns of a terminal that it takes."""
+    if text.isascii():
+        return len(text)
+    return sum(0 if combining(it) else 1 + (east_asian_width(it) in "WF") for it in text)
+
+
+def _html_table(these: Sequence[Displayed], caption: str = "") -> str:
+    if not these:
+        return ""
+    names, align, cells = _cells(these, _HTML_ROWS, _HTML)
+    rows = [list(zip(row, align, strict=True)) for row in cells]
+    left = len(these) - len(cells)
+    more = f"<p>… and {left:,} more</p>" if left else ""
+    return _html(caption, list(zip(names, align, strict=True)), rows) + more
+
+
+def _html(
+    caption: str, head: Sequence[tuple[str, str]], rows: Sequence[Sequence[tuple[str, str]]]
+) -> str:
+    """A table of texts, each with how it is aligned."""
+    title = f"<caption>{_code(caption)}</caption>" if caption else ""
+    top = f"<thead>{_html_row(head, 'th')}</thead>" if head else ""
+    body = "".join(_html_row(row, "td") for row in rows)
+    return f'<table class="{_NO_FORMULA}">{title}{top}<tbody>{body}</tbody></table>'
+
+
+def _html_row(cells: Sequence[tuple[str, str]], tag: str) -> str:
+    shown = (
+        f'<{tag} style="{_STYLE.format(align)}">{_code(text)}</{tag}>' for text, align in cells
+    )
+    return f"<tr>{''.join(shown)}</tr>"
+
+
+def _code(text: str) -> str:
+    """A text in HTML; every text gets there by this function."""
+    return f"<code>{escape(text)}</code>"
