@@ -1,16 +1,18 @@
 """Arrow batches into chunks, and back.
 
-A chunk holds the column ``value``, and ``key`` and ``headers`` if one of its messages has any.
-`framing` lays them out as bytes, and `rows` adds what the ledger knows of the messages.
+A chunk of plain messages has the column ``value``, and ``key`` and ``headers`` if one of its
+messages has any. `framing` lays them out as bytes, and `rows` adds what the ledger knows of the
+messages.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from operator import methodcaller
-from typing import NamedTuple, Protocol
+from typing import ClassVar, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,7 +20,7 @@ import pyarrow.compute as pc
 from cassieq_spark.arguments import REDRIVES, RESERVED, is_reserved, reserved
 from cassieq_spark.arrow import framing
 from cassieq_spark.arrow.fingerprint import Fingerprint, fingerprint_of
-from cassieq_spark.arrow.framing import STORED
+from cassieq_spark.arrow.framing import STORED, used_column
 from cassieq_spark.errors import MessageError, OptionError
 from cassieq_spark.model import MOST_BUCKETS, Chunk, Range
 
@@ -26,7 +28,7 @@ _AS_PY = methodcaller("as_py")
 
 
 class ColumnNames(NamedTuple):
-    """What the columns are called that a message has beside its value."""
+    """The names of the columns that a message has beside its value or values."""
 
     key: str
     headers: str
@@ -34,30 +36,31 @@ class ColumnNames(NamedTuple):
     visible_at: str
 
 
-class Form(Protocol):
-    """What the messages of a queue consist of, and how a chunk stores them."""
+class Form(ABC):
+    """How the messages of a queue are laid out in chunks."""
 
-    @property
-    def names(self) -> ColumnNames:
-        """What the columns are called that a message has beside its value."""
-        ...
+    names: ClassVar[ColumnNames]
 
+    @abstractmethod
     def assigned(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """What a writer gives, as columns that `stored` takes, with those of `names`.
+        """Turn what a writer gives into columns that `stored` takes, with those of `names`.
 
         Raises:
             SchemaError: The columns are not those of the queue.
             MessageError: A value does not fit its column.
         """
-        ...
 
+    @abstractmethod
     def fingerprint(self, batch: pa.RecordBatch) -> Fingerprint:
-        """The fingerprint of the rows that `assigned` returned."""
-        ...
+        """The fingerprint of rows that `assigned` returned."""
 
+    @abstractmethod
     def stored(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The columns of ``batch`` that a chunk has, in their order and types."""
-        ...
+
+    @abstractmethod
+    def encode(self, messages: pa.RecordBatch, compression: str) -> bytes:
+        """The frame of a chunk."""
 
     def check(
         self,
@@ -71,7 +74,7 @@ class Form(Protocol):
 
         Args:
             messages: At least one.
-            max_message_bytes: Largest message.
+            max_message_bytes: Largest message, counting key, value and headers.
             first_row: How to number the first one in an error.
             takes_reserved: Whether they may have reserved headers.
 
@@ -79,16 +82,25 @@ class Form(Protocol):
             The bytes of each message, with its key and headers.
 
         Raises:
-            MessageError: One of them can't be stored, or is too large.
+            MessageError: A message can't be stored, or is too large; it names the first one.
         """
-        ...
+        if (headers := used_column(messages, self.names.headers)) is not None:
+            _check_headers(headers, first_row=first_row, takes_reserved=takes_reserved)
+        sizes = self._sizes(messages, first_row)
+        if pc.max(sizes).as_py() > max_message_bytes:
+            index = pc.index(pc.greater(sizes, max_message_bytes), value=True).as_py()
+            raise MessageError(
+                f"{row_at(first_row + index)} is {sizes[index].as_py()} bytes with its key and "
+                f"headers: the limit is {max_message_bytes} (option 'maxMessageBytes')"
+            )
+        return sizes
 
-    def encode(self, messages: pa.RecordBatch, compression: str) -> bytes:
-        """The frame of a chunk."""
-        ...
+    @abstractmethod
+    def _sizes(self, messages: pa.RecordBatch, first_row: int) -> pa.Int64Array:
+        """The bytes of each message, after checking its values."""
 
 
-class PlainForm:
+class PlainForm(Form):
     """Messages that are bytes: ``key``, ``value`` and ``headers``."""
 
     names = ColumnNames("key", "headers", "delay", "visible_at")
@@ -103,35 +115,28 @@ class PlainForm:
 
     def stored(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """See `Form.stored`; other columns are left out."""
-        return _as_stored(batch)
+        present = set(batch.schema.names)
+        schema = pa.schema([column for column in STORED if column.name in present])
+        columns = [batch.column(column.name).cast(column.type) for column in schema]
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
 
-    def check(
-        self,
-        messages: pa.RecordBatch,
-        max_message_bytes: int,
-        *,
-        first_row: int,
-        takes_reserved: bool = False,
-    ) -> pa.Int64Array:
-        """See `Form.check`."""
-        sizes = _sizes(messages)
+    def encode(self, messages: pa.RecordBatch, compression: str) -> bytes:
+        """See `Form.encode`."""
+        return framing.encode(messages, compression)
+
+    def _sizes(self, messages: pa.RecordBatch, first_row: int) -> pa.Int64Array:
         value = messages.column("value")
         if value.null_count:
             row = pc.index(value.is_null(), value=True).as_py()
             raise MessageError(
                 f"{row_at(first_row + row)} has no value: the column 'value' must not be null"
             )
-        if has_any(messages, "headers"):
-            check_headers(
-                messages.column("headers"), first_row=first_row, takes_reserved=takes_reserved
-            )
-        check_sizes(sizes, max_message_bytes, first_row=first_row)
-        return sizes
-
-    def encode(self, messages: pa.RecordBatch, compression: str) -> bytes:
-        """See `Form.encode`; a column without any value is left out."""
-        used = ["value", *(name for name in ("key", "headers") if has_any(messages, name))]
-        return framing.encode(messages.select(used), compression)
+        total = _bytes(value)
+        if (key := used_column(messages, "key")) is not None:
+            total = pc.add(total, _bytes(key))
+        if (headers := used_column(messages, "headers")) is not None:
+            total = pc.add(total, _header_bytes(headers))
+        return total
 
 
 PLAIN = PlainForm()
@@ -155,8 +160,8 @@ class Cutter:
         form: What the messages consist of.
 
     Raises:
-        OptionError: Sizes that do not fit each other; or, as messages are fed, more of them than
-            a block may have buckets for.
+        OptionError: The sizes do not fit each other; or, as messages are fed, they need more
+            buckets than a block may have.
     """
 
     def __init__(  # noqa: PLR0913 (each is a setting of its own, by name)
@@ -182,7 +187,7 @@ class Cutter:
         self._takes_reserved = takes_reserved
         self._compression = compression
         self._form = form
-        # The chunk that is being gathered, as pieces of the batches it came in.
+        # The chunk that is being gathered, as pieces of the batches in which it came.
         self._start = 0
         self._pieces: list[pa.RecordBatch] = []
         self._held_count = 0
@@ -212,12 +217,12 @@ class Cutter:
             )
             yield from self._add(messages, pc.cumulative_sum(sizes))
             if self._pieces and self._pieces[-1].num_rows < messages.num_rows:
-                # A slice keeps the whole batch alive; what waits for the next batch is a copy.
+                # A slice would keep the whole batch in memory until the next one comes.
                 rest = self._pieces[-1]
                 self._pieces[-1] = rest.take(pa.array(range(rest.num_rows)))
 
     def finish(self) -> Iterator[Chunk]:
-        """Yield the last chunk, if there is any; its ``stop`` is the number of messages."""
+        """Yield the last chunk, if there is one; its ``stop`` is the number of all messages."""
         if self._pieces:
             yield self._take()
 
@@ -227,7 +232,12 @@ class Cutter:
         return min(room, framing.MOST_MESSAGES) - self._held_count
 
     def _add(self, messages: pa.RecordBatch, ends: pa.Int64Array) -> Iterator[Chunk]:
-        """Add messages, ``ends[i]`` bytes up to and with the i-th; yield each chunk they fill."""
+        """Add messages, and yield each chunk that they fill.
+
+        Args:
+            messages: At least one.
+            ends: For each message, the bytes of all up to it and including it.
+        """
         row, row_bytes = 0, 0
         while row < messages.num_rows:
             most = min(messages.num_rows, row + self._room())
@@ -245,7 +255,7 @@ class Cutter:
                 yield self._take()
 
     def _take(self) -> Chunk:
-        """The chunk gathered so far; the next one begins behind it."""
+        """The chunk gathered so far; the next one begins where it stops."""
         if self._start >= MOST_BUCKETS * self._bucket_size:
             raise OptionError(
                 f"a task writes at most {MOST_BUCKETS * self._bucket_size} messages into one "
@@ -266,15 +276,19 @@ class Cutter:
 
 
 def cut(batches: Iterable[pa.RecordBatch], cutter: Cutter) -> Iterator[Chunk]:
-    """All the chunks of a block whose messages come as one iterable; see `Cutter`."""
+    """All chunks of a block, if its messages come from one iterable; see `Cutter`."""
     yield from cutter.feed(batches)
     yield from cutter.finish()
 
 
 def decode(chunk: Chunk, offsets: Range) -> pa.RecordBatch:
-    """The messages of ``chunk`` at the given ``offsets`` of its block, as far as it has them.
+    """The messages of ``chunk`` at those of the given ``offsets`` that it has.
 
     Copies nothing, beyond decompression. The whole chunk is checked; see `framing`.
+
+    Args:
+        chunk: As it is stored.
+        offsets: Offsets in the block of the chunk.
 
     Returns:
         Columns ``key``, ``value`` and ``headers``; null where the chunk does not have them.
@@ -294,16 +308,8 @@ def decode(chunk: Chunk, offsets: Range) -> pa.RecordBatch:
 
 @lru_cache(maxsize=64)
 def _nulls(name: str, count: int) -> pa.Array:
-    """Chunks have the same few sizes, so these are made once for many of them."""
+    """Cached, as most chunks have one of a few sizes."""
     return pa.nulls(count, STORED.field(name).type)
-
-
-def _as_stored(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The columns of a chunk that ``batch`` has, in their order and types."""
-    present = set(batch.schema.names)
-    schema = pa.schema([column for column in STORED if column.name in present])
-    columns = [batch.column(column.name).cast(column.type) for column in schema]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def check_messages(
@@ -324,23 +330,6 @@ def check_messages(
         form.check(form.stored(batch), max_message_bytes, first_row=first_row)
 
 
-def _sizes(messages: pa.RecordBatch) -> pa.Int64Array:
-    """Bytes of each message: key, value and headers."""
-    total = _bytes(messages.column("value"))
-    if has_any(messages, "key"):
-        total = pc.add(total, _bytes(messages.column("key")))
-    if has_any(messages, "headers"):
-        total = pc.add(total, _header_bytes(messages.column("headers")))
-    return total
-
-
-def has_any(messages: pa.RecordBatch, name: str) -> bool:
-    """Whether one of the messages has something in the column ``name``, if it is there."""
-    if name not in messages.schema.names:
-        return False
-    return bool(messages.column(name).null_count < messages.num_rows)
-
-
 def _bytes(column: pa.Array) -> pa.Int64Array:
     return pc.fill_null(pc.binary_length(column).cast(pa.int64()), 0)
 
@@ -352,8 +341,8 @@ def _header_bytes(headers: pa.MapArray) -> pa.Int64Array:
     return pc.pairwise_diff(ends.take(headers.offsets)).slice(1)
 
 
-def check_headers(headers: pa.MapArray, *, first_row: int, takes_reserved: bool) -> None:
-    """Check names and texts: Spark has texts that are not UTF-8, which no reader could read.
+def _check_headers(headers: pa.MapArray, *, first_row: int, takes_reserved: bool) -> None:
+    """Check names and texts, as Spark may give texts that are not UTF-8.
 
     Raises:
         MessageError: A header has no name, a reserved one or one that is not UTF-8.
@@ -385,20 +374,6 @@ def _any_reserved(names: pa.StringArray) -> bool:
     if not pc.any(begins_so).as_py():
         return False
     return bool(pc.any(pc.and_(begins_so, pc.not_equal(names, REDRIVES))).as_py())
-
-
-def check_sizes(sizes: pa.Int64Array, max_message_bytes: int, *, first_row: int) -> None:
-    """Check the sizes of messages.
-
-    Raises:
-        MessageError: One is too large; it names the first.
-    """
-    if pc.max(sizes).as_py() > max_message_bytes:
-        index = pc.index(pc.greater(sizes, max_message_bytes), value=True).as_py()
-        raise MessageError(
-            f"{row_at(first_row + index)} is {sizes[index].as_py()} bytes with its key and "
-            f"headers: the limit is {max_message_bytes} (option 'maxMessageBytes')"
-        )
 
 
 def row_at(row: int) -> str:

@@ -10,14 +10,15 @@ the last word of a row may hold bytes of its neighbours, which are masked. The r
 by the distance of the row's start from a word boundary. That takes about a nanosecond for eight
 bytes.
 
-The fold alone does not tell words that change places, nor a field that occurs twice, a multiple of
-eight bytes apart. So eight words spread evenly over the row count too, each by its place. They
-cover a row of up to 64 bytes wholly.
+The fold alone would not notice two words that change places, or a field that occurs twice, a
+multiple of eight bytes apart. So eight words spread evenly over the row count too, each by its
+place. They cover a row of up to 64 bytes wholly.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,18 +28,24 @@ import pyarrow.compute as pc
 #: A hash of each row.
 Words = npt.NDArray[np.uint64]
 
+WORD = 8
+#: The lowest bytes of a word, by how many.
+LOWEST = np.array([(1 << 8 * count) - 1 for count in range(WORD + 1)], np.uint64)
+#: By how much words are shifted before they are multiplied. An odd factor keeps the highest bit
+#: where it is, so two words that differ in that bit alone could change places unnoticed.
+SHIFT = np.uint64(29)
+
 #: The way hashes are made: fingerprints made in different ways are not compared.
 _WAY = 2
-_WORD = 8
 _MOST = 2**64
 #: Odd numbers without a pattern.
 _FOLDED, _LENGTH, _MIXED = (
     np.uint64(each) for each in (0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93, 0xBF58476D1CE4E5B9)
 )
-#: They make the same bytes count differently in each column.
+#: Factors by which the same bytes count differently in each column.
 _COLUMNS = {"value": 0xA0761D6478BD642F, "key": 0xE7037ED1A0B428DB}
 _NAMES, _ITEMS, _ENTRY = 0x8EBC6AF09C88C6E3, 0x589965CC75374CC3, 0x1D8E4E27C47D124F
-#: Of the words that are spread over a row, by their place.
+#: The factors of the words that `_spread` takes from a row, by their place.
 _PLACES = np.array(
     [
         0x9FB21C651E98DF25,
@@ -52,9 +59,7 @@ _PLACES = np.array(
     ],
     np.uint64,
 )
-#: The lowest bytes of a word, by how many.
-_LOWEST = np.array([(1 << 8 * count) - 1 for count in range(_WORD)], np.uint64)
-_HALF, _SOME, _WHOLE = np.uint64(32), np.uint64(29), np.uint64(64)
+_HALF, _WHOLE = np.uint64(32), np.uint64(64)
 _OFFSETS: dict[pa.DataType, type[np.signedinteger]] = {
     pa.binary(): np.int32,
     pa.string(): np.int32,
@@ -104,7 +109,7 @@ def fingerprint_of(batch: pa.RecordBatch) -> Fingerprint:
 
 
 def hashes_of_headers(headers: pa.MapArray) -> tuple[Words, int]:
-    """Of each row the sum over its headers, 0 if it has none, and the bytes of all."""
+    """A hash of each row's headers, 0 where there are none, and the bytes of all headers."""
     hashes = np.zeros(len(headers), np.uint64)
     if headers.null_count == len(headers):
         return hashes, 0
@@ -121,14 +126,11 @@ def hashes_of_headers(headers: pa.MapArray) -> tuple[Words, int]:
     items *= np.uint64(_ITEMS)
     names += items
     names += np.uint64(_ENTRY)
-    up_to = np.zeros(len(names) + 1, np.uint64)
-    np.cumsum(mixed(names), out=up_to[1:])
-    up_to = up_to[at - first]
-    return up_to[1:] - up_to[:-1], sum_of(name_lengths) + sum_of(item_lengths)
+    return sums_between(mixed(names), at - first), sum_of(name_lengths) + sum_of(item_lengths)
 
 
 def hashes_of_texts(column: pa.Array) -> tuple[Words, Words]:
-    """A hash of each row, 0 where it is null, and its bytes."""
+    """A hash of each text, 0 where it is null, and its length."""
     if column.type not in _OFFSETS:
         column = column.cast(pa.large_binary())
     _, ends, data = column.buffers()
@@ -155,19 +157,19 @@ def hashes_of_texts(column: pa.Array) -> tuple[Words, Words]:
 
 def _folded(at: npt.NDArray[np.signedinteger], data: pa.Buffer) -> Words:
     """The exclusive or of each row's words, counted from where the row begins."""
-    count = data.size // _WORD
+    count = data.size // WORD
     words = np.frombuffer(data, "<u8", count)
     word, behind = at >> 3, at & 7
-    # What comes before each boundary of rows, in the word that it is in.
+    # For each boundary of rows: the bytes before it, in the word that it divides.
     before = np.zeros(len(at), np.uint64)
     is_whole = word < count
     before[is_whole] = words[word[is_whole]]
     if not is_whole.all():
-        rest = data.slice(count * _WORD).to_pybytes()
+        rest = data.slice(count * WORD).to_pybytes()
         before[~is_whole] = int.from_bytes(rest, "little")
-    before &= _LOWEST[behind]
+    before &= LOWEST[behind]
     folded = np.zeros(len(at) - 1, np.uint64)
-    # Of each row from its first word up to the first one of the next; some at the end have none.
+    # For each row: its words up to the first one of the next row; the last rows may have none.
     last = int(word[-1])
     if begun := int(np.searchsorted(word[:-1], last)):
         folded[:begun] = np.bitwise_xor.reduceat(words[:last], word[:begun])
@@ -182,17 +184,17 @@ def _folded(at: npt.NDArray[np.signedinteger], data: pa.Buffer) -> Words:
 
 
 def _spread(at: npt.NDArray[np.signedinteger], data: pa.Buffer) -> Words:
-    """The sum of eight words of each row, the first to the last, each times its place's factor.
+    """The sum of eight words of each row, from its first to its last, each by its place's factor.
 
-    A row below eight bytes has none: folded, it is all there.
+    It is 0 for a row of less than eight bytes, which `_folded` covers wholly.
     """
     spread = np.zeros(len(at) - 1, np.uint64)
-    count = data.size - _WORD + 1
+    count = data.size - WORD + 1
     if count <= 0:
         return spread
     words = np.ndarray(count, "<u8", data, strides=(1,))
     starts = at[:-1].astype(np.int64)
-    beyond = at[1:] - starts - _WORD
+    beyond = at[1:] - starts - WORD
     is_short = beyond < 0
     has_short = bool(is_short.any())
     if has_short:
@@ -201,8 +203,7 @@ def _spread(at: npt.NDArray[np.signedinteger], data: pa.Buffer) -> Words:
     steps = len(_PLACES) - 1
     for place, factor in enumerate(_PLACES):
         found = words[starts + beyond * place // steps]
-        # A highest bit must not be all that two words differ in: two odd factors hide it.
-        found ^= found >> _SOME
+        found ^= found >> SHIFT
         found *= factor
         spread += found
     if has_short:
@@ -211,10 +212,10 @@ def _spread(at: npt.NDArray[np.signedinteger], data: pa.Buffer) -> Words:
 
 
 def mixed(words: Words) -> Words:
-    """Change words in place, so that sums of them tell them apart."""
+    """Mix the bits of words in place, so that sums tell apart which words were added."""
     words ^= words >> _HALF
     words *= _MIXED
-    words ^= words >> _SOME
+    words ^= words >> SHIFT
     words *= _FOLDED
     words ^= words >> _HALF
     return words
@@ -223,3 +224,11 @@ def mixed(words: Words) -> Words:
 def sum_of(words: Words) -> int:
     """The sum of words, modulo 2**64."""
     return int(words.sum(dtype=np.uint64))
+
+
+def sums_between(words: Words, ends: npt.NDArray[Any]) -> Words:
+    """The sums of the words between each two neighbours of ``ends``."""
+    up_to = np.zeros(len(words) + 1, np.uint64)
+    np.cumsum(words, out=up_to[1:])
+    sums: Words = up_to[ends]
+    return sums[1:] - sums[:-1]

@@ -4,14 +4,14 @@ A frame is a header of fixed length and a body: buffers one after the other, who
 from the counts in the header. So a reader knows all lengths and refuses frames that are too large
 before it allocates or decompresses anything, and before Arrow sees any of it. It checks, in order:
 
-1. the header: whether it is one, and has as many messages as the row says;
+1. the header: its magic, codec and flags, and that it counts as many messages as the row does;
 2. the lengths, against `MOST_DATA_BYTES` and `MOST_BYTES`;
 3. the sum of all bytes;
-4. the body, which is decompressed into exactly the bytes that the header asks for;
+4. the body, which must decompress into exactly as many bytes as the header asks for;
 5. the arrays: offsets in order and inside the data, texts in UTF-8, headers with names.
 
 The sum only detects accidents, as an attacker who crafts a chunk computes it as well. A frame that
-passes the other checks is safe to read, also if an attacker has written it.
+passes the other checks is safe to read, even if an attacker has written it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from cassieq_spark.arrow import packing
-from cassieq_spark.arrow.packing import CODECS, MODULUS, checksum
+from cassieq_spark.arrow.packing import CODECS, MODULUS, bit_bytes, checksum, ends_of
 from cassieq_spark.errors import MessageError, UnreadableError
 
 HEADERS = pa.map_(pa.string(), pa.string())
@@ -42,18 +42,8 @@ _MAGIC = b"CQF1"
 #: Magic, codec, flags; the counts of `_Counts`; the sum of all the other bytes.
 _HEADER = struct.Struct("<4sBBxx6IQ")
 _KEYS, _HEADERS, _NULL_KEYS, _NULL_HEADERS, _NULL_ITEMS = (1 << bit for bit in range(5))
-#: Flags that do not contradict each other: only a column that is there has nulls.
-_POSSIBLE = frozenset(
-    of_keys | of_headers
-    for of_keys in (0, _KEYS, _KEYS | _NULL_KEYS)
-    for of_headers in (
-        0,
-        *(_HEADERS | null | other for null in (0, _NULL_HEADERS) for other in (0, _NULL_ITEMS)),
-    )
-)
-_OFFSETS = np.dtype("<i4")
 _ENTRY = pa.struct([HEADERS.key_field, HEADERS.item_field])
-_Bytes = bytes | memoryview
+_NO_DATA = pa.py_buffer(b"")
 
 
 class _Counts(NamedTuple):
@@ -67,10 +57,22 @@ class _Counts(NamedTuple):
     item_bytes: int
 
 
+class _Buffers(NamedTuple):
+    """What a body has of one array, from its first element on."""
+
+    offsets: bytes
+    valid: bytes
+    data: bytes | memoryview = b""
+
+
+_NONE = _Buffers(b"", b"")
+
+
 def encode(messages: pa.RecordBatch, compression: str) -> bytes:
     """Lay out messages as a frame.
 
-    A body that does not become smaller is not compressed.
+    A column whose elements are all null is left out. A body that does not become smaller is not
+    compressed.
 
     Args:
         messages: Columns of `STORED`, in their types; ``value`` is there, and never null.
@@ -79,39 +81,30 @@ def encode(messages: pa.RecordBatch, compression: str) -> bytes:
     Raises:
         MessageError: They are more than a frame takes.
     """
-    columns = dict(zip(messages.schema.names, messages.columns, strict=True))
-    values = _Texts(columns["value"])
-    flags, keys, headers = 0, None, None
-    offsets, nulls, data = [values.offsets], [], [values.data]
-    if "key" in columns:
-        keys = _Texts(columns["key"])
-        flags |= _KEYS | (_NULL_KEYS if keys.nulls else 0)
-        offsets.append(keys.offsets)
-        nulls.append(keys.nulls)
-        data.append(keys.data)
-    if "headers" in columns:
-        headers = _Maps(columns["headers"])
-        flags |= _HEADERS | (_NULL_HEADERS if headers.nulls else 0)
-        flags |= _NULL_ITEMS if headers.items.nulls else 0
-        offsets += [headers.offsets, headers.names.offsets, headers.items.offsets]
-        nulls += [headers.nulls, headers.items.nulls]
-        data += [headers.names.data, headers.items.data]
-    counts = _Counts(
-        messages.num_rows,
-        headers.entries if headers else 0,
-        len(values.data),
-        len(keys.data) if keys else 0,
-        len(headers.names.data) if headers else 0,
-        len(headers.items.data) if headers else 0,
-    )
+    flags = entries = 0
+    values = _texts(messages.column("value"))
+    keys = maps = names = items = _NONE
+    if (column := used_column(messages, "key")) is not None:
+        keys = _texts(column)
+        flags |= _KEYS | (_NULL_KEYS if keys.valid else 0)
+    if (headers := used_column(messages, "headers")) is not None:
+        ends = ends_of(headers)
+        first, entries = int(ends[0]), int(ends[-1] - ends[0])
+        maps = _Buffers(_from_zero(ends), _valid(headers))
+        names = _texts(headers.keys.slice(first, entries))
+        items = _texts(headers.items.slice(first, entries))
+        flags |= _HEADERS | (_NULL_HEADERS if maps.valid else 0)
+        flags |= _NULL_ITEMS if items.valid else 0
+    sizes = [len(each.data) for each in (values, keys, names, items)]
+    counts = _Counts(messages.num_rows, entries, *sizes)
     if problem := _excess(counts, _sizes(flags, counts)):
         raise MessageError(
             f"messages are too large together: {problem}; give them smaller values, or fewer "
             "headers"
         )
-    codec, body = packing.pack(b"".join([*offsets, *nulls, *data]), compression)
-    start = _HEADER.pack(_MAGIC, codec, flags, *counts, 0)
-    total = (checksum(start) + checksum(body)) % MODULUS
+    kinds = zip(values, keys, maps, names, items, strict=True)
+    codec, body = packing.pack(b"".join([part for kind in kinds for part in kind]), compression)
+    total = checksum(_HEADER.pack(_MAGIC, codec, flags, *counts, 0), body)
     return b"".join([_HEADER.pack(_MAGIC, codec, flags, *counts, total), body])
 
 
@@ -145,57 +138,42 @@ def decode(frame: bytes, count: int) -> dict[str, pa.Array]:
         raise UnreadableError("its checksum does not match: it was damaged")
     try:
         body = packing.unpack(pa.py_buffer(frame).slice(_HEADER.size), codec, sum(sizes))
-        return _arrays(_Cursor(body, iter(sizes)), flags, counts)
+        return _arrays(body, sizes, counts)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise UnreadableError(f"its body does not match its header: {error}") from error
 
 
-class _Texts:
-    """The buffers of a binary or string array, from its first element on."""
-
-    def __init__(self, array: pa.Array) -> None:
-        _, offsets, data = array.buffers()
-        ends = _ends(offsets, array.offset, len(array))
-        first, last = (int(ends[0]), int(ends[-1])) if len(array) else (0, 0)
-        self.offsets = _from_zero(ends)
-        self.nulls = _nulls(array)
-        self.data: _Bytes = memoryview(data)[first:last] if data is not None else b""
+def used_column(messages: pa.RecordBatch, name: str) -> pa.Array | None:
+    """A column, unless it is not there or all of its elements are null."""
+    index = messages.schema.get_field_index(name)
+    column = messages.column(index) if index >= 0 else None
+    return column if column is not None and column.null_count < len(column) else None
 
 
-class _Maps:
-    """The buffers of an array of headers, from its first element on."""
-
-    def __init__(self, array: pa.MapArray) -> None:
-        ends = _ends(array.buffers()[1], array.offset, len(array))
-        first, self.entries = int(ends[0]), int(ends[-1] - ends[0])
-        self.offsets = _from_zero(ends)
-        self.nulls = _nulls(array)
-        self.names = _Texts(array.keys.slice(first, self.entries))
-        self.items = _Texts(array.items.slice(first, self.entries))
-
-
-def _ends(offsets: pa.Buffer | None, first: int, length: int) -> np.ndarray[Any, Any]:
-    if offsets is None or not length:
-        return np.zeros(1, _OFFSETS)
-    return np.frombuffer(offsets, _OFFSETS, length + 1, first * _OFFSETS.itemsize)
+def _texts(array: pa.Array) -> _Buffers:
+    ends, data = packing.texts_of(array)
+    return _Buffers(_from_zero(ends), _valid(array), data)
 
 
 def _from_zero(ends: np.ndarray[Any, Any]) -> bytes:
     return (ends - ends[0] if ends[0] else ends).tobytes()
 
 
-def _nulls(array: pa.Array) -> bytes:
-    """A bit for each element that is not null; nothing if none is."""
+def _valid(array: pa.Array) -> bytes:
+    """A bit for each element, set unless it is null; nothing if no element is null."""
     if not array.null_count:
         return b""
     return packing.bits(array.is_valid().to_numpy(zero_copy_only=False))
 
 
 def _is_possible(flags: int, counts: _Counts) -> bool:
-    """Whether a header does not contradict itself."""
-    if flags not in _POSSIBLE or (counts.key_bytes and not flags & _KEYS):
+    """Whether flags are known, and only columns that are there have nulls and data."""
+    if not flags & _KEYS and (flags & _NULL_KEYS or counts.key_bytes):
         return False
-    return bool(flags & _HEADERS) or not (counts.entries or counts.name_bytes or counts.item_bytes)
+    of_headers = counts.entries or counts.name_bytes or counts.item_bytes
+    if not flags & _HEADERS and (flags & (_NULL_HEADERS | _NULL_ITEMS) or of_headers):
+        return False
+    return flags < 1 << 5
 
 
 def _excess(counts: _Counts, sizes: list[int]) -> str | None:
@@ -210,73 +188,56 @@ def _excess(counts: _Counts, sizes: list[int]) -> str | None:
 
 
 def _sizes(flags: int, counts: _Counts) -> list[int]:
-    """The bytes of each buffer. Offsets come first, so that they are aligned."""
+    """The bytes of each buffer of a body, 0 if it is left out.
+
+    Of values, keys, headers, names and items come first all offsets, so that they are aligned,
+    then the bits that say what is null, then the data.
+    """
     of_messages, of_entries = 4 * (counts.messages + 1), 4 * (counts.entries + 1)
-    sizes = [of_messages]
-    if flags & _KEYS:
-        sizes.append(of_messages)
-    if flags & _HEADERS:
-        sizes += [of_messages, of_entries, of_entries]
-    if flags & _NULL_KEYS:
-        sizes.append((counts.messages + 7) // 8)
-    if flags & _NULL_HEADERS:
-        sizes.append((counts.messages + 7) // 8)
-    if flags & _NULL_ITEMS:
-        sizes.append((counts.entries + 7) // 8)
-    sizes.append(counts.value_bytes)
-    if flags & _KEYS:
-        sizes.append(counts.key_bytes)
-    if flags & _HEADERS:
-        sizes += [counts.name_bytes, counts.item_bytes]
-    return sizes
+    message_bits, entry_bits = bit_bytes(counts.messages), bit_bytes(counts.entries)
+    return [
+        of_messages,
+        of_messages if flags & _KEYS else 0,
+        of_messages if flags & _HEADERS else 0,
+        of_entries if flags & _HEADERS else 0,
+        of_entries if flags & _HEADERS else 0,
+        message_bits if flags & _NULL_KEYS else 0,
+        message_bits if flags & _NULL_HEADERS else 0,
+        entry_bits if flags & _NULL_ITEMS else 0,
+        *counts[2:],
+    ]
 
 
-class _Cursor:
-    """Takes one buffer of a body after the other."""
-
-    def __init__(self, body: pa.Buffer, sizes: Any) -> None:
-        self._body = body
-        self._sizes = sizes
-        self._at = 0
-
-    def take(self) -> pa.Buffer:
-        size = next(self._sizes)
-        found = self._body.slice(self._at, size)
-        self._at += size
-        return found
-
-    def take_if(self, is_there: int) -> pa.Buffer | None:
-        return self.take() if is_there else None
-
-
-def _arrays(body: _Cursor, flags: int, counts: _Counts) -> dict[str, pa.Array]:
+def _arrays(body: pa.Buffer, sizes: list[int], counts: _Counts) -> dict[str, pa.Array]:
     """The columns of a body that has the right length.
 
     Raises:
         pa.ArrowException, ValueError: Its offsets or texts are wrong.
     """
     messages, entries = counts.messages, counts.entries
-    value_ends = body.take()
-    key_ends = body.take_if(flags & _KEYS)
-    header_ends, name_ends, item_ends = (body.take_if(flags & _HEADERS) for _ in range(3))
-    null_keys = body.take_if(flags & _NULL_KEYS)
-    null_headers = body.take_if(flags & _NULL_HEADERS)
-    null_items = body.take_if(flags & _NULL_ITEMS)
-    columns = {
-        "value": pa.Array.from_buffers(pa.binary(), messages, [None, value_ends, body.take()])
-    }
-    if key_ends is not None:
-        buffers = [null_keys, key_ends, body.take()]
-        columns["key"] = pa.Array.from_buffers(pa.binary(), messages, buffers)
-    if header_ends is not None and name_ends is not None:
-        ends = np.frombuffer(name_ends, _OFFSETS)
-        if not (ends[:-1] < ends[1:]).all():
+    buffers: list[pa.Buffer] = []
+    at = 0
+    for size in sizes:
+        buffers.append(body.slice(at, size) if size else None)
+        at += size
+    ends, key_ends, header_ends, name_ends, item_ends = buffers[:5]
+    valid_keys, valid_headers, valid_items, values, keys, names, items = buffers[5:]
+    parts = [None, ends, values or _NO_DATA]
+    columns = {"value": pa.Array.from_buffers(pa.binary(), messages, parts)}
+    if key_ends:
+        parts = [valid_keys, key_ends, keys or _NO_DATA]
+        columns["key"] = pa.Array.from_buffers(pa.binary(), messages, parts)
+    if header_ends:
+        starts = np.frombuffer(name_ends, "<i4")
+        if not (starts[:-1] < starts[1:]).all():
             raise ValueError("a header without a name")
-        names = pa.Array.from_buffers(pa.string(), entries, [None, name_ends, body.take()])
-        items = pa.Array.from_buffers(pa.string(), entries, [null_items, item_ends, body.take()])
-        pairs = pa.Array.from_buffers(_ENTRY, entries, [None], children=[names, items])
-        buffers = [null_headers, header_ends]
-        columns["headers"] = pa.Array.from_buffers(HEADERS, messages, buffers, children=[pairs])
+        texts = [
+            pa.Array.from_buffers(pa.string(), entries, [valid, ends, data or _NO_DATA])
+            for valid, ends, data in ((None, name_ends, names), (valid_items, item_ends, items))
+        ]
+        pairs = pa.Array.from_buffers(_ENTRY, entries, [None], children=texts)
+        parts = [valid_headers, header_ends]
+        columns["headers"] = pa.Array.from_buffers(HEADERS, messages, parts, children=[pairs])
     for column in columns.values():
         column.validate(full=True)
     return columns

@@ -1,4 +1,4 @@
-"""Bodies of frames: compressed, unpacked into a length that is known, and summed. Pure."""
+"""Parts of frames: buffers of Arrow, checksums, and bodies compressed and unpacked. Pure."""
 
 from __future__ import annotations
 
@@ -9,45 +9,74 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-#: By their numbers in frames.
+#: A frame names its codec by the place in this tuple.
 CODECS = ("none", "lz4", "zstd")
-#: Sums are taken modulo this.
+Offsets = np.ndarray[Any, Any]
+OFFSETS: np.dtype[Any] = np.dtype("<i4")
+#: Checksums are taken modulo this.
 MODULUS = 1 << 64
 
 _PLAIN, _LZ4 = CODECS.index("none"), CODECS.index("lz4")
 _DECODERS = {CODECS.index(name): pa.Codec(name) for name in ("lz4", "zstd")}
 _WORD = 8
 _WORDS = np.dtype("<u8")
-#: The header of an LZ4 frame: magic, two bytes of flags, then perhaps the size, then a check byte.
+#: The header of an LZ4 frame: magic, two bytes of flags, optionally the size, a check byte.
 _LZ4_MAGIC = b"\x04\x22\x4d\x18"
 _LZ4_SIZED = 1 << 3
 _LZ4_PLAIN_HEADER = 7
 _LZ4_HEADER = struct.Struct("<4sBBQ")
-#: The bytes that `with_size` adds.
+#: How many bytes `with_size` adds.
 _LZ4_ADDED = _LZ4_HEADER.size + 1 - _LZ4_PLAIN_HEADER
 
 
-def checksum(data: bytes | pa.Buffer) -> int:
-    """The sum of the words of ``data``; the last one may be shorter."""
-    view = memoryview(data)
-    words = len(view) // _WORD
-    total = int(np.add.reduce(np.frombuffer(view, _WORDS, words))) if words else 0
-    return total + int.from_bytes(view[words * _WORD :], "little")
+def checksum(*parts: bytes | pa.Buffer) -> int:
+    """The sum of the 8-byte words of all parts, modulo `MODULUS`; a last word may be shorter."""
+    total = 0
+    for part in parts:
+        view = memoryview(part)
+        words = len(view) // _WORD
+        total += int(np.add.reduce(np.frombuffer(view, _WORDS, words))) if words else 0
+        total += int.from_bytes(view[words * _WORD :], "little")
+    return total % MODULUS
+
+
+def ends_of(array: pa.Array) -> Offsets:
+    """The offsets of an array of lists or maps, from its first element on; not a copy."""
+    return _ends(array, array.buffers()[1])
+
+
+def texts_of(array: pa.Array) -> tuple[Offsets, bytes | memoryview]:
+    """The offsets of an array of texts, and the bytes from the first one to the last; no copy."""
+    _, offsets, data = array.buffers()
+    ends = _ends(array, offsets)
+    return ends, b"" if data is None else memoryview(data)[int(ends[0]) : int(ends[-1])]
+
+
+def _ends(array: pa.Array, offsets: pa.Buffer | None) -> Offsets:
+    if offsets is None or not len(array):
+        return np.zeros(1, OFFSETS)
+    return np.frombuffer(offsets, OFFSETS, len(array) + 1, array.offset * OFFSETS.itemsize)
 
 
 def bits(flags: np.ndarray[Any, Any]) -> bytes:
-    """A bit for each element, as Arrow lays out booleans and what is not null."""
+    """One bit for each flag, as Arrow lays out booleans and validity."""
     return np.packbits(flags, bitorder="little").tobytes()
 
 
-def pack(body: bytes, compression: str) -> tuple[int, bytes]:
-    """The number of a codec, and ``body`` packed by it.
+def bit_bytes(count: int) -> int:
+    """How many bytes ``count`` bits take."""
+    return (count + 7) // 8
 
-    A body that does not become smaller is not compressed.
+
+def pack(body: bytes, compression: str) -> tuple[int, bytes]:
+    """Compress ``body``, if that makes it smaller.
 
     Args:
         body: Any bytes.
         compression: ``lz4``, ``zstd`` or ``none``.
+
+    Returns:
+        The number of the codec that was used, and the result.
     """
     if compression == "none" or not body:
         return _PLAIN, body
@@ -60,13 +89,14 @@ def pack(body: bytes, compression: str) -> tuple[int, bytes]:
 
 
 def unpack(body: pa.Buffer, codec: int, size: int) -> pa.Buffer:
-    """Exactly ``size`` bytes; allocates no more than those.
+    """Decompress ``body`` into exactly ``size`` bytes; allocates no more than those.
 
-    Of bytes that a frame does not fill, Arrow would hand over what was in memory before. A frame
-    of zstd that is shorter is refused by Arrow, one of LZ4 by its library, if it tells its size.
+    If a body decompressed to fewer bytes, Arrow would leave the rest uninitialised and show what
+    was in memory before. Arrow refuses a zstd frame that is too short. The LZ4 library does so
+    only if the frame states its size, so an LZ4 frame without the size is refused here.
 
     Raises:
-        pa.ArrowException, OSError, ValueError: The body is of another size, or damaged.
+        pa.ArrowException, OSError, ValueError: The body has another size, or is damaged.
     """
     if codec == _LZ4:
         found = _LZ4_HEADER.unpack_from(body) if len(body) >= _LZ4_HEADER.size else ()
@@ -80,21 +110,21 @@ def unpack(body: pa.Buffer, codec: int, size: int) -> pa.Buffer:
 
 
 def with_size(frame: bytes | pa.Buffer, size: int) -> bytes:
-    """An LZ4 frame that tells its size, which Arrow leaves out."""
-    # The view of a buffer that Arrow has cut short has its length from before.
+    """Add to an LZ4 frame its decompressed size, which Arrow leaves out."""
+    # After Arrow has shortened a buffer, its memoryview still has the old length.
     view = memoryview(frame)[: len(frame)]
     return _start(view[4], view[5], size) + view[_LZ4_PLAIN_HEADER:]
 
 
 @lru_cache(maxsize=1024)
 def _start(flags: int, block_flags: int, size: int) -> bytes:
-    """The header of an LZ4 frame; cached, as its check byte is computed in Python."""
+    """The header of an LZ4 frame; cached, as the check byte is computed in Python."""
     start = _LZ4_HEADER.pack(_LZ4_MAGIC, flags | _LZ4_SIZED, block_flags, size)
     return start + bytes([(_xxh32(start[4:]) >> 8) & 0xFF])
 
 
 def _xxh32(data: bytes) -> int:
-    """The hash of LZ4's frame headers, XXH32 with seed 0, of fewer than 16 bytes."""
+    """XXH32 with seed 0, as in headers of LZ4 frames; for fewer than 16 bytes."""
     prime_1, prime_2, prime_3 = 2654435761, 2246822519, 3266489917
     prime_4, prime_5 = 668265263, 374761393
     digest = prime_5 + len(data)

@@ -1,13 +1,13 @@
-"""Rows as Spark's source and the client get them: messages, and what the ledger knows of them."""
+"""Rows for Spark's source and the client: messages, with what the ledger knows of them."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from array import array
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cache, lru_cache
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
@@ -28,32 +28,29 @@ _ROW = [
     ("receipt", pa.string(), "STRING"),
 ]
 
-#: What a row of a queue with a schema has beside the columns of the queue.
+#: The column that a row of a queue with a schema has beside those of the queue.
 METADATA = "_metadata"
 _TYPES = {name: type_ for name, type_, _ in _ROW}
-#: How many constant columns are kept for further chunks; each takes some kilobytes.
+#: How many constant columns are cached for further chunks; each takes some kilobytes.
 _KEPT = 64
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 
-class Rows(Protocol):
-    """What rows a reader wants of messages."""
+@dataclass(frozen=True, slots=True)
+class _Rows(ABC):
+    """What `PlainRows` and `TypedRows` share."""
+
+    queue: str
+    receipt_prefix: str | None = field(default=None, kw_only=True)
+    partition: int = field(default=0, kw_only=True)
 
     @property
-    def columns(self) -> pa.Schema | None:
-        """The columns of the queue that it wants; None: its messages are bytes."""
-        ...
+    @abstractmethod
+    def with_metadata(self) -> bool: ...
 
-    @property
-    def with_extras(self) -> bool:
-        """Whether it wants their keys and headers."""
-        ...
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The columns of the rows."""
-        ...
+    @abstractmethod
+    def _joined(self, batch: pa.RecordBatch, metadata: dict[str, pa.Array]) -> pa.RecordBatch: ...
 
     def of(
         self,
@@ -69,66 +66,65 @@ class Rows(Protocol):
             batch: Consecutive messages of one block.
             first_monoton: The monoton of the first message.
             published_at: An aware instant.
-            delivery_count: How often they were delivered to the group, now included; None when
-                browsing.
+            delivery_count: How often they were delivered to the group, including this time; None
+                when browsing.
         """
-        ...
+        if not self.with_metadata:
+            return batch
+        import pyarrow.compute as pc  # noqa: PLC0415 (20 ms, before a query has read a message)
+
+        columns = {
+            name: _repeated(name, value, batch.num_rows)
+            for name, value in (
+                ("queue", self.queue),
+                ("partition", self.partition),
+                ("published_at", published_at),
+                ("delivery_count", delivery_count),
+            )
+        }
+        # Not cached: each chunk has another one, and would push the constant columns out.
+        first = _of_numbers(pa.int64(), array("q", [first_monoton]))[0]
+        columns["monoton"] = pc.add(_numbers(batch.num_rows), first)
+        if self.receipt_prefix is not None:
+            numbers = columns["monoton"].cast(pa.string())
+            prefix, nothing = (
+                _repeated("receipt", text, 1)[0] for text in (self.receipt_prefix, "")
+            )
+            columns["receipt"] = pc.binary_join_element_wise(prefix, numbers, nothing)
+        return self._joined(batch, columns)
 
 
 @dataclass(frozen=True, slots=True)
-class PlainRows:
+class PlainRows(_Rows):
     """Rows of a queue whose messages are bytes, as `chunks.decode` returns them.
 
     Attributes:
         queue: The queue's name, without its version.
         include_headers: Whether to add a column ``headers``.
-        receipt_prefix: What their receipts begin with; None for no column ``receipt``.
-        partition: Which partition of the queue.
+        receipt_prefix: The beginning of their receipts; None for no column ``receipt``.
+        partition: The partition of the queue.
     """
 
-    queue: str
     include_headers: bool = True
-    receipt_prefix: str | None = None
-    partition: int = 0
     columns: ClassVar[None] = None
-    with_extras: ClassVar[bool] = True
+    with_metadata: ClassVar[bool] = True
 
     @property
     def schema(self) -> pa.Schema:
-        """See `Rows`."""
+        """The columns of the rows."""
         return row_schema(
             include_headers=self.include_headers,
             include_receipts=self.receipt_prefix is not None,
         )
 
-    def of(
-        self,
-        batch: pa.RecordBatch,
-        *,
-        first_monoton: int,
-        published_at: datetime,
-        delivery_count: int | None,
-    ) -> pa.RecordBatch:
-        """See `Rows.of`."""
+    def _joined(self, batch: pa.RecordBatch, metadata: dict[str, pa.Array]) -> pa.RecordBatch:
+        columns = metadata | {name: batch.column(name) for name in STORED.names}
         schema = self.schema
-        columns = _told(
-            schema.names,
-            batch.num_rows,
-            first_monoton,
-            {
-                "queue": self.queue,
-                "partition": self.partition,
-                "published_at": published_at,
-                "delivery_count": delivery_count,
-            },
-            self.receipt_prefix,
-        )
-        columns |= {name: batch.column(name) for name in STORED.names}
         return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
 
 
 @dataclass(frozen=True, slots=True)
-class TypedRows:
+class TypedRows(_Rows):
     """Rows of a queue with a schema, as `fetch.Decoder` returns them.
 
     Attributes:
@@ -136,70 +132,59 @@ class TypedRows:
         columns: The columns of the queue that are wanted.
         with_metadata: Whether to add the struct ``_metadata``: what the ledger knows of a message,
             its key and its headers.
-        receipt_prefix: What the receipts in it begin with; None for no field ``receipt``.
-        partition: Which partition of the queue.
+        receipt_prefix: The beginning of their receipts; None for no ``receipt`` in that struct.
+        partition: The partition of the queue.
     """
 
-    queue: str
     columns: pa.Schema
     with_metadata: bool = True
-    receipt_prefix: str | None = None
-    partition: int = 0
-
-    @property
-    def with_extras(self) -> bool:
-        """See `Rows`."""
-        return self.with_metadata
 
     @property
     def schema(self) -> pa.Schema:
-        """See `Rows`."""
+        """The columns of the rows."""
         if not self.with_metadata:
             return self.columns
-        type_ = metadata_type(include_receipts=self.receipt_prefix is not None)
-        return self.columns.append(pa.field(METADATA, type_))
+        return self.columns.append(pa.field(METADATA, self._metadata_type))
 
-    def of(
-        self,
-        batch: pa.RecordBatch,
-        *,
-        first_monoton: int,
-        published_at: datetime,
-        delivery_count: int | None,
-    ) -> pa.RecordBatch:
-        """See `Rows.of`."""
-        if not self.with_metadata:
-            return batch
-        fields = list(metadata_type(include_receipts=self.receipt_prefix is not None))
-        columns = _told(
-            [field.name for field in fields],
-            batch.num_rows,
-            first_monoton,
-            {
-                "queue": self.queue,
-                "partition": self.partition,
-                "published_at": published_at,
-                "delivery_count": delivery_count,
-            },
-            self.receipt_prefix,
-        )
-        columns |= {"key": batch.column(KEY_COLUMN), "headers": batch.column(HEADERS_COLUMN)}
-        arrays = [columns[field.name] for field in fields]
-        metadata = pa.StructArray.from_arrays(arrays, fields=fields)
+    @property
+    def _metadata_type(self) -> pa.DataType:
+        return metadata_type(include_receipts=self.receipt_prefix is not None)
+
+    def _joined(self, batch: pa.RecordBatch, metadata: dict[str, pa.Array]) -> pa.RecordBatch:
+        metadata |= {"key": batch.column(KEY_COLUMN), "headers": batch.column(HEADERS_COLUMN)}
+        fields = list(self._metadata_type)
+        arrays = [metadata[field.name] for field in fields]
         own = [batch.column(name) for name in self.columns.names]
-        return pa.RecordBatch.from_arrays([*own, metadata], schema=self.schema)
+        own.append(pa.StructArray.from_arrays(arrays, fields=fields))
+        return pa.RecordBatch.from_arrays(own, schema=self.schema)
 
 
-def about(queue: QueueDefinition) -> Rows:
-    """What the ledger knows of messages, their keys and headers, and no columns of the queue."""
+#: What rows a reader wants of messages.
+Rows = PlainRows | TypedRows
+
+
+def rows_of(queue: QueueDefinition, *, receipt_prefix: str | None = None) -> Rows:
+    """Rows with all columns of a queue's messages, and with receipts if their prefix is given."""
+    columns = None if queue.schema is None else schema_of(queue.schema)
+    return _rows_of(queue, columns, receipt_prefix)
+
+
+def metadata_rows(queue: QueueDefinition) -> Rows:
+    """Rows with what the ledger knows of messages, their keys and headers; of bytes, all."""
+    return _rows_of(queue, None if queue.schema is None else pa.schema([]))
+
+
+def _rows_of(
+    queue: QueueDefinition, columns: pa.Schema | None, receipt_prefix: str | None = None
+) -> Rows:
     partition = queue.partition or 0
-    if queue.schema is None:
-        return PlainRows(queue.name, partition=partition)
-    return TypedRows(queue.name, pa.schema([]), partition=partition)
+    if columns is None:
+        return PlainRows(queue.name, receipt_prefix=receipt_prefix, partition=partition)
+    return TypedRows(queue.name, columns, receipt_prefix=receipt_prefix, partition=partition)
 
 
-def told(rows: pa.RecordBatch, name: str) -> pa.Array:
-    """What rows of `rows_of` or `about` tell beside the values: ``monoton``, ``headers``, ..."""
+def metadata_of(rows: pa.RecordBatch, name: str) -> pa.Array:
+    """What rows of `rows_of` or `metadata_rows` say under a name: ``monoton``, ``headers``, ..."""
     if METADATA in rows.schema.names:
         return rows.column(METADATA).field(name)
     return rows.column(name)
@@ -210,7 +195,7 @@ def stored_of(rows: pa.RecordBatch) -> pa.RecordBatch:
     if METADATA not in rows.schema.names:
         return rows.select(STORED.names)
     own = rows.drop_columns([METADATA])
-    arrays = [*own.columns, told(rows, "key"), told(rows, "headers")]
+    arrays = [*own.columns, metadata_of(rows, "key"), metadata_of(rows, "headers")]
     return pa.RecordBatch.from_arrays(arrays, [*own.schema.names, *EXTRA.names])
 
 
@@ -218,7 +203,7 @@ def values_of(rows: pa.RecordBatch) -> list[Any]:
     """The values of rows of `rows_of`: bytes, or dicts of columns.
 
     Raises:
-        UnreadableError: A date or an instant is not of the years 1 to 9999.
+        UnreadableError: A date or an instant is not in the years 1 to 9999.
     """
     if METADATA in rows.schema.names:
         from cassieq_spark.schemas.rows import to_dicts  # noqa: PLC0415 (for clients only)
@@ -227,43 +212,13 @@ def values_of(rows: pa.RecordBatch) -> list[Any]:
     return list(rows.column("value").to_pylist())
 
 
-def rows_of(queue: QueueDefinition, *, receipt_prefix: str | None = None) -> Rows:
-    """All that there is of a queue's messages; their receipts, if they begin with something."""
-    partition = queue.partition or 0
-    if queue.schema is None:
-        return PlainRows(queue.name, receipt_prefix=receipt_prefix, partition=partition)
-    columns = schema_of(queue.schema)
-    return TypedRows(queue.name, columns, receipt_prefix=receipt_prefix, partition=partition)
-
-
-def _told(
-    names: Sequence[str],
-    count: int,
-    first_monoton: int,
-    same: Mapping[str, str | datetime | int | None],
-    receipt_prefix: str | None,
-) -> dict[str, pa.Array]:
-    """What the ledger knows of consecutive messages."""
-    import pyarrow.compute as pc  # noqa: PLC0415 (20 ms, before a query has read a message)
-
-    columns = {name: _repeated(name, value, count) for name, value in same.items()}
-    # Not cached: each chunk has another, and would push the constant columns out.
-    first = _of_numbers(pa.int64(), array("q", [first_monoton]))[0]
-    columns["monoton"] = pc.add(_numbers(count), first)
-    if "receipt" in names:
-        numbers = columns["monoton"].cast(pa.string())
-        prefix, nothing = (_repeated("receipt", text, 1)[0] for text in (receipt_prefix, ""))
-        columns["receipt"] = pc.binary_join_element_wise(prefix, numbers, nothing)
-    return columns
-
-
-# Made of buffers: what makes arrays of Python's objects imports pandas, if it is installed. That
-# takes a new worker 0.25 s of processor time.
+# The functions below make arrays from buffers. To make them from Python's objects, pyarrow would
+# import pandas, if it is installed; that takes a new worker 0.25 s of processor time.
 
 
 @lru_cache(maxsize=_KEPT)
 def _numbers(count: int) -> pa.Int64Array:
-    """The numbers from 0 on; cached, as most chunks have one of a few sizes."""
+    """The first numbers from 0 on; cached, as most chunks have one of a few sizes."""
     return _of_numbers(pa.int64(), array("q", range(count)))
 
 
@@ -308,6 +263,5 @@ def row_ddl(*, include_headers: bool, include_receipts: bool = False) -> str:
 
 
 def _row(*, include_headers: bool, include_receipts: bool) -> list[tuple[str, Any, str]]:
-    left_out = {"headers"} if not include_headers else set()
-    left_out |= {"receipt"} if not include_receipts else set()
-    return [column for column in _ROW if column[0] not in left_out]
+    included = {"headers": include_headers, "receipt": include_receipts}
+    return [column for column in _ROW if included.get(column[0], True)]

@@ -1,9 +1,9 @@
 """The size that an Arrow IPC stream declares, read before any of it is decompressed. Pure.
 
 A buffer may be compressed a million to one. It declares its decompressed length, and Arrow
-allocates that much before it decompresses anything. So a program that reads streams of strangers
-adds these lengths up first. Arrow verifies the metadata of a message when it opens the message, so
-the offsets read here are those that Arrow will use.
+allocates that much before it decompresses anything. So a program that reads streams from
+strangers adds these lengths up first. Arrow verifies the metadata of a message when it opens the
+message, so the offsets read here are those that Arrow will use.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import pyarrow as pa
 
 _BATCH, _DICTIONARY = "record batch", "dictionary"
-#: Bytes of metadata of one message: a batch of three columns has some 500.
+#: The most bytes of metadata of one message; a batch of three columns has some 500.
 _MOST_METADATA = 1 << 20
 #: Earlier versions of the metadata declare compression in another way.
 _VERSION_5 = 4
@@ -23,9 +24,8 @@ _VERSION_5 = 4
 _VERSION, _HEADER, _CUSTOM = 0, 2, 4
 _DATA = 1
 _LENGTH, _BUFFERS, _COMPRESSION = 0, 2, 3
-#: Before the bytes of a compressed buffer.
-_PREFIX = 8
-_AS_IT_IS = -1
+#: The bytes of the decompressed length, before those of a compressed buffer; -1: not compressed.
+_PREFIX, _NOT_COMPRESSED = 8, -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +34,46 @@ class Declared:
 
     Attributes:
         schema: Its columns.
-        rows: Rows of all its batches.
-        size: Bytes of all its buffers, decompressed; those of dictionaries included.
-        messages: Batches and dictionaries.
+        rows: The rows of all its batches.
+        size: The bytes of all its buffers, decompressed, including those of dictionaries.
+        messages: How many batches and dictionaries it has.
     """
 
     schema: pa.Schema
     rows: int
     size: int
     messages: int
+
+
+class _Table(NamedTuple):
+    """A table of a flatbuffer, or a vector: where it begins in the metadata of a message."""
+
+    metadata: memoryview
+    at: int
+
+    def read(self, kind: str, offset: int = 0) -> int:
+        """A number at an offset from the beginning."""
+        if self.at + offset < 0:
+            raise ValueError("its metadata points outside of it")
+        (value,) = struct.unpack_from(kind, self.metadata, self.at + offset)
+        return int(value)
+
+    def field(self, place: int) -> _Table | None:
+        """The field at a place; None if it is left out."""
+        fields = _Table(self.metadata, self.at - self.read("<i"))
+        entry = 4 + 2 * place
+        offset = fields.read("<H", entry) if entry < fields.read("<H") else 0
+        return _Table(self.metadata, self.at + offset) if offset else None
+
+    def number(self, kind: str, place: int) -> int:
+        """The number in a field; 0 if the field is left out."""
+        field = self.field(place)
+        return 0 if field is None else field.read(kind)
+
+    def table(self, place: int) -> _Table | None:
+        """The table or vector to which a field points; None if the field is left out."""
+        field = self.field(place)
+        return None if field is None else _Table(self.metadata, field.at + field.read("<I"))
 
 
 def declared(stream: pa.Buffer | bytes) -> Declared:
@@ -80,69 +111,44 @@ def _messages(stream: pa.Buffer | bytes) -> Iterator[pa.ipc.Message]:
 
 def _sizes(message: pa.ipc.Message) -> tuple[int, int]:
     """Rows of a batch or dictionary, and bytes of its buffers, decompressed."""
-    told = memoryview(message.metadata)
-    root = _at("<I", told, 0)
-    version = _field(told, root, _VERSION)
-    if (_at("<h", told, version) if version else 0) < _VERSION_5 and _field(told, root, _CUSTOM):
+    start = _Table(memoryview(message.metadata), 0)
+    root = _Table(start.metadata, start.read("<I"))
+    if root.number("<h", _VERSION) < _VERSION_5 and root.field(_CUSTOM):
         raise ValueError("it was written by Arrow before 1.0, whose metadata differs")
-    batch = _table(told, root, _HEADER)
+    batch = root.table(_HEADER)
     if batch is not None and message.type == _DICTIONARY:
-        batch = _table(told, batch, _DATA)
+        batch = batch.table(_DATA)
     if batch is None:
         raise ValueError("a message has no content")
-    length = _field(told, batch, _LENGTH)
-    rows = _at("<q", told, length) if length else 0
+    rows = batch.number("<q", _LENGTH)
     if rows < 0:
         raise ValueError(f"a batch has {rows} rows")
-    is_compressed = _field(told, batch, _COMPRESSION) is not None
+    is_compressed = batch.field(_COMPRESSION) is not None
     body = memoryview(message.body)
     return rows, sum(
         _decompressed(body, offset, size) if is_compressed else size
-        for offset, size in _buffers(told, batch)
+        for offset, size in _buffers(batch)
     )
 
 
-def _decompressed(body: memoryview, offset: int, size: int) -> int:
-    if not size:
-        return 0
-    length = _at("<q", body, offset)
-    if length == _AS_IT_IS:
-        return max(0, size - _PREFIX)
-    if length < 0:
-        raise ValueError(f"a buffer has {length} bytes")
-    return length
-
-
-def _buffers(told: memoryview, batch: int) -> Iterator[tuple[int, int]]:
-    """Offset and length of each buffer in the body, as it is there."""
-    vector = _table(told, batch, _BUFFERS)
+def _buffers(batch: _Table) -> Iterator[tuple[int, int]]:
+    """Offset and length of each buffer in the body, before it is decompressed."""
+    vector = batch.table(_BUFFERS)
     if vector is None:
         return
-    for number in range(_at("<I", told, vector)):
-        offset, size = struct.unpack_from("<qq", told, vector + 4 + 16 * number)
+    for number in range(vector.read("<I")):
+        offset, size = struct.unpack_from("<qq", vector.metadata, vector.at + 4 + 16 * number)
         if offset < 0 or size < 0:
             raise ValueError("a buffer lies outside its batch")
         yield offset, size
 
 
-def _table(told: memoryview, table: int, place: int) -> int | None:
-    """Where the table or vector begins to which a field of a table leads."""
-    field = _field(told, table, place)
-    return None if field is None else field + _at("<I", told, field)
-
-
-def _field(told: memoryview, table: int, place: int) -> int | None:
-    """Where a field of a table is; None: it is left out."""
-    fields = table - _at("<i", told, table)
-    entry = 4 + 2 * place
-    if entry >= _at("<H", told, fields):
-        return None
-    offset = _at("<H", told, fields + entry)
-    return table + offset if offset else None
-
-
-def _at(kind: str, told: memoryview, offset: int) -> int:
-    if offset < 0:
-        raise ValueError("its metadata points outside of it")
-    (value,) = struct.unpack_from(kind, told, offset)
-    return int(value)
+def _decompressed(body: memoryview, offset: int, size: int) -> int:
+    if not size:
+        return 0
+    length = _Table(body, offset).read("<q")
+    if length == _NOT_COMPRESSED:
+        return max(0, size - _PREFIX)
+    if length < 0:
+        raise ValueError(f"a buffer has {length} bytes")
+    return length

@@ -1,7 +1,7 @@
-"""Messages of a queue with a schema into chunks, and back.
+"""Messages of a queue with a schema into chunks, and back; and the form of each queue.
 
-As in `chunks`; beside the columns of the queue a message has a key and headers, which are the
-columns ``_key`` and ``_headers``.
+Beside the columns of the queue, a message has a key and headers, in the columns ``_key`` and
+``_headers``.
 """
 
 from __future__ import annotations
@@ -13,29 +13,25 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from cassieq_spark.arrow import typed_framing
-from cassieq_spark.arrow.chunks import ColumnNames, check_headers, check_sizes, has_any, row_at
+from cassieq_spark.arrow.chunks import PLAIN, ColumnNames, Form, row_at
 from cassieq_spark.arrow.fingerprint import Fingerprint
-from cassieq_spark.arrow.framing import HEADERS
+from cassieq_spark.arrow.framing import HEADERS, used_column
 from cassieq_spark.arrow.typed_fingerprint import fingerprint_of_rows
-from cassieq_spark.arrow.typed_framing import (
-    EXTRA,
-    HEADERS_COLUMN,
-    KEY_COLUMN,
-    BadColumnError,
-)
+from cassieq_spark.arrow.typed_framing import EXTRA, HEADERS_COLUMN, KEY_COLUMN, BadColumnError
 from cassieq_spark.errors import MessageError, SchemaError
-from cassieq_spark.model import Chunk, Range
-from cassieq_spark.schemas.assign import assign
+from cassieq_spark.model import Chunk, QueueDefinition, Range
+from cassieq_spark.schemas.assign import assign, first_failing
+from cassieq_spark.schemas.ddl import schema_of
 
 NAMES = ColumnNames(KEY_COLUMN, HEADERS_COLUMN, "_delay", "_visible_at")
 
 
-class TypedForm:
-    """Messages that are rows of a schema: a `chunks.Form`.
+class TypedForm(Form):
+    """Messages that are rows of a schema.
 
     The size of a message is that of its values in memory: 8 bytes for a ``bigint``, 16 for a
-    decimal, 1 for a boolean, null or not; 4 and its bytes for a text, 4 and its elements for an
-    array, a map and the headers. So how much a chunk takes follows from what it has room for.
+    decimal, 1 for a boolean, null or not; 4 and its bytes for a text; 4 and its elements for an
+    array, a map and the headers.
 
     Args:
         schema: Columns of the queue.
@@ -53,14 +49,14 @@ class TypedForm:
         self._layout = typed_framing.layout_of(schema)
 
     def assigned(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """See `chunks.Form.assigned`; the columns of the queue go by name, in any case."""
+        """See `Form.assigned`; columns are matched by name, whatever the case of its letters."""
         first_row = 0
         for batch in batches:
             yield self._assigned(batch, first_row)
             first_row += batch.num_rows
 
     def fingerprint(self, batch: pa.RecordBatch) -> Fingerprint:
-        """See `chunks.Form.fingerprint`."""
+        """See `Form.fingerprint`."""
         return fingerprint_of_rows(batch, self.schema)
 
     def stored(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -79,73 +75,62 @@ class TypedForm:
         names = [each.name for each in columns] + self.schema.names
         return pa.RecordBatch.from_arrays(arrays, names=names)
 
-    def check(
-        self,
-        messages: pa.RecordBatch,
-        max_message_bytes: int,
-        *,
-        first_row: int,
-        takes_reserved: bool = False,
-    ) -> pa.Int64Array:
-        """See `chunks.Form.check`."""
-        if HEADERS_COLUMN in messages.schema.names:
-            headers = messages.column(HEADERS_COLUMN)
-            check_headers(headers, first_row=first_row, takes_reserved=takes_reserved)
-        try:
-            loaded = self._layout.load(messages)
-        except BadColumnError as error:
-            row = first_row + self._first_bad(messages)
-            raise MessageError(
-                f"{row_at(row)} has {error.problem}, in the column {error.column!r}"
-            ) from error
-        sizes = pa.array(self._layout.sizes(loaded, messages.num_rows))
-        check_sizes(sizes, max_message_bytes, first_row=first_row)
-        return sizes
-
     def encode(self, messages: pa.RecordBatch, compression: str) -> bytes:
-        """See `chunks.Form.encode`; key and headers are left out if no message has any."""
-        extra = [name for name in EXTRA.names if has_any(messages, name)]
+        """See `Form.encode`; key or headers are left out if no message has any."""
+        extra = [name for name in EXTRA.names if used_column(messages, name) is not None]
         messages = messages.select([*extra, *self.schema.names])
         return typed_framing.encode(messages, self.schema, self.version, compression)
 
     def _assigned(self, batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
         special = [name for name in batch.schema.names if name.lower() in NAMES]
         others = [name for name in batch.schema.names if name not in special]
-        if others:
-            rows = assign(batch.select(others), self.schema, first_row=first_row)
-        else:
-            # Arrow forgets how many rows a batch without columns has.
-            nothing = pa.record_batch([pa.nulls(batch.num_rows)], names=[self.schema.names[0]])
-            rows = assign(nothing, self.schema, first_row=first_row)
+        given = batch.select(others)
+        if not others:  # Arrow forgets how many rows a batch without columns has.
+            given = pa.record_batch([pa.nulls(batch.num_rows)], names=[self.schema.names[0]])
+        rows = assign(given, self.schema, first_row=first_row)
         if len({name.lower() for name in special}) < len(special):
             raise SchemaError(f"a column is there twice: {', '.join(special)}")
         for name in special:
             rows = rows.append_column(name.lower(), _special(name.lower(), batch.column(name)))
         return rows
 
-    def _first_bad(self, messages: pa.RecordBatch) -> int:
-        """The first row that can't be stored; there is one."""
-        first, count = 0, messages.num_rows
-        while count > 1:
-            half = count // 2
-            try:
-                self._layout.load(messages.slice(first, half))
-            except BadColumnError:
-                count = half
-            else:
-                first, count = first + half, count - half
-        return first
+    def _sizes(self, messages: pa.RecordBatch, first_row: int) -> pa.Int64Array:
+        try:
+            loaded = self._layout.load(messages)
+        except BadColumnError as error:
+            row = first_row + first_failing(messages, self._is_bad)
+            raise MessageError(
+                f"{row_at(row)} has {error.problem}, in the column {error.column!r}"
+            ) from error
+        return pa.array(self._layout.sizes(loaded, messages.num_rows))
+
+    def _is_bad(self, messages: pa.RecordBatch) -> bool:
+        try:
+            self._layout.load(messages)
+        except BadColumnError:
+            return True
+        return False
+
+
+def form_of(queue: QueueDefinition) -> Form:
+    """The form in which messages are written to a queue; cached."""
+    return PLAIN if queue.schema is None else _typed_form(queue.schema, len(queue.schemas))
+
+
+@lru_cache(maxsize=256)
+def _typed_form(ddl: str, version: int) -> TypedForm:
+    return TypedForm(schema_of(ddl), version)
 
 
 def _special(name: str, column: pa.Array) -> pa.Array:
     """A column that a message has beside those of the queue, in its type."""
     given = column.type
-    if pt.is_null(given):
-        return pa.nulls(len(column), _SPECIAL[name][0])
     wanted, expected, fits = _SPECIAL[name]
+    if pt.is_null(given):
+        return pa.nulls(len(column), wanted)
     try:
         if fits(given):
-            # A number of seconds is a delay as it is.
+            # A delay may also be a number of seconds, so it keeps its type.
             return column if name == NAMES.delay else column.cast(wanted)
     except pa.ArrowException as error:
         raise MessageError(f"column {name!r} has a value that does not fit: {error}") from error
@@ -158,8 +143,8 @@ def _is_text(given: pa.DataType) -> bool:
     return any(is_one(given) for is_one in (*kinds, *views))
 
 
-#: The type of each column that a message has beside those of the queue, what writers may give
-#: instead, and whether a type is that.
+#: For each column that a message has beside those of the queue: its type, the types that a writer
+#: may give, in words, and whether a type is one of them.
 _SPECIAL: dict[str, tuple[pa.DataType, str, Callable[[pa.DataType], bool]]] = {
     NAMES.key: (pa.binary(), "string or binary", _is_text),
     NAMES.headers: (
@@ -186,17 +171,18 @@ def decode(
     schemas: Callable[[int], pa.Schema | None],
     columns: Collection[str] | None = None,
 ) -> tuple[int, pa.RecordBatch]:
-    """The messages of ``chunk`` at the given ``offsets`` of its block, as far as it has them.
+    """The messages of ``chunk`` at those of the given ``offsets`` that it has.
 
     Args:
         chunk: As it is stored.
-        offsets: Those that are wanted.
+        offsets: Offsets in the block of the chunk.
         schemas: The schema of a version; None if there is no such version.
         columns: The columns that are wanted; None: all. Others are not decompressed.
 
     Returns:
-        The version of the schema that the chunk was written by; its columns that are wanted, in
-        the order of that schema, then ``_key`` and ``_headers``, null if the chunk has none.
+        The version of the schema that the chunk was written by, and the columns that are wanted:
+        those of the schema in its order, then ``_key`` and ``_headers``, null if the chunk has
+        none.
 
     Raises:
         UnreadableError: The chunk is no frame, or not the one that its row describes.
@@ -206,16 +192,16 @@ def decode(
     shared = Range(chunk.start, chunk.stop) & offsets
     start = shared.start - chunk.start
     fields = [field for field in (*schema, *EXTRA) if columns is None or field.name in columns]
+    if not fields:
+        # Only a batch made in this way has rows without columns.
+        empty = pa.array([{}] * len(shared), pa.struct([]))
+        return version, pa.RecordBatch.from_struct_array(empty)
     arrays = [
         found[field.name].slice(start, len(shared))
         if field.name in found
         else _nulls(field.name, len(shared))
         for field in fields
     ]
-    if not fields:
-        # A batch without columns has no rows.
-        empty = pa.struct([])
-        return version, pa.RecordBatch.from_struct_array(pa.array([{}] * len(shared), empty))
     return version, pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
 

@@ -1,25 +1,25 @@
 """Columns of typed chunks as bytes, by their types, and back. Pure.
 
-A column is a tree of nodes, one for each level of its type. Each node has three parts, and each is
-left out where it says nothing:
+A column is a tree of nodes, one for each level of its type. What is stored of a node has three
+parts, each of which is left out if it says nothing:
 
-- the smallest of its values;
-- values: numbers, dates and instants as what they are above that, in as few bytes as they need,
-  and texts and arrays by their lengths, laid out likewise;
+- the smallest value;
+- the values: numbers, dates and instants by how far they are above the smallest one, in as few
+  bytes as they need; of texts and arrays the lengths, laid out in the same way;
 - a bit for each element that is not null, if one is null.
 
-Texts add their bytes, arrays and maps their elements, structs their fields. What is behind a null
-does not count: it has the length 0, or is as the first element that is not null. So equal columns
-make equal bytes, whatever arrays they come in.
+Texts add their bytes, arrays and maps their elements, structs their fields. Nothing is stored of
+what an array has in the place of a null: it gets the length 0, or the value of the first element
+that is not null. So equal columns make equal bytes, whatever arrays they come in.
 
-What a node takes follows from an entry that it has in the directory of its frame: a byte, and for
+How many bytes a node takes follows from its entry in the directory of the frame: a byte, and for
 texts and arrays how many bytes or elements they have. A reader adds that up before it reads
 anything else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import date
 
 import numpy as np
@@ -27,12 +27,12 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from cassieq_spark.arrow import packing
+from cassieq_spark.arrow.packing import OFFSETS, bit_bytes, ends_of
 from cassieq_spark.arrow.typed_numbers import (
     CODE,
     LONG,
     NULLS,
     OFFSET_BYTES,
-    OFFSETS,
     STEP_AT,
     STEPS,
     WIDTHS,
@@ -42,30 +42,22 @@ from cassieq_spark.arrow.typed_numbers import (
     Numbers,
     Parts,
     Plan,
-    bit_bytes,
     bits_of,
-    bound,
-    bytes_of,
-    ends_of,
-    expect_nulls,
-    expect_numbers,
-    lengths_of,
+    bounds_of,
     nulls_of,
     offsets_of,
-    read_lengths,
-    read_numbers,
     values_of,
-    write_nulls,
-    write_numbers,
 )
+from cassieq_spark.schemas.canonical import INTERVAL, TIMESTAMP, TIMESTAMP_NTZ
 
 #: How deep types may be nested.
 MOST_DEPTH = 16
 
 _NOT_ASCII = 0x8080808080808080
-_EPOCH = date(1970, 1, 1)
-_FIRST_DAY, _LAST_DAY = ((each - _EPOCH).days for each in (date.min, date.max))
+_LENGTHS = (0, (1 << 31) - 1)
+_FIRST_DAY, _LAST_DAY = ((each - date(1970, 1, 1)).days for each in (date.min, date.max))
 _DAY = 86_400_000_000
+_INSTANTS = (_FIRST_DAY * _DAY, (_LAST_DAY + 1) * _DAY - 1)
 
 
 class Node:
@@ -74,17 +66,20 @@ class Node:
     Args:
         type_: The type.
         nullable: Whether elements may be null.
+        children: The nodes of its elements, keys and values, or fields.
     """
 
-    #: Whether its entry has a count behind its byte.
+    #: Whether its entry has a count behind the byte.
     has_count = False
     #: The bytes of an element in memory, if all have the same; a boolean counts as one.
     _width = 1
 
-    def __init__(self, type_: pa.DataType, *, nullable: bool) -> None:
+    def __init__(
+        self, type_: pa.DataType, *, nullable: bool, children: tuple[Node, ...] = ()
+    ) -> None:
         self.type = type_
         self.nullable = nullable
-        self.children: tuple[Node, ...] = ()
+        self.children = children
 
     @property
     def form(self) -> str:
@@ -96,12 +91,12 @@ class Node:
         """The elements of an array, checked.
 
         Args:
-            array: Of the node's type; may be a slice, and have anything behind its nulls.
-            absent: Which of them are those of a struct that is null.
+            array: Of the node's type; may be a slice, and may have anything in the place of nulls.
+            absent: Which elements belong to a struct that is null.
 
         Raises:
-            ValueError: What can't be stored: a null, a text that is not UTF-8, an instant that
-                nobody can read.
+            ValueError: An element can't be stored: a null, a text that is not UTF-8, an instant
+                that no reader takes.
         """
         own, blank = nulls_of(array, absent)
         if own is not None and not self.nullable:
@@ -111,7 +106,7 @@ class Node:
         return loaded
 
     def sizes(self, loaded: Loaded) -> Numbers | int:  # noqa: ARG002 - not if all are the same
-        """The bytes of each element, as a reader has them in memory; one number if all the same.
+        """The bytes of each element in a reader's memory; one number if all have the same.
 
         Nulls count as other values do, and a boolean as one byte; the bits that say what is null
         don't count.
@@ -123,15 +118,15 @@ class Node:
         raise NotImplementedError
 
     def measure(self, count: int, entries: Iterator[int], plan: Plan) -> None:
-        """Take its entries of a directory, and add up what ``count`` elements of it take.
+        """Take the entries of a node and its children, and add up what ``count`` elements take.
 
         Raises:
-            ValueError: An entry that nobody writes.
+            ValueError: An entry that no writer makes.
         """
         raise NotImplementedError
 
     def build(self, parts: Parts) -> pa.Array:
-        """Its array, checked in full.
+        """The array of a node, checked in full.
 
         Raises:
             ValueError, pa.ArrowException: Its parts are not what `write` makes.
@@ -139,78 +134,80 @@ class Node:
         raise NotImplementedError
 
     def _load(self, array: pa.Array, blank: Flags | None, loaded: Loaded) -> None:
+        """Complete ``loaded``, without what the array has for elements that are ``blank``."""
         raise NotImplementedError
 
-    def _open(self, entries: Iterator[int], most_code: int) -> tuple[int, int, bool]:
-        """The code, step and nulls of its entry."""
+    def _open(
+        self, entries: Iterator[int], width: int = 0, *, has_steps: bool = False
+    ) -> tuple[int, int, bool]:
+        """The code, step and nulls of its entry, if values have at most ``width`` bytes."""
         entry = next(entries)
         code, step, has_nulls = entry & CODE, entry >> STEP_AT, bool(entry & NULLS)
-        if code > most_code or step >= len(STEPS) or (has_nulls and not self.nullable):
+        most = WIDTHS.index(width)
+        if code > most or step >= len(STEPS) or (has_nulls and not self.nullable):
             raise ValueError(f"a column has the impossible form {entry}")
+        if step and not has_steps:
+            raise ValueError("a column of multiples, which its type has not")
         return code, step, has_nulls
+
+    def _measure_lengths(self, count: int, entries: Iterator[int], plan: Plan) -> int:
+        """Take the entry of texts or lists; how many bytes or elements they have."""
+        code, _, has_nulls = self._open(entries, OFFSET_BYTES)
+        size = next(entries)
+        if size and not count:
+            raise ValueError(f"{size} bytes or elements of nothing")
+        plan.array_bytes += OFFSET_BYTES * count
+        plan.keep(count, has_nulls, code, size)
+        plan.expect_numbers(count, code, OFFSET_BYTES)
+        plan.expect_nulls(count, has_nulls)
+        return size
+
+    def _array(
+        self,
+        count: int,
+        nulls: pa.Buffer | None,
+        *buffers: pa.Buffer,
+        children: list[pa.Array] | None = None,
+    ) -> pa.Array:
+        null_count = 0 if nulls is None else -1  # Arrow counts them itself
+        given = [nulls, *buffers]
+        return pa.Array.from_buffers(self.type, count, given, null_count, children=children)
 
 
 class _Plain(Node):
-    """Values as they are, in one buffer: what floats and booleans share."""
+    """Floating-point numbers and booleans, in one buffer, as they are."""
+
+    def __init__(self, type_: pa.DataType, *, nullable: bool) -> None:
+        super().__init__(type_, nullable=nullable)
+        self._is_bits = pt.is_boolean(type_)
+        if not self._is_bits:
+            self._width = type_.bit_width // 8
+            self._dtype = np.dtype(f"<f{self._width}")
 
     def write(self, loaded: Loaded, body: Body) -> None:
         body.entries.append(NULLS if loaded.nulls is not None else 0)
-        body.add(self._width, self._pack(loaded.values))
-        write_nulls(loaded, body)
+        values = loaded.values
+        body.add(self._width, packing.bits(values) if self._is_bits else values.tobytes())
+        body.add_nulls(loaded)
 
     def measure(self, count: int, entries: Iterator[int], plan: Plan) -> None:
-        _, step, has_nulls = self._open(entries, 0)
-        _refuse(step)
-        plan.charge += self._width * count
+        _, _, has_nulls = self._open(entries)
+        plan.array_bytes += self._width * count
         plan.keep(count, has_nulls)
-        plan.expect(self._width, self._packed_bytes(count))
-        expect_nulls(count, plan, has_nulls=has_nulls)
+        plan.expect(self._width, bit_bytes(count) if self._is_bits else self._width * count)
+        plan.expect_nulls(count, has_nulls)
 
     def build(self, parts: Parts) -> pa.Array:
         count, has_nulls = next(parts.nodes)
         values = next(parts.buffers)
-        return _array(self.type, count, [values], parts, has_nulls)
-
-    def _pack(self, values: Numbers | None) -> bytes:
-        """The buffer of some values."""
-        raise NotImplementedError
-
-    def _packed_bytes(self, count: int) -> int:
-        """The size of the buffer of a number of values."""
-        raise NotImplementedError
-
-
-class _Floats(_Plain):
-    """Floating-point numbers."""
-
-    def __init__(self, type_: pa.DataType, *, nullable: bool) -> None:
-        super().__init__(type_, nullable=nullable)
-        self._width = type_.bit_width // 8
-        self._dtype = np.dtype(f"<f{self._width}")
+        return self._array(count, parts.nulls(has_nulls), values)
 
     def _load(self, array: pa.Array, blank: Flags | None, loaded: Loaded) -> None:
-        values = values_of(array, self._dtype)
-        loaded.values = values if blank is None else np.where(blank, self._dtype.type(0), values)
-
-    def _pack(self, values: Numbers | None) -> bytes:
-        return bytes_of(values)
-
-    def _packed_bytes(self, count: int) -> int:
-        return self._width * count
-
-
-class _Booleans(_Plain):
-    """Bits."""
-
-    def _load(self, array: pa.Array, blank: Flags | None, loaded: Loaded) -> None:
-        values = bits_of(array.buffers()[1], array.offset, len(array))
-        loaded.values = values if blank is None else values & ~blank
-
-    def _pack(self, values: Numbers | None) -> bytes:
-        return b"" if values is None else packing.bits(values)
-
-    def _packed_bytes(self, count: int) -> int:
-        return bit_bytes(count)
+        if self._is_bits:
+            values: Numbers = bits_of(array.buffers()[1], array.offset, len(array))
+        else:
+            values = values_of(array, self._dtype)
+        loaded.values = values if blank is None else np.where(blank, values.dtype.type(0), values)
 
 
 class _Integers(Node):
@@ -219,7 +216,7 @@ class _Integers(Node):
     Args:
         type_: The type.
         nullable: Whether elements may be null.
-        bounds: The least and the largest number that readers take; None: all of the type.
+        bounds: The smallest and the largest number that readers take; None: all of the type.
         has_steps: Whether all of them are often multiples of a thousand or a million.
     """
 
@@ -234,31 +231,28 @@ class _Integers(Node):
         super().__init__(type_, nullable=nullable)
         self._width = type_.bit_width // 8
         self._dtype = np.dtype(f"<i{self._width}")
-        half = 1 << (type_.bit_width - 1)
-        self._bounds = bounds or (-half, half - 1)
+        self._bounds = bounds or bounds_of(self._dtype)
         self._has_steps = has_steps
 
     def write(self, loaded: Loaded, body: Body) -> None:
-        write_numbers(loaded, body, self._width, has_steps=self._has_steps)
-        write_nulls(loaded, body)
+        body.add_numbers(loaded, self._width, has_steps=self._has_steps)
+        body.add_nulls(loaded)
 
     def measure(self, count: int, entries: Iterator[int], plan: Plan) -> None:
-        code, step, has_nulls = self._open(entries, WIDTHS.index(self._width))
-        if not self._has_steps:
-            _refuse(step)
-        plan.charge += self._width * count
+        code, step, has_nulls = self._open(entries, self._width, has_steps=self._has_steps)
+        plan.array_bytes += self._width * count
         plan.keep(count, has_nulls, code, step)
-        expect_numbers(count, plan, code, self._width)
-        expect_nulls(count, plan, has_nulls=has_nulls)
+        plan.expect_numbers(count, code, self._width)
+        plan.expect_nulls(count, has_nulls)
 
     def build(self, parts: Parts) -> pa.Array:
         count, has_nulls, code, step = next(parts.nodes)
-        values = read_numbers(count, code, step, parts, self._dtype, self._bounds)
-        return _array(self.type, count, [pa.py_buffer(values)], parts, has_nulls)
+        values = parts.numbers(count, code, step, self._dtype, self._bounds)
+        return self._array(count, parts.nulls(has_nulls), pa.py_buffer(values))
 
     def _load(self, array: pa.Array, blank: Flags | None, loaded: Loaded) -> None:
         loaded.values = values_of(array, self._dtype)
-        bound(loaded, blank, self._bounds)
+        loaded.bound(blank, self._bounds)
 
 
 class _Decimals(Node):
@@ -269,7 +263,8 @@ class _Decimals(Node):
     def __init__(self, type_: pa.Decimal128Type, *, nullable: bool) -> None:
         super().__init__(type_, nullable=nullable)
         most = 10**type_.precision - 1
-        self._bounds = (max(-most, -(1 << 63)), min(most, (1 << 63) - 1))
+        least_long, most_long = bounds_of(LONG)
+        self._bounds = (max(-most, least_long), min(most, most_long))
 
     def write(self, loaded: Loaded, body: Body) -> None:
         if loaded.data:
@@ -277,31 +272,31 @@ class _Decimals(Node):
             body.entries.append(nulls | WIDTHS.index(self._width))
             body.add(self._width, loaded.data)
         else:
-            write_numbers(loaded, body, LONG.itemsize)
-        write_nulls(loaded, body)
+            body.add_numbers(loaded, LONG.itemsize)
+        body.add_nulls(loaded)
 
     def measure(self, count: int, entries: Iterator[int], plan: Plan) -> None:
-        code, step, has_nulls = self._open(entries, WIDTHS.index(self._width))
-        _refuse(step)
-        plan.charge += self._width * count
+        code, _, has_nulls = self._open(entries, self._width)
+        plan.array_bytes += self._width * count
         plan.keep(count, has_nulls, code)
         if WIDTHS[code] == self._width:
             plan.expect(self._width, self._width * count)
         else:
-            expect_numbers(count, plan, code, LONG.itemsize)
-        expect_nulls(count, plan, has_nulls=has_nulls)
+            plan.expect_numbers(count, code, LONG.itemsize)
+        plan.expect_nulls(count, has_nulls)
 
     def build(self, parts: Parts) -> pa.Array:
         count, has_nulls, code = next(parts.nodes)
         if WIDTHS[code] == self._width:
-            array = _array(self.type, count, [next(parts.buffers)], parts, has_nulls)
+            values = next(parts.buffers)
+            array = self._array(count, parts.nulls(has_nulls), values)
             array.validate(full=True)
             return array
-        low = read_numbers(count, code, 0, parts, LONG, self._bounds)
+        low = parts.numbers(count, code, 0, LONG, self._bounds)
         words = np.empty((count, 2), LONG)
         words[:, 0] = low
         np.right_shift(low, 63, out=words[:, 1])
-        return _array(self.type, count, [pa.py_buffer(words)], parts, has_nulls)
+        return self._array(count, parts.nulls(has_nulls), pa.py_buffer(words))
 
     def _load(self, array: pa.Array, blank: Flags | None, loaded: Loaded) -> None:
         words = values_of(array, LONG, 2).reshape(-1, 2)
@@ -312,12 +307,11 @@ class _Decimals(Node):
         low = np.ascontiguousarray(words[:, 0])
         if (words[:, 1] == low >> 63).all():
             loaded.values = low
-            bound(loaded, None, self._bounds)
+            loaded.bound(None, self._bounds)
             return
         words = np.ascontiguousarray(words)
-        buffers = [None, pa.py_buffer(words)]
         try:
-            pa.Array.from_buffers(self.type, len(words), buffers).validate(full=True)
+            self._array(len(words), None, pa.py_buffer(words)).validate(full=True)
         except pa.ArrowInvalid as error:
             raise ValueError(f"a decimal of more than {self.type.precision} digits") from error
         loaded.data = words.tobytes()
@@ -342,140 +336,125 @@ class _Texts(Node):
     def sizes(self, loaded: Loaded) -> Numbers | int:
         if loaded.low == loaded.high:
             return OFFSET_BYTES + loaded.low
-        return lengths_of(loaded) + OFFSET_BYTES
+        return loaded.values.astype(np.int64) + OFFSET_BYTES
 
     def write(self, loaded: Loaded, body: Body) -> None:
-        write_numbers(loaded, body, OFFSET_BYTES)
+        body.add_numbers(loaded, OFFSET_BYTES)
         body.entries.append(len(loaded.data))
-        write_nulls(loaded, body)
+        body.add_nulls(loaded)
         body.add(1, loaded.data)
 
     def measure(self, count: int, entries: Iterator[int], plan: Plan) -> None:
-        size = _measure_lengths(self, count, entries, plan)
-        plan.charge += size
+        size = self._measure_lengths(count, entries, plan)
+        plan.array_bytes += size
         plan.expect(1, size)
 
     def build(self, parts: Parts) -> pa.Array:
         count, has_nulls, code, size = next(parts.nodes)
-        offsets = read_lengths(count, code, size, parts, self._least)
-        nulls = next(parts.buffers) if has_nulls else None
-        data = next(parts.buffers)
-        if self._is_text and not is_ascii(data):
-            check_utf8(offsets, data)
-        buffers = [nulls, pa.py_buffer(offsets), data]
-        return pa.Array.from_buffers(self.type, count, buffers, -1 if has_nulls else 0)
+        offsets = parts.offsets(count, code, size, self._least)
+        nulls, data = parts.nulls(has_nulls), next(parts.buffers)
+        if self._is_text and not _is_ascii(data):
+            _check_utf8(offsets, data)
+        return self._array(count, nulls, pa.py_buffer(offsets), data)
 
     def _load(self, array: pa.Array, blank: Flags | None, loaded: Loaded) -> None:
-        ends, lengths = ends_of(array)
-        _, _, data = array.buffers()
-        kept = memoryview(data)[int(ends[0]) : int(ends[-1])] if data is not None else b""
+        ends, data = packing.texts_of(array)
+        lengths = ends[1:] - ends[:-1]
         if blank is not None and lengths[blank].any():
             keep = np.repeat(~blank, lengths)
-            kept = np.frombuffer(kept, np.uint8)[keep].tobytes()
+            data = np.frombuffer(data, np.uint8)[keep].tobytes()
             lengths = np.where(blank, OFFSETS.type(0), lengths)
-        loaded.values, loaded.data = lengths, kept
-        bound(loaded, None, (0, (1 << 31) - 1))
+        loaded.values, loaded.data = lengths, data
+        loaded.bound(None, _LENGTHS)
         if loaded.low < self._least and loaded.count:
             raise ValueError("an empty text, which it may not have")
-        if self._is_text and not is_ascii(text := pa.py_buffer(kept)):
-            check_utf8(offsets_of(lengths), text)
+        if self._is_text and not _is_ascii(text := pa.py_buffer(data)):
+            _check_utf8(offsets_of(lengths), text)
 
 
-class _Lists(Node):
+class _Nested(Node):
+    """What lists and structs share: children."""
+
+    def write(self, loaded: Loaded, body: Body) -> None:
+        body.add_nulls(loaded)
+        for node, child in zip(self.children, loaded.children, strict=True):
+            node.write(child, body)
+
+    def _sizes_of_children(self, loaded: Loaded) -> Numbers | int:
+        total: Numbers | int = 0
+        for node, child in zip(self.children, loaded.children, strict=True):
+            total = total + node.sizes(child)
+        return total
+
+
+class _Lists(_Nested):
     """Arrays; maps are arrays of pairs."""
 
     has_count = True
 
-    def __init__(self, type_: pa.DataType, *, nullable: bool, children: tuple[Node, ...]) -> None:
-        super().__init__(type_, nullable=nullable)
-        self.children = children
-
     def sizes(self, loaded: Loaded) -> Numbers:
-        lengths = lengths_of(loaded)
-        sizes: Numbers | int = 0
-        for node, child in zip(self.children, loaded.children, strict=True):
-            sizes = sizes + node.sizes(child)
+        sizes, lengths = self._sizes_of_children(loaded), loaded.values.astype(np.int64)
         if isinstance(sizes, int):
             return lengths * sizes + OFFSET_BYTES
-        up_to = np.zeros(len(sizes) + 1, np.int64)
-        np.cumsum(sizes, out=up_to[1:])
-        ends = up_to[offsets_of(lengths, np.int64)]
+        ends = offsets_of(sizes, np.int64)[offsets_of(lengths, np.int64)]
         return ends[1:] - ends[:-1] + OFFSET_BYTES
 
     def write(self, loaded: Loaded, body: Body) -> None:
-        write_numbers(loaded, body, OFFSET_BYTES)
+        body.add_numbers(loaded, OFFSET_BYTES)
         body.entries.append(loaded.children[0].count)
-        write_nulls(loaded, body)
-        for node, child in zip(self.children, loaded.children, strict=True):
-            node.write(child, body)
+        super().write(loaded, body)
 
     def measure(self, count: int, entries: Iterator[int], plan: Plan) -> None:
-        elements = _measure_lengths(self, count, entries, plan)
+        elements = self._measure_lengths(count, entries, plan)
         for node in self.children:
             node.measure(elements, entries, plan)
 
     def build(self, parts: Parts) -> pa.Array:
         count, has_nulls, code, elements = next(parts.nodes)
-        offsets = read_lengths(count, code, elements, parts)
-        nulls = next(parts.buffers) if has_nulls else None
+        offsets, nulls = parts.offsets(count, code, elements), parts.nulls(has_nulls)
         children = [node.build(parts) for node in self.children]
-        buffers = [nulls, pa.py_buffer(offsets)]
         if pt.is_map(self.type):
             pair = pa.struct([self.type.key_field, self.type.item_field])
             children = [pa.Array.from_buffers(pair, elements, [None], 0, children=children)]
-        nulls_known = -1 if has_nulls else 0
-        return pa.Array.from_buffers(self.type, count, buffers, nulls_known, children=children)
+        return self._array(count, nulls, pa.py_buffer(offsets), children=children)
 
     def _load(self, array: pa.Array, blank: Flags | None, loaded: Loaded) -> None:
-        ends, lengths = ends_of(array)
-        first, last = int(ends[0]), int(ends[-1])
+        ends = ends_of(array)
+        lengths, first = ends[1:] - ends[:-1], int(ends[0])
         elements = [array.keys, array.items] if pt.is_map(self.type) else [array.values]
-        elements = [each.slice(first, last - first) for each in elements]
+        elements = [each.slice(first, int(ends[-1]) - first) for each in elements]
         if blank is not None and lengths[blank].any():
             keep = pa.array(np.repeat(~blank, lengths))
             elements = [each.filter(keep) for each in elements]
             lengths = np.where(blank, OFFSETS.type(0), lengths)
         loaded.values = lengths
-        bound(loaded, None, (0, (1 << 31) - 1))
+        loaded.bound(None, _LENGTHS)
         pairs = zip(self.children, elements, strict=True)
         loaded.children = tuple(node.load(each) for node, each in pairs)
 
 
-class _Structs(Node):
+class _Structs(_Nested):
     """Structs."""
 
-    def __init__(
-        self, type_: pa.StructType, *, nullable: bool, children: tuple[Node, ...]
-    ) -> None:
-        super().__init__(type_, nullable=nullable)
-        self.children = children
-
     def sizes(self, loaded: Loaded) -> Numbers | int:
-        sizes: Numbers | int = 0
-        for node, child in zip(self.children, loaded.children, strict=True):
-            sizes = sizes + node.sizes(child)
-        return sizes
+        return self._sizes_of_children(loaded)
 
     def write(self, loaded: Loaded, body: Body) -> None:
         body.entries.append(NULLS if loaded.nulls is not None else 0)
-        write_nulls(loaded, body)
-        for node, child in zip(self.children, loaded.children, strict=True):
-            node.write(child, body)
+        super().write(loaded, body)
 
     def measure(self, count: int, entries: Iterator[int], plan: Plan) -> None:
-        _, step, has_nulls = self._open(entries, 0)
-        _refuse(step)
+        _, _, has_nulls = self._open(entries)
         plan.keep(count, has_nulls)
-        expect_nulls(count, plan, has_nulls=has_nulls)
+        plan.expect_nulls(count, has_nulls)
         for node in self.children:
             node.measure(count, entries, plan)
 
     def build(self, parts: Parts) -> pa.Array:
         count, has_nulls = next(parts.nodes)
-        buffers = [next(parts.buffers) if has_nulls else None]
+        nulls = parts.nulls(has_nulls)
         children = [node.build(parts) for node in self.children]
-        nulls_known = -1 if has_nulls else 0
-        return pa.Array.from_buffers(self.type, count, buffers, nulls_known, children=children)
+        return self._array(count, nulls, children=children)
 
     def _load(self, array: pa.Array, blank: Flags | None, loaded: Loaded) -> None:
         loaded.children = tuple(
@@ -492,24 +471,32 @@ def node_of(type_: pa.DataType, *, nullable: bool, depth: int = 1) -> Node:
     if depth > MOST_DEPTH:
         raise TypeError(f"a type is nested deeper than {MOST_DEPTH} levels")
     if pt.is_list(type_):
-        inner = type_.value_field
-        element = node_of(inner.type, nullable=inner.nullable, depth=depth + 1)
-        return _Lists(type_, nullable=nullable, children=(element,))
+        return _Lists(type_, nullable=nullable, children=_nodes([type_.value_field], depth))
     if pt.is_map(type_):
-        item = type_.item_field
-        pair = (
-            node_of(type_.key_type, nullable=False, depth=depth + 1),
-            node_of(item.type, nullable=item.nullable, depth=depth + 1),
-        )
-        return _Lists(type_, nullable=nullable, children=pair)
+        key = type_.key_field.with_nullable(False)
+        return _Lists(type_, nullable=nullable, children=_nodes([key, type_.item_field], depth))
     if pt.is_struct(type_) and type_.num_fields:
-        children = tuple(
-            node_of(each.type, nullable=each.nullable, depth=depth + 1) for each in type_.fields
-        )
-        return _Structs(type_, nullable=nullable, children=children)
-    for is_kind, node in _FLAT:
-        if is_kind(type_):
-            return node(type_, nullable=nullable)
+        return _Structs(type_, nullable=nullable, children=_nodes(type_.fields, depth))
+    return _flat_node(type_, nullable=nullable)
+
+
+def _nodes(fields: list[pa.Field], depth: int) -> tuple[Node, ...]:
+    return tuple(node_of(each.type, nullable=each.nullable, depth=depth + 1) for each in fields)
+
+
+def _flat_node(type_: pa.DataType, *, nullable: bool) -> Node:
+    if pt.is_string(type_) or pt.is_binary(type_):
+        return _Texts(type_, nullable=nullable)
+    if pt.is_boolean(type_) or pt.is_float32(type_) or pt.is_float64(type_):
+        return _Plain(type_, nullable=nullable)
+    if pt.is_signed_integer(type_) or type_ == INTERVAL:
+        return _Integers(type_, nullable=nullable)
+    if type_ == pa.date32():
+        return _Integers(type_, nullable=nullable, bounds=(_FIRST_DAY, _LAST_DAY))
+    if type_ in {TIMESTAMP, TIMESTAMP_NTZ}:
+        return _Integers(type_, nullable=nullable, bounds=_INSTANTS, has_steps=True)
+    if pt.is_decimal128(type_):
+        return _Decimals(type_, nullable=nullable)
     raise TypeError(f"the type {type_} can't be stored")
 
 
@@ -522,7 +509,7 @@ def headers_node(type_: pa.MapType) -> Node:
     return _Lists(type_, nullable=True, children=children)
 
 
-def check_utf8(offsets: Numbers, data: pa.Buffer) -> None:
+def _check_utf8(offsets: Numbers, data: pa.Buffer) -> None:
     """Check the texts of ``data`` that lie between ``offsets``, which are in order and inside it.
 
     Raises:
@@ -539,70 +526,9 @@ def check_utf8(offsets: Numbers, data: pa.Buffer) -> None:
         raise ValueError("a text that is not UTF-8")
 
 
-def is_ascii(data: pa.Buffer) -> bool:
+def _is_ascii(data: pa.Buffer) -> bool:
     """Whether there are only characters of one byte, so that texts may begin anywhere."""
     words = data.size // 8
     whole = int(np.bitwise_or.reduce(np.frombuffer(data, "<u8", words))) if words else 0
     rest = int.from_bytes(data.slice(words * 8).to_pybytes(), "little")
     return not (whole | rest) & _NOT_ASCII
-
-
-def _is_date(type_: pa.DataType) -> bool:
-    return bool(type_ == pa.date32())
-
-
-def _is_instant(type_: pa.DataType) -> bool:
-    return type_ in {pa.timestamp("us"), pa.timestamp("us", "UTC")}
-
-
-def _is_duration(type_: pa.DataType) -> bool:
-    return bool(type_ == pa.duration("us"))
-
-
-def _dates(type_: pa.DataType, *, nullable: bool) -> Node:
-    return _Integers(type_, nullable=nullable, bounds=(_FIRST_DAY, _LAST_DAY))
-
-
-def _instants(type_: pa.DataType, *, nullable: bool) -> Node:
-    bounds = (_FIRST_DAY * _DAY, (_LAST_DAY + 1) * _DAY - 1)
-    return _Integers(type_, nullable=nullable, bounds=bounds, has_steps=True)
-
-
-_FLAT: tuple[tuple[Callable[[pa.DataType], bool], Callable[..., Node]], ...] = (
-    (pt.is_signed_integer, _Integers),
-    (pt.is_string, _Texts),
-    (pt.is_binary, _Texts),
-    (pt.is_boolean, _Booleans),
-    (pt.is_float32, _Floats),
-    (pt.is_float64, _Floats),
-    (pt.is_decimal128, _Decimals),
-    (_is_date, _dates),
-    (_is_instant, _instants),
-    (_is_duration, _Integers),
-)
-
-
-def _measure_lengths(node: Node, count: int, entries: Iterator[int], plan: Plan) -> int:
-    """Take the entry of texts or lists; how many bytes or elements they have."""
-    code, step, has_nulls = node._open(entries, WIDTHS.index(OFFSET_BYTES))  # noqa: SLF001
-    _refuse(step)
-    size = next(entries)
-    if size and not count:
-        raise ValueError(f"{size} bytes or elements of nothing")
-    plan.charge += OFFSET_BYTES * count
-    plan.keep(count, has_nulls, code, size)
-    expect_numbers(count, plan, code, OFFSET_BYTES)
-    expect_nulls(count, plan, has_nulls=has_nulls)
-    return size
-
-
-def _array(
-    type_: pa.DataType, count: int, buffers: list[pa.Buffer], parts: Parts, has_nulls: int
-) -> pa.Array:
-    nulls = next(parts.buffers) if has_nulls else None
-    return pa.Array.from_buffers(type_, count, [nulls, *buffers], -1 if has_nulls else 0)
-
-
-def _refuse(step: int) -> None:
-    if step:
-        raise ValueError("a column of multiples, which its type has not")

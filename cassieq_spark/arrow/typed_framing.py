@@ -3,24 +3,24 @@
 A frame is a header of fixed length, a directory, and a section for each column, compressed by
 itself. So a reader decompresses only the columns that it wants. The directory has an entry for
 each column: codec, stored length and sum of its section, and what `typed_columns` needs to know
-the lengths of its buffers. How long the directory is follows from the schema, whose version the
-header has; the frame has no schema.
+the lengths of its buffers. The length of the directory follows from the schema. The frame does not
+contain the schema, only its version, in the header.
 
 A reader checks, in order:
 
-1. the header: whether it is one, and has as many messages as the row says;
+1. the header: its magic and flags, and that it counts as many messages as the row does;
 2. the sum of header and directory;
 3. the lengths, of all columns together, against `MOST_DATA_BYTES`;
-4. of each column that it wants, the sum of its section; the section, which is decompressed into
-   exactly the bytes that the directory asks for; and its arrays.
+4. of each column that it wants: the sum of the section; that the section decompresses into exactly
+   as many bytes as the directory asks for; and the arrays.
 
-As in `framing`, the sums detect accidents only, and all the rest is safe against attackers.
+As in `framing`, the sums detect accidents only, and the other checks keep attackers out.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Container, Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -30,27 +30,28 @@ import pyarrow as pa
 
 from cassieq_spark.arrow import packing
 from cassieq_spark.arrow.framing import HEADERS, MOST_DATA_BYTES, MOST_MESSAGES
-from cassieq_spark.arrow.packing import CODECS, MODULUS, checksum
+from cassieq_spark.arrow.packing import CODECS, checksum
 from cassieq_spark.arrow.typed_columns import Node, headers_node, node_of
 from cassieq_spark.arrow.typed_numbers import Body, Loaded, Plan
 from cassieq_spark.errors import MessageError, UnreadableError
 
-#: What a message has beside the columns of its queue.
+#: The columns of a message beside those of its queue.
 KEY_COLUMN, HEADERS_COLUMN = "_key", "_headers"
 EXTRA = pa.schema([(KEY_COLUMN, pa.binary()), (HEADERS_COLUMN, HEADERS)])
-#: What frames of typed chunks begin with.
+#: The first bytes of the frame of a typed chunk.
 MAGIC = b"CQT1"
 
 #: Magic, flags, the schema's version, messages; the sum of header and directory.
 _HEADER = struct.Struct("<4sBxxxIIQ")
 #: Of each section: codec, stored length, sum.
 _SECTION = "BIQ"
+#: The flags of a frame say which of them it has.
 _EXTRAS = {KEY_COLUMN: 1, HEADERS_COLUMN: 2}
 _ALIGNED = 8
 
 
 class Decoded(NamedTuple):
-    """What a frame holds.
+    """The content of a frame.
 
     Attributes:
         version: The version of the schema that it was written by.
@@ -70,36 +71,30 @@ class Layout:
     Args:
         schema: Columns of the queue.
 
+    Attributes:
+        nodes: For each combination of a frame's flags, the nodes of its columns, in their order.
+        directories: For each combination of flags, the layout of the directory.
+
     Raises:
         TypeError: A column's type can't be stored.
     """
 
     def __init__(self, schema: pa.Schema) -> None:
-        self.schema = schema
-        extras = {KEY_COLUMN: node_of(pa.binary(), nullable=True)}
-        extras[HEADERS_COLUMN] = headers_node(HEADERS)
+        extras = {
+            KEY_COLUMN: node_of(pa.binary(), nullable=True),
+            HEADERS_COLUMN: headers_node(HEADERS),
+        }
         columns = {each.name: node_of(each.type, nullable=each.nullable) for each in schema}
         if len(columns) < len(schema) or set(columns) & set(extras):
             raise TypeError("columns need different names, and none of those of key and headers")
-        self._nodes = {
-            flags: {
-                **{name: node for name, node in extras.items() if flags & _EXTRAS[name]},
-                **columns,
-            }
+        self.nodes = [
+            {name: node for name, node in extras.items() if flags & _EXTRAS[name]} | columns
             for flags in range(4)
-        }
-        self._directories = {
-            flags: struct.Struct("<" + "".join(_SECTION + each.form for each in nodes.values()))
-            for flags, nodes in self._nodes.items()
-        }
-
-    def nodes(self, flags: int) -> dict[str, Node]:
-        """The nodes of a frame's columns, in their order."""
-        return self._nodes[flags]
-
-    def directory(self, flags: int) -> struct.Struct:
-        """The layout of a frame's directory."""
-        return self._directories[flags]
+        ]
+        self.directories = [
+            struct.Struct("<" + "".join(_SECTION + each.form for each in nodes.values()))
+            for nodes in self.nodes
+        ]
 
     def load(self, messages: pa.RecordBatch) -> dict[str, Loaded]:
         """Take messages apart, and check them.
@@ -112,9 +107,8 @@ class Layout:
             MessageError: A column is missing, or has a value that can't be stored.
         """
         found = dict(zip(messages.schema.names, messages.columns, strict=True))
-        flags = sum(flag for name, flag in _EXTRAS.items() if name in found)
         loaded = {}
-        for name, node in self._nodes[flags].items():
+        for name, node in self.nodes[_flags(found)].items():
             if name not in found or found[name].type != node.type:
                 kind = found[name].type if name in found else "missing"
                 raise MessageError(f"the column {name!r} is {kind}, and must be {node.type}")
@@ -127,18 +121,21 @@ class Layout:
     def sizes(self, loaded: dict[str, Loaded], count: int) -> npt.NDArray[np.int64]:
         """The bytes of each of ``count`` messages, as `Node.sizes` counts them."""
         sizes = np.zeros(count, np.int64)
-        flags = sum(flag for name, flag in _EXTRAS.items() if name in loaded)
-        for name, node in self._nodes[flags].items():
+        for name, node in self.nodes[_flags(loaded)].items():
             sizes += node.sizes(loaded[name])
         return sizes
+
+
+def _flags(names: Container[str]) -> int:
+    return sum(flag for name, flag in _EXTRAS.items() if name in names)
 
 
 class BadColumnError(MessageError):
     """A column has a value that can't be stored.
 
     Attributes:
-        column: The column.
-        problem: What it has: "a null, which it may not have".
+        column: The name of the column.
+        problem: What it has, such as "a null, which it may not have".
     """
 
     def __init__(self, column: str = "", problem: str = "") -> None:
@@ -173,32 +170,20 @@ def encode(messages: pa.RecordBatch, schema: pa.Schema, version: int, compressio
     """
     layout = layout_of(schema)
     loaded = layout.load(messages)
-    flags = sum(flag for name, flag in _EXTRAS.items() if name in loaded)
-    directory: list[int] = []
+    flags, count = _flags(loaded), messages.num_rows
+    entries: list[int] = []
     sections = []
-    for name, node in layout.nodes(flags).items():
+    for name, node in layout.nodes[flags].items():
         body = Body()
         node.write(loaded[name], body)
         codec, section = packing.pack(body.join(), compression)
-        directory += [codec, len(section), checksum(section) % MODULUS, *body.entries]
+        entries += [codec, len(section), checksum(section), *body.entries]
         sections.append(section)
-    charge = sum(plan.charge for plan in _plans(layout, flags, messages.num_rows, iter(directory)))
-    if problem := _excess(messages.num_rows, charge):
+    if problem := _excess(count, list(_sections(layout, flags, count, iter(entries)))):
         raise MessageError(f"messages are too large together: {problem}; give them smaller values")
-    told = layout.directory(flags).pack(*directory)
-    start = _HEADER.pack(MAGIC, flags, version, messages.num_rows, 0)
-    total = (checksum(start) + checksum(told)) % MODULUS
-    start = _HEADER.pack(MAGIC, flags, version, messages.num_rows, total)
-    return b"".join([start, told, *sections])
-
-
-def version_of(frame: bytes) -> int:
-    """The version of the schema that a frame was written by, if it is one; not checked further.
-
-    Raises:
-        UnreadableError: It does not begin with a header of a typed chunk.
-    """
-    return _header(frame)[2]
+    directory = layout.directories[flags].pack(*entries)
+    total = checksum(_HEADER.pack(MAGIC, flags, version, count, 0), directory)
+    return b"".join([_HEADER.pack(MAGIC, flags, version, count, total), directory, *sections])
 
 
 def decode(
@@ -209,7 +194,7 @@ def decode(
 ) -> Decoded:
     """The columns of a frame, checked.
 
-    Columns that nobody asked for are neither summed nor decompressed. Allocates no more than
+    Columns that are not wanted are neither summed nor decompressed. Allocates no more than
     `framing.MOST_BYTES`, whatever the frame says.
 
     Args:
@@ -221,40 +206,39 @@ def decode(
     Raises:
         UnreadableError: It is not what `encode` makes.
     """
-    _, flags, version, messages, total = _header(frame)
+    flags, version, messages, total = _header(frame)
     if messages != count or not count:
         raise UnreadableError(f"it has {messages} messages, and its row says {count}")
     schema = schemas(version)
     if schema is None:
         raise UnreadableError(f"its schema has version {version}, which the queue never had")
     layout = layout_of(schema)
-    begin = _HEADER.size
-    stop = begin + layout.directory(flags).size
-    told = frame[begin:stop]
+    stop = _HEADER.size + layout.directories[flags].size
+    directory = frame[_HEADER.size : stop]
     start = _HEADER.pack(MAGIC, flags, version, messages, 0)
-    if (checksum(start) + checksum(told)) % MODULUS != total or stop > len(frame):
+    if checksum(start, directory) != total or stop > len(frame):
         raise UnreadableError("the checksum of its directory does not match: it was damaged")
-    directory = layout.directory(flags).unpack(told)
     try:
-        plans = list(_plans(layout, flags, count, iter(directory)))
+        entries = iter(layout.directories[flags].unpack(directory))
+        sections = list(_sections(layout, flags, count, entries))
     except ValueError as error:
         raise UnreadableError(str(error)) from error
-    if problem := _excess(count, sum(plan.charge for plan in plans)):
+    if problem := _excess(count, sections):
         raise UnreadableError(problem)
-    if len(frame) != stop + sum(plan.length for plan in plans):
+    if len(frame) != stop + sum(section.length for section in sections):
         raise UnreadableError(f"it has {len(frame)} bytes, which its directory does not say")
     whole = pa.py_buffer(frame)
     found = {}
-    for plan in plans:
-        section = whole.slice(stop, plan.length)
-        stop += plan.length
-        if columns is None or plan.name in columns:
-            found[plan.name] = _column(plan, section)
+    for section in sections:
+        body = whole.slice(stop, section.length)
+        stop += section.length
+        if columns is None or section.name in columns:
+            found[section.name] = _column(section, body)
     return Decoded(version, schema, found)
 
 
 class _Section(NamedTuple):
-    """What a directory says of a column."""
+    """The entry that a directory has for a column."""
 
     name: str
     node: Node
@@ -263,28 +247,26 @@ class _Section(NamedTuple):
     total: int
     plan: Plan
 
-    @property
-    def charge(self) -> int:
-        return self.plan.charge
 
-
-def _header(frame: bytes) -> tuple[bytes, int, int, int, int]:
+def _header(frame: bytes) -> tuple[int, int, int, int]:
+    """The flags, version, messages and sum of a header."""
     if len(frame) < _HEADER.size:
         raise UnreadableError(f"it has {len(frame)} bytes, fewer than a header")
-    header = _HEADER.unpack_from(frame)
-    magic, flags, *_ = header
+    magic, flags, version, messages, total = _HEADER.unpack_from(frame)
     if magic != MAGIC or flags > sum(_EXTRAS.values()):
         raise UnreadableError("it does not begin with a header of this release")
-    return header
+    return flags, version, messages, total
 
 
-def _plans(layout: Layout, flags: int, count: int, entries: Iterator[int]) -> Iterator[_Section]:
-    """What a directory says of each column.
+def _sections(
+    layout: Layout, flags: int, count: int, entries: Iterator[int]
+) -> Iterator[_Section]:
+    """The entries of a directory, column by column.
 
     Raises:
-        ValueError: Something that `encode` does not say.
+        ValueError: An entry that `encode` does not make.
     """
-    for name, node in layout.nodes(flags).items():
+    for name, node in layout.nodes[flags].items():
         codec, length, total = next(entries), next(entries), next(entries)
         if codec >= len(CODECS):
             raise ValueError(f"the column {name!r} is compressed in an unknown way")
@@ -293,17 +275,18 @@ def _plans(layout: Layout, flags: int, count: int, entries: Iterator[int]) -> It
         yield _Section(name, node, codec, length, total, plan)
 
 
-def _excess(messages: int, charge: int) -> str | None:
+def _excess(messages: int, sections: list[_Section]) -> str | None:
     """What is too large, in words; None if nothing is."""
+    size = sum(section.plan.array_bytes for section in sections)
     if messages > MOST_MESSAGES:
         return f"{messages} messages, and {MOST_MESSAGES} is the most"
-    if charge > MOST_DATA_BYTES:
-        return f"{charge} bytes of columns, and {MOST_DATA_BYTES} is the most"
+    if size > MOST_DATA_BYTES:
+        return f"{size} bytes of columns, and {MOST_DATA_BYTES} is the most"
     return None
 
 
 def _column(section: _Section, body: pa.Buffer) -> pa.Array:
-    if checksum(body) % MODULUS != section.total:
+    if checksum(body) != section.total:
         raise UnreadableError(
             f"the checksum of its column {section.name!r} does not match: it was damaged"
         )

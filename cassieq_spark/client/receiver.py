@@ -15,7 +15,7 @@ import pyarrow as pa
 from cassieq_spark import backoff
 from cassieq_spark.arguments import A_MOMENT, check_count, check_duration, check_flag
 from cassieq_spark.arrow.receipts import receipt_prefix
-from cassieq_spark.arrow.rows import rows_of, told
+from cassieq_spark.arrow.rows import metadata_of, rows_of
 from cassieq_spark.consumer.consumer import Consumer
 from cassieq_spark.consumer.message import Message, StoredMessage, stored_messages
 from cassieq_spark.consumer.prefetch import Prefetch
@@ -341,8 +341,8 @@ class Receiver:
 def _monotons_of(handed: Any) -> Ranges:
     """The monotons of messages, or of the rows of a table."""
     if isinstance(handed, pa.Table):
-        batches = handed.to_batches()
-        monotons = [each for batch in batches for each in told(batch, "monoton").to_pylist()]
+        columns = [metadata_of(batch, "monoton") for batch in handed.to_batches()]
+        monotons = [monoton for column in columns for monoton in column.to_pylist()]
     else:
         monotons = [message.monoton for message in handed]
     return Ranges.of(*(Range(each, each + 1) for each in monotons))

@@ -301,7 +301,7 @@ class Consumer:
         import pyarrow as pa  # noqa: PLC0415
 
         from cassieq_spark.arrow.chunks import check_messages  # noqa: PLC0415
-        from cassieq_spark.arrow.forms import form_of  # noqa: PLC0415
+        from cassieq_spark.arrow.typed_chunks import form_of  # noqa: PLC0415
         from cassieq_spark.producer.partitioned import (  # noqa: PLC0415
             publish_all,
             write_messages,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from cassieq_spark.arrow.rows import told, values_of
+from cassieq_spark.arrow.rows import metadata_of, values_of
 from cassieq_spark.display import Displayed, View
 from cassieq_spark.producer.new_message import Headers
 
@@ -108,9 +108,9 @@ def stored_messages(batches: Iterable[pa.RecordBatch]) -> Iterator[StoredMessage
     """The rows of batches that were fetched, as messages."""
     for batch in batches:
         # As instants, Arrow would look for a time zone database, which a machine may not have.
-        published = told(batch, "published_at").cast(pa.int64()).to_pylist()
+        published = metadata_of(batch, "published_at").cast(pa.int64()).to_pylist()
         columns = (
-            told(batch, name).to_pylist()
+            metadata_of(batch, name).to_pylist()
             for name in ("queue", "partition", "monoton", "key", "headers")
         )
         for queue, partition, monoton, key, headers, value, at in zip(

@@ -18,7 +18,7 @@ from hashlib import sha256
 import pyarrow as pa
 
 from cassieq_spark.arguments import RESERVED
-from cassieq_spark.arrow.forms import form_of
+from cassieq_spark.arrow.typed_chunks import form_of
 from cassieq_spark.dead_letters.copies import check_takes_all, copies_of, letter_of_bytes
 from cassieq_spark.errors import CassieqError, InvariantError, QueueStateError
 from cassieq_spark.fetch.find import Piece, find_pieces

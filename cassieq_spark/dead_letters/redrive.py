@@ -13,7 +13,7 @@ from functools import partial
 
 import pyarrow as pa
 
-from cassieq_spark.arrow.rows import stored_of, told
+from cassieq_spark.arrow.rows import metadata_of, stored_of
 from cassieq_spark.dead_letters.claims import (
     ADMIN_GROUP,
     Claim,
@@ -204,7 +204,7 @@ class _Run:
         without_key = partition_without_key(None, target.partitions)
         found: defaultdict[int, list[Range]] = defaultdict(list)
         for batch in read_messages(self.store, self.queue, part):
-            columns = (told(batch, name).to_pylist() for name in ("monoton", "key"))
+            columns = (metadata_of(batch, name).to_pylist() for name in ("monoton", "key"))
             for monoton, key in zip(*columns, strict=True):
                 at = without_key
                 if key is not None:
@@ -290,5 +290,5 @@ def _redriven(
     rows: pa.RecordBatch, source: QueueDefinition, target: QueueDefinition
 ) -> pa.RecordBatch:
     """Key and value as they were, with the headers of a redriven message."""
-    headers = [redriven_headers(given) for given in told(rows, "headers").to_pylist()]
+    headers = [redriven_headers(given) for given in metadata_of(rows, "headers").to_pylist()]
     return copies_of(stored_of(rows), headers, source, target)

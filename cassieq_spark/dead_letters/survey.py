@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from cassieq_spark.arguments import check_count
-from cassieq_spark.arrow.rows import Rows, about, told, values_of
+from cassieq_spark.arrow.rows import Rows, metadata_of, metadata_rows, values_of
 from cassieq_spark.dead_letters.claims import ADMIN_GROUP, read_claims
 from cassieq_spark.dead_letters.letters import (
     DeadLetter,
@@ -144,7 +144,7 @@ def read_message(store: Store, name: str, monoton: int) -> Message:
     at = Ranges.of(Range(monoton, monoton + 1))
     (rows,) = read_messages(store, queue, at)
     published_at, headers, key = (
-        told(rows, name)[0].as_py() for name in ("published_at", "headers", "key")
+        metadata_of(rows, name)[0].as_py() for name in ("published_at", "headers", "key")
     )
     return Message(queue.name, monoton, published_at, headers, key, *values_of(rows))
 
@@ -196,10 +196,10 @@ def _read_letters(
     store: Store, queue: QueueDefinition, monotons: Ranges, watch: Watch
 ) -> Iterator[DeadLetter]:
     done, total, found = 0, monotons.count, Unreadable()
-    for batch in read_messages(store, queue, monotons, about(queue), found.add):
+    for batch in read_messages(store, queue, monotons, metadata_rows(queue), found.add):
         watch("reading", done, total)
-        numbers = told(batch, "monoton").to_pylist()
-        yield from map(read_letter, numbers, told(batch, "headers").to_pylist())
+        numbers = metadata_of(batch, "monoton").to_pylist()
+        yield from map(read_letter, numbers, metadata_of(batch, "headers").to_pylist())
         done += batch.num_rows
     for reason, ranges in found.by_reason().items():
         for part in ranges:
@@ -244,7 +244,7 @@ def read_messages(
     batches = fetch(store, queue, pieces, rows, on_unreadable=tell, whole=rows is None)
     for batch in batches:
         mask = []
-        for monoton in told(batch, "monoton").to_pylist():
+        for monoton in metadata_of(batch, "monoton").to_pylist():
             while part is not None and part.stop <= monoton:
                 part = next(parts, None)
             mask.append(part is not None and part.start <= monoton)

@@ -156,7 +156,7 @@ def fetch(  # noqa: PLR0913 (which messages, how their rows look, and what is an
     """
     rows = rows_of(queue) if rows is None else rows
     decoder = Decoder(
-        store, queue, columns=rows.columns, with_extras=rows.with_extras, whole=whole
+        store, queue, columns=rows.columns, with_extras=rows.with_metadata, whole=whole
     )
     batches = (
         batch for piece in pieces for batch in _fetch_piece(decoder, piece, rows, on_unreadable)

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from cassieq_spark.arguments import A_YEAR, FIRST_INSTANT, LAST_INSTANT
 from cassieq_spark.arrow.chunks import Cutter, check_messages, cut
-from cassieq_spark.arrow.forms import form_of
+from cassieq_spark.arrow.typed_chunks import form_of
 from cassieq_spark.errors import MessageError
 from cassieq_spark.model import Chunk, PendingBlock, QueueDefinition
 from cassieq_spark.settings import SinkOptions

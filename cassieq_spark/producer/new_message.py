@@ -18,8 +18,8 @@ from cassieq_spark.arguments import (
     header_pairs,
     shown,
 )
-from cassieq_spark.arrow.forms import form_of
 from cassieq_spark.arrow.framing import STORED
+from cassieq_spark.arrow.typed_chunks import form_of
 from cassieq_spark.arrow.typed_framing import EXTRA
 from cassieq_spark.display import Displayed, View
 from cassieq_spark.errors import MessageError, OptionError

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from cassieq_spark.arrow.chunks import check_messages
-from cassieq_spark.arrow.forms import form_of
+from cassieq_spark.arrow.typed_chunks import form_of
 from cassieq_spark.errors import CassieqError, InvariantError
 from cassieq_spark.ledger.once import Once
 from cassieq_spark.ledger.publish import Published

@@ -10,7 +10,7 @@ from typing import TypeVar
 import pyarrow as pa
 
 from cassieq_spark.arrow.fingerprint import Fingerprint
-from cassieq_spark.arrow.forms import form_of
+from cassieq_spark.arrow.typed_chunks import form_of
 from cassieq_spark.errors import InvariantError
 from cassieq_spark.ledger.decide import Standing, standing_of
 from cassieq_spark.ledger.ledger import Ledger

@@ -253,13 +253,13 @@ def locate(
                 array = chunk
                 break
             start += len(chunk)
-    row = _first(array, lambda part: _misfit(part, field, check) is not None)
+    row = first_failing(array, lambda part: _misfit(part, field, check) is not None)
     misfit = _misfit(array.slice(row, 1), field, check)
     if misfit is None or not len(misfit.array):
         return f"column {field.name!r}: its values are too large together"
     part = pa.field(field.name, misfit.target, misfit.nullable)
     values = misfit.array
-    at = _first(values, lambda some: _misfit(some, part, check) is not None)
+    at = first_failing(values, lambda some: _misfit(some, part, check) is not None)
     value = values.slice(at, 1)
     where = f"column {misfit.path!r}, row {start + row} (counted from 0)"
     target = type_name(misfit.target)
@@ -546,12 +546,12 @@ def _misfit(array: pa.Array, field: pa.Field, check: Check) -> Misfit | None:
     return None
 
 
-def _first(array: pa.Array, fails: Callable[[pa.Array], bool]) -> int:
-    """The first place of a value that fails, of an array that fails; looks at it twice, in all."""
-    start, stop = 0, len(array)
+def first_failing(rows: pa.Array | pa.RecordBatch, fails: Callable[[Any], bool]) -> int:
+    """The first place at which an array or batch fails, by bisection, if it fails as a whole."""
+    start, stop = 0, len(rows)
     while stop - start > 1:
         middle = (start + stop) // 2
-        if fails(array.slice(start, middle - start)):
+        if fails(rows.slice(start, middle - start)):
             stop = middle
         else:
             start = middle

@@ -57,11 +57,11 @@ class Frame:
         directory = list(self.directory)
         at = 0
         tells = rng.random() < 0.97
-        for node, section in zip(layout.nodes(self.flags).values(), self.sections, strict=True):
+        for node, section in zip(layout.nodes[self.flags].values(), self.sections, strict=True):
             if tells:
                 directory[at + 1 : at + 3] = [len(section), checksum(section) % MODULUS]
             at += 3 + len(node.form)
-        forms = layout.directory(self.flags).format[1:]
+        forms = layout.directories[self.flags].format[1:]
         packed = struct.pack(
             "<" + forms,
             *(
@@ -86,10 +86,10 @@ def signed(start: bytes, sections: tuple[bytes, ...] = ()) -> bytes:
 def taken_apart(frame: bytes, schema: pa.Schema) -> Frame:
     _, flags, version, count, _ = HEADER.unpack_from(frame)
     layout = layout_of(schema)
-    form = layout.directory(flags)
+    form = layout.directories[flags]
     directory = form.unpack_from(frame, HEADER.size)
     at, entry, sections = HEADER.size + form.size, 0, []
-    for node in layout.nodes(flags).values():
+    for node in layout.nodes[flags].values():
         length = directory[entry + 1]
         sections.append(frame[at : at + length])
         at += length
@@ -123,7 +123,7 @@ def mutant_of(rng: random.Random) -> tuple[bytes, int, pa.Schema]:
     if rng.random() < 0.2:
         data = rng.choice((_flip, _cut_off, _extend))(rng, data)
         if rng.random() < 0.5:
-            stop = HEADER.size + layout_of(schema).directory(frame.flags).size
+            stop = HEADER.size + layout_of(schema).directories[frame.flags].size
             data = signed(data[:stop]) + data[stop:] if len(data) > stop else data
     return data, frame.count if rng.random() < 0.95 else count, frame.schema
 
@@ -148,7 +148,7 @@ def _set_version(rng: random.Random, frame: Frame) -> Frame:
 
 def _set_flags(rng: random.Random, frame: Frame) -> Frame:
     """Key and headers that are not there."""
-    nodes = layout_of(frame.schema).nodes(3)
+    nodes = layout_of(frame.schema).nodes[3]
     entries = [0] * sum(3 + len(node.form) for node in nodes.values())
     entries[-len(frame.directory) :] = frame.directory
     sections = (b"",) * (len(nodes) - len(frame.sections)) + frame.sections
@@ -159,9 +159,9 @@ def _other_schema(rng: random.Random, frame: Frame) -> Frame:
     """The schema that its version has is another one."""
     _, _, schema = chunk_of(rng)
     told = layout_of(schema)
-    entries = sum(3 + len(node.form) for node in told.nodes(frame.flags).values())
+    entries = sum(3 + len(node.form) for node in told.nodes[frame.flags].values())
     directory = (frame.directory * (entries // len(frame.directory) + 1))[:entries]
-    count = len(told.nodes(frame.flags))
+    count = len(told.nodes[frame.flags])
     sections = (frame.sections * count)[:count]
     return replace(frame, schema=schema, directory=directory, sections=sections)
 
@@ -207,14 +207,14 @@ def _splice(rng: random.Random, frame: Frame) -> Frame:
 
 def _some_section(rng: random.Random, frame: Frame) -> tuple[int, int]:
     """Which one, and where its entry begins."""
-    nodes = list(layout_of(frame.schema).nodes(frame.flags).values())
+    nodes = list(layout_of(frame.schema).nodes[frame.flags].values())
     at = rng.randrange(len(nodes))
     return at, sum(3 + len(node.form) for node in nodes[:at])
 
 
 def _size(frame: Frame, at: int, entry: int) -> int:
     """The bytes of a section, decompressed, as the directory says."""
-    node = list(layout_of(frame.schema).nodes(frame.flags).values())[at]
+    node = list(layout_of(frame.schema).nodes[frame.flags].values())[at]
     plan = typed_framing.Plan()
     try:
         node.measure(frame.count, iter(frame.directory[entry + 3 :]), plan)

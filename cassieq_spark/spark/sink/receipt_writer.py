@@ -13,7 +13,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from cassieq_spark.arrow.chunks import PLAIN
-from cassieq_spark.arrow.forms import form_of
+from cassieq_spark.arrow.typed_chunks import form_of
 from cassieq_spark.client.settling import LeaseKey
 from cassieq_spark.consumer.consumer import Consumer
 from cassieq_spark.errors import OptionError, SchemaError

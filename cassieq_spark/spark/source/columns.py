@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -48,10 +48,10 @@ class Columns:
             receipt_prefix: What receipts begin with, if they are included.
         """
         prefix = receipt_prefix if self.include_receipts else None
-        partition = queue.partition or 0
-        if self.schema is None:
-            return PlainRows(queue.name, self.include_headers, prefix, partition)
-        return TypedRows(queue.name, self.schema, self.include_metadata, prefix, partition)
+        rows: Rows = PlainRows(queue.name, self.include_headers)
+        if self.schema is not None:
+            rows = TypedRows(queue.name, self.schema, self.include_metadata)
+        return replace(rows, receipt_prefix=prefix, partition=queue.partition or 0)
 
 
 def columns_of(queue: QueueDefinition, options: SourceOptions) -> Columns:
