@@ -42,7 +42,7 @@ from cassieq_spark.producer.blocks import write_block
 from cassieq_spark.queues import create_queue
 from cassieq_spark.settings import SinkOptions
 from cassieq_spark.spark.source.offsets import initial_offset
-from cassieq_spark.spark.source.reader import Reader
+from cassieq_spark.spark.source.queue_reader import QueueReader
 from cassieq_spark.store.cassandra.session import connect
 from cassieq_spark.store.cassandra.store import CassandraStore
 from trials.environment import cassandra
@@ -83,7 +83,7 @@ class Used:
         self.queue = queue
         self._options = SinkOptions(queue=queue.name)
         self._version = 0
-        self._reader: Reader | None = None
+        self._reader: QueueReader | None = None
         self._end: Mapping[str, Any] = initial_offset(queue.name, GROUP)
 
     def fill(self, messages: int) -> None:
@@ -112,15 +112,17 @@ class Used:
         as_rows = PlainRows(self.queue.name, include_headers=False)
         return sum(
             rows.num_rows
-            for task in tasks
-            for rows in fetch(self.environment.store, self.queue, task, as_rows)
+            for (part,) in tasks
+            for rows in fetch(self.environment.store, part.queue, part.pieces, as_rows)
         )
 
-    def reader(self) -> Reader:
+    def reader(self) -> QueueReader:
         """The reader, made with the first call."""
         if self._reader is None:
             store, request = self.environment.store, LeaseRequest(lease=self.queue.lease)
-            self._reader = Reader(store, self.queue, GROUP, starting="earliest", request=request)
+            self._reader = QueueReader(
+                store, self.queue, GROUP, starting="earliest", request=request
+            )
         return self._reader
 
     def stop(self) -> None:

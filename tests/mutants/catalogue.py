@@ -859,7 +859,7 @@ MUTANTS = (
     Mutant(
         "a stop releases what is committed",
         "what is done is acked",
-        "spark/source/reader.py",
+        "spark/source/partition_reader.py",
         "            if self._is_committed(self._held):\n",
         "            if not self._held:\n",
         ("../unit/spark/source/test_checkpoint.py",),
@@ -875,7 +875,7 @@ MUTANTS = (
     Mutant(
         "a stop releases what was handed out for the last time",
         "what is done is acked",
-        "spark/source/reader.py",
+        "spark/source/partition_reader.py",
         "[each for each in self._leased if not is_dead(each.deliveries, limit)]",
         "list(self._leased)",
         ("../unit/spark/source/test_checkpoint.py",),
@@ -1540,9 +1540,9 @@ MUTANTS = (
     Mutant(
         "a partition in order by key is several tasks",
         "I11",
-        "spark/source/queue_reader.py",
-        "            most = None if self.queue.order is Order.KEY else messages_per_task\n",
-        "            most = messages_per_task\n",
+        "spark/source/partition_reader.py",
+        "        most = None if self.queue.order is Order.KEY else messages_per_task\n",
+        "        most = messages_per_task\n",
         _PARTITIONS,
     ),
     Mutant(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import chain
 from typing import Any
 from uuid import UUID
 
@@ -11,16 +12,12 @@ from cassieq_spark import Client, Message
 from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.arrow.rows import PlainRows
 from cassieq_spark.client import Exchanged, LeaseRequest
-from cassieq_spark.errors import (
-    QueueStateError,
-)
+from cassieq_spark.errors import QueueStateError
 from cassieq_spark.fetch.read import fetch
 from cassieq_spark.model import Ranges
-from cassieq_spark.queues import (
-    read_queue,
-)
+from cassieq_spark.queues import read_queue
 from cassieq_spark.spark.source.offsets import initial_offset
-from cassieq_spark.spark.source.reader import Reader
+from cassieq_spark.spark.source.queue_reader import QueueReader
 from trials.soak.actors import CLIENTS, QUEUE_KINDS, READERS, Actor, World, now
 from trials.soak.checker import Delivery, Outcome, Put, Settle
 
@@ -189,11 +186,15 @@ class QueryReader(Actor):
             queue = read_queue(self.store, self._queue)
             self._length = timedelta(seconds=self.chance.uniform(2, 5))
             request = LeaseRequest(lease=self._length)
-            self._reader = Reader(self.store, queue, READERS, starting="earliest", request=request)
+            self._reader = QueueReader(
+                self.store, queue, READERS, starting="earliest", request=request
+            )
         except QueueStateError:
             self.pause(0.2)
             raise
         self._held: tuple[UUID, set[int], int] | None = None
+        #: Where the batch ends that this reader has leased, rather than one before it.
+        self._leased: Mapping[str, Any] | None = None
 
     def act(self) -> None:
         try:
@@ -222,24 +223,25 @@ class QueryReader(Actor):
         end = self._reader.next_batch(self._done, limit=limit)
         self._held, self._asked = None, begun
         if held is not None and str(held[0]) == self._done.get("lease"):
-            lost = (self._reader.metrics.report() or {}).get("lost_leases", 0)
+            lost = (self._reader.report() or {}).get("lost_leases", 0)
             whole = lost == held[2]
             act = Settle(held[0], frozenset(held[1]), begun, now(), settled=whole)
             self.world.journal.settles.append(act)
             self.world.note("batches acked" if whole else "batches whose lease was lost")
         if end != self._done:
-            self._planned = end
+            self._planned = self._leased = end
 
     def _process(self, end: Mapping[str, Any]) -> None:
         begun = now()
-        replayed = self._held is None and str(self._reader._held) != end["lease"]  # noqa: SLF001
+        replayed = self._held is None and self._leased != end
         left_out = _monotons_of(end) if replayed else set()
         try:
             tasks = self._reader.tasks(end, messages_per_task=50)
             left_out -= {
                 piece.first_monoton + at
-                for task in tasks
-                for piece in task
+                for parts in tasks
+                for part in parts
+                for piece in part.pieces
                 for at in range(len(piece.offsets))
             }
         finally:
@@ -249,21 +251,20 @@ class QueryReader(Actor):
         if replayed:
             self.world.note("batches replayed")
             self._asked = begun
-        prefix = self._reader.receipt_prefix
-        lost = (self._reader.metrics.report() or {}).get("lost_leases", 0)
+        lost = (self._reader.report() or {}).get("lost_leases", 0)
         self._held = (UUID(end["lease"]), set(), lost)
         if self.chance.random() < 0.1:
             self.pause(self.chance.uniform(0, 6))
-        for task in tasks:
-            as_rows = PlainRows(self._reader.queue.name, receipt_prefix=prefix)
-            found = fetch(self.store, self._reader.queue, task, as_rows)
+        for part in chain.from_iterable(tasks):
+            as_rows = PlainRows(part.queue.name, receipt_prefix=part.receipt_prefix)
+            found = fetch(self.store, part.queue, part.pieces, as_rows)
             names = ["monoton", "value", "delivery_count"]
             rows = [row for batch in found for row in batch.select(names).to_pylist()]
             at = now()
             self._held[1].update(row["monoton"] for row in rows)
             self.world.journal.deliveries += [
                 Delivery(
-                    self._reader.queue.queue_id,
+                    part.queue.queue_id,
                     READERS,
                     row["monoton"],
                     _number_of(row["value"]),

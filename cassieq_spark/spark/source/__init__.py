@@ -1,12 +1,12 @@
 """The source: leases messages from a queue and hands them to Spark.
 
 One run of a streaming query is one reader. Everything but `read` happens in one long-lived process
-beside Spark's driver, and is driven by `latestOffset`, which Spark calls before every batch, with
-the end of a batch that is completely done:
+beside Spark's driver. Spark calls `latestOffset` before every batch, with the end of a batch that
+is completely done:
 
     latestOffset(done)  acks `done` and leases the next batch, one LWT; its offset *is* the lease
     partitions(_, end)  finds the leased messages in the ledger and cuts them into tasks
-    read(task)          on an executor: fetches chunks, yields Arrow batches; no side effect
+    read(task)          on an executor: fetches chunks, yields Arrow batches
     heartbeat           extends the lease at a third of its length while the batch runs
 
 | event | result |
@@ -15,7 +15,7 @@ the end of a batch that is completely done:
 | crash after that | Spark replays the batch: `partitions` takes up the same lease by its token |
 | crash after the batch, before its ack | the ack comes with the next `latestOffset(done)` |
 | the lease went to another reader | a replay leaves those messages out, and says how many |
-| the query is stopped | what it holds is due at once |
+| the query is stopped | its messages are due at once |
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Spark's edge of the batch read: a queue's messages without leasing them, and the views."""
+"""The batch read, as Spark calls it: messages of a queue without leasing them, and views."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from cassieq_spark.store import open_store
 
 
 class MessageReader(DataSourceReader):
-    """Reads messages that are visible and not finalised yet, in monoton order.
+    """Reads messages that are visible and not finalised, all or those between two positions.
 
-    All of them, or those between two positions. It takes no filters from Spark: Spark 4.3 keeps
-    the partitions of a filtered query, and answers other queries of the DataFrame with them.
+    They come in monoton order. The reader takes no filters from Spark: Spark 4.3 keeps the
+    partitions of a filtered query, and answers other queries of the DataFrame with them.
     """
 
     def __init__(self, options: SourceOptions, columns: Columns) -> None:
@@ -35,9 +35,9 @@ class MessageReader(DataSourceReader):
         self._columns = columns
 
     def partitions(self) -> list[InputPartition]:
-        """Find the messages. A read, and for each partition three; more for an instant.
+        """Find the messages. One read, and three for each partition; more for an instant.
 
-        One more for each thousand blocks.
+        One read more for each thousand blocks.
 
         Raises:
             QueueStateError: There is no such queue or position.
@@ -58,11 +58,9 @@ class MessageReader(DataSourceReader):
             pieces = pieces_of(ledger.locate(monotons), Ranges.of(monotons), deliveries=None)
             tasks = cut_tasks(pieces, partition, options.messages_per_task)
             parts += [TaskPart(partition, task) for task in tasks]
-        # Of no partitions at all, Spark makes one of its own, which `read` could not understand.
-        if queue.partitions == 1:
-            return [TaskPartition((part,)) for part in parts] or [TaskPartition(())]
-        packed = pack(parts, options.messages_per_task)
-        return [TaskPartition(each) for each in packed or [()]]
+        # Without any partition, Spark would make one of its own, which `read` cannot handle.
+        packed = pack(queue, parts, options.messages_per_task) or [()]
+        return [TaskPartition(each) for each in packed]
 
     def _check_positions(self, queue: QueueDefinition) -> None:
         given = {
@@ -78,7 +76,6 @@ class MessageReader(DataSourceReader):
                 )
 
     def _between_positions(self, ledger: Ledger) -> Range:
-        """The monotons from where the read starts to where it ends; all are stored."""
         starting, ending = self._options.starting_position, self._options.ending_position
         is_whole = (starting, ending) == ("earliest", "latest")
         head = ledger.read_head(serial=not is_whole)

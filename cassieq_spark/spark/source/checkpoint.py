@@ -1,13 +1,13 @@
-"""What a query's checkpoint tells: whether Spark has committed the batch in hand.
+"""Reads from a query's checkpoint whether Spark has committed a batch.
 
-Spark tells a Python source neither where its checkpoint is nor that a batch is committed: `commit`
-comes with the next batch, and never for the last one. So the user may say where it is.
+Spark tells a Python source neither where the checkpoint is nor that a batch is committed: it calls
+`commit` with the next batch, so never for the last one. So an option names the checkpoint.
 """
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from typing import NamedTuple
 from uuid import UUID
 
 import pyarrow as pa
@@ -16,13 +16,12 @@ from pyarrow import fs
 from cassieq_spark.model import QueueId
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
-    """What a checkpoint tells of a batch.
+class Told(NamedTuple):
+    """What a checkpoint says about a batch.
 
     Attributes:
-        is_committed: Whether Spark has committed it.
-        trouble: Why it tells nothing; empty, if it does.
+        is_committed: Whether Spark has committed the batch.
+        trouble: Why the checkpoint does not say it; empty if it does.
     """
 
     is_committed: bool
@@ -30,16 +29,16 @@ class Told:
 
 
 def look_up(location: str, lease: UUID, queue_id: QueueId) -> Told:
-    """Look whether the batch of a lease is committed. Lists a folder and reads two files; no LWT.
+    """Read whether the batch of a lease is committed. Lists a folder and reads two files.
 
-    Spark writes the offset of a batch, which has the token of its lease, to ``offsets/<batch>``
-    before the batch runs, and ``commits/<batch>`` once it is done.
+    Spark writes the offset of a batch, with the token of its lease, to ``offsets/<batch>`` before
+    the batch runs, and ``commits/<batch>`` once it is done.
 
     Args:
         location: The query's ``checkpointLocation``: a path of this machine, or a URI that
             `pyarrow.fs` knows.
         lease: The token of the batch.
-        queue_id: The queue that the checkpoint must be of.
+        queue_id: The queue that the query reads.
     """
     try:
         files, path = _open(location)
@@ -64,7 +63,7 @@ def _open(location: str) -> tuple[fs.FileSystem, str]:
         return fs.LocalFileSystem(), os.path.abspath(location)  # noqa: PTH100 (no other path)
     if scheme == "file":
         return fs.LocalFileSystem(), "/" + rest.lstrip("/")
-    # Names that Hadoop has for what is one scheme elsewhere.
+    # Hadoop has names of its own for the scheme that others call s3.
     scheme = "s3" if scheme in {"s3a", "s3n"} else scheme
     files, path = fs.FileSystem.from_uri(f"{scheme}:{rest}")
     return files, path

@@ -1,7 +1,8 @@
-"""The time between batches: when an idle reader looks again, and at how much.
+"""When an idle reader looks again, and whether it then reads more than the head of the ledger.
 
-Spark asks an idle query for news up to a hundred times a second. The queue is asked less and less
-often, and mostly for its head only: one read tells that nothing was published.
+Spark asks the source of an idle query for messages up to a hundred times a second. The source
+reads the queue less and less often, and mostly its head only: one read shows whether anything was
+published.
 """
 
 from __future__ import annotations
@@ -12,20 +13,20 @@ from datetime import timedelta
 from cassieq_spark.groups.lease import Lease
 from cassieq_spark.groups.state import GroupState
 
-#: A reader looks again after this part of the time for which it has had nothing: a message that
-#: comes soon is found soon, and one that comes late is hardly found later.
+#: A reader looks again after this part of the time for which it has had nothing. So the shorter
+#: the queue was empty, the sooner the next message is found.
 PART = 0.2
 SHORTEST_PAUSE = timedelta(milliseconds=10)
 LONGEST_PAUSE = timedelta(milliseconds=330)
-#: How long messages that others give back, by stopping or by releasing, can lie unseen.
+#: Messages that others give back, by stopping or by releasing, are found after this time.
 RECHECK = timedelta(seconds=1.5)
 
-#: With several partitions, each is looked at less often: ten reads a second, of all together.
+#: A reader of several partitions looks at each less often: ten reads a second for all together.
 _LONGER_PAUSE = 0.375
 
 
 class IdleBackoff:
-    """What a reader that has nothing knows about a partition, and since when.
+    """What an idle reader knows about a partition, and since when it has had no messages.
 
     Attributes:
         partitions: How many partitions the reader looks at.
@@ -39,13 +40,14 @@ class IdleBackoff:
         self._read_at = 0.0
 
     def end(self) -> None:
-        """Take note that there are messages."""
+        """Record that a poll has found messages."""
         self._began = self._lease = None
 
     def go_on(self, lease: Lease) -> None:
-        """Take note of a poll that found nothing.
+        """Record a poll that has found nothing.
 
-        If it changed something, an ack or a step over delayed messages, the next one is due too.
+        If it has changed something (by an ack, or by stepping over delayed messages), the reader
+        polls again at the next look.
         """
         self._look()
         self._lease, self._read_at = (None if lease.changed else lease), self._looked_at
@@ -65,11 +67,6 @@ class IdleBackoff:
         self._look()
         return False
 
-    @property
-    def is_resting(self) -> bool:
-        """Whether the last look found nothing."""
-        return self._began is not None
-
     def left(self) -> float:
         """Seconds until it is time to look again; 0 if the last look found messages."""
         if self._began is None:
@@ -78,11 +75,6 @@ class IdleBackoff:
         pause = pause_after(idle, self.partitions).total_seconds()
         return max(0.0, self._looked_at + pause - time.monotonic())
 
-    def rest(self) -> None:
-        """Sleep until it is time to look again; not at all if the last look found messages."""
-        if self._began is not None:
-            time.sleep(self.left())
-
     def _look(self) -> None:
         self._looked_at = time.monotonic()
         if self._began is None:
@@ -90,7 +82,7 @@ class IdleBackoff:
 
 
 def pause_after(idle: timedelta, partitions: int = 1) -> timedelta:
-    """How long to wait after so long without messages. Pure.
+    """How long to wait after a time without messages. Pure.
 
     >>> pause_after(timedelta(seconds=1)).total_seconds()
     0.2
@@ -102,13 +94,13 @@ def pause_after(idle: timedelta, partitions: int = 1) -> timedelta:
 def may_have(state: GroupState, pointer: int, stop: int, elapsed: timedelta) -> bool:
     """Whether a group that had nothing to hand out may have something now. Pure.
 
-    What others put back since is not seen by this.
+    It does not see messages that others have put back since.
 
     Args:
         state: The group as read when it had nothing.
-        pointer: First monoton that it was not offered then.
+        pointer: First monoton that was not offered then.
         stop: Monoton from which on nothing is offered now.
-        elapsed: Since it was read.
+        elapsed: Time since the group was read.
     """
     now = state.now + elapsed
     if pointer < stop or any(state.now < each.due_at <= now for each in state.slots):

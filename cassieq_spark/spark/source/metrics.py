@@ -1,4 +1,4 @@
-"""Metrics of a run for Spark's progress, from what leasing its batches has read anyway."""
+"""Metrics of a run for Spark's progress, from what was read to lease its batches."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cassieq_spark.groups.state import Slot, Waiting
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import LedgerBlock
 
-#: How often the ledger is asked since when the oldest message waits.
+#: Time between two reads of the ledger for the age of the oldest message.
 AGE_PAUSE = timedelta(seconds=5)
 
 _VERSION = 1
@@ -19,10 +19,9 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 def count_metrics(lease: Lease, end: int) -> dict[str, int]:
-    """Where the group stands after the batch was leased; ``end`` is the ledger's ``next``. Pure.
+    """The group's figures after a batch was leased; ``end`` is the ledger's ``next``. Pure.
 
-    Waiting messages are counted as far as a reader reads them, so beyond a hundred waiting rows
-    there are more.
+    A reader reads a hundred waiting rows; messages in further rows are not counted.
     """
     state, others = lease.state, _not_acked(lease)
     waiting = [*state.waiting, *(it for it in lease.left if isinstance(it, Waiting))]
@@ -55,13 +54,13 @@ def _not_acked(lease: Lease) -> list[Slot]:
 
 
 class SourceMetrics:
-    """What one run has to tell of itself, as of its last batch.
+    """The figures of one run, after its last batch.
 
     Args:
-        ledger: Of which queue.
+        ledger: That of the queue or the partition.
 
     Attributes:
-        lost: Messages that other readers got although this run had them.
+        lost: Messages whose lease ran out in this run and which other readers got.
         dead: Messages that this run has dead-lettered, or dropped.
         skipped: Messages that were too old to be delivered.
     """
@@ -77,15 +76,15 @@ class SourceMetrics:
         self._asked_at = -math.inf
 
     def observe(self, lease: Lease, end: int) -> None:
-        """Take note of what the latest poll has read and leased, and of the ledger's ``next``."""
+        """Record what the latest poll has read and leased, and the ledger's ``next``."""
         self._lease, self._end = lease, end
 
     def report(self) -> dict[str, int] | None:
-        """The metrics, keys in order; None before the first call.
+        """The metrics, keys in order; None before the first call of `observe`.
 
-        One read at the most, none while idle, and none within `AGE_PAUSE` of the one before:
-        until then, ``oldest_age_ms`` may be that of the message that was the oldest at that time.
-        It is left out where it is not known.
+        One read at the most, none while idle, and none within `AGE_PAUSE` after the last one.
+        Until then, ``oldest_age_ms`` may be the age of the message that was the oldest at that
+        read. It is left out if it is not known.
         """
         lease = self._lease
         if lease is None:

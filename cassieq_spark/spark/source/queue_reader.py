@@ -1,4 +1,4 @@
-"""Reading all partitions of a queue in a run of a streaming query, without Spark."""
+"""All partitions of a queue in a run of a streaming query, without Spark."""
 
 from __future__ import annotations
 
@@ -7,49 +7,53 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from itertools import chain
 from typing import Any
 
+from cassieq_spark.consumer.consumer import Consumer
 from cassieq_spark.groups.lease import LeaseRequest
 from cassieq_spark.groups.presence import Presence
+from cassieq_spark.groups.registration import ensure_group
 from cassieq_spark.ledger.state import LedgerHead
-from cassieq_spark.model import Order, QueueDefinition
+from cassieq_spark.model import QueueDefinition
 from cassieq_spark.parallel import in_parallel
 from cassieq_spark.settings.position import StartingPosition
-from cassieq_spark.spark.source.idle_backoff import LONGEST_PAUSE
+from cassieq_spark.spark.source import idle_backoff
 from cassieq_spark.spark.source.offsets import join_partitions, split_partitions
-from cassieq_spark.spark.source.reader import Reader, Share
+from cassieq_spark.spark.source.partition_reader import PartitionReader, Share
 from cassieq_spark.spark.source.tasks import TaskPart, pack
 from cassieq_spark.store.protocol import Store
 
-#: How long a reader whose share has nothing waits before it looks at the others, at least; up to
-#: half as long again.
+#: How long a reader whose share has nothing waits before it looks at the other partitions, at
+#: least; up to half as long again.
 LOOK_AT_OTHERS = timedelta(seconds=10)
 
-_ALL_THERE_IS = LeaseRequest()
+_NO_LIMITS = LeaseRequest()
 _NOTHING = Share(max_messages=0, min_messages=0, max_bytes=None)
 #: Figures of several partitions of which the largest counts; the others are added up.
 _LARGEST = {"oldest_age_ms", "v"}
 
 
 class QueueReader:
-    """Leases, acks and finds the messages of one consumer group, of all partitions of a queue.
+    """Leases, acks and finds the messages of a queue for one consumer group.
 
-    One LWT for each partition of which a batch has messages, or had; they go out at the same time.
-    A crash between them leaves leases that run out. Readers of a group divide the partitions: each
-    looks at its share (see `Presence`), and if there is nothing, now and then at the others', or,
-    once it is aimed, at once. For one thread at a time.
+    It sends one LWT for each partition that had messages in the batch before or has some in the
+    next, all at the same time. A crash between them leaves leases that run out. The readers of a
+    group divide the partitions: each leases from its share (see `Presence`). If its share has
+    nothing, it looks at the other partitions now and then, or at once after `aim`. For one thread
+    at a time.
 
     Args:
         store: Where the queue is kept.
         queue: Which queue.
-        group: Which group; made if there is none.
+        group: Which group; registered if there is none.
         starting: Where a new group starts.
         fail_on_data_loss: Whether a new group may not start where messages are deleted already.
-        request: How much it leases at a time, and for how long; by default, all there is. A limit
-            of messages in flight is divided among the partitions.
+        request: The limits and the length of its leases; by default, no limits. A limit of
+            messages in flight is divided among the partitions.
         max_trigger_delay: Longest time from batch to batch because of ``request.min_messages``.
-        with_receipts: Whether outcomes may be recorded for its batches.
-        checkpoint: Where the query's checkpoint is; None: not told.
+        with_receipts: Whether tasks may record outcomes for the ack of a batch.
+        checkpoint: The location of the query's checkpoint; None: not known.
     """
 
     def __init__(  # noqa: PLR0913 (each is a choice of its own, by name)
@@ -60,7 +64,7 @@ class QueueReader:
         *,
         starting: StartingPosition,
         fail_on_data_loss: bool = True,
-        request: LeaseRequest = _ALL_THERE_IS,
+        request: LeaseRequest = _NO_LIMITS,
         max_trigger_delay: timedelta = timedelta(minutes=15),
         with_receipts: bool = False,
         checkpoint: str | None = None,
@@ -72,19 +76,15 @@ class QueueReader:
         if request.max_in_flight is not None:
             share = -(-request.max_in_flight // queue.partitions)
             request = replace(request, max_in_flight=share)
+        # A limit of the group depends on what other readers hold, and an ack on the outcomes that
+        # tasks have recorded: both need the state as it is now.
+        is_alone = request.max_in_flight is None and not with_receipts
+        cache_for = idle_backoff.RECHECK if is_alone else timedelta(0)
 
-        def reader_of(partition: QueueDefinition) -> Reader:
-            return Reader(
-                store,
-                partition,
-                group,
-                starting=starting,
-                fail_on_data_loss=fail_on_data_loss,
-                request=request,
-                max_trigger_delay=max_trigger_delay,
-                with_receipts=with_receipts,
-                checkpoint=checkpoint,
-            )
+        def reader_of(partition: QueueDefinition) -> PartitionReader:
+            consumer = Consumer(store, partition, group, cache_for=cache_for)
+            ensure_group(consumer.group, starting=starting, fail_on_data_loss=fail_on_data_loss)
+            return PartitionReader(consumer, request, checkpoint=checkpoint)
 
         self._readers = in_parallel(reader_of, queue.by_partition)
         self._presence = Presence(store, queue, group, lease=request.lease or queue.lease)
@@ -95,19 +95,23 @@ class QueueReader:
         self._leased_at: float | None = None
 
     def aim(self) -> None:
-        """Deliver what is there now, and then nothing more (AvailableNow). One read for each."""
+        """From now on, deliver only messages that are published by now (AvailableNow).
+
+        One read for each partition.
+        """
         self._is_aimed = True
-        in_parallel(Reader.aim, self._readers)
+        in_parallel(PartitionReader.aim, self._readers)
 
     def next_batch(self, done: Mapping[str, Any], *, limit: int | None) -> Mapping[str, Any]:
-        """Ack the batch that ended at ``done`` and lease the next; see `Reader.next_batch`.
+        """Ack the batch that ended at ``done`` and lease the next. Sleeps first, if it is idle.
+
+        For each partition one LWT and a read; two reads more if the reader has not read the group
+        lately, or others lease there too. No LWT if there is nothing to ack and nothing to lease.
 
         Returns:
             The end of the next batch; ``done`` itself if there is nothing to deliver.
         """
-        if self.queue.partitions == 1:
-            return self._readers[0].next_batch(done, limit=limit)
-        parts = split_partitions(done, self.queue, self._group)
+        parts = self._split(done)
         share = self._presence.share()
         held = {number for number, part in parts.items() if "lease" in part} - self._settled
         ends = self._lease(self._wait_until_due(share, held), parts, limit, only_ack=held - share)
@@ -119,52 +123,54 @@ class QueueReader:
             return done
         self._settled.clear()
         self._leased_at = time.monotonic()
+        if self.queue.partitions == 1:
+            return ends[0]
         return join_partitions(ends, queue_id=self.queue.queue_id, group=self._group)
 
     def tasks(
         self, end: Mapping[str, Any], *, messages_per_task: int, limit: int | None = None
     ) -> list[tuple[TaskPart, ...]]:
-        """Find the messages of the batch that ends at ``end``; see `Reader.tasks`.
+        """Find the messages of the batch that ends at ``end``. Two reads for each range, or fewer.
 
         Where order is by key, all messages of a partition are in one task.
+
+        A batch that this process has not leased is one that Spark replays. The reader takes up its
+        lease again, by one LWT more for each partition, and leaves out what others have taken
+        meanwhile.
         """
-        if self.queue.partitions == 1:
-            parts: Mapping[int, Mapping[str, Any]] = {0: end}
-        else:
-            parts = split_partitions(end, self.queue, self._group)
+        parts = self._split(end)
 
         def find(number: int) -> list[TaskPart]:
-            reader = self._readers[number]
-            most = None if self.queue.order is Order.KEY else messages_per_task
-            found = reader.tasks(parts[number], messages_per_task=most, limit=limit)
-            return [TaskPart(reader.queue, task, reader.receipt_prefix) for task in found]
+            return self._readers[number].tasks(
+                parts[number], messages_per_task=messages_per_task, limit=limit
+            )
 
         found = in_parallel(find, sorted(parts))
-        if self.queue.partitions == 1:
-            return [(part,) for part in found[0]]
-        return pack([part for each in found for part in each], messages_per_task)
+        return pack(self.queue, chain.from_iterable(found), messages_per_task)
 
     def report(self) -> dict[str, int] | None:
         """The metrics of the run, of all partitions together; see `SourceMetrics.report`."""
-        reports = [
-            report
-            for report in in_parallel(lambda reader: reader.metrics.report(), self._readers)
-            if report is not None
-        ]
+        found = in_parallel(lambda reader: reader.metrics.report(), self._readers)
+        reports = [report for report in found if report is not None]
         return sum_of_reports(reports) if reports else None
 
     def stop(self) -> None:
-        """Give up what is held; never raises. See `Reader.stop`."""
-        in_parallel(Reader.stop, self._readers)
+        """Give up the batch in hand; never raises. See `PartitionReader.stop`."""
+        in_parallel(PartitionReader.stop, self._readers)
         self._presence.leave()
 
+    def _split(self, offset: Mapping[str, Any]) -> Mapping[int, Mapping[str, Any]]:
+        if self.queue.partitions == 1:
+            return {0: offset}
+        return split_partitions(offset, self.queue, self._group)
+
     def _wait_until_due(self, share: Collection[int], held: Collection[int]) -> list[int]:
-        """Sleep until it is time to look at a partition; at which."""
+        """Sleep until it is time to look at some partitions, and return these."""
         for number in share:
-            # The others' count as one more.
+            # The partitions of other readers count as one more.
             self._readers[number].idle.partitions = min(self.queue.partitions, len(share) + 1)
         left = {number: self._readers[number].idle.left() for number in {*share, *held}}
-        shortest = min(left.values(), default=LONGEST_PAUSE.total_seconds())
+        shortest = min(left.values(), default=idle_backoff.LONGEST_PAUSE.total_seconds())
         if shortest > 0:
             time.sleep(shortest)
         return sorted(number for number, seconds in left.items() if seconds <= shortest)
@@ -183,7 +189,7 @@ class QueueReader:
         *,
         only_ack: Collection[int] = (),
     ) -> dict[int, Mapping[str, Any]]:
-        """Ack and lease in these partitions; the ends of those of which there is something."""
+        """Ack and lease in these partitions; returns the ends of those that have a batch."""
 
         def look(number: int) -> LedgerHead | None:
             return self._readers[number].look(parts[number])
@@ -203,22 +209,22 @@ class QueueReader:
 
     def _shares(self, heads: Mapping[int, LedgerHead], limit: int | None) -> dict[int, Share]:
         """How much to lease of each partition in which there may be something."""
-        fresh = {number: self._readers[number].fresh(head) for number, head in heads.items()}
         least = 0 if self._is_overdue() else self._request.min_messages
+        max_bytes = self._request.max_bytes
+        if self.queue.partitions == 1:
+            return dict.fromkeys(heads, Share(limit, least, max_bytes))
+        fresh = {number: self._readers[number].fresh(head) for number, head in heads.items()}
         if None in fresh.values() or sum(each or 0 for each in fresh.values()) >= least:
             least = 0
-        max_bytes = self._request.max_bytes
         of_bytes = None if max_bytes is None else -(-max_bytes // max(1, len(heads)))
         limits = share_out(limit, fresh)
         return {number: Share(limits[number], least, of_bytes) for number in heads}
 
     def _is_overdue(self) -> bool:
-        if self._is_aimed:
+        if self._is_aimed or self._leased_at is None:
             return True
-        since = self._leased_at
-        return since is None or (
-            time.monotonic() - since >= self._max_trigger_delay.total_seconds()
-        )
+        since = time.monotonic() - self._leased_at
+        return since >= self._max_trigger_delay.total_seconds()
 
 
 def _next_look_at_others() -> float:
@@ -230,21 +236,22 @@ def _next_look_at_others() -> float:
 def share_out(limit: int | None, wanted: Mapping[int, int | None]) -> dict[int, int | None]:
     """Divide a limit of messages among partitions, by what each has. Pure.
 
-    What one does not need, others get; each gets one at least. A partition of which nothing fresh
-    is known may have messages that are due again, and counts as one that needs its share.
+    A partition that needs less than its share leaves the rest to the others; each gets one message
+    at least. A partition without known fresh messages may have messages that are due again, so it
+    gets a full share.
 
     >>> share_out(100, {0: 10, 1: 500, 2: 500})
     {0: 10, 1: 45, 2: 45}
 
     Args:
-        limit: Of all together; None for no limit.
-        wanted: How many messages each has; None, or 0: not known.
+        limit: Of all partitions together; None for no limit.
+        wanted: How many fresh messages each has; None, or 0: not known.
     """
     if limit is None:
         return dict.fromkeys(wanted)
     shares: dict[int, int | None] = {}
     left = limit
-    # Those that need least first, so that what they leave goes to the others.
+    # Partitions that need least come first, so that the others get what these leave.
     in_order = sorted(wanted, key=lambda number: (wanted[number] or limit, number))
     for at, number in enumerate(in_order):
         fair = left // (len(in_order) - at)

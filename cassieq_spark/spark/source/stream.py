@@ -1,4 +1,4 @@
-"""Spark's rim of the streaming source."""
+"""The streaming source, as Spark calls it."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: The progress of a batch comes without metrics.
+#: Spark's progress of a batch lacks our metrics.
 REPORT_FAILED = "progress.report_failed"
 
-#: Spark asks for all there is with this trigger only, as our own limit has another type.
+#: Only this trigger has the limit `ReadAllAvailable`: our own default limit has another type.
 _ONCE = (
     "trigger(once=True) is not supported: Spark ends the query after one batch without asking for "
-    "the next, which is what acks it; use trigger(availableNow=True). If the query has that "
-    "trigger, another source of it does not support it, and Spark falls back to once: read the "
-    "other source in a query of its own"
+    "the next one, and only that acks a batch; use trigger(availableNow=True). If the query has "
+    "that trigger, another source of it does not support it, and Spark falls back to once: read "
+    "the other source in a query of its own"
 )
 
 
@@ -57,8 +57,8 @@ class TaskPartition(InputPartition):
 class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Leases messages batch by batch; see the folder's docstring for the flow.
 
-    Built twice for every run of a query: beside Spark's driver, where all methods but `read` are
-    called, and once to be pickled to executors. So it opens nothing until it is asked something.
+    Spark builds it twice for every run of a query: beside its driver, where it calls all methods
+    but `read`, and once more to pickle it to executors. So it opens nothing before a call.
     """
 
     def __init__(self, options: SourceOptions, columns: Columns) -> None:
@@ -68,23 +68,23 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._reader: QueueReader | None = None
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """At most ``maxMessagesPerTrigger`` messages a batch."""
+        """``maxMessagesPerTrigger``."""
         return ReadMaxRows(self._options.max_messages_per_trigger)
 
     def initialOffset(self) -> dict[str, Any]:
-        """The offset before the first batch; checks that the queue is there."""
+        """The offset before the first batch; checks that the queue exists."""
         self._open()
         return initial_offset(self._options.queue, self._group)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Deliver what is there now, in as many batches as that takes, then stop."""
+        """Deliver only messages that are published by now, in as many batches as needed."""
         self._open().aim()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Ack the batch that ended at ``start``; lease the next. One LWT, none when idle.
 
         Raises:
-            OptionError: The trigger is Once, after whose only batch nothing would ack it.
+            OptionError: The trigger is Once, with which nothing would ack the only batch.
         """
         if isinstance(limit, ReadAllAvailable):
             raise OptionError(_ONCE)
@@ -92,10 +92,10 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return cast("dict[str, Any]", self._open().next_batch(start, limit=most))
 
     def reportLatestOffset(self) -> dict[str, int] | None:
-        """Metrics for the query's progress, see `cassieq_spark.spark.progress`; never raises."""
+        """Metrics for the query's progress; never raises. See `cassieq_spark.spark.progress`."""
         try:
             return self._reader.report() if self._reader else None
-        except Exception as error:  # noqa: BLE001 - whatever it is, no metric is worth a query
+        except Exception as error:  # noqa: BLE001 (no error of a metric may end a query)
             logger.warning(
                 "could not report the metrics of the query: %s",
                 error,
@@ -108,10 +108,9 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return None
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[InputPartition]:
-        """The tasks of the batch that ends at ``end``; takes its lease again if it is a replay."""
+        """The tasks of the batch that ends at ``end``; see `QueueReader.tasks`."""
         del start
-        reader = self._open()
-        tasks = reader.tasks(
+        tasks = self._open().tasks(
             end,
             messages_per_task=self._options.messages_per_task,
             limit=self._options.max_messages_per_trigger,
@@ -121,15 +120,15 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """On an executor: fetch a task's messages.
 
-        What can't be read is left out, and goes to the dead-letter queue with the ack of the
-        batch: one LWT and two reads for a task that has some.
+        Messages that cannot be read are left out, and the ack of the batch dead-letters them. To
+        record them, their task takes one LWT and two reads.
         """
         store = open_store(self._options.connection)
         for part in cast("TaskPartition", partition).parts:
             yield from self._read_part(store, part)
 
     def _read_part(self, store: Store, part: TaskPart) -> Iterator[pa.RecordBatch]:
-        # Only tasks need it: the process beside the driver begins sooner without.
+        # Only tasks need it, and the process beside the driver starts faster without it.
         from cassieq_spark.fetch.read import Unreadable, fetch  # noqa: PLC0415
 
         found = Unreadable()
@@ -149,51 +148,48 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 )
 
     def commit(self, end: Mapping[str, Any]) -> None:
-        """Nothing: Spark calls it after a later `latestOffset`, which has acked the batch."""
+        """Do nothing: Spark calls it after a later `latestOffset`, which has acked the batch."""
 
     def stop(self) -> None:
-        """Ack what Spark has committed, release the rest; see `Reader.stop`."""
+        """Ack or release the batch in hand; see `PartitionReader.stop`."""
         if self._reader is not None:
             self._reader.stop()
 
     def _open(self) -> QueueReader:
         if self._reader is None:
-            store = open_store(self._options.connection)
-            queue = read_queue(store, self._options.queue)
+            options = self._options
+            store = open_store(options.connection)
+            queue = read_queue(store, options.queue)
             check_still_there(self._columns, queue)
             self._reader = QueueReader(
                 store,
                 queue,
                 self._group,
-                starting=self._options.starting_position,
-                fail_on_data_loss=self._options.fail_on_data_loss,
-                request=_request(self._options),
-                max_trigger_delay=self._options.max_trigger_delay,
-                with_receipts=self._options.include_receipts,
-                checkpoint=self._options.checkpoint_location,
+                starting=options.starting_position,
+                fail_on_data_loss=options.fail_on_data_loss,
+                request=LeaseRequest(
+                    lease=options.lease,
+                    min_messages=options.min_messages_per_trigger,
+                    max_bytes=options.max_bytes_per_trigger,
+                    max_in_flight=options.max_in_flight,
+                    skip_older_than=options.skip_older_than,
+                    retry_backoff=options.retry_backoff,
+                ),
+                max_trigger_delay=options.max_trigger_delay,
+                with_receipts=options.include_receipts,
+                checkpoint=options.checkpoint_location,
             )
             _survive_termination()
         return self._reader
 
 
-def _request(options: SourceOptions) -> LeaseRequest:
-    return LeaseRequest(
-        lease=options.lease,
-        min_messages=options.min_messages_per_trigger,
-        max_bytes=options.max_bytes_per_trigger,
-        max_in_flight=options.max_in_flight,
-        skip_older_than=options.skip_older_than,
-        retry_backoff=options.retry_backoff,
-    )
-
-
 def _survive_termination() -> None:
     """Let this process live through SIGTERM, by which Spark stops a query.
 
-    Spark closes its end of the socket as well; the runner then leaves its loop and calls `stop`,
-    which releases what is held. Without a handler it would die before that. The handler does
-    nothing at all: Spark may send the signal twice, and one that takes a lock would then wait for
-    itself.
+    Spark closes its end of the socket as well. Its runner then leaves its loop and calls `stop`,
+    which releases the messages; without a handler the process would die before that. The handler
+    does nothing: Spark may send the signal twice, and a handler that takes a lock would then wait
+    for itself.
     """
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, lambda *_: None)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from uuid import UUID
 
 from cassieq_spark.fetch.find import Piece
 from cassieq_spark.model import QueueDefinition, Range
-
-Task = tuple[Piece, ...]
 
 
 @dataclass(frozen=True)
@@ -23,7 +20,7 @@ class TaskPart:
     """
 
     queue: QueueDefinition
-    pieces: Task
+    pieces: tuple[Piece, ...]
     receipt_prefix: str = ""
 
     @property
@@ -32,15 +29,17 @@ class TaskPart:
         return sum(len(piece.offsets) for piece in self.pieces)
 
 
-def pack(parts: Iterable[TaskPart], messages_per_task: int) -> list[tuple[TaskPart, ...]]:
+def pack(
+    queue: QueueDefinition, parts: Iterable[TaskPart], messages_per_task: int
+) -> list[tuple[TaskPart, ...]]:
     """Put parts of several partitions together into tasks of at most ``messages_per_task``.
 
-    A part is never cut, and the order stays.
+    A part is never cut, and the order stays. In a queue of one partition each part is a task.
     """
     packed: list[tuple[TaskPart, ...]] = []
     filled = 0
     for part in parts:
-        if packed and filled + part.count <= messages_per_task:
+        if queue.partitions > 1 and packed and filled + part.count <= messages_per_task:
             packed[-1] += (part,)
             filled += part.count
         else:
@@ -51,11 +50,11 @@ def pack(parts: Iterable[TaskPart], messages_per_task: int) -> list[tuple[TaskPa
 
 def cut_tasks(
     pieces: Sequence[Piece], queue: QueueDefinition, messages_per_task: int
-) -> list[Task]:
-    """Cut pieces into tasks of about ``messages_per_task``, in order, of about one size.
+) -> list[tuple[Piece, ...]]:
+    """Cut pieces into tasks of about ``messages_per_task``, in order, of about equal size.
 
-    Tasks begin at bucket borders; where a bucket is more than a task may have, at chunk borders;
-    where even a chunk is, anywhere.
+    Tasks begin at bucket borders. If a bucket is larger than a task may be, they begin at chunk
+    borders; if even a chunk is, anywhere.
     """
     total = sum(len(piece.offsets) for piece in pieces)
     if not total:
@@ -69,31 +68,21 @@ def cut_tasks(
     tasks: list[list[Piece]] = [[]]
     filled = 0
     for piece in pieces:
-        for part in _split(piece, grain):
+        for offsets in piece.offsets.split_at_multiples(grain):
             if filled >= size:
                 tasks.append([])
                 filled = 0
-            filled += len(part.offsets)
-            tasks[-1].append(part)
-    return [_joined(task) for task in tasks]
+            filled += len(offsets)
+            _append(tasks[-1], piece.part(offsets))
+    return [tuple(task) for task in tasks]
 
 
-def _split(piece: Piece, grain: int) -> Iterator[Piece]:
-    for offsets in piece.offsets.split_at_multiples(grain):
-        yield piece.part(offsets)
-
-
-def _joined(parts: Sequence[Piece]) -> Task:
-    """Put neighbours together again."""
-    joined: list[Piece] = []
-    for part in parts:
-        last = joined[-1] if joined else None
-        if last and _ends_where(last) == (part.block, part.offsets.start, part.deliveries):
-            joined[-1] = last.part(Range(last.offsets.start, part.offsets.stop))
-        else:
-            joined.append(part)
-    return tuple(joined)
-
-
-def _ends_where(piece: Piece) -> tuple[UUID, int, int | None]:
-    return piece.block, piece.offsets.stop, piece.deliveries
+def _append(task: list[Piece], part: Piece) -> None:
+    """Add a piece to a task; join it to the last one if that ends where the piece begins."""
+    if task:
+        last = task[-1]
+        end = (last.block, last.offsets.stop, last.deliveries)
+        if end == (part.block, part.offsets.start, part.deliveries):
+            task[-1] = last.part(Range(last.offsets.start, part.offsets.stop))
+            return
+    task.append(part)

@@ -1,4 +1,4 @@
-"""The views of a batch read: their columns, and the rows that a queue's state makes. Pure."""
+"""The views of a batch read: their columns, and the rows that a queue's state makes."""
 
 from __future__ import annotations
 
@@ -13,8 +13,12 @@ from cassieq_spark.groups.state import GroupState, Slot, Waiting
 from cassieq_spark.model import from_millis
 from cassieq_spark.queues import list_records, open_ledgers
 from cassieq_spark.queues.stats import queue_stats
-from cassieq_spark.settings import SourceOptions
+from cassieq_spark.settings import MESSAGES, SourceOptions
 from cassieq_spark.store.protocol import Store
+
+#: A value for each column of the view, in order; instants are aware.
+ViewRow = tuple[object, ...]
+_Rows = Callable[[Store, SourceOptions], Iterator[ViewRow]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,19 +30,36 @@ class Column:
     meaning: str
 
 
-@dataclass(frozen=True, slots=True)
 class View:
-    """What ``option("view", name)`` shows: a row for each of what ``rows_are`` says."""
+    """What ``option("view", name)`` shows. Decorates the function that makes the rows.
 
-    name: str
-    rows_are: str
-    columns: tuple[Column, ...]
+    Args:
+        name: Its name.
+        rows_are: What a row stands for, after "One row for each".
+        columns: Its columns, in order.
+    """
+
+    def __init__(self, name: str, rows_are: str, *columns: Column) -> None:
+        self.name = name
+        self.rows_are = rows_are
+        self.columns = columns
+        self.rows: _Rows | None = None
+        _VIEWS[name] = self
+
+    def __call__(self, rows: _Rows) -> _Rows:
+        """Take the function that makes the rows."""
+        self.rows = rows
+        return rows
 
     @property
     def ddl(self) -> str:
         """The schema for Spark: ``queue STRING, ...``."""
         return ", ".join(f"{column.name} {column.type}" for column in self.columns)
 
+
+_VIEWS: dict[str, View] = {}
+#: The views, by name.
+VIEWS: Mapping[str, View] = MappingProxyType(_VIEWS)
 
 _QUEUE = Column("queue", "STRING", "Name of the queue.")
 _PARTITION = Column("partition", "INT", "Partition of the queue, from 0.")
@@ -51,176 +72,18 @@ _DEPTH = Column(
     "Messages that the group has not settled: not offered yet, leased, due, waiting or dead.",
 )
 
-#: The views, by name.
-VIEWS: Mapping[str, View] = MappingProxyType(
-    {
-        view.name: view
-        for view in (
-            View(
-                "messages",
-                "message that is published and not finalised, by partition and in order",
-                (
-                    _QUEUE,
-                    _PARTITION,
-                    Column(
-                        "monoton", "BIGINT", "Position in the partition, from 0, without gaps."
-                    ),
-                    Column("key", "BINARY", "As published."),
-                    Column("value", "BINARY", "As published; never null."),
-                    Column("headers", "MAP<STRING, STRING>", "Only with `includeHeaders`."),
-                    Column("published_at", "TIMESTAMP", "When it became visible."),
-                    Column("delivery_count", "INT", "In a stream, from 1; else null."),
-                    Column("receipt", "STRING", "In a stream, only with `includeReceipts`."),
-                ),
-            ),
-            View(
-                "blocks",
-                "block of a ledger that is not finalised, or only in part, by partition and in "
-                "order",
-                (
-                    _QUEUE,
-                    _PARTITION,
-                    Column("first_monoton", "BIGINT", "Monoton of the block's first message."),
-                    Column("stop_monoton", "BIGINT", "Monoton after its last message."),
-                    Column("messages", "BIGINT", "Number of its messages."),
-                    Column("block", "STRING", "Its id, a time-based uuid."),
-                    Column("published_at", "TIMESTAMP", "When it became visible."),
-                ),
-            ),
-            View(
-                "leases",
-                "range that was offered to a group and is not settled (with option "
-                "`group`, only of that group), by partition and group",
-                (
-                    _QUEUE,
-                    _PARTITION,
-                    _GROUP,
-                    Column(
-                        "state",
-                        "STRING",
-                        "`leased`: under a lease; `due`: the lease ran out, or the wait is "
-                        "over; `waiting`: to be delivered later; `dead`: to be dead-lettered.",
-                    ),
-                    Column("slot", "INT", "The slot that holds it; null if it waits or waited."),
-                    Column("start_monoton", "BIGINT", "First monoton."),
-                    Column("stop_monoton", "BIGINT", "Monoton after the last message."),
-                    Column("messages", "BIGINT", "Number of messages."),
-                    Column(
-                        "lease",
-                        "STRING",
-                        "Token that holds it, or held it last; null if `slot` is null.",
-                    ),
-                    Column("due_at", "TIMESTAMP", "When the lease runs out or the wait is over."),
-                    Column("deliveries", "INT", "How often it was delivered."),
-                ),
-            ),
-            View(
-                "groups",
-                "consumer group, by partition and name",
-                (
-                    _QUEUE,
-                    _PARTITION,
-                    _GROUP,
-                    Column("starts_at", "BIGINT", "The monoton at which the group began."),
-                    _POINTER,
-                    _FLOOR,
-                    _DEPTH,
-                ),
-            ),
-            View(
-                "queues",
-                "queue of the keyspace that exists or existed (with option `queue`, "
-                "only that one), by name",
-                (
-                    _QUEUE,
-                    Column(
-                        "version",
-                        "INT",
-                        "Grows each time the queue is purged, or deleted and created again.",
-                    ),
-                    Column(
-                        "status",
-                        "STRING",
-                        "`active`; `purging`: about to get this version; `deleting`: gone, but "
-                        "the repair has not deleted all of it; `deleted`.",
-                    ),
-                    Column("bucket_size", "INT", "Messages per Cassandra partition."),
-                    Column("chunk_size", "INT", "Most messages per row."),
-                    Column("lease_seconds", "INT", "How long a lease lasts unless extended."),
-                    Column(
-                        "max_deliveries",
-                        "INT",
-                        "After this many deliveries a message is dead; 0: never.",
-                    ),
-                    Column(
-                        "dead_letter_queue",
-                        "STRING",
-                        "Where dead messages go; null: they are dropped.",
-                    ),
-                    Column("partitions", "INT", "How many partitions it has."),
-                    Column(
-                        "order",
-                        "STRING",
-                        "`none`; `key`: a group gets a message only when it has settled all "
-                        "earlier ones of the partition; `strict`: of the queue.",
-                    ),
-                    Column(
-                        "expire_after_seconds",
-                        "INT",
-                        "How long after it became visible a message that was not consumed is "
-                        "discarded; null: never.",
-                    ),
-                    Column(
-                        "keep_settled_seconds",
-                        "INT",
-                        "How long after it became visible a message is kept that every group "
-                        "has settled; null: it is not kept.",
-                    ),
-                    Column(
-                        "schema",
-                        "STRING",
-                        "Columns of its messages, in Spark's DDL; null: messages are bytes.",
-                    ),
-                    Column("created_at", "TIMESTAMP", "When it was created."),
-                ),
-            ),
-            View(
-                "stats",
-                "consumer group, by partition and name; for a partition without groups, one row "
-                "without figures of a group",
-                (
-                    _QUEUE,
-                    _PARTITION,
-                    _GROUP,
-                    Column(
-                        "finalised",
-                        "BIGINT",
-                        "Every group has settled all messages below this monoton.",
-                    ),
-                    Column("next", "BIGINT", "Monoton that the next published message gets."),
-                    _DEPTH,
-                    Column("leased", "BIGINT", "Messages under a lease that has not run out."),
-                    Column("due", "BIGINT", "Messages to be delivered again now."),
-                    Column(
-                        "waiting",
-                        "BIGINT",
-                        "Messages to be delivered later; of those not offered yet, only in the "
-                        "first 10,000 blocks.",
-                    ),
-                    Column("dead", "BIGINT", "Messages to be dead-lettered."),
-                    Column(
-                        "oldest_age_seconds",
-                        "DOUBLE",
-                        "How long the oldest message that the group has not settled has been "
-                        "visible; null if there is none.",
-                    ),
-                    _POINTER,
-                    _FLOOR,
-                ),
-            ),
-        )
-    }
-)
+
+def read_view(store: Store, options: SourceOptions) -> Iterator[ViewRow]:
+    """Read the rows of the view that the options ask for, except messages; see docs/views.md.
+
+    A few reads, most of them serial, for each group; for `queues`, a read of that whole table.
+
+    Raises:
+        QueueStateError: There is no such queue, or no such group.
+    """
+    rows = VIEWS[options.view].rows
+    assert rows is not None  # noqa: S101 (only messages have none, and `MessageReader` reads them)
+    return rows(store, options)
 
 
 def documentation() -> str:
@@ -240,37 +103,62 @@ def documentation() -> str:
     return "\n".join(lines) + "\n"
 
 
-#: A value for each column of the view, in order; instants are aware.
-ViewRow = tuple[object, ...]
+View(
+    MESSAGES,
+    "message that is published and not finalised, by partition and in order",
+    _QUEUE,
+    _PARTITION,
+    Column("monoton", "BIGINT", "Position in the partition, from 0, without gaps."),
+    Column("key", "BINARY", "As published."),
+    Column("value", "BINARY", "As published; never null."),
+    Column("headers", "MAP<STRING, STRING>", "Only with `includeHeaders`."),
+    Column("published_at", "TIMESTAMP", "When it became visible."),
+    Column("delivery_count", "INT", "In a stream, from 1; else null."),
+    Column("receipt", "STRING", "In a stream, only with `includeReceipts`."),
+)
 
 
-def read_view(store: Store, options: SourceOptions) -> Iterator[ViewRow]:
-    """Read the rows of the view that the options ask for, messages excepted; see docs/views.md.
-
-    A few reads, most of them serial, for each group; for `queues`, a read of that whole table.
-
-    Raises:
-        QueueStateError: There is no such queue, or no such group.
-    """
-    return _READERS[options.view](store, options)
-
-
+@View(
+    "blocks",
+    "block of a ledger that is not finalised, or only in part, by partition and in order",
+    _QUEUE,
+    _PARTITION,
+    Column("first_monoton", "BIGINT", "Monoton of the block's first message."),
+    Column("stop_monoton", "BIGINT", "Monoton after its last message."),
+    Column("messages", "BIGINT", "Number of its messages."),
+    Column("block", "STRING", "Its id, a time-based uuid."),
+    Column("published_at", "TIMESTAMP", "When it became visible."),
+)
 def _blocks(store: Store, options: SourceOptions) -> Iterator[ViewRow]:
     for partition, ledger in enumerate(open_ledgers(store, options.queue)):
         head = ledger.read_head()
         for it in ledger.stream_blocks(start=head.trimmed):
             if it.monotons.stop > head.finalised:
-                yield (
-                    options.queue,
-                    partition,
-                    it.monotons.start,
-                    it.monotons.stop,
-                    len(it.monotons),
-                    str(it.block),
-                    it.published_at,
-                )
+                ends = (it.monotons.start, it.monotons.stop, len(it.monotons))
+                yield options.queue, partition, *ends, str(it.block), it.published_at
 
 
+@View(
+    "leases",
+    "range that was offered to a group and is not settled (with option `group`, only of that "
+    "group), by partition and group",
+    _QUEUE,
+    _PARTITION,
+    _GROUP,
+    Column(
+        "state",
+        "STRING",
+        "`leased`: under a lease; `due`: the lease ran out, or the wait is over; `waiting`: to be "
+        "delivered later; `dead`: to be dead-lettered.",
+    ),
+    Column("slot", "INT", "The slot that holds it; null if it waits or waited."),
+    Column("start_monoton", "BIGINT", "First monoton."),
+    Column("stop_monoton", "BIGINT", "Monoton after the last message."),
+    Column("messages", "BIGINT", "Number of messages."),
+    Column("lease", "STRING", "Token that holds it, or held it last; null if `slot` is null."),
+    Column("due_at", "TIMESTAMP", "When the lease runs out or the wait is over."),
+    Column("deliveries", "INT", "How often it was delivered."),
+)
 def _leases(store: Store, options: SourceOptions) -> Iterator[ViewRow]:
     found = [read_group_states(ledger) for ledger in open_ledgers(store, options.queue)]
     names = dict.fromkeys(name for states in found for name in states)
@@ -289,25 +177,31 @@ def _leases(store: Store, options: SourceOptions) -> Iterator[ViewRow]:
 def _held(state: GroupState) -> Iterator[ViewRow]:
     held: list[Slot | Waiting] = [slot for slot in state.slots if slot.monotons]
     for it in sorted([*held, *state.waiting], key=attrgetter("monotons.start")):
-        told = _lease_of_slot(it, state) if isinstance(it, Slot) else _no_lease(it, state)
-        standing, slot, lease, due_at = told
+        slot: int | None = None
+        lease: str | None = None
+        if isinstance(it, Slot):
+            standing = "leased" if it.due_at >= state.now else "due"
+            slot, lease, due_at = it.number, str(it.lease), it.due_at
+        else:
+            standing = "due" if it.due <= state.now_ms else "waiting"
+            standing = standing if it.reason is None else "dead"
+            due_at = from_millis(it.due)
         for part in it.monotons:
             ends = (part.start, part.stop, len(part))
             yield standing, slot, *ends, lease, due_at, it.deliveries
 
 
-def _lease_of_slot(slot: Slot, state: GroupState) -> ViewRow:
-    standing = "leased" if slot.due_at >= state.now else "due"
-    return standing, slot.number, str(slot.lease), slot.due_at
-
-
-def _no_lease(waiting: Waiting, state: GroupState) -> ViewRow:
-    standing = "due" if waiting.due <= state.now_ms else "waiting"
-    if waiting.reason is not None:
-        standing = "dead"
-    return standing, None, None, from_millis(waiting.due)
-
-
+@View(
+    "groups",
+    "consumer group, by partition and name",
+    _QUEUE,
+    _PARTITION,
+    _GROUP,
+    Column("starts_at", "BIGINT", "The monoton at which the group began."),
+    _POINTER,
+    _FLOOR,
+    _DEPTH,
+)
 def _groups(store: Store, options: SourceOptions) -> Iterator[ViewRow]:
     for partition, ledger in enumerate(open_ledgers(store, options.queue)):
         groups = queue_stats(ledger).groups
@@ -317,6 +211,46 @@ def _groups(store: Store, options: SourceOptions) -> Iterator[ViewRow]:
             yield options.queue, partition, it.group, *figures
 
 
+@View(
+    "queues",
+    "queue of the keyspace that exists or existed (with option `queue`, only that one), by name",
+    _QUEUE,
+    Column("version", "INT", "Grows each time the queue is purged, or deleted and created again."),
+    Column(
+        "status",
+        "STRING",
+        "`active`; `purging`: about to get this version; `deleting`: gone, but the repair has not "
+        "deleted all of it; `deleted`.",
+    ),
+    Column("bucket_size", "INT", "Messages per Cassandra partition."),
+    Column("chunk_size", "INT", "Most messages per row."),
+    Column("lease_seconds", "INT", "How long a lease lasts unless extended."),
+    Column("max_deliveries", "INT", "After this many deliveries a message is dead; 0: never."),
+    Column("dead_letter_queue", "STRING", "Where dead messages go; null: they are dropped."),
+    Column("partitions", "INT", "How many partitions it has."),
+    Column(
+        "order",
+        "STRING",
+        "`none`; `key`: a group gets a message only when it has settled all earlier ones of the "
+        "partition; `strict`: of the queue.",
+    ),
+    Column(
+        "expire_after_seconds",
+        "INT",
+        "How long after it became visible a message that was not consumed is discarded; null: "
+        "never.",
+    ),
+    Column(
+        "keep_settled_seconds",
+        "INT",
+        "How long after it became visible a message is kept that every group has settled; null: "
+        "it is not kept.",
+    ),
+    Column(
+        "schema", "STRING", "Columns of its messages, in Spark's DDL; null: messages are bytes."
+    ),
+    Column("created_at", "TIMESTAMP", "When it was created."),
+)
 def _queues(store: Store, options: SourceOptions) -> Iterator[ViewRow]:
     for record in list_records(store):
         it = record.definition
@@ -331,6 +265,34 @@ def _queues(store: Store, options: SourceOptions) -> Iterator[ViewRow]:
             yield it.name, it.version, record.status.value, *settings, it.created_at
 
 
+@View(
+    "stats",
+    "consumer group, by partition and name; for a partition without groups, one row without "
+    "figures of a group",
+    _QUEUE,
+    _PARTITION,
+    _GROUP,
+    Column("finalised", "BIGINT", "Every group has settled all messages below this monoton."),
+    Column("next", "BIGINT", "Monoton that the next published message gets."),
+    _DEPTH,
+    Column("leased", "BIGINT", "Messages under a lease that has not run out."),
+    Column("due", "BIGINT", "Messages to be delivered again now."),
+    Column(
+        "waiting",
+        "BIGINT",
+        "Messages to be delivered later; of those not offered yet, only in the first 10,000 "
+        "blocks.",
+    ),
+    Column("dead", "BIGINT", "Messages to be dead-lettered."),
+    Column(
+        "oldest_age_seconds",
+        "DOUBLE",
+        "How long the oldest message that the group has not settled has been visible; null if "
+        "there is none.",
+    ),
+    _POINTER,
+    _FLOOR,
+)
 def _stats(store: Store, options: SourceOptions) -> Iterator[ViewRow]:
     for partition, ledger in enumerate(open_ledgers(store, options.queue)):
         stats = queue_stats(ledger)
@@ -342,14 +304,3 @@ def _stats(store: Store, options: SourceOptions) -> Iterator[ViewRow]:
             yield options.queue, partition, it.group, *ends, *figures
         if not stats.groups:
             yield options.queue, partition, None, *ends, *[None] * 8
-
-
-_READERS: Mapping[str, Callable[[Store, SourceOptions], Iterator[ViewRow]]] = MappingProxyType(
-    {
-        "blocks": _blocks,
-        "leases": _leases,
-        "groups": _groups,
-        "queues": _queues,
-        "stats": _stats,
-    }
-)

@@ -30,7 +30,7 @@ from cassieq_spark.producer.blocks import write_block
 from cassieq_spark.queues import create_queue, purge_queue
 from cassieq_spark.settings import SinkOptions
 from cassieq_spark.spark.source.offsets import initial_offset
-from cassieq_spark.spark.source.reader import Reader
+from cassieq_spark.spark.source.queue_reader import QueueReader
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.tables import Table
 from cassieq_spark.testing.faults import Fault, FaultyStore
@@ -530,16 +530,16 @@ def failing(group: ConsumerGroup, dead: Waiting) -> bool:
 def test_a_reader_dead_letters_what_it_finds_and_goes_on_with_what_is_alive(
     scene: Scene, caplog: pytest.LogCaptureFixture
 ):
-    reader = Reader(
+    reader = QueueReader(
         scene.store, scene.queue, "g", starting="earliest", request=LeaseRequest(lease=LEASE)
     )
     try:
         end = reader.next_batch(initial_offset("q", "g"), limit=2)
-        (task,) = reader.tasks(end, messages_per_task=100)
+        ((part,),) = reader.tasks(end, messages_per_task=100)
     finally:
         reader.stop()
 
-    assert [piece.first_monoton for piece in task] == [6]
+    assert [piece.first_monoton for piece in part.pieces] == [6]
     assert scene.values() == numbers(6)
     assert Ledger(scene.memory, scene.target.queue_id).read_head().next == 6
     assert told(caplog) == [(logging.WARNING, DEAD_LETTERED, 6)]

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
 from cassieq_spark.errors import QueueStateError
 from cassieq_spark.groups.lease import LeaseRequest
-from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.queues import delete_queue, pause_queue, purge_queue, read_queue, resume_queue
 from cassieq_spark.spark.source import idle_backoff
 from cassieq_spark.spark.source.offsets import initial_offset
-from cassieq_spark.spark.source.reader import Reader
+from cassieq_spark.spark.source.queue_reader import QueueReader
+from cassieq_spark.store.protocol import Store
 from cassieq_spark.testing.stores import CountingStore
 from tests.support.builders import LEASE
 from tests.unit.queues.scene import Scene
@@ -29,10 +28,11 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
     return Scene()
 
 
-def make_reader(scene: Scene, queue: QueueDefinition, group: str = "idle") -> Reader:
-    return Reader(
-        scene.store, queue, group, starting="earliest", request=LeaseRequest(lease=LEASE)
-    )
+def make_reader(
+    scene: Scene, queue: QueueDefinition, group: str = "idle", store: Store | None = None
+) -> QueueReader:
+    request = LeaseRequest(lease=LEASE)
+    return QueueReader(store or scene.store, queue, group, starting="earliest", request=request)
 
 
 def test_a_reader_of_a_paused_queue_acks_its_batch_and_gets_the_next_when_it_is_resumed(
@@ -47,18 +47,16 @@ def test_a_reader_of_a_paused_queue_acks_its_batch_and_gets_the_next_when_it_is_
 
     resume_queue(scene.store, "q")
     end = reader.next_batch(done, limit=None)
-    (pieces,) = reader.tasks(end, messages_per_task=100)
-    assert [each.first_monoton for each in pieces] == [3, 5]
+    ((part,),) = reader.tasks(end, messages_per_task=100)
+    assert [each.first_monoton for each in part.pieces] == [3, 5]
     reader.stop()
 
 
 def test_looking_whether_a_queue_is_paused_costs_nothing(scene: Scene):
     scene.run_out()
-    reader = make_reader(scene, scene.old)
     store = CountingStore(scene.store)
-    reader._consumer.group = replace(
-        reader._consumer.group, ledger=Ledger(store, scene.old.queue_id)
-    )
+    reader = make_reader(scene, scene.old, store=store)
+    store.reset()
 
     reader.next_batch(FIRST, limit=3)
 

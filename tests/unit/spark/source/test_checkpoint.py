@@ -17,14 +17,14 @@ from cassieq_spark.model import QueueDefinition, Ranges
 from cassieq_spark.queues import alter_queue, read_queue
 from cassieq_spark.queues.stats import GroupStats, queue_stats
 from cassieq_spark.spark.source.offsets import Offset, decode, initial_offset
-from cassieq_spark.spark.source.reader import (
+from cassieq_spark.spark.source.partition_reader import (
     ACKED_AT_LAST,
     CHECKPOINT_UNREADABLE,
     RELEASED,
-    Reader,
 )
+from cassieq_spark.spark.source.queue_reader import QueueReader
 from cassieq_spark.testing.stores import CountingStore
-from tests.support.builders import LEASE, make_clocked_store, make_queue
+from tests.support.builders import LEASE, make_clocked_store, make_group, make_queue
 
 FIRST = initial_offset("q", "g")
 MOMENT = timedelta(milliseconds=1)
@@ -45,9 +45,9 @@ class Scene:
     def queue(self) -> QueueDefinition:
         return read_queue(self.store, "q")
 
-    def reader(self, checkpoint: str | None = "") -> Reader:
+    def reader(self, checkpoint: str | None = "") -> QueueReader:
         where = str(self.folder) if checkpoint == "" else checkpoint
-        return Reader(
+        return QueueReader(
             self.store,
             self.queue,
             "g",
@@ -57,7 +57,9 @@ class Scene:
             checkpoint=where,
         )
 
-    def run(self, reader: Reader, batch: int, done: Any, *, commit: bool, limit: int = 5) -> Any:
+    def run(
+        self, reader: QueueReader, batch: int, done: Any, *, commit: bool, limit: int = 5
+    ) -> Any:
         """Let Spark run a batch as far as that."""
         end = reader.next_batch(done, limit=limit)
         log = f'v1\n{{"batchWatermarkMs":0}}\n{json.dumps(end)}\n-'
@@ -104,7 +106,7 @@ def test_a_batch_that_spark_has_committed_is_acked(scene: Scene, caplog: pytest.
 def test_what_was_recorded_for_it_is_carried_out(scene: Scene):
     reader = scene.reader()
     end = scene.run(reader, 0, FIRST, commit=True)
-    group, lease = reader._consumer.group, scene.offset(end).lease
+    group, lease = make_group(scene.store, scene.queue.queue_id), scene.offset(end).lease
     released = Settlement(
         released={timedelta(hours=1): Ranges.parse("1-3")}, rejected={"bad": Ranges.parse("3-4")}
     )
@@ -118,11 +120,13 @@ def test_what_was_recorded_for_it_is_carried_out(scene: Scene):
 def test_receipts_say_which_delivery_of_the_batch_they_are_of(scene: Scene):
     reader = scene.reader()
     end = scene.run(reader, 0, FIRST, commit=False)
-    restarted = scene.reader()
-    restarted.tasks(end, messages_per_task=10)
+    readers = [reader, scene.reader()]
+
+    found = [each.tasks(end, messages_per_task=10) for each in readers]
 
     prefix = f"{scene.queue.queue_id}/g/{scene.offset(end).lease}"
-    assert (reader.receipt_prefix, restarted.receipt_prefix) == (f"{prefix}.1/", f"{prefix}.2/")
+    prefixes = [part.receipt_prefix for tasks in found for (part,) in tasks]
+    assert prefixes == [f"{prefix}.1/", f"{prefix}.2/"]
 
 
 @pytest.mark.parametrize("logged", ["not at all", "not committed", "empty commit"])

@@ -13,10 +13,10 @@ from cassieq_spark.groups.seek import seek_group
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import PendingBlock
-from cassieq_spark.spark.source import idle_backoff
+from cassieq_spark.spark.source import idle_backoff, queue_reader
 from cassieq_spark.spark.source.idle_backoff import LONGEST_PAUSE, RECHECK, SHORTEST_PAUSE
 from cassieq_spark.spark.source.offsets import initial_offset
-from cassieq_spark.spark.source.reader import Reader
+from cassieq_spark.spark.source.queue_reader import QueueReader
 from cassieq_spark.testing.stores import CountingStore
 from tests.support.builders import LEASE, make_clocked_store, make_pending, make_queue
 from tests.support.faults import make_block_id
@@ -37,9 +37,10 @@ class Scene:
         self.queue = make_queue(self.store, [20])
         self.seconds = 1000.0
         self.pauses: list[float] = []
-        self.readers: list[Reader] = []
+        self.readers: list[QueueReader] = []
         clock = SimpleNamespace(sleep=self.sleep, monotonic=lambda: self.seconds)
         monkeypatch.setattr(idle_backoff, "time", clock)
+        monkeypatch.setattr(queue_reader, "time", clock)
 
     def sleep(self, seconds: float) -> None:
         self.pauses.append(seconds)
@@ -49,21 +50,21 @@ class Scene:
         self.seconds += time.total_seconds()
         self.clock.advance(time)
 
-    def reader(self) -> Reader:
-        reader = Reader(
+    def reader(self) -> QueueReader:
+        reader = QueueReader(
             self.store, self.queue, "g", starting="earliest", request=LeaseRequest(lease=LEASE)
         )
         self.readers.append(reader)
         return reader
 
-    def idle_reader(self) -> tuple[Reader, Mapping[str, Any]]:
+    def idle_reader(self) -> tuple[QueueReader, Mapping[str, Any]]:
         """One that has consumed everything and has been idle for a long time."""
         reader = self.reader()
         done = reader.next_batch(FIRST, limit=None)
         self.idle(reader, done, for_=10 * SECOND)
         return reader, done
 
-    def idle(self, reader: Reader, done: Mapping[str, Any], *, for_: timedelta) -> int:
+    def idle(self, reader: QueueReader, done: Mapping[str, Any], *, for_: timedelta) -> int:
         """Let it look until so much time is over; how often it did."""
         until, looks = self.seconds + for_.total_seconds(), 0
         while self.seconds < until:
@@ -71,7 +72,7 @@ class Scene:
             looks += 1
         return looks
 
-    def delay_until_found(self, reader: Reader, done: Mapping[str, Any]) -> float:
+    def delay_until_found(self, reader: QueueReader, done: Mapping[str, Any]) -> float:
         """Seconds until it has a batch."""
         began = self.seconds
         while reader.next_batch(done, limit=None) is done:

@@ -13,7 +13,7 @@ from cassieq_spark.queues.stats import queue_stats
 from cassieq_spark.spark.source import metrics
 from cassieq_spark.spark.source.metrics import AGE_PAUSE, SourceMetrics, count_metrics
 from cassieq_spark.spark.source.offsets import initial_offset
-from cassieq_spark.spark.source.reader import Reader
+from cassieq_spark.spark.source.queue_reader import QueueReader
 from cassieq_spark.testing.stores import CountingStore
 from tests.support.builders import (
     LEASE,
@@ -183,14 +183,14 @@ def test_a_block_that_a_repair_has_deleted_meanwhile_has_no_age(scene: Scene):
 def test_a_reader_notes_what_it_leases_and_what_it_lost(scene: Scene):
     definition = read_queue(scene.store, "q")
     slow, other = (
-        Reader(
+        QueueReader(
             scene.store, definition, "g", starting="earliest", request=LeaseRequest(lease=LEASE)
         )
         for _ in range(2)
     )
     first = initial_offset("q", "g")
     end = slow.next_batch(first, limit=6)
-    assert slow.metrics.report() == {
+    assert slow.report() == {
         "backlog": 14,
         "dead": 0,
         "leased": 6,
@@ -207,7 +207,7 @@ def test_a_reader_notes_what_it_leases_and_what_it_lost(scene: Scene):
 
     slow.next_batch(end, limit=6)
 
-    report = slow.metrics.report()
+    report = slow.report()
     assert report is not None
     assert (report["lost_leases"], report["leased"], report["backlog"]) == (6, 12, 14)
     slow.stop()

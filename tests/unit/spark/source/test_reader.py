@@ -21,7 +21,8 @@ from cassieq_spark.model import QueueDefinition, Range, Ranges
 from cassieq_spark.queues.stats import GroupStats, queue_stats
 from cassieq_spark.spark.source import idle_backoff
 from cassieq_spark.spark.source.offsets import decode, initial_offset
-from cassieq_spark.spark.source.reader import LEFT_OUT, RELEASE_FAILED, RELEASED, Reader
+from cassieq_spark.spark.source.partition_reader import LEFT_OUT, RELEASE_FAILED, RELEASED
+from cassieq_spark.spark.source.queue_reader import QueueReader
 from cassieq_spark.testing.faults import FaultyStore
 from cassieq_spark.testing.stores import CountingStore
 from tests.support.builders import LEASE, make_clocked_store, make_pending, make_queue
@@ -39,11 +40,11 @@ class Scene:
         self.trouble = FaultyStore(memory)
         self.store = CountingStore(self.trouble)
         self.queue: QueueDefinition = make_queue(self.store, [13, 7])
-        self.readers: list[Reader] = []
+        self.readers: list[QueueReader] = []
 
-    def reader(self, group: str = "g", **changes: Any) -> Reader:
+    def reader(self, group: str = "g", **changes: Any) -> QueueReader:
         request = LeaseRequest(lease=LEASE, **changes)
-        reader = Reader(self.store, self.queue, group, starting="earliest", request=request)
+        reader = QueueReader(self.store, self.queue, group, starting="earliest", request=request)
         self.readers.append(reader)
         return reader
 
@@ -68,11 +69,12 @@ def clock(scene: Scene) -> FakeClock:
     return scene.clock
 
 
-def monotons_of(reader: Reader, end: Mapping[str, Any], *, messages_per_task: int = 100):
+def monotons_of(reader: QueueReader, end: Mapping[str, Any], *, messages_per_task: int = 100):
     return [
         monoton
-        for task in reader.tasks(end, messages_per_task=messages_per_task)
-        for piece in task
+        for parts in reader.tasks(end, messages_per_task=messages_per_task)
+        for part in parts
+        for piece in part.pieces
         for monoton in range(piece.first_monoton, piece.first_monoton + len(piece.offsets))
     ]
 
@@ -181,7 +183,7 @@ def test_finding_the_tasks_of_a_batch_costs_no_lwt(scene: Scene):
     tasks = reader.tasks(end, messages_per_task=8)
 
     assert (scene.store.cas_count, scene.store.read_count) == (0, 2)
-    assert [[piece.offsets for piece in task] for task in tasks] == [
+    assert [[piece.offsets for piece in part.pieces] for (part,) in tasks] == [
         [Range(0, 8)],
         [Range(8, 13), Range(0, 7)],
     ]
@@ -197,7 +199,8 @@ def test_a_replayed_batch_has_the_same_messages_delivered_once_more(scene: Scene
 
     tasks = restarted.tasks(end, messages_per_task=100)
 
-    assert [(piece.offsets, piece.deliveries) for (piece,) in tasks] == [(Range(0, 6), 2)]
+    ((part,),) = tasks
+    assert [(piece.offsets, piece.deliveries) for piece in part.pieces] == [(Range(0, 6), 2)]
     following = restarted.next_batch(end, limit=6)
     assert monotons_of(restarted, following) == [*range(6, 12)]
     assert scene.stats().floor == 6

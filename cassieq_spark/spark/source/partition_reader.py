@@ -1,0 +1,259 @@
+"""One partition of a queue in a run of a streaming query, without Spark."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from cassieq_spark.arrow.receipts import receipt_prefix
+from cassieq_spark.consumer.consumer import Consumer
+from cassieq_spark.consumer.heartbeat import LEASE_LOST, Heartbeat
+from cassieq_spark.errors import QueueStateError, StoreError
+from cassieq_spark.groups.lease import LeasedSlot, LeaseRequest
+from cassieq_spark.groups.plan import is_dead
+from cassieq_spark.ledger.state import LedgerHead
+from cassieq_spark.model import Order, id_of
+from cassieq_spark.spark.source.idle_backoff import IdleBackoff
+from cassieq_spark.spark.source.metrics import SourceMetrics
+from cassieq_spark.spark.source.offsets import Offset, decode, encode
+from cassieq_spark.spark.source.tasks import TaskPart, cut_tasks
+
+logger = logging.getLogger(__name__)
+
+#: A replayed batch has fewer messages than before.
+LEFT_OUT = "replay.left_out"
+#: Messages were too old to be delivered.
+SKIPPED = "read.skipped"
+#: The messages that a stopping query held are due for others.
+RELEASED = "lease.released"
+#: Releasing failed: the messages of the stopping query are due when its lease runs out.
+RELEASE_FAILED = "lease.release_failed"
+#: A stopping query has acked its last batch.
+ACKED_AT_LAST = "lease.acked_at_last"
+#: A stopping query does not know whether its last batch is done.
+CHECKPOINT_UNREADABLE = "checkpoint.unreadable"
+
+
+class Share(NamedTuple):
+    """How much a reader leases of one partition; see `LeaseRequest`."""
+
+    max_messages: int | None
+    min_messages: int
+    max_bytes: int | None
+
+
+class PartitionReader:
+    """Leases, acks and finds the messages of one partition; `QueueReader` has one for each.
+
+    Args:
+        consumer: That of the partition, or of the queue if it has only one.
+        request: The limits and the length of its leases.
+        checkpoint: The location of the query's checkpoint; None: not known.
+    """
+
+    def __init__(
+        self, consumer: Consumer, request: LeaseRequest, *, checkpoint: str | None
+    ) -> None:
+        self.queue = consumer.queue
+        self.group = consumer.group
+        self._consumer = consumer
+        self._request = request
+        self._checkpoint = checkpoint
+        self._heartbeat = Heartbeat(self.group, request.lease or self.queue.lease)
+        self._held: UUID | None = None
+        self._leased: tuple[LeasedSlot, ...] = ()
+        self._target: int | None = None
+        self._pointer: int | None = None
+        self.idle = IdleBackoff()
+        self.metrics = SourceMetrics(self.group.ledger)
+
+    def aim(self) -> None:
+        """From now on, deliver only messages that are published by now. One read."""
+        self._target = self.group.ledger.read_head().next
+
+    def look(self, done: Mapping[str, Any]) -> LedgerHead | None:
+        """Check whether there may be something to ack or to lease. One read.
+
+        Returns:
+            The head of the ledger; None if there is nothing.
+        """
+        before = self._decode(done)
+        self._heartbeat.pause()
+        head = self._consumer.read_head()
+        held = before.lease if before else None
+        return head if self.idle.is_over(held, head.offered_below(self._target)) else None
+
+    def fresh(self, head: LedgerHead) -> int | None:
+        """How many messages were never offered to the group; None before the first lease."""
+        if self._pointer is None:
+            return None
+        return max(0, head.offered_below(self._target) - self._pointer)
+
+    def lease(self, done: Mapping[str, Any], head: LedgerHead, share: Share) -> Mapping[str, Any]:
+        """Ack the batch that ended at ``done``, and lease the next; see `QueueReader.next_batch`.
+
+        Args:
+            done: Where the batch ended.
+            head: What `look` has returned.
+            share: How much to lease.
+        """
+        before = self._decode(done)
+        request = replace(
+            self._request_for(before.lease if before else None),
+            max_messages=share.max_messages,
+            min_messages=share.min_messages,
+            max_bytes=share.max_bytes,
+            prefer_fresh=before is not None and before.is_redelivery,
+        )
+        lease = self._consumer.poll(request, head, stop=self._target)
+        self._pointer = lease.pointer
+        self._report_lost(before, lease.acked_slots)
+        self.metrics.observe(lease, head.next)
+        self._hold(lease.token if lease.leased else None, lease.leased)
+        self.metrics.dead += self._consumer.dead_letter(lease.dead)
+        self.metrics.skipped += lease.skipped
+        if lease.skipped:
+            text = "%s: skipped %d messages that were too old (option skipOlderThan)"
+            self._warn(SKIPPED, lease.skipped, text)
+        if not lease.leased:
+            self.idle.go_on(lease)
+            return done
+        self.idle.end()
+        return encode(
+            Offset(
+                queue_id=self.queue.queue_id,
+                group=self.group.name,
+                lease=lease.token,
+                pointer=lease.pointer,
+                leased=lease.leased,
+            )
+        )
+
+    def tasks(
+        self, end: Mapping[str, Any], *, messages_per_task: int, limit: int | None
+    ) -> list[TaskPart]:
+        """Find the messages of the batch that ends at ``end``; see `QueueReader.tasks`."""
+        offset = self._decode(end)
+        if offset is None:
+            return []
+        if offset.lease != self._held:
+            self._take_again(offset, limit)
+        pieces = self._consumer.find(self._leased)
+        if not pieces:
+            return []
+        # A batch is one slot, so all of its messages were handed out the same number of times.
+        prefix = receipt_prefix(
+            self.queue.queue_id, self.group.name, offset.lease, self._leased[0].deliveries
+        )
+        most = None if self.queue.order is Order.KEY else messages_per_task
+        cut = [tuple(pieces)] if most is None else cut_tasks(pieces, self.queue, most)
+        return [TaskPart(self.queue, each, prefix) for each in cut]
+
+    def stop(self) -> None:
+        """Give up the batch in hand. Two reads and one LWT; never raises.
+
+        If the checkpoint says that Spark has committed the batch, it is acked. Otherwise it is
+        released for any reader, except messages that have reached the limit of deliveries: the
+        next reader would dead-letter them although they may be done, so they stay under the lease
+        of this query until it runs out.
+        """
+        self._heartbeat.stop()
+        if self._held is None:
+            return
+        about = self._consumer.log_fields
+        limit = self.queue.max_deliveries
+        to_release = [each for each in self._leased if not is_dead(each.deliveries, limit)]
+        try:
+            if self._is_committed(self._held):
+                acked = self._consumer.ack(self._request_for(self._held)).acked
+                logger.info(
+                    "acked %d messages of the last batch, which Spark has committed",
+                    acked,
+                    extra={"action": ACKED_AT_LAST, "count": acked, **about},
+                )
+                return
+            count = self.group.release(self._held, to_release)
+        except (StoreError, QueueStateError) as error:
+            logger.warning(
+                "could not release the messages of the stopped query; they are due "
+                "when their lease runs out: %s",
+                error,
+                extra={"action": RELEASE_FAILED, **about},
+            )
+        else:
+            logger.info("released %d messages", count, extra={"action": RELEASED, **about})
+        finally:
+            self._held = None
+
+    def _is_committed(self, held: UUID) -> bool:
+        if self._checkpoint is None:
+            return False
+        from cassieq_spark.spark.source.checkpoint import look_up  # noqa: PLC0415 (only here)
+
+        told = look_up(self._checkpoint, held, id_of(self.queue.name, self.queue.version))
+        if told.trouble:
+            logger.warning(
+                "%s: the checkpoint %s does not say whether the last batch is done, so "
+                "its messages are released and delivered again (%s); set the option "
+                "checkpointLocation to the checkpoint location of the query, as this "
+                "machine reaches it",
+                self.group,
+                self._checkpoint,
+                told.trouble,
+                extra={"action": CHECKPOINT_UNREADABLE, **self._consumer.log_fields},
+            )
+        return told.is_committed
+
+    def _request_for(self, held: UUID | None) -> LeaseRequest:
+        """A request that acks a batch, with its deliveries if this process has leased it."""
+        deliveries = None
+        if held is not None and held == self._held:
+            deliveries = {each.slot: each.deliveries for each in self._leased}
+        return replace(self._request, held=held, held_deliveries=deliveries)
+
+    def _decode(self, offset: Mapping[str, Any]) -> Offset | None:
+        return decode(offset, queue_id=self.queue.queue_id, group=self.group.name)
+
+    def _hold(self, lease: UUID | None, leased: tuple[LeasedSlot, ...]) -> None:
+        self._held, self._leased = lease, leased
+        if lease is not None:
+            self._heartbeat.hold(lease, leased)
+
+    def _take_again(self, offset: Offset, limit: int | None) -> None:
+        request = replace(self._request, held=offset.lease, max_messages=limit)
+        leased = self._consumer.take_again(request)
+        self._hold(offset.lease, leased)
+        if left_out := _count(offset.leased) - _count(leased):
+            self._warn(
+                LEFT_OUT,
+                left_out,
+                "%s: a replayed batch leaves out %d messages: others have them, or they were "
+                "settled, or the batch has failed too often to be delivered whole",
+            )
+
+    def _report_lost(self, before: Offset | None, acked_slots: frozenset[int]) -> None:
+        if before is None or before.lease != self._held:
+            return
+        if lost := _count([each for each in self._leased if each.slot not in acked_slots]):
+            self.metrics.lost += lost
+            self._warn(
+                LEASE_LOST,
+                lost,
+                "%s: the lease of %d messages ran out and they went to other readers; their batch "
+                "was processed, so they may be duplicates",
+            )
+
+    def _warn(self, action: str, count: int, text: str) -> None:
+        logger.warning(
+            text,
+            self.group,
+            count,
+            extra={"action": action, "count": count, **self._consumer.log_fields},
+        )
+
+
+def _count(leased: Sequence[LeasedSlot]) -> int:
+    return sum(each.monotons.count for each in leased)
