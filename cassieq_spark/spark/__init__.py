@@ -1,7 +1,7 @@
 """Spark's edge: source, sink, progress of queries, and what Spark's Python needs.
 
 Importing it tunes the garbage collector of processes that Spark has started (`gc_tuning`), and
-changes nothing in any other process.
+of no others.
 """
 
 from __future__ import annotations

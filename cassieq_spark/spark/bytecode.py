@@ -1,10 +1,10 @@
 """Add bytecode to the zip files of Python sources that Spark ships.
 
 Spark's Python processes import from ``python/lib/*.zip`` of its installation. Python stores no
-bytecode of modules in a zip file, so each worker, and the process that each streaming query starts
-for its source, compiles Spark's modules again: about 0.4 s of processor time. Most files in the
-archives are Spark's own tests. Before 3.13, Python reads the archive's whole list once per package
-that it imports from there, in each of these processes: another 0.05 s.
+bytecode of modules in a zip file. So each worker, and the process that each streaming query starts
+for its source, compiles Spark's modules again: about 0.4 s of CPU time. Most files in the archives
+are Spark's own tests. Before 3.13, each of these processes reads the archive's whole list once for
+each package that it imports from there: another 0.05 s.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def archives_of(spark_home: Path) -> list[Path]:
     """The zip files of a Spark installation, by name.
 
     Raises:
-        SetupError: There are none, so it is no such installation.
+        SetupError: There are none, so it is not such an installation.
     """
     folder = spark_home / "python" / "lib"
     found = sorted(folder.glob("*.zip"))
@@ -47,11 +47,11 @@ def compile_archive(archive: Path) -> bool:
     versions of Python. One rename replaces the file.
 
     Returns:
-        Whether there was anything to do.
+        Whether the file has changed.
 
     Raises:
         SetupError: It is not a zip file.
-        OSError: It can't be written.
+        OSError: It cannot be written.
     """
     if not is_zipfile(archive):
         raise SetupError(f"{archive} is not a zip file: reinstall this Spark")
@@ -61,7 +61,7 @@ def compile_archive(archive: Path) -> bool:
     try:
         shutil.copy2(archive, copy)
         with ZipFile(copy, "a", ZIP_DEFLATED) as modules, warnings.catch_warnings():
-            # Warnings of the modules' code, and of names that bytecode of another version has.
+            # The modules' code warns, and so does adding a name that is there already.
             warnings.simplefilter("ignore")
             if _is_compiled(modules):
                 return False

@@ -1,4 +1,4 @@
-"""``format("cassieq")``: where Spark meets the queue. Names and constructors, no logic."""
+"""``format("cassieq")``: from Spark's data source to the readers and writers."""
 
 from __future__ import annotations
 
@@ -30,29 +30,26 @@ _OLDEST_SPARK = (4, 2)
 class CassieqDataSource(DataSource):
     """A durable work queue on Apache Cassandra.
 
-    Reading a stream leases messages, batch by batch, and acks each batch when the next one begins;
-    reading a batch looks at the messages, or at the queue's state, without leasing anything;
-    writing publishes, all or nothing. Options: docs/options.md; columns: docs/views.md.
+    A streaming read leases messages batch by batch, and acks each batch when the next one begins.
+    A batch read shows messages, or the queue's state, without leasing anything. A write publishes
+    all of its messages or none. Options: docs/options.md; columns: docs/views.md.
     """
 
-    #: What `schema` has read of the queue.
+    #: The queue, once it has been read.
     _definition: QueueDefinition | None = None
-    #: Whether it came from another process. Spark plans each write with an object that it makes
+    #: Whether this object came from another process. Spark plans each write with an object made
     #: in place, and commits the batches of a stream with one that it made when the query began.
     _is_copy = False
 
     @classmethod
     def name(cls) -> str:
-        """What goes into ``format(...)``."""
+        """The text for ``format(...)``."""
         return "cassieq"
 
     def schema(self) -> str | StructType:
-        """The columns of the queue, or of a message, or of another view; see docs/views.md.
-
-        One read of the queue's row.
-        """
+        """The columns of the queue's schema, of messages without one, or of a view. One read."""
         _check_platform()
-        options = self._source_options()
+        options = SourceOptions.parse(self.options)
         if options.view != MESSAGES:
             from cassieq_spark.spark.source.views import VIEWS
 
@@ -69,17 +66,17 @@ class CassieqDataSource(DataSource):
         )
 
     def streamReader(self, schema: StructType) -> MessageStreamReader:
-        """Lease, process, ack."""
+        """The reader that leases messages."""
         from cassieq_spark.spark.source.stream import MessageStreamReader
 
-        options = self._source_options()
+        options = SourceOptions.parse(self.options)
         options.stream_group()
         options.check_meaning(STREAM, self.options)
         return MessageStreamReader(options, self._given_columns(options, schema))
 
     def reader(self, schema: StructType) -> MessageReader | ViewReader:
-        """Look without leasing."""
-        options = self._source_options()
+        """The reader that shows messages or a view."""
+        options = SourceOptions.parse(self.options)
         options.check_meaning(BATCH, self.options)
         if options.view != MESSAGES:
             from cassieq_spark.spark.source.browse import ViewReader
@@ -91,12 +88,12 @@ class CassieqDataSource(DataSource):
         return MessageReader(options, self._given_columns(options, schema))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> MessageStreamWriter:
-        """Publish every micro-batch once."""
+        """The writer that publishes each micro-batch once."""
         _check_platform()
         from cassieq_spark.spark.sink.message_writer import MessageStreamWriter
 
         return MessageStreamWriter(
-            self._sink_options(),
+            SinkOptions.parse(self.options),
             schema,
             overwrite=overwrite,
             checkpoint=self.options.get("checkpointLocation"),
@@ -104,23 +101,17 @@ class CassieqDataSource(DataSource):
         )
 
     def writer(self, schema: StructType, overwrite: bool) -> MessageWriter | ReceiptWriter:
-        """Publish a DataFrame, or settle the messages whose receipts it has."""
+        """The writer that publishes a DataFrame, or settles the messages whose receipts it has."""
         _check_platform()
         from cassieq_spark.spark.sink.message_writer import MessageWriter
         from cassieq_spark.spark.sink.receipt_writer import ReceiptWriter
 
-        options = self._sink_options()
+        options = SinkOptions.parse(self.options)
         writer = MessageWriter if options.operation == PUBLISH else ReceiptWriter
         return writer(options, schema, overwrite=overwrite)
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_is_copy": True}
-
-    def _source_options(self) -> SourceOptions:
-        return SourceOptions.parse(self.options)
-
-    def _sink_options(self) -> SinkOptions:
-        return SinkOptions.parse(self.options)
 
     def _columns(self, options: SourceOptions) -> Columns:
         from cassieq_spark.spark.source.columns import columns_of
@@ -128,7 +119,7 @@ class CassieqDataSource(DataSource):
         return columns_of(self._queue(options), options)
 
     def _given_columns(self, options: SourceOptions, schema: StructType) -> Columns:
-        """The columns of the schema that Spark hands over: ours, or the one that a user gave."""
+        """The columns of the schema that Spark hands over, which the user may have given."""
         columns = self._columns(options)
         if columns.schema is None:
             self._check_schema(schema)
@@ -140,7 +131,7 @@ class CassieqDataSource(DataSource):
         return check_given(self._queue(options), columns, given)
 
     def _queue(self, options: SourceOptions) -> QueueDefinition:
-        """The queue; Spark hands this object on to the processes in which it makes readers."""
+        """The queue, read once: Spark pickles this object to the processes that make readers."""
         if self._definition is None:
             from cassieq_spark.queues import read_queue
             from cassieq_spark.store import open_store

@@ -1,8 +1,8 @@
-"""Keep Python's garbage collector from walking over all imported modules in Spark's processes.
+"""Keep Python's garbage collector from visiting all imported modules in Spark's processes.
 
 Spark's workers collect garbage after every task, and after every call that plans or commits
-something. Most objects that they walk over belong to modules and never become garbage: that costs
-10 to 40 ms of processor time after each call. Python itself walks over them once or twice while a
+something. Most objects that the collector visits belong to modules and never become garbage: that
+costs 10 to 40 ms of CPU time after each call. Python itself visits them once or twice while a
 query begins and imports more: 15 ms.
 """
 
@@ -15,12 +15,12 @@ from collections.abc import Mapping
 _SPARK = "pyspark."
 _DAEMON = "pyspark.daemon"
 _ALL = 2
-#: So many objects are left by imports; what calls leave behind is far less.
+#: Imports leave more objects than that; calls leave far fewer.
 _MANY = 10_000
 
 
 def tune_if_of_spark() -> None:
-    """Freeze what is imported, if Spark has started this process; leave other processes alone."""
+    """Freeze the objects of imported modules, if Spark has started this process."""
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
     if spec is None or not spec.name.startswith(_SPARK):
         return
@@ -30,10 +30,11 @@ def tune_if_of_spark() -> None:
 
 
 def freeze_survivors(phase: str, info: Mapping[str, int]) -> None:
-    """After a full collection between two calls, have later ones skip the objects that survived.
+    """After a full collection between two calls, freeze the objects that survived.
 
-    No object of a call is alive then, so what survived belongs to modules. A frozen object that
-    becomes garbage later stays until the worker ends, so few objects are not frozen.
+    No object of a call is alive then, so the survivors belong to modules. Later collections skip
+    them. A frozen object that becomes garbage stays until the worker ends; so if there are only a
+    few objects, they are not frozen.
     """
     if phase != "stop" or info["generation"] != _ALL:
         return

@@ -1,4 +1,4 @@
-"""What a streaming query reports about its queues in Spark's progress. Pure."""
+"""The figures of queues in the progress of a streaming query. Pure."""
 
 from __future__ import annotations
 
@@ -17,17 +17,16 @@ _NO_RANGES: tuple[Range, ...] = ()
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Progress(Displayed):
-    """What one source of a query reports about one batch.
+    """The figures of one source of a query after one batch.
 
-    All attributes below ``messages`` are None in the progress of a batch that Spark replayed after
-    a restart.
+    All attributes below ``messages`` are None if Spark replayed the batch after a restart.
 
     Attributes:
-        queue: The queue, by name.
+        queue: Name of the queue.
         group: The consumer group.
-        batch: What the batch leased, in order, partition after partition; a replay may have got
-            less.
-        messages: How many messages that is; 0 while idle.
+        batch: The monotons that the batch leased, in order, partition after partition; a replay
+            may have fewer.
+        messages: The number of these messages; 0 while idle.
         backlog: Messages owed to the group beyond this batch: not offered yet, leased by other
             readers, due or waiting.
         leased: Messages of the group under leases that run, this batch included.
@@ -77,11 +76,11 @@ class Progress(Displayed):
 
 
 def progress(query_progress: object) -> list[Progress]:
-    """Read what the cassieq sources of a query report, in their order in the query.
+    """Read the figures of the cassieq sources of a query, in their order in the query.
 
     Args:
         query_progress: ``query.lastProgress``, one of ``query.recentProgress``, the progress of a
-            listener's event, or the same as a dict; None, before the first batch, has no sources.
+            listener's event, or the same as a dict; None before the first batch.
 
     Raises:
         QueueStateError: Another release of cassieq-spark wrote the offsets.
@@ -98,7 +97,7 @@ def _progress_of(source: object) -> Progress | None:
     queue_id, group = QueueId(str(end.get("queue_id") or f"{end['queue']}@1")), str(end["group"])
     batch = _batch_of(end, queue_id, group)
     if end == _json(_get(source, "startOffset")):
-        batch = _NO_RANGES  # Nothing came: Spark still shows the batch before.
+        batch = _NO_RANGES  # There is no new batch: Spark still shows the one before.
     metrics = _json(_get(source, "latestOffset"))
     age = metrics.get("oldest_age_ms")
     names = ("backlog", "leased", "waiting", "next", "pointer", "lost_leases", "dead", "skipped")
@@ -133,7 +132,7 @@ def _get(what: object, name: str) -> Any:
 
 
 def _json(offset: object) -> Mapping[str, Any]:
-    """The offset of a source as Spark shows it; empty if there is none, or not of our kind."""
+    """The offset of a source as Spark shows it; empty if there is none, or it is no object."""
     if isinstance(offset, str):
         try:
             offset = json.loads(offset)

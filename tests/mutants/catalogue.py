@@ -1573,8 +1573,8 @@ MUTANTS = (
         "of a partition that is another's now, more is leased",
         "shares",
         "spark/source/queue_reader.py",
-        "            share = shares.get(number, _NOTHING)\n",
-        "            share = shares.get(number, Share(limit, 0, None))\n",
+        "            share = shares.get(number, nothing)\n",
+        "            share = shares.get(number, replace(nothing, max_messages=limit))\n",
         _PARTITIONS,
     ),
     Mutant(

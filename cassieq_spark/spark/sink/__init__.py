@@ -1,6 +1,6 @@
 """The sink: tasks write blocks of messages, and the driver publishes all of them at once.
 
-    task: read the sink's row -> cut Arrow batches into chunks -> write them -> commit message
+    task: read the sink's row, cut Arrow batches into chunks, write them; returns a commit message
     driver: commit(messages, batch id) -> one LWT on the ledger makes all of them visible
 
 | event | result |
@@ -8,7 +8,7 @@
 | a task fails, or runs twice | no commit message has its block: never visible, deleted later |
 | the driver dies before the publish | nothing is visible; Spark writes the batch again |
 | it dies after the publish | the replay finds the batch in the sink's row and writes nothing |
-| two drivers run the same query | the sink's row lets one of them publish each batch |
+| two drivers run the same query | because of the sink's row, only one publishes each batch |
 
 `abort` deletes nothing: a publish whose answer was lost may have been applied.
 """

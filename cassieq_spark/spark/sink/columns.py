@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from cassieq_spark.arguments import did_you_mean
 from cassieq_spark.arrow.rows import METADATA
@@ -19,9 +19,9 @@ class _Column:
 
     Attributes:
         types: The types it may have, as Spark's ``simpleString()`` writes them. A type with a
-            blank stands for all types that begin so.
+            blank stands for all types that begin with it.
         expected: The types in words.
-        example: An expression that makes such a column.
+        example: An expression that makes such a column; ``{}`` stands for its name.
     """
 
     types: tuple[str, ...]
@@ -32,110 +32,76 @@ class _Column:
 _TEXT = ("string", "binary")
 _WHOLE = ("tinyint", "smallint", "int", "bigint")
 _SPANS = ("interval day", "interval hour", "interval minute", "interval second")
-_VALUE = _Column(_TEXT, "string or binary", "to_json(struct(*)) as value")
-_KEY = _Column(_TEXT, "string or binary", "cast(id as string) as key")
-_HEADERS = _Column(
-    ("map<string,string>",), "map<string,string>", "map('origin', 'web') as headers"
-)
-_DELAY = _Column(
-    (*_SPANS, "double", *_WHOLE),
-    "a day-time interval, or a number of seconds",
-    "interval 10 seconds as delay",
-)
-_VISIBLE_AT = _Column(
-    ("timestamp",), "timestamp", "timestamp '2026-12-24 18:00:00Z' as visible_at"
-)
-_RECEIPT = _Column(("string",), "string", "receipt, of a stream with includeReceipts")
-_OPERATION = _Column(("string",), "string", "'ack' as operation")
-_REASON = _Column(("string",), "string", "'no such customer' as reason")
+_COLUMNS = {
+    "value": _Column(_TEXT, "string or binary", "to_json(struct(*)) as {}"),
+    "key": _Column(_TEXT, "string or binary", "cast(id as string) as {}"),
+    "headers": _Column(
+        ("map<string,string>",), "map<string,string>", "map('origin', 'web') as {}"
+    ),
+    "delay": _Column(
+        (*_SPANS, "double", *_WHOLE),
+        "a day-time interval, or a number of seconds",
+        "interval 10 seconds as {}",
+    ),
+    "visible_at": _Column(("timestamp",), "timestamp", "timestamp '2026-12-24 18:00:00Z' as {}"),
+    "receipt": _Column(("string",), "string", "{}, of a stream with includeReceipts"),
+    "operation": _Column(("string",), "string", "'ack' as {}"),
+    "seconds": _Column(_WHOLE, "a whole number", "600 as {}"),
+    "reason": _Column(("string",), "string", "'no such customer' as {}"),
+}
+_PUBLISHED = {each: _COLUMNS[each] for each in ("value", "key", "headers", "delay", "visible_at")}
+#: The columns that a message has beside those of a queue with a schema.
+_SPECIAL = {f"_{name}": column for name, column in _PUBLISHED.items() if name != "value"}
+#: The columns that each operation takes, and those that it needs besides receipts.
+_SETTLED = {
+    ACK: ("receipt",),
+    RELEASE: ("receipt", "delay"),
+    EXTEND: ("receipt", "seconds"),
+    REJECT: ("receipt", "reason"),
+    REPLACE: ("receipt", "value", "key", "headers"),
+    EACH: ("receipt", "operation", "delay", "seconds", "reason", "value", "key", "headers"),
+}
+_REQUIRED = {REPLACE: ("value",), EACH: ("operation",)}
 #: The struct ``_metadata`` of a stream that is read with includeReceipts.
 _HAS_RECEIPT = re.compile(r"[<,]receipt:string[,>]")
-_SECONDS = _Column(_WHOLE, "a whole number", "600 as seconds")
-
-#: What the columns are called that a message has beside those of a queue with a schema.
-_SPECIAL = {
-    "_key": replace(_KEY, example="cast(id as string) as _key"),
-    "_headers": replace(_HEADERS, example="map('origin', 'web') as _headers"),
-    "_delay": replace(_DELAY, example="interval 10 seconds as _delay"),
-    "_visible_at": replace(_VISIBLE_AT, example="timestamp '2026-12-24 18:00:00Z' as _visible_at"),
-}
-_MESSAGE = {"value": _VALUE, "key": _KEY, "headers": _HEADERS}
-_PUBLISHED = _MESSAGE | {"delay": _DELAY, "visible_at": _VISIBLE_AT}
-#: The columns that each operation takes besides receipts: the names of those it needs, and all.
-_SETTLED: dict[str, tuple[tuple[str, ...], dict[str, _Column]]] = {
-    ACK: ((), {}),
-    RELEASE: ((), {"delay": _DELAY}),
-    EXTEND: ((), {"seconds": _SECONDS}),
-    REJECT: ((), {"reason": _REASON}),
-    REPLACE: (("value",), _MESSAGE),
-    EACH: (
-        ("operation",),
-        {
-            "operation": _OPERATION,
-            "delay": _DELAY,
-            "seconds": _SECONDS,
-            "reason": _REASON,
-            **_MESSAGE,
-        },
-    ),
-}
 
 
-def validate_published(fields: Sequence[tuple[str, str]], *, order: Order = Order.NONE) -> None:
+def validate_published(
+    fields: Sequence[tuple[str, str]], *, order: Order = Order.NONE, has_schema: bool = False
+) -> None:
     """Check the columns of a DataFrame of messages.
 
     Args:
         fields: Names with types, as Spark's ``simpleString()`` writes them.
         order: That of the queue; where there is one, nothing can be delayed.
+        has_schema: Whether the queue has a schema. Then only the columns that a message has
+            beside those of the schema are checked: key, headers and time.
 
     Raises:
         SchemaError: ``value`` is missing, or a column is unknown, there twice, of another type, or
             contradicts another one or the queue; names all problems.
     """
-    problems = _problems(fields, _PUBLISHED, required=("value",))
-    problems += _late_problems(fields, ("delay", "visible_at"), order=order)
-    if problems:
-        raise SchemaError("cannot publish this DataFrame: " + "; ".join(problems))
-
-
-def validate_special(fields: Sequence[tuple[str, str]], *, order: Order) -> None:
-    """Check the columns that a message has beside those of a queue with a schema.
-
-    Args:
-        fields: Names with types, as Spark's ``simpleString()`` writes them; columns of the queue
-            are left alone.
-        order: That of the queue; where there is one, nothing can be delayed.
-
-    Raises:
-        SchemaError: One is there twice, of another type, or contradicts another one or the queue;
-            names all problems.
-    """
-    special = [(name.lower(), type_) for name, type_ in fields if name.lower() in _SPECIAL]
-    problems = _problems(special, _SPECIAL, required=())
-    problems += _late_problems(special, ("_delay", "_visible_at"), order=order)
+    known, required, late = _PUBLISHED, ["value"], ["delay", "visible_at"]
+    if has_schema:
+        fields = [(name.lower(), type_) for name, type_ in fields if is_special(name)]
+        known, required, late = _SPECIAL, [], ["_delay", "_visible_at"]
+    problems = _problems(fields, known, required=required)
+    given = [name for name in late if name in dict(fields)]
+    if len(given) > 1:
+        problems.append(f"there are columns {late[0]!r} and {late[1]!r}: keep one of them")
+    elif given and order is not Order.NONE:
+        how = "ordered by key" if order is Order.KEY else "strictly ordered"
+        problems.append(
+            f"column {given[0]!r}: the queue is {how}, so a delayed message would hold up all "
+            "later ones; drop the column, or use another queue"
+        )
     if problems:
         raise SchemaError("cannot publish this DataFrame: " + "; ".join(problems))
 
 
 def is_special(name: str) -> bool:
-    """Whether a column says how a message is put, to a queue with a schema."""
+    """Whether a column says how a message is put into a queue with a schema."""
     return name.lower() in _SPECIAL
-
-
-def _late_problems(
-    fields: Sequence[tuple[str, str]], names: tuple[str, str], *, order: Order
-) -> list[str]:
-    late = [name for name in names if name in dict(fields)]
-    if len(late) > 1:
-        return [f"there are columns {names[0]!r} and {names[1]!r}: keep one of them"]
-    if late and order is not Order.NONE:
-        how = "ordered by key" if order is Order.KEY else "strictly ordered"
-        problem = (
-            f"column {late[0]!r}: the queue is {how}, so a delayed message would hold up all "
-            "later ones; drop the column, or use another queue"
-        )
-        return [problem]
-    return []
 
 
 def validate_settled(fields: Sequence[tuple[str, str]], operation: str) -> None:
@@ -149,9 +115,9 @@ def validate_settled(fields: Sequence[tuple[str, str]], operation: str) -> None:
         SchemaError: A column is missing, unknown, there twice or of another type; names all
             problems.
     """
-    required, optional = _SETTLED[operation]
-    columns = {"receipt": _RECEIPT, **optional}
-    problems = _problems(fields, columns, required=("receipt", *required))
+    columns = {name: _COLUMNS[name] for name in _SETTLED[operation]}
+    required = ("receipt", *_REQUIRED.get(operation, ()))
+    problems = _problems(fields, columns, required=required)
     if problems:
         takes = ", ".join(columns)
         raise SchemaError(
@@ -168,7 +134,7 @@ def validate_replaced(fields: Sequence[tuple[str, str]], own: Sequence[str]) -> 
         own: The columns of the queue.
 
     Returns:
-        The names of the others: those that are to be columns of the queue.
+        The names of the columns that become columns of the queue.
 
     Raises:
         SchemaError: The receipt is missing or there twice, or a column has another type; names all
@@ -182,7 +148,7 @@ def validate_replaced(fields: Sequence[tuple[str, str]], own: Sequence[str]) -> 
             f"column {source!r} has no receipt: read the stream with the option includeReceipts"
         )
     special = {name: column for name, column in _SPECIAL.items() if name != "_visible_at"}
-    known = special | ({} if source == METADATA else {source: _RECEIPT})
+    known = special | ({} if source == METADATA else {source: _COLUMNS["receipt"]})
     taken = [(name, type_) for name, type_ in fields if name == source or is_special(name)]
     given = [(name.lower(), type_) for name, type_ in taken if name != METADATA]
     problems += _problems(given, known, required=())
@@ -192,19 +158,18 @@ def validate_replaced(fields: Sequence[tuple[str, str]], own: Sequence[str]) -> 
 
 
 def receipt_source(names: Sequence[str], own: Sequence[str]) -> str:
-    """The column of rows that has their receipts, or has them in a struct: ``_metadata``.
+    """The column that has the receipts: ``receipt``, or the struct ``_metadata``.
 
     Args:
         names: All columns of the rows.
-        own: Those of the queue, which may have one that is called ``receipt``.
+        own: The columns of the queue, which may have one that is called ``receipt``.
 
     Raises:
-        SchemaError: There is none, or both are there.
+        SchemaError: There is no such column, or there are both.
     """
     is_own = "receipt" in {name.lower() for name in own}
-    found = [name for name in ("receipt", METADATA) if name in names]
-    if is_own and "receipt" in found:
-        found.remove("receipt")
+    sources = (METADATA,) if is_own else ("receipt", METADATA)
+    found = [name for name in sources if name in names]
     if len(found) == 1:
         return found[0]
     keep = "keep one of the columns 'receipt' and '_metadata'"
@@ -221,7 +186,8 @@ def _problems(
     names = [name for name, _ in fields]
     given = ", ".join(names) or "none"
     problems = [
-        f"a column {name!r} is missing (columns: {given}): add it, e.g. {columns[name].example}"
+        f"a column {name!r} is missing (columns: {given}): add it, e.g. "
+        + columns[name].example.format(name)
         for name in required
         if name not in names
     ]
@@ -243,6 +209,5 @@ def _problem(name: str, type_: str, columns: Mapping[str, _Column]) -> str | Non
     column = columns[name]
     if plain in column.types or plain.startswith(tuple(it for it in column.types if " " in it)):
         return None
-    return (
-        f"column {name!r} is {type_}, expected {column.expected}: cast it, e.g. {column.example}"
-    )
+    example = column.example.format(name)
+    return f"column {name!r} is {type_}, expected {column.expected}: cast it, e.g. {example}"

@@ -30,7 +30,7 @@ from cassieq_spark.schemas.ddl import schema_of
 from cassieq_spark.schemas.files import parse_spark_fields, parse_spark_json
 from cassieq_spark.settings import SinkOptions
 from cassieq_spark.settings.writing import BY_BATCH, PUBLISH
-from cassieq_spark.spark.sink.columns import is_special, validate_published, validate_special
+from cassieq_spark.spark.sink.columns import is_special, validate_published
 from cassieq_spark.spark.sink.query import (
     BATCH_ID,
     QUERY_ID,
@@ -44,20 +44,20 @@ from cassieq_spark.store.protocol import Store
 
 @dataclass(frozen=True)
 class TaskDone(WriterCommitMessage):
-    """What a task tells the driver."""
+    """The blocks that a task has written."""
 
     written: tuple[Written, ...]
 
 
 class _Writing:
-    """What both writers share. It finds all that can be wrong before anything is written.
+    """What both writers share. It checks everything before anything is written.
 
     Args:
-        options: Of the write.
-        schema: Of its rows.
-        overwrite: What Spark asks for; refused.
-        only_commits: Whether this one is made for a commit, which needs nothing of the queue but
-            what the tasks tell.
+        options: Those of the write.
+        schema: That of its rows.
+        overwrite: Whether Spark is to overwrite; refused.
+        only_commits: Whether this writer only commits: for that it needs to read nothing of the
+            queue.
     """
 
     def __init__(
@@ -79,26 +79,29 @@ class _Writing:
 
     @cached_property
     def _queue(self) -> QueueDefinition:
-        """The queue, which takes these columns. One read."""
-        queue = self._made_or_read(self._schema)
+        """The queue, after a check that it takes these columns. One read."""
+        queue = self._made_or_read()
         columns = [(field.name, field.dataType.simpleString()) for field in self._schema.fields]
-        if queue.schema is None:
-            validate_published(columns, order=queue.order)
-            return queue
-        validate_special(columns, order=queue.order)
-        assign(arrow_schema(_own(self._schema)).empty_table(), schema_of(queue.schema))
+        has_schema = queue.schema is not None
+        validate_published(columns, order=queue.order, has_schema=has_schema)
+        if queue.schema is not None:
+            assign(arrow_schema(self._own()).empty_table(), schema_of(queue.schema))
         return queue
 
-    def _made_or_read(self, schema: StructType) -> QueueDefinition:
+    def _own(self) -> list[StructField]:
+        """The columns that are those of a queue with a schema."""
+        return [field for field in self._schema.fields if not is_special(field.name)]
+
+    def _made_or_read(self) -> QueueDefinition:
         store, name = self._store(), self._options.queue
         try:
             return read_queue(store, name)
         except NotFoundError:
             if not self._options.create_queue:
                 raise
-        wanted = parse_spark_json(StructType(_own(schema)).jsonValue())
+        wanted = parse_spark_json(StructType(self._own()).jsonValue())
         with suppress(ExistsError):
-            # As Spark's tables: what an expression can't be now, a later write may have.
+            # As in Spark's tables: a column without nulls now may have some in a later write.
             Client.from_store(store).create_queue(name, schema=all_nullable(wanted))
         return read_queue(store, name)
 
@@ -123,7 +126,7 @@ class _Writing:
 
 
 class MessageStreamWriter(_Writing, DataSourceStreamArrowWriter):
-    """Publishes each micro-batch of a query once, whichever drivers run it, however often."""
+    """Publishes each micro-batch of a query once, however often and by which drivers it is run."""
 
     def __init__(
         self,
@@ -140,20 +143,17 @@ class MessageStreamWriter(_Writing, DataSourceStreamArrowWriter):
                 "option 'operation' is for batch writes: settle inside foreachBatch, with "
                 "batch.select('receipt').write"
             )
+        once = "a streaming query publishes every micro-batch once by itself"
         if options.exactly_once == BY_BATCH:
             raise OptionError(
-                "option 'exactlyOnce' = 'batch' is for writes inside foreachBatch: a streaming "
-                "query publishes every micro-batch once by itself"
+                f"option 'exactlyOnce' = 'batch' is for writes inside foreachBatch: {once}"
             )
         if options.txn_app_id is not None:
-            raise OptionError(
-                "option 'txnAppId' is for batch writes: a streaming query publishes every "
-                "micro-batch once by itself"
-            )
+            raise OptionError(f"option 'txnAppId' is for batch writes: {once}")
         super().__init__(options, schema, overwrite=overwrite, only_commits=only_commits)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskDone:
-        """On an executor: write one task's messages as a block."""
+        """On an executor: write the messages of a task as blocks."""
         return self._write(iterator, _batch_of_task())
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
@@ -170,8 +170,14 @@ class MessageWriter(_Writing, DataSourceArrowWriter):
     """Publishes one DataFrame; once, if ``txnAppId`` and ``txnVersion`` name it."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskDone:
-        """On an executor: write one task's messages as a block."""
-        return self._write(iterator, self._batch())
+        """On an executor: write the messages of a task as blocks."""
+        app, version = self._options.txn_app_id, self._options.txn_version
+        batch: SinkBatch | None = None
+        if self._options.exactly_once == BY_BATCH:
+            batch = _batch_of_foreach(app)
+        elif app is not None and version is not None:
+            batch = SinkBatch(f"app:{app}", version)
+        return self._write(iterator, batch)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Make the write visible. One LWT."""
@@ -180,20 +186,9 @@ class MessageWriter(_Writing, DataSourceArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Do nothing: the repair job deletes the blocks."""
 
-    def _batch(self) -> SinkBatch | None:
-        app, version = self._options.txn_app_id, self._options.txn_version
-        if self._options.exactly_once == BY_BATCH:
-            return _batch_of_foreach(app)
-        return None if app is None or version is None else SinkBatch(f"app:{app}", version)
-
-
-def _own(schema: StructType) -> list[StructField]:
-    """The columns of a DataFrame that are those of a queue with a schema."""
-    return [field for field in schema.fields if not is_special(field.name)]
-
 
 def arrow_schema(fields: Sequence[StructField]) -> pa.Schema:
-    """The Arrow types in which Spark hands over columns."""
+    """The Arrow types with which Spark hands over columns."""
     return pa.schema(
         [
             pa.field(field.name, pa.null())
@@ -205,7 +200,6 @@ def arrow_schema(fields: Sequence[StructField]) -> pa.Schema:
 
 
 def _batch_of_task() -> SinkBatch:
-    """The micro-batch of a stream that writes to the queue."""
     query, batch = query_and_batch()
     if query is None or batch is None:
         raise InvariantError(
@@ -216,9 +210,10 @@ def _batch_of_task() -> SinkBatch:
 
 
 def _batch_of_foreach(name: str | None) -> SinkBatch:
-    """The micro-batch whose ``foreachBatch`` makes this write; it may make several to one queue.
+    """The micro-batch whose ``foreachBatch`` makes this write.
 
-    Such a sink has another kind of name than the query's own sink.
+    ``name`` tells several writes of one micro-batch to one queue apart. The query's own sink has
+    another kind of name.
     """
     query, batch = query_and_batch()
     if query is None or batch is None:

@@ -1,9 +1,9 @@
 """What a sink can find out about its query: the micro-batch, and the kind of trigger.
 
-Under a continuous trigger, Spark passes no messages to a sink in Python. It counts them as written
-all the same, and lets the sink commit each epoch without a commit message of any task. Spark does
-not say which trigger a query has. But it makes the sink of a micro-batch after it has logged the
-end of the batch, and the sink of an epoch before.
+Under a continuous trigger, Spark passes no messages to a sink in Python, but counts them as
+written: it lets the sink commit each epoch without a commit message of any task. Spark does not
+say which trigger a query has. But it makes the sink of a micro-batch after it has logged the end
+of the batch, and the sink of an epoch before.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ BATCH_ID = "streaming.sql.batchId"
 
 
 def query_and_batch() -> tuple[str | None, str | None]:
-    """The ids of query and batch, if Spark tells them; restarts and replays keep them."""
+    """The ids of query and batch, the same after a restart and in a replay; None if not known."""
     context = TaskContext.get()
     if context is None:
         return None, None
@@ -31,18 +31,17 @@ def query_and_batch() -> tuple[str | None, str | None]:
 def is_in_batch() -> bool:
     """Whether this task is part of a micro-batch, or of a write inside ``foreachBatch``.
 
-    Spark does not tell over Spark Connect, and may not tell in a thread that the function of
-    ``foreachBatch`` has started.
+    False over Spark Connect, and possibly in a thread that the function of ``foreachBatch`` has
+    started, as Spark does not tell it there.
     """
-    _, batch = query_and_batch()
-    return batch is not None
+    return query_and_batch()[1] is not None
 
 
 def check_trigger(checkpoint: str | None) -> None:
     """Refuse a continuous trigger, if the checkpoint shows it.
 
-    A query with such a trigger has planned nothing beyond what it has committed. If the checkpoint
-    is not a folder of this machine, `check_task_messages` refuses the first commit.
+    With such a trigger, Spark has planned no batch beyond those that it has committed. If the
+    checkpoint is not a folder of this machine, `check_task_messages` refuses the first commit.
 
     Args:
         checkpoint: The query's ``checkpointLocation``, if it was given with the sink.

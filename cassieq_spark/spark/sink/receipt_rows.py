@@ -1,4 +1,4 @@
-"""Reads rows of receipts, on executors: what to do with which messages."""
+"""Reads rows of receipts on executors: what to do with which messages."""
 
 from __future__ import annotations
 
@@ -25,23 +25,24 @@ from cassieq_spark.model import QueueDefinition, QueueId, Range, Ranges, partiti
 from cassieq_spark.settings.writing import ACK, EACH, EXTEND, REJECT, RELEASE, REPLACE
 from cassieq_spark.spark.sink.columns import receipt_source
 
-_OPERATIONS = (ACK, RELEASE, EXTEND, REJECT, REPLACE)
+#: The column that each operation takes, and the field of `Defaults` beside it.
+_PARAMETERS = {ACK: "", RELEASE: "delay", EXTEND: "seconds", REJECT: "reason", REPLACE: "delay"}
 _ADVICE = "take the column 'receipt' of a stream that is read with includeReceipts"
 _MESSAGE = ("value", "key", "headers")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Defaults:
-    """What applies to rows without a column or value of their own.
+    """The values for rows that do not give their own.
 
     Attributes:
-        queue: The queue that all receipts must be of.
+        queue: The queue that all receipts must belong to.
         operation: What to do; `EACH` if a column says it.
         delay: For release and replace.
         seconds: For extend.
         reason: For reject.
         max_message_bytes: Largest new message, with key and headers.
-        form: That of new messages.
+        form: The form of new messages.
     """
 
     queue: QueueDefinition
@@ -57,48 +58,47 @@ class Defaults:
 class Outcomes:
     """What to do with messages of one lease: their monotons by operation and parameter."""
 
-    _done: list[int] = field(default_factory=list)
     _by: dict[tuple[str, Any], list[int]] = field(default_factory=lambda: defaultdict(list))
     _new: dict[timedelta, list[Replacements]] = field(default_factory=lambda: defaultdict(list))
 
     def add(self, monoton: int, operation: str, parameter: object) -> None:
-        """Add one message."""
-        if operation == ACK:
-            self._done.append(monoton)
-        else:
-            self._by[operation, parameter].append(monoton)
+        """Add a message that is not to be replaced."""
+        self._by[operation, parameter].append(monoton)
 
     def replace(self, delay: timedelta, replacements: Replacements) -> None:
-        """Add new messages."""
+        """Add new messages, and the messages that they replace."""
         self._new[delay].append(replacements)
 
     def merge(self, other: Outcomes) -> None:
         """Add what another task has read for the same lease."""
-        self._done += other._done
         for key, monotons in other._by.items():
             self._by[key] += monotons
         for delay, new in other._new.items():
             self._new[delay] += new
 
     def settlement(self) -> Settlement | None:
-        """All that is not replaced; None if there is nothing."""
-        if not self._done and not self._by:
+        """What to do with the messages that are not replaced; None if there are none."""
+        if not self._by:
             return None
         return Settlement(
-            acked=_ranges(self._done),
+            acked=Ranges.union(self._of(ACK).values()),
             released=self._of(RELEASE),
             extended=self._of(EXTEND),
             rejected=self._of(REJECT),
         )
 
     def replacements(self) -> Iterator[tuple[timedelta, Replacements]]:
-        """New messages by their delay."""
+        """The new messages, by their delay."""
         for delay, parts in sorted(self._new.items()):
             monotons = [monoton for part in parts for monoton in part.monotons]
             yield delay, Replacements(monotons, pa.concat_batches(part.new for part in parts))
 
     def _of(self, operation: str) -> Mapping[Any, Ranges]:
-        return {by: _ranges(found) for (name, by), found in self._by.items() if name == operation}
+        return {
+            by: Ranges.of(*(Range(each, each + 1) for each in monotons))
+            for (name, by), monotons in self._by.items()
+            if name == operation
+        }
 
 
 def read_outcomes(
@@ -108,7 +108,7 @@ def read_outcomes(
 
     Args:
         batches: Columns as `columns.validate_settled` accepts them, or `validate_replaced`.
-        defaults: What applies to rows that do not say it themselves.
+        defaults: The values for rows that do not give their own.
 
     Raises:
         MessageError: A receipt is not valid, or of another queue; an operation is unknown; a
@@ -120,99 +120,67 @@ def read_outcomes(
     news = form.assigned(new for _, new in right)
     for (receipts, _), new in zip(left, news, strict=True):
         replaced: defaultdict[tuple[LeaseKey, timedelta], dict[int, int]] = defaultdict(dict)
-        for at, row in enumerate(_Rows(receipts, defaults, first_row)):
-            if row.operation == REPLACE:
-                replaced[row.lease, row.parameter][at] = row.monoton
+        rows = _rows(receipts, defaults, first_row)
+        for at, (lease, monoton, operation, parameter) in enumerate(rows):
+            if operation == REPLACE:
+                replaced[lease, parameter][at] = monoton
             else:
-                found[row.lease].add(row.monoton, row.operation, row.parameter)
-        for (lease, delay), rows in replaced.items():
-            taken = new.take(pa.array(list(rows), pa.int64()))
+                found[lease].add(monoton, operation, parameter)
+        for (lease, delay), monotons in replaced.items():
+            taken = new.take(pa.array(list(monotons), pa.int64()))
             most = defaults.max_message_bytes
-            check_messages(taken, most, first_row=first_row + min(rows), form=form)
-            found[lease].replace(delay, Replacements(list(rows.values()), taken))
+            check_messages(taken, most, first_row=first_row + min(monotons), form=form)
+            found[lease].replace(delay, Replacements(list(monotons.values()), taken))
         first_row += receipts.num_rows
     return dict(found)
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
-    lease: LeaseKey
-    monoton: int
-    operation: str
-    parameter: Any
-
-
-class _Rows:
-    """The rows of one batch, checked."""
-
-    def __init__(self, batch: pa.RecordBatch, defaults: Defaults, first_row: int) -> None:
-        self._columns = batch.to_pydict()
-        self._count = batch.num_rows
-        self._defaults = defaults
-        self._first_row = first_row
-        self._known: set[QueueId] = set()
-
-    def __iter__(self) -> Iterator[_Row]:
-        for at in range(self._count):
-            receipt = Receipt.parse(self._columns["receipt"][at] or "", advice=_ADVICE)
-            operation = self._operation(at)
-            self._check_queue(receipt)
-            lease = LeaseKey(receipt.queue_id, receipt.group, receipt.lease, receipt.deliveries)
-            yield _Row(lease, receipt.monoton, operation, self._parameter(at, operation))
-
-    def _check_queue(self, receipt: Receipt) -> None:
-        queue = self._defaults.queue
-        if receipt.queue_id in self._known:
-            return
-        if partition_of_id(queue, receipt.queue_id) is None:
+def _rows(
+    batch: pa.RecordBatch, defaults: Defaults, first_row: int
+) -> Iterator[tuple[LeaseKey, int, str, Any]]:
+    """Check the rows of a batch; yields lease, monoton, operation and its parameter."""
+    known: set[QueueId] = set()
+    for at, row in enumerate(batch.to_pylist(), first_row):
+        receipt = Receipt.parse(row["receipt"] or "", advice=_ADVICE)
+        operation = row["operation"] if defaults.operation == EACH else defaults.operation
+        if operation not in _PARAMETERS:
             raise MessageError(
-                f"receipt {str(receipt)!r} is of queue {receipt.queue_id}, not of "
-                f"{queue.queue_id}, which option 'queue' names"
+                f"row {at} of this task, counted from 0, has the operation {operation!r}: "
+                f"expected {', '.join(_PARAMETERS)}"
             )
-        self._known.add(receipt.queue_id)
+        if receipt.queue_id not in known:
+            if partition_of_id(defaults.queue, receipt.queue_id) is None:
+                raise MessageError(
+                    f"receipt {str(receipt)!r} is of queue {receipt.queue_id}, not of "
+                    f"{defaults.queue.queue_id}, which option 'queue' names"
+                )
+            known.add(receipt.queue_id)
+        column = _PARAMETERS[operation]
+        given = row.get(column) if column else None
+        parameter = given
+        if column and given in {None, ""}:
+            parameter = getattr(defaults, column)
+        elif column in {"delay", "seconds"}:
+            parameter = _span(given)
+            if parameter is None:
+                raise MessageError(
+                    f"row {at} of this task, counted from 0, has {given} as {column!r}: "
+                    f"expected a time from 0 to {A_YEAR.days} days"
+                )
+        lease = LeaseKey(receipt.queue_id, receipt.group, receipt.lease, receipt.deliveries)
+        yield lease, receipt.monoton, operation, parameter
 
-    def _operation(self, at: int) -> str:
-        if self._defaults.operation != EACH:
-            return self._defaults.operation
-        operation = self._columns["operation"][at]
-        if operation not in _OPERATIONS:
-            raise MessageError(
-                f"row {self._first_row + at} of this task, counted from 0, has the operation "
-                f"{operation!r}: expected {', '.join(_OPERATIONS)}"
-            )
-        return str(operation)
 
-    def _parameter(self, at: int, operation: str) -> Any:
-        match operation:
-            case "release" | "replace":
-                return self._span("delay", at, self._defaults.delay)
-            case "extend":
-                return self._span("seconds", at, self._defaults.seconds)
-            case "reject":
-                return self._given("reason", at) or self._defaults.reason
+def _span(given: Any) -> timedelta | None:
+    try:
+        span = given if isinstance(given, timedelta) else timedelta(seconds=given)
+    except (ValueError, OverflowError):
         return None
-
-    def _span(self, column: str, at: int, default: timedelta) -> timedelta:
-        given = self._given(column, at)
-        if given is None:
-            return default
-        try:
-            span = given if isinstance(given, timedelta) else timedelta(seconds=given)
-        except (ValueError, OverflowError):
-            span = None
-        if span is None or not timedelta(0) <= span <= A_YEAR:
-            raise MessageError(
-                f"row {self._first_row + at} of this task, counted from 0, has {given} as "
-                f"{column!r}: expected a time from 0 to {A_YEAR.days} days"
-            )
-        return span
-
-    def _given(self, column: str, at: int) -> Any:
-        return self._columns[column][at] if column in self._columns else None
+    return span if timedelta(0) <= span <= A_YEAR else None
 
 
 def _split(batch: pa.RecordBatch, form: Form) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-    """The columns that say what is to be done, and those of new messages."""
+    """The columns that say what to do, and those of new messages."""
     if not isinstance(form, TypedForm):
         names = [name for name in _MESSAGE if name in batch.schema.names]
         return batch.drop_columns(names), batch.select(names)
@@ -225,7 +193,3 @@ def _split(batch: pa.RecordBatch, form: Form) -> tuple[pa.RecordBatch, pa.Record
             receipts["delay"] = others.column(name)
             others = others.drop_columns([name])
     return pa.record_batch(receipts), others
-
-
-def _ranges(monotons: Iterable[int]) -> Ranges:
-    return Ranges.of(*(Range(each, each + 1) for each in monotons))

@@ -1,4 +1,4 @@
-"""The writer of receipts: settles messages as a DataFrame of their receipts says."""
+"""The writer that settles messages by a DataFrame of their receipts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import logging
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import timedelta
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
@@ -17,6 +16,7 @@ from cassieq_spark.arrow.typed_chunks import form_of
 from cassieq_spark.client.settling import LeaseKey
 from cassieq_spark.consumer.consumer import Consumer
 from cassieq_spark.errors import OptionError, SchemaError
+from cassieq_spark.groups.settle import Settled
 from cassieq_spark.model import QueueDefinition, partition_of_id
 from cassieq_spark.queues import read_queue
 from cassieq_spark.schemas.assign import assign
@@ -39,7 +39,7 @@ SETTLED_EARLY = "settle.before_batch"
 
 @dataclass(frozen=True)
 class TaskReceipts(WriterCommitMessage):
-    """What the receipts of one task ask for, by lease.
+    """What one task has read, by lease.
 
     Attributes:
         outcomes: What to do with which messages.
@@ -79,7 +79,7 @@ class ReceiptWriter(DataSourceArrowWriter):
         assign(rows.empty_table(), own)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReceipts:
-        """On an executor: read receipts, and settle nothing yet."""
+        """On an executor: read receipts, without settling anything."""
         defaults = Defaults(
             queue=self._queue,
             operation=self._options.operation,
@@ -92,9 +92,9 @@ class ReceiptWriter(DataSourceArrowWriter):
         return TaskReceipts(read_outcomes(iterator, defaults), in_batch=is_in_batch())
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Settle, or record it for the ack of the batch. One LWT and two reads for each lease.
+        """Settle, or record the outcomes for the ack of the batch.
 
-        Messages that are replaced take three more LWTs.
+        One LWT and two reads for each lease; three LWTs more if it has messages to replace.
         """
         named: defaultdict[LeaseKey, Outcomes] = defaultdict(Outcomes)
         tasks = [message for message in messages if isinstance(message, TaskReceipts)]
@@ -104,9 +104,9 @@ class ReceiptWriter(DataSourceArrowWriter):
         with_batch = self._with_batch(in_batch=any(task.in_batch for task in tasks))
         count = stale = 0
         for key, outcomes in named.items():
-            for settled, missed in self._settle(key, outcomes, with_batch=with_batch):
-                count += settled
-                stale += missed
+            for done in self._settle(key, outcomes, with_batch=with_batch):
+                count += done.count
+                stale += done.stale.count
         logger.log(
             logging.WARNING if stale else logging.INFO,
             "queue %s: %s %d messages (operation %s); %d receipts were stale",
@@ -124,7 +124,7 @@ class ReceiptWriter(DataSourceArrowWriter):
         )
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Do nothing: nothing was settled."""
+        """Do nothing: tasks settle nothing."""
 
     def _with_batch(self, *, in_batch: bool) -> bool:
         if in_batch and self._options.settle == NOW:
@@ -137,21 +137,13 @@ class ReceiptWriter(DataSourceArrowWriter):
             )
         return in_batch if self._options.settle is None else self._options.settle == WITH_BATCH
 
-    def _settle(
-        self, key: LeaseKey, outcomes: Outcomes, *, with_batch: bool
-    ) -> Iterator[tuple[int, int]]:
+    def _settle(self, key: LeaseKey, outcomes: Outcomes, *, with_batch: bool) -> Iterator[Settled]:
         lease, deliveries = key.lease, key.deliveries
         queue = partition_of_id(self._queue, key.queue_id) or self._queue
         consumer = Consumer(open_store(self._options.connection), queue, key.group)
         if settlement := outcomes.settlement():
-            done = consumer.settle(lease, settlement, deliveries=deliveries, with_batch=with_batch)
-            yield done.count, done.stale.count
+            yield consumer.settle(lease, settlement, deliveries=deliveries, with_batch=with_batch)
         for delay, replacements in outcomes.replacements():
-            done = consumer.replace(
-                lease,
-                replacements,
-                deliveries=deliveries,
-                delay=delay or timedelta(0),
-                with_batch=with_batch,
+            yield consumer.replace(
+                lease, replacements, deliveries=deliveries, delay=delay, with_batch=with_batch
             )
-            yield done.count, done.stale.count

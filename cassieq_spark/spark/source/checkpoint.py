@@ -46,7 +46,10 @@ def look_up(location: str, lease: UUID, queue_id: QueueId) -> Told:
             each.base_name for each in files.get_file_info(fs.FileSelector(f"{path}/offsets"))
         ]
         last = max((int(name) for name in names if name.isdecimal()), default=None)
-        offsets = "" if last is None else _read(files, f"{path}/offsets/{last}")
+        offsets = ""
+        if last is not None:
+            with files.open_input_stream(f"{path}/offsets/{last}") as stream:
+                offsets = bytes(stream.read()).decode()
         if str(lease) in offsets:
             done = files.get_file_info(f"{path}/commits/{last}")
             return Told(done.type == fs.FileType.File and done.size > 0)
@@ -67,8 +70,3 @@ def _open(location: str) -> tuple[fs.FileSystem, str]:
     scheme = "s3" if scheme in {"s3a", "s3n"} else scheme
     files, path = fs.FileSystem.from_uri(f"{scheme}:{rest}")
     return files, path
-
-
-def _read(files: fs.FileSystem, path: str) -> str:
-    with files.open_input_stream(path) as stream:
-        return bytes(stream.read()).decode()

@@ -21,9 +21,9 @@ class Columns:
     """The columns of a read.
 
     Attributes:
-        schema: Columns of the queue; None: its messages are bytes.
+        schema: Columns of the queue's schema; None if messages are bytes.
         include_headers: Whether there is a column ``headers``, if messages are bytes.
-        include_metadata: Whether there is a column ``_metadata``, if they are not.
+        include_metadata: Whether there is a column ``_metadata``, if the queue has a schema.
         include_receipts: Whether there is a column ``receipt``, or such a field in ``_metadata``.
     """
 
@@ -34,19 +34,14 @@ class Columns:
 
     @property
     def whole(self) -> pa.Schema | None:
-        """All columns of a queue with a schema, as Spark is to have them; None if it has none."""
+        """All columns of a queue with a schema, as Spark gets them; None if it has no schema."""
         if self.schema is None or not self.include_metadata:
             return self.schema
         metadata = metadata_type(include_receipts=self.include_receipts)
         return self.schema.append(pa.field(METADATA, metadata))
 
     def rows(self, queue: QueueDefinition, receipt_prefix: str | None = None) -> Rows:
-        """How messages of a queue become rows.
-
-        Args:
-            queue: Which queue, or which partition of it.
-            receipt_prefix: What receipts begin with, if they are included.
-        """
+        """How messages of a queue, or of a partition of it, become rows."""
         prefix = receipt_prefix if self.include_receipts else None
         rows: Rows = PlainRows(queue.name, self.include_headers)
         if self.schema is not None:
@@ -83,12 +78,12 @@ def columns_of(queue: QueueDefinition, options: SourceOptions) -> Columns:
 
 
 def check_given(queue: QueueDefinition, columns: Columns, given: pa.Schema) -> Columns:
-    """The columns that a reader has named by ``.schema(...)``; some of those of the queue.
+    """The columns that the user has chosen by ``.schema(...)``.
 
     Args:
         queue: Which queue; it has a schema.
-        columns: What `columns_of` returned.
-        given: What the reader wants, canonical.
+        columns: What `columns_of` has returned.
+        given: The chosen columns, canonical.
 
     Raises:
         OptionError: The queue has no such columns.
@@ -109,11 +104,7 @@ def check_given(queue: QueueDefinition, columns: Columns, given: pa.Schema) -> C
                 f"column {field.name!r} of queue {queue.name!r} may be null: leave out not null"
             )
     with_metadata = len(own) < len(given)
-    whole = Columns(
-        pa.schema(own),
-        include_metadata=with_metadata,
-        include_receipts=columns.include_receipts,
-    )
+    whole = replace(columns, schema=pa.schema(own), include_metadata=with_metadata)
     if columns.include_metadata != with_metadata or not given.equals(whole.whole):
         raise OptionError(
             f"column {METADATA!r} comes with the option includeMetadata, and has all of its "
@@ -123,10 +114,10 @@ def check_given(queue: QueueDefinition, columns: Columns, given: pa.Schema) -> C
 
 
 def check_still_there(columns: Columns, queue: QueueDefinition) -> None:
-    """Refuse a queue that was created anew, with other columns, since a DataFrame was made.
+    """Refuse a queue that was created again, with other columns, since a DataFrame was made.
 
     Args:
-        columns: Those of the DataFrame; of any version of the queue's schema.
+        columns: The columns of the DataFrame; of any version of the queue's schema.
         queue: The queue as it is now.
 
     Raises:
@@ -136,7 +127,7 @@ def check_still_there(columns: Columns, queue: QueueDefinition) -> None:
     wanted = {(field.name, field.type) for field in columns.schema or ()}
     if (columns.schema is None) != (queue.schema is None) or not wanted <= had:
         raise QueueStateError(
-            f"queue {queue.name!r} was created anew with other columns since this DataFrame was "
+            f"queue {queue.name!r} was created again with other columns since this DataFrame was "
             "made: load it again"
         )
 

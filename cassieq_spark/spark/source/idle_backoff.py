@@ -39,16 +39,15 @@ class IdleBackoff:
         self._lease: Lease | None = None
         self._read_at = 0.0
 
-    def end(self) -> None:
-        """Record that a poll has found messages."""
-        self._began = self._lease = None
+    def record(self, lease: Lease) -> None:
+        """Record the result of a poll.
 
-    def go_on(self, lease: Lease) -> None:
-        """Record a poll that has found nothing.
-
-        If it has changed something (by an ack, or by stepping over delayed messages), the reader
-        polls again at the next look.
+        If it leased nothing, but has changed something (by an ack, or by stepping over delayed
+        messages), the reader polls again at the next look.
         """
+        if lease.leased:
+            self._began = self._lease = None
+            return
         self._look()
         self._lease, self._read_at = (None if lease.changed else lease), self._looked_at
 

@@ -106,11 +106,10 @@ class SourceMetrics:
         monoton = lowest_owed(lease, self._end)
         if monoton is None:
             return lease.state.now
-        if self._oldest is None or monoton not in self._oldest.monotons:
-            asked_lately = time.monotonic() < self._asked_at + AGE_PAUSE.total_seconds()
-            if not asked_lately and lease.leased:
+        is_known = self._oldest is not None and monoton in self._oldest.monotons
+        if not is_known and time.monotonic() >= self._asked_at + AGE_PAUSE.total_seconds():
+            self._oldest = None
+            if lease.leased:
                 self._asked_at = time.monotonic()
                 self._oldest = self._ledger.read_block_of(monoton)
-            elif not asked_lately:
-                self._oldest = None
         return self._oldest.published_at if self._oldest else None

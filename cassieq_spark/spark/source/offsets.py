@@ -1,7 +1,7 @@
-"""Offsets: what a batch leased, as the JSON that Spark keeps in its log. Pure.
+"""Offsets: the lease of a batch, as the JSON that Spark keeps in its log. Pure.
 
 Spark compares offsets as text, so the keys are always in order. The offset before the first batch
-depends on nothing but the options, since Spark asks for it twice and keeps neither answer.
+depends on the options only, since Spark asks for it twice and keeps neither answer.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from cassieq_spark.errors import QueueStateError
 from cassieq_spark.groups.lease import LeasedSlot
 from cassieq_spark.model import QueueDefinition, QueueId, Ranges, name_of, parts_of_id
 
-#: Of one partition, and of several.
+#: Versions of the format: for a queue of one partition, and of several.
 _VERSION, _OF_SEVERAL = 1, 2
 _ADVICE = "use the checkpoint location of the query that wrote it, or a new one"
 
 
 @dataclass(frozen=True, slots=True)
 class Offset:
-    """The end of a batch: the lease that it consists of.
+    """The end of a batch: its lease.
 
     Attributes:
         queue_id: Queue with its version, or one of several partitions of it.
         group: Consumer group.
         lease: Token of the lease.
-        pointer: First monoton not offered to the group by then.
-        leased: What the batch has.
+        pointer: First monoton not offered to the group after the lease.
+        leased: The messages of the batch, by slot.
     """
 
     queue_id: QueueId
@@ -89,10 +89,10 @@ def decode(values: Mapping[str, Any], *, queue_id: QueueId, group: str) -> Offse
 def join_partitions(
     ends: Mapping[int, Mapping[str, Any]], *, queue_id: QueueId, group: str
 ) -> dict[str, Any]:
-    """The offset of a batch of several partitions, by those of its partitions.
+    """Make the offset of a batch of several partitions.
 
     Args:
-        ends: What `encode` returned, of each partition of which the batch has messages.
+        ends: The offset of each partition that has messages in the batch, as `encode` makes it.
         queue_id: Queue with its version.
         group: Consumer group.
     """
@@ -106,10 +106,10 @@ def join_partitions(
 def split_partitions(
     values: Mapping[str, Any], queue: QueueDefinition, group: str
 ) -> dict[int, dict[str, Any]]:
-    """The offset of each partition, as `decode` reads it; that before the first batch, if none.
+    """The offset of each partition; the initial offset where the batch has no messages.
 
     Args:
-        values: What `join_partitions` or `initial_offset` returned.
+        values: What `join_partitions` or `initial_offset` has returned.
         queue: The queue, which has several partitions.
         group: Consumer group.
 
@@ -139,7 +139,7 @@ def is_of_several(values: Mapping[str, Any]) -> bool:
 def _check(
     values: Mapping[str, Any], *, queue_id: QueueId, group: str, key: str, version: int
 ) -> None:
-    """Refuse an offset of something else. ``key`` is there if it is the end of a batch."""
+    """Refuse the offset of another queue or group; the end of a batch must have ``key``."""
     name, number, _ = parts_of_id(queue_id)
     found = str(values.get("queue_id") or values.get("queue"))
     found_name = name_of(found) or found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID
 
 from cassieq_spark.arrow.receipts import receipt_prefix
@@ -35,14 +35,6 @@ RELEASE_FAILED = "lease.release_failed"
 ACKED_AT_LAST = "lease.acked_at_last"
 #: A stopping query does not know whether its last batch is done.
 CHECKPOINT_UNREADABLE = "checkpoint.unreadable"
-
-
-class Share(NamedTuple):
-    """How much a reader leases of one partition; see `LeaseRequest`."""
-
-    max_messages: int | None
-    min_messages: int
-    max_bytes: int | None
 
 
 class PartitionReader:
@@ -92,22 +84,19 @@ class PartitionReader:
             return None
         return max(0, head.offered_below(self._target) - self._pointer)
 
-    def lease(self, done: Mapping[str, Any], head: LedgerHead, share: Share) -> Mapping[str, Any]:
+    def lease(
+        self, done: Mapping[str, Any], head: LedgerHead, request: LeaseRequest
+    ) -> Mapping[str, Any]:
         """Ack the batch that ended at ``done``, and lease the next; see `QueueReader.next_batch`.
 
         Args:
             done: Where the batch ended.
             head: What `look` has returned.
-            share: How much to lease.
+            request: How much to lease.
         """
         before = self._decode(done)
-        request = replace(
-            self._request_for(before.lease if before else None),
-            max_messages=share.max_messages,
-            min_messages=share.min_messages,
-            max_bytes=share.max_bytes,
-            prefer_fresh=before is not None and before.is_redelivery,
-        )
+        request = self._acking(request, before.lease if before else None)
+        request = replace(request, prefer_fresh=before is not None and before.is_redelivery)
         lease = self._consumer.poll(request, head, stop=self._target)
         self._pointer = lease.pointer
         self._report_lost(before, lease.acked_slots)
@@ -118,10 +107,9 @@ class PartitionReader:
         if lease.skipped:
             text = "%s: skipped %d messages that were too old (option skipOlderThan)"
             self._warn(SKIPPED, lease.skipped, text)
+        self.idle.record(lease)
         if not lease.leased:
-            self.idle.go_on(lease)
             return done
-        self.idle.end()
         return encode(
             Offset(
                 queue_id=self.queue.queue_id,
@@ -168,7 +156,7 @@ class PartitionReader:
         to_release = [each for each in self._leased if not is_dead(each.deliveries, limit)]
         try:
             if self._is_committed(self._held):
-                acked = self._consumer.ack(self._request_for(self._held)).acked
+                acked = self._consumer.ack(self._acking(self._request, self._held)).acked
                 logger.info(
                     "acked %d messages of the last batch, which Spark has committed",
                     acked,
@@ -207,12 +195,12 @@ class PartitionReader:
             )
         return told.is_committed
 
-    def _request_for(self, held: UUID | None) -> LeaseRequest:
-        """A request that acks a batch, with its deliveries if this process has leased it."""
+    def _acking(self, request: LeaseRequest, held: UUID | None) -> LeaseRequest:
+        """The request with a batch to ack, and its deliveries if this process has leased it."""
         deliveries = None
         if held is not None and held == self._held:
             deliveries = {each.slot: each.deliveries for each in self._leased}
-        return replace(self._request, held=held, held_deliveries=deliveries)
+        return replace(request, held=held, held_deliveries=deliveries)
 
     def _decode(self, offset: Mapping[str, Any]) -> Offset | None:
         return decode(offset, queue_id=self.queue.queue_id, group=self.group.name)

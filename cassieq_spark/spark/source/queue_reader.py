@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -20,7 +21,7 @@ from cassieq_spark.parallel import in_parallel
 from cassieq_spark.settings.position import StartingPosition
 from cassieq_spark.spark.source import idle_backoff
 from cassieq_spark.spark.source.offsets import join_partitions, split_partitions
-from cassieq_spark.spark.source.partition_reader import PartitionReader, Share
+from cassieq_spark.spark.source.partition_reader import PartitionReader
 from cassieq_spark.spark.source.tasks import TaskPart, pack
 from cassieq_spark.store.protocol import Store
 
@@ -29,7 +30,6 @@ from cassieq_spark.store.protocol import Store
 LOOK_AT_OTHERS = timedelta(seconds=10)
 
 _NO_LIMITS = LeaseRequest()
-_NOTHING = Share(max_messages=0, min_messages=0, max_bytes=None)
 #: Figures of several partitions of which the largest counts; the others are added up.
 _LARGEST = {"oldest_age_ms", "v"}
 
@@ -71,11 +71,11 @@ class QueueReader:
     ) -> None:
         self.queue = queue
         self._group = group
-        self._request = request
         self._max_trigger_delay = max_trigger_delay
         if request.max_in_flight is not None:
             share = -(-request.max_in_flight // queue.partitions)
             request = replace(request, max_in_flight=share)
+        self._request = request
         # A limit of the group depends on what other readers hold, and an ack on the outcomes that
         # tasks have recorded: both need the state as it is now.
         is_alone = request.max_in_flight is None and not with_receipts
@@ -92,7 +92,7 @@ class QueueReader:
         self._settled: set[int] = set()
         self._others_at = _next_look_at_others()
         self._is_aimed = False
-        self._leased_at: float | None = None
+        self._leased_at = -math.inf
 
     def aim(self) -> None:
         """From now on, deliver only messages that are published by now (AvailableNow).
@@ -199,32 +199,32 @@ class QueueReader:
         shares = self._shares(
             {number: head for number, head in heads.items() if number not in only_ack}, limit
         )
+        nothing = replace(self._request, max_messages=0, min_messages=0, max_bytes=None)
 
         def lease(number: int) -> Mapping[str, Any]:
-            share = shares.get(number, _NOTHING)
+            share = shares.get(number, nothing)
             return self._readers[number].lease(parts[number], heads[number], share)
 
         leased = zip(heads, in_parallel(lease, list(heads)), strict=True)
         return {number: end for number, end in leased if end is not parts[number]}
 
-    def _shares(self, heads: Mapping[int, LedgerHead], limit: int | None) -> dict[int, Share]:
+    def _shares(
+        self, heads: Mapping[int, LedgerHead], limit: int | None
+    ) -> dict[int, LeaseRequest]:
         """How much to lease of each partition in which there may be something."""
-        least = 0 if self._is_overdue() else self._request.min_messages
-        max_bytes = self._request.max_bytes
+        since = time.monotonic() - self._leased_at
+        is_overdue = self._is_aimed or since >= self._max_trigger_delay.total_seconds()
+        least = 0 if is_overdue else self._request.min_messages
+        request = replace(self._request, max_messages=limit, min_messages=least)
         if self.queue.partitions == 1:
-            return dict.fromkeys(heads, Share(limit, least, max_bytes))
+            return dict.fromkeys(heads, request)
         fresh = {number: self._readers[number].fresh(head) for number, head in heads.items()}
         if None in fresh.values() or sum(each or 0 for each in fresh.values()) >= least:
-            least = 0
-        of_bytes = None if max_bytes is None else -(-max_bytes // max(1, len(heads)))
+            request = replace(request, min_messages=0)
+        if request.max_bytes is not None:
+            request = replace(request, max_bytes=-(-request.max_bytes // max(1, len(heads))))
         limits = share_out(limit, fresh)
-        return {number: Share(limits[number], least, of_bytes) for number in heads}
-
-    def _is_overdue(self) -> bool:
-        if self._is_aimed or self._leased_at is None:
-            return True
-        since = time.monotonic() - self._leased_at
-        return since >= self._max_trigger_delay.total_seconds()
+        return {number: replace(request, max_messages=limits[number]) for number in heads}
 
 
 def _next_look_at_others() -> float:

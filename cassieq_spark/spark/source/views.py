@@ -31,12 +31,9 @@ class Column:
 
 
 class View:
-    """What ``option("view", name)`` shows. Decorates the function that makes the rows.
+    """What ``option("view", name)`` shows: one row for each of what ``rows_are`` says.
 
-    Args:
-        name: Its name.
-        rows_are: What a row stands for, after "One row for each".
-        columns: Its columns, in order.
+    It decorates the function that makes the rows.
     """
 
     def __init__(self, name: str, rows_are: str, *columns: Column) -> None:
@@ -64,6 +61,7 @@ VIEWS: Mapping[str, View] = MappingProxyType(_VIEWS)
 _QUEUE = Column("queue", "STRING", "Name of the queue.")
 _PARTITION = Column("partition", "INT", "Partition of the queue, from 0.")
 _GROUP = Column("consumer_group", "STRING", "Name of the consumer group.")
+_BY_GROUP = (_QUEUE, _PARTITION, _GROUP)
 _POINTER = Column("pointer", "BIGINT", "The first monoton that was never offered to the group.")
 _FLOOR = Column("floor", "BIGINT", "The lowest monoton that the group has not settled.")
 _DEPTH = Column(
@@ -142,9 +140,7 @@ def _blocks(store: Store, options: SourceOptions) -> Iterator[ViewRow]:
     "leases",
     "range that was offered to a group and is not settled (with option `group`, only of that "
     "group), by partition and group",
-    _QUEUE,
-    _PARTITION,
-    _GROUP,
+    *_BY_GROUP,
     Column(
         "state",
         "STRING",
@@ -194,9 +190,7 @@ def _held(state: GroupState) -> Iterator[ViewRow]:
 @View(
     "groups",
     "consumer group, by partition and name",
-    _QUEUE,
-    _PARTITION,
-    _GROUP,
+    *_BY_GROUP,
     Column("starts_at", "BIGINT", "The monoton at which the group began."),
     _POINTER,
     _FLOOR,
@@ -269,9 +263,7 @@ def _queues(store: Store, options: SourceOptions) -> Iterator[ViewRow]:
     "stats",
     "consumer group, by partition and name; for a partition without groups, one row without "
     "figures of a group",
-    _QUEUE,
-    _PARTITION,
-    _GROUP,
+    *_BY_GROUP,
     Column("finalised", "BIGINT", "Every group has settled all messages below this monoton."),
     Column("next", "BIGINT", "Monoton that the next published message gets."),
     _DEPTH,

@@ -84,5 +84,5 @@ def test_columns_of_any_version_may_still_be_read(version: pa.Schema | None):
 )
 def test_a_queue_that_was_created_anew_with_other_columns_is_refused(other: pa.Schema):
     for columns, queue in ((other, TYPED), (None, TYPED), (NOW, BYTES)):
-        with pytest.raises(QueueStateError, match="created anew with other columns"):
+        with pytest.raises(QueueStateError, match="created again with other columns"):
             check_still_there(Columns(columns), queue)
