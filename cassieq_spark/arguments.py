@@ -248,6 +248,26 @@ def _encoded(text: str, what: str, refusal: type[CassieqError]) -> bytes:
         raise refusal(f"{what} is not text that UTF-8 can encode: {error.reason}") from error
 
 
+def check_choice(kind: str, given: object, choices: Iterable[str]) -> None:
+    """Refuse what is none of these names.
+
+    Args:
+        kind: What is chosen, for the error.
+        given: What was given.
+        choices: What it may be.
+
+    Raises:
+        OptionError: It is none of them.
+    """
+    names = [str(each) for each in choices]
+    if isinstance(given, str) and given in names:
+        return
+    near = did_you_mean(given, names, "") if isinstance(given, str) else ""
+    raise OptionError(
+        f"{kind} must be one of {', '.join(names)}, not {shown(given)}" + (near and f": {near}")
+    )
+
+
 def did_you_mean(name: str, known: Iterable[str], otherwise: str) -> str:
     """Advice for an unknown name: the known one that is most like it, upper case or lower.
 

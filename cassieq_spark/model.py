@@ -227,6 +227,17 @@ class Order(StrEnum):
     STRICT = "strict"
 
 
+class OnDead(StrEnum):
+    """What happens to the messages behind a dead one, in a queue with an order.
+
+    ``CONTINUE``: the dead message goes to the dead-letter queue, and the next ones are delivered.
+    ``STOP``: the group is given nothing more of that partition until an operator decides.
+    """
+
+    CONTINUE = "continue"
+    STOP = "stop"
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class QueueDefinition(Displayed):
     """What a queue is, or one partition of it.
@@ -241,6 +252,7 @@ class QueueDefinition(Displayed):
         dead_letter_queue: Where dead messages go; None: they are dropped.
         created_at: By the coordinator's clock.
         strict_fifo: Whether a group is given no message before the ones below it are settled.
+        on_dead: What happens to the messages behind a dead one.
         expire_after: What was not consumed so long after it became visible is thrown away; None:
             nothing is.
         keep_settled: What every group has settled is kept until so long after it became visible,
@@ -260,6 +272,7 @@ class QueueDefinition(Displayed):
     dead_letter_queue: str | None = None
     created_at: datetime | None = None
     strict_fifo: bool = False
+    on_dead: OnDead = OnDead.CONTINUE
     expire_after: timedelta | None = None
     keep_settled: timedelta | None = None
     schemas: tuple[str, ...] = ()

@@ -10,8 +10,17 @@ import typer
 from rich.table import Table
 
 from cassieq_spark.cli.options import AsJson, QueueName, Value, Yes, command
-from cassieq_spark.cli.output import ask, group_json, print_json, tell, tell_unexamined
-from cassieq_spark.errors import QueueStateError
+from cassieq_spark.cli.output import (
+    ask,
+    group_json,
+    instant_text,
+    print_json,
+    tell,
+    tell_stopped,
+    tell_unexamined,
+)
+from cassieq_spark.dead_letters.stopped import Resume, Stopped, find_stopped, resume_group
+from cassieq_spark.errors import OptionError, QueueStateError
 from cassieq_spark.groups.partitions import create_groups, delete_groups, seek_groups
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.queues import ledgers_of, read_queue
@@ -23,7 +32,8 @@ from cassieq_spark.store.protocol import Store
 from cassieq_spark.terminal import Console
 
 app = typer.Typer(
-    help="Create, list, move and delete the consumer groups of a queue.", no_args_is_help=True
+    help="Create, list, move, resume and delete the consumer groups of a queue.",
+    no_args_is_help=True,
 )
 
 Group = Annotated[str, typer.Argument(help="Name of the group.", show_default=False)]
@@ -81,6 +91,7 @@ def list_(
     nothing = f"Queue {queue} has no groups: cassieq group create {queue} GROUP"
     Console().print(table if groups else nothing)
     tell_unexamined(groups)
+    tell_stopped(queue, groups)
 
 
 @command(app)
@@ -110,6 +121,55 @@ def seek(  # noqa: PLR0913 (one per option)
     tell(
         f"Group {group} of queue {queue} continues from {where}.",
         {"queue": queue, "group": group, "position": monoton},
+        as_json=as_json,
+    )
+
+
+@command(app)
+def resume(  # noqa: PLR0913 (one per option)
+    queue: QueueName,
+    group: Group,
+    *,
+    connection: ConnectionOptions,
+    retry: Annotated[
+        bool,
+        typer.Option(
+            "--retry", help="Deliver the dead messages again, and count their deliveries anew."
+        ),
+    ] = False,
+    dead_letter: Annotated[
+        bool, typer.Option("--dead-letter", help="Move them to the dead-letter queue.")
+    ] = False,
+    drop: Annotated[bool, typer.Option("--drop", help="Discard them.")] = False,
+    partition: Annotated[
+        int | None,
+        typer.Option(help="Resume this partition only.", min=0, show_default="all"),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Let a group continue that has stopped at a dead message (queues with --on-dead stop).
+
+    Without --retry, --dead-letter or --drop, only show where it has stopped, and why.
+    """
+    chosen = [how for how, given in zip(Resume, (retry, dead_letter, drop), strict=True) if given]
+    if len(chosen) > 1:
+        raise OptionError("--retry, --dead-letter and --drop exclude each other: give one of them")
+    with _queue(connection, queue) as (store, definition):
+        if not chosen:
+            found = find_stopped(store, definition, group)
+            _tell_stopped(queue, group, found, as_json=as_json)
+            return
+        count = resume_group(store, definition, group, chosen[0], partition=partition)
+    fate = {
+        Resume.RETRY: "are delivered again",
+        Resume.DEAD_LETTER: f"are in queue {definition.dead_letter_queue} now",
+        Resume.DROP: "are discarded",
+    }
+    tell(
+        f"Group {group} of queue {queue} continues: {count:,} message(s) {fate[chosen[0]]}."
+        if count
+        else f"Group {group} of queue {queue} has not stopped at a dead message.",
+        {"queue": queue, "group": group, "how": chosen[0].value, "resumed": count},
         as_json=as_json,
     )
 
@@ -147,6 +207,30 @@ def delete(  # noqa: PLR0913 (one per option)
 def _queue(connection: ConnectionOptions, queue: str) -> Iterator[tuple[Store, QueueDefinition]]:
     with closing(open_store(connection)) as store:
         yield store, read_queue(store, queue)
+
+
+def _tell_stopped(queue: str, group: str, found: list[Stopped], *, as_json: bool) -> None:
+    if as_json:
+        print_json(
+            [
+                {
+                    "partition": each.partition,
+                    "monotons": str(each.monotons),
+                    "deliveries": each.deliveries,
+                    "reason": each.reason,
+                    "last_delivered_at": instant_text(each.last_delivered_at),
+                }
+                for each in found
+            ]
+        )
+        return
+    table = Table("partition", "messages", "deliveries", "last delivered", "reason")
+    for each in found:
+        partition = "-" if each.partition is None else str(each.partition)
+        last = instant_text(each.last_delivered_at) or "-"
+        table.add_row(partition, each.monotons.short, str(each.deliveries), last, each.reason)
+    nothing = f"Group {group} of queue {queue} has not stopped at a dead message."
+    Console().print(table if found else nothing)
 
 
 def _figures(store: Store, queue: QueueDefinition, group: str | None = None) -> list[GroupStats]:

@@ -70,6 +70,16 @@ def tell_unexamined(groups: Iterable[GroupStats]) -> None:
             )
 
 
+def tell_stopped(queue: str, groups: Iterable[GroupStats]) -> None:
+    """Name the groups that have stopped at a dead message."""
+    for group in groups:
+        if group.stopped:
+            echo(
+                f"Group {group.group} has stopped at a dead message in {group.stopped} "
+                f"partition(s): cassieq group resume {queue} {group.group}"
+            )
+
+
 def definition_json(queue: QueueDefinition) -> dict[str, Any]:
     """The definition of a queue; durations in seconds, null for settings it does not have."""
     return {
@@ -82,6 +92,7 @@ def definition_json(queue: QueueDefinition) -> dict[str, Any]:
         "dead_letter_queue": queue.dead_letter_queue,
         "partitions": queue.partitions,
         "order": queue.order.value,
+        "on_dead": queue.on_dead.value,
         "expire_after_seconds": _whole_seconds(queue.expire_after),
         "keep_settled_seconds": _whole_seconds(queue.keep_settled),
         "schema": queue.schema,

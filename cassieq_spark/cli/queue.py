@@ -18,6 +18,7 @@ from cassieq_spark.cli.output import (
     instant_text,
     print_json,
     tell,
+    tell_stopped,
     tell_unexamined,
 )
 from cassieq_spark.errors import InvariantError, NotFoundError, OptionError
@@ -27,6 +28,7 @@ from cassieq_spark.model import (
     DEFAULT_LEASE,
     TYPED_BUCKET_SIZE,
     TYPED_CHUNK_SIZE,
+    OnDead,
     Order,
 )
 from cassieq_spark.queues import (
@@ -151,6 +153,13 @@ def create(  # noqa: PLR0913 (one per option)
             "its partition. strict: of the queue, which has one partition.",
         ),
     ] = Order.NONE,
+    on_dead: Annotated[
+        OnDead,
+        typer.Option(
+            help="With an order: deliver the messages behind a dead one, or stop there until "
+            "cassieq group resume.",
+        ),
+    ] = OnDead.CONTINUE,
     expire_after: Annotated[
         timedelta | None, Value(_PERIOD, f"{_EXPIRE_AFTER}.", without="nothing")
     ] = None,
@@ -179,6 +188,7 @@ def create(  # noqa: PLR0913 (one per option)
             dead_letter_queue=target,
             order=order,
             partitions=partitions,
+            on_dead=on_dead,
             expire_after=expire_after or None,
             keep_settled=keep_settled or None,
             schema=columns,
@@ -260,6 +270,7 @@ def stats(name: QueueName, *, connection: ConnectionOptions, as_json: AsJson = F
     if figures.partitions:
         console.print(_by_partition(figures))
     tell_unexamined(figures.groups)
+    tell_stopped(name, figures.groups)
 
 
 @command(app)
@@ -286,6 +297,13 @@ def alter(  # noqa: PLR0913 (one per option)
     drop_dead: Annotated[
         bool, typer.Option("--drop-dead", help="Have no dead-letter queue: drop dead messages.")
     ] = False,
+    on_dead: Annotated[
+        OnDead | None,
+        typer.Option(
+            help="With an order: deliver the messages behind a dead one, or stop there until "
+            "cassieq group resume.",
+        ),
+    ] = None,
     expire_after: Annotated[
         timedelta | None, Value(_PERIOD, f"{_EXPIRE_AFTER}; 0s: nothing.")
     ] = None,
@@ -310,7 +328,7 @@ def alter(  # noqa: PLR0913 (one per option)
     if dead_letter_queue and drop_dead:
         raise OptionError("--dead-letter-queue cannot be combined with --drop-dead")
     periods = (expire_after, keep_settled)
-    settings = (lease_seconds, max_deliveries, dead_letter_queue, *periods, columns)
+    settings = (lease_seconds, max_deliveries, dead_letter_queue, on_dead, *periods, columns)
     if not drop_dead and all(each is None for each in settings):
         raise OptionError("nothing to alter: give a setting, as in --lease-seconds 120")
     with closing(open_store(connection)) as store:
@@ -320,6 +338,7 @@ def alter(  # noqa: PLR0913 (one per option)
             lease=None if lease_seconds is None else timedelta(seconds=lease_seconds),
             max_deliveries=max_deliveries,
             dead_letter_queue="" if drop_dead else dead_letter_queue,
+            on_dead=on_dead,
             expire_after=expire_after,
             keep_settled=keep_settled,
             schema=columns,

@@ -20,6 +20,7 @@ from cassieq_spark.client.async_client import AsyncClient, AsyncExchange, AsyncP
 from cassieq_spark.client.client import Client
 from cassieq_spark.client.exchange import Exchanged
 from cassieq_spark.consumer.message import Message, StoredMessage
+from cassieq_spark.dead_letters.stopped import Stopped
 from cassieq_spark.dead_letters.survey import Survey
 from cassieq_spark.groups.lease import LeaseRequest
 from cassieq_spark.producer.new_message import Headers, NewMessage
@@ -36,6 +37,7 @@ __all__ = [
     "Message",
     "NewMessage",
     "Producer",
+    "Stopped",
     "StoredMessage",
     "Survey",
 ]

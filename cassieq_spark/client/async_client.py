@@ -243,6 +243,8 @@ class AsyncClient(InThreads[Client]):
 
     create_group = in_thread(Client.create_group)
     seek_group = in_thread(Client.seek_group)
+    stopped = in_thread(Client.stopped)
+    resume_group = in_thread(Client.resume_group)
     delete_group = in_thread(Client.delete_group)
 
     dead_letters = in_thread(Client.dead_letters)

@@ -34,6 +34,7 @@ from cassieq_spark.consumer.message import Message, StoredMessage
 from cassieq_spark.dead_letters.letters import Filter
 from cassieq_spark.dead_letters.purge import PurgeReport, purge
 from cassieq_spark.dead_letters.redrive import RedriveReport, redrive
+from cassieq_spark.dead_letters.stopped import Resume, Stopped, find_stopped, resume_group
 from cassieq_spark.dead_letters.survey import Survey, survey
 from cassieq_spark.display import Listing
 from cassieq_spark.errors import OptionError, SchemaError
@@ -46,6 +47,7 @@ from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.once import Once, once_of_key
 from cassieq_spark.model import (
     DEFAULT_LEASE,
+    OnDead,
     Order,
     Positions,
     QueueDefinition,
@@ -562,6 +564,7 @@ class Client:
         drop_dead: bool = False,
         order: Order | str = Order.NONE,
         partitions: int = 1,
+        on_dead: OnDead | str = OnDead.CONTINUE,
         expire_after: timedelta | None = None,
         keep_settled: timedelta | None = None,
         schema: pa.Schema | str | None = None,
@@ -579,6 +582,9 @@ class Client:
                 in order; or "strict", all messages of the queue in order.
             partitions: How many ledgers it has. Each is published to and read by itself, and
                 messages of one key go to the same one. It can't be altered.
+            on_dead: With an order, what happens to the messages behind a dead one: "continue",
+                they are delivered; or "stop", the group is given nothing more of that partition
+                until `resume_group`.
             expire_after: Messages that were not consumed so long after they became visible are
                 thrown away; whole seconds. None for never.
             keep_settled: Messages that every group has settled are kept until so long after they
@@ -613,6 +619,7 @@ class Client:
                 dead_letter_queue=None if drop_dead or not max_deliveries else target,
                 order=order,
                 partitions=partitions,
+                on_dead=on_dead,
                 expire_after=expire_after,
                 keep_settled=keep_settled,
                 schema=ddl,
@@ -746,6 +753,45 @@ class Client:
         with self._calls:
             ledgers = open_ledgers(self._store, queue)
             return seek_groups(ledgers, group, to, partition=partition, force=force)
+
+    def stopped(self, queue: str, group: str) -> list[Stopped]:
+        """At which dead messages a group has stopped. A read, and three for each partition.
+
+        Args:
+            queue: Name of a queue with ``on_dead="stop"``; another one has none.
+            group: Name of the group.
+
+        Raises:
+            QueueStateError: There is no such queue or group.
+        """
+        validate_name("group", group)
+        with self._calls:
+            return find_stopped(self._store, read_queue(self._store, queue), group)
+
+    def resume_group(
+        self, queue: str, group: str, how: Resume | str, *, partition: int | None = None
+    ) -> int:
+        """Let a group continue that has stopped at dead messages; see `resume_group`.
+
+        Args:
+            queue: Name of the queue.
+            group: Name of the group.
+            how: What happens to the dead messages: "retry", they are delivered again, their
+                deliveries counted anew; "dead-letter", they go to the dead-letter queue; or
+                "drop", they count as settled.
+            partition: Of which partition only; None: of all.
+
+        Returns:
+            How many messages were dead.
+
+        Raises:
+            OptionError: The queue does not stop at dead messages, or has no dead-letter queue.
+            QueueStateError: There is no such queue or group, or dead-lettering failed.
+        """
+        validate_name("group", group)
+        with self._calls:
+            found = read_queue(self._store, queue)
+            return resume_group(self._store, found, group, how, partition=partition)
 
     def delete_group(self, queue: str, group: str, *, force: bool = False) -> bool:
         """Delete a group. Its messages are no longer owed to it.

@@ -237,7 +237,7 @@ class Receiver:
             unreadable = Unreadable()
             handed = take(unreadable)
             self._consumer.return_unread(lease, _monotons_of(handed), unreadable.by_reason())
-            self._consumer.dead_letter(lease.dead)
+            self._consumer.dead_letter(lease.dead, known=lease.state.waiting)
         except BaseException:
             if lease.leased:
                 self._give_back(lease)

@@ -16,11 +16,12 @@ from cassieq_spark.errors import InvariantError
 from cassieq_spark.fetch.find import Finder, Piece
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.lease import Lease, LeasedSlot, LeaseRequest
+from cassieq_spark.groups.plan import too_often
 from cassieq_spark.groups.settle import Settled
 from cassieq_spark.groups.state import GroupState, Settlement, Waiting
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.state import LedgerHead, check_open
-from cassieq_spark.model import QueueDefinition, Range, Ranges
+from cassieq_spark.model import OnDead, QueueDefinition, Range, Ranges
 from cassieq_spark.queues import check_delayable
 from cassieq_spark.settings import SinkOptions
 from cassieq_spark.store.protocol import Store
@@ -37,6 +38,9 @@ REPLACED_TWICE = "replace.lease_lost"
 
 #: Messages can't be read, and go to the dead-letter queue.
 UNREADABLE = "read.unreadable"
+
+#: A group stops at a dead message, as its queue says.
+STOPPED = "dead.stopped"
 
 #: How long messages are held at least while their replacements are being published.
 _HOLD = timedelta(seconds=60)
@@ -154,7 +158,7 @@ class Consumer:
         """Ack what is done, lease nothing, and dead-letter what is dead. One LWT, two reads."""
         request = self._of_this_queue(replace(request, max_messages=0))
         lease = self.group.lease(request)
-        self.dead_letter(lease.dead)
+        self.dead_letter(lease.dead, known=lease.state.waiting)
         return lease
 
     def forget(self) -> None:
@@ -175,11 +179,19 @@ class Consumer:
             for piece in self._finder.pieces(each.monotons, deliveries=each.deliveries)
         ]
 
-    def dead_letter(self, dead: Sequence[Waiting]) -> int:
+    def dead_letter(self, dead: Sequence[Waiting], *, known: Sequence[Waiting] = ()) -> int:
         """Dead-letter messages of a lease or a settlement; how many.
 
-        See `dead_letter_messages`.
+        See `dead_letter_messages`. None if the queue stops at a dead message: an operator decides,
+        see `resume_group`.
+
+        Args:
+            dead: The waiting rows that are dead.
+            known: Rows at which the group had stopped before; they are not logged again.
         """
+        if self.queue.on_dead is OnDead.STOP:
+            self._report_stop([each for each in dead if each not in known])
+            return 0
         if not dead:
             return 0
         from cassieq_spark.dead_letters.dead_letter import (  # noqa: PLC0415 (as in `replace`)
@@ -187,6 +199,24 @@ class Consumer:
         )
 
         return dead_letter_messages(self._store, self.queue, self.group, dead)
+
+    def _report_stop(self, dead: Sequence[Waiting]) -> None:
+        for each in dead:
+            logger.error(
+                "%s stops at the dead messages %s (%s), and is given nothing behind them: deliver "
+                "them again, or let them go to the dead-letter queue: cassieq group resume %s %s "
+                "--retry | --dead-letter",
+                self.group,
+                each.monotons.short,
+                each.reason or too_often(each.deliveries),
+                self.queue.name,
+                self.group.name,
+                extra={
+                    "action": STOPPED,
+                    "count": each.monotons.count,
+                    **self.log_fields,
+                },
+            )
 
     def settle(
         self,

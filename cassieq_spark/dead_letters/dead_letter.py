@@ -164,7 +164,7 @@ class _Copies:
             "origin-queue": queue.name,
             "origin-group": group.name,
             "deliveries": str(dead.deliveries),
-            "reason": _reason(dead),
+            "reason": reason_of(dead),
             "dead-lettered-at": _show(datetime.now(UTC)),
         }
         times = {"first-delivered-at": dead.first_at, "last-delivered-at": dead.last_at}
@@ -219,7 +219,7 @@ def _log_done(queue: QueueDefinition, group: ConsumerGroup, dead: Waiting) -> No
         "%s: messages %s are dead (%s): %s",
         group,
         dead.monotons.short,
-        _reason(dead),
+        reason_of(dead),
         "dropped, as the queue has no dead-letter queue"
         if lost
         else f"moved to queue {queue.dead_letter_queue!r}",
@@ -249,7 +249,8 @@ def _log_failure(
     )
 
 
-def _reason(dead: Waiting) -> str:
+def reason_of(dead: Waiting) -> str:
+    """Why messages are dead."""
     return dead.reason or too_often(dead.deliveries)
 
 

@@ -275,14 +275,24 @@ class ConsumerGroup:
 
         Their copies must be visible in the dead-letter queue before (I9).
         """
-        return self._change_dead(dead, None)
+        return self._replace_dead(dead, lambda _: None)
+
+    def retry_dead(self, dead: Waiting) -> bool:
+        """Have dead messages delivered again, at the same cost; False if someone else was faster.
+
+        Their deliveries are counted anew (I8).
+        """
+        return self._replace_dead(
+            dead,
+            lambda state: Waiting(max(state.due_in(), dead.due + 1), dead.monotons, deliveries=0),
+        )
 
     def defer_dead(self, dead: Waiting, *, by: timedelta) -> bool:
         """Let dead messages be dead-lettered later, so that they do not hide those behind them.
 
         One LWT and two or three reads; False if it failed.
         """
-        return self._change_dead(dead, by)
+        return self._replace_dead(dead, lambda state: replace(dead, due=state.due_in(by)))
 
     def settle(
         self,
@@ -322,18 +332,20 @@ class ConsumerGroup:
                 return Settled(reached.count, settlement.named - reached, plan.dead)
         raise ContentionError(f"{self}: lost the race to settle messages again and again")
 
-    def _change_dead(self, dead: Waiting, defer_by: timedelta | None) -> bool:
+    def _replace_dead(
+        self, dead: Waiting, replacement: Callable[[GroupState], Waiting | None]
+    ) -> bool:
         state = self._with_waiting(self._read_slots(), limit=_WAITING_READ, serial=True)
         # After a seek, the row of that key may have other messages.
         if dead not in state.waiting and (state.all_waiting or not self.has_waiting(dead)):
             return False
         changes = Changes(state)
         changes.remove_waiting(dead)
-        if defer_by is not None:
-            due = state.due_in(defer_by)
-            if due <= dead.due:
+        if (instead := replacement(state)) is not None:
+            # Under the key of the row that is deleted, the new row would be deleted with it.
+            if instead.due <= dead.due:
                 return False
-            changes.add_waiting(replace(dead, due=due))
+            changes.add_waiting(instead)
         # No row has our token. If the answer is lost, two reports of a removal beat none.
         return self.carry_out(changes.ops(), lambda *_: not self.has_waiting(dead))
 

@@ -214,8 +214,9 @@ def _find_start(
             "false"
         )
     about = {"queue": group.queue_id, "group": group.name, "count": len(deleted)}
-    extra = {"action": BEGINS_LATER, **about}
-    logger.warning("%s; it begins at %d", problem, deleted.stop, extra=extra)
+    logger.warning(
+        "%s; it begins at %d", problem, deleted.stop, extra={"action": BEGINS_LATER, **about}
+    )
     return deleted.stop
 
 

@@ -236,8 +236,13 @@ OF_GROUPS = (
     ),
     _group(
         "dead_messages",
-        "Messages about to be dead-lettered or dropped.",
+        "Messages about to be dead-lettered or dropped, or at which the group has stopped.",
         lambda group: group.stats.dead,
+    ),
+    _group(
+        "stopped_partitions",
+        "Partitions in which the group has stopped at a dead message.",
+        lambda group: group.stats.stopped,
     ),
     _group(
         "settled_messages",

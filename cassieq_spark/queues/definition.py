@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 
-from cassieq_spark.arguments import check_count, check_flag, did_you_mean, shown
+from cassieq_spark.arguments import check_choice, check_count, check_flag, shown
 from cassieq_spark.errors import OptionError
-from cassieq_spark.model import Order, QueueDefinition, validate_name
+from cassieq_spark.model import OnDead, Order, QueueDefinition, validate_name
 from cassieq_spark.schemas.ddl import parse_ddl, schema_of, to_ddl, to_stored
 
 _SECOND = timedelta(seconds=1)
@@ -52,6 +52,11 @@ def validate_settings(queue: QueueDefinition) -> None:
     check_count("max deliveries", queue.max_deliveries, least=0, most=_MOST)
     check_flag("strict_fifo", queue.strict_fifo)
     check_count("partitions", queue.partitions, most=MOST_PARTITIONS)
+    if queue.on_dead is OnDead.STOP and not queue.strict_fifo:
+        raise OptionError(
+            "a queue without an order cannot stop at a dead message, as the messages behind it do "
+            "not depend on it: give order 'key' or 'strict', or leave out on_dead 'stop'"
+        )
     if queue.dead_letter_queue is not None:
         _validate_dead_letter_queue(queue, queue.dead_letter_queue)
     if queue.expire_after is not None:
@@ -60,23 +65,29 @@ def validate_settings(queue: QueueDefinition) -> None:
         _validate_duration("the time for which settled messages are kept", queue.keep_settled)
 
 
-def parse_order(order: object, partitions: int) -> Order:
+def parse_order(order: Order | str, partitions: int) -> Order:
     """The order of a queue, as a program names it.
 
     Raises:
         OptionError: There is no such order, or not with several partitions.
     """
-    names = [each.value for each in Order]
-    if not isinstance(order, str) or order not in names:
-        known = f"one of {', '.join(names)}"
-        near = did_you_mean(order, names, "") if isinstance(order, str) else ""
-        raise OptionError(f"order must be {known}, not {shown(order)}" + (near and f": {near}"))
+    check_choice("order", order, Order)
     if order == Order.STRICT and partitions != 1:
         raise OptionError(
             f"a strictly ordered queue has one partition, not {partitions}: give order 'key', "
             "which keeps the messages of each key in order, or one partition"
         )
     return Order(order)
+
+
+def parse_on_dead(on_dead: OnDead | str) -> OnDead:
+    """What a queue does at a dead message, as a program names it.
+
+    Raises:
+        OptionError: There is no such choice.
+    """
+    check_choice("on_dead", on_dead, OnDead)
+    return OnDead(on_dead)
 
 
 def next_versions(versions: Sequence[str], schema: str) -> tuple[str, ...]:

@@ -23,6 +23,7 @@ from cassieq_spark.model import (
     DEFAULT_LEASE,
     TYPED_BUCKET_SIZE,
     TYPED_CHUNK_SIZE,
+    OnDead,
     Order,
     QueueDefinition,
     id_of,
@@ -32,6 +33,7 @@ from cassieq_spark.queues.definition import (
     Counts,
     count_of,
     next_versions,
+    parse_on_dead,
     parse_order,
     show_counts,
     validate,
@@ -67,6 +69,7 @@ def create_queue(  # noqa: PLR0913 (each is a setting of its own, by name)
     dead_letter_queue: str | None = None,
     order: Order | str = Order.NONE,
     partitions: int = 1,
+    on_dead: OnDead | str = OnDead.CONTINUE,
     expire_after: timedelta | None = None,
     keep_settled: timedelta | None = None,
     schema: str | None = None,
@@ -88,6 +91,7 @@ def create_queue(  # noqa: PLR0913 (each is a setting of its own, by name)
         order: In which order its messages are offered; see `Order`.
         partitions: How many ledgers it has. Messages of one key are in one of them. It can't be
             altered: the partition of a key would be another one.
+        on_dead: What happens to the messages behind a dead one; see `OnDead`.
         expire_after: What was not consumed so long after it became visible is thrown away; whole
             seconds. None: nothing is.
         keep_settled: What every group has settled is kept until so long after it became visible,
@@ -117,6 +121,7 @@ def create_queue(  # noqa: PLR0913 (each is a setting of its own, by name)
             max_deliveries,
             dead_letter_queue,
             strict_fifo=parse_order(order, partitions) is not Order.NONE,
+            on_dead=parse_on_dead(on_dead),
             expire_after=expire_after,
             keep_settled=keep_settled,
             schemas=() if schema is None else next_versions((), schema),
@@ -218,6 +223,7 @@ def alter_queue(  # noqa: PLR0913 (each is a setting of its own, by name)
     lease: timedelta | None = None,
     max_deliveries: int | None = None,
     dead_letter_queue: str | None = None,
+    on_dead: OnDead | str | None = None,
     expire_after: timedelta | None = None,
     keep_settled: timedelta | None = None,
     schema: str | None = None,
@@ -236,6 +242,7 @@ def alter_queue(  # noqa: PLR0913 (each is a setting of its own, by name)
         max_deliveries: After so many, a message is dead; 0 for never.
         dead_letter_queue: Where dead messages go; made if it does not exist. Empty: they are
             dropped.
+        on_dead: What happens to the messages behind a dead one; see `OnDead`.
         expire_after: What was not consumed so long after it became visible is thrown away; whole
             seconds. Zero: nothing is.
         keep_settled: What every group has settled is kept until so long after it became visible;
@@ -261,6 +268,7 @@ def alter_queue(  # noqa: PLR0913 (each is a setting of its own, by name)
                     if dead_letter_queue is None
                     else dead_letter_queue or None
                 ),
+                on_dead=queue.on_dead if on_dead is None else parse_on_dead(on_dead),
                 expire_after=queue.expire_after if expire_after is None else expire_after or None,
                 keep_settled=queue.keep_settled if keep_settled is None else keep_settled or None,
                 schemas=_altered_schemas(queue, schema),

@@ -20,7 +20,14 @@ from cassieq_spark.errors import (
     QueueStateError,
 )
 from cassieq_spark.ledger.ledger import Ledger
-from cassieq_spark.model import QueueDefinition, QueueId, id_of, parts_of_id, validate_name
+from cassieq_spark.model import (
+    OnDead,
+    QueueDefinition,
+    QueueId,
+    id_of,
+    parts_of_id,
+    validate_name,
+)
 from cassieq_spark.queues.definition import (
     MOST_PARTITIONS,
     Counts,
@@ -294,6 +301,7 @@ def record_of(row: Row) -> QueueRecord:
         dead_letter_queue=values["dead_letter_queue"] or None,
         created_at=values["created_at"],
         strict_fifo=bool(values["strict_fifo"]),
+        on_dead=OnDead(values["on_dead"] or OnDead.CONTINUE),
         expire_after=timedelta(seconds=values["expire_after_seconds"] or 0) or None,
         keep_settled=timedelta(seconds=values["keep_settled_seconds"] or 0) or None,
         schemas=parse_stored(values["schema_versions"]) if values["schema_versions"] else (),
@@ -315,6 +323,7 @@ def settings_of(queue: QueueDefinition) -> Values:
         "max_deliveries": queue.max_deliveries,
         "dead_letter_queue": queue.dead_letter_queue or "",
         "strict_fifo": queue.strict_fifo,
+        "on_dead": queue.on_dead,
         "expire_after_seconds": int((queue.expire_after or _ZERO).total_seconds()),
         "keep_settled_seconds": int((queue.keep_settled or _ZERO).total_seconds()),
         "schema_versions": to_stored(queue.schemas) if queue.schemas else "",

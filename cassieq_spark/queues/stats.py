@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from cassieq_spark.display import Displayed, View
@@ -12,7 +12,7 @@ from cassieq_spark.groups.registration import read_group_states
 from cassieq_spark.groups.state import GroupState
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.state import LedgerHead
-from cassieq_spark.model import LedgerBlock, QueueDefinition, QueueId, Range
+from cassieq_spark.model import LedgerBlock, OnDead, QueueDefinition, QueueId, Range
 from cassieq_spark.parallel import in_parallel
 from cassieq_spark.queues.record import ledgers_of
 from cassieq_spark.store.protocol import Store
@@ -31,12 +31,14 @@ class GroupStats(Displayed):
         leased: Messages under a lease that runs.
         due: Messages to be offered again now: their lease ran out, or their wait is over.
         waiting: Messages to be offered later: released with a delay, or published with one.
-        dead: Messages to be dead-lettered by the next reader, or the repair.
+        dead: Messages to be dead-lettered by the next reader, or the repair; or at which the group
+            has stopped.
         oldest_age: How long the oldest message owed has been visible; None if none is.
         pointer: First monoton never offered; of several partitions, added up.
         floor: Lowest monoton owed; of several partitions, added up.
         unexamined: Messages behind the first 10,000 blocks not offered yet, up to the last delayed
             one: ``waiting`` and ``oldest_age`` are without them, ``depth`` is not.
+        stopped: Partitions in which the group has stopped at a dead message; see `OnDead`.
     """
 
     group: str
@@ -49,6 +51,7 @@ class GroupStats(Displayed):
     pointer: int
     floor: int
     unexamined: int = 0
+    stopped: int = 0
 
     def _view(self) -> View:
         facts = {
@@ -120,6 +123,8 @@ def sum_of(queue: QueueDefinition, partitions: Sequence[QueueStats]) -> QueueSta
         queue: Which queue.
         partitions: All of them, in order.
     """
+    if queue.on_dead is OnDead.STOP:
+        partitions = [_with_stopped(each) for each in partitions]
     if queue.partitions == 1:
         (only,) = partitions
         return only
@@ -153,7 +158,13 @@ def _sum_of_group(parts: Sequence[GroupStats]) -> GroupStats:
         pointer=added("pointer"),
         floor=added("floor"),
         unexamined=added("unexamined"),
+        stopped=added("stopped"),
     )
+
+
+def _with_stopped(stats: QueueStats) -> QueueStats:
+    groups = tuple(replace(each, stopped=int(each.dead > 0)) for each in stats.groups)
+    return replace(stats, groups=groups)
 
 
 def queue_stats(ledger: Ledger) -> QueueStats:

@@ -18,7 +18,7 @@ from cassieq_spark.groups.plan import LONGEST_BACKOFF, mark_dead, row_is_dead
 from cassieq_spark.groups.state import RAN_OUT, GroupState, Slot, Waiting
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.state import LedgerHead, group_of, head_of, seek_pin_of
-from cassieq_spark.model import QueueDefinition, QueueId, from_millis
+from cassieq_spark.model import OnDead, QueueDefinition, QueueId, Ranges, from_millis
 from cassieq_spark.repair.context import Context, Scanned
 from cassieq_spark.repair.diagnosis import partition_option
 from cassieq_spark.repair.read import Seen
@@ -102,6 +102,9 @@ def redeliver_step(
         context.compare_clocks(state.now, state.ahead)
         notes += _ahead(queue, group.name, state)
         dead = find_dead(state, queue)
+        if queue.on_dead is OnDead.STOP:
+            notes += _stopped(queue, group.name, dead)
+            continue
         # Its leases are claims, and only a redrive or a purge can tell what became of them.
         if group.name != ADMIN_GROUP:
             planned += [DeadLetterMessages(queue, group.name, each) for each in dead]
@@ -192,6 +195,16 @@ def _fence_ahead(queue: QueueDefinition, head: LedgerHead, now: datetime) -> Ite
             f"its fence is {_show(head.fence - now)} ahead, raised by a wrong "
             "clock: all puts are refused until then; lower it: cassieq queue "
             f"fix-clocks {queue.name}"
+        )
+
+
+def _stopped(queue: QueueDefinition, group: str, dead: Sequence[Slot | Waiting]) -> Iterator[str]:
+    if dead:
+        monotons = Ranges.union(each.monotons for each in dead)
+        yield (
+            f"group {group!r} stops at the dead messages {monotons.short}, and is given nothing "
+            "behind them; deliver them again, or let them go to the dead-letter queue: cassieq "
+            f"group resume {queue.name} {group} --retry | --dead-letter{partition_option(queue)}"
         )
 
 

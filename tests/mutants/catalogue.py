@@ -1650,4 +1650,32 @@ MUTANTS = (
         "                _send_lwt(session, partition, host)\n",
         "                pass\n",
     ),
+    Mutant(
+        "a reader dead-letters where the group should stop",
+        "on_dead",
+        "consumer/consumer.py",
+        "        if self.queue.on_dead is OnDead.STOP:\n",
+        "        if False:\n",
+    ),
+    Mutant(
+        "the repair dead-letters where the group should stop",
+        "on_dead",
+        "repair/redeliver.py",
+        "        if queue.on_dead is OnDead.STOP:\n",
+        "        if False:\n",
+    ),
+    Mutant(
+        "a message that is retried is dead still",
+        "on_dead",
+        "groups/group.py",
+        "dead.due + 1), dead.monotons, deliveries=0),",
+        "dead.due + 1), dead.monotons, dead.deliveries),",
+    ),
+    Mutant(
+        "a message that is retried is deleted with the row that it was in",
+        "I5",
+        "groups/group.py",
+        "max(state.due_in(), dead.due + 1)",
+        "state.due_in()",
+    ),
 )

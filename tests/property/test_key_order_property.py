@@ -23,6 +23,7 @@ from cassieq_spark import Client, NewMessage, parallel
 from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.client import LeaseRequest, Message
 from cassieq_spark.consumer.message import stored_messages
+from cassieq_spark.dead_letters.stopped import Resume
 from cassieq_spark.fetch.find import find_pieces
 from cassieq_spark.fetch.read import fetch
 from cassieq_spark.groups.group import ConsumerGroup
@@ -63,8 +64,13 @@ class KeyOrder(RuleBasedStateMachine):
         self.patch.setattr(Presence, "share", lambda _: self.share)
         self.patch.setattr(QueueReader, "_is_time_for_others", lambda _: self.looks_at_others)
 
-    @initialize(partitions=st.integers(1, 4), max_deliveries=st.sampled_from([0, 3, 6]))
-    def begin(self, partitions: int, max_deliveries: int) -> None:
+    @initialize(
+        partitions=st.integers(1, 4),
+        max_deliveries=st.sampled_from([0, 3, 6]),
+        stops=st.booleans(),
+    )
+    def begin(self, partitions: int, max_deliveries: int, *, stops: bool) -> None:
+        self.stops = stops
         self.store, self.clock = make_clocked_store()
         self.client = Client.from_store(self.store)
         self.client.create_queue(
@@ -73,6 +79,7 @@ class KeyOrder(RuleBasedStateMachine):
             partitions=partitions,
             lease=LEASE,
             max_deliveries=max_deliveries,
+            on_dead="stop" if stops else "continue",
         )
         self.client.create_group("q", "g")
         self.share = frozenset(range(partitions))
@@ -177,8 +184,22 @@ class KeyOrder(RuleBasedStateMachine):
     def reject(self, data: st.DataObject) -> None:
         given = self._some(data)
         stale = set(self.client.reject(*given, reason="bad") if given else ())
-        self.settled |= {text(self.held[each]) for each in given if each not in stale}
+        if not self.stops:
+            self.settled |= {text(self.held[each]) for each in given if each not in stale}
         self._forget(given)
+
+    @precondition(lambda self: self.stops)
+    @rule(how=st.sampled_from(list(Resume)), data=st.data())
+    def resume(self, how: Resume, data: st.DataObject) -> None:
+        queue = self.client.queue("q")
+        if how is Resume.DEAD_LETTER and queue.dead_letter_queue is None:
+            return
+        partition = data.draw(st.none() | st.integers(0, queue.partitions - 1), label="partition")
+        stopped = self._dead()
+        count = self.client.resume_group("q", "g", how, partition=partition)
+        assert count == len(stopped - self._dead())
+        if how is not Resume.RETRY:
+            self.settled |= stopped - self._dead()
 
     def _some(self, data: st.DataObject) -> list[str]:
         if not self.held:
@@ -265,12 +286,22 @@ class KeyOrder(RuleBasedStateMachine):
         assert not report.failed
 
     def _owed(self) -> set[str]:
-        """What the group has not settled; what is dead is settled for it."""
-        return self._values(lambda state: [*slots_of(state), *waiting_of(state, is_dead=False)])
+        """What the group has not settled; what is dead is settled, unless it stops the group."""
+        return self._values(
+            lambda state: [
+                *slots_of(state),
+                *waiting_of(state, is_dead=False),
+                *(waiting_of(state, is_dead=True) if self.stops else ()),
+            ]
+        )
+
+    def _dead(self) -> set[str]:
+        return self._values(lambda state: waiting_of(state, is_dead=True), fresh=False)
 
     def _note_dead(self) -> None:
         """What was marked dead steps aside, and goes to the dead-letter queue."""
-        self.settled |= self._values(lambda state: waiting_of(state, is_dead=True), fresh=False)
+        if not self.stops:
+            self.settled |= self._dead()
         if read_queue(self.store, "q").max_deliveries:
             self.settled |= {text(each) for each in self.client.peek("q.dead", max=10_000)}
 

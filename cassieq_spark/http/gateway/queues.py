@@ -19,6 +19,7 @@ from cassieq_spark.http.gateway.schemas import (
     DeleteParameters,
     ForceParameters,
     GroupOptions,
+    GroupResume,
     GroupSeek,
     QueueOptions,
     RedriveParameters,
@@ -106,6 +107,7 @@ async def create_queue(call: Call) -> Response:
             drop_dead=given.drop_dead,
             order=Order.STRICT if given.strict_fifo else given.order,
             partitions=given.partitions,
+            on_dead=given.on_dead,
             expire_after=_period(given.expire_after_seconds),
             keep_settled=_period(given.keep_settled_seconds),
             schema=given.columns,
@@ -222,6 +224,24 @@ async def seek_group(call: Call) -> Response:
         call.queue, call.names["group"], position(given.to), force=given.force
     )
     return JSONResponse({"next": monoton})
+
+
+@Endpoint(
+    "POST",
+    QUEUE + "/groups/{group}/resume",
+    Right.REDRIVE_MESSAGE,
+    body=GroupResume,
+    answers={200: "How many messages were dead", 409: "There is no such group"},
+    examples={200: {"resumed": 1}},
+    example={"how": "retry"},
+)
+async def resume_group(call: Call) -> Response:
+    """Let a consumer group continue that has stopped at a dead message."""
+    given = call.json(GroupResume)
+    count = await call.gateway.client.resume_group(
+        call.queue, call.names["group"], given.how, partition=given.partition
+    )
+    return JSONResponse({"resumed": count})
 
 
 @Endpoint(

@@ -53,6 +53,7 @@ def queue_json(queue: QueueDefinition) -> dict[str, Any]:
         "dlqName": own_name(dead) if dead and dead.startswith(f"{account}:") else dead,
         "strictFifo": queue.strict_fifo,
         "order": queue.order.value,
+        "onDead": queue.on_dead.value,
         "partitions": queue.partitions,
         "id": queue.queue_id,
         "leaseSeconds": int(queue.lease.total_seconds()),

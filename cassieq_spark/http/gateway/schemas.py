@@ -12,7 +12,7 @@ from pydantic.alias_generators import to_camel
 from cassieq_spark.arguments import A_YEAR, check_instant
 from cassieq_spark.http.accounts.account import QUEUE_PATTERN
 from cassieq_spark.http.gateway.coalescer import DEFAULT_GROUP
-from cassieq_spark.model import Order
+from cassieq_spark.model import OnDead, Order
 
 _A_YEAR = 365 * 86_400
 #: Each is an LWT of a batch of puts.
@@ -78,6 +78,10 @@ class QueueOptions(Payload):
         ge=1,
         le=_MOST_PARTITIONS,
         description="Messages of one key are in one of them.",
+    )
+    on_dead: OnDead = Field(
+        default=OnDead.CONTINUE,
+        description="With an order: stop at a dead message until the group is resumed.",
     )
     lease_seconds: int = Field(default=30, ge=1, le=_A_YEAR)
     expire_after_seconds: int | None = Field(
@@ -201,6 +205,18 @@ class GroupSeek(Payload):
 
     to: Position
     force: Force = False
+
+
+class GroupResume(Payload):
+    """What happens to the dead messages at which a group has stopped."""
+
+    how: Literal["retry", "dead-letter"] = Field(
+        description="retry: they are delivered again, their deliveries counted anew; dead-letter: "
+        "they go to the dead-letter queue."
+    )
+    partition: int | None = Field(
+        default=None, ge=0, lt=_MOST_PARTITIONS, description="Of this partition only."
+    )
 
 
 class DeadLetterParameters(Payload):

@@ -28,12 +28,17 @@ _LONGER_PAUSE = 0.375
 class IdleBackoff:
     """What an idle reader knows about a partition, and since when it has had no messages.
 
+    Args:
+        stops_on_dead: Whether the group is given nothing behind a dead message. Then nothing that
+            is published matters while it stands at one.
+
     Attributes:
         partitions: How many partitions the reader looks at.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, stops_on_dead: bool = False) -> None:
         self.partitions = 1
+        self._stops_on_dead = stops_on_dead
         self._began: float | None = None
         self._looked_at = 0.0
         self._lease: Lease | None = None
@@ -49,7 +54,9 @@ class IdleBackoff:
             self._began = self._lease = None
             return
         self._look()
-        self._lease, self._read_at = (None if lease.changed else lease), self._looked_at
+        # Dead messages at which the group stops stay where they are.
+        changed = bool(lease.ops) if self._stops_on_dead else lease.changed
+        self._lease, self._read_at = (None if changed else lease), self._looked_at
 
     def is_over(self, done: object, stop: int) -> bool:
         """Whether there may be messages, so that a poll is worth its reads.
@@ -61,6 +68,8 @@ class IdleBackoff:
         last, elapsed = self._lease, timedelta(seconds=time.monotonic() - self._read_at)
         if last is None or last.request.held != done or elapsed >= RECHECK * self.partitions:
             return True
+        if self._stops_on_dead and last.dead:
+            stop = last.pointer
         if may_have(last.state, last.pointer, stop, elapsed):
             return True
         self._look()

@@ -15,7 +15,7 @@ from cassieq_spark.errors import QueueStateError, StoreError
 from cassieq_spark.groups.lease import LeasedSlot, LeaseRequest
 from cassieq_spark.groups.plan import is_dead
 from cassieq_spark.ledger.state import LedgerHead
-from cassieq_spark.model import Order, id_of
+from cassieq_spark.model import OnDead, Order, id_of
 from cassieq_spark.spark.source.idle_backoff import IdleBackoff
 from cassieq_spark.spark.source.metrics import SourceMetrics
 from cassieq_spark.spark.source.offsets import Offset, decode, encode
@@ -59,7 +59,7 @@ class PartitionReader:
         self._leased: tuple[LeasedSlot, ...] = ()
         self._target: int | None = None
         self._pointer: int | None = None
-        self.idle = IdleBackoff()
+        self.idle = IdleBackoff(stops_on_dead=self.queue.on_dead is OnDead.STOP)
         self.metrics = SourceMetrics(self.group.ledger)
 
     def aim(self) -> None:
@@ -98,11 +98,12 @@ class PartitionReader:
         request = self._acking(request, before.lease if before else None)
         request = replace(request, prefer_fresh=before is not None and before.is_redelivery)
         lease = self._consumer.poll(request, head, stop=self._target)
+        known = () if self._pointer is None else lease.state.waiting
         self._pointer = lease.pointer
         self._report_lost(before, lease.acked_slots)
         self.metrics.observe(lease, head.next)
         self._hold(lease.token if lease.leased else None, lease.leased)
-        self.metrics.dead += self._consumer.dead_letter(lease.dead)
+        self.metrics.dead += self._consumer.dead_letter(lease.dead, known=known)
         self.metrics.skipped += lease.skipped
         if lease.skipped:
             text = "%s: skipped %d messages that were too old (option skipOlderThan)"

@@ -6,6 +6,7 @@ from uuid import uuid4
 
 import pytest
 
+from cassieq_spark import Client
 from cassieq_spark.cli import output
 from cassieq_spark.errors import OptionError, QueueStateError
 from cassieq_spark.groups.group import ConsumerGroup
@@ -46,6 +47,29 @@ def lease(store: Store, queue: QueueDefinition, name: str, limit: int) -> Consum
 def pointers(group_command: Command, queue: QueueDefinition) -> dict[str, int]:
     listed = json.loads(group_command("list", queue.name, "--json").stdout)
     return {each["group"]: each["pointer"] for each in listed}
+
+
+def test_a_group_that_has_stopped_is_shown_and_resumed(
+    group_command: Command, cassandra_store: Store
+):
+    name = f"cli-{uuid4().hex[:10]}"
+    with Client.from_store(cassandra_store) as client:
+        client.create_queue(name, order="strict", on_dead="stop")
+        client.put_many(name, ["bad", "behind"])
+        client.reject(*client.receive(name, "billing"), reason="no such account")
+
+        shown = group_command("resume", name, "billing").stdout
+        listed = group_command("list", name).stdout
+        told = json.loads(group_command("resume", name, "billing", "--json").stdout)
+        resumed = group_command("resume", name, "billing", "--dead-letter").stdout
+        again = group_command("resume", name, "billing", "--dead-letter").stdout
+
+        assert "no such account" in shown
+        assert f"cassieq group resume {name} billing" in listed
+        assert [(each["partition"], each["monotons"]) for each in told] == [(None, "0-1")]
+        assert f"1 message(s) are in queue {name}.dead now" in resumed
+        assert "has not stopped" in again
+        assert [bytes(each.value) for each in client.receive(name, "billing")] == [b"behind"]
 
 
 def test_groups_are_created_where_they_are_to_begin_and_listed(

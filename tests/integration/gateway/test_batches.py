@@ -192,6 +192,25 @@ def test_each_group_gets_every_message(orders: Account):
     assert orders.ask("DELETE", "/orders/groups/late").status_code == 404
 
 
+def test_a_group_that_stops_at_a_dead_message_is_resumed(account: Account):
+    queue = {"queueName": "ledger", "order": "strict", "onDead": "stop"}
+    assert account.ask("POST", "", json=queue).status_code == 201
+    assert account.ask("GET", "/ledger").json()["onDead"] == "stop"
+    account.ask("POST", "/ledger/messages/batch", content=lines({"message": "bad"}))
+    account.ask("POST", "/ledger/messages/batch", content=lines({"message": "behind"}))
+    bad = account.ask("GET", "/ledger/messages/next").json()
+    rejected = {"popReceipts": [bad["popReceipt"]], "reason": "no such account"}
+    account.ask("POST", "/ledger/messages/reject", json=rejected)
+    path = "/ledger/groups/default/resume"
+
+    stopped = account.ask("GET", "/ledger/messages/next").status_code
+    unknown = account.ask("POST", path, json={"how": "drop"}).status_code
+    resumed = account.ask("POST", path, json={"how": "dead-letter"}).json()
+
+    assert (stopped, unknown, resumed) == (204, 422, {"resumed": 1})
+    assert account.ask("GET", "/ledger/messages/next").json()["message"] == "behind"
+
+
 def test_looking_holds_nothing(orders: Account):
     put(orders, *({"message": each} for each in "abc"))
 

@@ -118,6 +118,7 @@ def test_what_can_not_be_a_value_is_wrong_usage(arguments: str, complaint: str):
         ("queue alter orders --bucket-size 10", "bucket size and chunk size can't be altered"),
         ("group create orders billing --from noon", "--from must be"),
         ("group seek orders billing --to noon", "--to must be"),
+        ("group resume orders billing --retry --drop", "exclude each other"),
         ("dead redrive orders --rate fast", "--rate must be messages per time"),
         ("dead list orders --since tomorrow", "--since must be an instant"),
         ("dead list orders --since 1h --until 2h", "--since is not before --until"),

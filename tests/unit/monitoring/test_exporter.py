@@ -98,6 +98,7 @@ def test_the_figures_of_a_queue_and_its_groups_are_published(exporter: Exporter)
         "cassieq_group_due_messages": 0,
         "cassieq_group_waiting_messages": 0,
         "cassieq_group_dead_messages": 0,
+        "cassieq_group_stopped_partitions": 0,
         "cassieq_group_settled_messages": 3,
         "cassieq_group_oldest_age_seconds": 0,
         "cassieq_group_pointer": 5,
